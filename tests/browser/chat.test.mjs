@@ -4,14 +4,14 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Chatter } from "./chatter.mjs";
 import { looksRight } from "./looks.mjs";
-import { Browser, DESKTOP, PHONE, Server, TEST_LIMIT_MS, screenshot } from "./harness.mjs";
+import { Browser, DESKTOP, PHONE, Server, TEST_LIMIT_MS, eventually, screenshot } from "./harness.mjs";
 
 for (const [device, viewport] of [["desktop", DESKTOP], ["phone", PHONE]]) {
     test(`two pages chat on a ${device}`, { timeout: TEST_LIMIT_MS }, async (t) => {
         const [johanna, caroline, browser] = await twoChatters(t, { viewport });
         await johanna.sees(["Caroline", "Johanna"]);
         await caroline.sees(["Caroline", "Johanna"]);
-        assert.deepEqual(await johanna.notices(), ["You joined", "Caroline joined"]);
+        await eventually(() => johanna.notices(), ["You joined", "Caroline joined"]);
 
         await johanna.say("Did you see the comet tonight?");
         await caroline.receives("Did you see the comet tonight?");
@@ -85,7 +85,7 @@ test("who leaves is gone from the list, and may come back", { timeout: TEST_LIMI
     await caroline.leave();
     await johanna.sees(["Johanna"]);
     await johanna.page.getByText("Caroline left").waitFor();
-    assert.equal(await caroline.link(), "Not connected");
+    await eventually(() => caroline.link(), "Not connected");
 
     await caroline.page.getByRole("button", { name: "Join" }).click();
     await johanna.sees(["Caroline", "Johanna"]);

@@ -47,6 +47,7 @@ for (const [memory, flags] of [["a server that stores histories", (folder) => ["
         const folder = await temporaryFolder(t);
         const [browser, server, caroline, johann] = await twoPlayers(t, flags(folder));
         await play([caroline, johann], ["e2e4", "e7e5"]);
+        await eventually(() => moves(caroline), ["e4 e5"]);
         await server.kill();
         await press(caroline, "g1");
         await press(caroline, "f3");
@@ -60,7 +61,7 @@ for (const [memory, flags] of [["a server that stores histories", (folder) => ["
         for (const page of [caroline, johann, late]) {
             await eventually(() => moves(page), ["e4 e5", "Nf3 Nc6"]);
         }
-        assert.equal(await late.locator("#seat-white .player").innerText(), "Caroline");
+        await eventually(() => late.locator("#seat-white .player").innerText(), "Caroline");
         assert.equal(await late.locator("#refused").isVisible(), false);
     });
 }
@@ -68,12 +69,13 @@ for (const [memory, flags] of [["a server that stores histories", (folder) => ["
 test("a reload stays the same player, and the seat of another cannot be taken", { timeout: TEST_LIMIT_MS }, async (t) => {
     const [browser, server, caroline, johann] = await twoPlayers(t);
     await play([caroline], ["e2e4"]);
+    await eventually(() => moves(johann), ["e4"]);
     await caroline.reload();
     await eventually(() => caroline.locator("#seat-white .player").innerText(), "Caroline (you)");
     await play([johann, caroline], ["e7e5", "g1f3"]);
     const watcher = await browser.open(`${server.url}/demo/game`);
     await eventually(() => moves(watcher), ["e4 e5", "Nf3"]);
-    assert.equal(await watcher.locator(".sit:visible").count(), 0);
+    await eventually(() => watcher.locator(".sit:visible").count(), 0);
     await publish(server, { kind: "sit", side: "white", player: { id: "thief", name: "Mallory" } });
     await watcher.getByText("Mallory wanted to play white, where Caroline sits.").waitFor();
     assert.equal(await watcher.locator("#seat-white .player").innerText(), "Caroline");
@@ -82,6 +84,7 @@ test("a reload stays the same player, and the seat of another cannot be taken", 
 test("messages that break the rules change nothing, and every window shows them", { timeout: TEST_LIMIT_MS }, async (t) => {
     const [browser, server, caroline, johann] = await twoPlayers(t);
     await play([caroline], ["e2e4"]);
+    await eventually(() => moves(johann), ["e4"]);
     const id = await johann.evaluate(() => sessionStorage["encke.game.id"]);
     await publish(server, { kind: "move", game: 1, ply: 1, id, move: "e7e2" });
     await publish(server, { kind: "move", game: 1, ply: 1, id: "nobody", move: "e7e5" });
@@ -108,7 +111,7 @@ test("messages that break the rules change nothing, and every window shows them"
 });
 
 async function twoPlayers(t, flags = []) {
-    const server = await Server.start(t, 0, { flags });
+    const server = await Server.start(t, undefined, { flags });
     const browser = await Browser.start(t);
     const pages = [];
     for (const [name, side] of [["Caroline", "white"], ["Johann", "black"]]) {

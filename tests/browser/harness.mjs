@@ -1,4 +1,5 @@
-// Starts the program and the browser, and cleans both up after each test.
+// Starts the program and the browser, and cleans up after each test. The tests of a file share one browser: starting one costs more than
+// most tests.
 //
 //   ENCKE_BIN   the program to test (default: the release build)
 //   CHROMIUM    the browser (default: Debian's)
@@ -11,23 +12,22 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
+import { after } from "node:test";
 import { fileURLToPath } from "node:url";
+import { CHROMIUM, CHROMIUM_OPTIONS, CHROMIUM_START_MS } from "../chromium.mjs";
+import { freePort } from "../free-port.mjs";
 
 export const DESKTOP = { width: 1280, height: 800 };
 export const PHONE = { width: 390, height: 844 };
 
-// Upper bounds. A working test is far faster; a hanging one fails here with a message, not silently in the runner.
-const START_LIMIT_MS = 10_000;
-const WAIT_LIMIT_MS = 15_000;
-export const TEST_LIMIT_MS = 90_000;
+// Upper bounds. A working test is far faster, also on a machine that has a lot to do; a hanging one fails here with a message, not
+// silently in the runner.
+const START_LIMIT_MS = 90_000;
+const WAIT_LIMIT_MS = 90_000;
+export const TEST_LIMIT_MS = 300_000;
 
 export const SCREENSHOTS = fileURLToPath(new URL("../../target/browser", import.meta.url));
 export const PROGRAM = process.env.ENCKE_BIN ?? fileURLToPath(new URL("../../target/release/encke", import.meta.url));
-const BROWSER = process.env.CHROMIUM ?? "/usr/bin/chromium";
-const BROWSER_OPTIONS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync",
-];
 
 // Variables called ENCKE_… are settings of the program. The caller's own must not reach the program under test.
 export const CLEAN_ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("ENCKE_")));
@@ -39,8 +39,9 @@ export class Server {
     url;
 
     /** `flags` are further ones of the command, `config` is the text of its configuration file. */
-    static async start(test, port = 0, { command = "serve", flags = [], config } = {}) {
+    static async start(test, port = undefined, { command = "serve", flags = [], config } = {}) {
         const server = new Server();
+        port ??= await freePort();
         const file = config === undefined ? [] : ["--config", server.#write(test, config)];
         server.#process = spawn(PROGRAM, [command, "--port", String(port), "--log", "warn", ...file, ...flags], { stdio: ["ignore", "pipe", "inherit"], env: CLEAN_ENVIRONMENT });
         test.after(() => server.kill());
@@ -50,6 +51,12 @@ export class Server {
 
     get port() {
         return Number(new URL(this.url).port);
+    }
+
+    /** The value of one of its metrics, the sum over all labels. */
+    async metric(name) {
+        const lines = (await (await fetch(`${this.url}/metrics`)).text()).split("\n");
+        return lines.filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`)).reduce((sum, line) => sum + Number(line.split(" ").at(-1)), 0);
     }
 
     /** Replaces the configuration file, and lets the program read it again. */
@@ -97,21 +104,37 @@ export class Server {
     }
 }
 
-/** Windows of one browser. `complaints` collects the errors and warnings of their consoles, such as a refused script or style. */
+/** True in a file that `node --test` runs. Its tests share one browser. */
+const isShared = process.env.NODE_TEST_CONTEXT !== undefined;
+let shared;
+
+function launch(options) {
+    return chromium.launch({ executablePath: CHROMIUM, headless: true, args: [...CHROMIUM_OPTIONS, ...options], timeout: CHROMIUM_START_MS });
+}
+
+if (isShared) {
+    after(async () => (await shared)?.close());
+}
+
+/** Windows of one test. `complaints` collects the errors and warnings of their consoles, such as a refused script or style. */
 export class Browser {
     #browser;
+    #contexts = [];
     complaints = [];
 
+    /** With `options` the test has a browser to itself. */
     static async start(test, options = []) {
         const browser = new Browser();
-        browser.#browser = await chromium.launch({ executablePath: BROWSER, headless: true, args: [...BROWSER_OPTIONS, ...options] });
-        test.after(() => browser.#browser.close());
+        const isAlone = !isShared || options.length > 0;
+        browser.#browser = await (isAlone ? launch(options) : (shared ??= launch([])));
+        test.after(() => (isAlone ? browser.#browser.close() : Promise.all(browser.#contexts.map((context) => context.close()))));
         return browser;
     }
 
     /** A separate window, which shares no cookies with the others. */
     async open(url, { viewport = DESKTOP, before, ...options } = {}) {
         const context = await this.#browser.newContext({ viewport, ...options });
+        this.#contexts.push(context);
         context.setDefaultTimeout(WAIT_LIMIT_MS);
         const page = await context.newPage();
         page.on("console", (message) => ["error", "warning"].includes(message.type()) && this.complaints.push(message.text()));
@@ -137,8 +160,8 @@ export class ExtendedBrowser {
 
     static async start(test, folder) {
         const browser = new ExtendedBrowser();
-        const args = [...BROWSER_OPTIONS, `--disable-extensions-except=${folder}`, `--load-extension=${folder}`];
-        browser.#context = await chromium.launchPersistentContext("", { executablePath: BROWSER, headless: true, viewport: DESKTOP, args });
+        const args = [...CHROMIUM_OPTIONS, `--disable-extensions-except=${folder}`, `--load-extension=${folder}`];
+        browser.#context = await chromium.launchPersistentContext("", { executablePath: CHROMIUM, headless: true, viewport: DESKTOP, args, timeout: CHROMIUM_START_MS });
         test.after(() => browser.#context.close());
         browser.#context.setDefaultTimeout(WAIT_LIMIT_MS);
         browser.worker = browser.#context.serviceWorkers()[0] ?? (await browser.#context.waitForEvent("serviceworker"));
@@ -175,7 +198,7 @@ export class ExtendedBrowser {
 /** Waits until `read` returns `wanted`; a failure shows the last value. */
 export async function eventually(read, wanted) {
     const end = performance.now() + WAIT_LIMIT_MS;
-    for (;;) {
+    for (let pauseMs = 10; ; pauseMs = Math.min(2 * pauseMs, 100)) {
         const value = await read();
         try {
             assert.deepEqual(value, wanted);
@@ -185,7 +208,7 @@ export async function eventually(read, wanted) {
                 throw difference;
             }
         }
-        await new Promise((resolve) => setTimeout(resolve, 20));
+        await new Promise((resolve) => setTimeout(resolve, pauseMs));
     }
 }
 

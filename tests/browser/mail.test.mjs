@@ -14,15 +14,17 @@ test("a new mail comes by the held request and by the subscription of two pages"
     for (const one of [page, other]) {
         await bothWait(one);
     }
+    // The requests of both pages, and the connect of the second one.
+    await eventually(() => server.metric("encke_held_requests"), 3);
     // Mails that are there before the first look are not new.
-    await eventually(async () => /encke_source_running\{[^}]*kind="mail"[^}]*\} 1/.test(await (await fetch(`${server.url}/metrics`)).text()), true);
+    await eventually(() => mailbox.looks > 0, true);
     mailbox.put("Ann <ann@example.org>", "<b>Comet</b> tonight");
     for (const one of [page, other]) {
         for (const way of ["held", "subscribed"]) {
             await eventually(() => subjects(one, way), ["<b>Comet</b> tonight"]);
             assert.match(await one.locator(`#${way} .sender`).innerText(), /^Ann to home$/);
             await eventually(async () => /^waited \d+\.\d s, [\d.,]+ (bytes|kB) since the last mail$/.test(await one.locator(`#${way} .price`).innerText()), true);
-            assert.notEqual(await one.locator(`#${way} .received`).innerText(), "0 bytes");
+            await eventually(async () => (await one.locator(`#${way} .received`).innerText()) === "0 bytes", false);
         }
     }
     // Each mail takes a request; the WebSocket stays.
@@ -36,6 +38,7 @@ test("while no source looks for mails the page says how to switch one on, and te
     await page.getByText("No source looks for mails on this server;").waitFor();
     assert.match(await page.locator("#notices pre").innerText(), /^\[\[source\]\]\nkind = "mail"/);
     await bothWait(page);
+    await eventually(() => server.metric("encke_held_requests"), 1);
     await page.getByRole("button", { name: "Send a test mail" }).click();
     for (const way of ["held", "subscribed"]) {
         await eventually(async () => (await subjects(page, way)).length, 1);
@@ -43,18 +46,20 @@ test("while no source looks for mails the page says how to switch one on, and te
     await looksRight(page, "mail-off");
     await server.reload((await Mailbox.start(t)).source("office"));
     await eventually(() => page.locator("#accounts").innerText(), "office");
-    assert.equal(await page.locator("#notices p").count(), 0);
+    await eventually(() => page.locator("#notices p").count(), 0);
 });
 
 test("both ways wait again after the server was killed and started again", { timeout: TEST_LIMIT_MS }, async (t) => {
     const { server, page } = await openMail(t, { viewport: DESKTOP }, "");
     await bothWait(page);
+    await eventually(() => server.metric("encke_held_requests"), 1);
     await server.kill();
     await page.getByText("The server does not answer the request. The page tries again by itself.").waitFor();
     await page.getByText("The connection to the server is lost. The page tries again by itself;").waitFor();
-    await Server.start(t, server.port);
+    const again = await Server.start(t, server.port);
     await bothWait(page);
     await eventually(() => page.locator("#notices [data-key=hold], #notices [data-key=link]").count(), 0);
+    await eventually(() => again.metric("encke_held_requests"), 1);
     await page.getByRole("button", { name: "Send a test mail" }).click();
     for (const way of ["held", "subscribed"]) {
         await eventually(async () => (await subjects(page, way)).length, 1);
@@ -62,7 +67,7 @@ test("both ways wait again after the server was killed and started again", { tim
 });
 
 async function openMail(t, options, config) {
-    const server = await Server.start(t, 0, { config });
+    const server = await Server.start(t, undefined, { config });
     const browser = await Browser.start(t);
     const page = await browser.open(`${server.url}/demo/mail`, options);
     return { server, browser, page };

@@ -8,6 +8,8 @@ export class Mailbox {
     #server;
     /** The headers of all mails, oldest first. */
     #mails = [];
+    /** The sessions that have ended, each a look at all mails. */
+    looks = 0;
 
     static async start(test) {
         const mailbox = new Mailbox();
@@ -46,6 +48,7 @@ export class Mailbox {
                 case "CAPA":
                     return send("+OK", "USER", "UIDL", "TOP", ".");
                 case "QUIT":
+                    this.looks += 1;
                     send("+OK");
                     return socket.end();
                 default:

@@ -47,6 +47,7 @@ test("two pages show the latest prices of the symbols that each has chosen", { t
 
 test("of 200 symbols only the rows in view are drawn, and the others when they come into view", { timeout: TEST_LIMIT_MS }, async (t) => {
     const { page } = await openQuotes(t, { viewport: DESKTOP });
+    await eventually(() => text(page, "count"), "20 of 3,000");
     await page.getByRole("button", { name: "Remove all" }).click();
     await page.getByText("No symbol is chosen.").waitFor();
     await page.getByRole("button", { name: "Add 200" }).click();
@@ -89,7 +90,7 @@ test("while no source publishes quotes the page says how to switch one on, and n
     await server.reload(lines);
     await eventually(() => text(page, "count"), "20 of 3,000");
     await pricesMove(page, "S0000");
-    assert.equal(await page.locator("#notices p").count(), 0);
+    await eventually(() => page.locator("#notices p").count(), 0);
 });
 
 test("prices go on after the server was killed and started again", { timeout: TEST_LIMIT_MS }, async (t) => {
@@ -103,30 +104,31 @@ test("prices go on after the server was killed and started again", { timeout: TE
     await page.locator("#link[data-state=connected]").waitFor();
     await pricesMove(page, "S0000");
     assert.deepEqual(await symbols(page), chosen);
-    assert.equal(await page.locator("#notices p").count(), 0);
+    await eventually(() => page.locator("#notices p").count(), 0);
 });
 
-test("a page on a slow line skips old prices and shows late ones at most a moment late", { timeout: TEST_LIMIT_MS }, async (t) => {
+test("a page on a slow line skips old prices, and does not fall behind more and more", { timeout: TEST_LIMIT_MS }, async (t) => {
     const fast = CONFIG.replace('kind = "quotes"', 'kind = "quotes"\nsymbols = 200\ninterval_ms = 100');
     const { server, browser, page } = await openQuotes(t, { viewport: DESKTOP, query: "?transport=long-polling" }, fast);
+    await eventually(() => text(page, "count"), "20 of 200");
     await page.getByRole("button", { name: "Add 200" }).click();
     await eventually(() => text(page, "count"), "200 of 200");
     const other = await browser.open(`${server.url}/demo/quotes`);
     await pricesMove(other, "S0000");
     const network = await page.context().newCDPSession(page);
     await network.send("Network.enable");
-    // Two fifths of what all prices would take.
-    await network.send("Network.emulateNetworkConditions", { offline: false, latency: 20, downloadThroughput: 100_000, uploadThroughput: 100_000 });
+    // A fifth of what all prices would take: a page that skips nothing is always four fifths of the rounds late.
+    await network.send("Network.emulateNetworkConditions", { offline: false, latency: 20, downloadThroughput: 50_000, uploadThroughput: 50_000 });
     const first = await lastRound(other);
-    await eventually(async () => (await lastRound(other)) > first + 60, true);
-    const [late, now] = [await lastRound(page), await lastRound(other)];
-    t.diagnostic(`${now - late} rounds late after ${now - first}`);
-    assert.ok(now - late < 25, `the slow page is ${now - late} rounds late after ${now - first}`);
-    assert.ok(Number((await text(page, "passed-over")).replaceAll(",", "")) > 0, "it has skipped nothing");
+    await eventually(async () => {
+        const [late, now] = [await lastRound(page), await lastRound(other)];
+        return now - first > 50 && now - late < (now - first) / 2 ? "a moment late" : `${now - late} rounds late after ${now - first}`;
+    }, "a moment late");
+    await eventually(async () => Number((await text(page, "passed-over")).replaceAll(",", "")) > 0, true);
 });
 
 async function openQuotes(t, { query = "", ...options }, config = CONFIG) {
-    const server = await Server.start(t, 0, { config });
+    const server = await Server.start(t, undefined, { config });
     const browser = await Browser.start(t);
     const page = await browser.open(`${server.url}/demo/quotes${query}`, options);
     await page.locator("#link[data-state=connected]").waitFor();

@@ -15,7 +15,7 @@ const FRAME_MS = 500;
 const MAX_BYTES = 300_000;
 
 test("the README shows quotes that Screenpush pushes to a phone, and the start page", { timeout: TEST_LIMIT_MS }, async (t) => {
-    const server = await Server.start(t, 0, { command: "demo" });
+    const server = await Server.start(t, undefined, { command: "demo" });
     const browser = await Browser.start(t);
     const studio = await Studio.open(browser, server);
     const quotes = await browser.open(`${server.url}/demo/quotes#${SYMBOLS.join(",")}`, { viewport: DESKTOP });

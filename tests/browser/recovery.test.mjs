@@ -13,7 +13,9 @@ for (const query of ["", "transport=long-polling"]) {
         const caroline = await Chatter.join(browser, server, "Caroline", { query });
         await johanna.sees(["Caroline", "Johanna"]);
         await johanna.say("before");
-        await caroline.receives("before");
+        for (const chatter of [johanna, caroline]) {
+            await chatter.receives("before");
+        }
 
         await server.kill();
         for (const chatter of [johanna, caroline]) {

@@ -31,7 +31,7 @@ const VISITS = {
 
 for (const [name, visit] of Object.entries(VISITS)) {
     test(`${name} works on a slow line`, { timeout: TEST_LIMIT_MS }, async (t) => {
-        const server = await Server.start(t, 0, { command: "demo" });
+        const server = await Server.start(t, undefined, { command: "demo" });
         const browser = await Browser.start(t);
         const line = await SlowLine.open(t, server, BYTES_PER_SECOND);
         const page = await browser.open(`${line.url}/demo/${name}`, { viewport: PHONE });
@@ -54,7 +54,7 @@ test("two chat on slow lines", { timeout: TEST_LIMIT_MS }, async (t) => {
 });
 
 test("a stream comes over a slow line chunk by chunk", { timeout: TEST_LIMIT_MS }, async (t) => {
-    const server = await Server.start(t, 0, { command: "demo" });
+    const server = await Server.start(t, undefined, { command: "demo" });
     const browser = await Browser.start(t);
     const line = await SlowLine.open(t, server, BYTES_PER_SECOND);
     const page = await browser.open(`${line.url}/demo/stream`, { viewport: PHONE });

@@ -7,12 +7,13 @@ import { looksRight } from "./looks.mjs";
 
 test("two pages show the chunks of their streams as they arrive", { timeout: TEST_LIMIT_MS }, async (t) => {
     const { server, browser, page } = await openStream(t, { viewport: DESKTOP });
-    const other = await browser.open(`${server.url}/demo/stream`, { viewport: PHONE });
+    const other = await browser.open(`${server.url}/demo/stream`, { viewport: PHONE, before: noteChunks });
     await page.getByLabel("A chunk every").selectOption("250");
     await page.getByRole("button", { name: "Open a stream" }).click();
-    await eventually(async () => (await chunks(page, 2)).includes("Chunk 3 for Id: 2"), true);
-    await eventually(async () => (await chunks(page, 1)).at(-1), "Welcome! Your Id: 1");
-    await eventually(async () => (await chunks(other, 1)).includes("Chunk 1 for Id: 1"), true);
+    await eventually(async () => (await allChunks(page, 2)).slice(0, 4), ["Welcome! Your Id: 2", "Chunk 1 for Id: 2", "Chunk 2 for Id: 2", "Chunk 3 for Id: 2"]);
+    for (const one of [page, other]) {
+        await eventually(async () => (await allChunks(one, 1)).slice(0, 2), ["Welcome! Your Id: 1", "Chunk 1 for Id: 1"]);
+    }
     assert.equal(await page.locator("#link").innerText(), "2 streams");
     await eventually(() => streams(server), 3);
     await eventually(async () => /^\+\d\.\d\d s$/.test(await page.locator("[aria-labelledby=stream-2] .gap").first().innerText()), true);
@@ -44,28 +45,40 @@ test("a stream goes on after the server was killed and started again", { timeout
     const { server, page } = await openStream(t, { viewport: DESKTOP });
     await server.kill();
     await page.getByText("The stream has ended, because the server stops or is gone. The page asks again by itself.").waitFor();
-    assert.equal(await page.locator("#link").innerText(), "Reconnecting…");
+    await eventually(() => page.locator("#link").innerText(), "Reconnecting…");
     await Server.start(t, server.port);
     await page.locator("#link[data-state=connected]").waitFor();
-    await eventually(async () => (await chunks(page, 1)).join("; ").includes("Welcome! Your Id: 1; the stream broke"), true);
-    assert.equal(await page.locator("#notices p").count(), 0);
+    await eventually(async () => (await allChunks(page, 1)).join("; ").includes("the stream broke; Welcome! Your Id: 1"), true);
+    await eventually(() => page.locator("#notices p").count(), 0);
 });
 
 async function openStream(t, options) {
     const server = await Server.start(t);
     const browser = await Browser.start(t);
-    const page = await browser.open(`${server.url}/demo/stream`, options);
+    const page = await browser.open(`${server.url}/demo/stream`, { before: noteChunks, ...options });
     await page.locator("#link[data-state=connected]").waitFor();
     return { server, browser, page };
 }
 
-/** The chunks of a stream that the page shows, newest first. */
-function chunks(page, id) {
-    return page.locator(`[aria-labelledby=stream-${id}]  li .text`).allInnerTexts();
+/** The chunks of a stream that the page has shown, oldest first. It shows the last ones only. */
+function allChunks(page, id) {
+    return page.evaluate((id) => globalThis.allChunks[id] ?? [], `stream-${id}`);
+}
+
+/** Runs in the page before its own script: notes all chunks that are shown. */
+function noteChunks() {
+    const all = (globalThis.allChunks = {});
+    new MutationObserver((changes) => {
+        for (const line of changes.flatMap(({ addedNodes }) => [...addedNodes])) {
+            const id = line.parentElement?.closest("[aria-labelledby]")?.getAttribute("aria-labelledby");
+            if (line.localName === "li" && id) {
+                (all[id] ??= []).push(line.querySelector(".text").innerText);
+            }
+        }
+    }).observe(document, { subtree: true, childList: true });
 }
 
 /** The streams that the server has open. */
-async function streams(server) {
-    const metrics = await (await fetch(`${server.url}/metrics`)).text();
-    return Number(/^encke_demo_streams (\d+)$/m.exec(metrics)?.[1]);
+function streams(server) {
+    return server.metric("encke_demo_streams");
 }
