@@ -28,7 +28,7 @@
 //! ```
 //!
 //! A [`Client`] is a handle: clones are cheap, and all of them share one session, which a task on the caller's tokio runtime keeps
-//! open. `examples/chat.rs` is a longer program, `examples/many_sessions.rs` opens thousands of sessions in one thread.
+//! open. `examples/terminal_chat.rs` is a longer program, `examples/many_sessions.rs` opens thousands of sessions in one thread.
 //!
 //! # Options
 //!

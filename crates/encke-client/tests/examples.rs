@@ -3,7 +3,7 @@
 mod common;
 
 #[expect(dead_code, reason = "its main reads standard input")]
-#[path = "../examples/chat.rs"]
+#[path = "../examples/terminal_chat.rs"]
 mod chat;
 
 use std::sync::mpsc;
@@ -40,8 +40,8 @@ fn who_chats_sees_each_line_and_leaves_after_the_last() {
 
 #[test]
 fn the_program_in_the_readme_is_the_example() {
-    let (readme, example) = (include_str!("../README.md"), include_str!("../examples/chat.rs"));
+    let (readme, example) = (include_str!("../README.md"), include_str!("../examples/terminal_chat.rs"));
     let (_, program) = example.split_once("\n\n").expect("docs, then the program");
-    assert!(readme.contains(program), "README.md does not show examples/chat.rs");
+    assert!(readme.contains(program), "README.md does not show examples/terminal_chat.rs");
     assert!(example.lines().count() < 60, "it is a short program");
 }

@@ -1,6 +1,6 @@
 //! A chat in the terminal: prints the messages of a channel, and publishes each line that is typed.
 //!
-//! `encke serve` is a server for it; `cargo run -p encke-client --example chat -- http://127.0.0.1:8080 alice`
+//! `encke serve` is a server for it; `cargo run -p encke-client --example terminal_chat -- http://127.0.0.1:8080 alice`
 
 use std::error::Error;
 
