@@ -6,8 +6,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 venv=$(realpath --canonicalize-missing "$target_dir/api-venv")
 work=$(realpath --canonicalize-missing "$target_dir/api")
-suite_seconds_max=120
-start_seconds_max=10
+suite_seconds_max=240
+start_seconds_max=60
 # Random requests for each operation, always the same ones.
 examples_max=${EXAMPLES_MAX:-25}
 key=api-test-key-0123456789
@@ -59,7 +59,7 @@ fuzz() (
     cd "$work"
     timeout "$suite_seconds_max" "$venv/bin/st" --config-file "$config" run "$url/api/v1/openapi.json" \
         --header "Authorization: Bearer $key" --phases examples,coverage,fuzzing --max-examples "$examples_max" \
-        --generation-deterministic --generation-with-security-parameters false --workers 1 --request-timeout 10 \
+        --generation-deterministic --generation-with-security-parameters false --workers 1 --request-timeout 60 \
         --continue-on-failure --no-shrink
 )
 

@@ -7,8 +7,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 example=${1:-echo}
 venv=$PWD/target/autobahn-venv
 work=$PWD/target/autobahn
-suite_seconds_max=900
-start_seconds_max=10
+suite_seconds_max=240
+start_seconds_max=60
 
 # Sets `python`; a 2.7 may be on the path, or one of pyenv's that is not selected.
 find_python() {

@@ -30,10 +30,17 @@ twice() {
     local name=$1 folder=${TEST_LOGS:-target/test}/flaky
     shift
     mkdir -p "$folder"
-    local output=$folder/$name.txt failed first files failure
+    local output=$folder/$name.txt status=0 notes failed first files failure
     failed=$(realpath "$folder")/$name.failed
     : >"$failed"
-    TEST_FAILED=$failed "$@" 2>&1 | tee "$output" && { rm "$output" "$failed"; return 0; }
+    notes=$(cat "${TEST_NOTES:-/dev/null}")
+    TEST_FAILED=$failed "$@" 2>&1 | tee "$output" || status=$?
+    if [ "$status" -eq 0 ] || [ "$status" -eq "$exit_skipped" ]; then
+        rm "$output" "$failed"
+        return "$status"
+    fi
+    # What the first run counted does not count.
+    [ -z "${TEST_NOTES:-}" ] || printf '%s' "${notes:+$notes$'\n'}" >"$TEST_NOTES"
     first=$(cut -f 2 "$failed")
     files=$(cut -f 1 "$failed" | sort -u | paste -s -d ' ')
     : >"$failed"
