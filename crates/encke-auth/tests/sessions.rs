@@ -1,7 +1,7 @@
 //! Real servers with `[auth]`: clients with good tokens, and with every bad one, over real sockets.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use encke::{Running, Server, Settings};
 use encke_auth::{AuthSettings, Jwt, KeyPair, Secret, SigningKey};
@@ -204,13 +204,13 @@ async fn nobody_opens_a_session_only_where_it_is_configured() {
 
 #[tokio::test]
 async fn handshakes_wait_for_keys_that_do_not_come_and_the_neighbour_does_not_notice() {
-    // A server that accepts and never answers.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    // A server that accepts and does not answer.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let pair = KeyPair::generate("EdDSA").expect("a pair");
     let key = SigningKey::of_pem(pair.private.as_bytes(), None).expect("a key");
     let running = start(AuthSettings {
         jwks_url: Some(format!("http://{}/keys", silent.local_addr().expect("an address"))),
-        jwks_timeout_ms: 1_000,
+        jwks_timeout_ms: 60_000,
         ..with_secret()
     });
     let neighbour = with_token(&running, Transport::WebSocket, &token(json!({}))).await.expect("accepted");
@@ -219,15 +219,17 @@ async fn handshakes_wait_for_keys_that_do_not_come_and_the_neighbour_does_not_no
     let waiting = key.token(claims.as_object().expect("an object"), key.kid().as_deref()).expect("a token");
     let mut refused = Box::pin(handshake(&running, &waiting));
     let meanwhile = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let request = silent.accept().await.expect("a request for keys");
         running.handle().publish("/news", "1").expect("published");
-        news.next().await.expect("the session is open").expect("no gap")
+        news.next().await.expect("the session is open").expect("no gap");
+        request
     };
     // The message comes while the other handshake waits: it is the first to be ready.
-    tokio::select! {
+    let request = tokio::select! {
         answer = &mut refused => panic!("the handshake did not wait: {answer}"),
-        _ = meanwhile => {}
-    }
+        request = meanwhile => request,
+    };
+    drop((request, silent));
     let answer = refused.await;
     assert!(answer.contains(r#""error":"503:token_keys_unavailable:handshake_denied""#), "{answer}");
     // The client may try again.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use encke_bench::flood_target::{FloodTarget, Io, LogTo, Options};
 
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn start(io: Io, connections_max: u32) -> FloodTarget {
     let chunk_every = Duration::from_millis(50);

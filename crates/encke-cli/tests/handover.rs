@@ -123,7 +123,7 @@ fn clean(program: impl AsRef<Path>, args: &[&str]) -> Command {
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_encke");
 /// The time after which a test gives up.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Posts messages on a new connection. Returns the response with its head.
 fn post(address: SocketAddr, cookie: &str, messages: &Value) -> String {
@@ -224,7 +224,7 @@ fn a_new_process_takes_over_and_refuses_no_connection_meanwhile() {
 #[test]
 fn connections_during_the_drain_are_served_by_the_new_process() {
     let mut server =
-        Server::start(clean(PROGRAM, &["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "30000"]));
+        Server::start(clean(PROGRAM, &["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "120000"]));
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n");
     let [mut idle, mut busy] = [(); 2].map(|()| {
         let mut stream = TcpStream::connect(server.address).expect("connects");
@@ -325,7 +325,7 @@ fn busy(address: SocketAddr, count: usize) -> Vec<TcpStream> {
 fn a_process_killed_during_its_handover_is_still_replaced() {
     let folder = Folder::new();
     let data = folder.path("data");
-    let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "30000", "--data", &data];
+    let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "120000", "--data", &data];
     let mut server = Server::start(clean(PROGRAM, &args));
     for _ in 0..3 {
         let connections = busy(server.address, 300);
@@ -344,7 +344,7 @@ fn a_process_killed_during_its_handover_is_still_replaced() {
 
 #[test]
 fn a_signal_during_a_handover_counts_as_the_first() {
-    let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "30000"];
+    let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "120000"];
     let mut server = Server::start(clean(PROGRAM, &args));
     let mut connections = busy(server.address, 1);
     assert!(ask(server.address, "GET /healthz HTTP/1.0\r\n\r\n").expect("an answer").contains("200"));

@@ -84,7 +84,7 @@ fn without_reconnect_a_cut_connection_closes_the_session() {
             let client = connected(proxy.address, quick(transport).reconnect(false)).await;
             let mut news = client.subscribe("/news").await.expect("subscribes");
             // Over long-polling nothing breaks before a connect is held.
-            silent(&mut news).await;
+            proxy.held().await;
             proxy.cut.send(()).expect("a connection");
             assert!(news.next().await.is_none(), "the stream ends");
             assert!(matches!(client.closed().await, Err(Error::ConnectionLost(_))));
@@ -122,8 +122,7 @@ fn the_state_tells_of_breaks_and_of_the_end() {
             let client = connected(proxy.address, quick(transport)).await;
             let mut state = client.state();
             assert!(matches!(&*state.borrow_and_update(), State::Connected(connected) if !connected.resumed));
-            let mut news = client.subscribe("/news").await.expect("subscribes");
-            silent(&mut news).await;
+            proxy.held().await;
             proxy.cut.send(()).expect("a connection");
             state.wait_for(|state| matches!(state, State::Reconnecting(_))).await.expect("a break");
             assert!(client.connected().is_none());
@@ -145,7 +144,8 @@ fn where_no_websocket_gets_through_long_polling_does() {
         let running = start(settings);
         run(async {
             let proxy = Proxy::open(running.address(), upgrades).await;
-            let timeout = Duration::from_millis(300);
+            // It is waited out only where the upgrade gets no answer.
+            let timeout = Duration::from_secs(if upgrades == Upgrades::Swallow { 2 } else { 60 });
             let client = connected(proxy.address, quick(Transport::Auto).reply_timeout(timeout)).await;
             assert_eq!(client.connected().expect("open").connection_type, ConnectionType::LongPolling);
             let mut news = client.subscribe("/news").await.expect("subscribes");

@@ -24,7 +24,7 @@ fn messages_that_a_broken_connection_took_along_come_again_once_and_in_order() {
                 for round in 1..=3 {
                     publish(&running.handle(), next..round * 20 - 10);
                     assert_eq!(numbers(&mut news, round * 20 - 10 - next).await, range(next..round * 20 - 10));
-                    break_off(&proxy, &mut news, &running.handle(), round * 20 - 10..round * 20 - 5).await;
+                    break_off(&proxy, &running.handle(), round * 20 - 10..round * 20 - 5).await;
                     publish(&running.handle(), round * 20 - 5..round * 20);
                     let received = numbers(&mut news, 10).await;
                     assert_eq!(received, range(round * 20 - 10..round * 20), "{transport:?} ack {ack} replay {replay}");
@@ -42,7 +42,7 @@ fn messages_that_a_broken_connection_took_along_come_again_once_and_in_order() {
 fn a_session_that_is_forgotten_resumes_at_its_positions_in_a_new_one() {
     for transport in TRANSPORTS {
         for ack in [false, true] {
-            let running = start(Settings { max_interval_ms: 50, ..keeping(100) });
+            let running = start(Settings { max_interval_ms: 500, ..keeping(100) });
             run(async {
                 let proxy = Proxy::open(running.address(), Upgrades::Pass).await;
                 let client = connected(proxy.address, recovering(transport, ack, true)).await;
@@ -51,7 +51,7 @@ fn a_session_that_is_forgotten_resumes_at_its_positions_in_a_new_one() {
                 assert_eq!(numbers(&mut news, 5).await, range(0..5));
                 let old = client.connected().expect("a session").client_id;
                 proxy.blocks.send_replace(true);
-                break_off(&proxy, &mut news, &running.handle(), 5..10).await;
+                break_off(&proxy, &running.handle(), 5..10).await;
                 while running.handle().sessions() > 0 {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
@@ -76,7 +76,7 @@ fn messages_that_are_not_retained_any_more_are_a_gap_in_the_stream() {
             let mut news = client.subscribe(CHANNEL).await.expect("subscribes");
             publish(&running.handle(), 0..1);
             let first = next(&mut news).await.position.expect("a position").offset;
-            break_off(&proxy, &mut news, &running.handle(), 1..10).await;
+            break_off(&proxy, &running.handle(), 1..10).await;
             let missed = gap(&mut news).await;
             assert_eq!((&*missed.channel, missed.offsets()), (CHANNEL, Some((first + 1, first + 6))));
             assert_eq!(numbers(&mut news, 3).await, range(7..10));
@@ -130,7 +130,7 @@ fn a_pattern_with_more_channels_than_a_subscribe_takes_outlives_a_break() {
             publish(1);
             assert_eq!(numbers(&mut all, CHANNELS).await, [1; CHANNELS as usize]);
             let old = client.connected().expect("a session").client_id;
-            silent(&mut all).await;
+            proxy.held().await;
             proxy.cut.send(()).expect("a connection");
             publish(2);
             // One for each known position; for the others there is a gap.
@@ -143,9 +143,17 @@ fn a_pattern_with_more_channels_than_a_subscribe_takes_outlives_a_break() {
             }
             assert_eq!(gaps, [("/stored/**".into(), GapCause::Unknown)]);
             assert_eq!(client.connected().expect("a session").client_id, old);
-            while tokio::time::timeout(Duration::from_millis(60), all.next()).await.is_ok() {}
             publish(3);
-            assert_eq!(numbers(&mut all, CHANNELS).await, [3; CHANNELS as usize]);
+            let mut third = BTreeSet::new();
+            while (third.len() as u64) < CHANNELS {
+                let message = next(&mut all).await;
+                // The rest of the second round comes before.
+                let is_third = message.json::<u64>().expect("a number") == 3;
+                assert!(
+                    if is_third { third.insert(message.channel) } else { received.insert(message.channel) },
+                    "once"
+                );
+            }
         });
         end(running);
     }
@@ -174,9 +182,8 @@ fn a_program_resumes_at_a_position_that_it_has_stored() {
 }
 
 /// The bytes that the server sends now get lost, and the connections break.
-async fn break_off(proxy: &Proxy, news: &mut Subscription, handle: &Handle, numbers: std::ops::Range<u64>) {
-    // Until its connect is held.
-    silent(news).await;
+async fn break_off(proxy: &Proxy, handle: &Handle, numbers: std::ops::Range<u64>) {
+    proxy.held().await;
     let lost = proxy.lost.load(Ordering::Relaxed);
     proxy.loses.send_replace(true);
     publish(handle, numbers);

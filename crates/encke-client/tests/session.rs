@@ -186,13 +186,13 @@ fn a_reader_that_is_only_late_loses_nothing() {
 #[test]
 fn the_heartbeat_keeps_a_silent_session_alive() {
     for transport in TRANSPORTS {
-        let running = start(Settings { timeout_ms: 20, max_interval_ms: 50, ..any_port() });
+        let running = start(Settings { timeout_ms: 20, ..any_port() });
         run(async {
             let client = connected(running.address(), quick(transport)).await;
             let mut news = client.subscribe("/news").await.expect("subscribes");
-            // Several times as long as a silent session lives.
-            let silence = tokio::time::timeout(Duration::from_millis(400), news.next()).await;
-            assert!(silence.is_err(), "{silence:?}");
+            // A handshake, a subscribe, and one connect after another.
+            metric(running.address(), "encke_messages", |messages| messages > 12).await;
+            metric(running.address(), "encke_handshakes", |handshakes| handshakes == 1).await;
             assert_eq!(running.handle().sessions(), 1);
             running.handle().publish("/news", "1").expect("published");
             assert_eq!(next(&mut news).await.data().as_str(), "1");
@@ -270,8 +270,7 @@ fn a_service_answers_a_request() {
 fn a_service_that_does_not_answer_is_a_time_out_and_nothing_else_breaks() {
     let running = start(any_port());
     run(async {
-        let client =
-            connected(running.address(), quick(Transport::Auto).reply_timeout(Duration::from_millis(200))).await;
+        let client = connected(running.address(), quick(Transport::Auto).reply_timeout(Duration::from_secs(2))).await;
         let outcome = client.request("/service/nobody", &1).await;
         assert!(matches!(outcome, Err(Error::ReplyTimeout(_))), "{outcome:?}");
         client.publish("/news", &1).await.expect("goes on");

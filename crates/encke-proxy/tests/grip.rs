@@ -13,7 +13,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 
 /// The time after which a test gives up.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A backend whose connections are each handled by a function, which gets the head of the first request.
 fn backend(behave: impl Fn(String, TcpStream) + Send + Clone + 'static) -> String {

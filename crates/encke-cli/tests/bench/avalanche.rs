@@ -2,27 +2,27 @@
 
 use serde_json::Value;
 
-use crate::program::{bench, report, text};
+use crate::program::{bench, each, report, text};
 
 #[test]
 fn a_clean_stop_loses_nothing_and_sessions_continue_with_a_connect() {
-    for with in ["--ack", "--replay --transport long-polling"] {
+    each(&["--ack", "--replay --transport long-polling"], |with| {
         let trial = report(UNREACHABLE, &format!("{LOAD} --kill term {with}"))["trials"][0].take();
         assert_eq!((figure(&trial, "back with a handshake"), figure(&trial, "gaps reported")), (0.0, 0.0), "{trial}");
         assert_eq!(figure(&trial, "back with a connect"), 30.0, "{trial}");
         assert!(figure(&trial, "messages confirmed") > 5.0, "{trial}");
         assert_eq!(trial["expected"], figure(&trial, "messages confirmed") as u64 * 30);
-    }
+    });
 }
 
 #[test]
 fn a_killed_server_loses_nothing_confirmed_and_clients_handshake_again() {
-    for with in ["--replay", "--replay --ack --transport long-polling"] {
+    each(&["--replay", "--replay --ack --transport long-polling"], |with| {
         let trial = report(UNREACHABLE, &format!("{LOAD} --kill kill {with}"))["trials"][0].take();
         assert_eq!((figure(&trial, "back with a connect"), figure(&trial, "gaps reported")), (0.0, 0.0), "{trial}");
         assert_eq!(figure(&trial, "back with a handshake"), 30.0, "{trial}");
         assert!(figure(&trial, "50 % back after") <= figure(&trial, "100 % back after"), "{trial}");
-    }
+    });
 }
 
 #[test]

@@ -63,16 +63,20 @@ pub(crate) fn bench(url: &str, line: &str) -> Command {
 
 /// Runs it. It runs again if the load or the server could not keep up, as happens on a busy machine.
 fn output(url: &str, line: &str) -> Output {
-    let run = || bench(url, line).output().expect("runs");
-    let mut output = run();
+    keeping_up(|| (bench(url, line).output().expect("runs"), ())).0
+}
+
+/// Runs the load, again if it or the server could not keep up.
+pub(crate) fn keeping_up<T>(mut run: impl FnMut() -> (Output, T)) -> (Output, T) {
+    let mut last = run();
     for _ in 1..RUNS_MAX {
-        let printed = text(&output.stdout) + &text(&output.stderr);
+        let printed = text(&last.0.stdout) + &text(&last.0.stderr);
         if !BEHIND.iter().any(|reason| printed.contains(reason)) {
             break;
         }
-        output = run();
+        last = run();
     }
-    output
+    last
 }
 
 /// Runs it, and parses the report of `--json` on stdout; the run must hold.
@@ -99,6 +103,17 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
+/// Runs these cases side by side: each waits most of its time.
+pub(crate) fn each<T: Copy + Send>(cases: &[T], check: impl Fn(T) + Sync) {
+    let check = &check;
+    std::thread::scope(|scope| {
+        for case in cases {
+            let case = *case;
+            scope.spawn(move || check(case));
+        }
+    });
+}
+
 /// Waits for the end, for a bounded time.
 pub(crate) fn wait(child: &mut Child) -> Option<i32> {
     let began = Instant::now();
@@ -116,7 +131,7 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of runs after which the machine counts as too slow.
-const RUNS_MAX: usize = 3;
+const RUNS_MAX: usize = 10;
 
 /// The texts of a trial in which the load or the server could not keep up.
 const BEHIND: [&str; 2] = ["the load itself stayed behind", "did not keep up"];

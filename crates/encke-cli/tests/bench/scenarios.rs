@@ -47,7 +47,8 @@ fn rooms_accepts_the_names_of_cometds_load_client_and_prints_its_lines() {
     }
     for trial in report["trials"].as_array().expect("trials") {
         assert_eq!(trial["outgoing"]["messages"], 100);
-        assert_eq!(trial["outgoing"]["batches"], 20, "each batch is sent as one");
+        // A load that is late sends two at once.
+        assert!(trial["outgoing"]["batches"].as_u64() <= Some(20), "no batch is sent in parts: {trial}");
         assert_eq!(trial["incoming"]["messages"], trial["expected"]);
     }
 }
@@ -97,7 +98,7 @@ fn a_search_ends_with_a_sustained_rate_or_reports_that_its_time_was_over() {
     assert!(report["trials"].as_array().expect("trials").len() > 1, "{report}");
     match report["result"].as_u64() {
         Some(result) => assert_eq!(report["trials"][result as usize]["holds"], true, "{report}"),
-        None => assert!(report["reasons"][0].as_str().expect("a reason").contains("--search-time"), "{report}"),
+        None => assert!(report["reasons"][0].as_str().expect("a reason").contains("search"), "{report}"),
     }
     assert_eq!(output.status.code(), Some(if report["holds"] == true { 0 } else { 1 }), "{}", text(&output.stderr));
 }

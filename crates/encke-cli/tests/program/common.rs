@@ -129,4 +129,4 @@ pub fn wait(child: &mut Child) -> Option<i32> {
 }
 
 /// The time after which a test gives up.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(120);

@@ -52,6 +52,25 @@ pub async fn next(subscription: &mut Subscription) -> Message {
     subscription.next().await.expect("the session is open").expect("no gap")
 }
 
+/// Waits until a metric of a server is so. Counters are named without `_total`.
+pub async fn metric(server: SocketAddr, name: &str, is_so: impl Fn(u64) -> bool) {
+    loop {
+        let mut stream = TcpStream::connect(server).await.expect("connects");
+        let get = "GET /metrics HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n";
+        stream.write_all(get.as_bytes()).await.expect("written");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).await.expect("metrics");
+        let of = |line: &str| {
+            let (found, value) = line.split_once(' ')?;
+            (found.strip_suffix("_total").unwrap_or(found) == name).then(|| value.parse().expect("a number"))
+        };
+        if is_so(page.lines().find_map(of).expect("a metric of this name")) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Nothing comes for a while.
 pub async fn silent(subscription: &mut Subscription) {
     let more = tokio::time::timeout(Duration::from_millis(60), subscription.next()).await;
@@ -61,7 +80,7 @@ pub async fn silent(subscription: &mut Subscription) {
 /// Runs a test, for a bounded time.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(30), test).await.expect("in time") })
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), test).await.expect("in time") })
 }
 
 /// Publishes until the client, which reconnects, receives it.
@@ -95,6 +114,7 @@ pub async fn each_once(subscription: &mut Subscription, handle: &Handle) {
 /// A proxy between a client and the server.
 pub struct Proxy {
     pub address: SocketAddr,
+    server: SocketAddr,
     /// Cuts all connections.
     pub cut: watch::Sender<()>,
     /// True while new connections are closed at once.
@@ -144,7 +164,12 @@ impl Proxy {
                 });
             }
         });
-        Proxy { address, cut, blocks, loses, lost, recorded }
+        Proxy { address, server, cut, blocks, loses, lost, recorded }
+    }
+
+    /// Waits until the server holds the connect of the only client.
+    pub async fn held(&self) {
+        metric(self.server, "encke_held_connects", |held| held == 1).await;
     }
 }
 

@@ -16,16 +16,15 @@ fn source(more: &str) -> String {
 async fn a_walk_publishes_every_symbol_in_every_round() {
     let (server, mut messages) = TestServer::with("/stock/*", &source("symbols = 50\ninterval_ms = 1")).await;
     let mut rounds: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-    for _ in 0..50 * 20 {
+    // Only the messages of one channel have an order: some of the next rounds may come before the last of these.
+    while (1..=20).any(|round| rounds.get(&round).is_none_or(|symbols| symbols.len() < 50)) {
         let (channel, quote) = messages.next().await;
         assert_eq!(channel, format!("/stock/{}", quote["symbol"].as_str().expect("a symbol")));
         let price = |name: &str| quote[name].as_f64().expect("a price");
         assert!(price("bid") < price("last") && price("last") < price("ask"), "{quote}");
         rounds.entry(quote["loop"].as_u64().expect("the loop counter")).or_default().insert(channel);
     }
-    let numbers: Vec<u64> = rounds.keys().copied().collect();
-    assert_eq!(numbers, (1..=20).collect::<Vec<_>>());
-    assert!(rounds.values().all(|symbols| symbols.len() == 50));
+    assert!(rounds.values().all(|symbols| symbols.len() <= 50));
     assert_eq!(server.metric("runs", "q"), 1);
 }
 
@@ -34,7 +33,7 @@ async fn the_default_walk_has_three_thousand_symbols() {
     let (server, mut messages) = TestServer::with("/stock/S2999", &source("")).await;
     assert_eq!(messages.data().await["loop"], json!(1));
     assert_eq!(messages.data().await["loop"], json!(2));
-    assert!(server.metric("messages", "q") >= 6_000);
+    server.wait_for("messages", "q", 6_000).await;
 }
 
 #[tokio::test]
@@ -43,13 +42,15 @@ async fn a_file_is_replayed_line_by_line_and_wrong_lines_are_left_out() {
     let ticks = "symbol,time,bid,ask,last\nA,10.0,1,2,1.5\nB,10.0,3,4,\nA,wrong,5,6,7\nA,x\n\nA,10.01,1.25,2.25,1.75\n";
     let file = folder.write("ticks.csv", ticks);
     let (server, mut messages) = TestServer::with("/stock/*", &source(&format!("file = \"{file}\""))).await;
-    for expected in [
+    let mut quotes = [messages.data().await, messages.data().await, messages.data().await];
+    // Only the messages of one channel have an order.
+    quotes.sort_by_key(|quote| quote["symbol"].to_string());
+    let expected = [
         json!({"symbol": "A", "bid": 1, "ask": 2, "last": 1.5, "loop": 1}),
-        json!({"symbol": "B", "bid": 3, "ask": 4, "last": null, "loop": 1}),
         json!({"symbol": "A", "bid": 1.25, "ask": 2.25, "last": 1.75, "loop": 2}),
-    ] {
-        assert_eq!(messages.data().await, expected);
-    }
+        json!({"symbol": "B", "bid": 3, "ask": 4, "last": null, "loop": 1}),
+    ];
+    assert_eq!(quotes, expected);
     // The file has ended, and it is not repeated.
     crate::common::wait_until("it finishes", || server.metric("running", "q") == 0).await;
     assert_eq!((server.metric("runs", "q"), server.metric("errors", "q")), (1, 2));
@@ -113,11 +114,13 @@ async fn a_url_is_polled_and_only_changed_quotes_are_published_whatever_else_it_
     ]);
     let settings = source(&format!("url = \"{url}\"\ninterval_ms = 1\nrestart_pause_max_ms = 2"));
     let (server, mut messages) = TestServer::with("/stock/*", &settings).await;
-    let mut seen = Vec::new();
-    while seen.last() != Some(&("A".to_string(), json!(9))) {
+    // Only the messages of one channel have an order.
+    let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+    while of_a.last() != Some(&json!(9)) || of_b.is_empty() {
         let quote = messages.data().await;
-        seen.push((quote["symbol"].as_str().expect("a symbol").to_string(), quote["bid"].clone()));
+        let of = if quote["symbol"] == "A" { &mut of_a } else { &mut of_b };
+        of.push(quote["bid"].clone());
     }
-    assert_eq!(seen[..2], [("A".into(), json!(1)), ("B".into(), json!(3))]);
+    assert_eq!((&of_a[0], &of_b[0]), (&json!(1), &json!(3)));
     server.wait_for("errors", "q", 5).await;
 }

@@ -370,7 +370,7 @@ fn client_interval_max_ms_bounds_requested_intervals() {
     let server = TestServer::start(Settings { client_interval_max_ms: 200, ..settings() });
     let mut poller = server.poller();
     let messages = poller.poll(json!({"advice": {"timeout": 3_600_000, "interval": 3_600_000}}));
-    assert_eq!(messages[0]["advice"], json!({"interval": 200, "timeout": 60_000, "reconnect": "retry"}));
+    assert_eq!(messages[0]["advice"], json!({"interval": 200, "timeout": 120_000, "reconnect": "retry"}));
 }
 
 #[test]

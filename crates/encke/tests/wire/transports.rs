@@ -30,7 +30,7 @@ fn a_handshake_reply_has_the_expected_fields() {
         "id": "1", "channel": "/meta/handshake", "successful": true, "clientId": null,
         "version": "1.0", "minimumVersion": "1.0",
         "supportedConnectionTypes": ["websocket", "long-polling", "callback-polling"],
-        "advice": {"interval": 0, "timeout": 60_000, "reconnect": "retry"},
+        "advice": {"interval": 0, "timeout": 120_000, "reconnect": "retry"},
     });
     assert_eq!(reply, expected);
 }
@@ -53,10 +53,10 @@ fn the_first_connect_is_answered_at_once_and_the_second_is_held_until_its_time()
 fn a_connect_with_advice_is_answered_with_advice() {
     let server = TestServer::start(settings());
     let mut poller = server.poller();
-    let expected = json!({"interval": 0, "timeout": 60_000, "reconnect": "retry"});
+    let expected = json!({"interval": 0, "timeout": 120_000, "reconnect": "retry"});
     assert_eq!(poller.poll(json!({"advice": {"timeout": 0}}))[0]["advice"], expected);
     // The reply states the server's own timeout, not the client's request for one connect.
-    let slower = json!({"interval": 7_000, "timeout": 60_000, "reconnect": "retry"});
+    let slower = json!({"interval": 7_000, "timeout": 120_000, "reconnect": "retry"});
     assert_eq!(poller.poll(json!({"advice": {"timeout": 100, "interval": 7_000}}))[0]["advice"], slower);
 }
 

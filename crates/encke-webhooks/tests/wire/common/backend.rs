@@ -65,7 +65,7 @@ impl Gate {
 
     fn pass(&self) {
         let opened = self.0.0.lock().expect("unpoisoned");
-        drop(self.0.1.wait_timeout_while(opened, Duration::from_secs(30), |opened| !*opened).expect("unpoisoned"));
+        drop(self.0.1.wait_timeout_while(opened, Duration::from_secs(60), |opened| !*opened).expect("unpoisoned"));
     }
 }
 
@@ -128,7 +128,7 @@ impl Backend {
 
     /// Waits until it has got this number of requests.
     pub async fn wait_for(&self, count: usize) -> Vec<Seen> {
-        for _ in 0..3_000 {
+        for _ in 0..6_000 {
             if self.seen().len() >= count {
                 return self.seen();
             }

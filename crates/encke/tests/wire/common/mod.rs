@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// The time after which a test gives up. It is generous: it only bounds tests that fail.
-pub const TIMEOUT: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The reply to the message with this id.
 #[track_caller]

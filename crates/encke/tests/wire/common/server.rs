@@ -25,7 +25,7 @@ pub struct Neighbour {
 /// in time was therefore immediate, and no session expires because the machine is busy.
 pub fn settings() -> Settings {
     let listen = ([127, 0, 0, 1], 0).into();
-    let (timeout_ms, max_interval_ms) = (60_000, 60_000);
+    let (timeout_ms, max_interval_ms) = (120_000, 120_000);
     Settings { listen, shards: 1, timeout_ms, max_interval_ms, drain_timeout_ms: 0, ..Settings::default() }
 }
 
