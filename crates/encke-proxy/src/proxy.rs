@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::error::Error;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -47,6 +48,8 @@ struct Counts {
     holds_refused: AtomicUsize,
     /// True while the backend does not answer, which is logged once.
     is_failing: AtomicBool,
+    /// True after its first instructions that cannot be followed.
+    was_misled: AtomicBool,
 }
 
 /// Counts a held response or an upgraded connection while it lives.
@@ -139,8 +142,7 @@ impl Proxy {
             Ok(None) => answer.map(ProxyBody::whole),
             Ok(Some(hold)) => self.hold(answer, hold).await,
             Err(reason) => {
-                self.shared.counts.holds_refused.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(reason, "the backend's instructions are invalid");
+                self.misled(&reason);
                 text(StatusCode::BAD_GATEWAY, "the backend's instructions are invalid\n")
             }
         }
@@ -235,15 +237,16 @@ impl Proxy {
     /// Holds the answer of the backend, as it has instructed.
     async fn hold(&self, answer: Response<Bytes>, instruct: instruct::Hold) -> Response<ProxyBody> {
         let Shared { settings, counts, .. } = &*self.shared;
-        let refused = |status, reason| {
-            counts.holds_refused.fetch_add(1, Ordering::Relaxed);
-            text(status, reason)
-        };
         let Some(counted) = Counted::new(counts, |counts| &counts.held, settings.held_max) else {
-            return refused(StatusCode::SERVICE_UNAVAILABLE, "too many responses are held\n");
+            counts.holds_refused.fetch_add(1, Ordering::Relaxed);
+            return text(StatusCode::SERVICE_UNAVAILABLE, "too many responses are held\n");
         };
-        let Some(hold) = self.on_channels(instruct.channels) else {
-            return refused(StatusCode::BAD_GATEWAY, "the backend names no valid channel, or too many\n");
+        let hold = match self.on_channels(instruct.channels) {
+            Ok(hold) => hold,
+            Err(reason) => {
+                self.misled(&reason);
+                return text(StatusCode::BAD_GATEWAY, "the backend names no valid channel, or too many\n");
+            }
         };
         if instruct.mode == Mode::Stream {
             return answer.map(|first| ProxyBody::stream(first, hold, instruct.keep_alive, counted));
@@ -258,11 +261,22 @@ impl Proxy {
         }
     }
 
-    fn on_channels(&self, channels: Vec<(String, encke::Start)>) -> Option<Hold> {
+    fn on_channels(&self, channels: Vec<(String, encke::Start)>) -> Result<Hold, String> {
         if channels.len() > self.shared.settings.hold_channels_max {
-            return None;
+            return Err(format!("{} channels, more than hold_channels_max", channels.len()));
         }
-        channels.iter().try_fold(self.shared.handle.hold(), |hold, (channel, start)| hold.on_from(channel, start)).ok()
+        let hold = self.shared.handle.hold();
+        let held = channels.iter().try_fold(hold, |hold, (channel, start)| hold.on_from(channel, start));
+        held.map_err(|error| error.to_string())
+    }
+
+    /// Counts instructions that cannot be followed. The first reason is a warning in the log.
+    fn misled(&self, reason: &dyn Display) {
+        let counts = &self.shared.counts;
+        counts.holds_refused.fetch_add(1, Ordering::Relaxed);
+        if !counts.was_misled.swap(true, Ordering::Relaxed) {
+            tracing::warn!("the backend's instructions are invalid (further ones are counted only): {reason}");
+        }
     }
 }
 

@@ -44,6 +44,8 @@ pub struct Recovered {
     pub messages: usize,
     /// True if the process before ended cleanly, or there was none. If false, offsets have jumped.
     pub is_clean: bool,
+    /// Channels of the log that have no history now: no rule gives them one, or there are too many.
+    pub left_out: usize,
 }
 
 /// A ring as far as it is known.
@@ -143,8 +145,9 @@ impl<'a> Recovery<'a> {
         // If there are too many, the rings with the newest messages stay.
         rings.sort_unstable_by_key(|(_, draft)| Reverse(draft.last_received_ms));
         for (channel, draft) in rings {
-            let Some(terms) = draft.terms else { continue };
-            recovered.channels += usize::from(histories.restore(&channel, draft.into_life(), terms, room, self.now));
+            let restored =
+                draft.terms.is_some_and(|terms| histories.restore(&channel, draft.into_life(), terms, room, self.now));
+            *if restored { &mut recovered.channels } else { &mut recovered.left_out } += 1;
         }
         recovered.messages = (0..histories.owners()).map(|owner| histories.holding(owner).messages).sum();
         recovered

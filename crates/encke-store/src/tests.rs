@@ -111,7 +111,7 @@ fn after_a_kill_stored_messages_return_with_epoch_offset_and_publisher() {
     let (before, other) = (life.ring("/a"), life.ring("/b/c"));
     disk.crash();
     let later = start(&disk, &rules(10), 0);
-    assert_eq!(later.recovered, Recovered { channels: 2, messages: 4, is_clean: false });
+    assert_eq!(later.recovered, Recovered { channels: 2, messages: 4, is_clean: false, left_out: 0 });
     let after = later.ring("/a");
     assert_eq!((&after.0, &after.1, after.2), (&before.0, &before.1, before.2));
     assert!(after.3 >= before.3 + (1 << 20), "numbers that somebody may have seen are left out");
@@ -122,6 +122,9 @@ fn after_a_kill_stored_messages_return_with_epoch_offset_and_publisher() {
         .histories
         .with(key, |ring| ring.from(second).map(|entry| entry.except.as_deref().copied()).collect::<Vec<_>>());
     assert_eq!(excepts, Some(vec![Some(publisher); 2]));
+    disk.crash();
+    let without = start(&disk, &Settings::default(), 0).recovered;
+    assert_eq!((without.channels, without.left_out), (0, 2), "no rule gives them a history now");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use encke::Handle;
+use encke::{Handle, PublishError};
 use encke_core::Caller;
 use encke_fetch::{FetchError, Fetcher, Limits};
 use fastrand::Rng;
@@ -291,8 +291,7 @@ impl Backend {
                 Ok(answered) => (Attempt::Answered, Some(answered)),
                 Err(unusable) if event.kind.is_notification() => {
                     // It has arrived. To send it again would not improve the answer.
-                    self.counters.actions_failed.increment();
-                    tracing::debug!(webhook = self.checked.name, event = event.kind.as_str(), %unusable);
+                    self.action_failed(&unusable);
                     (Attempt::Answered, None)
                 }
                 Err(unusable) => {
@@ -341,12 +340,18 @@ impl Backend {
     pub(crate) async fn perform(&self, action: &Action) {
         let mut server = self.server.clone();
         let server = server.wait_for(Option::is_some).await.ok().and_then(|server| server.clone());
-        let is_done = match server {
+        let done = match server {
             Some(server) => perform::by_handle(&server, action).await,
-            None => false,
+            None => Err(PublishError::Busy),
         };
-        if !is_done {
-            self.counters.actions_failed.increment();
+        if let Err(error) = done {
+            self.action_failed(&error);
+        }
+    }
+
+    fn action_failed(&self, error: &dyn std::fmt::Display) {
+        if self.counters.actions_failed.increment() == 0 {
+            tracing::warn!(webhook = self.checked.name, "an action failed (further ones are counted only): {error}");
         }
     }
 

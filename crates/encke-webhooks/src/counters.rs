@@ -24,8 +24,9 @@ pub(crate) struct Counters {
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    pub(crate) fn increment(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    /// Returns the number before.
+    pub(crate) fn increment(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(crate) fn get(&self) -> u64 {

@@ -20,15 +20,15 @@ pub(crate) fn with_reply(action: Action, actions: &mut Actions) -> Option<Action
     None
 }
 
-/// Performs an action, and tries again for a while if the server is busy. False if the server refuses it.
-pub(crate) async fn by_handle(server: &Handle, action: &Action) -> bool {
+/// Performs an action, and tries again for a while if the server is busy.
+pub(crate) async fn by_handle(server: &Handle, action: &Action) -> Result<(), PublishError> {
     for _ in 0..TRIES {
         match once(server, action).await {
             Err(PublishError::Busy) => tokio::time::sleep(PAUSE).await,
-            done => return done.is_ok(),
+            done => return done,
         }
     }
-    false
+    Err(PublishError::Busy)
 }
 
 async fn once(server: &Handle, action: &Action) -> Result<(), PublishError> {

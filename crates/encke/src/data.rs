@@ -186,7 +186,13 @@ fn report(path: &Path, opened: &Opened, recovered: &Recovered, began: Instant) {
     for stranger in &opened.strangers {
         tracing::warn!(file = %stranger.display(), "not a file of the histories; left alone");
     }
-    let Recovered { channels, messages, is_clean, .. } = recovered;
+    let Recovered { channels, messages, is_clean, left_out, .. } = recovered;
+    if *left_out > 0 {
+        tracing::warn!(
+            left_out,
+            "channels on disk have no history any more: no rule gives them one, or history_channels_max is too small"
+        );
+    }
     let took_ms = began.elapsed().as_millis() as u64;
     tracing::info!(data = %path.display(), channels, messages, is_clean, took_ms, "histories recovered");
 }
