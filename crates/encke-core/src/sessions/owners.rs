@@ -86,37 +86,56 @@ impl Owners {
     }
 }
 
-/// The tokens that are revoked and have not expired yet, of all shards. Their number is limited by the caller.
+/// The tokens that are revoked and have not expired yet, of all shards. Their number is limited by the caller, and an
+/// id that is longer than [`ID_BYTES`] counts as several.
 #[derive(Debug, Default)]
 pub struct Revoked {
-    /// For each id the end of its token, in milliseconds since 1970.
-    tokens: Mutex<HashMap<Box<str>, u64>>,
+    tokens: Mutex<Tokens>,
     /// Their number: most servers have none, and need no lock to see that.
     count: AtomicUsize,
 }
 
+#[derive(Debug, Default)]
+struct Tokens {
+    /// For each id the end of its token, in milliseconds since 1970.
+    ends: HashMap<Box<str>, u64>,
+    /// The sum of what the ids count.
+    units: usize,
+}
+
+/// The number that a token counts as.
+fn units(token_id: &str) -> usize {
+    1 + token_id.len() / ID_BYTES
+}
+
 impl Revoked {
     /// Revokes a token until it expires by itself, in milliseconds since 1970. Returns false if there are `max` revoked
-    /// tokens that have not expired.
+    /// tokens that have not expired, with this one.
     pub fn add(&self, token_id: &str, until_ms: u64, now_wall_ms: u64, max: usize) -> bool {
         let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        if tokens.len() >= max && !tokens.contains_key(token_id) {
-            tokens.retain(|_, until_ms| *until_ms > now_wall_ms);
-            if tokens.len() >= max {
-                self.count.store(tokens.len(), Ordering::Release);
+        let Tokens { ends, units: sum } = &mut *tokens;
+        if !ends.contains_key(token_id) {
+            let further = units(token_id);
+            if *sum + further > max {
+                ends.retain(|_, until_ms| *until_ms > now_wall_ms);
+                *sum = ends.keys().map(|token_id| units(token_id)).sum();
+            }
+            if *sum + further > max {
+                self.count.store(ends.len(), Ordering::Release);
                 return false;
             }
+            *sum += further;
         }
-        let until = tokens.entry(token_id.into()).or_default();
+        let until = ends.entry(token_id.into()).or_default();
         *until = until_ms.max(*until);
-        self.count.store(tokens.len(), Ordering::Release);
+        self.count.store(ends.len(), Ordering::Release);
         true
     }
 
     /// True if the token of an identity is revoked.
     pub fn has(&self, identity: &Identity) -> bool {
         let Some(token_id) = identity.token_id.as_deref().filter(|_| !self.is_empty()) else { return false };
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).contains_key(token_id)
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).ends.contains_key(token_id)
     }
 
     /// Their number.
@@ -132,16 +151,32 @@ impl Revoked {
     /// All of them that have not expired, each with its end.
     pub fn all(&self, now_wall_ms: u64) -> Vec<(Box<str>, u64)> {
         let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = tokens.iter().map(|(token_id, until_ms)| (token_id.clone(), *until_ms)).collect();
+        let mut all: Vec<_> = tokens.ends.iter().map(|(token_id, until_ms)| (token_id.clone(), *until_ms)).collect();
         all.retain(|(_, until_ms)| *until_ms > now_wall_ms);
         all.sort_unstable();
         all
     }
 }
 
+/// The bytes of an id above which a revoked token counts as several.
+const ID_BYTES: usize = 256;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_revoked_token_with_a_long_id_counts_as_several() {
+        let revoked = Revoked::default();
+        let long = |letter: &str| letter.repeat(4 * ID_BYTES);
+        assert!(revoked.add(&long("a"), 100, 0, 12) && revoked.add(&long("b"), 100, 0, 12));
+        assert!(
+            !revoked.add(&long("c"), 100, 0, 12) && revoked.add("c", 100, 0, 12) && revoked.add(&long("b"), 100, 0, 12)
+        );
+        assert_eq!(revoked.len(), 3);
+        assert!(revoked.add(&long("d"), 300, 100, 12), "the others have expired");
+        assert_eq!(revoked.len(), 1);
+    }
 
     #[test]
     fn sessions_of_a_user_are_found_after_any_removal() {
