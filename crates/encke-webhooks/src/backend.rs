@@ -163,6 +163,8 @@ impl Backend {
     fn push(&self, session: Option<&Arc<str>>, event: Event, answer: Option<oneshot::Sender<Answered>>) -> bool {
         let now_ms = self.now_ms();
         let terms = self.terms(event.kind, now_ms);
+        // Held requests have no session: each waits by itself.
+        let session = session.filter(|session| !session.is_empty());
         let body_bytes = event.body.len();
         let pushed = self.queue().push(now_ms, session, body_bytes, terms, Waiting { event, answer });
         if pushed.is_ok() {

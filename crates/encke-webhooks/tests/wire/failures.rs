@@ -88,6 +88,27 @@ async fn a_slow_backend_delays_nobody_but_who_waits_for_it() {
     soon(waiting).await.expect("allowed");
 }
 
+/// Held requests have no session whose events would have an order.
+#[tokio::test]
+async fn a_held_request_that_waits_for_the_backend_delays_no_other_one() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let backend = Backend::start(move |seen| match seen.data["channel"].as_str() {
+        Some("/hooked/slow") => Answer::After(held.clone(), json!({ "allow": true })),
+        _ => Answer::Json(json!({ "allow": true })),
+    });
+    let world = World::start(&[webhook(backend.address, &[EventKind::Subscribe])]);
+    let (slow, fast) = ("/hold/hooked/slow?timeout=0", "/hold/hooked/fast?timeout=0");
+    let other = async {
+        backend.wait_for(1).await;
+        let response = world.get(fast).await;
+        gate.open();
+        response
+    };
+    let (_, other) = tokio::join!(world.get(slow), other);
+    assert_eq!(other.status(), 200);
+}
+
 #[tokio::test]
 async fn an_answer_that_comes_late_answers_nothing() {
     let gate = Gate::default();

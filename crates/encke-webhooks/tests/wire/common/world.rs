@@ -4,12 +4,13 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use encke::{Running, Server, Settings};
 use encke_client::{Client, ClientBuilder, Error, Extension, Outgoing, Subscription};
 use encke_fetch::Fetcher;
 use encke_webhooks::{EventKind, WebhookSettings, Webhooks};
-use http::Request;
 use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Request, Response};
 use serde_json::{Value, json};
 
 /// A running server with its webhooks.
@@ -91,10 +92,15 @@ impl World {
         serde_json::from_slice(response.body()).expect("JSON")
     }
 
+    /// The response to a request.
+    pub async fn get(&self, path: &str) -> Response<Bytes> {
+        let fetcher = Fetcher::new(encke_fetch::Limits::default(), None).expect("a fetcher");
+        fetcher.get(&format!("http://{}{path}", self.address)).await.expect("a response")
+    }
+
     /// The sum of the values of a metric.
     pub async fn metric(&self, name: &str) -> u64 {
-        let fetcher = Fetcher::new(encke_fetch::Limits::default(), None).expect("a fetcher");
-        let page = fetcher.get(&format!("http://{}/metrics", self.address)).await.expect("metrics");
+        let page = self.get("/metrics").await;
         let page = String::from_utf8(page.body().to_vec()).expect("text");
         let values = page.lines().filter(|line| line.split(['{', ' ']).next() == Some(name));
         values.map(|line| line.rsplit(' ').next().and_then(|value| value.parse::<u64>().ok()).expect("a number")).sum()
