@@ -65,14 +65,41 @@ impl Server {
     }
 
     /// Publishes as a client.
-    fn publish(&self, channel: &str, data: &str) {
+    fn publish(&self, channels: &[String], data: &str) {
         let handshake =
             r#"[{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["long-polling"]}]"#;
         let (head, hello) = self.post("", handshake);
         let cookie = field(&head, "set-cookie: ").split(';').next().expect("a cookie");
         let id = hello.split(r#""clientId":""#).nth(1).and_then(|rest| rest.split('"').next()).expect("an id");
-        let (_, reply) = self.post(cookie, &format!(r#"[{{"channel":"{channel}","clientId":"{id}","data":{data}}}]"#));
-        assert!(reply.contains(r#""successful":true"#), "{reply}");
+        let message = |channel| format!(r#"{{"channel":"{channel}","clientId":"{id}","data":{data}}}"#);
+        let messages: Vec<String> = channels.iter().map(message).collect();
+        let (_, reply) = self.post(cookie, &format!("[{}]", messages.join(",")));
+        assert_eq!(reply.matches(r#""successful":true"#).count(), channels.len(), "{reply}");
+    }
+
+    /// Holds requests, and returns them with the bytes of each.
+    fn hold(&self, target: &str, requests: usize) -> (Vec<TcpStream>, u64) {
+        let hold = |_| {
+            let stream = self.connect();
+            self.send(&stream, &format!("GET {target}"), "", "");
+            stream
+        };
+        let wait = |count: usize| {
+            let started = Instant::now();
+            while self.metric("encke_held_requests") != count {
+                assert!(started.elapsed() < TIMEOUT, "{count} requests are not held");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        };
+        // The first ones need tables and code that all of them share.
+        let mut held: Vec<TcpStream> = (0..100).map(hold).collect();
+        wait(100);
+        let before = self.resident_bytes();
+        held.extend((100..requests).map(hold));
+        wait(requests);
+        let each = self.resident_bytes().saturating_sub(before) / (requests as u64 - 100);
+        println!("{requests} held requests, {each} bytes each");
+        (held, each)
     }
 
     fn metric(&self, name: &str) -> usize {
@@ -101,41 +128,42 @@ fn field<'a>(head: &'a str, name: &str) -> &'a str {
     head.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in {head}"))
 }
 
-#[test]
-fn requests_held_at_once_take_little_memory_and_one_message_releases_them() {
+/// The most requests that a test may hold, as far as the system allows both processes to open files.
+fn requests() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let files = limit.maximum.map_or(usize::MAX, |files| files as usize);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("more files");
-    let requests = REQUESTS.min(files.saturating_sub(1_000));
-    let server = start(&[]);
-    // The first ones need tables and code that all of them share.
-    let hold = |_| {
-        let stream = server.connect();
-        server.send(&stream, "GET /hold/orders/ready?timeout=120", "", "");
-        stream
-    };
-    let wait = |count: usize| {
-        let started = Instant::now();
-        while server.metric("encke_held_requests") != count {
-            assert!(started.elapsed() < TIMEOUT, "{count} requests are not held");
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    };
-    let mut held: Vec<TcpStream> = (0..100).map(hold).collect();
-    wait(100);
-    let before = server.resident_bytes();
-    held.extend((100..requests).map(hold));
-    wait(requests);
-    let each = server.resident_bytes().saturating_sub(before) / (requests as u64 - 100);
-    println!("{requests} held requests, {each} bytes each");
-    assert!(each <= BYTES_MAX, "{each} bytes for a held request");
+    REQUESTS.min(files.saturating_sub(1_000))
+}
 
-    server.publish("/orders/ready", "\"tea\"");
+#[test]
+fn requests_held_at_once_take_little_memory_and_one_message_releases_them() {
+    let server = start(&[]);
+    let (held, each) = server.hold("/hold/orders/ready?timeout=120", requests());
+    assert!(each <= BYTES_MAX, "{each} bytes for a held request");
+    server.publish(&["/orders/ready".into()], "\"tea\"");
     for stream in &held {
         assert_eq!(response(stream).1, r#"[{"channel":"/orders/ready","data":"tea"}]"#);
     }
     assert_eq!((server.metric("encke_held_requests"), server.metric("encke_in_process_subscriptions")), (0, 0));
+}
+
+/// The answer to each request names the positions of 200 channels, which all of them share while they wait.
+#[test]
+fn requests_held_on_a_pattern_of_many_histories_take_little_memory() {
+    let config = std::env::temp_dir().join(format!("encke-held-{}.toml", std::process::id()));
+    std::fs::write(&config, "[[channels]]\npattern = \"/orders/*\"\nhistory_messages = 10\n").expect("a file");
+    let server = start(&["--config", config.to_str().expect("a path")]);
+    let channels: Vec<String> = (0..200).map(|number| format!("/orders/of-the-customer-{number}")).collect();
+    server.publish(&channels, "1");
+    let (held, each) = server.hold("/hold/orders/*?timeout=120", requests().min(1_000));
+    assert!(each <= BYTES_MAX, "{each} bytes for a held request");
+    server.publish(&channels[..1], "2");
+    for stream in &held {
+        assert!(response(stream).0.contains("/orders/of-the-customer-199:"), "a link with all positions");
+    }
+    let _gone = std::fs::remove_file(config);
 }
 
 /// The program answers its own paths itself, and passes all others to the backend of its configuration.
@@ -168,7 +196,7 @@ fn a_backend_behind_the_program_holds_its_responses() {
         assert!(started.elapsed() < TIMEOUT, "the response is not held");
         std::thread::sleep(Duration::from_millis(10));
     }
-    server.publish("/orders", "[1]");
+    server.publish(&["/orders".into()], "[1]");
     assert_eq!(response(&held).1, "[1]");
     let _gone = std::fs::remove_file(config);
 }

@@ -16,6 +16,7 @@ mod subscription;
 
 use std::collections::HashMap;
 use std::io;
+use std::mem::replace;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -23,7 +24,8 @@ use bayeux::{ChannelKind, ChannelName, Limits};
 use foldhash::fast::RandomState;
 
 pub use positions::{Position, PositionError, Positions, Start};
-use queue::{Burst, Queue};
+use queue::{Burst, Queue, Waiting};
+use subscription::Cursor;
 pub use subscription::{Gap, Message, SubscribeError, Subscription};
 
 use encke_core::{Envelope, Metrics, Publication, Settings, ShardMessage, Shared};
@@ -40,6 +42,7 @@ pub(crate) struct Registry {
     shared: Arc<Shared>,
     /// Written by the dispatcher, or while the table is locked.
     metrics: Arc<Metrics>,
+    waiting: Arc<Waiting>,
     table: Mutex<Table>,
 }
 
@@ -52,8 +55,14 @@ struct Table {
     is_closed: bool,
 }
 
-/// The subscribers of one channel or pattern, by their numbers.
-type Subscribers = HashMap<u64, Arc<Queue>, RandomState>;
+/// The subscribers of one channel or pattern.
+#[derive(Default)]
+struct Subscribers {
+    /// By their numbers.
+    queues: HashMap<u64, Arc<Queue>, RandomState>,
+    /// The positions of the latest one that waits.
+    cursors: Arc<Vec<Cursor>>,
+}
 
 impl Local {
     /// Starts the dispatcher.
@@ -61,7 +70,7 @@ impl Local {
     /// # Errors
     /// The system's error, if it cannot start a thread.
     pub(crate) fn start(shared: Arc<Shared>, metrics: Arc<Metrics>) -> io::Result<Local> {
-        let registry = Arc::new(Registry { shared, metrics, table: Mutex::default() });
+        let registry = Arc::new(Registry { shared, metrics, waiting: Arc::default(), table: Mutex::default() });
         let (inbox, envelopes) = channel();
         let dispatching = registry.clone();
         std::thread::Builder::new().name("dispatcher".into()).spawn(move || dispatching.dispatch_all(&envelopes))?;
@@ -95,6 +104,7 @@ impl Local {
         let Some(name) = name.filter(|name| name.kind() == ChannelKind::Broadcast) else {
             return Err(SubscribeError::Channel(pattern.into()));
         };
+        self.registry.waiting.limit(settings.in_process_bytes_max);
         let queue = Arc::new(Queue::new(settings.in_process_messages_max, settings.in_process_bytes_max));
         // Before histories are read: a message that is not in them yet comes to the queue.
         let number = self.registry.add(pattern, &queue);
@@ -116,10 +126,10 @@ impl Registry {
         table.next += 1;
         let number = table.next;
         if let Some(subscribers) = table.names.get_mut(name) {
-            subscribers.insert(number, queue.clone());
+            subscribers.queues.insert(number, queue.clone());
         } else {
             let mut subscribers = Subscribers::default();
-            subscribers.insert(number, queue.clone());
+            subscribers.queues.insert(number, queue.clone());
             table.names.insert(name.into(), subscribers);
             self.shared.interest.add(name, self.shared.shards);
         }
@@ -128,17 +138,28 @@ impl Registry {
         number
     }
 
+    /// Replaces the positions of a subscriber by those of another one of the same name, if they are equal.
+    fn share(&self, name: &str, cursors: &mut Arc<Vec<Cursor>>) {
+        let known = self.lock().names.get(name).map(|subscribers| subscribers.cursors.clone());
+        match known {
+            Some(known) if known == *cursors => *cursors = known,
+            // The ones known before are dropped without the lock.
+            _ => drop(self.lock().names.get_mut(name).map(|known| replace(&mut known.cursors, cursors.clone()))),
+        }
+    }
+
     /// Removes a subscriber.
     fn remove(&self, name: &str, number: u64) {
         let mut table = self.lock();
         let Some(subscribers) = table.names.get_mut(name) else { return };
-        let removed = subscribers.remove(&number);
-        if subscribers.is_empty() {
+        let queues = &mut subscribers.queues;
+        let removed = queues.remove(&number);
+        if queues.is_empty() {
             table.names.remove(name);
             self.shared.interest.remove(name, self.shared.shards);
-        } else if subscribers.capacity() > ROOM_RETAINED && subscribers.len() < subscribers.capacity() / 4 {
-            let room = subscribers.len() * 2;
-            subscribers.shrink_to(room);
+        } else if queues.capacity() > ROOM_RETAINED && queues.len() < queues.capacity() / 4 {
+            let room = queues.len() * 2;
+            queues.shrink_to(room);
         }
         table.subscribers -= usize::from(removed.is_some());
         self.metrics.in_process_subscriptions.set(table.subscribers);
@@ -154,7 +175,7 @@ impl Registry {
         }
         let mut table = self.lock();
         table.is_closed = true;
-        table.names.values().flat_map(HashMap::values).for_each(|queue| queue.close());
+        table.names.values().flat_map(|known| known.queues.values()).for_each(|queue| queue.close());
     }
 
     fn dispatch(&self, publication: &Publication, scratch: &mut String, queues: &mut Vec<Arc<Queue>>) {
@@ -162,16 +183,18 @@ impl Registry {
         {
             let table = self.lock();
             let channel = ChannelName::known(&publication.channel);
-            let mut add =
-                |name: &str| queues.extend(table.names.get(name).into_iter().flat_map(HashMap::values).cloned());
+            let mut add = |name: &str| {
+                queues.extend(table.names.get(name).into_iter().flat_map(|of| of.queues.values()).cloned())
+            };
             add(channel.as_str());
             channel.patterns(scratch, add);
         }
         if queues.is_empty() {
             return;
         }
-        let burst = Arc::new(Burst::new(publication));
-        let discarded: u64 = queues.drain(..).map(|queue| queue.push(&burst)).sum();
+        let burst = Arc::new(Burst::new(publication, &self.waiting));
+        let room = self.waiting.room();
+        let discarded: u64 = queues.drain(..).map(|queue| queue.push(&burst, room)).sum();
         self.metrics.in_process_discarded.add(discarded as usize);
         if queues.capacity() > ROOM_RETAINED {
             queues.shrink_to(ROOM_RETAINED);

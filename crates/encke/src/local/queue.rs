@@ -1,6 +1,7 @@
 //! The queue of one subscriber: bounded, with the number of messages that it had no room for.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -20,6 +21,34 @@ pub(super) struct Burst {
     messages: usize,
     /// The ring, its epoch, and the offset of the first message.
     position: Option<(RingKey, Arc<str>, u64)>,
+    waiting: Arc<Waiting>,
+}
+
+/// The bytes of all bursts that wait for a subscriber. Each counts once.
+#[derive(Default)]
+pub(super) struct Waiting {
+    bytes: AtomicUsize,
+    bytes_max: AtomicUsize,
+}
+
+impl Waiting {
+    /// Sets the limit of one queue. All together may hold some times as much.
+    pub(super) fn limit(&self, queue_bytes_max: usize) {
+        self.bytes_max.store(queue_bytes_max.saturating_mul(QUEUES), Ordering::Relaxed);
+    }
+
+    /// The bytes that one queue may hold while little room is left for all of them.
+    pub(super) fn room(&self) -> usize {
+        let bytes_max = self.bytes_max.load(Ordering::Relaxed);
+        let left = bytes_max.saturating_sub(self.bytes.load(Ordering::Relaxed));
+        if left < bytes_max / 4 { left / QUEUES } else { usize::MAX }
+    }
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        self.waiting.bytes.fetch_sub(self.frames.len(), Ordering::Relaxed);
+    }
 }
 
 /// The queue of a subscriber.
@@ -45,13 +74,15 @@ struct Inner {
 impl Burst {
     /// Copies a publication: its own bytes are charged to the mailboxes of the server, which slow subscribers must not
     /// fill.
-    pub(super) fn new(publication: &Publication) -> Burst {
+    pub(super) fn new(publication: &Publication, waiting: &Arc<Waiting>) -> Burst {
+        waiting.bytes.fetch_add(publication.frames.len(), Ordering::Relaxed);
         let position = publication.position.as_ref();
         Burst {
             channel: (&*publication.channel).into(),
             frames: Bytes::copy_from_slice(&publication.frames),
             messages: publication.messages as usize,
             position: position.map(|position| (position.ring, position.epoch.clone(), position.first)),
+            waiting: waiting.clone(),
         }
     }
 
@@ -79,16 +110,18 @@ impl Queue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a burst. Discards the oldest messages if there are too many, but never those of this burst. Returns their
-    /// number.
-    pub(super) fn push(&self, burst: &Arc<Burst>) -> u64 {
+    /// Adds a burst. Discards the oldest messages if there are too many; those of this burst only if it is large and there
+    /// is no room for it. Returns their number.
+    pub(super) fn push(&self, burst: &Arc<Burst>, room: usize) -> u64 {
+        let bytes_max = self.bytes_max.min(room);
+        let least = usize::from(burst.frames.len() <= room.max(SMALL_BYTES));
         let (reader, discarded) = {
             let mut inner = self.lock();
             inner.messages += burst.messages;
             inner.bytes += burst.frames.len();
             inner.bursts.push_back(burst.clone());
             let mut discarded = 0;
-            while inner.bursts.len() > 1 && (inner.messages > self.messages_max || inner.bytes > self.bytes_max) {
+            while inner.bursts.len() > least && (inner.messages > self.messages_max || inner.bytes > bytes_max) {
                 discarded += inner.drop_first() as u64;
             }
             inner.discarded += discarded;
@@ -150,5 +183,9 @@ impl Inner {
     }
 }
 
+/// All queues together may hold this many times what one may hold.
+const QUEUES: usize = 16;
+/// The bytes of a burst that always has room in an empty queue.
+const SMALL_BYTES: usize = 4 * 1024;
 /// A queue with at most this capacity is not shrunk.
 const ROOM_RETAINED: usize = 64;

@@ -30,8 +30,8 @@ pub struct Subscription {
     queue: Arc<Queue>,
     /// Items that come before those of the queue.
     ready: VecDeque<Item>,
-    /// The channels with positions, by name.
-    cursors: Vec<Cursor>,
+    /// The channels with positions, by name. Requests that wait on the same pattern share them.
+    cursors: Arc<Vec<Cursor>>,
     /// The number of cursors with messages that were not read from their history yet.
     behind: usize,
     /// False if more channels have positions than a subscription remembers.
@@ -41,7 +41,8 @@ pub struct Subscription {
 type Item = Result<Message, Gap>;
 
 /// The position of a subscription in the history of a channel.
-struct Cursor {
+#[derive(Clone, PartialEq)]
+pub(super) struct Cursor {
     channel: Arc<str>,
     ring: RingKey,
     epoch: Arc<str>,
@@ -135,7 +136,7 @@ impl Subscription {
             name: name.as_str().into(),
             queue,
             ready: VecDeque::new(),
-            cursors: Vec::new(),
+            cursors: Arc::default(),
             behind: 0,
             knows_all: true,
         };
@@ -155,6 +156,10 @@ impl Subscription {
         if let Start::After(positions) = start {
             let gone = positions.named.keys().filter(|channel| !channels.contains(channel));
             subscription.ready.extend(gone.map(|channel| Err(Gap::Gone { channel: (**channel).into() })));
+        }
+        // A message releases all requests that wait on the pattern, so those that wait have the same positions.
+        if subscription.behind == 0 {
+            subscription.registry.share(&subscription.name, &mut subscription.cursors);
         }
         Ok(subscription)
     }
@@ -196,7 +201,7 @@ impl Subscription {
             Some((cursor, has_all)) => {
                 self.ready.extend((!has_all).then(gap));
                 self.behind += usize::from(cursor.is_behind);
-                self.cursors.reserve_exact(1);
+                Arc::make_mut(&mut self.cursors).reserve_exact(1);
                 self.put(cursor);
             }
             None if position.is_some() => self.ready.push_back(gap()),
@@ -207,6 +212,11 @@ impl Subscription {
     /// The channel or pattern.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// True if the next messages come from a history.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.behind > 0
     }
 
     /// The positions of the last messages that were returned; a later subscription that starts there misses nothing. None
@@ -246,7 +256,7 @@ impl Subscription {
 
     /// Reads some messages from the history of one channel. All items read before were returned.
     fn read_history(&mut self) {
-        let Some(cursor) = self.cursors.iter_mut().find(|cursor| cursor.is_behind) else {
+        let Some(cursor) = Arc::make_mut(&mut self.cursors).iter_mut().find(|cursor| cursor.is_behind) else {
             self.behind = 0;
             return;
         };
@@ -284,7 +294,7 @@ impl Subscription {
         let next = position.offset + 1;
         match self.find(&message.channel) {
             Ok(at) => {
-                let cursor = &mut self.cursors[at];
+                let cursor = &mut Arc::make_mut(&mut self.cursors)[at];
                 if cursor.ring.serial > ring.serial {
                     // The rest of an earlier life of the history.
                     return true;
@@ -297,7 +307,8 @@ impl Subscription {
             }
             Err(at) if self.knows_all && self.cursors.len() < CHANNELS_MAX => {
                 let (channel, epoch) = (message.channel.clone(), position.epoch.clone());
-                self.cursors.insert(at, Cursor { channel, ring: *ring, epoch, next, is_behind: false });
+                Arc::make_mut(&mut self.cursors)
+                    .insert(at, Cursor { channel, ring: *ring, epoch, next, is_behind: false });
             }
             Err(_) => self.knows_all = false,
         }
@@ -306,7 +317,7 @@ impl Subscription {
 
     fn put(&mut self, cursor: Cursor) {
         if let Err(at) = self.find(&cursor.channel) {
-            self.cursors.insert(at, cursor);
+            Arc::make_mut(&mut self.cursors).insert(at, cursor);
         }
     }
 

@@ -39,6 +39,24 @@ fn in_process_bytes_max_discards_the_oldest_with_a_gap() {
     assert_eq!(data(&mut slow, 1), [long]);
 }
 
+/// All subscriptions together hold 16 times as much as one. A large message beyond that is a gap, and a small one is not.
+#[test]
+fn in_process_bytes_max_bounds_all_subscriptions_together() {
+    let server = TestServer::start(Settings { in_process_bytes_max: 100_000, ..settings() });
+    let subscribe = |number: usize| server.handle.subscribe(&format!("/a/{number}")).expect("a channel");
+    let mut unread: Vec<_> = (0..40).map(subscribe).collect();
+    let long = format!("\"{}\"", "x".repeat(90_000));
+    for number in 0..40 {
+        server.handle.publish(&format!("/a/{number}"), &long).expect("taken");
+    }
+    let mut small = server.handle.subscribe("/small").expect("a channel");
+    server.handle.publish("/small", "1").expect("taken");
+    assert_eq!(data(&mut small, 1), ["1"]);
+    server.wait_for("encke_in_process_messages_discarded", 22);
+    let received: usize = unread.iter_mut().map(|one| next(one).is_ok()).filter(|received| *received).count();
+    assert!((10..=18).contains(&received), "{received}");
+}
+
 /// A request above the limit gets 503; the others go on.
 #[test]
 fn held_requests_max_answers_one_more_with_503() {
