@@ -27,8 +27,8 @@ enum Kind {
 
 /// A response that goes on with each publication.
 struct Stream {
-    /// The first part, from the backend.
-    first: Bytes,
+    /// The first part, from the backend, and its count.
+    first: Option<(Bytes, Counted)>,
     next: Pin<Box<dyn Future<Output = (Hold, Release)> + Send>>,
     keep_alive: Option<(KeepAlive, Pin<Box<Sleep>>)>,
     is_over: bool,
@@ -46,13 +46,24 @@ impl ProxyBody {
         ProxyBody(Kind::Whole(bytes.into()))
     }
 
-    pub(crate) fn stream(first: Bytes, hold: Hold, keep_alive: Option<KeepAlive>, counted: Counted) -> ProxyBody {
+    pub(crate) fn stream(
+        first: Bytes,
+        hold: Hold,
+        keep_alive: Option<KeepAlive>,
+        (counted, bytes): (Counted, Counted),
+    ) -> ProxyBody {
         let keep_alive = keep_alive.map(|keep| {
             let timer = Box::pin(sleep(keep.every));
             (keep, timer)
         });
         let next = next(hold);
-        ProxyBody(Kind::Stream(Box::new(Stream { first, next, keep_alive, is_over: false, _counted: counted })))
+        ProxyBody(Kind::Stream(Box::new(Stream {
+            first: Some((first, bytes)),
+            next,
+            keep_alive,
+            is_over: false,
+            _counted: counted,
+        })))
     }
 }
 
@@ -65,8 +76,8 @@ fn next(mut hold: Hold) -> Pin<Box<dyn Future<Output = (Hold, Release)> + Send>>
 
 impl Stream {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if !self.first.is_empty() {
-            return Poll::Ready(Some(std::mem::take(&mut self.first)));
+        if let Some((first, _)) = self.first.take().filter(|(first, _)| !first.is_empty()) {
+            return Poll::Ready(Some(first));
         }
         loop {
             if self.is_over {

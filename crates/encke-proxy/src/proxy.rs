@@ -4,11 +4,12 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use encke::{Fallback, FallbackResponse, Handle, Hold, Metric, Release, RequestBody, ResponseBody, TakeOver};
 use encke_fetch::{FetchError, Fetcher, Upgrade};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
@@ -42,6 +43,8 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Counts {
     held: AtomicUsize,
+    held_bytes: AtomicUsize,
+    request_bytes: AtomicUsize,
     upgraded: AtomicUsize,
     requests: AtomicUsize,
     failures: AtomicUsize,
@@ -52,21 +55,32 @@ struct Counts {
     was_misled: AtomicBool,
 }
 
-/// Counts a held response or an upgraded connection while it lives.
+/// A held response, an upgraded connection, or bytes, counted while they live.
 #[derive(Debug)]
-pub(crate) struct Counted(Arc<Counts>, fn(&Counts) -> &AtomicUsize);
+pub(crate) struct Counted {
+    counts: Arc<Counts>,
+    count: fn(&Counts) -> &AtomicUsize,
+    number: usize,
+}
 
 impl Counted {
-    /// None if there are `max` already.
-    fn new(counts: &Arc<Counts>, count: fn(&Counts) -> &AtomicUsize, max: usize) -> Option<Counted> {
-        let counted = Counted(counts.clone(), count);
-        (count(counts).fetch_add(1, Ordering::Relaxed) < max).then_some(counted)
+    /// None if there would be more than `max` with this number.
+    fn new(counts: &Arc<Counts>, count: fn(&Counts) -> &AtomicUsize, number: usize, max: usize) -> Option<Counted> {
+        let mut counted = Counted { counts: counts.clone(), count, number: 0 };
+        counted.grow(number, max).then_some(counted)
+    }
+
+    /// Counts this number instead. False if there are more than `max` now.
+    fn grow(&mut self, number: usize, max: usize) -> bool {
+        let further = number - self.number;
+        self.number = number;
+        (self.count)(&self.counts).fetch_add(further, Ordering::Relaxed) + further <= max
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        (self.1)(&self.0).fetch_sub(1, Ordering::Relaxed);
+        (self.count)(&self.counts).fetch_sub(self.number, Ordering::Relaxed);
     }
 }
 
@@ -85,6 +99,10 @@ impl Proxy {
             vec![
                 Metric::gauge("encke_proxy_held", "Responses of the backend that are held.")
                     .with(&[], count(&read.held)),
+                Metric::gauge("encke_proxy_held_bytes", "The bytes of these responses.")
+                    .with(&[], count(&read.held_bytes)),
+                Metric::gauge("encke_proxy_request_bytes", "Bytes of bodies on their way to the backend.")
+                    .with(&[], count(&read.request_bytes)),
                 Metric::gauge("encke_proxy_upgraded", "Connections that speak another protocol with the backend.")
                     .with(&[], count(&read.upgraded)),
                 Metric::counter("encke_proxy_requests", "Requests passed to the backend.")
@@ -118,7 +136,7 @@ impl Proxy {
     {
         let is_head = *request.method() == Method::HEAD;
         let protocol = upgrade_of(request.headers()).filter(|_| request.body().is_end_stream());
-        let forwarded = match self.forwarded(request, peer).await {
+        let (forwarded, counted) = match self.forwarded(request, peer).await {
             Ok(forwarded) => forwarded,
             Err((status, reason)) => return text(status, reason),
         };
@@ -133,6 +151,7 @@ impl Proxy {
                 Err(answered) => return *answered,
             },
         };
+        drop(counted);
         remove_hop_by_hop(answer.headers_mut());
         let hold = instruct::of(&mut answer);
         if !is_head {
@@ -175,7 +194,7 @@ impl Proxy {
     ) -> Result<Response<Bytes>, Box<Response<ProxyBody>>> {
         let Shared { settings, counts, .. } = &*self.shared;
         let max = settings.upgraded_connections_max;
-        let Some(counted) = Counted::new(counts, |counts| &counts.upgraded, max) else {
+        let Some(counted) = Counted::new(counts, |counts| &counts.upgraded, 1, max) else {
             let reason = "too many connections speak another protocol\n";
             return Err(Box::new(text(StatusCode::SERVICE_UNAVAILABLE, reason)));
         };
@@ -203,12 +222,12 @@ impl Proxy {
         self.answer(request, peer).await.map(|body| body.map_err(never).boxed_unsync())
     }
 
-    /// The request for the backend.
+    /// The request for the backend, and the bytes of its body.
     async fn forwarded<B>(
         &self,
         request: Request<B>,
         peer: Option<IpAddr>,
-    ) -> Result<Request<Bytes>, (StatusCode, &'static str)>
+    ) -> Result<(Request<Bytes>, Counted), (StatusCode, &'static str)>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -222,22 +241,46 @@ impl Proxy {
         parts.uri = url.parse().map_err(|_| (StatusCode::BAD_REQUEST, "this is no target for the backend\n"))?;
         parts.version = http::Version::HTTP_11;
         forward(&mut parts.headers, peer);
-        let limited = Limited::new(body, self.shared.settings.request_bytes_max);
-        let collected = tokio::time::timeout(Duration::from_millis(self.shared.settings.timeout_ms), limited.collect());
-        match collected.await {
-            Ok(Ok(body)) => Ok(Request::from_parts(parts, body.to_bytes())),
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                Err((StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than request_bytes_max\n"))
-            }
-            Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the body did not arrive whole\n")),
+        let timeout = Duration::from_millis(self.shared.settings.timeout_ms);
+        match tokio::time::timeout(timeout, self.collect(body)).await {
+            Ok(Ok((body, counted))) => Ok((Request::from_parts(parts, body), counted)),
+            Ok(Err(refusal)) => Err(refusal),
             Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body took too long\n")),
         }
+    }
+
+    /// A whole body. A small one has room in any case, so that clients with large bodies do not keep others out.
+    async fn collect<B>(&self, body: B) -> Result<(Bytes, Counted), (StatusCode, &'static str)>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let Shared { settings, counts, .. } = &*self.shared;
+        let mut counted = Counted { counts: counts.clone(), count: |counts| &counts.request_bytes, number: 0 };
+        let (mut body, mut whole) = (pin!(Limited::new(body, settings.request_bytes_max)), BytesMut::new());
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
+                true => (StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than request_bytes_max\n"),
+                false => (StatusCode::BAD_REQUEST, "the body did not arrive whole\n"),
+            })?;
+            whole.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+            let has_room = counted.grow(whole.capacity().max(counted.number), settings.requests_bytes_max);
+            if !has_room && whole.len() > SMALL_BODY_BYTES {
+                return Err((StatusCode::SERVICE_UNAVAILABLE, "too many large requests are under way\n"));
+            }
+        }
+        Ok((whole.freeze(), counted))
     }
 
     /// Holds the answer of the backend, as it has instructed.
     async fn hold(&self, answer: Response<Bytes>, instruct: instruct::Hold) -> Response<ProxyBody> {
         let Shared { settings, counts, .. } = &*self.shared;
-        let Some(counted) = Counted::new(counts, |counts| &counts.held, settings.held_max) else {
+        let keep_alive_bytes = instruct.keep_alive.as_ref().map_or(0, |keep| keep.content.len());
+        let headers: usize = answer.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        let bytes = answer.body().len() + headers + keep_alive_bytes;
+        let held = Counted::new(counts, |counts| &counts.held, 1, settings.held_max);
+        let held_bytes = Counted::new(counts, |counts| &counts.held_bytes, bytes, settings.held_bytes_max);
+        let Some(counted) = held.zip(held_bytes) else {
             counts.holds_refused.fetch_add(1, Ordering::Relaxed);
             return text(StatusCode::SERVICE_UNAVAILABLE, "too many responses are held\n");
         };
@@ -289,6 +332,9 @@ impl Fallback for Proxy {
         Box::pin(self.clone().answer_boxed(request, peer))
     }
 }
+
+/// Bytes of a body that has room in any case.
+const SMALL_BODY_BYTES: usize = 16 * 1024;
 
 /// The response to a request that the backend did not answer.
 fn failed(error: &FetchError) -> Response<ProxyBody> {

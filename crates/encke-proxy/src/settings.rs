@@ -18,6 +18,9 @@ pub struct ProxySettings {
     pub timeout_ms: u64,
     /// Bytes of the body of one request.
     pub request_bytes_max: usize,
+    /// Bytes of all bodies of requests that arrive or are on their way to the backend. A body of up to 16 KiB has room
+    /// in any case.
+    pub requests_bytes_max: usize,
     /// Bytes of the body of one answer of the backend.
     pub response_bytes_max: usize,
     /// Requests to the backend at the same time; more wait.
@@ -26,8 +29,10 @@ pub struct ProxySettings {
     pub upgraded_connections_max: usize,
     /// Time after which an unused connection to the backend is closed, in milliseconds.
     pub keep_alive_ms: u64,
-    /// Responses that are held at the same time. Above it, responses are sent at once, and streams are refused.
+    /// Responses and streams that are held at the same time; further ones are refused.
     pub held_max: usize,
+    /// Bytes of these responses, which are sent at the end of their time; further ones are refused.
+    pub held_bytes_max: usize,
     /// Time for which a response is held if the backend names none, in milliseconds.
     pub hold_timeout_ms: u64,
     /// Longest time for which a response is held, in milliseconds.
@@ -63,11 +68,13 @@ impl Default for ProxySettings {
             connect_timeout_ms: 3_000,
             timeout_ms: 30_000,
             request_bytes_max: 1024 * 1024,
+            requests_bytes_max: 64 * 1024 * 1024,
             response_bytes_max: 8 * 1024 * 1024,
             requests_max: 256,
             upgraded_connections_max: 10_000,
             keep_alive_ms: 60_000,
             held_max: 100_000,
+            held_bytes_max: 256 * 1024 * 1024,
             hold_timeout_ms: 55_000,
             hold_timeout_max_ms: 600_000,
             hold_channels_max: 16,

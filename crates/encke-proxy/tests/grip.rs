@@ -257,6 +257,62 @@ fn requests_beyond_a_limit_do_not_reach_the_backend() {
 }
 
 /// The limit is of those that are held at once.
+/// A body of which the rest does not come.
+struct Stalled(Option<Bytes>);
+
+impl hyper::body::Body for Stalled {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, Self::Error>>> {
+        match self.0.take() {
+            Some(bytes) => std::task::Poll::Ready(Some(Ok(hyper::body::Frame::data(bytes)))),
+            None => std::task::Poll::Pending,
+        }
+    }
+}
+
+#[test]
+fn large_bodies_of_requests_are_limited_together_and_small_ones_pass() {
+    let settings = ProxySettings { backend: answering(answer("", "done")), ..ProxySettings::default() };
+    let rig = rig(ProxySettings { requests_bytes_max: 100_000, ..settings });
+    let post = |bytes: usize| Request::post("/x").header("host", "a.example").body(Full::from(vec![b'x'; bytes]));
+    let stalled = Request::post("/x").body(Stalled(Some(vec![b'x'; 95_000].into()))).expect("a request");
+    run(async {
+        let mut stalled = std::pin::pin!(rig.proxy.answer(stalled, None));
+        tokio::select! {
+            biased;
+            _ = &mut stalled => panic!("it is not complete"),
+            () = std::future::ready(()) => {}
+        }
+        for (bytes, expected) in [(60_000, 503), (16_000, 200)] {
+            let answered = rig.proxy.answer(post(bytes).expect("a request"), None).await;
+            assert_eq!(answered.status(), expected, "{bytes}");
+        }
+    });
+    assert!(format!("{:?}", rig.proxy).contains("request_bytes: 0"), "{:?}", rig.proxy);
+    assert_eq!(run(rig.proxy.answer(post(60_000).expect("a request"), None)).status(), 200);
+}
+
+#[test]
+fn the_bytes_of_held_responses_are_limited() {
+    let backend = answering(answer("Grip-Hold: response\r\nGrip-Channel: a\r\n", &"x".repeat(600)));
+    let rig = rig(ProxySettings { backend, held_bytes_max: 1_000, ..ProxySettings::default() });
+    run(async {
+        let first = rig.proxy.answer(request("/x"), None);
+        let second = async {
+            rig.when_held(|_| ()).await;
+            assert_eq!(rig.proxy.answer(request("/x"), None).await.status(), 503);
+            rig.handle.publish("/a", "1").expect("taken");
+        };
+        assert_eq!(tokio::join!(first, second).0.status(), 200);
+    });
+    assert!(format!("{:?}", rig.proxy).contains("held_bytes: 0"), "{:?}", rig.proxy);
+}
+
 #[test]
 fn a_response_beyond_held_max_is_refused() {
     let backend = answering(answer("Grip-Hold: stream\r\nGrip-Channel: a\r\n", "first"));
