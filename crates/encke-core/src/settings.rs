@@ -182,7 +182,7 @@ pub struct Settings {
     pub sessions_bytes_max: usize,
     /// Bytes of messages in one response; the rest comes with the next connect.
     pub response_bytes_max: usize,
-    /// Bytes of all responses that clients are reading; above it connects wait.
+    /// Bytes of all responses that clients are reading; above it connects and held requests wait.
     pub responses_bytes_max: usize,
     /// Bytes of all histories together; the oldest messages are removed first.
     pub history_bytes_max: usize,
@@ -196,7 +196,8 @@ pub struct Settings {
     pub calls_waiting_max: usize,
     /// Calls of one session that wait for answers of the application.
     pub calls_waiting_per_session_max: usize,
-    /// Revoked tokens that have not expired; further ones cannot be revoked.
+    /// Revoked tokens that have not expired, with ids of up to 255 bytes; longer ones count as several. Further ones cannot be
+    /// revoked.
     pub revoked_tokens_max: usize,
     /// Length of the name of a JSONP callback, in bytes.
     pub callback_bytes_max: usize,
@@ -204,7 +205,7 @@ pub struct Settings {
     pub mailbox_bytes_max: usize,
     /// Messages that may wait for one subscription of the program itself; above it the oldest are discarded.
     pub in_process_messages_max: usize,
-    /// Bytes that may wait for one subscription of the program itself; above it the oldest messages are discarded.
+    /// Bytes that may wait for one subscription of the program itself, and 16 times as many for all; above it messages are discarded.
     pub in_process_bytes_max: usize,
     /// Time after which a fan-out yields to other work, in microseconds.
     pub fairness_budget_us: u64,

@@ -60,7 +60,11 @@ pub(super) const LIMITS: Group = Group {
             "Bytes that all sessions hold in memory; above it the largest sessions are ended.",
         ),
         option("response_bytes_max", &[], "Bytes of messages in one response; the rest comes with the next connect."),
-        option("responses_bytes_max", &[], "Bytes of all responses that clients are reading; above it connects wait."),
+        option(
+            "responses_bytes_max",
+            &[],
+            "Bytes of all responses that clients are reading; above it connects and held requests wait.",
+        ),
         option("history_bytes_max", &[], "Bytes of all histories together; the oldest messages are removed first."),
         option("history_channels_max", &[], "Channels with a history; above it other channels get none."),
         option(
@@ -75,7 +79,11 @@ pub(super) const LIMITS: Group = Group {
             "Calls of one shard that wait for answers of the application; further calls are refused.",
         ),
         option("calls_waiting_per_session_max", &[], "Calls of one session that wait for answers of the application."),
-        option("revoked_tokens_max", &[], "Revoked tokens that have not expired; further ones cannot be revoked."),
+        option(
+            "revoked_tokens_max",
+            &[],
+            "Revoked tokens that have not expired, with ids of up to 255 bytes; longer ones count as several. Further ones cannot be revoked.",
+        ),
         option(
             "callback_bytes_max",
             &["callbackParameterMaxLength"],
@@ -95,7 +103,7 @@ pub(super) const LIMITS: Group = Group {
         option(
             "in_process_bytes_max",
             &[],
-            "Bytes that may wait for one subscription of the program itself; above it the oldest messages are discarded.",
+            "Bytes that may wait for one subscription of the program itself, and 16 times as many for all; above it messages are discarded.",
         ),
         option("fairness_budget_us", &[], "Time after which a fan-out yields to other work, in microseconds."),
     ],

@@ -46,7 +46,7 @@ impl Account {
 #[derive(Debug)]
 pub struct SessionsMemory {
     shards: Box<[Part]>,
-    /// The size of the response bodies that are copies. They are freed on the thread of their connection.
+    /// The size of the response bodies. They are freed on the thread of their connection.
     bodies: AtomicUsize,
 }
 
@@ -68,7 +68,7 @@ impl SessionsMemory {
         }
     }
 
-    /// Counts a response body that is a copy of messages.
+    /// Counts a response body.
     pub fn body_made(&self, bytes: usize) {
         self.bodies.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -78,7 +78,7 @@ impl SessionsMemory {
         self.bodies.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// The size of all response bodies that are copies.
+    /// The size of all response bodies.
     pub fn body_bytes(&self) -> usize {
         self.bodies.load(Ordering::Relaxed)
     }

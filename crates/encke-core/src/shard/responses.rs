@@ -64,7 +64,8 @@ impl Parts {
             self.connections.exchanges.respond(exchange, key);
             confirm = Some(self.index as u16);
         }
-        let body = if is_large { self.counted(body) } else { Bytes::from(body) };
+        let bytes = body.capacity();
+        let body = if is_large { self.shared.counted(body, bytes) } else { Bytes::from(body) };
         self.respond(exchange, Response { status: 200, body, set_browser, confirm });
     }
 
@@ -90,9 +91,14 @@ impl Parts {
     /// The bytes of messages that a response may have now. One message is always allowed. None while too many bytes are
     /// on their way: connects then wait. Responses share the last quarter, so that later ones still get some of it.
     pub(super) fn response_room(&self) -> Option<usize> {
-        let (bytes_max, left) = (self.settings.response_bytes_max, self.responses_left());
-        let room = if self.is_short_of_responses() { bytes_max.min(left / LEFT_SHARE) } else { bytes_max };
-        (left > 0).then_some(room)
+        let left = self.responses_left();
+        let room = if self.is_short_of_responses() { left / LEFT_SHARE } else { usize::MAX };
+        (left > 0).then_some(self.settings.response_bytes_max.min(room))
+    }
+
+    /// True if there is room for a body of a response that has nothing to do with sessions.
+    pub fn has_room_for(&self, body_bytes: usize) -> bool {
+        body_bytes < COUNTED_BYTES || !self.is_short_of_responses() || body_bytes <= self.responses_left() / LEFT_SHARE
     }
 
     /// True if little room is left for further responses. A client that does not take its own is then given up soon.
@@ -121,12 +127,6 @@ impl Parts {
             session.marks.leave(Queue::Connects);
             self.schedule.write_session(key, &mut session.marks);
         }
-    }
-
-    /// A body whose bytes count until it is dropped.
-    fn counted(&self, bytes: Vec<u8>) -> Bytes {
-        self.shared.memory.body_made(bytes.capacity());
-        Bytes::from_owner(Body { bytes, shared: self.shared.clone() })
     }
 
     /// Passes a response to the shard of its connection.
@@ -171,21 +171,36 @@ fn script(callback: &str, json: &[u8]) -> Vec<u8> {
     script
 }
 
-/// The body of a response, counted in the memory of the server.
-struct Body {
-    bytes: Vec<u8>,
-    shared: Arc<Shared>,
-}
+impl Shared {
+    /// A part of a response. Its bytes count until it is dropped, unless they are few.
+    pub fn counted_part(self: &Arc<Self>, part: Bytes) -> Bytes {
+        let bytes = part.len();
+        if bytes < COUNTED_BYTES { part } else { self.counted(part, bytes) }
+    }
 
-impl AsRef<[u8]> for Body {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
+    /// A body that counts with this number of bytes until it is dropped.
+    fn counted<B: AsRef<[u8]> + Send + 'static>(self: &Arc<Self>, body: B, bytes: usize) -> Bytes {
+        self.memory.body_made(bytes);
+        Bytes::from_owner(Body { body, bytes, shared: self.clone() })
     }
 }
 
-impl Drop for Body {
+/// The body of a response, counted in the memory of the server.
+struct Body<B> {
+    body: B,
+    bytes: usize,
+    shared: Arc<Shared>,
+}
+
+impl<B: AsRef<[u8]>> AsRef<[u8]> for Body<B> {
+    fn as_ref(&self) -> &[u8] {
+        self.body.as_ref()
+    }
+}
+
+impl<B> Drop for Body<B> {
     fn drop(&mut self) {
-        self.shared.memory.body_dropped(self.bytes.capacity());
+        self.shared.memory.body_dropped(self.bytes);
     }
 }
 

@@ -8,6 +8,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderValue};
@@ -24,7 +25,7 @@ use crate::net::counted::Counted;
 use crate::net::io::{Health, Io, Timeouts, linger, release};
 use crate::net::node::Node;
 use crate::net::socket;
-use encke_core::{Head, Id, Peer, Usage};
+use encke_core::{Head, Id, Peer, Settings, Usage};
 
 /// A connection, as the handlers of its requests see it.
 pub(crate) struct Connection {
@@ -81,6 +82,28 @@ impl Connection {
     /// The origin of its requests: address and connection.
     pub(crate) fn peer(&self) -> Peer {
         Peer { address: self.peer, connection: self.number }
+    }
+
+    /// A part of a response, whose bytes count until the client has read it.
+    pub(super) fn counted(&self, part: Bytes) -> Bytes {
+        self.node.shard.borrow().shared().counted_part(part)
+    }
+
+    /// Waits until there is room for a large response. False if the clients of other responses leave none.
+    pub(super) async fn room_for_response(&self, settings: &Settings) -> bool {
+        let looks = settings.response_timeout_ms / ROOM_PAUSE.as_millis() as u64;
+        for _ in 0..=looks {
+            let (is_short, is_draining) = {
+                let shard = self.node.shard.borrow();
+                (shard.is_short_of_responses(), shard.is_draining())
+            };
+            if !is_short || is_draining {
+                return !is_short;
+            }
+            self.health.set_waits_long();
+            tokio::time::sleep(ROOM_PAUSE).await;
+        }
+        false
     }
 
     /// The body of the request was read: the request may leave hyper if it waits for long.
@@ -238,5 +261,7 @@ async fn answer(connection: Rc<Connection>, request: Request<Incoming>) -> Respo
     InHyper::new(&current, Box::pin(answer)).await
 }
 
+/// The time between two looks for room for a response.
+const ROOM_PAUSE: Duration = Duration::from_millis(250);
 /// The most header lines of one request.
 const HEADERS_MAX: usize = 100;

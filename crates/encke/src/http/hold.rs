@@ -25,7 +25,7 @@ use super::origin::{self, Origin};
 use super::{Body, closing, form, text, unread, whole};
 use crate::local::{Gap, Message, Start, SubscribeError, Subscription};
 use crate::net::holds::TooMany;
-use encke_core::{Answer, Caller, Decision, Handshake, Settings, Subscribing, TransportName};
+use encke_core::{Answer, Caller, Decision, Handshake, Identity, Settings, Subscribing, TransportName};
 
 /// The channel in a path below `hold_path`, which is still encoded.
 pub(crate) fn channel_in<'a>(settings: &Settings, path: &'a str) -> Option<&'a str> {
@@ -48,11 +48,12 @@ pub(crate) async fn answer(
         Method::GET if !request.body().is_end_stream() => closing(text(StatusCode::BAD_REQUEST, "a GET has no body\n")),
         Method::GET => match Wanted::of(settings, &request) {
             Ok(wanted) => match decide(connection, &request, &wanted.channel).await {
-                Ok(()) => {
+                Ok(identity) => {
                     // Its headers are not needed while it is held.
                     drop(request);
-                    hold(connection, settings, &wanted).await
+                    hold(connection, settings, &wanted, identity.as_deref()).await
                 }
+                Err(StatusCode::TOO_MANY_REQUESTS) => refused(connection, TOO_MANY, "too many requests\n"),
                 Err(status) => text(status, "not allowed\n"),
             },
             Err(refusal) => text(StatusCode::BAD_REQUEST, refusal),
@@ -105,8 +106,16 @@ impl Wanted {
     }
 }
 
-/// Authenticates the request by its head, and decides like a subscribe.
-async fn decide<B>(connection: &Connection, request: &Request<B>, channel: &str) -> Result<(), StatusCode> {
+/// Authenticates the request by its head, and decides like a subscribe. Returns the owner of the request.
+async fn decide<B>(
+    connection: &Connection,
+    request: &Request<B>,
+    channel: &str,
+) -> Result<Option<Arc<Identity>>, StatusCode> {
+    let node = &connection.node;
+    if node.shard.borrow_mut().request_over_rate(node.now(), connection.peer()).is_some() {
+        return Err(TOO_MANY);
+    }
     let shared = connection.node.server_shared.local.shared().clone();
     let application = &shared.application;
     let head = connection.head(request);
@@ -117,15 +126,26 @@ async fn decide<B>(connection: &Connection, request: &Request<B>, channel: &str)
         Ok(identity) => identity.map(Arc::new),
         Err(refusal) => return Err(StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::FORBIDDEN)),
     };
+    if !is_valid(connection, identity.as_deref()) {
+        return Err(StatusCode::UNAUTHORIZED);
+    }
     if identity.as_ref().is_some_and(|identity| !identity.may_subscribe(channel)) {
         return Err(StatusCode::FORBIDDEN);
     }
     let mut subscribing = Subscribing::new("", channel);
     subscribing.caller = Caller::new("", identity.as_ref());
     match made(connection, application.subscribe(&subscribing)).await? {
-        Decision::Allow => Ok(()),
+        Decision::Allow => Ok(identity),
         _ => Err(StatusCode::FORBIDDEN),
     }
+}
+
+/// True if the credentials of a request have neither ended nor been revoked.
+fn is_valid(connection: &Connection, identity: Option<&Identity>) -> bool {
+    let node = &connection.node;
+    identity.is_none_or(|identity| {
+        !identity.has_expired(node.now().wall_ms) && !node.shard.borrow().revoked().has(identity)
+    })
 }
 
 /// The result of a decision. One that waits does so on the threads of the application; if it does not come in time, or
@@ -144,22 +164,23 @@ async fn made<T: Send + 'static>(connection: &Connection, answer: Answer<T>) -> 
 }
 
 /// Holds a request until a message comes, its time is over, or the server drains.
-async fn hold(connection: &Connection, settings: &Settings, wanted: &Wanted) -> Response<Body> {
+async fn hold(
+    connection: &Connection,
+    settings: &Settings,
+    wanted: &Wanted,
+    identity: Option<&Identity>,
+) -> Response<Body> {
     let node = &connection.node;
-    let refused = |status, reason| {
-        let mut response = text(status, reason);
-        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
-        node.shard.borrow().metrics().holds_refused.add(1);
-        response
-    };
     if node.shard.borrow().is_draining() {
-        return refused(StatusCode::SERVICE_UNAVAILABLE, "draining\n");
+        return refused(connection, StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }
     let _held = match node.server_shared.holds.begin(connection.peer, settings) {
         Ok(held) => held,
-        Err(TooMany::InAll) => return refused(StatusCode::SERVICE_UNAVAILABLE, "too many requests are held\n"),
+        Err(TooMany::InAll) => {
+            return refused(connection, StatusCode::SERVICE_UNAVAILABLE, "too many requests are held\n");
+        }
         Err(TooMany::OfAddress) => {
-            return refused(StatusCode::TOO_MANY_REQUESTS, "too many requests of this address are held\n");
+            return refused(connection, TOO_MANY, "too many requests of this address are held\n");
         }
     };
     let mut subscription = match node.server_shared.local.subscribe(settings, &wanted.channel, &wanted.start) {
@@ -172,11 +193,26 @@ async fn hold(connection: &Connection, settings: &Settings, wanted: &Wanted) -> 
             return text(StatusCode::BAD_REQUEST, "the pattern matches too many channels with a history\n");
         }
     };
+    let no_room =
+        || refused(connection, StatusCode::SERVICE_UNAVAILABLE, "too many responses are not read by their clients\n");
+    // Messages of a history are copied when they are read.
+    if subscription.is_behind() && !connection.room_for_response(settings).await {
+        return no_room();
+    }
+    let item = first(connection, &mut subscription, wanted.timeout).await;
+    let bytes = item.as_ref().map_or(0, |item| item.as_ref().map_or(0, |message| message.json().len()));
+    if !node.shard.borrow().has_room_for(bytes) && !connection.room_for_response(settings).await {
+        return no_room();
+    }
+    if !is_valid(connection, identity) {
+        return text(StatusCode::UNAUTHORIZED, "not allowed\n");
+    }
     let mut body = vec![b'['];
-    if let Some(item) = first(connection, &mut subscription, wanted.timeout).await {
+    if let Some(item) = item {
         write(&item, &mut body);
         let mut ready = Context::from_waker(Waker::noop());
         while body.len() < settings.response_bytes_max
+            && node.shard.borrow().has_room_for(body.len())
             && let Poll::Ready(Some(item)) = pin!(&mut subscription).poll_next(&mut ready)
         {
             body.push(b',');
@@ -184,13 +220,21 @@ async fn hold(connection: &Connection, settings: &Settings, wanted: &Wanted) -> 
         }
     }
     body.push(b']');
-    let mut response = Response::new(whole(body));
+    let mut response = Response::new(whole(connection.counted(body.into())));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(link) = next_link(settings, wanted, &subscription) {
         headers.insert(LINK, link);
     }
+    response
+}
+
+/// The response to a request for which there is no room now.
+fn refused(connection: &Connection, status: StatusCode, reason: &'static str) -> Response<Body> {
+    let mut response = text(status, reason);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+    connection.node.shard.borrow().metrics().holds_refused.add(1);
     response
 }
 
@@ -263,5 +307,6 @@ fn encode(text: &str, out: &mut String) {
     }
 }
 
+const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 /// The time for which a request is held if it names none, in milliseconds.
 const TIMEOUT_MS: u64 = 30_000;

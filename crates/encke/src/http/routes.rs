@@ -1,17 +1,21 @@
 //! The paths, and the handler of each.
 
+use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use http::header::{ALLOW, HeaderMap, HeaderValue, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
+use bytes::Bytes;
+use http::header::{ALLOW, HeaderMap, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Either;
-use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use websocket::handshake;
 
 use super::connection::{Connection, Upgrade};
 use super::{Body, api, assets, bayeux, closing, files, form, hold, host, metrics, text, unread};
-use crate::fallback::TakeOver;
-use encke_core::Settings;
+use crate::fallback::{ResponseBody, TakeOver};
+use encke_core::{Settings, Shared};
 
 /// Answers one request.
 pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incoming>) -> Response<Body> {
@@ -33,11 +37,19 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
         connection.node.server_shared.fallback.of(path).filter(|_| !OWN_PATHS.contains(&path))
     {
         let mut response = fallback.answer(request, connection.peer).await;
+        let body_bytes = response.body().size_hint().lower() as usize;
+        if !connection.node.shard.borrow().has_room_for(body_bytes) {
+            response = response.map(|_| ResponseBody::default());
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            response.headers_mut().clear();
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+        }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let task = response.extensions_mut().remove::<TakeOver>();
             *connection.upgrade.borrow_mut() = task.map(Upgrade::TakenOver);
         }
-        response.map(|body| Either::Right(Either::Right(body)))
+        let shared = connection.node.shard.borrow().shared().clone();
+        response.map(|body| Either::Right(Either::Right(ResponseBody::new(Counted { body, shared }))))
     } else {
         let found = match path {
             "/healthz" => text(StatusCode::OK, "ok\n"),
@@ -58,6 +70,30 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
         metrics.requests_refused.add(1);
     }
     response
+}
+
+/// The body of a fallback. Its parts count until the client has read them.
+struct Counted {
+    body: ResponseBody,
+    shared: Arc<Shared>,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = super::BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        polled.map_ok(|frame| frame.map_data(|part| self.shared.counted_part(part)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// Answers with a page of the program or a file of the user. The program's own come first, except for the start page.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
 
-use encke_core::Settings;
+use encke_core::{Settings, network};
 
 /// The held requests of a server.
 #[derive(Default)]
@@ -15,7 +15,8 @@ pub(crate) struct Holds(Mutex<Counts>);
 #[derive(Default)]
 struct Counts {
     all: usize,
-    addresses: HashMap<IpAddr, usize, RandomState>,
+    /// By [`network`].
+    addresses: HashMap<u128, usize, RandomState>,
 }
 
 /// The limit that a request would exceed.
@@ -30,12 +31,13 @@ pub(crate) enum TooMany {
 /// Counts a request while it is held.
 pub(crate) struct Hold {
     holds: Arc<Holds>,
-    address: Option<IpAddr>,
+    address: Option<u128>,
 }
 
 impl Holds {
     /// Counts one more request, if the limits allow it.
     pub(crate) fn begin(self: &Arc<Holds>, address: Option<IpAddr>, settings: &Settings) -> Result<Hold, TooMany> {
+        let address = address.map(network);
         let mut counts = self.lock();
         if counts.all >= settings.held_requests_max {
             return Err(TooMany::InAll);

@@ -205,6 +205,43 @@ fn the_application_decides_like_about_a_subscribe() {
     }
 }
 
+/// Knows tokens by a header. `short` has ended.
+fn tokens() -> Builder {
+    Server::builder()
+        .settings(Settings { address_handshakes_per_s_max: 4, ..settings() })
+        .authenticate(async |handshake: Handshake| {
+            let token = handshake.header("x-token").ok_or(Refusal::new(401, "who"))?;
+            let expires_ms = (token == "short").then_some(1);
+            Ok(Identity { token_id: Some(token.into()), expires_ms, ..Identity::of_user("ann") })
+        })
+        .authorize("/**", |_: &Access| Grant::Grant)
+}
+
+#[test]
+fn a_request_whose_token_is_revoked_or_has_ended_gets_no_message() {
+    let server = TestServer::of(tokens());
+    let held = |token: &str| {
+        let mut http = server.http();
+        http.send("GET", "/hold/a", &[("x-token", token)], b"");
+        http
+    };
+    let (mut revoked, mut valid) = (held("one"), held("two"));
+    server.wait_for("encke_in_process_subscriptions", 2);
+    assert!(server.handle.revoke("one", u64::MAX));
+    server.handle.publish("/a", "1").expect("taken");
+    assert_eq!((revoked.receive().status, valid.receive().status), (401, 200));
+    assert_eq!([held("one"), held("short")].map(|mut http| http.receive().status), [401, 401]);
+}
+
+#[test]
+fn requests_are_authenticated_at_the_rate_of_handshakes() {
+    let server = TestServer::of(tokens());
+    let statuses: Vec<u16> = (0..200).map(|_| server.http().get("/hold/a?timeout=0").status).collect();
+    assert_eq!(statuses[0], 401, "{statuses:?}");
+    assert!(statuses.contains(&429), "{statuses:?}");
+    assert!(server.metric("encke_address_rates_exceeded") > 0);
+}
+
 #[test]
 fn a_client_that_leaves_is_forgotten() {
     let server = TestServer::start(settings());

@@ -35,4 +35,5 @@ mod sessions;
 mod slow_consumers;
 mod switches;
 mod transports;
+mod unread;
 mod websocket_frames;

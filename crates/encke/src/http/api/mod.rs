@@ -111,7 +111,7 @@ pub(crate) async fn answer(
     };
     match outcome {
         Ok(Answer { status, body, is_repeated }) => {
-            let mut response = Response::new(whole(body));
+            let mut response = Response::new(whole(connection.counted(body)));
             *response.status_mut() = status;
             let is_problem = status.is_client_error() || status.is_server_error();
             let kind = if is_problem { "application/problem+json" } else { "application/json" };
@@ -157,6 +157,18 @@ async fn read(
 }
 
 async fn run(call: &Call<'_>) -> Result<Answer, Problem> {
+    let (connection, reads) = (call.connection, call.route.method == Verb::Get);
+    let busy = || Problem::new(Kind::Busy, "responses that their clients do not read fill the room for responses");
+    if reads && !connection.room_for_response(call.settings).await {
+        return Err(busy());
+    }
+    let answer = perform(call).await?;
+    // Others may have been answered meanwhile.
+    let has_room = !reads || connection.node.shard.borrow().has_room_for(answer.body.len());
+    if has_room { Ok(answer) } else { Err(busy()) }
+}
+
+async fn perform(call: &Call<'_>) -> Result<Answer, Problem> {
     match call.route.operation {
         Operation::Publish => publish::one(call).await,
         Operation::PublishBatch => publish::batch(call).await,

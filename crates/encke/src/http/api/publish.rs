@@ -39,6 +39,13 @@ pub(super) async fn batch(call: &Call<'_>) -> Result<Answer, Problem> {
         let detail = format!("{count} publications: at most {publications_max} (setting batch_messages_max)");
         return refused("/messages".into(), detail);
     }
+    // The shards get a copy for each channel.
+    let bytes: usize = messages.iter().map(|message| message.channels.len() * message.data.get().len()).sum();
+    let bytes_max = call.settings.mailbox_bytes_max.max(call.settings.message_bytes_max);
+    if bytes > bytes_max {
+        let detail = format!("{bytes} bytes of data on all channels: at most {bytes_max} (setting mailbox_bytes_max)");
+        return refused("/messages".into(), detail);
+    }
     let mut checked = Vec::with_capacity(count);
     for (index, BatchMessage { channels, data }) in messages.iter().enumerate() {
         if channels.is_empty() {

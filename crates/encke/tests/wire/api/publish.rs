@@ -49,6 +49,20 @@ fn a_batch_publishes_each_message_on_each_of_its_channels_in_order() {
 }
 
 #[test]
+fn the_data_of_a_batch_on_all_its_channels_is_limited() {
+    let server = serve(Settings { mailbox_bytes_max: 10_000, message_bytes_max: 10_000, ..settings() });
+    let (mut api, mut neighbour) = (Api::of(&server), server.neighbour());
+    let batch = |channels: usize| {
+        let channels: Vec<String> = (0..channels).map(|number| format!("/a/{number}")).collect();
+        json!({"messages": [{"channels": channels, "data": "x".repeat(998)}]})
+    };
+    assert_eq!(api.post("/publish/batch", &batch(10))["published"], 10);
+    let problem = api.problem("POST", "/publish/batch", &batch(11).to_string());
+    assert_eq!((&problem["status"], &problem["errors"][0]["pointer"]), (&json!(400), &json!("#/messages")));
+    neighbour.lives(&server);
+}
+
+#[test]
 fn requests_on_several_connections_publish_in_the_order_of_their_answers() {
     let server = serve(Settings { shards: 4, ..settings() });
     let mut subscribers: Vec<Ws> = (0..4).map(|_| server.session()).collect();
