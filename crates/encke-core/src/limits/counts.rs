@@ -31,6 +31,13 @@ impl Counts {
         has_room
     }
 
+    /// Adds `by` to a name, where no limit holds.
+    pub fn add(&self, key: u64, by: usize) {
+        if by > 0 {
+            *self.names.lock(key).entry(key).or_default() += by;
+        }
+    }
+
     /// Removes `by` of a name.
     pub fn remove(&self, key: u64, by: usize) {
         let mut names = self.names.lock(key);
@@ -44,6 +51,16 @@ impl Counts {
     /// The count of a name.
     pub fn of(&self, key: u64) -> usize {
         self.names.lock(key).get(&key).copied().unwrap_or(0)
+    }
+
+    /// The number of names that count anything.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// True if no name counts anything.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
@@ -84,6 +101,24 @@ impl ShardCounts {
     }
 }
 
+impl ShardCounts {
+    /// The count of a name on all shards.
+    pub fn of(&self, name: &str) -> usize {
+        let key = self.names.hasher.hash_one(name);
+        self.names.lock(key).get(&key).into_iter().flatten().map(|(_, count)| *count as usize).sum()
+    }
+
+    /// The number of names that count anything.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// True if no name counts anything.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// Tables by hash, each with its own lock.
 #[derive(Debug)]
 struct Striped<T> {
@@ -94,6 +129,11 @@ struct Striped<T> {
 impl<T> Striped<T> {
     fn lock(&self, key: u64) -> MutexGuard<'_, HashMap<u64, T, RandomState>> {
         self.stripes[(key >> 56) as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn len(&self) -> usize {
+        let len = |stripe: &Mutex<HashMap<_, _, _>>| stripe.lock().unwrap_or_else(PoisonError::into_inner).len();
+        self.stripes.iter().map(len).sum()
     }
 }
 

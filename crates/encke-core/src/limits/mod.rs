@@ -5,7 +5,7 @@ pub mod counts;
 pub mod rate;
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use buckets::Buckets;
 use counts::{Counts, ShardCounts};
@@ -24,6 +24,22 @@ pub struct SharedLimits {
     /// Subscriptions of all sessions.
     pub subscriptions: AtomicUsize,
 }
+
+impl SharedLimits {
+    /// The counted sessions and subscriptions of a user. For tests.
+    pub fn of_user(&self, user: &str) -> [usize; 2] {
+        [SESSIONS, SUBSCRIPTIONS].map(|kind| self.users.of(self.users.key((kind, user))))
+    }
+
+    /// The counted subscriptions of all sessions, and the number of users and channels that count anything. For tests.
+    pub fn sizes(&self) -> [usize; 3] {
+        [self.subscriptions.load(Ordering::Relaxed), self.users.len(), self.subscribers.len()]
+    }
+}
+
+/// The kinds of counts of a user.
+pub(crate) const SESSIONS: u8 = 3;
+pub(crate) const SUBSCRIPTIONS: u8 = 4;
 
 /// A resource with a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

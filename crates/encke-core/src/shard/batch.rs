@@ -60,10 +60,10 @@ impl Shard {
             let Some(key) = parts.sender(batch, message) else {
                 return parts.refuse_unknown(batch, message, kind);
             };
-            if let Some(error) = parts.over_rate(batch, message, channel, key) {
-                return parts.refuse(batch, message, &error);
+            match parts.over_rate(batch, message, channel, key) {
+                Some(error) => parts.refuse(batch, message, &error),
+                None => self.publish(batch, message, channel, key),
             }
-            self.publish(batch, message, channel, key);
             return self.beside_burst().received(key);
         }
         let parts = self.parts();
@@ -76,7 +76,8 @@ impl Shard {
         };
         let is_counted = matches!(kind, ChannelKind::Subscribe | ChannelKind::Unsubscribe | ChannelKind::Service);
         if is_counted && let Some(error) = parts.over_rate(batch, message, channel, key) {
-            return parts.refuse(batch, message, &error);
+            parts.refuse(batch, message, &error);
+            return parts.received(key);
         }
         match kind {
             ChannelKind::Connect => parts.connect(batch, message, key),

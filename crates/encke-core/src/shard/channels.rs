@@ -147,7 +147,7 @@ impl Parts {
         }
         self.uncount_subscription(key);
         if let Some(name) = name {
-            self.state_subscribers(&name);
+            self.has_lost_subscriber(&name);
             self.left(key, &name);
         }
     }

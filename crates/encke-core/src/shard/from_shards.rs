@@ -130,8 +130,9 @@ impl Shard {
             ShardMessage::Settings(settings) => {
                 let members = parts.memberships();
                 parts.shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
-                parts.settings = InForce::new(settings);
+                let before = std::mem::replace(&mut parts.settings, InForce::new(settings));
                 parts.restate_presence(&members);
+                parts.restate_counts(&before);
             }
             ShardMessage::MakeRoom => parts.make_room_for_others(),
             ShardMessage::Drain => parts.drain(),

@@ -11,12 +11,13 @@ use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, RawJson};
 
 use crate::events::{Peer, SessionKey};
 use crate::identity::Identity;
-use crate::limits::Resource;
 use crate::limits::rate::Rate;
+use crate::limits::{Resource, SESSIONS, SUBSCRIPTIONS};
 use crate::metrics::Count;
 use crate::now::Now;
 use crate::protocol::batch::{Batch, Via};
 use crate::sessions::newcomers::Origins;
+use crate::settings::in_force::InForce;
 use crate::shard::{Parts, Shard};
 
 impl Shard {
@@ -230,11 +231,55 @@ impl Parts {
         }
     }
 
-    /// States the number of subscribers that a channel has on this shard, if its rule limits them.
-    pub(super) fn state_subscribers(&mut self, name: &str) {
+    /// States the number of subscribers that a channel has on this shard, or none if its rule does not limit them.
+    fn state_subscribers(&mut self, name: &str) {
+        let rule = self.settings.rule_of(ChannelName::known(name));
+        let is_limited = rule.is_some_and(|rule| self.settings.channels[rule].subscribers_max > 0);
+        let known = self.hub.find(name).filter(|_| is_limited);
+        let here = known.map_or(0, |known| self.hub.subscribers(known).len());
+        self.shared.limits.subscribers.set(name, self.index, here);
+    }
+
+    /// Notes that a channel has lost a subscriber.
+    pub(super) fn has_lost_subscriber(&mut self, name: &str) {
         if self.settings.rules_have_subscribers {
-            let here = self.hub.find(name).map_or(0, |known| self.hub.subscribers(known).len());
-            self.shared.limits.subscribers.set(name, self.index, here);
+            self.state_subscribers(name);
+        }
+    }
+
+    /// Counts a session of a user that exists already, so no limit holds. True if sessions of users are counted.
+    pub(super) fn count_session_of(&self, identity: &Identity) -> bool {
+        let (is_counted, users) = (self.counts_sessions_of(identity), &self.shared.limits.users);
+        users.add(users.key((SESSIONS, &*identity.user)), usize::from(is_counted));
+        is_counted
+    }
+
+    /// Counts what was not counted by the settings before: sessions and subscriptions of users, and the subscribers of
+    /// channels.
+    pub(super) fn restate_counts(&mut self, before: &InForce) {
+        for key in self.sessions.keys() {
+            let Some(owner) = self.sessions.get(key).and_then(|session| session.owner.as_ref()) else { continue };
+            let (identity, is_counted) = (owner.identity.clone(), owner.is_counted);
+            let is_counted = is_counted || self.count_session_of(&identity);
+            let counts_subscriptions = self.settings.user_subscriptions_max > 0 && !identity.user.is_empty();
+            let Some(session) = self.sessions.get_mut(key) else { continue };
+            let subscriptions = session.subscriptions.len() as u32;
+            let Some(owner) = &mut session.owner else { continue };
+            owner.is_counted = is_counted;
+            if counts_subscriptions {
+                let users = &self.shared.limits.users;
+                let missing = subscriptions.saturating_sub(owner.subscriptions_counted);
+                users.add(users.key((SUBSCRIPTIONS, &*identity.user)), missing as usize);
+                owner.subscriptions_counted += missing;
+            }
+        }
+        if before.rules_have_subscribers || self.settings.rules_have_subscribers {
+            for channel in 0..self.hub.slots() {
+                let name = Box::<str>::from(self.hub.name(channel as u32));
+                if !name.is_empty() {
+                    self.state_subscribers(&name);
+                }
+            }
         }
     }
 
@@ -257,9 +302,7 @@ fn bytes_of(message: &Message<'_>) -> usize {
     channel + raw(message.data) + raw(message.ext) + raw(message.subscription) + custom
 }
 
-/// The kinds of owners of a bucket, and of counts.
+/// The kinds of owners of a bucket.
 const USER: u8 = 0;
 const ADDRESS: u8 = 1;
 const CHANNEL: u8 = 2;
-const SESSIONS: u8 = 3;
-const SUBSCRIPTIONS: u8 = 4;

@@ -58,11 +58,11 @@ impl Parts {
     /// Takes the result of a refresh: the session has a new identity of the same user, or the old one until it ends.
     pub(super) fn refreshed(&mut self, call: &Call, result: Result<Identity, Refusal>) {
         let key = call.session;
-        let Some(owner) = self.sessions.get(key).and_then(|session| session.owner.as_ref()) else { return };
+        let owner = self.sessions.get(key).and_then(|session| session.owner.as_ref());
+        let Some(owner) = owner.filter(|owner| owner.ends.is_none()) else { return };
         let refused = |code, reason: &str| Err(BayeuxError::RefreshDenied.with_code(code, reason));
         let result = match result {
             Err(Refusal { code, reason, .. }) => refused(code, &reason),
-            Ok(_) if owner.ends.is_some() => refused(403, "session_ending"),
             Ok(identity) if identity.user != owner.identity.user => refused(403, "another_user"),
             Ok(identity) if identity.has_expired(self.now.wall_ms) => refused(401, "token_expired"),
             Ok(identity) if self.shared.revoked.has(&identity) => refused(401, "token_revoked"),

@@ -155,7 +155,8 @@ impl Parts {
         session.urgent = !outbox.is_empty();
         (session.outbox, session.replay) = (outbox, replay);
         if let Some(identity) = &saved.identity {
-            let is_counted = self.counts_sessions_of(identity) && self.admit_user(Some(identity)).is_ok();
+            // It was within the limits before the restart.
+            let is_counted = self.count_session_of(identity);
             self.set_owner(key, identity.clone(), is_counted);
         }
         for name in &saved.subscriptions {

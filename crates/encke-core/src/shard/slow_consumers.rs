@@ -9,15 +9,16 @@ use crate::history::Position;
 use crate::outbox::arena::Frames;
 use crate::outbox::{Capacity, Kind, singly};
 use crate::sessions::replay::InRings;
+use crate::sessions::session::Session;
 use crate::settings::SlowConsumer;
 use crate::shard::Parts;
 
 impl Parts {
-    /// Delivers a message to a single session.
+    /// Delivers a message to a single session. One whose credentials have ended gets nothing more.
     pub(super) fn deliver_to(&mut self, key: SessionKey, frames: &Frames, rule: Option<usize>) {
-        let Some(session) = self.sessions.get_mut(key) else { return };
+        let Some(session) = self.sessions.get_mut(key).filter(|session| !session.has_lost_its_rights()) else { return };
         if session.outbox.is_full(1, frames.bytes(), &self.settings.capacity) {
-            return self.too_slow(key, self.settings.policy(rule), "", frames, &self.settings.capacity.clone());
+            return self.too_slow(key, (self.settings.policy(rule), None), "", frames, &self.settings.capacity.clone());
         }
         session.outbox.push(frames, Kind::Messages);
         self.schedule.budget.spend(1, frames.bytes(), frames.bytes() as u64);
@@ -30,38 +31,66 @@ impl Parts {
         let frames = singly(frames);
         for key in full {
             for frame in &frames {
-                self.too_slow(*key, policy, delivery.channel.as_str(), frame, &room);
+                self.too_slow(*key, (policy, manner.lazy_due_ms), delivery.channel.as_str(), frame, &room);
             }
-            self.wait_lazily(*key, manner.lazy_due_ms);
         }
     }
 
-    fn has_no_room(&self, key: SessionKey, frames: &Frames) -> bool {
-        self.sessions.get(key).is_some_and(|session| session.outbox.is_full(1, frames.bytes(), &self.settings.capacity))
+    /// Notes that a session has got a message: one to send at once, or a lazy one that is due later.
+    fn has_message(&mut self, key: SessionKey, lazy_due_ms: Option<u64>) {
+        if lazy_due_ms.is_some() {
+            self.wait_lazily(key, lazy_due_ms);
+        } else if let Some(session) = self.sessions.get_mut(key) {
+            session.make_urgent(key.index, &mut self.schedule);
+        }
+    }
+
+    /// True if a message makes room in an outbox: the outbox is full, or fuller than the channel's rule allows, and the
+    /// policy drops messages.
+    fn makes_room(&self, key: SessionKey, policy: SlowConsumer, frames: &Frames, room: &Capacity) -> bool {
+        let Some(session) = self.sessions.get(key) else { return false };
+        session.outbox.is_full(1, frames.bytes(), &self.settings.capacity)
+            || (session.outbox.is_full(1, frames.bytes(), room) && self.drops(session, policy, false))
+    }
+
+    /// True if the policy drops messages of a session whose outbox has no room.
+    fn drops(&self, session: &Session, policy: SlowConsumer, is_full: bool) -> bool {
+        // A session that acknowledges was promised every message. It ends rather than lose one.
+        session.unacked().is_none()
+            && match policy {
+                SlowConsumer::Disconnect => false,
+                SlowConsumer::DropOldest => true,
+                SlowConsumer::KeepLatest => {
+                    is_full || is_searched(session.outbox.messages(), self.fanout.publications())
+                }
+            }
     }
 
     /// Delivers to a session whose outbox is full, or fuller than the channel's rule allows: makes room by the channel's
     /// policy. If the outbox stays full, ends the session.
-    fn too_slow(&mut self, key: SessionKey, policy: SlowConsumer, channel: &str, frames: &Frames, room: &Capacity) {
+    fn too_slow(
+        &mut self,
+        key: SessionKey,
+        (policy, lazy_due_ms): (SlowConsumer, Option<u64>),
+        channel: &str,
+        frames: &Frames,
+        room: &Capacity,
+    ) {
         for all in [false, true] {
-            if self.has_no_room(key, frames) && !self.spill(key, all) {
+            if self.makes_room(key, policy, frames, room) && !self.spill(key, all) {
                 // A policy that dropped messages of histories would lose them silently.
                 return self.end_slow(key, channel);
             }
         }
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let (before, publication) = (session.outbox.messages(), self.fanout.publications());
+        let Some(session) = self.sessions.get(key) else { return };
+        let before = session.outbox.messages();
         let is_full = session.outbox.is_full(1, frames.bytes(), &self.settings.capacity);
+        let drops = session.outbox.is_full(1, frames.bytes(), room) && self.drops(session, policy, is_full);
+        let Some(session) = self.sessions.get_mut(key) else { return };
         let dropped = match policy {
-            _ if !session.outbox.is_full(1, frames.bytes(), room) => 0,
-            // A session that acknowledges was promised every message. It ends rather than lose one.
-            _ if session.unacked().is_some() => 0,
-            SlowConsumer::Disconnect => 0,
-            SlowConsumer::DropOldest => session.outbox.drop_oldest(frames.bytes(), room),
-            SlowConsumer::KeepLatest if is_full || is_searched(before, publication) => {
-                session.outbox.keep_latest(channel)
-            }
-            SlowConsumer::KeepLatest => 0,
+            _ if !drops => 0,
+            SlowConsumer::KeepLatest => session.outbox.keep_latest(channel),
+            _ => session.outbox.drop_oldest(frames.bytes(), room),
         };
         self.metrics.slow_dropped.add(dropped);
         // The dropped messages must pay for the search through the whole queue. A session that waits for the latest
@@ -79,7 +108,7 @@ impl Parts {
                 tracing::debug!(session = ?session.id, channel, dropped, "slow consumer: messages dropped");
             }
             session.outbox.push(frames, Kind::Messages);
-            return session.make_urgent(key.index, &mut self.schedule);
+            return self.has_message(key, lazy_due_ms);
         }
         self.end_slow(key, channel);
     }
@@ -93,7 +122,7 @@ impl Parts {
         with_positions: &Frames,
         manner: &Manner,
     ) {
-        let name = delivery.channel.as_str();
+        let (name, room) = (delivery.channel.as_str(), self.settings.room_of(delivery.rule));
         let Some(session) = self.sessions.get_mut(key) else { return };
         let Some(replay) = &mut session.replay else {
             return self.push_or_overflow(key, delivery, (delivery.frames, delivery.messages), manner);
@@ -108,16 +137,20 @@ impl Parts {
             let count = part.len() as u32;
             let Some(frames) = part_of(with_positions, delivery.messages, part) else { continue };
             let Some(session) = self.sessions.get_mut(key) else { return };
-            let full = session.outbox.is_full(count as usize, frames.bytes(), &self.settings.capacity);
-            if full {
+            let fits = |room| !session.outbox.is_full(count as usize, frames.bytes(), room);
+            let is_full = !fits(&self.settings.capacity);
+            // The policy would drop older messages silently. A ring reports those that it does not retain.
+            let has_room = session.unacked().is_some() || session.outbox.messages() == 0 || fits(&room);
+            if is_full || !has_room {
                 // The ring has the messages, too. The session continues from there later, so no policy for slow
                 // consumers is needed.
-                if !self.resort_to_history(key, name, position, first) {
+                let resorts = (is_full || self.spill(key, true)) && self.resort_to_history(key, name, position, first);
+                if !resorts {
                     self.end_slow(key, name);
                 }
                 return;
             }
-            self.push_or_overflow(key, delivery, (&frames, count), manner);
+            self.push_now(key, (&frames, count), manner);
         }
     }
 
@@ -133,13 +166,15 @@ impl Parts {
         if session.outbox.is_full(messages as usize, frames.bytes(), &room) {
             return self.overflow(&[key], delivery, frames, manner);
         }
+        self.push_now(key, (frames, messages), manner);
+    }
+
+    /// Queues messages for which there is room.
+    fn push_now(&mut self, key: SessionKey, (frames, messages): (&Frames, u32), manner: &Manner) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
         session.outbox.push_many(frames, Kind::Messages, messages);
         session.active_ms = manner.active_ms.unwrap_or(session.active_ms);
-        if manner.lazy_due_ms.is_some() {
-            self.wait_lazily(key, manner.lazy_due_ms);
-        } else {
-            session.make_urgent(key.index, &mut self.schedule);
-        }
+        self.has_message(key, manner.lazy_due_ms);
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::application::NoApplication;
 use crate::events::{Effect, SocketKey};
+use crate::now::Now;
 use crate::sessions::id::Id;
 use crate::sessions::replay::InRings;
 use crate::settings::{ChannelRule, Settings, SlowConsumer};
@@ -384,6 +385,22 @@ fn a_rule_with_bytes_drops_old_messages_of_an_outbox_that_is_not_full() {
         }
         assert_eq!(rig.shard.metrics.slow_disconnected.get(), 0);
         assert!(rig.shard.metrics.slow_dropped.get() > 9_000);
+    }
+}
+
+#[test]
+fn lazy_messages_that_a_rule_with_bytes_drops_are_still_lazy() {
+    for slow_consumer in [SlowConsumer::DropOldest, SlowConsumer::KeepLatest] {
+        let pattern = "/a".into();
+        let rule = ChannelRule { slow_consumer, slow_consumer_bytes: 1, lazy: true, pattern, ..ChannelRule::default() };
+        let mut rig = Rig::new(1, Settings { channels: vec![rule], ..Settings::default() }, Box::new(NoApplication));
+        let (key, _) = rig.socket();
+        (0..3).for_each(|data| rig.publish(data));
+        assert_eq!(rig.flushed(key), "");
+        let due = Now { ms: NOW.ms + Settings::default().lazy_timeout_max_ms + 100, ..NOW };
+        rig.shard.advance(due);
+        let text = rig.flushed(key);
+        assert!(text.contains("\"data\":2") && !text.contains("\"data\":1"), "{text}");
     }
 }
 

@@ -10,6 +10,7 @@ use crate::events::{ExchangeId, HttpTransport, Peer, Request, ShardMessage, Sock
 use crate::identity::{Head, Identity, Patterns};
 use crate::now::Now;
 use crate::protocol::batch::message_frame;
+use crate::sessions::id::Id;
 use crate::settings::{Settings, TransportName};
 
 /// Takes the user from the `ext` of a handshake or from the cookie `user`, and records what it is asked.
@@ -245,6 +246,25 @@ fn a_revoked_token_ends_its_sessions_and_opens_none() {
     rig.shard.socket_text(NOW, socket, &text);
     let text = rig.flushed(socket);
     assert!(text.contains(r#""error":"401:token_revoked:handshake_denied""#), "{text}");
+}
+
+#[test]
+fn a_session_whose_token_is_revoked_gets_no_message_any_more() {
+    let (mut rig, _) = rig(Settings::default());
+    let (away, client) = opened(&mut rig, r#"{"user":"ann","token":"t1"}"#);
+    rig.shard.socket_closed(NOW, away);
+    let frame = |data: &str| message_frame("/x", data, None, None);
+    let id = Id::parse(&client).expect("an id");
+    rig.shard.message(NOW, ShardMessage::DeliverToUser("ann".into(), frame("1").into()));
+    rig.shard.message(NOW, ShardMessage::Revoke("t1".into()));
+    rig.shard.message(NOW, ShardMessage::DeliverToUser("ann".into(), frame("2").into()));
+    rig.shard.message(NOW, ShardMessage::Deliver(id, frame("3").into()));
+    let socket = rig.shard.socket_opened(NOW, None);
+    rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+    let text = rig.flushed(socket);
+    let has = |data: &str| text.contains(&format!(r#""data":{data}"#));
+    assert!(has("1") && text.contains("401::token_revoked"), "{text}");
+    assert!(!has("2") && !has("3"), "{text}");
 }
 
 #[test]

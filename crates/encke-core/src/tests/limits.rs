@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{NOW, Rig, member_of};
 use crate::application::{Answer, Application, Handshake, NoApplication, Refusal};
-use crate::events::{ExchangeId, HttpTransport, Peer, Request, SocketKey};
+use crate::events::{ExchangeId, HttpTransport, Peer, Request, ShardMessage, SocketKey};
 use crate::identity::{Identity, SessionLimits};
 use crate::now::Now;
 use crate::settings::{ChannelRule, Publishers, Settings};
@@ -64,6 +64,11 @@ impl Rig {
     }
 }
 
+fn reload(rigs: &mut [&mut Rig], settings: &Settings) {
+    let settings = Arc::new(settings.clone());
+    rigs.iter_mut().for_each(|rig| rig.shard.message(NOW, ShardMessage::Settings(settings.clone())));
+}
+
 fn error(limit: &str) -> String {
     format!("429:{limit}:rate_exceeded")
 }
@@ -81,6 +86,19 @@ fn a_session_gets_its_rate_is_answered_and_goes_on() {
     assert_eq!(rig.accepted(later(500), &ann, "/a").0, 5);
     assert_eq!(rig.shard.metrics().session_rates_exceeded.get(), 90 + 90 + 2 + 95);
     assert_eq!(rig.sent(NOW, &ann, "/meta/disconnect", ""), "");
+}
+
+#[test]
+fn a_client_whose_messages_exceed_a_rate_is_not_silent() {
+    let mut rig = rig(Settings { session_bytes_per_s_max: 10, max_interval_ms: 5_000, ..Settings::default() });
+    let ann = rig.user("ann");
+    // It leaves a debt of 100 s.
+    let long = format!(r#","data":"{}""#, "x".repeat(1_000));
+    assert_eq!(rig.sent(NOW, &ann, "/a", &long), "");
+    for ms in (0..20_000).step_by(1_000) {
+        rig.shard.advance(later(ms));
+        assert_eq!(rig.sent(later(ms), &ann, "/a", r#","data":1"#), error("session_bytes_per_s_max"));
+    }
 }
 
 #[test]
@@ -250,6 +268,64 @@ fn a_channel_has_at_most_the_subscribers_of_its_rule_over_all_shards() {
     assert_eq!(second.sent(NOW, &three, "/meta/subscribe", game), "");
     assert_eq!(first.sent(NOW, &one, "/meta/subscribe", game), full);
     assert_eq!(second.shard.metrics().subscriptions_refused.get(), 1);
+}
+
+#[test]
+fn all_sessions_of_a_user_count_after_a_restart() {
+    let settings = Settings { user_handshakes_per_s_max: 3, user_sessions_max: 6, ..Settings::default() };
+    let mut before = rig(settings.clone());
+    (0..3).for_each(|_| _ = before.user("ann"));
+    let mut saved = before.shard.save(NOW);
+    let mut more = rig(settings.clone());
+    (0..3).for_each(|_| _ = more.user("ann"));
+    saved.append(more.shard.save(NOW));
+    let mut rig = rig(settings);
+    rig.shard.restore(NOW, &saved);
+    let refused = rig.open_as("ann", None).expect_err("six of six");
+    assert!(refused.contains("413:user_sessions_max:sessions_max"), "{refused}");
+    assert!(rig.open_as("bob", None).is_ok());
+}
+
+#[test]
+fn limits_that_new_settings_bring_count_what_is_there() {
+    let mut rig = rig(Settings::default());
+    let game = r#","subscription":"/game/1""#;
+    let (ann, again) = (rig.user("ann"), rig.user("ann"));
+    rig.sent(NOW, &ann, "/meta/subscribe", game);
+    let limited = Settings { user_sessions_max: 2, user_subscriptions_max: 1, ..Settings::default() };
+    reload(&mut [&mut rig], &limited);
+    assert!(rig.open_as("ann", None).is_err());
+    let full = "413:user_subscriptions_max:subscriptions_max";
+    assert_eq!(rig.sent(NOW, &again, "/meta/subscribe", game), full);
+    // A session and a subscription that ended while there was no limit do not count either.
+    reload(&mut [&mut rig], &Settings::default());
+    rig.sent(NOW, &ann, "/meta/unsubscribe", game);
+    rig.sent(NOW, &ann, "/meta/disconnect", "");
+    reload(&mut [&mut rig], &limited);
+    assert_eq!(rig.sent(NOW, &again, "/meta/subscribe", game), "");
+    assert!(rig.open_as("ann", None).is_ok() && rig.open_as("ann", None).is_err());
+}
+
+#[test]
+fn subscribers_that_left_while_their_channel_had_no_limit_do_not_count() {
+    let rule = ChannelRule { pattern: "/game/*".into(), subscribers_max: 1, ..ChannelRule::default() };
+    let other = ChannelRule { pattern: "/other".into(), subscribers_max: 1, ..ChannelRule::default() };
+    let limited = Settings { channels: vec![rule], ..Settings::default() };
+    let game = r#","subscription":"/game/1""#;
+    for free in [Settings::default(), Settings { channels: vec![other], ..Settings::default() }] {
+        let mut first = Rig::new(2, limited.clone(), Box::new(NoApplication));
+        let mut second = first.beside(1, limited.clone());
+        let (one, two) = (first.user(""), second.user(""));
+        assert_eq!(first.sent(NOW, &one, "/meta/subscribe", game), "");
+        reload(&mut [&mut first, &mut second], &free);
+        reload(&mut [&mut first, &mut second], &limited);
+        let full = "413:channel_subscribers_max:subscriptions_max";
+        assert_eq!(second.sent(NOW, &two, "/meta/subscribe", game), full, "the other shard has one");
+        reload(&mut [&mut first, &mut second], &free);
+        first.sent(NOW, &one, "/meta/unsubscribe", game);
+        reload(&mut [&mut first, &mut second], &limited);
+        assert_eq!(second.sent(NOW, &two, "/meta/subscribe", game), "");
+    }
 }
 
 #[test]

@@ -26,11 +26,15 @@ enum By {
 impl Client {
     fn new(by: By, ext: &str, settings: Settings) -> Client {
         let rule = |pattern: &str| ChannelRule { pattern: pattern.into(), ..ChannelRule::default() };
+        let brief = |name, slow_consumer| ChannelRule { slow_consumer, slow_consumer_bytes: 5_000, ..rule(name) };
         let channels = vec![
             ChannelRule { history_messages: 1_000, ..rule("/a") },
             ChannelRule { history_messages: 5, ..rule("/short") },
             ChannelRule { lazy: true, lazy_timeout_ms: 1_000_000, ..rule("/lazy") },
             ChannelRule { slow_consumer: SlowConsumer::DropOldest, ..rule("/drop") },
+            brief("/brief", SlowConsumer::DropOldest),
+            brief("/latest", SlowConsumer::KeepLatest),
+            ChannelRule { history_messages: 1_000, ..brief("/past", SlowConsumer::KeepLatest) },
         ];
         let settings = Settings { channels, lazy_timeout_max_ms: 1_000_000, trust_client_session: true, ..settings };
         let mut rig = Rig::new(1, settings, Box::new(NoApplication));
@@ -476,4 +480,21 @@ fn a_loss_is_reported_after_the_earlier_messages_of_its_channel() {
         }
     }
     assert!(lost > 0, "it is reported");
+}
+
+#[test]
+fn no_message_of_a_history_is_dropped_by_a_rule_with_bytes() {
+    for (channel, other) in [("/a", "/brief"), ("/a", "/latest"), ("/past", "/past"), ("/past", "/brief")] {
+        let mut client = Client::new(By::WebSocket, r#"{"replay":true}"#, Settings::default());
+        client.subscribe(channel, "-1");
+        client.subscribe(other, "-1");
+        client.rig.kernel.room = 0;
+        client.publish(channel, 4);
+        client.publish(other, 30);
+        client.publish(channel, 4);
+        client.rig.kernel.room = usize::MAX / 2;
+        let received: String = (0..20).map(|_| client.connect()).collect();
+        let (ids, count) = (numbers(&received, "\"replayId\":"), if channel == other { 38 } else { 8 });
+        assert!(ids.is_sorted() && ids.len() == count && !received.contains("\"lost\":{"), "{channel}, {other}");
+    }
 }
