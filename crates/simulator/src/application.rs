@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use encke_core::{
     Actions, Answer, Application, Caller, Decision, EndReason, Handshake, Identity, Pending, Publishing, Refusal,
-    Service, Subscribing, Verdict,
+    Service, SessionLimits, Subscribing, Verdict,
 };
 
 use crate::rng::Rng;
@@ -18,6 +18,10 @@ pub enum Note {
     Published(String),
     /// A message is to be delivered to one session: its client id, and the data.
     Delivered(String, String),
+    /// A session with this identity was opened.
+    Opened(String, Identity),
+    /// A session has new credentials.
+    Refreshed(String, Identity),
     /// A session has ended.
     Ended(String),
 }
@@ -31,6 +35,12 @@ pub struct Recording {
     pub sessions: Vec<Option<String>>,
     /// The number of decisions that come later, of 1,000.
     pub lateness: usize,
+    /// The number of users.
+    pub users: usize,
+    /// The number of tokens so far.
+    tokens: usize,
+    /// The time of day, in milliseconds.
+    pub wall_ms: u64,
     /// Decides which of them do.
     pub rng: Option<Rng>,
     /// The client ids of sessions that have ended.
@@ -77,6 +87,32 @@ impl Recorder {
     }
 }
 
+impl Recording {
+    /// Credentials for a user, or for one of the users. None for an anonymous client.
+    fn credentials(&mut self, user: Option<&str>) -> Option<Identity> {
+        let Recording { rng, users, tokens, wall_ms, .. } = self;
+        let rng = rng.as_mut().filter(|_| *users > 0)?;
+        if user.is_none() && rng.chance(300) {
+            return None;
+        }
+        let user = user.map_or_else(|| format!("u{}", rng.below(*users)), String::from);
+        let is_new = *tokens == 0 || rng.chance(700);
+        *tokens += usize::from(is_new);
+        let token = if is_new { *tokens } else { 1 + rng.below(*tokens) };
+        let own = |rng: &mut Rng, most: u32| rng.chance(100).then_some(most);
+        Some(Identity {
+            token_id: Some(format!("t{token}").into()),
+            expires_ms: rng.chance(300).then(|| *wall_ms + rng.between(300, 6_000)),
+            limits: SessionLimits {
+                messages_per_s_max: own(rng, 10),
+                bytes_per_s_max: own(rng, 1_000),
+                subscriptions_max: own(rng, 2),
+            },
+            ..Identity::of_user(&user)
+        })
+    }
+}
+
 fn answer<T>(result: Result<T, Pending<T>>) -> Answer<T> {
     match result {
         Ok(result) => Answer::Now(result),
@@ -86,7 +122,26 @@ fn answer<T>(result: Result<T, Pending<T>>) -> Answer<T> {
 
 impl Application for Recorder {
     fn handshake(&self, _: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
-        answer(self.late("", Ok(None), Vec::new()))
+        let identity = self.with(|recording| recording.credentials(None));
+        answer(self.late("", Ok(identity), Vec::new()))
+    }
+
+    fn opened(&self, caller: &Caller<'_>, _: &mut Actions) {
+        if let Some(identity) = caller.identity {
+            let note = Note::Opened(caller.id.to_owned(), Identity::clone(identity));
+            self.with(|recording| recording.notes.push(note));
+        }
+    }
+
+    fn refresh(&self, caller: &Caller<'_>, _: &str) -> Answer<Result<Identity, Refusal>> {
+        let identity = self.with(|recording| recording.credentials(Some(caller.user())));
+        let is_new = |identity: &Identity| identity.token_id != caller.identity.and_then(|own| own.token_id.clone());
+        let Some(mut identity) = identity.filter(is_new) else { return Answer::Now(Err(Refusal::new(401, "old"))) };
+        // Others may use it, and it may be revoked.
+        identity.token_id = identity.token_id.map(|token_id| format!("{token_id}-{}", caller.id).into());
+        let note = Note::Refreshed(caller.id.to_owned(), identity.clone());
+        self.with(|recording| recording.notes.push(note));
+        Answer::Now(Ok(identity))
     }
 
     fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {

@@ -60,6 +60,14 @@ pub enum Invariant {
     ConfirmedPersisted,
     /// The log can be opened after any end of the process.
     LogOpens,
+    /// A session gets nothing that is published after its credentials have ended.
+    NothingAfterRights,
+    /// The counts of limits equal what is there.
+    CountsAgree,
+    /// The reported members of a channel are its subscribers.
+    PresenceAgrees,
+    /// A change that is reported to a handle as done is done.
+    ChangesDone,
     /// The core does not panic.
     NoPanic,
 }
@@ -219,6 +227,18 @@ pub struct Tally {
     pub long_lost: u64,
     /// Messages that were not admitted at once.
     pub edge_waits: u64,
+    /// Identities whose credentials ended.
+    pub rights_ended: u64,
+    /// New credentials of living sessions.
+    pub refreshes: u64,
+    /// Messages that a limit refused.
+    pub over_limits: u64,
+    /// Reports of members that join or leave.
+    pub presence_reports: u64,
+    /// Subscriptions that handles have changed.
+    pub changes: u64,
+    /// Histories whose messages were removed.
+    pub histories_cleared: u64,
 }
 
 /// The records and counters of a run.

@@ -242,51 +242,6 @@ impl World {
         }
     }
 
-    fn shake_hands(&mut self, client: usize) {
-        self.cut_off(client);
-        // Clients of Salesforce offer replay only in subscribes: all subscribes of one that replays do.
-        let offers_replay = self.clients[client].follower.is_some() && client % 4 != 1;
-        let acknowledges = if self.scenario.laden { 900 } else { 400 };
-        let ext = match (self.rng.chance(acknowledges), offers_replay) {
-            (true, true) => ",\"ext\":{\"ack\":true,\"replay\":true}",
-            (true, false) => ",\"ext\":{\"ack\":true}",
-            (false, true) => ",\"ext\":{\"replay\":true}",
-            (false, false) => "",
-        };
-        let mut messages = vec![Outgoing {
-            channel: "/meta/handshake".into(),
-            fields: format!("{HANDSHAKE_FIELDS}{ext}"),
-            what: What::Handshake,
-        }];
-        // The server "MUST ignore" any other message in the batch of a handshake (Bayeux 1.0 §4.1).
-        if self.rng.chance(50) {
-            messages.push(odd("/a", ",\"data\":1"));
-        }
-        if self.send(client, messages) {
-            self.clients[client].phase = Phase::Shaking;
-        }
-    }
-
-    fn connect(&mut self, client: usize) {
-        let fields = match self.rng.below(20) {
-            0 => ",\"connectionType\":\"x\",\"advice\":{\"timeout\":0}",
-            1 => ",\"connectionType\":\"x\",\"advice\":{\"timeout\":150,\"interval\":20}",
-            _ => ",\"connectionType\":\"x\"",
-        };
-        if self.clients[client].acknowledged.is_some() {
-            self.abandon_connects(client);
-        }
-        let ext = self.clients[client].acknowledged.map(|batch| format!(",\"ext\":{{\"ack\":{batch}}}"));
-        let fields = format!("{fields}{}", ext.unwrap_or_default());
-        let connect = Outgoing { channel: "/meta/connect".into(), fields, what: What::Connect };
-        let id = self.clients[client].awaited.keys().last().copied();
-        if self.send(client, vec![connect]) {
-            let sent = self.clients[client].awaited.keys().last().copied();
-            debug_assert_ne!(id, sent);
-            self.clients[client].connect = sent.map(|id| (id, self.now.ms));
-        }
-    }
-
     pub(crate) fn publication(&mut self, client: usize, session: usize) -> Outgoing {
         let channel = self.scenario.channel(&mut self.rng);
         self.publication_on(client, session, channel)
@@ -346,7 +301,8 @@ impl World {
     fn unsubscribe(&mut self, client: usize, session: usize) {
         let subscriptions = &self.checker.sessions[session].subscriptions;
         let granted = subscriptions.iter().filter(|(_, subscription)| matches!(subscription, Subscription::Granted(_)));
-        let granted: Vec<String> = granted.map(|(name, _)| name.clone()).collect();
+        let mut granted: Vec<String> = granted.map(|(name, _)| name.clone()).collect();
+        granted.retain(|name| !self.is_changing(session, name));
         if granted.is_empty() || !self.may_send(client, false) {
             return;
         }
@@ -444,7 +400,7 @@ impl World {
     }
 
     /// The client stops reading where an older connect might be answered: it is about to acknowledge the last batch.
-    fn abandon_connects(&mut self, client: usize) {
+    pub(crate) fn abandon_connects(&mut self, client: usize) {
         self.drop_old_conns(client);
         self.abandon_requests(client, |exchange| exchange.connects);
     }
@@ -492,7 +448,6 @@ pub(crate) fn odd(channel: &str, fields: &str) -> Outgoing {
 
 /// The time for which a client waits for the reply to a connect that may have been overtaken, in milliseconds.
 const CONNECT_WAIT_MAX_MS: u64 = 300;
-const HANDSHAKE_FIELDS: &str = ",\"version\":\"1.0\",\"supportedConnectionTypes\":[\"websocket\",\"long-polling\"]";
 /// Fields that a publisher must not be able to send to subscribers, and one that it may.
 const HOSTILE_FIELDS: &str = concat!(
     ",\"advice\":{\"reconnect\":\"none\"},\"successful\":false,\"error\":\"402::session_unknown\"",

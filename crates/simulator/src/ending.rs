@@ -159,6 +159,13 @@ impl World {
             }
         }
         left.extend(Some((0, "bytes in transit", self.shared.mailbox.bytes())).filter(|held| held.2 > 0));
+        let limits = self.shared.limits.sizes();
+        for (name, count) in
+            ["subscriptions", "users that are counted", "channels that are counted"].into_iter().zip(limits)
+        {
+            left.extend(Some((0, name, count)).filter(|held| held.2 > 0));
+        }
+        left.extend(Some((0, "members", self.members.len())).filter(|held| held.2 > 0));
         let sessions = self.shared.sessions.load(std::sync::atomic::Ordering::Relaxed);
         if !left.is_empty() || sessions > 0 || !self.shared.interest.is_empty() {
             let names = self.shared.interest.len();

@@ -18,18 +18,22 @@
 //! connections of a client that does not replay.
 
 pub mod application;
+mod by_handle;
 pub mod checker;
 pub mod client;
 mod edges;
 mod ending;
 pub mod follower;
+mod inspecting;
 mod late;
 mod log;
 pub mod network;
 mod oddities;
+mod presence;
 pub mod reading;
 pub mod restart;
 mod returning;
+mod rights;
 pub mod rng;
 pub mod script;
 mod sending;
@@ -96,6 +100,16 @@ pub enum Sabotage {
     LostSession,
     /// A clean restart loses the queued messages of sessions.
     LostOutbox,
+    /// The shards do not learn that a token is revoked.
+    ForgottenRevocation,
+    /// A subscription is not counted.
+    ForgottenCount,
+    /// A member of a channel leaves, and nobody learns of it.
+    ForgottenLeave,
+    /// A handle's subscription is reported as done and never made.
+    ForgottenChange,
+    /// A history is not removed.
+    ForgottenRemoval,
     /// A WebSocket is read on while its last message waits for the application.
     ReaderThatReadsOn,
 }
@@ -180,6 +194,12 @@ impl Tally {
             (&mut self.lost_writes, other.lost_writes),
             (&mut self.late_decisions, other.late_decisions),
             (&mut self.decisions_timed_out, other.decisions_timed_out),
+            (&mut self.rights_ended, other.rights_ended),
+            (&mut self.refreshes, other.refreshes),
+            (&mut self.over_limits, other.over_limits),
+            (&mut self.presence_reports, other.presence_reports),
+            (&mut self.changes, other.changes),
+            (&mut self.histories_cleared, other.histories_cleared),
         ];
         for (mine, more) in pairs {
             *mine += more;

@@ -79,7 +79,8 @@ impl World {
         );
         self.note(|_| format!("the store answers {answers:?}"));
         let outside = self.shards.len();
-        for (token, is_persisted) in answers {
+        // Handles wait for the others.
+        for (token, is_persisted) in answers.into_iter().filter(|(token, _)| !token.is_of_handle()) {
             self.checker.tally.pending_replies += u64::from(!is_persisted);
             let stored = vec![Persisted { number: token.number, is_persisted }];
             self.send_to_shard(usize::from(token.shard), outside, ShardMessage::Persisted(stored));

@@ -212,6 +212,46 @@ impl World {
 }
 
 impl World {
+    /// Applies a fault of the wire to a text.
+    pub(crate) fn tampered(&mut self, text: String) -> Vec<String> {
+        let carries = text.contains("\"data\":{\"k\":");
+        if carries && self.sabotage_once(Sabotage::DoubledFrame) {
+            return vec![text.clone(), text];
+        }
+        if carries && self.sabotage_once(Sabotage::DroppedFrame) {
+            return without(&text, "\"data\":{\"k\":");
+        }
+        if carries && self.sabotage_once(Sabotage::ChangedData) {
+            return vec![text.replace(".10,", ".1,")];
+        }
+        if carries && self.sabotage_once(Sabotage::ForgedAdvice) {
+            return vec![text.replace("\"data\":", "\"advice\":{},\"data\":")];
+        }
+        if !self.checker.sessions.is_empty() && self.sabotage_once(Sabotage::LeakedId) {
+            let session = self.rng.below(self.checker.sessions.len());
+            let id = &self.checker.sessions[session].text;
+            return vec![text.replacen('{', &format!("{{\"x-custom\":\"{id}\","), 1)];
+        }
+        if let Some(texts) = self.misplaced(&text) {
+            return texts;
+        }
+        if carries && self.sabotage == Sabotage::SwappedMessages {
+            let mut parts: Vec<&str> = elements(&text).collect();
+            parts.reverse();
+            if parts.len() > 1 {
+                return vec![format!("[{}]", parts.join(","))];
+            }
+            if let Some(earlier) = self.held_back.take() {
+                return vec![text, earlier];
+            }
+            if self.sabotage_once(Sabotage::SwappedMessages) {
+                self.held_back = Some(text);
+                return Vec::new();
+            }
+        }
+        vec![text]
+    }
+
     /// Applies a positional fault of the wire to a text with positions.
     pub(crate) fn misplaced(&mut self, text: &str) -> Option<Vec<String>> {
         let with_positions = text.contains("\"replayId\":");

@@ -9,7 +9,7 @@ use crate::checker::{Invariant, Subscription, number_of};
 use crate::client::{Phase, Route, What};
 use crate::follower::split_position;
 use crate::network::{Found, Item};
-use crate::oddities::without;
+use crate::rights;
 use crate::script::Transport;
 use crate::server::json_of;
 use crate::waits;
@@ -210,7 +210,7 @@ impl World {
             match data.filter(published) {
                 Some(data) => self.message(client, route, raw, data),
                 // It counts as a message for the limits, and for nothing else.
-                None if data.is_some_and(waits::is_failed_call) => {}
+                None if data.is_some_and(|data| waits::is_failed_call(data) || rights::is_about_credentials(data)) => {}
                 None if data == Some(OBITUARY) && field(raw, "channel") == OBITUARIES => {}
                 None => self.reply(client, route, raw),
             }
@@ -232,6 +232,7 @@ impl World {
         match self.session_on(route) {
             Some(session) => {
                 if let Some(data) = self.with_positions(client, session, raw, &channel, data) {
+                    self.check_rights(session, &data);
                     self.checker.arrived(session, &channel, &data);
                 }
             }
@@ -325,6 +326,9 @@ impl World {
             // Delivered, and not persisted.
             (What::Publish(_), _) if self.log.is_some() && field(raw, "error").starts_with("507:/past/") => {}
             (What::Publish(_), _) if waits::is_undecided(raw) => {}
+            (What::Publish(_), _) if rights::is_over_limit(raw) => self.checker.tally.over_limits += 1,
+            (What::Publish(_), _)
+                if is_ending(raw) && self.session_on(route).is_some_and(|of| self.may_be_ended(of)) => {}
             (What::Publish(number), _) => {
                 self.checker.fail(Invariant::OneReply, format!("publication {number} was refused: {raw}"));
             }
@@ -346,7 +350,8 @@ impl World {
         self.clients[client].next_ms = self.now.ms + 500;
         let text = field(raw, "clientId");
         let Some(id) = Id::parse(&text).filter(|_| successful) else {
-            if !self.has_drained && !waits::is_undecided(raw) {
+            let is_limited = rights::is_over_limit(raw) || rights::is_token_refused(raw);
+            if !self.has_drained && !waits::is_undecided(raw) && !is_limited {
                 self.checker.fail(Invariant::LivesOn, format!("client {client} was refused: {raw}"));
             }
             return;
@@ -401,7 +406,7 @@ impl World {
                 let surplus = advice.is_some_and(|advice| member(advice, "multiple-clients").is_some());
                 let known = &self.checker.sessions[session];
                 let ends = surplus
-                    || known.kicked
+                    || self.may_be_ended(session)
                     || known.left
                     || self.scenario.settings.iter().any(|s| s.activity_timeout_ms > 0);
                 if !ends {
@@ -434,52 +439,12 @@ impl World {
         let session = self.session_on(route);
         let Some(session) = session else { return };
         let inactive = self.scenario.settings.iter().any(|settings| settings.activity_timeout_ms > 0);
-        if !self.checker.sessions[session].kicked && !inactive {
+        if !self.may_be_ended(session) && !inactive {
             self.checker.fail(Invariant::LivesOn, format!("session {session} was ended by the server for nothing"));
         }
         if self.clients[client].session() == Some(session) {
             self.abandon(client, session);
         }
-    }
-
-    /// Applies a fault of the wire to a text.
-    fn tampered(&mut self, text: String) -> Vec<String> {
-        let carries = text.contains("\"data\":{\"k\":");
-        if carries && self.sabotage_once(Sabotage::DoubledFrame) {
-            return vec![text.clone(), text];
-        }
-        if carries && self.sabotage_once(Sabotage::DroppedFrame) {
-            return without(&text, "\"data\":{\"k\":");
-        }
-        if carries && self.sabotage_once(Sabotage::ChangedData) {
-            return vec![text.replace(".10,", ".1,")];
-        }
-        if carries && self.sabotage_once(Sabotage::ForgedAdvice) {
-            return vec![text.replace("\"data\":", "\"advice\":{},\"data\":")];
-        }
-        if !self.checker.sessions.is_empty() && self.sabotage_once(Sabotage::LeakedId) {
-            let session = self.rng.below(self.checker.sessions.len());
-            let id = &self.checker.sessions[session].text;
-            return vec![text.replacen('{', &format!("{{\"x-custom\":\"{id}\","), 1)];
-        }
-        if let Some(texts) = self.misplaced(&text) {
-            return texts;
-        }
-        if carries && self.sabotage == Sabotage::SwappedMessages {
-            let mut parts: Vec<&str> = elements(&text).collect();
-            parts.reverse();
-            if parts.len() > 1 {
-                return vec![format!("[{}]", parts.join(","))];
-            }
-            if let Some(earlier) = self.held_back.take() {
-                return vec![text, earlier];
-            }
-            if self.sabotage_once(Sabotage::SwappedMessages) {
-                self.held_back = Some(text);
-                return Vec::new();
-            }
-        }
-        vec![text]
     }
 }
 
@@ -493,4 +458,9 @@ const FRAME_BYTES_MAX: usize = 64 * 1024;
 /// A member that is a string; empty if it is missing or not a string.
 pub(crate) fn field(raw: &str, name: &str) -> String {
     member(raw, name).and_then(decode_string).map(String::from).unwrap_or_default()
+}
+
+/// True if a message was refused because its session is about to end.
+fn is_ending(raw: &str) -> bool {
+    field(raw, "error").starts_with("403:session_ending")
 }

@@ -96,7 +96,13 @@ impl World {
     fn begin(&mut self, disk: journal::sim::SimDisk, saved: &Saved) {
         let mut shared = Shared::new(self.scenario.shards, Box::new(self.recorder.clone()));
         self.open_log(disk, &mut shared);
+        // Revoked tokens are saved, and the next process knows them before any session.
+        let wall_ms = self.now.wall_ms;
+        for (token_id, until_ms) in self.shared.revoked.all(wall_ms) {
+            shared.revoked.add(&token_id, until_ms, wall_ms, usize::MAX);
+        }
         self.shared = Arc::new(shared);
+        self.members.clear();
         self.shards = self.new_shards();
         self.shards.iter_mut().for_each(|shard| shard.restore(self.now, saved));
         let restored: usize = self.shards.iter().map(Shard::sessions).sum();
@@ -106,6 +112,7 @@ impl World {
             self.checker.fail(Invariant::LivesOn, detail);
         }
         self.waits.clear();
+        self.forget_changes();
         self.drained = false;
         self.frozen = false;
     }

@@ -46,6 +46,8 @@ pub struct Scenario {
     /// Nearly all clients replay and acknowledge, and most publications are long and have a history: more is
     /// unacknowledged than one batch may hold, while connections break.
     pub laden: bool,
+    /// The number of users; 0 if no session has an identity.
+    pub users: usize,
     /// The number of decisions of the application that come later, or never, of 1,000.
     pub lateness: usize,
     /// The longest jump of time in one step, in milliseconds.
@@ -83,10 +85,17 @@ impl Scenario {
         let tight = rng.chance(200);
         let laden = !tight && rng.chance(300);
         let shards = rng.pick(&[1, 1, 2, 2, 3, 4]);
-        let first = settings(rng, shards, tight);
-        let mut second = settings(rng, shards, tight);
+        let limited = !laden && rng.chance(300);
+        let plan = |rng: &mut Rng| if limited { limits(rng) } else { Settings::default() };
+        let mut first = settings(rng, shards, tight, plan);
+        let mut second = settings(rng, shards, tight, plan);
         // Settings that the checkers rely on do not change.
         second.channels[PAST_RULE] = first.channels[PAST_RULE].clone();
+        if laden {
+            [&mut first, &mut second]
+                .into_iter()
+                .for_each(|s| s.channels.iter_mut().for_each(|r| r.slow_consumer_bytes = 0));
+        }
         second.history_bytes_max = first.history_bytes_max;
         second.history_commit = first.history_commit;
         second.broadcast_to_publisher = first.broadcast_to_publisher;
@@ -133,6 +142,7 @@ impl Scenario {
                 _ => rng.pick(&[0, 0, 20, 200]),
             },
             laden,
+            users: if laden { 0 } else { rng.pick(&[0, 0, 1, 3]) },
             lateness: rng.pick(&[0, 0, 50, 300]),
             durable: false,
             keeping: rng.pick(&[20, 100, 500]),
@@ -216,15 +226,18 @@ impl Scenario {
     }
 }
 
-fn settings(rng: &mut Rng, shards: usize, tight: bool) -> Settings {
+fn settings(rng: &mut Rng, shards: usize, tight: bool, plan: impl Fn(&mut Rng) -> Settings) -> Settings {
+    let slow_consumer_bytes = rng.pick(&[0, 0, 1, 300, 3_000]);
     let rule = |pattern: &str, slow_consumer, lazy, lazy_timeout_ms| ChannelRule {
         pattern: pattern.into(),
         slow_consumer,
+        slow_consumer_bytes,
         lazy,
         lazy_timeout_ms,
         ..ChannelRule::default()
     };
     let timeout_ms = rng.between(200, 2_000);
+    let plan = plan(rng);
     Settings {
         shards,
         timeout_ms,
@@ -255,7 +268,15 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool) -> Settings {
                 rng.pick(&[0, 20, 300]),
             ),
             past(rng, tight),
+            ChannelRule {
+                pattern: "/a/**".into(),
+                presence: rng.chance(500),
+                subscribers_max: plan.user_sessions_max / 2,
+                messages_per_s_max: plan.session_messages_per_s_max * 2,
+                ..ChannelRule::default()
+            },
         ],
+        auth_expiry_notice_ms: rng.pick(&[0, 100, 1_000]),
         history_commit: rng.pick(&[
             HistoryCommit::Always,
             HistoryCommit::Always,
@@ -277,6 +298,19 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool) -> Settings {
             [1 << 30, 1 << 22][timeout_ms as usize % 2]
         },
         outbox_bytes_max: if tight { rng.pick(&[1_024, 4_000]) } else { 16 << 20 },
+        ..plan
+    }
+}
+
+/// Limits on the sessions, subscriptions and messages of clients.
+fn limits(rng: &mut Rng) -> Settings {
+    Settings {
+        user_sessions_max: rng.pick(&[0, 0, 2, 5]),
+        user_subscriptions_max: rng.pick(&[0, 0, 6]),
+        all_subscriptions_max: rng.pick(&[0, 0, 0, 12]),
+        session_messages_per_s_max: rng.pick(&[0, 0, 0, 5]),
+        user_bytes_per_s_max: rng.pick(&[0, 0, 0, 2_000]),
+        user_handshakes_per_s_max: rng.pick(&[0, 0, 0, 2]),
         ..Settings::default()
     }
 }
@@ -287,6 +321,7 @@ fn past(rng: &mut Rng, tight: bool) -> ChannelRule {
     ChannelRule {
         pattern: "/past/**".into(),
         slow_consumer: rng.pick(&[SlowConsumer::Disconnect, SlowConsumer::DropOldest, SlowConsumer::KeepLatest]),
+        slow_consumer_bytes: rng.pick(&[0, 0, 1, 500, 3_000]),
         lazy: rng.chance(100),
         // A tight outbox takes one message at a time: the backlog at the end must be small.
         history_messages: if tight { 12 } else { rng.pick(&[12, 40, 1_000]) },
@@ -298,3 +333,5 @@ fn past(rng: &mut Rng, tight: bool) -> ChannelRule {
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// The index of that rule.
 const PAST_RULE: usize = 3;
+/// The index of the rule for the channels with presence and limits.
+pub const TREE_RULE: usize = 4;

@@ -2,7 +2,7 @@
 
 use encke_core::{ExchangeId, HttpTransport, Request};
 
-use crate::client::{Awaited, Outgoing, Route, What};
+use crate::client::{Awaited, Outgoing, Phase, Route, What, odd};
 use crate::network::{Exchange, State, Up};
 use crate::script::Transport;
 use crate::world::World;
@@ -117,4 +117,56 @@ impl World {
         }
         (format!("[{}]", texts.join(",")), ids)
     }
+
+    /// The client opens a session.
+    pub(crate) fn shake_hands(&mut self, client: usize) {
+        self.cut_off(client);
+        // Clients of Salesforce offer replay only in subscribes: all subscribes of one that replays do.
+        let offers_replay = self.clients[client].follower.is_some() && client % 4 != 1;
+        let acknowledges = if self.scenario.laden { 900 } else { 400 };
+        let ext = match (self.rng.chance(acknowledges), offers_replay) {
+            (true, true) => ",\"ext\":{\"ack\":true,\"replay\":true}",
+            (true, false) => ",\"ext\":{\"ack\":true}",
+            (false, true) => ",\"ext\":{\"replay\":true}",
+            (false, false) => "",
+        };
+        let mut messages = vec![Outgoing {
+            channel: "/meta/handshake".into(),
+            fields: format!("{HANDSHAKE_FIELDS}{ext}"),
+            what: What::Handshake,
+        }];
+        // The server "MUST ignore" any other message in the batch of a handshake (Bayeux 1.0 §4.1).
+        if self.rng.chance(50) {
+            messages.push(odd("/a", ",\"data\":1"));
+        }
+        if self.send(client, messages) {
+            self.clients[client].phase = Phase::Shaking;
+        }
+    }
+
+    /// The client connects.
+    pub(crate) fn connect(&mut self, client: usize) {
+        let fields = match self.rng.below(20) {
+            0 => ",\"connectionType\":\"x\",\"advice\":{\"timeout\":0}",
+            1 => ",\"connectionType\":\"x\",\"advice\":{\"timeout\":150,\"interval\":20}",
+            _ => ",\"connectionType\":\"x\"",
+        };
+        if self.clients[client].acknowledged.is_some() {
+            self.abandon_connects(client);
+        }
+        let ack = self.clients[client].acknowledged.map(|batch| format!("\"ack\":{batch}"));
+        let auth = (self.scenario.users > 0 && self.rng.chance(50)).then(|| "\"auth\":{}".to_owned());
+        let ext: Vec<String> = ack.into_iter().chain(auth).collect();
+        let ext = if ext.is_empty() { String::new() } else { format!(",\"ext\":{{{}}}", ext.join(",")) };
+        let fields = format!("{fields}{ext}");
+        let connect = Outgoing { channel: "/meta/connect".into(), fields, what: What::Connect };
+        let id = self.clients[client].awaited.keys().last().copied();
+        if self.send(client, vec![connect]) {
+            let sent = self.clients[client].awaited.keys().last().copied();
+            debug_assert_ne!(id, sent);
+            self.clients[client].connect = sent.map(|id| (id, self.now.ms));
+        }
+    }
 }
+
+const HANDSHAKE_FIELDS: &str = ",\"version\":\"1.0\",\"supportedConnectionTypes\":[\"websocket\",\"long-polling\"]";

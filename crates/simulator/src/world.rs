@@ -10,11 +10,14 @@ use encke_core::{Charge, Envelope, ExchangeId, Id, Now, Shard, ShardMessage, Sha
 use journal::sim::SimDisk;
 
 use crate::application::Recorder;
+use crate::by_handle::Changes;
 use crate::checker::{Broken, Checker, Invariant, Publication, Tally};
 use crate::client::Client;
 use crate::follower::{Follower, Records};
 use crate::log::Log;
 use crate::network::Network;
+use crate::presence::Members;
+use crate::rights::Holders;
 use crate::rng::Rng;
 use crate::script::{CHANNELS, Scenario};
 use crate::waits::Waiting;
@@ -35,6 +38,12 @@ pub struct World {
     pub(crate) reports: VecDeque<Report>,
     /// Futures of the application for which shards wait.
     pub(crate) waits: Vec<Waiting>,
+    /// The identities of sessions.
+    pub(crate) holders: Holders,
+    /// The reported members of channels with presence.
+    pub(crate) members: Members,
+    /// The requests of handles.
+    pub(crate) changes: Changes,
     pub(crate) recorder: Recorder,
     pub(crate) network: Network,
     pub(crate) clients: Vec<Client>,
@@ -88,23 +97,17 @@ impl World {
     /// The world of a seed.
     pub fn new(seed: u64, options: &Options) -> World {
         let mut rng = Rng::new(seed);
-        let mut scenario = Scenario::new(&mut rng);
-        if let Some(stops) = options.sabotage.stops() {
-            scenario.end(stops);
-        }
-        if options.sabotage != Sabotage::None {
-            // A session ended for memory is not missed: a fault could hide behind that.
-            scenario.settings.iter_mut().for_each(|settings| settings.sessions_bytes_max = 1 << 30);
-        }
+        let scenario = plan_of(&mut rng, options.sabotage);
         let recorder = Recorder::default();
         let shared = Shared::new(scenario.shards, Box::new(recorder.clone()));
         // High enough that recovered messages may be old.
         let now = Now { ms: (1 << 40) + rng.between(0, 100_000), wall_ms: WALL_MS };
         let count = scenario.clients.len();
-        let (lateness, bits) = (scenario.lateness, rng.bits());
+        let (lateness, users, bits) = (scenario.lateness, scenario.users, rng.bits());
         recorder.with(|recording| {
             recording.sessions = vec![None; count];
             (recording.lateness, recording.rng) = (lateness, Some(Rng::new(bits)));
+            (recording.users, recording.wall_ms) = (users, WALL_MS);
         });
         let mut clients: Vec<Client> =
             scenario.clients.iter().map(|(transport, browser)| Client::new(*transport, *browser)).collect();
@@ -128,6 +131,9 @@ impl World {
             waiting: Vec::new(),
             reports: VecDeque::new(),
             waits: Vec::new(),
+            holders: Holders::default(),
+            members: Members::default(),
+            changes: Changes::default(),
             browsers: vec![(None, 0); count],
             healing: false,
             drained: false,
@@ -236,6 +242,12 @@ impl World {
             90..94 => self.some_report(),
             94..99 => self.some_time(),
             _ => self.some_control(),
+        }
+        if self.scenario.users > 0 && self.rng.chance(RIGHTS) {
+            self.some_right();
+        }
+        if self.scenario.faults > 0 && self.rng.chance(CHANGES) {
+            self.some_change();
         }
         if self.scenario.lateness > 0 && self.rng.chance(300) {
             self.some_decision();
@@ -420,8 +432,27 @@ impl World {
     }
 }
 
+/// The plan of a seed, in which a sabotage can be found.
+fn plan_of(rng: &mut Rng, sabotage: Sabotage) -> Scenario {
+    let mut scenario = Scenario::new(rng);
+    if let Some(stops) = sabotage.stops() {
+        scenario.end(stops);
+    }
+    if sabotage == Sabotage::ReaderThatReadsOn {
+        scenario.lateness = 300;
+    }
+    if sabotage != Sabotage::None {
+        // A session ended for memory is not missed: a fault could hide behind that.
+        scenario.settings.iter_mut().for_each(|settings| settings.sessions_bytes_max = 1 << 30);
+    }
+    scenario
+}
+
 /// The time of day when a run begins, in milliseconds.
 const WALL_MS: u64 = 1_700_000_000_000;
+/// Changes of rights, and of subscriptions by handles, per thousand steps.
+const RIGHTS: usize = 15;
+const CHANGES: usize = 20;
 /// The number of recorded steps.
 const HISTORY_MAX: usize = 4_000;
 /// Rounds of letting messages arrive: with a small account of bytes between shards each may admit only one message.

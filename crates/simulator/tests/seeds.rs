@@ -40,6 +40,12 @@ fn hundreds_of_seeds_violate_no_invariant() {
         ("decisions that came later", tally.late_decisions),
         ("decisions that did not come in time, three times", tally.decisions_timed_out * 3),
         ("sessions ended for memory, ten times", tally.ended_for_memory * 10),
+        ("ends of credentials", tally.rights_ended),
+        ("new credentials", tally.refreshes),
+        ("messages over a limit", tally.over_limits),
+        ("reports of presence", tally.presence_reports),
+        ("changes of subscriptions by handles", tally.changes),
+        ("histories whose messages were removed", tally.histories_cleared),
     ] {
         assert!(count >= 50, "{what}: only {count}");
     }
@@ -150,6 +156,31 @@ fn a_session_that_is_not_restored_is_found() {
 #[test]
 fn queued_messages_that_are_not_restored_are_found() {
     finds(Sabotage::LostOutbox, &[Invariant::NothingLost, Invariant::LossReported]);
+}
+
+#[test]
+fn a_revocation_that_a_shard_does_not_learn_of_is_found() {
+    finds(Sabotage::ForgottenRevocation, &[Invariant::NothingAfterRights]);
+}
+
+#[test]
+fn a_subscription_that_is_not_counted_is_found() {
+    finds(Sabotage::ForgottenCount, &[Invariant::CountsAgree]);
+}
+
+#[test]
+fn a_member_that_leaves_without_a_report_is_found() {
+    finds(Sabotage::ForgottenLeave, &[Invariant::PresenceAgrees]);
+}
+
+#[test]
+fn a_subscription_of_a_handle_that_is_never_made_is_found() {
+    finds(Sabotage::ForgottenChange, &[Invariant::NothingLost]);
+}
+
+#[test]
+fn a_history_that_is_not_removed_is_found() {
+    finds(Sabotage::ForgottenRemoval, &[Invariant::ChangesDone]);
 }
 
 #[test]

@@ -1,0 +1,223 @@
+//! Users, the end of their credentials, and limits: a session whose rights have ended gets nothing that is published
+//! later, each limit refuses with its own error, and the counts of limits equal what is there.
+
+use std::collections::BTreeMap;
+
+use encke_core::{Id, Identity, Owner, SLOT_MS, Settings, ShardMessage, message_frame};
+
+use crate::Sabotage;
+use crate::application::WHISPER;
+use crate::checker::{Invariant, Publication, number_of};
+use crate::reading::field;
+use crate::world::World;
+
+/// The identity of a session, as the application has given it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Holder {
+    user: Box<str>,
+    token_id: Box<str>,
+    expires_ms: Option<u64>,
+    /// The number of the first publication that the session must not get.
+    ends: Option<usize>,
+    /// True if the server was asked to end it.
+    is_kicked: bool,
+}
+
+/// The holders of identities, by client id.
+pub(crate) type Holders = BTreeMap<String, Holder>;
+
+impl World {
+    /// Notes the identity of a new session.
+    pub(crate) fn is_held_by(&mut self, session: String, identity: &Identity) {
+        let Identity { user, token_id, expires_ms, .. } = identity.clone();
+        let holder = Holder { user, token_id: token_id.unwrap_or_default(), expires_ms, ..Holder::default() };
+        self.holders.insert(session, holder);
+    }
+
+    /// Notes new credentials of a session. They come too late for one whose rights have ended.
+    pub(crate) fn is_refreshed(&mut self, session: &str, identity: &Identity) {
+        if let Some(holder) = self.holders.get_mut(session).filter(|holder| holder.ends.is_none()) {
+            self.checker.tally.refreshes += 1;
+            // The shard may have ended its rights already, and then ignores the new credentials.
+            holder.is_kicked |= holder.expires_ms.is_some_and(|end_ms| end_ms <= self.now.wall_ms);
+            holder.token_id = identity.token_id.clone().unwrap_or_default();
+            holder.expires_ms = identity.expires_ms;
+        }
+    }
+
+    /// True if the server may end a session at any time: it was asked to, or the credentials are over.
+    pub(crate) fn may_be_ended(&self, session: usize) -> bool {
+        let state = &self.checker.sessions[session];
+        let wall_ms = self.now.wall_ms;
+        state.kicked
+            || self.holders.get(&state.text).is_some_and(|holder| {
+                holder.is_kicked || holder.ends.is_some() || holder.expires_ms.is_some_and(|end_ms| end_ms <= wall_ms)
+            })
+    }
+
+    /// Does something about users: revokes a token, ends the sessions of a user, or sends a message to all of them.
+    pub(crate) fn some_right(&mut self) {
+        let tokens: Vec<Box<str>> = self.holders.values().map(|holder| holder.token_id.clone()).collect();
+        let users: Vec<Box<str>> = self.holders.values().map(|holder| holder.user.clone()).collect();
+        if users.is_empty() {
+            return;
+        }
+        let which = self.rng.below(users.len());
+        let message: Box<dyn Fn() -> ShardMessage> = match self.rng.below(10) {
+            0..3 => {
+                let token_id = tokens[which].clone();
+                self.shared.revoked.add(&token_id, u64::MAX, self.now.wall_ms, usize::MAX);
+                Box::new(move || ShardMessage::Revoke(token_id.clone()))
+            }
+            3 => {
+                let user = users[which].clone();
+                Box::new(move || ShardMessage::DisconnectUser(user.clone()))
+            }
+            _ => {
+                let user = users[which].clone();
+                let number = self.checker.publications.len();
+                let data = format!("{{\"k\":{number},\"big\":12345678901234567890.10,\"to\":\"{user}\"}}");
+                let frame: std::sync::Arc<[u8]> = message_frame(WHISPER, &data, None, None).into();
+                // One shard gets all messages of handles in order. But responses may overtake each other on their way to
+                // a client that replays.
+                let may_overtake = self.clients.iter().any(|client| client.follower.is_some());
+                let (from, stream) = (usize::MAX, TO_USERS - if may_overtake { number } else { 0 });
+                let publication =
+                    Publication { from, stream, channel: WHISPER.into(), data, repeated: false, copies: 0 };
+                self.checker.publications.push(publication);
+                Box::new(move || ShardMessage::DeliverToUser(user.clone(), frame.clone()))
+            }
+        };
+        let outside = self.shards.len();
+        for to in 0..outside {
+            self.send_to_shard(to, outside, message());
+        }
+    }
+
+    /// Notes what a message to a shard does to the sessions of a user or a token there. True if the shard does not get
+    /// it: a sabotage.
+    pub(crate) fn changes_rights(&mut self, to: usize, message: &ShardMessage) -> bool {
+        let next = self.checker.publications.len();
+        let here = |session: &str| Id::parse(session).is_some_and(|id| id.shard() == to);
+        let holders = self.holders.iter_mut().filter(|(session, _)| here(session));
+        match message {
+            ShardMessage::Revoke(token_id) => {
+                for (_, holder) in holders.filter(|(_, holder)| holder.token_id == *token_id) {
+                    holder.ends = holder.ends.or(Some(next));
+                    self.checker.tally.rights_ended += 1;
+                }
+                return self.sabotage == Sabotage::ForgottenRevocation;
+            }
+            ShardMessage::DisconnectUser(user) => {
+                holders.filter(|(_, holder)| holder.user == *user).for_each(|(_, holder)| holder.is_kicked = true);
+            }
+            ShardMessage::DeliverToUser(user, frame) => {
+                let text = String::from_utf8_lossy(frame);
+                // Before the payload is the head of the frame.
+                let data = &text[text.find('[').unwrap_or_default()..];
+                let data = bayeux::json::elements(data).find_map(|raw| bayeux::json::member(raw, "data"));
+                for (session, _) in holders.filter(|(_, holder)| holder.user == *user && holder.ends.is_none()) {
+                    self.checker.delivered(session, data.unwrap_or_default());
+                }
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Notes that the application allows a publication. The server may refuse it if the rights of its publisher have
+    /// ended while it waited for that.
+    pub(crate) fn is_published(&mut self, data: &str) {
+        let number = number_of(data).filter(|number| *number < self.checker.publications.len());
+        let from = number.map(|number| self.checker.publications[number].from);
+        match number.filter(|_| from.is_some_and(|from| from != usize::MAX && self.may_be_ended(from))) {
+            Some(number) => self.checker.publications[number].copies += 1,
+            None => self.checker.published(data),
+        }
+    }
+
+    /// Checks that a message was not published after the rights of its receiver had ended.
+    pub(crate) fn check_rights(&mut self, session: usize, data: &str) {
+        let holder = self.holders.get(&self.checker.sessions[session].text);
+        if let Some((ends, number)) = holder.and_then(|holder| holder.ends).zip(number_of(data))
+            && number >= ends
+        {
+            let detail = format!("session {session} got message {number}, and its rights had ended at message {ends}");
+            self.checker.fail(Invariant::NothingAfterRights, detail);
+        }
+    }
+
+    /// Checks, when time has passed, that credentials have ended, and that all counts are right.
+    pub(crate) fn check_counts(&mut self) {
+        if self.sabotage == Sabotage::StoppedClock {
+            return;
+        }
+        let (next, wall_ms) = (self.checker.publications.len(), self.now.wall_ms);
+        let is_over = |holder: &&mut Holder| holder.expires_ms.is_some_and(|end_ms| end_ms + 2 * SLOT_MS <= wall_ms);
+        for holder in self.holders.values_mut().filter(|holder| holder.ends.is_none()).filter(is_over) {
+            holder.ends = Some(next);
+            self.checker.tally.rights_ended += 1;
+        }
+        if self.sabotage_once(Sabotage::ForgottenCount) {
+            self.shared.limits.subscriptions.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        let of_shard = |shard: &encke_core::Shard| {
+            shard.holdings().iter().find(|held| held.0 == "subscriptions").map_or(0, |held| held.1)
+        };
+        let all: usize = self.shards.iter().map(of_shard).sum();
+        self.agree("all subscriptions", self.shared.limits.sizes()[0], all);
+        for user in 0..self.scenario.users {
+            let user = format!("u{user}");
+            let owner = Owner::User(user.clone().into());
+            let ids =
+                self.shards.iter().flat_map(|shard| shard.sessions_of(&owner).into_iter().map(move |id| (shard, id)));
+            let ids: Vec<_> = ids.collect();
+            let subscriptions = ids.iter().filter_map(|(shard, id)| Some(shard.session(id)?.1.len())).sum();
+            let (sessions, counted) = (ids.len(), self.shared.limits.of_user(&user));
+            if self.all_have(|settings| settings.user_sessions_max > 0) {
+                self.agree("sessions of a user", counted[0], sessions);
+            }
+            if self.all_have(|settings| settings.user_subscriptions_max > 0) {
+                self.agree("subscriptions of a user", counted[1], subscriptions);
+            }
+        }
+        for name in LIMITED {
+            let here: usize = self.shards.iter().map(|shard| shard.subscribers_of(name)).sum();
+            if self.all_have(|settings| settings.channels[crate::script::TREE_RULE].subscribers_max > 0) {
+                self.agree(name, self.shared.limits.subscribers.of(name), here);
+            }
+        }
+    }
+
+    fn all_have(&self, is_set: fn(&Settings) -> bool) -> bool {
+        self.shards.iter().all(|shard| is_set(shard.settings()))
+    }
+
+    fn agree(&mut self, what: &str, counted: usize, there: usize) {
+        if counted != there {
+            self.checker.fail(Invariant::CountsAgree, format!("{what}: {counted} are counted, and there are {there}"));
+        }
+    }
+}
+
+/// True if a message was refused by a limit, with its error.
+pub(crate) fn is_over_limit(raw: &str) -> bool {
+    let error = field(raw, "error");
+    let limits = ["429:", "413:user_", "413:all_", "413:channel_"];
+    limits.iter().any(|limit| error.starts_with(limit))
+}
+
+/// True if a handshake was refused because of its token.
+pub(crate) fn is_token_refused(raw: &str) -> bool {
+    field(raw, "error").starts_with("401:token_")
+}
+
+/// True for the data of messages about credentials.
+pub(crate) fn is_about_credentials(data: &str) -> bool {
+    data.starts_with("{\"expires_in_ms\":") || data.starts_with("{\"class\":\"refresh_denied\"")
+}
+
+/// The channels whose subscribers a rule may limit.
+const LIMITED: [&str; 2] = ["/a/b", "/a/b/c"];
+/// The stream of messages to all sessions of a user.
+const TO_USERS: usize = usize::MAX / 2;
