@@ -94,19 +94,6 @@ impl<K> Wheel<K> {
         }
         self.next = self.next.max(current + 1);
     }
-
-    /// The time of the next entry, in milliseconds. None if there is no entry.
-    pub fn next_ms(&self) -> Option<u64> {
-        if self.entries == 0 {
-            return None;
-        }
-        (self.next..self.next + SLOTS as u64)
-            .find(|slot| {
-                let (row, index) = row_and_index(*slot);
-                !self.rows[row][index].is_empty()
-            })
-            .map(|slot| slot * SLOT_MS)
-    }
 }
 
 /// The row of a slot, and its index there.
@@ -134,7 +121,11 @@ mod tests {
         assert!(due.is_empty());
         wheel.advance(1_100 + SLOT_MS, &mut due);
         assert_eq!(due, ['a']);
-        assert_eq!(wheel.next_ms(), Some(5_008));
+        due.clear();
+        wheel.advance(5_007, &mut due);
+        assert!(due.is_empty());
+        wheel.advance(5_008, &mut due);
+        assert_eq!(due, ['b']);
     }
 
     #[test]
@@ -205,6 +196,6 @@ mod tests {
         let mut due = Vec::new();
         wheel.advance(100_000_000, &mut due);
         assert_eq!(due.len(), 60_000_usize.div_ceil(7));
-        assert_eq!(wheel.next_ms(), None);
+        assert_eq!(wheel.len(), 0);
     }
 }

@@ -1,5 +1,12 @@
 //! The check of settings before a server starts or reloads.
 
+/// The values of these settings, each with its name.
+macro_rules! numbers {
+    ($settings:ident: $($name:ident)*) => {
+        [$((stringify!($name), $settings.$name as u64)),*]
+    };
+}
+
 mod check;
 
 use std::fmt;
@@ -48,35 +55,14 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
         return fail("files", &settings.files, "a directory that is there and can be read");
     }
     check::texts(settings)?;
-    let positive = [
-        ("timeout_ms", settings.timeout_ms as usize),
-        ("max_interval_ms", settings.max_interval_ms as usize),
-        ("connections_max", settings.connections_max),
-        ("sessions_max", settings.sessions_max),
-        ("batch_messages_max", settings.batch_messages_max),
-        ("json_depth_max", settings.json_depth_max),
-        ("channel_segments_max", settings.channel_segments_max),
-        ("channels_max", settings.channels_max),
-        ("subscriptions_max", settings.subscriptions_max),
-        ("outbox_messages_max", settings.outbox_messages_max),
-        ("mailbox_bytes_max", settings.mailbox_bytes_max),
-        ("in_process_messages_max", settings.in_process_messages_max),
-        ("in_process_bytes_max", settings.in_process_bytes_max),
-        ("history_bytes_max", settings.history_bytes_max),
-        ("history_channels_max", settings.history_channels_max),
-        ("rate_entries_max", settings.rate_entries_max),
-        ("history_commit_interval_ms", settings.history_commit_interval_ms as usize),
-        ("decision_timeout_ms", settings.decision_timeout_ms as usize),
-        ("call_timeout_ms", settings.call_timeout_ms as usize),
-        ("decisions_waiting_max", settings.decisions_waiting_max),
-        ("decisions_waiting_bytes_max", settings.decisions_waiting_bytes_max),
-        ("calls_waiting_max", settings.calls_waiting_max),
-        ("calls_waiting_per_session_max", settings.calls_waiting_per_session_max),
-        ("revoked_tokens_max", settings.revoked_tokens_max),
-        ("handshake_timeout_ms", settings.handshake_timeout_ms as usize),
-        ("request_timeout_ms", settings.request_timeout_ms as usize),
-        ("response_timeout_ms", settings.response_timeout_ms as usize),
-    ];
+    let positive = numbers! { settings:
+        timeout_ms max_interval_ms connections_max sessions_max batch_messages_max json_depth_max
+        channel_segments_max channels_max subscriptions_max outbox_messages_max mailbox_bytes_max
+        in_process_messages_max in_process_bytes_max history_bytes_max history_channels_max rate_entries_max
+        history_commit_interval_ms decision_timeout_ms call_timeout_ms decisions_waiting_max
+        decisions_waiting_bytes_max calls_waiting_max calls_waiting_per_session_max revoked_tokens_max
+        handshake_timeout_ms request_timeout_ms response_timeout_ms
+    };
     if let Some((name, value)) = positive.into_iter().find(|(_, value)| *value == 0) {
         return fail(name, &value, "a number above 0");
     }

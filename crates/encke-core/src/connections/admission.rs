@@ -128,11 +128,6 @@ impl Budget {
         self.is_held_back
     }
 
-    /// The time at which heavy messages continue even if readers are still behind, in milliseconds.
-    pub(crate) fn held_until_ms(&self) -> Option<u64> {
-        self.is_held_back.then_some(self.held_until_ms)
-    }
-
     /// Renews the budget, as all that sockets take is written. While readers are behind, the limit of heavy messages is
     /// not renewed, for at most `held_back_ms`.
     pub(crate) fn renew(&mut self, now: Now, is_behind: bool, held_back_ms: u64) {

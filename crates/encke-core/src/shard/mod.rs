@@ -181,12 +181,6 @@ impl Shard {
             && self.effects.is_empty()
             && !self.is_relieving()
     }
-
-    /// True if sessions wait for messages out of histories. [`Shard::flush`] gives them more when it has nothing else
-    /// to write.
-    pub fn is_replaying(&self) -> bool {
-        self.schedule.has_replays()
-    }
 }
 
 /// The state that all shards of a server share.

@@ -7,11 +7,6 @@ use crate::schedule::Timer;
 use crate::shard::Parts;
 
 impl Parts {
-    /// The time at which [`Shard::advance`] has something to do next, in milliseconds.
-    pub fn next_deadline_ms(&self) -> Option<u64> {
-        self.schedule.timers.next_ms().into_iter().chain(self.schedule.budget.held_until_ms()).min()
-    }
-
     /// Sets the timer of a session for its next deadline. A later deadline needs no new entry: the earlier entry comes
     /// and is set again.
     pub(super) fn arm(&mut self, key: SessionKey) {

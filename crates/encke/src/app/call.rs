@@ -1,7 +1,6 @@
 //! A call of a service, and what a handler takes from it.
 
 use std::any::{Any, TypeId, type_name};
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
@@ -205,12 +204,7 @@ impl<'a> Calling<'a> {
 
     /// The message as an authorizer sees it.
     pub(crate) fn message(&self) -> Publishing<'a> {
-        Publishing {
-            caller: Caller::from(&self.message.caller),
-            channel: self.message.channel.into(),
-            data: self.message.data.map(Cow::Borrowed),
-            ext: self.message.ext.map(Cow::Borrowed),
-        }
+        Publishing::of(&self.message.caller, self.message.channel, self.message.data, self.message.ext)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The hooks of a program as the core's application: finds the hooks of a channel, runs those that answer at once on
 //! the spot, and passes on the futures of those that wait.
 
-use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
@@ -152,12 +151,7 @@ impl Application for Decisions {
         if !has_authorizer(&found) {
             return Answer::Now(Decision::Allow);
         }
-        let message = Publishing {
-            caller: Caller::from(&subscribing.caller),
-            channel: subscribing.channel.into(),
-            data: None,
-            ext: subscribing.ext.map(Cow::Borrowed),
-        };
+        let message = Publishing::of(&subscribing.caller, subscribing.channel, None, subscribing.ext);
         let creates = !self.0.exists(subscribing.channel);
         self.decide(&found, Passage::new(Operation::Subscribe, message, creates), |verdict| match verdict {
             Verdict::Deny(reason) => Decision::Deny(reason),
@@ -171,12 +165,7 @@ impl Application for Decisions {
             return Answer::Now(Verdict::Forward);
         }
         let creates = has_authorizer(&found) && !self.0.exists(publishing.channel);
-        let message = Publishing {
-            caller: Caller::from(&publishing.caller),
-            channel: publishing.channel.into(),
-            data: publishing.data.map(Cow::Borrowed),
-            ext: publishing.ext.map(Cow::Borrowed),
-        };
+        let message = Publishing::of(&publishing.caller, publishing.channel, publishing.data, publishing.ext);
         self.decide(&found, Passage::new(Operation::Publish, message, creates).with_filters(), |verdict| verdict)
     }
 

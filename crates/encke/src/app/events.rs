@@ -1,7 +1,5 @@
 //! Events of sessions and channels, for listeners.
 
-use std::fmt;
-
 use encke_core::{Actions, EndReason};
 
 use super::caller::Caller;
@@ -49,15 +47,3 @@ type OnSession = dyn Fn(&SessionEvent<'_>, &mut Actions) + Send + Sync;
 pub(crate) struct ChannelListener(pub(crate) Box<OnChannel>);
 
 type OnChannel = dyn Fn(&ChannelEvent<'_>, &mut Actions) + Send + Sync;
-
-impl fmt::Debug for SessionListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SessionListener")
-    }
-}
-
-impl fmt::Debug for ChannelListener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ChannelListener")
-    }
-}

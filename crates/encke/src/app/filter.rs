@@ -23,6 +23,17 @@ impl<'a> Publishing<'a> {
         Publishing { caller, channel: channel.into(), data: Some(data.into()), ext: None }
     }
 
+    /// A message of this session, with raw JSON.
+    pub(crate) fn of(
+        caller: &encke_core::Caller<'a>,
+        channel: &'a str,
+        data: Option<&'a str>,
+        ext: Option<&'a str>,
+    ) -> Publishing<'a> {
+        let (data, ext) = (data.map(Cow::Borrowed), ext.map(Cow::Borrowed));
+        Publishing { caller: Caller::from(caller), channel: channel.into(), data, ext }
+    }
+
     /// The publisher.
     pub fn caller(&self) -> &Caller<'a> {
         &self.caller

@@ -1,6 +1,5 @@
 //! One hook about a message: a plain function, or an async one.
 
-use std::fmt;
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
@@ -54,11 +53,5 @@ pub(crate) fn poll_once<T>(mut future: Pending<T>) -> Answer<T> {
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Answer::Now(answer),
         Poll::Pending => Answer::Later(future),
-    }
-}
-
-impl<S: Subject, A> fmt::Debug for Hook<S, A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if matches!(self, Hook::Plain(_)) { "Hook::Plain" } else { "Hook::Async" })
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Hooks {
 }
 
 /// The hooks of one channel or pattern, each kind in the order of its registration.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct ChannelHooks {
     pub(crate) authorizers: Vec<Authorizer>,
     pub(crate) filters: Vec<Filter>,

@@ -1,6 +1,5 @@
 //! Routes of the program: async functions that answer ordinary HTTP requests, and may hold them.
 
-use std::fmt;
 use std::future::Future;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -171,12 +170,6 @@ impl Route {
             let (path, handler) = (request.path().to_owned(), handler.clone());
             Guarded { path, answer: Box::pin(async move { handler(request).await.into_response() }) }
         }))
-    }
-}
-
-impl fmt::Debug for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Route")
     }
 }
 

@@ -1,6 +1,5 @@
 //! Services: async functions that answer calls.
 
-use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -106,11 +105,5 @@ impl Registered {
 
     pub(crate) fn answer(&self, call: &Calling<'_>) -> Answer<Actions> {
         (self.answer)(call)
-    }
-}
-
-impl fmt::Debug for Registered {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registered").finish_non_exhaustive()
     }
 }

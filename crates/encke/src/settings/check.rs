@@ -44,28 +44,13 @@ pub(super) fn texts(settings: &Settings) -> Result<(), SettingsError> {
 
 /// Checks the times.
 pub(super) fn times(settings: &Settings) -> Result<(), SettingsError> {
-    let times = [
-        ("history_commit_interval_ms", settings.history_commit_interval_ms),
-        ("timeout_ms", settings.timeout_ms),
-        ("interval_ms", settings.interval_ms),
-        ("max_interval_ms", settings.max_interval_ms),
-        ("client_interval_max_ms", settings.client_interval_max_ms),
-        ("lazy_timeout_max_ms", settings.lazy_timeout_max_ms),
-        ("handshake_timeout_ms", settings.handshake_timeout_ms),
-        ("websocket_idle_timeout_ms", settings.websocket_idle_timeout_ms),
-        ("request_timeout_ms", settings.request_timeout_ms),
-        ("response_timeout_ms", settings.response_timeout_ms),
-        ("keep_alive_timeout_ms", settings.keep_alive_timeout_ms),
-        ("drain_timeout_ms", settings.drain_timeout_ms),
-        ("drain_spread_ms", settings.drain_spread_ms),
-        ("decision_timeout_ms", settings.decision_timeout_ms),
-        ("call_timeout_ms", settings.call_timeout_ms),
-        ("auth_expiry_notice_ms", settings.auth_expiry_notice_ms),
-        ("activity_timeout_ms", settings.activity_timeout_ms),
-        ("idempotency_ms", settings.idempotency_ms),
-        ("browser_surplus_interval_ms", settings.browser_surplus_interval_ms),
-        ("hold_timeout_max_ms", settings.hold_timeout_max_ms),
-    ];
+    let times = numbers! { settings:
+        history_commit_interval_ms timeout_ms interval_ms max_interval_ms client_interval_max_ms
+        lazy_timeout_max_ms handshake_timeout_ms websocket_idle_timeout_ms request_timeout_ms
+        response_timeout_ms keep_alive_timeout_ms drain_timeout_ms drain_spread_ms decision_timeout_ms
+        call_timeout_ms auth_expiry_notice_ms activity_timeout_ms idempotency_ms browser_surplus_interval_ms
+        hold_timeout_max_ms
+    };
     if let Some((name, value)) = times.into_iter().find(|(_, value)| *value > TIME_CAP_MS) {
         return SettingsError::of(name, &value, "at most 1000000000000, which is 31 years");
     }

@@ -176,14 +176,14 @@ async fn perform(call: &Call<'_>) -> Result<Answer, Problem> {
         Operation::Disconnect => sessions::disconnect(call).await,
         Operation::Subscribe => sessions::subscribe(call).await,
         Operation::Unsubscribe => sessions::unsubscribe(call).await,
-        Operation::Revoke => sessions::revoke(call).await,
-        Operation::Sessions => sessions::list(call).await,
-        Operation::Session => sessions::one(call).await,
-        Operation::Channels => channels::list(call).await,
-        Operation::Presence => channels::presence(call),
-        Operation::History => channels::history(call),
+        Operation::RevokeToken => sessions::revoke(call).await,
+        Operation::ListSessions => sessions::list(call).await,
+        Operation::GetSession => sessions::one(call).await,
+        Operation::ListChannels => channels::list(call).await,
+        Operation::ListPresence => channels::presence(call),
+        Operation::ReadHistory => channels::history(call),
         Operation::RemoveHistory => channels::remove_history(call).await,
-        Operation::Info => Ok(info::info(call)),
+        Operation::GetInfo => Ok(info::info(call)),
     }
 }
 

@@ -87,7 +87,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator, problem: &Value) ->
         responses.insert(status.to_string(), response);
     }
     let mut operation = json!({
-        "operationId": route.operation.id(),
+        "operationId": route.operation,
         "summary": route.summary,
         "description": format!("{} Needs the scope `{}`.", route.description, route.scope.name()),
         "responses": responses,

@@ -1,6 +1,7 @@
 //! The operations of the HTTP API: the one table that requests are routed by and that the OpenAPI document is made from.
 
 use schemars::{Schema, SchemaGenerator};
+use serde::Serialize;
 
 use super::types::{
     ChannelList, Deliver, Disconnect, History, Info, OneSession, PresenceList, Publish, PublishBatch, Published,
@@ -38,8 +39,9 @@ pub(super) enum Verb {
     Delete,
 }
 
-/// The operations by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The operations, by their names in the OpenAPI document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) enum Operation {
     Publish,
     PublishBatch,
@@ -47,14 +49,14 @@ pub(super) enum Operation {
     Disconnect,
     Subscribe,
     Unsubscribe,
-    Revoke,
-    Sessions,
-    Session,
-    Channels,
-    Presence,
-    History,
+    RevokeToken,
+    ListSessions,
+    GetSession,
+    ListChannels,
+    ListPresence,
+    ReadHistory,
     RemoveHistory,
-    Info,
+    GetInfo,
 }
 
 /// A parameter of the query, or of the path.
@@ -74,28 +76,6 @@ impl Verb {
             http::Method::POST => Some(Verb::Post),
             http::Method::DELETE => Some(Verb::Delete),
             _ => None,
-        }
-    }
-}
-
-impl Operation {
-    /// Its name in the OpenAPI document.
-    pub(super) fn id(self) -> &'static str {
-        match self {
-            Operation::Publish => "publish",
-            Operation::PublishBatch => "publishBatch",
-            Operation::Deliver => "deliver",
-            Operation::Disconnect => "disconnect",
-            Operation::Subscribe => "subscribe",
-            Operation::Unsubscribe => "unsubscribe",
-            Operation::Revoke => "revokeToken",
-            Operation::Sessions => "listSessions",
-            Operation::Session => "getSession",
-            Operation::Channels => "listChannels",
-            Operation::Presence => "listPresence",
-            Operation::History => "readHistory",
-            Operation::RemoveHistory => "removeHistory",
-            Operation::Info => "getInfo",
         }
     }
 }
@@ -141,6 +121,18 @@ fn text(_: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({ "type": "string" })
 }
 
+/// An operation without a body that can have parameters. Its texts are empty.
+const fn without_body(path: &'static str, operation: Operation, scope: Scope, answer: SchemaOf) -> Route {
+    let (method, body, parameters, errors): (_, _, &[Parameter], &[u16]) = (Verb::Get, None, &[], &[]);
+    let (summary, description) = ("", "");
+    Route { method, path, operation, scope, summary, description, parameters, body, answer, errors }
+}
+
+/// An operation with a body.
+const fn post(path: &'static str, operation: Operation, scope: Scope, body: SchemaOf, answer: SchemaOf) -> Route {
+    Route { method: Verb::Post, body: Some(body), ..without_body(path, operation, scope, answer) }
+}
+
 const fn parameter(name: &'static str, schema: SchemaOf, description: &'static str) -> Parameter {
     Parameter { name, description, is_required: false, is_in_path: false, schema }
 }
@@ -164,107 +156,54 @@ pub(super) const OFFSET_MAX: u64 = (1 << 53) - 1;
 /// All operations.
 pub(super) const ROUTES: &[Route] = &[
     Route {
-        method: Verb::Post,
-        path: "/publish",
-        operation: Operation::Publish,
-        scope: Scope::Publish,
         summary: "Publish a message on a channel",
         description: "All subscribers of the channel get the message. If the channel has a history, the answer comes when the message is \
                       stored, and contains its position. Requests that are sent one after another publish in this order.",
-        parameters: &[],
-        body: Some(of::<Publish<'_>>),
-        answer: of::<Published>,
         errors: &[409, 422, 507],
+        ..post("/publish", Operation::Publish, Scope::Publish, of::<Publish<'_>>, of::<Published>)
     },
     Route {
-        method: Verb::Post,
-        path: "/publish/batch",
-        operation: Operation::PublishBatch,
-        scope: Scope::Publish,
         summary: "Publish messages, each on one or more channels",
         description: "The messages are published in their order. If one of them is not valid, none is published.",
-        parameters: &[],
-        body: Some(of::<PublishBatch<'_>>),
-        answer: of::<Published>,
         errors: &[409, 422, 507],
+        ..post("/publish/batch", Operation::PublishBatch, Scope::Publish, of::<PublishBatch<'_>>, of::<Published>)
     },
     Route {
-        method: Verb::Post,
-        path: "/deliver",
-        operation: Operation::Deliver,
-        scope: Scope::Deliver,
         summary: "Send a message to one session, or to all sessions of a user",
         description: "The sessions need no subscription. The answer comes when the message is on its way.",
-        parameters: &[],
-        body: Some(of::<Deliver<'_>>),
-        answer: of::<Reached>,
         errors: &[404],
+        ..post("/deliver", Operation::Deliver, Scope::Deliver, of::<Deliver<'_>>, of::<Reached>)
     },
     Route {
-        method: Verb::Post,
-        path: "/disconnect",
-        operation: Operation::Disconnect,
-        scope: Scope::Manage,
         summary: "End one session, or all sessions of a user",
         description: "The clients get a disconnect message. A user without sessions is no error.",
-        parameters: &[],
-        body: Some(of::<Disconnect>),
-        answer: of::<Reached>,
         errors: &[404],
+        ..post("/disconnect", Operation::Disconnect, Scope::Manage, of::<Disconnect>, of::<Reached>)
     },
     Route {
-        method: Verb::Post,
-        path: "/subscribe",
-        operation: Operation::Subscribe,
-        scope: Scope::Manage,
         summary: "Subscribe a session to a channel or pattern",
         description: "Nothing is decided about it, and its client gets no reply: only the messages from now on.",
-        parameters: &[],
-        body: Some(of::<Subscription>),
-        answer: of::<Reached>,
         errors: &[404, 409],
+        ..post("/subscribe", Operation::Subscribe, Scope::Manage, of::<Subscription>, of::<Reached>)
     },
     Route {
-        method: Verb::Post,
-        path: "/unsubscribe",
-        operation: Operation::Unsubscribe,
-        scope: Scope::Manage,
         summary: "End the subscription of a session",
         description: "Its client gets no reply. A subscription that it does not have is no error.",
-        parameters: &[],
-        body: Some(of::<Subscription>),
-        answer: of::<Reached>,
         errors: &[404],
+        ..post("/unsubscribe", Operation::Unsubscribe, Scope::Manage, of::<Subscription>, of::<Reached>)
     },
     Route {
-        method: Verb::Post,
-        path: "/revoke",
-        operation: Operation::Revoke,
-        scope: Scope::Manage,
         summary: "End all sessions that were opened with a token",
         description: "New handshakes with the token are up to the authentication of the server.",
-        parameters: &[],
-        body: Some(of::<Revoke>),
-        answer: of::<Reached>,
-        errors: &[],
+        ..post("/revoke", Operation::RevokeToken, Scope::Manage, of::<Revoke>, of::<Reached>)
     },
     Route {
-        method: Verb::Get,
-        path: "/sessions",
-        operation: Operation::Sessions,
-        scope: Scope::Read,
         summary: "List sessions",
         description: "A session that exists during the whole listing is on exactly one page.",
         parameters: &[LIMIT, CURSOR],
-        body: None,
-        answer: of::<SessionList>,
-        errors: &[],
+        ..without_body("/sessions", Operation::ListSessions, Scope::Read, of::<SessionList>)
     },
     Route {
-        method: Verb::Get,
-        path: "/sessions/{id}",
-        operation: Operation::Session,
-        scope: Scope::Read,
         summary: "Show one session",
         description: "With the channels and patterns that it subscribes to.",
         parameters: &[Parameter {
@@ -272,15 +211,10 @@ pub(super) const ROUTES: &[Route] = &[
             is_in_path: true,
             ..parameter("id", text, "The id of the session.")
         }],
-        body: None,
-        answer: of::<OneSession>,
         errors: &[404],
+        ..without_body("/sessions/{id}", Operation::GetSession, Scope::Read, of::<OneSession>)
     },
     Route {
-        method: Verb::Get,
-        path: "/channels",
-        operation: Operation::Channels,
-        scope: Scope::Read,
         summary: "List channels and patterns with subscribers",
         description: "A channel that has subscribers during the whole listing is on exactly one page.",
         parameters: &[
@@ -288,27 +222,15 @@ pub(super) const ROUTES: &[Route] = &[
             CURSOR,
             parameter("pattern", channel_or_pattern, "Only channels that this pattern matches, or this channel."),
         ],
-        body: None,
-        answer: of::<ChannelList>,
-        errors: &[],
+        ..without_body("/channels", Operation::ListChannels, Scope::Read, of::<ChannelList>)
     },
     Route {
-        method: Verb::Get,
-        path: "/presence",
-        operation: Operation::Presence,
-        scope: Scope::Read,
         summary: "List the users on a channel",
         description: "In the order of their names. A channel whose rule has no presence has no members.",
         parameters: &[CHANNEL, LIMIT, CURSOR],
-        body: None,
-        answer: of::<PresenceList>,
-        errors: &[],
+        ..without_body("/presence", Operation::ListPresence, Scope::Read, of::<PresenceList>)
     },
     Route {
-        method: Verb::Get,
-        path: "/history",
-        operation: Operation::History,
-        scope: Scope::Read,
         summary: "Read messages of a channel's history",
         description: "The messages after an offset, oldest first.",
         parameters: &[
@@ -320,33 +242,21 @@ pub(super) const ROUTES: &[Route] = &[
             ),
             LIMIT,
         ],
-        body: None,
-        answer: of::<History>,
         errors: &[404],
+        ..without_body("/history", Operation::ReadHistory, Scope::Read, of::<History>)
     },
     Route {
         method: Verb::Delete,
-        path: "/history",
-        operation: Operation::RemoveHistory,
-        scope: Scope::Manage,
         summary: "Remove all messages of a channel's history",
         description: "Subscribers that replay the channel are informed that messages are gone. The answer comes when the removal is stored.",
         parameters: &[CHANNEL],
-        body: None,
-        answer: of::<Removed>,
         errors: &[404, 507],
+        ..without_body("/history", Operation::RemoveHistory, Scope::Manage, of::<Removed>)
     },
     Route {
-        method: Verb::Get,
-        path: "/info",
-        operation: Operation::Info,
-        scope: Scope::Read,
         summary: "Show the server",
         description: "Its version, its uptime, and how much it serves.",
-        parameters: &[],
-        body: None,
-        answer: of::<Info>,
-        errors: &[],
+        ..without_body("/info", Operation::GetInfo, Scope::Read, of::<Info>)
     },
 ];
 
@@ -359,7 +269,7 @@ mod tests {
         let found = |path, verb| find(path, Some(verb)).map(|found| found.map(|(route, id)| (route.operation, id)));
         assert_eq!(found("/publish", Verb::Post), Some(Ok((Operation::Publish, ""))));
         assert_eq!(found("/publish", Verb::Get), Some(Err("POST")));
-        assert_eq!(found("/sessions/abc", Verb::Get), Some(Ok((Operation::Session, "abc"))));
+        assert_eq!(found("/sessions/abc", Verb::Get), Some(Ok((Operation::GetSession, "abc"))));
         assert_eq!(found("/history", Verb::Post), Some(Err("GET, HEAD, DELETE")));
         assert_eq!(find("/history", None).map(|found| found.err()), Some(Some("GET, HEAD, DELETE")));
         for path in ["", "/", "/publish/", "/sessions/", "/sessions/a/b", "/PUBLISH", "/other"] {
