@@ -5,9 +5,11 @@ import { test } from "node:test";
 import { Browser, DESKTOP, PHONE, Server, TEST_LIMIT_MS, eventually } from "./harness.mjs";
 import { looksRight } from "./looks.mjs";
 
-const CONFIG = `
+/** `more`: further lines for the source, which has 3,000 symbols and two rounds a second otherwise. */
+const configWith = (more) => `
 [[source]]
 kind = "quotes"
+${more}
 
 [[channels]]
 pattern = "/stock/**"
@@ -15,8 +17,11 @@ slow_consumer = "keep-latest"
 slow_consumer_bytes = 16384
 `;
 
+/** Fewer symbols: a page gets the quotes of all of them until it knows their names. */
+const FEW = configWith("symbols = 300");
+
 test("two pages show the latest prices of the symbols that each has chosen", { timeout: TEST_LIMIT_MS }, async (t) => {
-    const { server, browser, page } = await openQuotes(t, { viewport: DESKTOP });
+    const { server, browser, page } = await openQuotes(t, { viewport: DESKTOP }, configWith("interval_ms = 1000"));
     await eventually(() => text(page, "count"), "20 of 3,000");
     await eventually(() => symbols(page), Array.from({ length: 20 }, (_, index) => `S00${String(index).padStart(2, "0")}`));
 
@@ -46,12 +51,12 @@ test("two pages show the latest prices of the symbols that each has chosen", { t
 });
 
 test("of 200 symbols only the rows in view are drawn, and the others when they come into view", { timeout: TEST_LIMIT_MS }, async (t) => {
-    const { page } = await openQuotes(t, { viewport: DESKTOP });
-    await eventually(() => text(page, "count"), "20 of 3,000");
+    const { page } = await openQuotes(t, { viewport: DESKTOP }, FEW);
+    await eventually(() => text(page, "count"), "20 of 300");
     await page.getByRole("button", { name: "Remove all" }).click();
     await page.getByText("No symbol is chosen.").waitFor();
     await page.getByRole("button", { name: "Add 200" }).click();
-    await eventually(() => text(page, "count"), "200 of 3,000");
+    await eventually(() => text(page, "count"), "200 of 300");
     await pricesMove(page, "S0000");
 
     // Five rounds of 200 quotes: a row's frame changes some cells of the rows in view, and nothing else.
@@ -94,13 +99,13 @@ test("while no source publishes quotes the page says how to switch one on, and n
 });
 
 test("prices go on after the server was killed and started again", { timeout: TEST_LIMIT_MS }, async (t) => {
-    const { server, page } = await openQuotes(t, { viewport: DESKTOP });
+    const { server, page } = await openQuotes(t, { viewport: DESKTOP }, FEW);
     await pricesMove(page, "S0000");
     await page.getByRole("button", { name: "Remove S0001" }).click();
     const chosen = await symbols(page);
     await server.kill();
     await page.getByText("The connection to the server is lost. The page tries again by itself;").waitFor();
-    await Server.start(t, server.port, { config: CONFIG });
+    await Server.start(t, server.port, { config: FEW });
     await page.locator("#link[data-state=connected]").waitFor();
     await pricesMove(page, "S0000");
     assert.deepEqual(await symbols(page), chosen);
@@ -108,7 +113,7 @@ test("prices go on after the server was killed and started again", { timeout: TE
 });
 
 test("a page on a slow line skips old prices, and does not fall behind more and more", { timeout: TEST_LIMIT_MS }, async (t) => {
-    const fast = CONFIG.replace('kind = "quotes"', 'kind = "quotes"\nsymbols = 200\ninterval_ms = 100');
+    const fast = configWith("symbols = 200\ninterval_ms = 100");
     const { server, browser, page } = await openQuotes(t, { viewport: DESKTOP, query: "?transport=long-polling" }, fast);
     await eventually(() => text(page, "count"), "20 of 200");
     await page.getByRole("button", { name: "Add 200" }).click();
@@ -127,7 +132,7 @@ test("a page on a slow line skips old prices, and does not fall behind more and 
     await eventually(async () => Number((await text(page, "passed-over")).replaceAll(",", "")) > 0, true);
 });
 
-async function openQuotes(t, { query = "", ...options }, config = CONFIG) {
+async function openQuotes(t, { query = "", ...options }, config) {
     const server = await Server.start(t, undefined, { config });
     const browser = await Browser.start(t);
     const page = await browser.open(`${server.url}/demo/quotes${query}`, options);
