@@ -4,7 +4,7 @@
 
 use bayeux::{BayeuxError, Message, RawJson};
 
-use crate::events::{Effect, ExchangeId, Request, Response, SessionKey, ShardMessage};
+use crate::events::{Effect, ExchangeId, Peer, Request, Response, SessionKey, ShardMessage};
 use crate::now::Now;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
 use crate::sessions::id::Id;
@@ -102,6 +102,14 @@ impl Shard {
         } else if session.shard() < parts.shared.shards {
             parts.effects.push(Effect::SendToShard(session.shard(), ShardMessage::Alive(session)));
         }
+    }
+
+    /// The name of the rate of handshakes that a request exceeds which the application is to authenticate by its head. None
+    /// if the application reads no heads.
+    pub fn request_over_rate(&mut self, now: Now, peer: Peer) -> Option<&'static str> {
+        let parts = self.at(now);
+        let authenticates = parts.shared.application.reads_heads();
+        authenticates.then(|| parts.authentication_over_rate(parts.sessions.newcomers.origins(peer))).flatten()
     }
 }
 

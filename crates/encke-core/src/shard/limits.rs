@@ -9,26 +9,15 @@ use std::sync::atomic::Ordering;
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, RawJson};
 
-use crate::events::{Peer, SessionKey};
+use crate::events::SessionKey;
 use crate::identity::Identity;
 use crate::limits::rate::Rate;
 use crate::limits::{Resource, SESSIONS, SUBSCRIPTIONS};
 use crate::metrics::Count;
-use crate::now::Now;
 use crate::protocol::batch::{Batch, Via};
 use crate::sessions::newcomers::Origins;
 use crate::settings::in_force::InForce;
-use crate::shard::{Parts, Shard};
-
-impl Shard {
-    /// The name of the rate of handshakes that a request exceeds which the application is to authenticate by its head. None
-    /// if the application reads no heads.
-    pub fn request_over_rate(&mut self, now: Now, peer: Peer) -> Option<&'static str> {
-        let parts = self.at(now);
-        let authenticates = parts.shared.application.reads_heads();
-        authenticates.then(|| parts.authentication_over_rate(parts.sessions.newcomers.origins(peer))).flatten()
-    }
-}
+use crate::shard::Parts;
 
 impl Parts {
     /// The error for a message that exceeds a rate. None if it may be processed. Connects, disconnects and handshakes are
@@ -129,7 +118,7 @@ impl Parts {
         self.authentication_over_rate(self.origins_of(batch))
     }
 
-    fn authentication_over_rate(&self, [_, address]: Origins) -> Option<&'static str> {
+    pub(super) fn authentication_over_rate(&self, [_, address]: Origins) -> Option<&'static str> {
         let rate = Rate(self.settings.address_handshakes_per_s_max as u64);
         if address > 0 && !self.take(Resource::Handshakes, rate, 1, (ADDRESS, address)) {
             return exceeded(&self.metrics.address_rates_exceeded, "address_handshakes_per_s_max");
