@@ -194,6 +194,8 @@ pub struct Settings {
     pub decisions_waiting_bytes_max: usize,
     /// Calls of one shard that wait for answers of the application; further calls are refused.
     pub calls_waiting_max: usize,
+    /// Bytes of the data of these calls. One session may have a sixteenth of them.
+    pub calls_waiting_bytes_max: usize,
     /// Calls of one session that wait for answers of the application.
     pub calls_waiting_per_session_max: usize,
     /// Revoked tokens that have not expired, with ids of up to 255 bytes; longer ones count as several. Further ones cannot be
@@ -388,6 +390,7 @@ impl Default for Settings {
             decisions_waiting_max: 10_000,
             decisions_waiting_bytes_max: 64 * 1024 * 1024,
             calls_waiting_max: 10_000,
+            calls_waiting_bytes_max: 64 * 1024 * 1024,
             calls_waiting_per_session_max: 100,
             revoked_tokens_max: 100_000,
             callback_bytes_max: 64,

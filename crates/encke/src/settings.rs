@@ -60,7 +60,8 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
         channel_segments_max channels_max subscriptions_max outbox_messages_max mailbox_bytes_max
         in_process_messages_max in_process_bytes_max history_bytes_max history_channels_max rate_entries_max
         history_commit_interval_ms decision_timeout_ms call_timeout_ms decisions_waiting_max
-        decisions_waiting_bytes_max calls_waiting_max calls_waiting_per_session_max revoked_tokens_max
+        decisions_waiting_bytes_max calls_waiting_max calls_waiting_bytes_max
+        calls_waiting_per_session_max revoked_tokens_max
         handshake_timeout_ms request_timeout_ms response_timeout_ms
     };
     if let Some((name, value)) = positive.into_iter().find(|(_, value)| *value == 0) {

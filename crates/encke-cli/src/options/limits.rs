@@ -78,6 +78,11 @@ pub(super) const LIMITS: Group = Group {
             &[],
             "Calls of one shard that wait for answers of the application; further calls are refused.",
         ),
+        option(
+            "calls_waiting_bytes_max",
+            &[],
+            "Bytes of the data of these calls. One session may have a sixteenth of them.",
+        ),
         option("calls_waiting_per_session_max", &[], "Calls of one session that wait for answers of the application."),
         option(
             "revoked_tokens_max",

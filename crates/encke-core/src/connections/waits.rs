@@ -22,12 +22,21 @@ pub(crate) struct Waits {
     batches: usize,
     /// The bytes of the batches.
     bytes: usize,
+    /// The bytes of the calls.
+    call_bytes: usize,
     /// The number of batches of each session that has any.
     sessions: HashMap<SessionKey, u32, RandomState>,
-    /// The number of calls of each session that has any.
-    callers: HashMap<SessionKey, u32, RandomState>,
+    /// The calls of each session that has any.
+    callers: HashMap<SessionKey, Calls, RandomState>,
     /// The wait of each request whose batch waits.
     requests: HashMap<ExchangeId, WaitKey, RandomState>,
+}
+
+/// The calls of one session.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Calls {
+    pub(crate) count: usize,
+    pub(crate) bytes: usize,
 }
 
 struct Entry {
@@ -53,6 +62,8 @@ pub(crate) struct Call {
     pub(crate) channel: Box<str>,
     /// The id of its message.
     pub(crate) id: Option<bayeux::Id<'static>>,
+    /// The bytes that the application holds for it.
+    pub(crate) bytes: usize,
 }
 
 impl Wait {
@@ -76,7 +87,7 @@ impl Wait {
     fn bytes(&self) -> usize {
         match self {
             Wait::Batch(batch) => batch.held_bytes(),
-            Wait::Call(_) => 0,
+            Wait::Call(call) => call.bytes,
         }
     }
 }
@@ -92,14 +103,14 @@ impl Waits {
         (self.batches, self.bytes)
     }
 
-    /// The number of calls.
-    pub(crate) fn calls(&self) -> usize {
-        self.slab.len() - self.batches
+    /// All calls.
+    pub(crate) fn calls(&self) -> Calls {
+        Calls { count: self.slab.len() - self.batches, bytes: self.call_bytes }
     }
 
-    /// The number of calls of a session.
-    pub(crate) fn calls_of(&self, session: SessionKey) -> usize {
-        self.callers.get(&session).map_or(0, |calls| *calls as usize)
+    /// The calls of a session.
+    pub(crate) fn calls_of(&self, session: SessionKey) -> Calls {
+        self.callers.get(&session).copied().unwrap_or_default()
     }
 
     /// True if a batch of this session waits.
@@ -111,15 +122,21 @@ impl Waits {
     pub(crate) fn add(&mut self, wait: Wait, due_ms: u64) -> WaitKey {
         self.generation = self.generation.wrapping_add(1);
         let (session, exchange, bytes) = (wait.session(), wait.exchange(), wait.bytes());
-        let counts = match &wait {
-            Wait::Batch(_) => &mut self.sessions,
-            Wait::Call(_) => &mut self.callers,
-        };
-        if let Some(session) = session {
-            *counts.entry(session).or_default() += 1;
+        match &wait {
+            Wait::Batch(_) => {
+                self.batches += 1;
+                self.bytes += bytes;
+                if let Some(session) = session {
+                    *self.sessions.entry(session).or_default() += 1;
+                }
+            }
+            Wait::Call(call) => {
+                self.call_bytes += bytes;
+                let calls = self.callers.entry(call.session).or_default();
+                calls.count += 1;
+                calls.bytes += bytes;
+            }
         }
-        self.batches += usize::from(matches!(wait, Wait::Batch(_)));
-        self.bytes += bytes;
         let entry = Entry { generation: self.generation, due_ms, armed_ms: u64::MAX, bytes, wait };
         let key = WaitKey { index: self.slab.insert(entry) as u32, generation: self.generation };
         if let Some(exchange) = exchange {
@@ -132,23 +149,33 @@ impl Waits {
     pub(crate) fn remove(&mut self, key: WaitKey) -> Option<(Wait, u64)> {
         self.slab.get(key.index as usize).filter(|entry| entry.generation == key.generation)?;
         let Entry { wait, armed_ms, bytes, .. } = self.slab.remove(key.index as usize);
-        let counts = match &wait {
-            Wait::Batch(_) => &mut self.sessions,
-            Wait::Call(_) => &mut self.callers,
-        };
-        if let Some(session) = wait.session()
-            && let Some(count) = counts.get_mut(&session)
-        {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&session);
+        match &wait {
+            Wait::Batch(batch) => {
+                self.batches -= 1;
+                self.bytes -= bytes;
+                if let Some(session) = batch.session
+                    && let Some(count) = self.sessions.get_mut(&session)
+                {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.sessions.remove(&session);
+                    }
+                }
+            }
+            Wait::Call(call) => {
+                self.call_bytes -= bytes;
+                if let Some(calls) = self.callers.get_mut(&call.session) {
+                    calls.count -= 1;
+                    calls.bytes -= bytes;
+                    if calls.count == 0 {
+                        self.callers.remove(&call.session);
+                    }
+                }
             }
         }
         if let Some(exchange) = wait.exchange() {
             self.requests.remove(&exchange);
         }
-        self.batches -= usize::from(matches!(wait, Wait::Batch(_)));
-        self.bytes -= bytes;
         Some((wait, armed_ms))
     }
 

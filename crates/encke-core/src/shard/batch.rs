@@ -95,7 +95,8 @@ impl Shard {
     fn serve(&mut self, batch: &mut Batch, message: &Message<'_>, channel: ChannelName<'_>, key: SessionKey) {
         let parts = self.parts();
         parts.active(key);
-        if !parts.may_call(key) {
+        let bytes = [message.data, message.ext].iter().flatten().map(|json| json.as_str().len()).sum();
+        if !parts.may_call(key, bytes) {
             return parts.refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
         }
         let Some(session) = parts.sessions.get(key) else { return };
@@ -106,7 +107,7 @@ impl Shard {
             let id = message.id.clone().map(bayeux::Id::into_owned);
             parts.accept(batch, message);
             let credentials = message.data.map_or("null", RawJson::as_str);
-            return parts.refresh(Call { session: key, channel: REFRESH.into(), id }, credentials);
+            return parts.refresh(Call { session: key, channel: REFRESH.into(), id, bytes }, credentials);
         }
         let mut actions = Actions::default();
         let service = Service {
@@ -122,7 +123,8 @@ impl Shard {
         parts.accept(batch, message);
         if let Some(later) = later {
             let id = message.id.clone().map(bayeux::Id::into_owned);
-            parts.wait_for_answer(Call { session: key, channel: channel.as_str().into(), id }, Awaited::Service(later));
+            let call = Call { session: key, channel: channel.as_str().into(), id, bytes };
+            parts.wait_for_answer(call, Awaited::Service(later));
         }
     }
 

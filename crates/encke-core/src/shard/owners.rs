@@ -49,9 +49,10 @@ impl Parts {
         let has_owner = self.sessions.get(key).is_some_and(|session| session.owner.is_some());
         if has_owner
             && let Some(credentials) = json::member(ext, "auth")
-            && self.may_call(key)
+            && self.may_call(key, credentials.len())
         {
-            self.refresh(Call { session: key, channel: REFRESH.into(), id: None }, credentials);
+            let call = Call { session: key, channel: REFRESH.into(), id: None, bytes: credentials.len() };
+            self.refresh(call, credentials);
         }
     }
 

@@ -10,6 +10,9 @@ use crate::protocol::batch::{Batch, Outcome, Via};
 use crate::schedule::Timer;
 use crate::shard::Parts;
 
+/// A session may have this part of `calls_waiting_bytes_max`: one of sixteen.
+const SESSION_SHARE: usize = 16;
+
 impl Parts {
     /// Lets the current message of a batch wait for a decision, or refuses it if too many messages wait.
     pub(super) fn ask(&mut self, batch: &mut Batch, message: &Message<'_>, awaited: Awaited, name: usize) {
@@ -52,10 +55,15 @@ impl Parts {
         }
     }
 
-    /// True if a session may make one more call whose answer may come later.
-    pub(super) fn may_call(&self, key: SessionKey) -> bool {
-        let has_room = self.connections.waits.calls() < self.settings.calls_waiting_max
-            && self.connections.waits.calls_of(key) < self.settings.calls_waiting_per_session_max;
+    /// True if a session may make one more call, of this many bytes, whose answer may come later. Each shard and each session may
+    /// have one call of any size.
+    pub(super) fn may_call(&self, key: SessionKey, bytes: usize) -> bool {
+        let (all, own) = (self.connections.waits.calls(), self.connections.waits.calls_of(key));
+        let bytes_max = self.settings.calls_waiting_bytes_max;
+        let has_room = all.count < self.settings.calls_waiting_max
+            && own.count < self.settings.calls_waiting_per_session_max
+            && (all.count == 0 || all.bytes + bytes <= bytes_max)
+            && (own.count == 0 || own.bytes + bytes <= bytes_max / SESSION_SHARE);
         if !has_room {
             self.metrics.calls_refused.add(1);
         }
@@ -80,7 +88,9 @@ impl Parts {
         let (batches, bytes) = self.connections.waits.batches();
         self.metrics.decisions_waiting.set(batches);
         self.metrics.decisions_waiting_bytes.set(bytes);
-        self.metrics.calls_waiting.set(self.connections.waits.calls());
+        let calls = self.connections.waits.calls();
+        self.metrics.calls_waiting.set(calls.count);
+        self.metrics.calls_waiting_bytes.set(calls.bytes);
     }
 
     /// Sets the timer of a wait. Returns false if its time is over.

@@ -64,6 +64,25 @@ fn calls_waiting_per_session_max_refuses_one_more_call_of_a_session() {
     assert_eq!(errors, [None, None, refused.clone(), None, None, refused]);
 }
 
+/// A session may have a sixteenth of them, and one call of any size.
+#[test]
+fn calls_waiting_bytes_max_refuses_one_more_call() {
+    let server = Gate::closed().serve(Settings { calls_waiting_bytes_max: 64_000, ..settings() });
+    let mut neighbour = server.neighbour();
+    let long = |bytes: usize| json!({"id": "1", "channel": "/service/x", "data": format!("gate{}", "x".repeat(bytes))});
+    let mut sessions: Vec<_> = (0..3).map(|_| server.session()).collect();
+    let refused = json!("503::calls_waiting_max");
+    // The third call of a session exceeds its part.
+    let errors: Vec<_> = (0..3).map(|_| sessions[0].call(long(1_900))["error"].clone()).collect();
+    assert_eq!(errors, [json!(null), json!(null), refused.clone()]);
+    // One call of another session may be larger, as long as all together have room.
+    assert_eq!(sessions[1].call(long(59_000))["error"], json!(null));
+    assert_eq!(sessions[2].call(long(2_000))["error"], refused);
+    assert_eq!(sessions[2].call(long(0))["error"], json!(null));
+    assert_eq!(server.metric("encke_calls_refused"), 2);
+    neighbour.lives(&server);
+}
+
 /// Tokens that have expired make room.
 #[test]
 fn revoked_tokens_max_refuses_one_more_token() {
