@@ -57,6 +57,7 @@ const FILES: &[(&str, &str)] = &[
     ("tokens", include_str!("../../../encke-auth/tests/tokens.rs")),
     ("tokens_of_sessions", include_str!("../../../encke-auth/tests/sessions.rs")),
     ("transports", include_str!("transports.rs")),
+    ("unread", include_str!("unread.rs")),
     ("pending_replies", include_str!("../../../encke-core/src/tests/pending_replies.rs")),
     ("websocket_frames", include_str!("websocket_frames.rs")),
     ("withdrawals", include_str!("../../../encke-core/src/tests/withdrawals.rs")),
