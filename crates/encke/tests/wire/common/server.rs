@@ -24,10 +24,22 @@ pub struct Neighbour {
 /// Settings for tests: a free port, one shard, a drain without waiting, and time-outs longer than any test. A reply
 /// in time was therefore immediate, and no session expires because the machine is busy.
 pub fn settings() -> Settings {
-    let listen = ([127, 0, 0, 1], 0).into();
-    let (timeout_ms, max_interval_ms) = (120_000, 120_000);
-    Settings { listen, shards: 1, timeout_ms, max_interval_ms, drain_timeout_ms: 0, ..Settings::default() }
+    Settings {
+        listen: ([127, 0, 0, 1], 0).into(),
+        shards: 1,
+        timeout_ms: LONG_MS,
+        max_interval_ms: LONG_MS,
+        handshake_timeout_ms: LONG_MS,
+        request_timeout_ms: LONG_MS,
+        decision_timeout_ms: LONG_MS,
+        call_timeout_ms: LONG_MS,
+        drain_timeout_ms: 0,
+        ..Settings::default()
+    }
 }
+
+/// Twice the time after which a test gives up.
+const LONG_MS: u64 = 120_000;
 
 impl TestServer {
     pub fn start(settings: Settings) -> TestServer {
