@@ -184,8 +184,13 @@ notices() {
 
 stop() {
     local pid
-    for pid in $(jobs -p); do kill "$pid" 2>/dev/null || true; done
+    # A job that runs with the rights of another user is a shell around the program.
+    for pid in $(jobs -p) $(cat "$work/run/master.pid" 2>/dev/null); do kill "$pid" 2>/dev/null || true; done
     wait
+    for _ in $(seq 200); do
+        pgrep -f "$work/dovecot.conf" >/dev/null || break
+        sleep 0.05
+    done
     rm -rf "$work"
 }
 
