@@ -87,7 +87,7 @@ impl Owners {
 }
 
 /// The tokens that are revoked and have not expired yet, of all shards. Their number is limited by the caller, and an
-/// id that is longer than [`ID_BYTES`] counts as several.
+/// id that is longer than 255 bytes counts as several.
 #[derive(Debug, Default)]
 pub struct Revoked {
     tokens: Mutex<Tokens>,
