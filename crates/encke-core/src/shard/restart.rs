@@ -163,8 +163,11 @@ impl Parts {
             self.resubscribe(key, name);
         }
         self.arm(key);
-        if saved.identity.as_ref().is_some_and(|identity| self.shared.revoked.has(identity)) {
-            self.kick(key, EndReason::Revoked);
+        // Its rights may have ended before it was saved, too.
+        match &saved.identity {
+            Some(identity) if self.shared.revoked.has(identity) => self.kick(key, EndReason::Revoked),
+            Some(identity) if identity.has_expired(self.now.wall_ms) => self.kick(key, EndReason::TokenExpired),
+            _ => {}
         }
     }
 

@@ -285,6 +285,24 @@ fn a_message_for_a_user_reaches_all_sessions_of_that_user() {
 }
 
 #[test]
+fn a_session_whose_token_expired_gets_no_message_after_a_restart() {
+    let (mut rig, _) = rig(Settings { max_interval_ms: 200_000, ..Settings::default() });
+    let (away, client) = opened(&mut rig, r#"{"user":"ann","ends":"100"}"#);
+    rig.shard.socket_closed(NOW, away);
+    pass(&mut rig, 0, 101_000, &[]);
+    let saved = rig.shard.save(later(101_000));
+    let (mut next, _) = self::rig(Settings { max_interval_ms: 200_000, ..Settings::default() });
+    next.shard.restore(later(102_000), &saved);
+    let frame = message_frame("/x", "7", None, None);
+    next.shard.message(later(102_000), ShardMessage::DeliverToUser("ann".into(), frame.into()));
+    let socket = next.shard.socket_opened(later(102_000), None);
+    next.shard.socket_text(later(102_000), socket, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+    let text = next.flushed(socket);
+    assert_eq!(text.matches("401::token_expired").count(), 1, "{text}");
+    assert!(!text.contains(r#""data":7"#), "{text}");
+}
+
+#[test]
 fn an_identity_survives_a_restart_with_its_end() {
     let (mut rig, _) = rig(Settings::default());
     let (_, client) = opened(&mut rig, r#"{"user":"ann","ends":"100"}"#);
