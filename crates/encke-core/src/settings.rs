@@ -247,7 +247,7 @@ pub struct Settings {
     pub messages_per_s_max: usize,
     /// Bytes of messages that all clients may send in a second. 0: no limit.
     pub bytes_per_s_max: usize,
-    /// Handshakes of the whole server in a second. 0: no limit.
+    /// Handshakes of the whole server in a second. The last quarter is for addresses that take less than that. 0: no limit.
     pub handshakes_per_s_max: usize,
     /// Subscriptions of all sessions. 0: no limit.
     pub all_subscriptions_max: usize,

@@ -56,7 +56,11 @@ pub(super) const OPTIONS: &[Opt] = &[
     option("address_handshakes_per_s_max", &[], "Handshakes of one address in a second. 0: no limit."),
     option("messages_per_s_max", &[], "Messages that all clients may send in a second. 0: no limit."),
     option("bytes_per_s_max", &[], "Bytes of messages that all clients may send in a second. 0: no limit."),
-    option("handshakes_per_s_max", &[], "Handshakes of the whole server in a second. 0: no limit."),
+    option(
+        "handshakes_per_s_max",
+        &[],
+        "Handshakes of the whole server in a second. The last quarter is for addresses that take less than that. 0: no limit.",
+    ),
     option("all_subscriptions_max", &[], "Subscriptions of all sessions. 0: no limit."),
     option(
         "rate_entries_max",

@@ -30,6 +30,14 @@ impl Rate {
         bucket.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_ns| self.after(full_ns, now, units)).is_ok()
     }
 
+    /// The same, but leaves this many tokens in the bucket.
+    pub fn take_all_but(self, reserve: u64, bucket: &AtomicU64, now: Now) -> bool {
+        let reserve_ns = reserve.saturating_mul(SECOND_NS).checked_div(self.0).unwrap_or(0);
+        let empty_ns = nanoseconds(now).saturating_add(SECOND_NS.saturating_sub(reserve_ns));
+        let leaves_reserve = |full_ns| self.after(full_ns, now, 1).filter(|next_ns| *next_ns <= empty_ns);
+        bucket.fetch_update(Ordering::Relaxed, Ordering::Relaxed, leaves_reserve).is_ok()
+    }
+
     /// The time at which a bucket will be full after these units are taken, in nanoseconds. None if it holds too few.
     pub fn after(self, full_ns: u64, now: Now, units: usize) -> Option<u64> {
         if !self.is_on() {

@@ -125,10 +125,16 @@ impl Parts {
         }
         let rate = Rate(self.settings.handshakes_per_s_max as u64);
         let bucket = &self.shared.limits.server[Resource::Handshakes as usize];
-        if rate.is_on() && !rate.take_shared(bucket, self.now, 1) {
-            return exceeded(&self.metrics.server_rates_exceeded, "handshakes_per_s_max");
+        // The last tokens are for addresses that take few, so that one address alone cannot keep all others out.
+        let share = rate.0 / ADDRESS_SHARE;
+        if !rate.is_on() || rate.take_all_but(share, bucket, self.now) {
+            return None;
         }
-        None
+        let takes_few = address == 0 || self.take(Resource::Handshakes, Rate(share), 1, (SHARE, address));
+        if share > 0 && takes_few && rate.take_shared(bucket, self.now, 1) {
+            return None;
+        }
+        exceeded(&self.metrics.server_rates_exceeded, "handshakes_per_s_max")
     }
 
     /// Counts one more session of a user. Otherwise returns the error: the user has too many, or opens them too fast.
@@ -295,3 +301,7 @@ fn bytes_of(message: &Message<'_>) -> usize {
 const USER: u8 = 0;
 const ADDRESS: u8 = 1;
 const CHANNEL: u8 = 2;
+const SHARE: u8 = 5;
+
+/// Each address may take this part of the server's handshakes in a second whatever the others take: one of four.
+const ADDRESS_SHARE: u64 = 4;

@@ -270,6 +270,28 @@ fn a_channel_has_at_most_the_subscribers_of_its_rule_over_all_shards() {
     assert_eq!(second.shard.metrics().subscriptions_refused.get(), 1);
 }
 
+/// Handshakes by `address` that the server accepts at this time, until it refuses one.
+fn handshakes(rig: &mut Rig, now: Now, address: u8) -> usize {
+    let peer = Peer { address: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, address))), connection: 0 };
+    let mut accepted = || {
+        let key = rig.shard.socket_opened(now, None);
+        rig.shard.socket_is_of(key, peer, None);
+        rig.shard.socket_text(now, key, r#"{"channel":"/meta/handshake"}"#);
+        rig.flushed(key).contains("clientId")
+    };
+    (0..1_000).take_while(|_| accepted()).count()
+}
+
+#[test]
+fn one_address_does_not_take_all_handshakes_of_the_server() {
+    let mut rig = rig(Settings { handshakes_per_s_max: 100, ..Settings::default() });
+    assert_eq!(handshakes(&mut rig, NOW, 1), 100, "nobody else asks");
+    // The bucket is half full again: a quarter is for anybody, and half of the address's own quarter has come back.
+    assert_eq!(handshakes(&mut rig, later(500), 1), 25 + 12);
+    assert_eq!(handshakes(&mut rig, later(500), 2), 13, "the others have the rest");
+    assert_eq!(handshakes(&mut rig, later(500), 3), 0);
+}
+
 #[test]
 fn all_sessions_of_a_user_count_after_a_restart() {
     let settings = Settings { user_handshakes_per_s_max: 3, user_sessions_max: 6, ..Settings::default() };
