@@ -41,6 +41,8 @@ prepare_suite() {
 start_echo() {
     # With the build of the tests: it judges bytes, not speed.
     need_built dev --workspace --example "$example"
+    # A run before this one has left its address there.
+    : >"$work/echo.out"
     "$target_dir/debug/examples/$example" --port 0 >"$work/echo.out" 2>"$work/echo.err" &
     echo_pid=$!
     trap 'kill "$echo_pid" 2>/dev/null || true' EXIT
