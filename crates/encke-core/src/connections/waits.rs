@@ -18,25 +18,58 @@ use crate::protocol::batch::{Batch, Via};
 pub(crate) struct Waits {
     slab: Slab<Entry>,
     generation: u32,
-    /// The number of batches.
-    batches: usize,
-    /// The bytes of the batches.
-    bytes: usize,
-    /// The bytes of the calls.
-    call_bytes: usize,
-    /// The number of batches of each session that has any.
-    sessions: HashMap<SessionKey, u32, RandomState>,
-    /// The calls of each session that has any.
-    callers: HashMap<SessionKey, Calls, RandomState>,
+    batches: Tally,
+    calls: Tally,
     /// The wait of each request whose batch waits.
     requests: HashMap<ExchangeId, WaitKey, RandomState>,
 }
 
-/// The calls of one session.
+/// The waits of one kind.
+#[derive(Default)]
+struct Tally {
+    all: Sum,
+    /// Those of each session that has any.
+    sessions: HashMap<SessionKey, Sum, RandomState>,
+}
+
+/// A number of waits, and their bytes.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Calls {
+pub(crate) struct Sum {
     pub(crate) count: usize,
     pub(crate) bytes: usize,
+}
+
+impl Sum {
+    fn add(&mut self, bytes: usize) {
+        self.count += 1;
+        self.bytes += bytes;
+    }
+
+    fn remove(&mut self, bytes: usize) {
+        self.count -= 1;
+        self.bytes -= bytes;
+    }
+}
+
+impl Tally {
+    fn add(&mut self, session: Option<SessionKey>, bytes: usize) {
+        self.all.add(bytes);
+        if let Some(session) = session {
+            self.sessions.entry(session).or_default().add(bytes);
+        }
+    }
+
+    fn remove(&mut self, session: Option<SessionKey>, bytes: usize) {
+        self.all.remove(bytes);
+        if let Some(session) = session
+            && let Some(own) = self.sessions.get_mut(&session)
+        {
+            own.remove(bytes);
+            if own.count == 0 {
+                self.sessions.remove(&session);
+            }
+        }
+    }
 }
 
 struct Entry {
@@ -98,45 +131,38 @@ impl Waits {
         self.slab.len()
     }
 
-    /// The number of batches, and their bytes.
-    pub(crate) fn batches(&self) -> (usize, usize) {
-        (self.batches, self.bytes)
+    /// All batches.
+    pub(crate) fn batches(&self) -> Sum {
+        self.batches.all
     }
 
     /// All calls.
-    pub(crate) fn calls(&self) -> Calls {
-        Calls { count: self.slab.len() - self.batches, bytes: self.call_bytes }
+    pub(crate) fn calls(&self) -> Sum {
+        self.calls.all
     }
 
     /// The calls of a session.
-    pub(crate) fn calls_of(&self, session: SessionKey) -> Calls {
-        self.callers.get(&session).copied().unwrap_or_default()
+    pub(crate) fn calls_of(&self, session: SessionKey) -> Sum {
+        self.calls.sessions.get(&session).copied().unwrap_or_default()
+    }
+
+    fn tally(&mut self, wait: &Wait) -> &mut Tally {
+        match wait {
+            Wait::Batch(_) => &mut self.batches,
+            Wait::Call(_) => &mut self.calls,
+        }
     }
 
     /// True if a batch of this session waits.
     pub(crate) fn has_batch_of(&self, session: SessionKey) -> bool {
-        self.sessions.contains_key(&session)
+        self.batches.sessions.contains_key(&session)
     }
 
     /// Adds a wait until a time, in milliseconds.
     pub(crate) fn add(&mut self, wait: Wait, due_ms: u64) -> WaitKey {
         self.generation = self.generation.wrapping_add(1);
         let (session, exchange, bytes) = (wait.session(), wait.exchange(), wait.bytes());
-        match &wait {
-            Wait::Batch(_) => {
-                self.batches += 1;
-                self.bytes += bytes;
-                if let Some(session) = session {
-                    *self.sessions.entry(session).or_default() += 1;
-                }
-            }
-            Wait::Call(call) => {
-                self.call_bytes += bytes;
-                let calls = self.callers.entry(call.session).or_default();
-                calls.count += 1;
-                calls.bytes += bytes;
-            }
-        }
+        self.tally(&wait).add(session, bytes);
         let entry = Entry { generation: self.generation, due_ms, armed_ms: u64::MAX, bytes, wait };
         let key = WaitKey { index: self.slab.insert(entry) as u32, generation: self.generation };
         if let Some(exchange) = exchange {
@@ -149,30 +175,7 @@ impl Waits {
     pub(crate) fn remove(&mut self, key: WaitKey) -> Option<(Wait, u64)> {
         self.slab.get(key.index as usize).filter(|entry| entry.generation == key.generation)?;
         let Entry { wait, armed_ms, bytes, .. } = self.slab.remove(key.index as usize);
-        match &wait {
-            Wait::Batch(batch) => {
-                self.batches -= 1;
-                self.bytes -= bytes;
-                if let Some(session) = batch.session
-                    && let Some(count) = self.sessions.get_mut(&session)
-                {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.sessions.remove(&session);
-                    }
-                }
-            }
-            Wait::Call(call) => {
-                self.call_bytes -= bytes;
-                if let Some(calls) = self.callers.get_mut(&call.session) {
-                    calls.count -= 1;
-                    calls.bytes -= bytes;
-                    if calls.count == 0 {
-                        self.callers.remove(&call.session);
-                    }
-                }
-            }
-        }
+        self.tally(&wait).remove(wait.session(), bytes);
         if let Some(exchange) = wait.exchange() {
             self.requests.remove(&exchange);
         }

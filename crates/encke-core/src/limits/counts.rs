@@ -99,9 +99,7 @@ impl ShardCounts {
         counts.push((shard as u16, count as u32));
         true
     }
-}
 
-impl ShardCounts {
     /// The count of a name on all shards.
     pub fn of(&self, name: &str) -> usize {
         let key = self.names.hasher.hash_one(name);

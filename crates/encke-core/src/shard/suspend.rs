@@ -25,9 +25,9 @@ impl Parts {
 
     /// True if one more batch may wait for a decision. A session that ends does not wait.
     pub(super) fn may_wait(&self, batch: &Batch) -> bool {
-        let (batches, bytes) = self.connections.waits.batches();
+        let all = self.connections.waits.batches();
         let has_room =
-            batches < self.settings.decisions_waiting_max && bytes < self.settings.decisions_waiting_bytes_max;
+            all.count < self.settings.decisions_waiting_max && all.bytes < self.settings.decisions_waiting_bytes_max;
         if !has_room {
             self.metrics.decisions_refused.add(1);
         }
@@ -85,10 +85,9 @@ impl Parts {
 
     /// Updates the gauges of waits.
     pub(super) fn count_waits(&self) {
-        let (batches, bytes) = self.connections.waits.batches();
-        self.metrics.decisions_waiting.set(batches);
-        self.metrics.decisions_waiting_bytes.set(bytes);
-        let calls = self.connections.waits.calls();
+        let (batches, calls) = (self.connections.waits.batches(), self.connections.waits.calls());
+        self.metrics.decisions_waiting.set(batches.count);
+        self.metrics.decisions_waiting_bytes.set(batches.bytes);
         self.metrics.calls_waiting.set(calls.count);
         self.metrics.calls_waiting_bytes.set(calls.bytes);
     }
