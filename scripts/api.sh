@@ -7,7 +7,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 venv=$(realpath --canonicalize-missing "$target_dir/api-venv")
 work=$(realpath --canonicalize-missing "$target_dir/api")
 suite_seconds_max=240
-start_seconds_max=60
 # Random requests for each operation, always the same ones.
 examples_max=${EXAMPLES_MAX:-25}
 key=api-test-key-0123456789
@@ -39,18 +38,8 @@ name = "test"
 key = "$key"
 scopes = ["publish", "deliver", "read", "manage", "metrics"]
 TOML
-    "$ENCKE_BIN" serve --config "$work/encke.toml" >"$work/encke.out" 2>"$work/encke.err" &
-    encke_pid=$!
-    trap 'kill "$encke_pid" 2>/dev/null || true' EXIT
-    local until=$((SECONDS + start_seconds_max))
-    while ! url=$(sed -n 's/^encke listening on //p' "$work/encke.out" | grep .); do
-        if ! kill -0 "$encke_pid" 2>/dev/null || [ "$SECONDS" -ge "$until" ]; then
-            echo 'the server did not start:' >&2
-            cat "$work/encke.err" >&2
-            return 1
-        fi
-        sleep 0.1
-    done
+    trap 'kill "$server_pid" 2>/dev/null || true' EXIT
+    start_server encke 'encke listening on ' "$ENCKE_BIN" serve --config "$work/encke.toml"
 }
 
 fuzz() (
@@ -98,7 +87,7 @@ need_built dev -p encke --example http_api
 start_encke
 run_examples
 fuzz | tee "$work/fuzz.out"
-kill -0 "$encke_pid"
+kill -0 "$server_pid"
 if grep -E 'panicked|ERROR' "$work/encke.err"; then
     echo 'the server has logged an error' >&2
     exit 1

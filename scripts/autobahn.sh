@@ -8,7 +8,6 @@ example=${1:-echo}
 venv=$PWD/target/autobahn-venv
 work=$PWD/target/autobahn
 suite_seconds_max=240
-start_seconds_max=60
 
 # Sets `python`; a 2.7 may be on the path, or one of pyenv's that is not selected.
 find_python() {
@@ -41,20 +40,8 @@ prepare_suite() {
 start_echo() {
     # With the build of the tests: it judges bytes, not speed.
     need_built dev --workspace --example "$example"
-    # A run before this one has left its address there.
-    : >"$work/echo.out"
-    "$target_dir/debug/examples/$example" --port 0 >"$work/echo.out" 2>"$work/echo.err" &
-    echo_pid=$!
-    trap 'kill "$echo_pid" 2>/dev/null || true' EXIT
-    local until=$((SECONDS + start_seconds_max))
-    while ! url=$(sed -n 's/^listening on //p' "$work/echo.out" | grep .); do
-        if ! kill -0 "$echo_pid" 2>/dev/null || [ "$SECONDS" -ge "$until" ]; then
-            echo 'the echo example did not start:' >&2
-            cat "$work/echo.err" >&2
-            return 1
-        fi
-        sleep 0.1
-    done
+    trap 'kill "$server_pid" 2>/dev/null || true' EXIT
+    start_server echo 'listening on ' "$target_dir/debug/examples/$example" --port 0
 }
 
 run_suite() {

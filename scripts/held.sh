@@ -4,19 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 work=$PWD/$target_dir/held
-# An event may take this long on a busy machine.
-wait_seconds_max=90
 key=held-test-key-0123456789
-
-# until_true WHAT COMMAND…: waits until a command succeeds.
-until_true() {
-    local what=$1 until=$((SECONDS + wait_seconds_max))
-    shift
-    until "$@"; do
-        [ "$SECONDS" -lt "$until" ] || { echo "gave up waiting: $what" >&2; return 1; }
-        sleep 0.1
-    done
-}
 
 start_encke() {
     cat >"$work/encke.toml" <<TOML
@@ -32,10 +20,8 @@ name = "backend"
 key = "$key"
 scopes = ["publish"]
 TOML
-    "$ENCKE_BIN" serve --config "$work/encke.toml" >"$work/encke.out" 2>"$work/encke.err" &
     trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
-    until_true 'the server listens' grep -q '^encke listening on ' "$work/encke.out"
-    url=$(sed -n 's/^encke listening on //p' "$work/encke.out")
+    start_server encke 'encke listening on ' "$ENCKE_BIN" serve --config "$work/encke.toml"
 }
 
 holds() { [ "$(curl -s "$url/metrics" | sed -n "s/^$1 //p")" = "$2" ]; }
@@ -51,23 +37,23 @@ is() {
 try_backend() {
     ENCKE_URL=$url ENCKE_API_KEY=$key PORT=$port "$@" >"$work/backend.out" 2>&1 &
     local backend=$! next stream hold
-    until_true 'the backend answers' answers
-    until_true 'nothing is held' holds encke_proxy_held 0
-    until_true 'nothing is subscribed' holds encke_in_process_subscriptions 0
-    curl -sS --max-time "$wait_seconds_max" "$url/orders/next" >"$work/next" & next=$!
-    curl -sSN --max-time "$wait_seconds_max" "$url/orders/stream" >"$work/stream" & stream=$!
-    curl -sS --max-time "$wait_seconds_max" "$url/hold/orders" >"$work/hold" & hold=$!
-    until_true 'both responses are held' holds encke_proxy_held 2
-    until_true 'the request is held' holds encke_in_process_subscriptions 3
-    curl -sS --fail --max-time "$wait_seconds_max" -d '{"item":"tea"}' "$url/orders"
+    wait_until 'the backend answers' answers
+    wait_until 'nothing is held' holds encke_proxy_held 0
+    wait_until 'nothing is subscribed' holds encke_in_process_subscriptions 0
+    curl -sS --max-time "$event_seconds_max" "$url/orders/next" >"$work/next" & next=$!
+    curl -sSN --max-time "$event_seconds_max" "$url/orders/stream" >"$work/stream" & stream=$!
+    curl -sS --max-time "$event_seconds_max" "$url/hold/orders" >"$work/hold" & hold=$!
+    wait_until 'both responses are held' holds encke_proxy_held 2
+    wait_until 'the request is held' holds encke_in_process_subscriptions 3
+    curl -sS --fail --max-time "$event_seconds_max" -d '{"item":"tea"}' "$url/orders"
     wait "$next" "$hold"
-    until_true 'the order is in the stream' grep -q tea "$work/stream"
+    wait_until 'the order is in the stream' grep -q tea "$work/stream"
     kill "$stream" "$backend" 2>/dev/null || true
     wait "$stream" "$backend" 2>/dev/null || true
     is next '{"item":"tea"}'
     is hold '[{"channel":"/orders","data":{"item":"tea"}}]'
     is stream $'orders:\n{"item":"tea"}'
-    until_true 'the backend is gone' is_gone
+    wait_until 'the backend is gone' is_gone
 }
 
 command -v curl >/dev/null || skip 'curl is missing'

@@ -118,6 +118,39 @@ need_encke() {
     need_built release -p encke-cli
 }
 
+# The time that an event may take on a busy machine.
+event_seconds_max=90
+
+# wait_until WHAT COMMAND…: waits until a command succeeds. If it never does, shows the ends of the outputs in the folder $work.
+wait_until() {
+    local what=$1 until=$((SECONDS + event_seconds_max))
+    shift
+    until "$@"; do
+        if [ "$SECONDS" -ge "$until" ]; then
+            echo "gave up waiting: $what" >&2
+            tail -n 20 "$work"/*.{log,out,err} >&2 2>/dev/null || true
+            return 1
+        fi
+        sleep 0.05
+    done
+}
+
+# start_server NAME TEXT COMMAND…: starts a server whose outputs are $work/NAME.out and $work/NAME.err. Sets `server_pid`, and `url` to
+# what it prints after TEXT.
+start_server() {
+    local output=$work/$1.out text=$2
+    # A run before this one may have left its address there.
+    : >"$output"
+    "${@:3}" >"$output" 2>"$work/$1.err" &
+    server_pid=$!
+    wait_until "$1 listens" has_started "$output" "$text"
+    url=$(sed -n "s/^$text//p" "$output")
+    [ -n "$url" ] || { echo "$1 did not start:" >&2; cat "$work/$1.err" >&2; return 1; }
+}
+
+# True if it listens, or has ended.
+has_started() { grep -q "^$2" "$1" || ! kill -0 "$server_pid" 2>/dev/null; }
+
 # free_ports: prints two ports of the loopback interface that are free now. The system gives them to no outgoing connection, as it may
 # give a port that was bound for a moment.
 free_ports() {

@@ -3,8 +3,7 @@
 # subscribed client and a held request both learn of a new mail, over IMAP with IDLE and over POP3. `ENCKE_BIN` names another program.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# The time that an event may take on a busy machine. Nothing but IDLE reports a mail over IMAP within it: the next look is 28 minutes away.
-event_seconds=90
+# Nothing but IDLE reports a mail over IMAP within `event_seconds_max`: the next look is 28 minutes away.
 password=secret
 
 # The dovecot that Debian installs would start at once, on the ports of a mail server.
@@ -22,20 +21,6 @@ install_dovecot() {
 # as_user COMMAND…: with the rights of an ordinary user.
 as_user() {
     if [ "$(id -u)" = 0 ]; then runuser -u "$user" -- "$@"; else "$@"; fi
-}
-
-# wait_until WHAT COMMAND…: waits until a command succeeds.
-wait_until() {
-    local what=$1 until=$((SECONDS + event_seconds))
-    shift
-    until "$@"; do
-        if [ "$SECONDS" -ge "$until" ]; then
-            echo "gave up waiting: $what" >&2
-            tail -n 20 "$work"/*.log "$work"/*.out >&2
-            return 1
-        fi
-        sleep 0.05
-    done
 }
 
 # wait_for FILE TEXT: until the text is in the file.
@@ -164,7 +149,7 @@ notices() {
     metric "encke_in_process_subscriptions" -eq 0
     "$ENCKE_BIN" subscribe --url "$url" --count 2 "/mail/$source" >"$work/$source.out" 2>"$work/$source.log" &
     subscriber=$!
-    curl --silent --max-time "$event_seconds" "$url/hold/mail/$source?timeout=$event_seconds" >"$work/$source.held" &
+    curl --silent --max-time "$event_seconds_max" "$url/hold/mail/$source?timeout=$event_seconds_max" >"$work/$source.held" &
     held=$!
     metric "encke_subscriptions" -eq 1
     metric "encke_in_process_subscriptions" -eq 1
