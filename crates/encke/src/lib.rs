@@ -235,9 +235,9 @@ pub use asset::{Asset, Encoded};
 pub use builder::Builder;
 pub use embedded::{EnckeService, service};
 pub use encke_core::{
-    Action, Actions, ChannelRule, ChannelView, EndReason, Head, HistoryCommit, HistoryTerms, Id, Identity,
-    PatternError, Patterns, Pending, Publishers, Refusal, SessionLimits, SessionView, Settings, SlowConsumer,
-    TransportName, Verdict,
+    Action, Actions, Amount, Budget, ChannelRule, ChannelView, EndReason, Head, HistoryCommit, HistoryTerms, Id,
+    Identity, Over, PatternError, Patterns, Pending, Publishers, Refusal, SessionLimits, SessionView, Settings, Share,
+    Shares, SlowConsumer, TransportName, Urgency, Verdict,
 };
 pub use error::{HookError, PublishError, PublishManyError, RemovalError, StartError, SubscriptionError};
 pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody, TakeOver};

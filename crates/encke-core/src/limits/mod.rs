@@ -1,8 +1,10 @@
-//! Limits on rates and numbers: token buckets, and the tables of buckets and counts that all shards share.
+//! Limits on rates and numbers: token buckets, the tables of buckets and counts that all shards share, and budgets in
+//! shares.
 
 pub mod buckets;
 pub mod counts;
 pub mod rate;
+pub mod shares;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
