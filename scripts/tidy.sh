@@ -74,7 +74,7 @@ while IFS= read -r file; do
 done <<<"$named"
 while IFS= read -r file; do
     complain "the map in ARCHITECTURE.md does not name $file once"
-done < <(git ls-files crates/{bayeux,websocket,journal,encke-store,encke,encke-client,encke-cli,encke-sources,encke-demo}/src/'*.rs' {web,screenpush}/{,src/}'*.ts' 'web/*.mjs' |
+done < <(git ls-files crates/{bayeux,websocket,journal,encke-store,encke-local,encke,encke-client,encke-cli,encke-sources,encke-demo}/src/'*.rs' {web,screenpush}/{,src/}'*.ts' 'web/*.mjs' |
     grep -vE '/(lib|mod|tests|config_tests)\.rs$|/tests/' | while IFS= read -r file; do
     [ "$(grep -cxF "$file" <<<"$named")" = 1 ] || echo "$file"
 done)

@@ -14,14 +14,14 @@ use crate::api_keys::ApiKeys;
 use crate::error::{PublishError, PublishManyError};
 use crate::fallback::Fallback;
 use crate::known::KnownChannels;
-use crate::local::{Start, SubscribeError, Subscription};
 use crate::metric::Metric;
 use crate::net::node::{Node, ServerShared, ThreadMessage};
 use crate::net::published::Published;
-use crate::presence::{Announced, Announcer, Members, Presence};
+use crate::presence::{Announced, Announcer, Presence};
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
 use encke_core::{Action, Actions, Envelope, Id, Now, Settings, ShardMessage, Shared, Weight};
+use encke_local::{Members, Start, SubscribeError, Subscription};
 
 pub use lists::List;
 

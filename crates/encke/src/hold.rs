@@ -10,7 +10,7 @@ use futures_core::Stream;
 use tokio::time::Instant;
 
 use crate::handle::Handle;
-use crate::local::{Gap, Message, Start, SubscribeError, Subscription};
+use encke_local::{Gap, Message, Start, SubscribeError, Subscription};
 
 /// A wait for the first of several things: a message on one of several channels, a condition, the end of a time. It holds no
 /// thread. Dropping it, or the future of a wait, ends it: so it ends when the client of its request leaves.

@@ -239,14 +239,16 @@ pub use encke_core::{
     Identity, Over, PatternError, Patterns, Pending, Publishers, Refusal, SessionLimits, SessionView, Settings, Share,
     Shares, SlowConsumer, TransportName, Urgency, Verdict,
 };
+pub use encke_local::{
+    Gap, Member, Members, Message, Position, PositionError, Positions, PresenceCounts, Start, SubscribeError,
+    Subscription,
+};
 pub use error::{HookError, PublishError, PublishManyError, RemovalError, StartError, SubscriptionError};
 pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody, TakeOver};
 pub use handle::{Handle, List};
 pub use hold::{ConditionPanicked, Hold, Release};
 pub use http::embedded::ServiceBody;
-pub use local::{Gap, Message, Position, PositionError, Positions, Start, SubscribeError, Subscription};
 pub use metric::Metric;
-pub use presence::{Member, Members, PresenceCounts};
 pub use server::{Running, Server};
 pub use settings::{SettingsError, check_settings};
 

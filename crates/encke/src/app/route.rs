@@ -21,7 +21,7 @@ use crate::beside::run_on;
 use crate::fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
 use crate::handle::Handle;
 use crate::hold::{ConditionPanicked, Hold};
-use crate::local::SubscribeError;
+use encke_local::SubscribeError;
 
 /// A request for a route of the program.
 #[derive(Debug)]

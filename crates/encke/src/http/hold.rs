@@ -12,7 +12,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -23,9 +23,9 @@ use hyper::body::{Body as _, Incoming};
 use super::connection::Connection;
 use super::origin::{self, Origin};
 use super::{Body, closing, form, text, unread, whole};
-use crate::local::{Gap, Message, Start, SubscribeError, Subscription};
 use crate::net::holds::TooMany;
 use encke_core::{Answer, Caller, Decision, Handshake, Identity, Settings, Subscribing, TransportName};
+use encke_local::{Gap, Message, Start, SubscribeError, Subscription, held_body};
 
 /// The channel in a path below `hold_path`, which is still encoded.
 pub(crate) fn channel_in<'a>(settings: &Settings, path: &'a str) -> Option<&'a str> {
@@ -192,6 +192,7 @@ async fn hold(
         Err(SubscribeError::TooManyChannels) => {
             return text(StatusCode::BAD_REQUEST, "the pattern matches too many channels with a history\n");
         }
+        Err(_) => return text(StatusCode::BAD_REQUEST, "this cannot be waited for\n"),
     };
     let no_room =
         || refused(connection, StatusCode::SERVICE_UNAVAILABLE, "too many responses are not read by their clients\n");
@@ -207,19 +208,9 @@ async fn hold(
     if !is_valid(connection, identity) {
         return text(StatusCode::UNAUTHORIZED, "not allowed\n");
     }
-    let mut body = vec![b'['];
-    if let Some(item) = item {
-        write(&item, &mut body);
-        let mut ready = Context::from_waker(Waker::noop());
-        while body.len() < settings.response_bytes_max
-            && node.shard.borrow().has_room_for(body.len())
-            && let Poll::Ready(Some(item)) = pin!(&mut subscription).poll_next(&mut ready)
-        {
-            body.push(b',');
-            write(&item, &mut body);
-        }
-    }
-    body.push(b']');
+    let body = held_body(item, &mut subscription, |bytes| {
+        bytes < settings.response_bytes_max && node.shard.borrow().has_room_for(bytes)
+    });
     let mut response = Response::new(whole(connection.counted(body.into())));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -257,29 +248,6 @@ async fn first(
         Poll::Pending
     })
     .await
-}
-
-/// Writes a message with its position, or a gap.
-fn write(item: &Result<Message, Gap>, out: &mut Vec<u8>) {
-    match item {
-        Ok(message) => {
-            let json = message.json().as_bytes();
-            match message.position() {
-                Some(position) => {
-                    out.extend_from_slice(json.strip_suffix(b"}").unwrap_or(json));
-                    out.extend_from_slice(format!(",\"position\":\"{position}\"}}").as_bytes());
-                }
-                None => out.extend_from_slice(json),
-            }
-        }
-        Err(Gap::Slow { messages }) => {
-            out.extend_from_slice(format!("{{\"gap\":\"slow\",\"messages\":{messages}}}").as_bytes());
-        }
-        // The name of a channel needs no escapes.
-        Err(Gap::Gone { channel }) => {
-            out.extend_from_slice(format!("{{\"gap\":\"gone\",\"channel\":\"{channel}\"}}").as_bytes());
-        }
-    }
 }
 
 /// The request that continues after the last message. None if more channels have positions than a request can name.

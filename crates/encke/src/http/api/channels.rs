@@ -5,7 +5,7 @@ use encke_core::ChannelView;
 use serde_json::value::RawValue;
 
 use crate::net::listing::written;
-use crate::presence::{Member, PresenceCounts};
+use encke_local::{Member, PresenceCounts};
 
 use super::input::{any_channel, broadcast_channel};
 use super::problem::{Kind, Problem};

@@ -8,13 +8,13 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use websocket::frame;
 
-use super::positions::Position;
-use super::subscription::{Gap, Message};
+use crate::positions::Position;
+use crate::subscription::{Gap, Message};
 use encke_core::Publication;
 use encke_core::history::RingKey;
 
 /// Publications of one channel, shared by all queues.
-pub(super) struct Burst {
+pub(crate) struct Burst {
     channel: Arc<str>,
     /// WebSocket text frames, each with one message in an array.
     frames: Bytes,
@@ -26,19 +26,19 @@ pub(super) struct Burst {
 
 /// The bytes of all bursts that wait for a subscriber. Each counts once.
 #[derive(Default)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     bytes: AtomicUsize,
     bytes_max: AtomicUsize,
 }
 
 impl Waiting {
     /// Sets the limit of one queue. All together may hold some times as much.
-    pub(super) fn limit(&self, queue_bytes_max: usize) {
+    pub(crate) fn limit(&self, queue_bytes_max: usize) {
         self.bytes_max.store(queue_bytes_max.saturating_mul(QUEUES), Ordering::Relaxed);
     }
 
     /// The bytes that one queue may hold while little room is left for all of them.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         let bytes_max = self.bytes_max.load(Ordering::Relaxed);
         let left = bytes_max.saturating_sub(self.bytes.load(Ordering::Relaxed));
         if left < bytes_max / 4 { left / QUEUES } else { usize::MAX }
@@ -52,7 +52,7 @@ impl Drop for Burst {
 }
 
 /// The queue of a subscriber.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     messages_max: usize,
     bytes_max: usize,
     inner: Mutex<Inner>,
@@ -74,7 +74,7 @@ struct Inner {
 impl Burst {
     /// Copies a publication: its own bytes are charged to the mailboxes of the server, which slow subscribers must not
     /// fill.
-    pub(super) fn new(publication: &Publication, waiting: &Arc<Waiting>) -> Burst {
+    pub(crate) fn new(publication: &Publication, waiting: &Arc<Waiting>) -> Burst {
         waiting.bytes.fetch_add(publication.frames.len(), Ordering::Relaxed);
         let position = publication.position.as_ref();
         Burst {
@@ -102,7 +102,7 @@ impl Burst {
 }
 
 impl Queue {
-    pub(super) fn new(messages_max: usize, bytes_max: usize) -> Queue {
+    pub(crate) fn new(messages_max: usize, bytes_max: usize) -> Queue {
         Queue { messages_max, bytes_max, inner: Mutex::default() }
     }
 
@@ -112,7 +112,7 @@ impl Queue {
 
     /// Adds a burst. Discards the oldest messages if there are too many; those of this burst only if it is large and there
     /// is no room for it. Returns their number.
-    pub(super) fn push(&self, burst: &Arc<Burst>, room: usize) -> u64 {
+    pub(crate) fn push(&self, burst: &Arc<Burst>, room: usize) -> u64 {
         let bytes_max = self.bytes_max.min(room);
         let least = usize::from(burst.frames.len() <= room.max(SMALL_BYTES));
         let (reader, discarded) = {
@@ -132,7 +132,7 @@ impl Queue {
     }
 
     /// No messages come any more. Those that wait can still be read.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let reader = {
             let mut inner = self.lock();
             inner.is_closed = true;
@@ -142,7 +142,7 @@ impl Queue {
     }
 
     /// The next message, or a gap if some were discarded. None if the queue is closed and empty.
-    pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Gap>>> {
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Gap>>> {
         let mut inner = self.lock();
         if inner.discarded > 0 {
             return Poll::Ready(Some(Err(Gap::Slow { messages: std::mem::take(&mut inner.discarded) })));

@@ -4,10 +4,6 @@
 //! shards, behind a lock that no publication takes. A thread announces changes on `/presence/CHANNEL` and lets the grace
 //! time of users end. It starts with the first member.
 
-mod table;
-#[cfg(test)]
-mod tests;
-
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,10 +11,8 @@ use bayeux::ChannelName;
 use encke_core::{
     Id, Metrics, Now, PRESENCE_CHANNEL, PRESENCE_SERVICE, PresenceEvent, Settings, ShardMessage, message_frame,
 };
+use encke_local::{MemberTable, Members, PresenceTerms};
 use serde::Serialize;
-
-pub use table::{Member, Members, PresenceCounts};
-use table::{Table, Terms};
 
 /// The members of all channels with presence, and the thread that announces changes.
 pub(crate) struct Presence {
@@ -30,7 +24,7 @@ pub(crate) struct Presence {
 
 #[derive(Default)]
 struct State {
-    table: Table,
+    table: MemberTable,
     /// The work of the thread, until it starts.
     starter: Option<Box<dyn FnOnce() + Send>>,
     is_stopped: bool,
@@ -92,7 +86,7 @@ impl Presence {
 
     /// Handles an event of a shard. Returns the message that answers it.
     pub(crate) fn take(&self, event: PresenceEvent, now: Now, settings: &Settings) -> Option<(Id, ShardMessage)> {
-        let terms = Terms::of(settings);
+        let terms = PresenceTerms::of(settings);
         let mut state = self.lock();
         let before_ms = state.table.next_ms();
         match event {
@@ -152,7 +146,7 @@ impl Presence {
 fn run(announcer: &impl Announcer) {
     let presence = announcer.presence();
     loop {
-        let terms = Terms::of(&announcer.settings());
+        let terms = PresenceTerms::of(&announcer.settings());
         let mut state = presence.lock();
         if state.is_stopped {
             return;

@@ -25,8 +25,8 @@ pub struct Position {
 /// history yet: everything in their histories is new.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Positions {
-    pub(super) lone: Option<Position>,
-    pub(super) named: BTreeMap<Box<str>, Position>,
+    pub(crate) lone: Option<Position>,
+    pub(crate) named: BTreeMap<Box<str>, Position>,
 }
 
 /// The point from which a subscription gets messages.
@@ -140,7 +140,7 @@ impl FromStr for Start {
 }
 
 /// The most channels with a history at which a pattern may begin.
-pub(super) const CHANNELS_MAX: usize = 256;
+pub(crate) const CHANNELS_MAX: usize = 256;
 /// The text of an empty list of positions.
 const NONE: &str = "none";
 /// A longer epoch is none of ours.

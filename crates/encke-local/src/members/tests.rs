@@ -6,9 +6,10 @@ use encke_core::Id;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::table::{ANNOUNCED_MAX, Table, Terms};
+use super::{ANNOUNCED_MAX, MemberTable, PresenceTerms};
 
-const TERMS: Terms = Terms { grace_ms: 1_000, interval_ms: 100, members_max: 100_000, bytes_max: 1 << 30 };
+const TERMS: PresenceTerms =
+    PresenceTerms { grace_ms: 1_000, interval_ms: 100, members_max: 100_000, bytes_max: 1 << 30 };
 
 fn id(number: usize) -> Id {
     Id::parse(&format!("{number:032}")).expect("an id")
@@ -17,7 +18,7 @@ fn id(number: usize) -> Id {
 /// A table with its clock, and what its subscribers know.
 #[derive(Default)]
 struct Rig {
-    table: Table,
+    table: MemberTable,
     now_ms: u64,
     /// The announcements so far.
     announced: Vec<Value>,
@@ -204,8 +205,8 @@ fn members_come_in_pages() {
 
 #[test]
 fn the_table_is_bounded_also_by_those_that_leave() {
-    let terms = Terms { members_max: 10, ..TERMS };
-    let mut table = Table::default();
+    let terms = PresenceTerms { members_max: 10, ..TERMS };
+    let mut table = MemberTable::default();
     let joined = (0..100).filter(|number| table.join("/a", &id(*number), &format!("u{number}"), true, 0, &terms));
     assert_eq!(joined.count(), 10);
     // Sessions that come and go with new names within the grace time.
@@ -220,8 +221,8 @@ fn the_table_is_bounded_also_by_those_that_leave() {
     }
     table.advance(1_000, &terms);
     assert!(table.join("/c", &id(300), "late", true, 1_000, &terms));
-    let terms = Terms { bytes_max: 1_000, ..TERMS };
-    let mut table = Table::default();
+    let terms = PresenceTerms { bytes_max: 1_000, ..TERMS };
+    let mut table = MemberTable::default();
     let joined = (0..100).filter(|number| table.join("/a", &id(*number), &format!("u{number}"), true, 0, &terms));
     assert_eq!(joined.count(), 3);
 }

@@ -14,9 +14,9 @@ use bayeux::{ChannelName, RawJson};
 use bytes::Bytes;
 use futures_core::Stream;
 
-use super::Registry;
-use super::positions::{CHANNELS_MAX, Position, Positions, Start};
-use super::queue::Queue;
+use crate::positions::{CHANNELS_MAX, Position, Positions, Start};
+use crate::queue::Queue;
+use crate::registry::Registry;
 use encke_core::history::RingKey;
 
 /// The messages of a channel or a pattern, as a stream.
@@ -42,7 +42,7 @@ type Item = Result<Message, Gap>;
 
 /// The position of a subscription in the history of a channel.
 #[derive(Clone, PartialEq)]
-pub(super) struct Cursor {
+pub(crate) struct Cursor {
     channel: Arc<str>,
     ring: RingKey,
     epoch: Arc<str>,
@@ -78,7 +78,7 @@ pub enum Gap {
     },
 }
 
-/// The reason why [`Handle::subscribe`](crate::Handle::subscribe) failed.
+/// The reason why a subscription in the process failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SubscribeError {
@@ -95,7 +95,7 @@ pub enum SubscribeError {
 }
 
 impl Message {
-    pub(super) fn new(channel: Arc<str>, json: Bytes, position: Option<(Position, RingKey)>) -> Message {
+    pub(crate) fn new(channel: Arc<str>, json: Bytes, position: Option<(Position, RingKey)>) -> Message {
         Message { channel, json, position }
     }
 
@@ -123,7 +123,7 @@ impl Message {
 
 impl Subscription {
     /// Begins at positions in the histories. The queue is registered already.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         registry: Arc<Registry>,
         number: u64,
         name: ChannelName<'_>,
@@ -215,7 +215,7 @@ impl Subscription {
     }
 
     /// True if the next messages come from a history.
-    pub(crate) fn is_behind(&self) -> bool {
+    pub fn is_behind(&self) -> bool {
         self.behind > 0
     }
 

@@ -8,18 +8,26 @@ use encke_core::{Id, Settings};
 use foldhash::fast::RandomState;
 use serde::Serialize;
 
+#[cfg(test)]
+mod tests;
+
 /// The settings of presence.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) grace_ms: u64,
-    pub(crate) interval_ms: u64,
-    pub(crate) members_max: usize,
-    pub(crate) bytes_max: usize,
+pub struct PresenceTerms {
+    /// `presence_grace_ms`.
+    pub grace_ms: u64,
+    /// `presence_interval_ms`.
+    pub interval_ms: u64,
+    /// `presence_members_max`.
+    pub members_max: usize,
+    /// `presence_bytes_max`.
+    pub bytes_max: usize,
 }
 
-impl Terms {
-    pub(crate) fn of(settings: &Settings) -> Terms {
-        Terms {
+impl PresenceTerms {
+    /// The terms in the settings.
+    pub fn of(settings: &Settings) -> PresenceTerms {
+        PresenceTerms {
             grace_ms: settings.presence_grace_ms,
             interval_ms: settings.presence_interval_ms,
             members_max: settings.presence_members_max,
@@ -30,7 +38,7 @@ impl Terms {
 
 /// The members of all channels with presence.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub struct MemberTable {
     channels: HashMap<Arc<str>, Channel, RandomState>,
     /// Users without a session, and anonymous sessions that have left, by the time at which they count as gone.
     leaving: BTreeSet<(u64, Arc<str>, Arc<str>)>,
@@ -111,17 +119,17 @@ struct Announcement<'a> {
     counts: PresenceCounts,
 }
 
-impl Table {
+impl MemberTable {
     /// Adds a session to a channel. False if there is no room: then it is no member. A session that is there already
     /// stays. `is_announced`: false for sessions that were members before a restart.
-    pub(crate) fn join(
+    pub fn join(
         &mut self,
         channel: &str,
         session: &Id,
         user: &str,
         is_announced: bool,
         now_ms: u64,
-        terms: &Terms,
+        terms: &PresenceTerms,
     ) -> bool {
         if self.channels.get(channel).is_some_and(|known| known.has(session, user)) {
             return true;
@@ -171,7 +179,7 @@ impl Table {
     }
 
     /// Removes a session from a channel. Its user stays a member for the grace time.
-    pub(crate) fn leave(&mut self, channel: &str, session: &Id, user: &str, now_ms: u64, terms: &Terms) {
+    pub fn leave(&mut self, channel: &str, session: &Id, user: &str, now_ms: u64, terms: &PresenceTerms) {
         let Some((name, mut known)) = self.channels.remove_entry(channel) else { return };
         let gone_ms = now_ms + terms.grace_ms;
         let is_member = known.remove(session, user);
@@ -197,7 +205,7 @@ impl Table {
     }
 
     /// Advances time, and returns announcements: the name of a channel and the data.
-    pub(crate) fn advance(&mut self, now_ms: u64, terms: &Terms) -> Vec<(Arc<str>, String)> {
+    pub fn advance(&mut self, now_ms: u64, terms: &PresenceTerms) -> Vec<(Arc<str>, String)> {
         self.expire(now_ms);
         if self.changed.is_empty() || now_ms < self.announce_ms {
             return Vec::new();
@@ -208,7 +216,7 @@ impl Table {
     }
 
     /// The next time at which something is to be done. `None`: at the next change.
-    pub(crate) fn next_ms(&self) -> Option<u64> {
+    pub fn next_ms(&self) -> Option<u64> {
         let announce_ms = (!self.changed.is_empty()).then_some(self.announce_ms);
         let gone_ms = self.leaving.first().map(|(gone_ms, ..)| *gone_ms);
         announce_ms.into_iter().chain(gone_ms).min()
@@ -216,12 +224,12 @@ impl Table {
 
     /// The numbers of a channel's members.
     #[cfg(test)]
-    pub(crate) fn counts(&self, channel: &str) -> PresenceCounts {
+    pub fn counts(&self, channel: &str) -> PresenceCounts {
         self.channels.get(channel).map(Channel::counts).unwrap_or_default()
     }
 
     /// Up to `max` members of a channel whose names come after `after`, of [`PAGE_BYTES_MAX`] bytes at most.
-    pub(crate) fn members(&self, channel: &str, after: &str, max: usize) -> Members {
+    pub fn members(&self, channel: &str, after: &str, max: usize) -> Members {
         let Some(known) = self.channels.get(channel) else { return Members::default() };
         let mut page = Members { counts: known.counts(), ..Members::default() };
         let mut bytes = 0;
@@ -239,7 +247,7 @@ impl Table {
     }
 
     /// Members in all channels, channels, and their bytes.
-    pub(crate) fn sizes(&self) -> [usize; 3] {
+    pub fn sizes(&self) -> [usize; 3] {
         [self.sessions, self.channels.len(), self.bytes]
     }
 
@@ -343,6 +351,6 @@ const MEMBER_BYTES: usize = 256;
 /// The client ids that a member is listed with.
 const SESSION_IDS_MAX: usize = 100;
 /// The most users in one list of an announcement. Further ones come with the next.
-pub(crate) const ANNOUNCED_MAX: usize = 1_000;
+const ANNOUNCED_MAX: usize = 1_000;
 /// The bytes of names in one announcement or page; more by one name at most.
 const PAGE_BYTES_MAX: usize = 64 * 1024;

@@ -1,7 +1,7 @@
-//! Subscribers in the process of the server.
+//! The subscribers in the process of a server, by channel.
 //!
 //! To the shards they are one more shard, whose index is the number of shards: it has a bit in the map of interest, and
-//! publications come to it as they come to other shards. A separate thread, the dispatcher, puts each publication into
+//! publications come to it as they come to other shards. A dispatcher puts each publication into
 //! the queues of its subscribers, so a shard does no work for them but one send. A publication that nobody in the
 //! process wants costs nothing.
 //!
@@ -10,36 +10,21 @@
 //!                                   histories ──────────────────────▲  first, if it begins in the past
 //! ```
 
-mod positions;
-mod queue;
-mod subscription;
-
 use std::collections::HashMap;
-use std::io;
 use std::mem::replace;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bayeux::{ChannelKind, ChannelName, Limits};
 use foldhash::fast::RandomState;
 
-pub use positions::{Position, PositionError, Positions, Start};
-use queue::{Burst, Queue, Waiting};
-use subscription::Cursor;
-pub use subscription::{Gap, Message, SubscribeError, Subscription};
-
-use encke_core::{Envelope, Metrics, Publication, Settings, ShardMessage, Shared};
-
-/// The virtual shard of the subscribers in the process.
-pub(crate) struct Local {
-    registry: Arc<Registry>,
-    /// To the dispatcher. None ends it.
-    inbox: Sender<Option<Envelope>>,
-}
+use crate::positions::Start;
+use crate::queue::{Burst, Queue, Waiting};
+use crate::subscription::{Cursor, SubscribeError, Subscription};
+use encke_core::{Metrics, Publication, Settings, Shared};
 
 /// The subscribers by channel.
-pub(crate) struct Registry {
-    shared: Arc<Shared>,
+pub struct Registry {
+    pub(crate) shared: Arc<Shared>,
     /// Written by the dispatcher, or while the table is locked.
     metrics: Arc<Metrics>,
     waiting: Arc<Waiting>,
@@ -64,38 +49,30 @@ struct Subscribers {
     cursors: Arc<Vec<Cursor>>,
 }
 
-impl Local {
-    /// Starts the dispatcher.
-    ///
-    /// # Errors
-    /// The system's error, if it cannot start a thread.
-    pub(crate) fn start(shared: Arc<Shared>, metrics: Arc<Metrics>) -> io::Result<Local> {
-        let registry = Arc::new(Registry { shared, metrics, waiting: Arc::default(), table: Mutex::default() });
-        let (inbox, envelopes) = channel();
-        let dispatching = registry.clone();
-        std::thread::Builder::new().name("dispatcher".into()).spawn(move || dispatching.dispatch_all(&envelopes))?;
-        Ok(Local { registry, inbox })
+/// Buffers of a dispatcher, which it uses again for the next publication.
+#[derive(Default)]
+pub struct Scratch {
+    pattern: String,
+    queues: Vec<Arc<Queue>>,
+}
+
+impl Registry {
+    /// No subscribers. `metrics` are written by the dispatcher, or while the table is locked.
+    pub fn new(shared: Arc<Shared>, metrics: Arc<Metrics>) -> Arc<Registry> {
+        Arc::new(Registry { shared, metrics, waiting: Arc::default(), table: Mutex::default() })
     }
 
     /// The state that all shards share.
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
-        &self.registry.shared
-    }
-
-    /// Passes a message of a shard to the dispatcher.
-    pub(crate) fn send(&self, envelope: Envelope) {
-        // After the end nobody reads.
-        let _ended = self.inbox.send(Some(envelope));
-    }
-
-    /// Ends all subscriptions, after the publications that were sent before.
-    pub(crate) fn stop(&self) {
-        let _ended = self.inbox.send(None);
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// Subscribes to a channel or a pattern.
-    pub(crate) fn subscribe(
-        &self,
+    ///
+    /// # Errors
+    /// The name is none to subscribe to, or the start does not fit it.
+    pub fn subscribe(
+        self: &Arc<Registry>,
         settings: &Settings,
         pattern: &str,
         start: &Start,
@@ -104,15 +81,45 @@ impl Local {
         let Some(name) = name.filter(|name| name.kind() == ChannelKind::Broadcast) else {
             return Err(SubscribeError::Channel(pattern.into()));
         };
-        self.registry.waiting.limit(settings.in_process_bytes_max);
+        self.waiting.limit(settings.in_process_bytes_max);
         let queue = Arc::new(Queue::new(settings.in_process_messages_max, settings.in_process_bytes_max));
         // Before histories are read: a message that is not in them yet comes to the queue.
-        let number = self.registry.add(pattern, &queue);
-        Subscription::begin(self.registry.clone(), number, name, queue, start)
+        let number = self.add(pattern, &queue);
+        Subscription::begin(self.clone(), number, name, queue, start)
     }
-}
 
-impl Registry {
+    /// Puts a publication of a shard into the queues of its subscribers.
+    pub fn dispatch(&self, publication: &Publication, scratch: &mut Scratch) {
+        let Scratch { pattern, queues } = scratch;
+        // Readers are woken without the lock: subscribers come and go meanwhile.
+        {
+            let table = self.lock();
+            let channel = ChannelName::known(&publication.channel);
+            let mut add = |name: &str| {
+                queues.extend(table.names.get(name).into_iter().flat_map(|of| of.queues.values()).cloned())
+            };
+            add(channel.as_str());
+            channel.patterns(pattern, add);
+        }
+        if queues.is_empty() {
+            return;
+        }
+        let burst = Arc::new(Burst::new(publication, &self.waiting));
+        let room = self.waiting.room();
+        let discarded: u64 = queues.drain(..).map(|queue| queue.push(&burst, room)).sum();
+        self.metrics.in_process_discarded.add(discarded as usize);
+        if queues.capacity() > ROOM_RETAINED {
+            queues.shrink_to(ROOM_RETAINED);
+        }
+    }
+
+    /// Ends all subscriptions. What waits for them can still be read.
+    pub fn close(&self) {
+        let mut table = self.lock();
+        table.is_closed = true;
+        table.names.values().flat_map(|known| known.queues.values()).for_each(|queue| queue.close());
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -139,7 +146,7 @@ impl Registry {
     }
 
     /// Replaces the positions of a subscriber by those of another one of the same name, if they are equal.
-    fn share(&self, name: &str, cursors: &mut Arc<Vec<Cursor>>) {
+    pub(crate) fn share(&self, name: &str, cursors: &mut Arc<Vec<Cursor>>) {
         let known = self.lock().names.get(name).map(|subscribers| subscribers.cursors.clone());
         match known {
             Some(known) if known == *cursors => *cursors = known,
@@ -149,7 +156,7 @@ impl Registry {
     }
 
     /// Removes a subscriber.
-    fn remove(&self, name: &str, number: u64) {
+    pub(crate) fn remove(&self, name: &str, number: u64) {
         let mut table = self.lock();
         let Some(subscribers) = table.names.get_mut(name) else { return };
         let queues = &mut subscribers.queues;
@@ -163,42 +170,6 @@ impl Registry {
         }
         table.subscribers -= usize::from(removed.is_some());
         self.metrics.in_process_subscriptions.set(table.subscribers);
-    }
-
-    /// The dispatcher: puts publications into queues until the server stops.
-    fn dispatch_all(&self, envelopes: &Receiver<Option<Envelope>>) {
-        let (mut scratch, mut queues) = (String::new(), Vec::new());
-        while let Ok(Some(envelope)) = envelopes.recv() {
-            if let ShardMessage::Publication(publication) = &envelope.message {
-                self.dispatch(publication, &mut scratch, &mut queues);
-            }
-        }
-        let mut table = self.lock();
-        table.is_closed = true;
-        table.names.values().flat_map(|known| known.queues.values()).for_each(|queue| queue.close());
-    }
-
-    fn dispatch(&self, publication: &Publication, scratch: &mut String, queues: &mut Vec<Arc<Queue>>) {
-        // Readers are woken without the lock: subscribers come and go meanwhile.
-        {
-            let table = self.lock();
-            let channel = ChannelName::known(&publication.channel);
-            let mut add = |name: &str| {
-                queues.extend(table.names.get(name).into_iter().flat_map(|of| of.queues.values()).cloned())
-            };
-            add(channel.as_str());
-            channel.patterns(scratch, add);
-        }
-        if queues.is_empty() {
-            return;
-        }
-        let burst = Arc::new(Burst::new(publication, &self.waiting));
-        let room = self.waiting.room();
-        let discarded: u64 = queues.drain(..).map(|queue| queue.push(&burst, room)).sum();
-        self.metrics.in_process_discarded.add(discarded as usize);
-        if queues.capacity() > ROOM_RETAINED {
-            queues.shrink_to(ROOM_RETAINED);
-        }
     }
 }
 

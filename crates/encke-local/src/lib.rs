@@ -1,0 +1,17 @@
+//! Beside the shards: the subscribers in the process of a server, and the members of channels with presence.
+//!
+//! Both belong to all shards, and no publication of a shard waits for them. Time is an input, and there is no thread: the
+//! server's own threads drive them, and so does the simulator.
+
+mod held;
+mod members;
+mod positions;
+mod queue;
+mod registry;
+mod subscription;
+
+pub use held::held_body;
+pub use members::{Member, MemberTable, Members, PresenceCounts, PresenceTerms};
+pub use positions::{Position, PositionError, Positions, Start};
+pub use registry::{Registry, Scratch};
+pub use subscription::{Gap, Message, SubscribeError, Subscription};
