@@ -12,6 +12,7 @@ use crate::decision::{Awaited, Resolved, WaitKey};
 use crate::history::Position;
 use crate::identity::Head;
 use crate::sessions::id::Id;
+use crate::side::Side;
 
 /// Names a WebSocket of this shard. The generation detects late events for a reused index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +70,7 @@ pub struct Request {
     pub browser: Option<Id>,
     /// The origin of the request.
     pub peer: Peer,
-    /// The head of the request, if it may open a session and the application reads heads.
+    /// The head of the request, if the application reads heads. The shard drops it if no message is a handshake.
     pub head: Option<Arc<Head>>,
     /// One batch of messages, checked to be UTF-8.
     pub body: String,
@@ -288,7 +289,16 @@ impl Publication {
         websocket::frame::message(websocket::Opcode::Text, &payload, &mut frames);
         let charge = Publication::charge(account, channel, &frames);
         let (channel, frames) = (channel.into(), frames.into());
-        Publication { channel, frames, messages: 1, except: None, position: None, token: None, charge }
+        Publication {
+            channel,
+            frames,
+            messages: 1,
+            side: Side::Server,
+            except: None,
+            position: None,
+            token: None,
+            charge,
+        }
     }
 }
 
@@ -301,6 +311,8 @@ pub struct Publication {
     pub frames: Box<[u8]>,
     /// The number of messages.
     pub messages: u32,
+    /// The side that has made them.
+    pub side: Side,
     /// The session that published them, if it must not get them back.
     pub except: Option<Id>,
     /// Their position in the history of the channel.

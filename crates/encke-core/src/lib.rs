@@ -31,6 +31,7 @@ mod schedule;
 mod sessions;
 mod settings;
 mod shard;
+mod side;
 #[cfg(test)]
 mod tests;
 mod views;
@@ -72,5 +73,6 @@ pub use settings::{
 pub use shard::flush::Wire;
 pub use shard::http::Taken;
 pub use shard::{Shard, Shared};
+pub use side::Side;
 pub use views::{ChannelView, Owner, Page, SLOTS_VISITED_MAX, SessionView};
 pub use wheel::SLOT_MS;

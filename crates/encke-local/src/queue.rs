@@ -10,8 +10,8 @@ use websocket::frame;
 
 use crate::positions::Position;
 use crate::subscription::{Gap, Message};
-use encke_core::Publication;
 use encke_core::history::RingKey;
+use encke_core::{Publication, Side};
 
 /// Publications of one channel, shared by all queues.
 pub(crate) struct Burst {
@@ -19,6 +19,7 @@ pub(crate) struct Burst {
     /// WebSocket text frames, each with one message in an array.
     frames: Bytes,
     messages: usize,
+    side: Side,
     /// The ring, its epoch, and the offset of the first message.
     position: Option<(RingKey, Arc<str>, u64)>,
     waiting: Arc<Waiting>,
@@ -81,6 +82,7 @@ impl Burst {
             channel: (&*publication.channel).into(),
             frames: Bytes::copy_from_slice(&publication.frames),
             messages: publication.messages as usize,
+            side: publication.side,
             position: position.map(|position| (position.ring, position.epoch.clone(), position.first)),
             waiting: waiting.clone(),
         }
@@ -97,7 +99,7 @@ impl Burst {
             .map(|(ring, epoch, first)| (Position { epoch: epoch.clone(), offset: first + read as u64 }, *ring));
         // The payload is an array of one message.
         let json = self.frames.slice((start + header + 1).min(end)..(end - 1).max(start));
-        Some((Message::new(self.channel.clone(), json, position), end))
+        Some((Message::new(self.channel.clone(), json, self.side, position), end))
     }
 }
 

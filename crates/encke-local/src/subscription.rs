@@ -17,6 +17,7 @@ use futures_core::Stream;
 use crate::positions::{CHANNELS_MAX, Position, Positions, Start};
 use crate::queue::Queue;
 use crate::registry::Registry;
+use encke_core::Side;
 use encke_core::history::RingKey;
 
 /// The messages of a channel or a pattern, as a stream.
@@ -57,6 +58,7 @@ pub(crate) struct Cursor {
 pub struct Message {
     channel: Arc<str>,
     json: Bytes,
+    side: Side,
     position: Option<(Position, RingKey)>,
 }
 
@@ -95,8 +97,8 @@ pub enum SubscribeError {
 }
 
 impl Message {
-    pub(crate) fn new(channel: Arc<str>, json: Bytes, position: Option<(Position, RingKey)>) -> Message {
-        Message { channel, json, position }
+    pub(crate) fn new(channel: Arc<str>, json: Bytes, side: Side, position: Option<(Position, RingKey)>) -> Message {
+        Message { channel, json, side, position }
     }
 
     /// The channel that it was published to.
@@ -113,6 +115,11 @@ impl Message {
     /// The published value as raw JSON; `null` if there is none.
     pub fn data(&self) -> &str {
         RawJson::trusted(self.json()).member("data").map_or("null", |data| data.as_str())
+    }
+
+    /// The side that has made it: a client, or the server's own side.
+    pub fn side(&self) -> Side {
+        self.side
     }
 
     /// Its position, if the channel has a history.
@@ -275,7 +282,7 @@ impl Subscription {
                 bytes += entry.bytes();
                 let position = Position { epoch: epoch.clone(), offset: entry.number };
                 let json = Bytes::copy_from_slice(entry.text.as_bytes());
-                ready.push_back(Ok(Message::new(channel.clone(), json, Some((position, *key)))));
+                ready.push_back(Ok(Message::new(channel.clone(), json, entry.side, Some((position, *key)))));
             }
             false
         });

@@ -87,7 +87,7 @@ impl Stream {
                 self.next = next(hold);
                 match release {
                     Release::Message(message) => {
-                        let part = item::part(message.data());
+                        let part = item::part(message.data(), message.side());
                         self.is_over = part.closes;
                         if let Some((keep, timer)) = &mut self.keep_alive {
                             *timer = Box::pin(sleep(keep.every));

@@ -298,7 +298,7 @@ impl Proxy {
         let timeout = instruct.timeout.unwrap_or(Duration::from_millis(settings.hold_timeout_ms)).min(longest);
         let mut hold = hold.timeout(timeout);
         match hold.next().await {
-            Release::Message(message) => item::response(message.data()).map(ProxyBody::whole),
+            Release::Message(message) => item::response(message.data(), message.side()).map(ProxyBody::whole),
             // The client asks again, and the backend sees what is there.
             _ => answer.map(ProxyBody::whole),
         }

@@ -99,6 +99,27 @@ impl Rig {
         run(async { body(self.proxy.answer(request(target), None).await).await })
     }
 
+    /// Opens a session of a client. The function publishes with it.
+    fn by_client(&self, channel: &str, data: &str) -> impl FnOnce() + use<> {
+        let address = self.running.as_ref().expect("it runs").address();
+        let post = move |messages: &str, cookie: &str| {
+            let mut stream = TcpStream::connect(address).expect("a connection");
+            let head = format!("POST /cometd HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncookie: {cookie}\r\n");
+            let length = messages.len();
+            write!(stream, "{head}content-length: {length}\r\n\r\n{messages}").expect("it reads");
+            let mut response = String::new();
+            stream.read_to_string(&mut response).expect("a response");
+            assert!(response.contains(r#""successful":true"#), "{response}");
+            response
+        };
+        let opened = post(r#"[{"channel":"/meta/handshake","version":"1.0"}]"#, "");
+        let cookie =
+            opened.split("set-cookie: ").nth(1).and_then(|rest| rest.split(';').next()).expect("a cookie").to_owned();
+        let session = opened.split(r#""clientId":""#).nth(1).and_then(|rest| rest.split('"').next()).expect("an id");
+        let message = format!(r#"[{{"channel":"{channel}","clientId":"{session}","data":{data}}}]"#);
+        move || _ = post(&message, &cookie)
+    }
+
     /// Publishes when the proxy holds a response.
     async fn when_held(&self, publish: impl FnOnce(&Handle)) {
         while !format!("{:?}", self.proxy).contains("held: 1") {
@@ -153,6 +174,31 @@ fn a_held_response_is_the_message_that_comes() {
     let response = rig.held(|handle| handle.publish("/other", formatted).expect("taken"));
     assert_eq!(response.headers()["x-a"], "b");
     assert_eq!(run(body(response)), (201, "done".into()));
+}
+
+/// The status, the type and the cookies of another user's response are not a client's to decide.
+#[test]
+fn a_client_cannot_answer_a_held_request_with_a_response_of_its_own() {
+    let rig = of(answering(answer("Grip-Hold: response\r\nGrip-Channel: orders\r\n", "nothing yet")));
+    let forged = r#"{"http-response":{"headers":{"content-type":"text/html","set-cookie":"a=b"},"body":"<script>"}}"#;
+    let publish = rig.by_client("/orders", forged);
+    let response = rig.held(|_| publish());
+    assert_eq!(response.headers()["content-type"], "application/json");
+    assert_eq!(response.headers().get("set-cookie"), None);
+    assert_eq!(run(body(response)), (200, forged.into()));
+}
+
+#[test]
+fn a_client_cannot_close_a_stream_or_write_parts_of_it() {
+    let rig = of(answering(answer("Grip-Hold: stream\r\nGrip-Channel: a\r\n", "first\n")));
+    let forged = r#"{"http-stream":{"content":"x","action":"close"}}"#;
+    let publish = rig.by_client("/a", forged);
+    run(async {
+        let response = rig.proxy.answer(request("/x"), None).await;
+        publish();
+        rig.handle.publish("/a", r#"{"http-stream":{"content":"end","action":"close"}}"#).expect("taken");
+        assert_eq!(body(response).await, (200, format!("first\n{forged}\nend")));
+    });
 }
 
 /// The answer of the backend is that at the end of the time.

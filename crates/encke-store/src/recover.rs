@@ -228,13 +228,13 @@ impl Draft {
     }
 
     fn insert(&mut self, message: &Message<'_>) {
-        let Message { number, wall_ms, except, text } = *message;
+        let Message { number, wall_ms, side, except, text } = *message;
         self.last_received_ms = self.last_received_ms.max(wall_ms);
         if number < self.oldest {
             return;
         }
         let Vacant(position) = self.entries.entry(number) else { return };
-        let entry = Entry { number, text: text.into(), at_ms: 0, wall_ms, except: except.map(Box::new) };
+        let entry = Entry { number, text: text.into(), at_ms: 0, wall_ms, side, except: except.map(Box::new) };
         self.bytes += entry.bytes();
         position.insert(entry);
     }
@@ -276,7 +276,7 @@ const SPARE_PART: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use encke_core::ChannelRule;
+    use encke_core::{ChannelRule, Side};
 
     const NOW: Now = Now { ms: 1 << 40, wall_ms: 1_700_000_000_000 };
 
@@ -287,7 +287,7 @@ mod tests {
 
     /// A message whose offset determines its time: lower offsets are older.
     fn message(number: u64, text: &str) -> Message<'_> {
-        Message { number, wall_ms: NOW.wall_ms - 1_000 + number, except: None, text }
+        Message { number, wall_ms: NOW.wall_ms - 1_000 + number, side: Side::Client, except: None, text }
     }
 
     fn read(recovery: &mut Recovery<'_>, is_state: bool, channel: &str, messages: Vec<Message<'_>>) {
@@ -324,7 +324,7 @@ mod tests {
             assert_eq!(recovery.bytes, recovery.rings.values().map(|draft| draft.bytes).sum::<usize>());
         }
         let numbers: Vec<u64> = restored(recovery, limit).into_iter().flat_map(|(_, numbers)| numbers).collect();
-        let fit = limit / (900 + 64);
+        let fit = limit / (900 + 72);
         assert_eq!(numbers.len(), fit);
         assert!(numbers.iter().all(|number| *number > 900 - fit as u64), "{numbers:?}");
     }
@@ -345,7 +345,13 @@ mod tests {
         let mut settings = settings(1_000, usize::MAX / 2);
         settings.channels[0].history_ms = 500;
         let mut recovery = Recovery::new(&settings, NOW);
-        let set_back = Message { number: 103, wall_ms: NOW.wall_ms - 3_600_000, except: None, text: "set back" };
+        let set_back = Message {
+            number: 103,
+            wall_ms: NOW.wall_ms - 3_600_000,
+            side: Side::Client,
+            except: None,
+            text: "set back",
+        };
         read(&mut recovery, false, "/a", vec![set_back]);
         let before = [900, 901].map(|age| Message { number: age - 800, ..message(age, "before") });
         read(&mut recovery, true, "/a", before.into_iter().chain([set_back]).collect());

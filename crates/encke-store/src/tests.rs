@@ -8,7 +8,7 @@ use super::*;
 use encke_core::ChannelRule;
 use encke_core::history::log_record::{self, Message, Part};
 use encke_core::history::{Birth, Room};
-use encke_core::{Entropy, Id, Now};
+use encke_core::{Entropy, Id, Now, Side};
 
 const WALL_MS: u64 = 1_700_000_000_000;
 const START_MS: u64 = 1 << 40;
@@ -61,8 +61,9 @@ impl Life {
     fn publish_as(&mut self, channel: &str, except: Option<Id>, texts: &[&str]) -> u64 {
         let terms = self.settings.channels[0].history().expect("a history");
         let birth = Birth { channel, terms, room: ROOM, now: self.now, entropy: &mut entropy() };
-        let position = self.histories.append(birth, except, texts.iter().copied()).expect("room");
-        let record = log_record::burst(channel, &position, except, texts.iter().copied());
+        let side = if except.is_some() { Side::Client } else { Side::Server };
+        let position = self.histories.append(birth, side, except, texts.iter().copied()).expect("room");
+        let record = log_record::burst(channel, &position, side, except, texts.iter().copied());
         self.tokens += 1;
         self.history_store.take(PersistRequest { record, token: Some(PublishToken { shard: 0, number: self.tokens }) });
         position.first
@@ -105,7 +106,7 @@ fn after_a_kill_stored_messages_return_with_epoch_offset_and_publisher() {
     let mut life = start(&disk, &rules(10), 0);
     let publisher = Id::new(0, &mut entropy());
     life.publish("/a", "1");
-    let second = life.publish_as("/a", Some(publisher), &["2", "3"]);
+    life.publish_as("/a", Some(publisher), &["2", "3"]);
     life.publish("/b/c", "4");
     assert_eq!(life.commit(), [true; 3]);
     let (before, other) = (life.ring("/a"), life.ring("/b/c"));
@@ -118,10 +119,11 @@ fn after_a_kill_stored_messages_return_with_epoch_offset_and_publisher() {
     assert_eq!(later.texts("/b/c"), ["4"]);
     assert!(later.histories.floor() >= other.3.max(before.3) + (1 << 20));
     let key = later.histories.find("/a", 0).expect("a ring").ring;
-    let excepts = later
+    let makers = later
         .histories
-        .with(key, |ring| ring.from(second).map(|entry| entry.except.as_deref().copied()).collect::<Vec<_>>());
-    assert_eq!(excepts, Some(vec![Some(publisher); 2]));
+        .with(key, |ring| ring.from(0).map(|entry| (entry.side, entry.except.as_deref().copied())).collect::<Vec<_>>());
+    let by_client = (Side::Client, Some(publisher));
+    assert_eq!(makers, Some(vec![(Side::Server, None), by_client, by_client]));
     disk.crash();
     let without = start(&disk, &Settings::default(), 0).recovered;
     assert_eq!((without.channels, without.left_out), (0, 2), "no rule gives them a history now");
@@ -311,7 +313,7 @@ fn a_long_log_is_compacted_without_a_change_of_its_contents() {
 #[test]
 fn records_that_arrive_twice_or_late_change_nothing() {
     let settings = rules(3);
-    let message = |number: u64, text| Message { number, wall_ms: WALL_MS, except: None, text };
+    let message = |number: u64, text| Message { number, wall_ms: WALL_MS, side: Side::Client, except: None, text };
     let part = |epoch, from, messages: Vec<Message<'static>>| {
         let next = messages.last().map_or(from, |message| message.number + 1);
         Part { channel: "/a", epoch, from, next, messages }

@@ -8,6 +8,7 @@ use bayeux::ChannelName;
 
 use crate::events::{PublishToken, SessionKey};
 use crate::outbox::arena::Frames;
+use crate::side::Side;
 
 /// The pending publications. Usually there are none.
 #[derive(Debug, Default)]
@@ -83,6 +84,11 @@ impl Burst {
     /// The token for which the replies wait.
     pub fn token(&self) -> Option<PublishToken> {
         self.token
+    }
+
+    /// The side that has made the burst.
+    pub fn side(&self) -> Side {
+        if self.from.is_some() { Side::Client } else { Side::Server }
     }
 
     /// The session that published the burst, if a session did.

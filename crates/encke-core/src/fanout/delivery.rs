@@ -10,6 +10,7 @@ use crate::events::{Publication, PublishToken};
 use crate::history::Position;
 use crate::outbox::arena::Frames;
 use crate::sessions::id::Id;
+use crate::side::Side;
 
 /// Publications of one channel that are fanned out together.
 #[derive(Clone, Copy)]
@@ -17,6 +18,7 @@ pub(crate) struct Delivery<'a> {
     pub(crate) channel: ChannelName<'a>,
     pub(crate) frames: &'a Frames,
     pub(crate) messages: u32,
+    pub(crate) side: Side,
     /// The index of the channel's rule.
     pub(crate) rule: Option<usize>,
     /// Their position in the history of the channel.
@@ -47,6 +49,7 @@ impl Delivery<'_> {
             channel: self.channel.as_str().into(),
             frames,
             messages: self.messages,
+            side: self.side,
             except,
             position: self.position.cloned(),
             token: self.token,

@@ -11,11 +11,12 @@
 //! | 5 | [`Record::Closed`] | u64 |
 //!
 //! A part: u32 length and the channel, u8 length and the epoch, u64 `from`, u64 `next`, then runs of messages up to the
-//! end. A run: u64 offset of its first message (the others are consecutive), u64 time of day in milliseconds, u8 that
-//! is 1 if 32 bytes with the publisher's id follow, u32 number of messages, and for each a u32 length and its text.
+//! end. A run: u64 offset of its first message (the others are consecutive), u64 time of day in milliseconds, u8 of flags
+//! (1: 32 bytes with the publisher's id follow; 2: the server's side has made them, while older versions wrote no such
+//! flag), u32 number of messages, and for each a u32 length and its text.
 
-use crate::Id;
 use crate::history::{Entry, Position, Ring};
+use crate::{Id, Side};
 
 /// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct Message<'a> {
     pub number: u64,
     /// The time when it was published, in milliseconds since 1970.
     pub wall_ms: u64,
+    /// The side that has made it.
+    pub side: Side,
     /// The session that published it and must not get it back.
     pub except: Option<Id>,
     /// The message: a JSON object.
@@ -63,11 +66,17 @@ pub struct Message<'a> {
 }
 
 /// The record of messages of a channel that were published together at this position.
-pub fn burst<'t>(channel: &str, at: &Position, except: Option<Id>, texts: impl Iterator<Item = &'t str>) -> Vec<u8> {
+pub fn burst<'t>(
+    channel: &str,
+    at: &Position,
+    side: Side,
+    except: Option<Id>,
+    texts: impl Iterator<Item = &'t str>,
+) -> Vec<u8> {
     let mut writer = Writer::new(BURST, channel, &at.epoch, at.first);
     let mut next = at.first;
     for text in texts {
-        writer.message(&Message { number: next, wall_ms: at.wall_ms, except, text });
+        writer.message(&Message { number: next, wall_ms: at.wall_ms, side, except, text });
         next += 1;
     }
     writer.finish(next)
@@ -91,14 +100,15 @@ pub fn state_from(ring: &Ring, number: u64, bytes_max: usize, record_bytes_max: 
     let text_bytes_max = record_bytes_max.saturating_sub(writer.bytes.len() + RUN_BYTES_MAX);
     let mut next = ring.oldest();
     let mut is_empty = true;
-    for Entry { number, text, wall_ms, except, .. } in ring.from(number) {
+    for Entry { number, text, wall_ms, side, except, .. } in ring.from(number) {
         if text.len() > text_bytes_max {
             continue;
         }
         if !is_empty && writer.bytes.len() + text.len() > bytes_max {
             return (writer.finish(next), Some(*number));
         }
-        writer.message(&Message { number: *number, wall_ms: *wall_ms, except: except.as_deref().copied(), text });
+        let (number, except) = (*number, except.as_deref().copied());
+        writer.message(&Message { number, wall_ms: *wall_ms, side: *side, except, text });
         next = number + 1;
         is_empty = false;
     }
@@ -152,10 +162,14 @@ impl<'a> Part<'a> {
         let mut least = from;
         while !bytes.0.is_empty() {
             let (first, wall_ms) = (bytes.number()?, bytes.number()?);
-            let except = match bytes.array()? {
-                [0] => None,
-                [1] => Some(Id::parse(bytes.text(ID_BYTES)?)?),
-                _ => return None,
+            let [flags] = bytes.array()?;
+            if flags & !(HAS_ID | OF_SERVER) != 0 {
+                return None;
+            }
+            let side = if flags & OF_SERVER == 0 { Side::Client } else { Side::Server };
+            let except = match flags & HAS_ID {
+                0 => None,
+                _ => Some(Id::parse(bytes.text(ID_BYTES)?)?),
             };
             let count = u64::from(u32::from_le_bytes(bytes.array()?));
             if count == 0 || first < least {
@@ -165,7 +179,7 @@ impl<'a> Part<'a> {
             for number in first..least {
                 let length = u32::from_le_bytes(bytes.array()?);
                 let text = bytes.text(usize::try_from(length).ok()?)?;
-                messages.push(Message { number, wall_ms, except, text });
+                messages.push(Message { number, wall_ms, side, except, text });
             }
         }
         (least <= next).then_some(Part { channel, epoch, from, next, messages })
@@ -207,6 +221,7 @@ struct Writer {
 struct Run {
     next: u64,
     wall_ms: u64,
+    side: Side,
     except: Option<Id>,
     count: u32,
     /// The index of the count in the bytes.
@@ -228,9 +243,9 @@ impl Writer {
     }
 
     fn message(&mut self, message: &Message<'_>) {
-        let Message { number, wall_ms, except, text } = *message;
+        let Message { number, wall_ms, side, except, text } = *message;
         match &mut self.run {
-            Some(run) if (run.next, run.wall_ms, run.except) == (number, wall_ms, except) => {
+            Some(run) if (run.next, run.wall_ms, run.side, run.except) == (number, wall_ms, side, except) => {
                 run.next += 1;
                 run.count += 1;
             }
@@ -238,11 +253,13 @@ impl Writer {
                 self.end_run();
                 self.bytes.extend_from_slice(&number.to_le_bytes());
                 self.bytes.extend_from_slice(&wall_ms.to_le_bytes());
-                self.bytes.push(u8::from(except.is_some()));
+                let has_id = if except.is_some() { HAS_ID } else { 0 };
+                let of_server = if side == Side::Server { OF_SERVER } else { 0 };
+                self.bytes.push(has_id | of_server);
                 self.bytes.extend_from_slice(except.as_ref().map_or("", Id::as_str).as_bytes());
                 let count_at = self.bytes.len();
                 self.bytes.extend_from_slice(&[0; 4]);
-                self.run = Some(Run { next: number + 1, wall_ms, except, count: 1, count_at });
+                self.run = Some(Run { next: number + 1, wall_ms, side, except, count: 1, count_at });
             }
         }
         self.bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
@@ -267,6 +284,9 @@ const STATE: u8 = 2;
 const FLOOR: u8 = 3;
 const LEAP: u8 = 4;
 const CLOSED: u8 = 5;
+/// Flags of a run.
+const HAS_ID: u8 = 1;
+const OF_SERVER: u8 = 2;
 /// Bytes of a publisher's id.
 const ID_BYTES: usize = 32;
 /// The maximum size of a run with one message, without its text, in bytes.
@@ -283,24 +303,39 @@ mod tests {
     use crate::kernel_entropy;
 
     /// The contents of a part: channel, epoch, `from`; for each message the gap before it, its time, true if its
-    /// publisher is named, its text; and the gap at the end.
-    type Made = (String, String, u64, Vec<(u64, u64, bool, String)>, u64);
+    /// publisher is named, true if the server's side has made it, its text; and the gap at the end.
+    type Made = (String, String, u64, Vec<(u64, u64, (bool, bool), String)>, u64);
 
     fn part<'a>(made: &'a Made, publisher: Id) -> Part<'a> {
         let (channel, epoch, from, messages, gap) = made;
         let mut next = *from;
-        let messages = messages.iter().map(|(gap, wall_ms, is_named, text)| {
+        let messages = messages.iter().map(|(gap, wall_ms, (is_named, is_of_server), text)| {
             let number = next + gap;
             next = number + 1;
-            Message { number, wall_ms: *wall_ms, except: is_named.then_some(publisher), text }
+            let side = if *is_of_server { Side::Server } else { Side::Client };
+            Message { number, wall_ms: *wall_ms, side, except: is_named.then_some(publisher), text }
         });
         let messages = messages.collect();
         Part { channel, epoch, from: *from, next: next + gap, messages }
     }
 
     fn parts() -> impl Strategy<Value = Made> {
-        let message = (prop_oneof![Just(0), 0..1000_u64], 0..3_u64, any::<bool>(), ".{0,20}");
+        let message = (prop_oneof![Just(0), 0..1000_u64], 0..3_u64, any::<(bool, bool)>(), ".{0,20}");
         ("/[a-z/]{1,20}", "[a-v0-9]{8}", 0..u64::MAX / 2, vec(message, 0..20), 0..1000_u64)
+    }
+
+    #[test]
+    fn a_record_of_an_older_version_has_messages_of_clients_and_an_unknown_flag_is_refused() {
+        let message = Message { number: 7, wall_ms: 1, side: Side::Server, except: None, text: "{}" };
+        let part = Part { channel: "/a", epoch: "e", from: 7, next: 8, messages: vec![message] };
+        let mut bytes = Record::Burst(part.clone()).encode();
+        let flags_at = bytes.len() - (1 + 4 + 4 + 2);
+        assert_eq!(bytes[flags_at], OF_SERVER);
+        bytes[flags_at] = 0;
+        let of_client = Message { side: Side::Client, ..message };
+        assert_eq!(decode(&bytes), Some(Record::Burst(Part { messages: vec![of_client], ..part })));
+        bytes[flags_at] = 4;
+        assert_eq!(decode(&bytes), None);
     }
 
     proptest! {

@@ -29,6 +29,7 @@ pub use ring::{Entry, Ring};
 
 use crate::now::Now;
 use crate::sessions::id::{Entropy, Id};
+use crate::side::Side;
 use crate::{HistoryTerms, Settings};
 
 /// The histories of all channels of a server.
@@ -152,6 +153,7 @@ impl Histories {
     pub fn append<'m>(
         &self,
         birth: Birth<'_>,
+        side: Side,
         except: Option<Id>,
         messages: impl Iterator<Item = &'m str>,
     ) -> Option<Position> {
@@ -173,7 +175,7 @@ impl Histories {
         let (before, empty_since_ms) = ((ring.messages(), ring.bytes()), ring.empty_since_ms);
         for text in messages {
             let except = except.map(Box::new);
-            ring.append(Entry { number: 0, text: text.into(), at_ms: now.ms, wall_ms: now.wall_ms, except });
+            ring.append(Entry { number: 0, text: text.into(), at_ms: now.ms, wall_ms: now.wall_ms, side, except });
         }
         let (after, due_ms) = ((ring.messages(), ring.bytes()), ring.due_ms());
         owned.messages = owned.messages + after.0 - before.0;

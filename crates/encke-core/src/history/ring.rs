@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::HistoryTerms;
 use crate::sessions::id::Id;
+use crate::side::Side;
 
 /// One life of a channel's history.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub struct Entry {
     pub at_ms: u64,
     /// The same time by the wall clock, in milliseconds since 1970.
     pub wall_ms: u64,
+    /// The side that has made it.
+    pub side: Side,
     /// The session that published it and must not get it back.
     pub except: Option<Box<Id>>,
 }
@@ -165,6 +168,6 @@ impl Ring {
 }
 
 /// The memory of an entry without its text: its own fields and the allocator's overhead.
-const ENTRY_BYTES: usize = 64;
+const ENTRY_BYTES: usize = 72;
 /// Rings with at most this capacity are not shrunk.
 const ENTRIES_RETAINED: usize = 64;

@@ -22,7 +22,7 @@ fn append_as(
     text: &str,
 ) -> Option<Position> {
     let birth = Birth { channel, terms, room, now: at(ms), entropy: &mut kernel_entropy() };
-    histories.append(birth, None, [text].into_iter())
+    histories.append(birth, Side::Client, None, [text].into_iter())
 }
 
 fn append(histories: &Histories, channel: &str, ms: u64, text: &str) -> Position {
@@ -95,13 +95,13 @@ fn a_restart_has_another_epoch_and_higher_offsets_even_if_the_clock_stands_still
 #[test]
 fn without_room_the_oldest_messages_of_all_channels_are_removed_first() {
     let histories = Histories::new(1);
-    let room = Room { bytes_max: 3 * (64 + 1), ..ROOM };
+    let room = Room { bytes_max: 3 * (72 + 1), ..ROOM };
     let a = append_as(&histories, "/a", TERMS, room, 0, "1").expect("room").ring;
     let b = append_as(&histories, "/b", TERMS, room, 1, "2").expect("room").ring;
     append_as(&histories, "/a", TERMS, room, 2, "3");
     append_as(&histories, "/b", TERMS, room, 3, "4");
     assert_eq!((texts(&histories, a, 0), texts(&histories, b, 0)), (vec!["3".into()], vec!["2".into(), "4".into()]));
-    assert_eq!(histories.holding(0), Holding { messages: 3, bytes: 195, channels: 2, evicted: 1 });
+    assert_eq!(histories.holding(0), Holding { messages: 3, bytes: 219, channels: 2, evicted: 1 });
 }
 
 #[test]

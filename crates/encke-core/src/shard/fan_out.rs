@@ -20,8 +20,8 @@ impl Parts {
         let frames = self.fanout.encoder.copy(&publication.frames);
         let rule = self.settings.rule_of(channel);
         let except = publication.except.and_then(|id| self.sessions.find(&id));
-        let (messages, position) = (publication.messages, publication.position.as_ref());
-        let delivery = Delivery { channel, frames: &frames, messages, rule, position, token: None };
+        let (messages, side, position) = (publication.messages, publication.side, publication.position.as_ref());
+        let delivery = Delivery { channel, frames: &frames, messages, side, rule, position, token: None };
         self.fan_out(&delivery, except.map(|key| key.index));
     }
 

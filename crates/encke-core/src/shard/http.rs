@@ -6,13 +6,13 @@ use bayeux::{BayeuxError, Message, RawJson};
 
 use crate::events::{Effect, ExchangeId, Peer, Request, Response, SessionKey, ShardMessage};
 use crate::now::Now;
-use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
+use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of, is_handshake};
 use crate::sessions::id::Id;
 use crate::shard::{Parts, Shard};
 
 impl Shard {
     /// Processes a request. Its response follows as an [`Effect::Respond`], now or later.
-    pub fn request(&mut self, now: Now, request: Request) -> Taken {
+    pub fn request(&mut self, now: Now, mut request: Request) -> Taken {
         let parts = self.at(now);
         let messages = match bayeux::parse_batch(&request.body, &parts.settings.limits) {
             Ok(messages) => messages,
@@ -23,6 +23,9 @@ impl Shard {
                 return Taken::Here;
             }
         };
+        if !messages.iter().any(is_handshake) {
+            request.head = None;
+        }
         let client = client_of(&messages);
         // A browser's sessions live on the shard that its cookie names, so that one shard counts its windows.
         let home = client.or(request.browser).map_or(parts.index, |id| id.shard());

@@ -100,7 +100,8 @@ impl Shard {
         let channel = ChannelName::known(burst.channel());
         let rule = parts.settings.rule_of(channel);
         let except = burst.from().filter(|_| !parts.settings.returns_to_publisher(rule));
-        let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, token: burst.token() };
+        let (side, token) = (burst.side(), burst.token());
+        let delivery = Delivery { channel, frames: &frames, messages, side, rule, position: None, token };
         match parts.settings.history(channel, rule) {
             Some(terms) => parts.record(&delivery, terms, except),
             None => parts.deliver_everywhere(&delivery, except, parts.id_of_session(except)),

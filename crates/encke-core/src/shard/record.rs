@@ -58,12 +58,12 @@ impl Parts {
 
     /// Appends publications of another shard, or of a handle, to a history that this shard owns.
     pub(super) fn record_from_shard(&mut self, publication: &Publication) {
-        let (messages, token) = (publication.messages, publication.token);
+        let Publication { messages, side, token, .. } = *publication;
         let channel = ChannelName::known(&publication.channel);
         let frames = self.fanout.encoder.copy(&publication.frames);
         let rule = self.settings.rule_of(channel);
         let except = publication.except.and_then(|id| self.sessions.find(&id));
-        let delivery = Delivery { channel, frames: &frames, messages, rule, position: None, token };
+        let delivery = Delivery { channel, frames: &frames, messages, side, rule, position: None, token };
         match self.settings.history(channel, rule) {
             Some(terms) => self.append_to_history(&delivery, terms, except, publication.except),
             // The channel has no history: the settings have changed meanwhile, or the application has published.
@@ -81,7 +81,7 @@ impl Parts {
         except: Option<SessionKey>,
         except_id: Option<Id>,
     ) {
-        let frames = delivery.frames;
+        let (frames, side) = (delivery.frames, delivery.side);
         let (shared, room) = (self.shared.clone(), self.history_room());
         let birth =
             Birth { channel: delivery.channel.as_str(), terms, room, now: self.now, entropy: &mut self.entropy };
@@ -90,9 +90,9 @@ impl Parts {
             // Each payload is an array of one message.
             let message = |payload| str::from_utf8(payload).unwrap_or_default();
             let messages = || payloads(&bytes).map(|payload| message(&payload[1..payload.len() - 1]));
-            let position = shared.histories.append(birth, except_id, messages());
+            let position = shared.histories.append(birth, side, except_id, messages());
             let stored = position.as_ref().filter(|_| shared.is_durable);
-            let record = stored.map(|at| log_record::burst(delivery.channel.as_str(), at, except_id, messages()));
+            let record = stored.map(|at| log_record::burst(delivery.channel.as_str(), at, side, except_id, messages()));
             (position, record.map(|record| PersistRequest { record, token: delivery.token }))
         };
         let token = delivery.token.filter(PublishToken::is_of_handle);

@@ -30,6 +30,7 @@ use crate::sessions::id::{Id, kernel_entropy};
 use crate::settings::Settings;
 use crate::shard::flush::Wire;
 use crate::shard::{Shard, Shared};
+use crate::side::Side;
 
 pub(super) const NOW: Now = Now { ms: 1_000, wall_ms: 1_700_000_000_000 };
 
@@ -144,7 +145,8 @@ impl Rig {
         let (room, entropy) = (self.shard.history_room(), &mut kernel_entropy());
         let birth = history::Birth { channel, terms, room, now: NOW, entropy };
         let text = format!(r#"{{"channel":"{channel}","data":{data}}}"#);
-        let position = self.shard.shared.histories.append(birth, None, [&*text].into_iter()).expect("room");
+        let position =
+            self.shard.shared.histories.append(birth, Side::Server, None, [&*text].into_iter()).expect("room");
         let mut frames = Vec::new();
         websocket::frame::message(websocket::Opcode::Text, format!("[{text}]").as_bytes(), &mut frames);
         Publication {
@@ -152,6 +154,7 @@ impl Rig {
             channel: channel.into(),
             frames: frames.into(),
             messages: 1,
+            side: Side::Server,
             except: None,
             token: None,
             position: Some(position),

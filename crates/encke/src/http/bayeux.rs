@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bayeux::channel::META_HANDSHAKE;
 use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER,
@@ -100,7 +99,7 @@ where
             return refusal.response();
         }
     };
-    let requester = Requester::of(connection, settings, &request, &batch);
+    let requester = Requester::of(connection, settings, &request);
     // Its headers are not needed while it is held.
     drop(request);
     exchange(connection, settings, HttpTransport::LongPolling, requester, batch).await
@@ -133,7 +132,7 @@ async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, r
         return text(StatusCode::BAD_REQUEST, "there is no message\n");
     };
     let transport = HttpTransport::CallbackPolling(callback.as_str().into());
-    let requester = Requester::of(connection, settings, request, &batch);
+    let requester = Requester::of(connection, settings, request);
     exchange(connection, settings, transport, requester, batch).await
 }
 
@@ -141,14 +140,13 @@ async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, r
 struct Requester {
     /// The browser's cookie.
     browser: Option<Id>,
-    /// The head, if the application reads heads and the batch may have a handshake.
+    /// The head, if the application reads heads. The shard knows if a message needs it.
     head: Option<Arc<Head>>,
 }
 
 impl Requester {
-    fn of<B>(connection: &Connection, settings: &Settings, request: &Request<B>, batch: &str) -> Requester {
-        let head = if batch.contains(META_HANDSHAKE) { connection.head(request) } else { None };
-        Requester { browser: cookie::browser(request.headers(), settings), head }
+    fn of<B>(connection: &Connection, settings: &Settings, request: &Request<B>) -> Requester {
+        Requester { browser: cookie::browser(request.headers(), settings), head: connection.head(request) }
     }
 }
 

@@ -14,7 +14,7 @@ use websocket::{Opcode, frame};
 use tokio::sync::oneshot;
 
 use super::outcomes::{Outcome, Outcomes};
-use encke_core::{Charge, ENVELOPE_BYTES, Envelope, MailboxAccount, Publication, PublishToken, ShardMessage};
+use encke_core::{Charge, ENVELOPE_BYTES, Envelope, MailboxAccount, Publication, PublishToken, ShardMessage, Side};
 
 /// The publications of handles for one shard.
 #[derive(Default)]
@@ -128,7 +128,9 @@ impl Published {
         let envelope = |burst: Burst| {
             let Burst { channel, frames, messages, token, charge } = burst;
             let frames = frames.into();
-            let publication = Publication { channel, frames, messages, except: None, position: None, token, charge };
+            let side = Side::Server;
+            let publication =
+                Publication { channel, frames, messages, side, except: None, position: None, token, charge };
             Envelope::new(account, ShardMessage::Record(publication.into()))
         };
         (bursts.into_iter().map(envelope).collect(), messages)

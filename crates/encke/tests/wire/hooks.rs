@@ -95,6 +95,27 @@ fn creation_is_asked_about_until_a_channel_exists() {
     assert_eq!(error(&subscribe(&mut ws, "/a/fixed")), "403:no_new_channels:subscribe_denied");
 }
 
+/// JSON has many spellings of one channel.
+#[test]
+fn a_handshake_is_known_with_its_head_however_its_channel_is_written() {
+    let server = TestServer::of(server().authenticate(async |handshake: Handshake| {
+        handshake.header("x-user").map(Identity::of_user).ok_or(Refusal::new(401, "no_head"))
+    }));
+    let user = [("x-user", "ann")];
+    for channel in [r"/meta/handshake", r"\/meta\/handshake", r"\u002fmeta/h\u0061ndshake"] {
+        let message = format!(r#"[{{"channel":"{channel}","version":"1.0"}}]"#);
+        let posted = server.http().request("POST", "/cometd", &user, message.as_bytes());
+        assert_eq!(posted.messages()[0]["successful"], true, "{}", posted.text());
+        let query: String = message.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let script = server.http().request("GET", &format!("/cometd?jsonp=f&message={query}"), &user, b"");
+        assert!(script.text().contains(r#""successful":true"#), "{}", script.text());
+        let mut ws = Ws::connect(server.address(), &user);
+        ws.send_text(&message);
+        let replies = ws.next_json();
+        assert_eq!(replies[0]["successful"], true, "{replies}");
+    }
+}
+
 #[test]
 fn filters_change_a_message_in_turn_and_a_refusal_ends_it() {
     let append = |text: &'static str| {

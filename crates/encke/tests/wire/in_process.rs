@@ -1,7 +1,7 @@
 //! Subscribers in the process of the server: they get what clients and the program publish, in order, once, and learn
 //! of each gap.
 
-use encke::{ChannelRule, Gap, Message, Position, Settings, Start, SubscribeError};
+use encke::{ChannelRule, Gap, Message, Position, Settings, Side, Start, SubscribeError};
 use serde_json::json;
 
 use crate::common::{TestServer, data, is_silent, next, settings, wait};
@@ -41,6 +41,26 @@ fn the_program_gets_what_clients_and_the_program_publish() {
         assert_eq!(server.metric("encke_in_process_subscriptions"), 2);
         drop((one, all));
         assert_eq!(server.metric("encke_in_process_subscriptions"), 0);
+    }
+}
+
+#[test]
+fn a_message_says_which_side_has_made_it() {
+    for shards in [1, 3] {
+        let server = TestServer::start(with_history(shards));
+        for channel in ["/plain/a", "/stored/a"] {
+            let mut live = server.handle.subscribe(channel).expect("a channel");
+            server.handle.publish(channel, "1").expect("taken");
+            assert_eq!(next(&mut live).expect("a message").side(), Side::Server, "{channel}");
+            // Sessions on several shards.
+            for _ in 0..3 {
+                server.session().publish(channel, json!(2));
+                assert_eq!(next(&mut live).expect("a message").side(), Side::Client, "{channel}");
+            }
+        }
+        let mut past = server.handle.subscribe_from("/stored/a", &Start::Earliest).expect("a channel");
+        let sides = [(); 4].map(|()| next(&mut past).expect("a message").side());
+        assert_eq!(sides, [Side::Server, Side::Client, Side::Client, Side::Client]);
     }
 }
 
