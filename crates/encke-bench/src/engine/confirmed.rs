@@ -1,10 +1,31 @@
 //! The server's support for recovery, and the publications that it has confirmed.
 
-use crate::engine::clients::{Clients, Published};
+use std::collections::HashSet;
+
+use crate::engine::clients::Clients;
+use crate::engine::http_link::Ids;
 use crate::engine::members::channel_of;
-use crate::engine::session::{Session, SessionState};
+use crate::engine::session::{Connection, Session, SessionState};
 use crate::order::{ClientsSpec, Recovery, Replay};
 use crate::problem::Problem;
+
+/// The replies to the publications of one session in one room, whose ids are then their sequence numbers.
+#[derive(Debug, Default)]
+pub(super) struct Confirmations {
+    confirmed: HashSet<u64>,
+    /// Those whose reply may still come.
+    unanswered: HashSet<u64>,
+}
+
+impl Confirmations {
+    /// The reply to a publication has come.
+    pub(super) fn answered(&mut self, id: u64, successful: bool) {
+        self.unanswered.remove(&id);
+        if successful {
+            self.confirmed.insert(id);
+        }
+    }
+}
 
 impl Clients {
     /// Opens one client and returns the first recovery feature that the server does not support, worded to follow "the
@@ -47,18 +68,50 @@ impl Clients {
     /// Starts recording the publications that the server confirms. Requires new clients that publish with one session
     /// to one room and make no calls.
     pub fn note_confirmations(&mut self) {
-        self.shared.reader.confirmed.get_or_insert_default();
+        self.shared.reader.confirmations.get_or_insert_default();
     }
 
     /// The number of confirmed publications.
     pub fn confirmed(&self) -> u64 {
-        self.shared.reader.confirmed.as_ref().map_or(0, |confirmed| confirmed.len() as u64)
+        self.shared.reader.confirmations.as_ref().map_or(0, |confirmations| confirmations.confirmed.len() as u64)
     }
 
-    /// The number of missing deliveries of confirmed publications.
+    /// The number of publications that may still be confirmed: queued, or sent over a connection that holds, and
+    /// without a reply.
+    pub fn unanswered(&self) -> u64 {
+        self.shared.reader.confirmations.as_ref().map_or(0, |confirmations| confirmations.unanswered.len() as u64)
+    }
+
+    /// The number of missing deliveries of confirmed publications. It may grow as long as some are unanswered.
     pub fn missing_confirmed(&self) -> u64 {
-        let Some(confirmed) = &self.shared.reader.confirmed else { return 0 };
-        let end = Published { next: self.published.next.clone() };
-        self.shared.reader.tally.missing(&[end]).filter(|sequence| confirmed.contains(sequence)).count() as u64
+        let Some(Confirmations { confirmed, .. }) = &self.shared.reader.confirmations else { return 0 };
+        let end = [self.published.clone()];
+        let missing = self.shared.reader.tally.missing(&end);
+        missing.filter(|&sequence| confirmed.contains(&u64::from(sequence))).count() as u64
+    }
+
+    /// Publications are handed to a connection or its queue.
+    pub(super) fn note_sent(&mut self, ids: Ids) {
+        if let Some(confirmations) = &mut self.shared.reader.confirmations {
+            confirmations.unanswered.extend(ids.first..ids.end);
+        }
+    }
+
+    /// These get no reply any more.
+    pub(super) fn give_up(&mut self, ids: Ids) {
+        if let Some(confirmations) = &mut self.shared.reader.confirmations {
+            confirmations.unanswered.retain(|id| !(ids.first..ids.end).contains(id));
+        }
+    }
+
+    /// The connection of a session is over. Replies of its WebSocket come no more; requests have their own end.
+    pub(super) fn give_up_replies_of(&mut self, session: usize) {
+        let publishes = session >= self.subscriber_count;
+        if publishes
+            && matches!(self.sessions[session].connection, Connection::WebSocket(_))
+            && let Some(confirmations) = &mut self.shared.reader.confirmations
+        {
+            confirmations.unanswered.clear();
+        }
     }
 }

@@ -103,6 +103,7 @@ impl Clients {
     /// A session's connection is of no use any more.
     pub(super) fn error(&mut self, index: usize, error: ConnectionError) {
         self.note_repeats(index);
+        self.give_up_replies_of(index);
         let session = &mut self.sessions[index];
         session.has_broken = true;
         let was_announced = session.is_announced();
@@ -132,10 +133,12 @@ impl Clients {
         }
         let Some(error) = outcome.error else { return };
         for tag in outcome.lost {
-            if tag.is_meta {
-                self.error(tag.session, error.clone());
-            } else {
-                self.first_loss.get_or_insert_with(|| format!("a publication: the server {}", error.reason()));
+            match tag.publications {
+                None => self.error(tag.session, error.clone()),
+                Some(ids) => {
+                    self.give_up(ids);
+                    self.first_loss.get_or_insert_with(|| format!("a publication: the server {}", error.reason()));
+                }
             }
         }
     }
@@ -178,9 +181,8 @@ impl Clients {
         let index = tag.session;
         if response.status != 200 {
             let text = format!("answered {}", response.reason);
-            if tag.is_meta {
-                return self.error(index, ConnectionError::NotSpoken(text));
-            }
+            let Some(ids) = tag.publications else { return self.error(index, ConnectionError::NotSpoken(text)) };
+            self.give_up(ids);
             self.first_loss.get_or_insert_with(|| format!("a publication: the server {text}"));
             return;
         }
@@ -191,6 +193,8 @@ impl Clients {
         }
         let for_session = self.shared.take_bayeux(&body, index, protocol);
         self.shared.body = body;
+        // The response is over: a publication without a reply in it gets none.
+        tag.publications.into_iter().for_each(|ids| self.give_up(ids));
         if self.sessions[index].reconnection == Reconnection::No {
             // A long-polling session without a request under way does not notice that its server was gone.
             self.sessions[index].reconnection = Reconnection::Connect;
@@ -259,6 +263,7 @@ impl Clients {
     }
 
     fn lost(&mut self, index: usize, reason: String, reopen_in: Duration) {
+        self.give_up_replies_of(index);
         let session = &mut self.sessions[index];
         session.has_broken = true;
         session.close();
@@ -291,7 +296,7 @@ impl Clients {
     /// Sends a text of a session: over its own connection where that is free, or if it is the connect.
     fn transmit(&mut self, index: usize, transmission: &Transmission) {
         let body = transmission.text.as_bytes();
-        let tag = RequestTag { session: index, is_meta: true };
+        let tag = RequestTag { session: index, publications: None };
         let sent = match &mut self.sessions[index].connection {
             Connection::WebSocket(link) => link.send(body),
             Connection::Http { link, .. } if transmission.class == RequestClass::Other && link.is_busy() => {

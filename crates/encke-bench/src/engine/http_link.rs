@@ -23,8 +23,17 @@ pub(super) struct HttpLink {
 pub(super) struct RequestTag {
     /// The session that sends it.
     pub(super) session: usize,
-    /// True for `/meta` messages, on which the session depends; false for publications.
-    pub(super) is_meta: bool,
+    /// The ids of its publications; none for `/meta` messages, on which the session depends.
+    pub(super) publications: Option<Ids>,
+}
+
+/// The consecutive ids of a batch of publications.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ids {
+    /// The first one.
+    pub(super) first: u64,
+    /// One above the last one.
+    pub(super) end: u64,
 }
 
 /// A request as it is sent.

@@ -101,7 +101,7 @@ mod tests {
     use crate::order::Transport;
 
     fn request(session: usize, bytes: usize) -> Request {
-        Request { tag: RequestTag { session, is_meta: session == 0 }, bytes: vec![b'x'; bytes] }
+        Request { tag: RequestTag { session, publications: None }, bytes: vec![b'x'; bytes] }
     }
 
     fn shared(listener: &TcpListener) -> Shared {

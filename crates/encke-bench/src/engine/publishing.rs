@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use bayeux::escape_into;
 
 use crate::engine::clients::{Clients, PlannedMessage};
-use crate::engine::http_link::RequestTag;
+use crate::engine::http_link::{Ids, RequestTag};
 use crate::engine::session::{Connection, SessionState};
 use crate::engine::stamp::{CALL_ROOM, Stamp};
 use crate::order::Transport;
@@ -73,11 +73,13 @@ impl Clients {
         self.sent += count as u64;
         self.sent_batches += 1;
         self.sent_bytes += payload.len() as u64;
+        let ids = Ids { first: self.next_id - count as u64, end: self.next_id };
+        self.note_sent(ids);
         let mut sent = Ok(());
         if let Connection::WebSocket(link) = &mut self.sessions[session].connection {
             sent = link.send(&payload);
         } else {
-            self.send_pooled(RequestTag { session, is_meta: false }, &payload);
+            self.send_pooled(RequestTag { session, publications: Some(ids) }, &payload);
         }
         self.payload = payload;
         match sent {

@@ -5,7 +5,6 @@
 //! another shape goes to the JSON parser.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::ops::Range;
 
 use encke_client::Message;
@@ -13,6 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::engine::clock::now_us;
+use crate::engine::confirmed::Confirmations;
 use crate::engine::members::is_channel_of;
 use crate::engine::stamp::{CALL_ROOM, DATA_BYTES_MIN, Stamped};
 use crate::engine::tally::Tally;
@@ -30,8 +30,8 @@ pub(super) struct Reader {
     pub(super) batches: u64,
     /// Their bytes.
     pub(super) bytes: u64,
-    /// The numbers of the confirmed publications, if recorded.
-    pub(super) confirmed: Option<HashSet<u32>>,
+    /// The replies to publications, if recorded.
+    pub(super) confirmations: Option<Confirmations>,
     /// Publications that were refused, and why the first was.
     pub(super) refused: Option<String>,
     /// The number of refused publications.
@@ -76,7 +76,7 @@ impl Reader {
             received: 0,
             batches: 0,
             bytes: 0,
-            confirmed: None,
+            confirmations: None,
             refused: None,
             denied: 0,
             shapes: [Shape::default(); SHAPES_MAX],
@@ -243,8 +243,9 @@ impl Reader {
         }
         match message.successful {
             _ if message.channel.starts_with("/meta/") => rest.push(end - raw.len()..end),
-            Some(true) => self.note_confirmed(message.id),
+            Some(true) => self.note_answered(message.id, true),
             Some(false) => {
+                self.note_answered(message.id, false);
                 self.denied += 1;
                 let error = message.error.as_deref().unwrap_or("without a reason");
                 self.refused.get_or_insert_with(|| format!("{} refused: {error}", message.channel));
@@ -268,9 +269,10 @@ impl Reader {
     }
 
     /// Ids of publications count them; see `Clients::write_batch`.
-    fn note_confirmed(&mut self, id: Option<&RawValue>) {
-        let Some(confirmed) = &mut self.confirmed else { return };
-        confirmed.extend(id.and_then(|id| id.get().trim_matches('"').strip_prefix('p')?.parse::<u32>().ok()));
+    fn note_answered(&mut self, id: Option<&RawValue>, successful: bool) {
+        let Some(confirmations) = &mut self.confirmations else { return };
+        let id = id.and_then(|id| id.get().trim_matches('"').strip_prefix('p')?.parse().ok());
+        id.into_iter().for_each(|id| confirmations.answered(id, successful));
     }
 
     #[inline]

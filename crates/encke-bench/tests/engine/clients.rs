@@ -206,3 +206,26 @@ fn rooms_and_publishers(transport: Transport) {
     assert!(faults.none(), "{faults:?}");
     assert_eq!(clients.latencies_us().0.iter().map(|(_, count)| count).sum::<u64>(), 360);
 }
+
+#[test]
+fn a_publication_counts_as_unanswered_until_its_reply_or_the_end_of_its_connection() {
+    for transport in [Transport::Websocket, Transport::LongPolling] {
+        let (server, target) = server();
+        let membership = Membership { channel: "/bench/c".into(), rooms: 1, per_client: 1, seed: 0, first: 0 };
+        let spec = ClientsSpec { membership, publishers: 1, reconnect: true, ..spec(&target, transport, 1, 1) };
+        let mut clients = open(&spec).expect("open");
+        clients.note_confirmations();
+        let publisher = clients.publishers().start;
+        for _ in 0..10 {
+            publish(&mut clients, publisher, &[0]);
+        }
+        assert_eq!((clients.unanswered(), clients.confirmed()), (10, 0), "{transport:?}");
+        turn_until(&mut clients, |clients| clients.unanswered() == 0);
+        assert_eq!(clients.confirmed(), 10, "{transport:?}");
+        // The server may take these or not. In the end none waits.
+        publish(&mut clients, publisher, &[0, 0]);
+        assert_eq!(clients.unanswered(), 2, "{transport:?}");
+        drop(server);
+        turn_until(&mut clients, |clients| clients.unanswered() == 0);
+    }
+}

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::late_replies::LateReplies;
 use crate::program::{bench, each, report, text};
 
 #[test]
@@ -13,6 +14,28 @@ fn a_clean_stop_loses_nothing_and_sessions_continue_with_a_connect() {
         assert!(figure(&trial, "messages confirmed") > 5.0, "{trial}");
         assert_eq!(trial["expected"], figure(&trial, "messages confirmed") as u64 * 30);
     });
+}
+
+#[test]
+fn confirmations_after_the_last_publication_are_waited_for_with_their_deliveries() {
+    // One subscriber and the publisher.
+    let proxy = LateReplies::start(2);
+    let program = env!("CARGO_BIN_EXE_encke");
+    let server = format!(
+        "{program} serve --log warn --port {} --data {{data}} \
+         --set 'channels=[{{pattern=\"/avalanche/**\",history_messages=1000}}]'",
+        proxy.server_port
+    );
+    let load = LOAD.replace("--clients 30", "--clients 1");
+    let line = format!("{load} --kill term --replay --transport long-polling --port {} --quiet --json", proxy.port);
+    let output = bench(UNREACHABLE, &line).args(["--server", &server]).output().expect("runs");
+    let printed = text(&output.stdout) + &text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{printed}");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let trial = &report["trials"][0];
+    assert_eq!((&trial["faults"]["lost"], figure(trial, "gaps reported")), (&Value::from(0), 0.0), "{trial}");
+    // All that was sent was answered, also what had to wait for the answer to another publication.
+    assert_eq!(figure(trial, "messages without an answer"), 0.0, "{trial}");
 }
 
 #[test]

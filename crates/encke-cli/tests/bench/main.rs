@@ -5,6 +5,7 @@ mod errors;
 mod faulty;
 mod interrupt;
 mod jitter;
+mod late_replies;
 mod order_service;
 mod program;
 mod scenarios;

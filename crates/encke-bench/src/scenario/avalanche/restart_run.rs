@@ -1,7 +1,7 @@
 //! The phases of a restart under load.
 //!
 //! ```text
-//! sending ──▶ signal ──▶ ended, started at once ──▶ all are back ──▶ sending ──▶ all confirmed messages have arrived
+//! sending ──▶ signal ──▶ ended, started at once ──▶ all are back ──▶ sending ──▶ all are answered, the confirmed ones have arrived
 //! ```
 
 use std::time::{Duration, Instant};
@@ -93,7 +93,7 @@ impl<'a> RestartRun<'a> {
         if times.back[2].is_some() {
             self.send_for(self.terms.around)?;
         }
-        self.replay_missed()?;
+        self.settle()?;
         if self.bench.interrupt.is_set() {
             return Ok(None);
         }
@@ -102,23 +102,23 @@ impl<'a> RestartRun<'a> {
         Ok(Some(times))
     }
 
-    /// Waits until all confirmed messages have arrived, or nothing arrives any more.
-    fn replay_missed(&mut self) -> Result<(), Problem> {
-        let mut arrival = (self.clients.counts().received, Instant::now());
-        while self.clients.missing_confirmed() > 0 && arrival.1.elapsed() < REPLAY_TIMEOUT {
-            if self.bench.interrupt.is_set() {
-                return Ok(());
-            }
+    /// Waits until no publication waits for its reply and all confirmed ones have arrived, or until nothing comes any
+    /// more. A reply makes one more message expected, so the two have to be true at once.
+    fn settle(&mut self) -> Result<(), Problem> {
+        let progress = |clients: &Clients| (clients.counts().received, clients.unanswered());
+        let mut latest = (progress(self.clients), Instant::now());
+        let mut settled: Option<Instant> = None;
+        while settled.is_none_or(|since| since.elapsed() < LINGER)
+            && latest.1.elapsed() < REPLAY_TIMEOUT
+            && !self.bench.interrupt.is_set()
+        {
             self.serve("replaying")?;
-            let received = self.clients.counts().received;
-            if received > arrival.0 {
-                arrival = (received, Instant::now());
+            let now = progress(self.clients);
+            if now != latest.0 {
+                latest = (now, Instant::now());
             }
-        }
-        // Doubled deliveries follow soon.
-        let lingering = Instant::now();
-        while lingering.elapsed() < LINGER && !self.bench.interrupt.is_set() {
-            self.serve("replaying")?;
+            let is_settled = self.clients.unanswered() == 0 && self.clients.missing_confirmed() == 0;
+            settled = settled.or(Some(Instant::now())).filter(|_| is_settled);
         }
         Ok(())
     }
@@ -208,4 +208,5 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 const BACK_TIMEOUT: Duration = Duration::from_secs(50);
 /// Since something came.
 const REPLAY_TIMEOUT: Duration = Duration::from_secs(8);
+/// Doubled deliveries come within this time.
 const LINGER: Duration = Duration::from_millis(500);
