@@ -5,7 +5,8 @@
 #   scripts/cargo-tests.sh unit    without those that use real sockets, processes and clocks
 #
 # A test of the crates in `real_time` that fails is run once more, alone. If it passes then, it is flaky: it is counted and listed, and
-# both outputs stay in target/test/flaky. All other tests are deterministic, so their failure is final.
+# both outputs stay in target/test/flaky. All other tests are deterministic, so their failure is final, as is one that says that a
+# message was lost (scripts/final-failures.txt).
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # Crates whose `tests/` folders need real time. Their unit tests do not.
@@ -58,9 +59,12 @@ first_output() {
     ' "$output"
 }
 
-# repeat BINARY NAME: runs a test alone, in the folder and with the environment that cargo gives it.
+# repeat BINARY NAME: runs a test alone, in the folder and with the environment that cargo gives it. A failure that is final is in
+# `reason`.
 repeat() {
     local binary name=$2 folder file
+    # The name of a test says what must not happen.
+    if reason=$(first_output "$1" "$name" | sed "s/$name//g" | final_failure); then return 1; fi
     binary=$(realpath "$1")
     # What rustc noted down of the sources begins with the file of the test.
     folder=$(sed -n '1s/^[^:]*: .*\(crates\/[^/ ]*\)\/tests\/.*$/\1/p' "${1}.d")
@@ -84,7 +88,7 @@ repeat() {
 
 # Runs what failed once more; fails where something failed that is final.
 repeat_failures() {
-    local failed broken=0 binary name
+    local failed broken=0 binary name reason
     mapfile -t failed < <(failures)
     # A binary that ended without its list of failures, or code that does not compile.
     if [ ${#failed[@]} -eq 0 ] || [ "$(grep -c '^test result: FAILED' "$output")" != "$(failed_targets)" ]; then
@@ -92,9 +96,10 @@ repeat_failures() {
     fi
     for entry in "${failed[@]}"; do
         read -r binary name <<<"$entry"
+        reason=
         if [ ${#failed[@]} -gt "$repeats_max" ] || ! repeat "$binary" "$name"; then
-            note failed "$name"
-            echo "$name FAILED"
+            note failed "$name${reason:+: $reason}"
+            echo "$name FAILED${reason:+, and is not run again: $reason}"
             broken=1
         fi
     done

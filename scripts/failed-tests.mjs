@@ -1,4 +1,4 @@
-// A reporter for Node's test runner: a line for each test that failed, with its file, and its name and message in one line, after a tab.
+// A reporter for Node's test runner: a line for each test that failed. Tabs divide its file; its file, name and message; the message alone.
 // See `twice` in scripts/lib.sh.
 
 import { relative } from "node:path";
@@ -11,7 +11,8 @@ export default async function* failedTests(events) {
         if (type === "test:fail" && data.details.error.failureType !== "subtestsFailed") {
             const file = relative("", data.file ?? data.name);
             const message = String(data.details.error.cause?.message ?? data.details.error.message).replaceAll(/\s+/g, " ");
-            yield `${file}\t${file}: ${data.name === data.file ? "" : `${data.name}: `}${message.slice(0, MESSAGE_CHARACTERS)}\n`;
+            const shown = message.slice(0, MESSAGE_CHARACTERS);
+            yield `${file}\t${file}: ${data.name === data.file ? "" : `${data.name}: `}${shown}\t${shown}\n`;
         }
     }
 }

@@ -13,5 +13,5 @@ output=${TEST_LOGS:-$target_dir/test}/hostile.out
 mkdir -p "${output%/*}"
 status=0
 "$target_dir/debug/hostile" --encke "$encke" "$@" | tee "$output" || status=$?
-while IFS= read -r line; do note "${line%%: *}" "${line#*: }"; done < <(grep -E '^(flaky|skipped): ' "$output" || true)
+while IFS= read -r line; do note "${line%%: *}" "${line#*: }"; done < <(grep -E '^(flaky|skipped|failed): ' "$output" || true)
 exit "$status"

@@ -23,14 +23,24 @@ skip() {
     exit "$exit_skipped"
 }
 
+# final_failure: prints the first line of a failure's output (standard input) that makes it final, and fails if there is none. See
+# scripts/final-failures.txt. A count of zero, a word that ends a name in JSON, and a name with `_` between its words say nothing.
+final_failure() {
+    local words
+    words=$(grep -v '^#' scripts/final-failures.txt | paste -s -d '|')
+    sed -E "s/\b($words)(\"?: ?0([^0-9.]|$)|\",)//Ig; s/\b0 ($words)\b//Ig" | grep -iwE "$words" | sed -n "1s/^\(.\{0,$failure_characters\}\).*/\1/p"
+}
+# The characters of a failure's message that the table shows.
+failure_characters=300
+
 # twice NAME COMMAND…: runs a suite that depends on real time, and once more if it fails. Passing then it is flaky, which is noted; both
 # outputs stay in a file. If the first run lists failed tests in the file $TEST_FAILED (scripts/failed-tests.mjs), the second one gets
-# their files in $TEST_FILES, and need not run others.
+# their files in $TEST_FILES, and need not run others. A failure that is final ends it.
 twice() {
     local name=$1 folder=${TEST_LOGS:-target/test}/flaky
     shift
     mkdir -p "$folder"
-    local output=$folder/$name.txt status=0 notes failed first files failure
+    local output=$folder/$name.txt status=0 notes failed first files failure final
     failed=$(realpath "$folder")/$name.failed
     : >"$failed"
     notes=$(cat "${TEST_NOTES:-/dev/null}")
@@ -43,6 +53,11 @@ twice() {
     [ -z "${TEST_NOTES:-}" ] || printf '%s' "${notes:+$notes$'\n'}" >"$TEST_NOTES"
     first=$(cut -f 2 "$failed")
     files=$(cut -f 1 "$failed" | sort -u | paste -s -d ' ')
+    if final=$(own_output "$failed" "$output" | final_failure); then
+        echo "── $name failed, and is not run again: $final ──" | tee -a "$output"
+        note failed "$name: $final"
+        return 1
+    fi
     : >"$failed"
     echo "── $name failed; once more: ${files:-all of it} ──" | tee -a "$output"
     if ! TEST_FAILED=$failed TEST_FILES=$files "$@" 2>&1 | tee -a "$output"; then
@@ -52,6 +67,11 @@ twice() {
     while IFS= read -r failure; do note flaky "$name: $failure"; done <<<"${first:-both outputs are in $output}"
     echo "── $name passed now; the end of its first run: ──"
     sed "/^── $name failed; once more: /,\$d" "$output" | tail -n "$first_run_lines"
+}
+# own_output FAILED OUTPUT: the messages of the failed tests. A suite that does not list them has its whole output, without the lines
+# of tests that passed.
+own_output() {
+    if [ -s "$1" ]; then cut -f 3 "$1"; else grep -vE '✔|\bok\b|[Pp]assed|PASSED' "$2" || true; fi
 }
 # The lines of a failed first run that are shown again.
 first_run_lines=50

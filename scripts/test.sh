@@ -32,6 +32,7 @@ step() {
 
 step tidy check 60 'rules of the house' bash scripts/tidy.sh
 step words check 60 'words that are not ours' bash scripts/words.sh
+step final check 60 'the rule for failures that are never retried' bash scripts/final-failures-test.sh
 step format check 60 'formatting' cargo fmt --all --check
 step lints check 900 'lints and the minimum Rust version, warnings are errors' cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 step unit check 1200 'unit tests' bash scripts/cargo-tests.sh unit
@@ -154,7 +155,7 @@ run_all() {
 is_optimised() { [[ " api held mail browser " == *" $1 "* ]]; }
 
 # The steps that need no build come first: they fail soonest.
-is_quick() { [[ " tidy words format " == *" $1 "* ]]; }
+is_quick() { [[ " tidy words final format " == *" $1 "* ]]; }
 
 # summary NAME…: the table; fails where something failed, or was skipped that may not be.
 summary() {

@@ -7,7 +7,8 @@
 //! - 99 of 100 of their messages take less than a second, not counting the delay of the machine itself;
 //! - the server's resident memory stays under the scenario's bound, and returns to its earlier size.
 //!
-//! A run that fails, or whose latency exceeds the limit, is repeated once. If it then passes, it counts as flaky.
+//! A run that fails, or whose latency exceeds the limit, is repeated once. If it then passes, it counts as flaky. A failure that
+//! says that a message was lost, doubled or out of order is final.
 
 mod attack;
 mod control;
@@ -123,13 +124,17 @@ impl Series {
             if first == Verdict::Passed {
                 continue;
             }
+            if let Some(complaint) = self.reports[at].final_complaint() {
+                // scripts/hostile.sh counts these lines, and those below.
+                println!("failed: {name} with {shards} shards: {complaint}");
+                continue;
+            }
             println!("{name} with {shards}: once more; what fails twice has failed");
             if let Ok(attacked) = run::start(&self.encke, *scenario, shards) {
                 self.reports[at] = attacked.settle();
                 self.report_it(at);
             }
             match (first, self.reports[at].verdict()) {
-                // scripts/hostile.sh counts these lines.
                 (Verdict::Failed, Verdict::Passed) => println!("flaky: {name} with {shards} shards"),
                 (_, Verdict::NotMeasured) => println!("skipped: {name} with {shards} shards: the machine was too busy"),
                 _ => {}

@@ -122,6 +122,11 @@ impl Report {
         }
     }
 
+    /// The first violation that no second run excuses; see `scripts/final-failures.txt`.
+    pub fn final_complaint(&self) -> Option<String> {
+        self.complaints().into_iter().find(|complaint| is_final(complaint))
+    }
+
     /// True if latency is the only violation.
     pub fn is_only_late(&self) -> bool {
         self.lateness().is_some() && self.complaints().len() == 1
@@ -175,6 +180,21 @@ impl Verdict {
     }
 }
 
+/// True if a complaint contains one of the words of failures that are never retried.
+fn is_final(complaint: &str) -> bool {
+    let words = |text: &str| {
+        let words = text.split(|character: char| !character.is_alphanumeric() && character != '_');
+        let words: Vec<String> = words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
+        format!(" {} ", words.join(" "))
+    };
+    let complaint = words(complaint);
+    let phrases = FINAL_FAILURES.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    phrases.map(words).any(|phrase| complaint.contains(&phrase))
+}
+
+/// The words, which all suites share.
+const FINAL_FAILURES: &str = include_str!("../../../scripts/final-failures.txt");
+
 /// The 99th percentile.
 fn p99(times: &mut [Duration]) -> Duration {
     times.sort_unstable();
@@ -214,6 +234,16 @@ mod tests {
         assert_eq!(over.verdict(), Verdict::Failed);
         let stays = Report { memory: Memory::default(), ..report(0, 0.9, &[]) };
         assert_eq!(stays.verdict(), Verdict::Failed);
+    }
+
+    #[test]
+    fn a_violation_that_speaks_of_loss_is_final_and_others_are_not() {
+        for complaint in
+            ["got message 7 in place of 5", "3 messages were LOST.", "a publication arrived more  than once"]
+        {
+            assert_eq!(report(0, 0.0, &["slow", complaint]).final_complaint().as_deref(), Some(complaint));
+        }
+        assert_eq!(report(2000, 0.0, &["a glossary", "never", "the_lost_one"]).final_complaint(), None);
     }
 
     #[test]
