@@ -358,11 +358,16 @@ impl Handle {
         while started.elapsed() < timeouts && self.0.server_shared.connections.load(Ordering::Relaxed) > 0 {
             std::thread::sleep(DRAIN_PAUSE);
         }
-        // A frozen shard takes the publications that came before this.
-        self.0.server_shared.published.iter().for_each(Published::close);
         if self.0.keeps {
             *self.0.open.write().unwrap_or_else(PoisonError::into_inner) = false;
             ending::freeze(&self.0.server_shared.mailboxes);
+            ending::settle(&self.0.server_shared.mailboxes);
+            self.announce_the_rest();
+        }
+        // A frozen shard takes the publications that came before this.
+        self.0.server_shared.published.iter().for_each(Published::close);
+        if self.0.keeps {
+            ending::settle(&self.0.server_shared.mailboxes);
         }
         for mailbox in &self.0.server_shared.mailboxes {
             let _ended = mailbox.send(ThreadMessage::Stop);
@@ -372,6 +377,14 @@ impl Handle {
         self.0.server_shared.presence.stop();
         // It may have a handle of this server.
         self.set_fallback(None);
+    }
+
+    /// Publishes the last changes of members: saved sessions know of all others.
+    fn announce_the_rest(&self) {
+        let terms = self.terms();
+        for (channel, data) in self.0.server_shared.presence.finish() {
+            let _too_long = self.broadcast(&terms, &channel, &data, Weight::Light);
+        }
     }
 
     fn settings(&self) -> Arc<Settings> {

@@ -3,7 +3,11 @@
 //! Shards report subscriptions to channels with presence, and their ends, as effects. The table of members is one for all
 //! shards, behind a lock that no publication takes. A thread announces changes on `/presence/CHANNEL` and lets the grace
 //! time of users end. It starts with the first member.
+//!
+//! A change is announced once it is published. So the end of a server that saves its sessions finds what is left, and
+//! [`Presence::finish`] returns it: the next process knows the members only from the saved sessions.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +29,8 @@ pub(crate) struct Presence {
 #[derive(Default)]
 struct State {
     table: MemberTable,
+    /// Announcements that are not published yet.
+    unpublished: VecDeque<(Arc<str>, String)>,
     /// The work of the thread, until it starts.
     starter: Option<Box<dyn FnOnce() + Send>>,
     is_stopped: bool,
@@ -82,6 +88,15 @@ impl Presence {
         let mut state = self.lock();
         (state.is_stopped, state.starter) = (true, None);
         self.changed.notify_all();
+    }
+
+    /// Ends the thread and all grace times. Returns what is left to announce: channels, and the data.
+    pub(crate) fn finish(&self) -> Vec<(String, String)> {
+        self.stop();
+        let mut state = self.lock();
+        let State { table, unpublished, .. } = &mut *state;
+        unpublished.extend(table.finish());
+        unpublished.drain(..).map(|(channel, data)| (name_for(&channel), data)).collect()
     }
 
     /// Handles an event of a shard. Returns the message that answers it.
@@ -152,31 +167,35 @@ fn run(announcer: &impl Announcer) {
             return;
         }
         let now = announcer.now();
-        let announcements = state.table.advance(now.ms, &terms);
-        presence.measure(&state);
-        if announcements.is_empty() {
-            let pause_ms = state.table.next_ms().map_or(PAUSE_MAX_MS, |next_ms| next_ms.saturating_sub(now.ms).max(1));
-            let pause = Duration::from_millis(pause_ms.min(PAUSE_MAX_MS));
-            let _woken = presence.changed.wait_timeout(state, pause);
-            continue;
+        if state.unpublished.is_empty() {
+            state.unpublished = state.table.advance(now.ms, &terms).into();
+            presence.measure(&state);
         }
-        drop(state);
-        for (channel, data) in announcements {
-            publish(announcer, &channel, &data);
-        }
+        let pause = match state.unpublished.front() {
+            // Under the lock: what is published must not be there when the server ends.
+            Some((channel, data)) => match announcer.publish(&name_for(channel), data) {
+                Announced::Busy => BUSY_PAUSE,
+                outcome => {
+                    if outcome == Announced::Refused {
+                        tracing::debug!(channel = &**channel, "a change of members is not announced");
+                    }
+                    state.unpublished.pop_front();
+                    continue;
+                }
+            },
+            None => {
+                let next_ms = state.table.next_ms();
+                let pause_ms = next_ms.map_or(PAUSE_MAX_MS, |next_ms| next_ms.saturating_sub(now.ms).max(1));
+                Duration::from_millis(pause_ms.min(PAUSE_MAX_MS))
+            }
+        };
+        let _woken = presence.changed.wait_timeout(state, pause);
     }
 }
 
-/// Publishes an announcement. Waits while the shards have too much to do.
-fn publish(announcer: &impl Announcer, channel: &str, data: &str) {
-    let name = format!("{PRESENCE_CHANNEL}{}", ChannelName::known(channel).as_str());
-    loop {
-        match announcer.publish(&name, data) {
-            Announced::Published => return,
-            Announced::Busy if !announcer.presence().lock().is_stopped => std::thread::sleep(BUSY_PAUSE),
-            outcome => return tracing::debug!(channel, ?outcome, "a change of members is not announced"),
-        }
-    }
+/// The channel on which changes of a channel's members are announced.
+fn name_for(channel: &str) -> String {
+    format!("{PRESENCE_CHANNEL}{}", ChannelName::known(channel).as_str())
 }
 
 /// The longest sleep of the thread, in milliseconds.

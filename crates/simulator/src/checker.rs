@@ -66,6 +66,13 @@ pub enum Invariant {
     CountsAgree,
     /// The reported members of a channel are its subscribers.
     PresenceAgrees,
+    /// Who has left a channel is a member for the grace time, and then no longer; a return within it is announced as
+    /// neither a leave nor a join.
+    PresenceGrace,
+    /// Whoever follows the announcements of a channel knows its members.
+    PresenceAnnounced,
+    /// The table of members stays within its limits.
+    PresenceBounded,
     /// A change that is reported to a handle as done is done.
     ChangesDone,
     /// The core does not panic.
@@ -235,6 +242,10 @@ pub struct Tally {
     pub over_limits: u64,
     /// Reports of members that join or leave.
     pub presence_reports: u64,
+    /// Announcements of changes of members.
+    pub announcements: u64,
+    /// Members for which the table had no room.
+    pub members_refused: u64,
     /// Subscriptions that handles have changed.
     pub changes: u64,
     /// Histories whose messages were removed.

@@ -31,7 +31,8 @@ impl World {
                 return;
             }
             self.connects_are_answered(begun_ms);
-            let complete = self.checker.is_complete() && self.missing_positions().is_empty();
+            let complete =
+                self.checker.is_complete() && self.missing_positions().is_empty() && self.members_are_known();
             let settled = round >= 2 && complete && self.clients.iter().all(Client::is_settled);
             if settled {
                 break;
@@ -87,6 +88,7 @@ impl World {
         if !missing.is_empty() {
             self.checker.fail(Invariant::LossReported, missing.join("; "));
         }
+        self.check_announced();
         for client in 0..self.clients.len() {
             if let Some((id, what)) = self.clients[client].first_owed() {
                 let detail = format!("client {client} never got a reply to its message {id} ({what:?})");
@@ -128,6 +130,7 @@ impl World {
             self.pass(FORGETTING_MS);
         }
         self.pump();
+        self.local.leave();
         if !self.is_broken() {
             self.nothing_is_left();
         }
@@ -165,7 +168,7 @@ impl World {
         {
             left.extend(Some((0, name, count)).filter(|held| held.2 > 0));
         }
-        left.extend(Some((0, "members", self.members.len())).filter(|held| held.2 > 0));
+        left.extend(Some((0, "members", self.presence.sizes().iter().sum())).filter(|held| held.2 > 0));
         let sessions = self.shared.sessions.load(std::sync::atomic::Ordering::Relaxed);
         if !left.is_empty() || sessions > 0 || !self.shared.interest.is_empty() {
             let names = self.shared.interest.len();

@@ -26,6 +26,7 @@ mod ending;
 pub mod follower;
 mod inspecting;
 mod late;
+mod local;
 mod log;
 pub mod network;
 mod oddities;
@@ -106,6 +107,20 @@ pub enum Sabotage {
     ForgottenCount,
     /// A member of a channel leaves, and nobody learns of it.
     ForgottenLeave,
+    /// A member of a channel comes, and the table does not learn of it.
+    ForgottenMember,
+    /// One session of a user leaves, and the table takes it for all of them.
+    LeaveOfAll,
+    /// Users that left stay members.
+    EndlessGrace,
+    /// Users that left are gone at once.
+    NoGrace,
+    /// A change of members is not announced.
+    ForgottenAnnouncement,
+    /// A process ends, and changes that were not announced yet never are.
+    ForgottenEnd,
+    /// The table has room for any number of members.
+    BoundlessTable,
     /// A handle's subscription is reported as done and never made.
     ForgottenChange,
     /// A history is not removed.
@@ -115,12 +130,21 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
+    /// True if it is about the table of members.
+    fn is_of_presence(self) -> bool {
+        use Sabotage::{BoundlessTable, EndlessGrace, ForgottenAnnouncement, ForgottenEnd};
+        use Sabotage::{ForgottenMember, LeaveOfAll, NoGrace};
+        let all =
+            [ForgottenMember, LeaveOfAll, EndlessGrace, NoGrace, ForgottenAnnouncement, ForgottenEnd, BoundlessTable];
+        all.contains(&self)
+    }
+
     /// The kinds of restart that this sabotage needs, in order.
     fn stops(self) -> Option<&'static [Stop]> {
         match self {
             Sabotage::FalsePersisted | Sabotage::FalseEnd => Some(&[Stop::Killed]),
             Sabotage::SkippedRewrite => Some(&[Stop::Killed, Stop::PowerLoss]),
-            Sabotage::LostSession | Sabotage::LostOutbox => Some(&[Stop::Clean]),
+            Sabotage::LostSession | Sabotage::LostOutbox | Sabotage::ForgottenEnd => Some(&[Stop::Clean]),
             _ => None,
         }
     }
@@ -198,6 +222,8 @@ impl Tally {
             (&mut self.refreshes, other.refreshes),
             (&mut self.over_limits, other.over_limits),
             (&mut self.presence_reports, other.presence_reports),
+            (&mut self.announcements, other.announcements),
+            (&mut self.members_refused, other.members_refused),
             (&mut self.changes, other.changes),
             (&mut self.histories_cleared, other.histories_cleared),
         ];

@@ -101,7 +101,7 @@ impl World {
         let (transport, waits, connects) = (state.transport, state.client_waits, state.connects);
         let ids = state.ids.clone();
         let text = json_of(transport, body);
-        let lied_to = self.sabotage == Sabotage::FalseReceipt && text.contains("\"data\"") && self.rng.chance(300);
+        let lied_to = self.sabotage == Sabotage::FalseReceipt && text.contains("\"data\"") && self.rng.chance(500);
         let is_long = self.scenario.laden && text.len() > FRAME_BYTES_MAX;
         let faults = if is_long { LONG_FAULTS } else { self.scenario.faults };
         if !waits || lied_to || (!self.healing && self.rng.chance(faults)) {
@@ -211,6 +211,8 @@ impl World {
                 Some(data) => self.message(client, route, raw, data),
                 // It counts as a message for the limits, and for nothing else.
                 None if data.is_some_and(|data| waits::is_failed_call(data) || rights::is_about_credentials(data)) => {}
+                // The witness checks them.
+                None if data.is_some() && field(raw, "channel").starts_with(ANNOUNCEMENTS) => {}
                 None if data == Some(OBITUARY) && field(raw, "channel") == OBITUARIES => {}
                 None => self.reply(client, route, raw),
             }
@@ -449,9 +451,11 @@ impl World {
 }
 
 /// The chance that a long response gets lost, per thousand.
-const LONG_FAULTS: usize = 500;
+const LONG_FAULTS: usize = 800;
 /// The longest pause of a client before it connects again, in milliseconds.
 const LULL_MS: u64 = 400;
+/// The channels of announcements begin with it.
+const ANNOUNCEMENTS: &str = "/presence/";
 /// The limit of Jetty's client.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
 

@@ -11,7 +11,7 @@ use crate::Sabotage;
 use crate::checker::{Invariant, number_of};
 use crate::network::{Item, State};
 use crate::rng::Rng;
-use crate::script::HISTORY_CHANNELS;
+use crate::script::{HISTORY_CHANNELS, TREE_RULE};
 use crate::world::{InTransit, World};
 
 /// The kind of the end of a server process.
@@ -79,7 +79,7 @@ impl World {
         // disk.
         self.wall_max_ms = self.wall_max_ms.max(self.now.wall_ms);
         self.now.wall_ms = self.wall_max_ms + 1;
-        self.begin(disk, &saved);
+        self.begin(disk, &saved, stop == Stop::Clean);
         if stop != Stop::Clean {
             for session in 0..self.checker.sessions.len() {
                 self.checker.ended(session);
@@ -93,7 +93,7 @@ impl World {
     }
 
     /// The shards of a new process, with the saved state of the last one.
-    fn begin(&mut self, disk: journal::sim::SimDisk, saved: &Saved) {
+    fn begin(&mut self, disk: journal::sim::SimDisk, saved: &Saved, is_clean: bool) {
         let mut shared = Shared::new(self.scenario.shards, Box::new(self.recorder.clone()));
         self.open_log(disk, &mut shared);
         // Revoked tokens are saved, and the next process knows them before any session.
@@ -102,7 +102,9 @@ impl World {
             shared.revoked.add(&token_id, until_ms, wall_ms, usize::MAX);
         }
         self.shared = Arc::new(shared);
-        self.members.clear();
+        // Where the new rules have no presence, nobody is a member any more.
+        self.presence.restart(is_clean && self.scenario.settings[0].channels[TREE_RULE].presence);
+        self.begin_local();
         self.shards = self.new_shards();
         self.shards.iter_mut().for_each(|shard| shard.restore(self.now, saved));
         let restored: usize = self.shards.iter().map(Shard::sessions).sum();
@@ -145,21 +147,9 @@ impl World {
         for shard in 0..self.shards.len() {
             self.settle_all(shard);
         }
-        for _ in 0..SETTLE_ROUNDS_MAX {
-            let mut moved = false;
-            for to in 0..self.shards.len() {
-                for from in 0..=self.shards.len() {
-                    while self.deliver_shard_messages(to, from) {
-                        moved = true;
-                    }
-                }
-                self.settle(to);
-            }
-            moved |= self.run_store(usize::MAX);
-            if !moved {
-                break;
-            }
-        }
+        self.settle_messages();
+        self.finish_presence();
+        self.settle_messages();
         let mut saved = Saved::default();
         for shard in 0..self.shards.len() {
             saved.append(self.shards[shard].save(self.now));
@@ -172,6 +162,27 @@ impl World {
             saved.sessions.iter_mut().for_each(|session| session.waiting.clear());
         }
         saved
+    }
+
+    /// Lets the messages inside a frozen server arrive.
+    fn settle_messages(&mut self) {
+        for _ in 0..SETTLE_ROUNDS_MAX {
+            let mut moved = false;
+            for to in 0..=self.shards.len() {
+                for from in 0..=self.shards.len() {
+                    while self.deliver_shard_messages(to, from) {
+                        moved = true;
+                    }
+                }
+                if to < self.shards.len() {
+                    self.settle(to);
+                }
+            }
+            moved |= self.run_store(usize::MAX);
+            if !moved {
+                break;
+            }
+        }
     }
 
     /// Every connection ends, and messages inside the server are lost.

@@ -9,6 +9,7 @@ use crate::Sabotage;
 use crate::application::WHISPER;
 use crate::checker::{Invariant, Publication, number_of};
 use crate::reading::field;
+use crate::script::{PRESENT, TREE_RULE};
 use crate::world::World;
 
 /// The identity of a session, as the application has given it.
@@ -181,9 +182,9 @@ impl World {
                 self.agree("subscriptions of a user", counted[1], subscriptions);
             }
         }
-        for name in LIMITED {
+        for name in PRESENT {
             let here: usize = self.shards.iter().map(|shard| shard.subscribers_of(name)).sum();
-            if self.all_have(|settings| settings.channels[crate::script::TREE_RULE].subscribers_max > 0) {
+            if self.all_have(|settings| settings.channels[TREE_RULE].subscribers_max > 0) {
                 self.agree(name, self.shared.limits.subscribers.of(name), here);
             }
         }
@@ -217,7 +218,5 @@ pub(crate) fn is_about_credentials(data: &str) -> bool {
     data.starts_with("{\"expires_in_ms\":") || data.starts_with("{\"class\":\"refresh_denied\"")
 }
 
-/// The channels whose subscribers a rule may limit.
-const LIMITED: [&str; 2] = ["/a/b", "/a/b/c"];
 /// The stream of messages to all sessions of a user.
 const TO_USERS: usize = usize::MAX / 2;

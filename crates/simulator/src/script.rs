@@ -46,6 +46,8 @@ pub struct Scenario {
     /// Nearly all clients replay and acknowledge, and most publications are long and have a history: more is
     /// unacknowledged than one batch may hold, while connections break.
     pub laden: bool,
+    /// Most subscriptions are to channels that may have presence.
+    pub crowded: bool,
     /// The number of users; 0 if no session has an identity.
     pub users: usize,
     /// The number of decisions of the application that come later, or never, of 1,000.
@@ -70,6 +72,8 @@ const SOON_STEPS: usize = 40;
 pub const CHANNELS: [&str; 8] = ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/past/a", "/past/b"];
 /// The channels with a history.
 pub const HISTORY_CHANNELS: [&str; 2] = ["/past/a", "/past/b"];
+/// The channels that may have presence.
+pub const PRESENT: [&str; 2] = ["/a/b", "/a/b/c"];
 /// Channels of which a full outbox drops messages, or leaves them to a history, instead of ending its session.
 const DROPPED: [&str; 5] = ["/drop/x", "/keep/x", "/past/a", "/past/a", "/past/a"];
 /// The names to which clients subscribe.
@@ -142,6 +146,7 @@ impl Scenario {
                 _ => rng.pick(&[0, 0, 20, 200]),
             },
             laden,
+            crowded: rng.chance(150),
             users: if laden { 0 } else { rng.pick(&[0, 0, 1, 3]) },
             lateness: rng.pick(&[0, 0, 50, 300]),
             durable: false,
@@ -187,6 +192,9 @@ impl Scenario {
 
     /// A name to subscribe to.
     pub fn subscription(&self, rng: &mut Rng) -> &'static str {
+        if self.crowded && rng.chance(500) {
+            return rng.pick(&PRESENT);
+        }
         self.preferred(rng).unwrap_or_else(|| rng.pick(&SUBSCRIPTIONS))
     }
 
@@ -276,6 +284,10 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool, plan: impl Fn(&mut Rng) -
                 ..ChannelRule::default()
             },
         ],
+        presence_grace_ms: rng.pick(&[0, 200, 1_500]),
+        presence_interval_ms: rng.pick(&[0, 100, 500]),
+        presence_members_max: rng.pick(&[2, 1_000, 1_000]),
+        presence_bytes_max: rng.pick(&[600, 1 << 20, 1 << 20, 1 << 20]),
         auth_expiry_notice_ms: rng.pick(&[0, 100, 1_000]),
         history_commit: rng.pick(&[
             HistoryCommit::Always,

@@ -128,6 +128,12 @@ impl World {
     pub(crate) fn deliver_shard_messages(&mut self, to: usize, from: usize) -> bool {
         let Some(item) = self.in_transit[to][from].pop_front() else { return false };
         self.note(|_| format!("shard {to} gets a message from {from}: {item:?}"));
+        if to == self.shards.len() {
+            if let InTransit::ShardMessage(envelope) = &item {
+                self.dispatch(envelope);
+            }
+            return true;
+        }
         if matches!(&item, InTransit::ShardMessage(Envelope { message: ShardMessage::ClearHistory(..), .. })) {
             // Publications that wait for their fan-out are older.
             self.settle(to);
@@ -283,7 +289,7 @@ impl World {
                     }
                 }
                 Effect::SendToShard(to, message) if to == usize::from(PublishToken::HANDLES) => self.reported(&message),
-                Effect::SendToShard(to, message) if to == shard || to >= self.shards.len() => {
+                Effect::SendToShard(to, message) if to == shard || to > self.shards.len() => {
                     self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} sends to {to}: {message:?}"));
                 }
                 Effect::Await(key, awaited) => self.wait_for(shard, key, awaited),
@@ -294,7 +300,7 @@ impl World {
                     }
                 }
                 Effect::SendToShard(to, message) => self.send_to_shard(to, shard, message),
-                Effect::Presence(event) => self.presence_changes(*event),
+                Effect::Presence(event) => self.presence_changes(shard, *event),
                 Effect::Persist(request) => match &mut self.log {
                     Some(log) => log.inboxes[shard].push_back(request),
                     None => self

@@ -14,12 +14,13 @@ use crate::by_handle::Changes;
 use crate::checker::{Broken, Checker, Invariant, Publication, Tally};
 use crate::client::Client;
 use crate::follower::{Follower, Records};
+use crate::local::Local;
 use crate::log::Log;
 use crate::network::Network;
-use crate::presence::Members;
+use crate::presence::Presence;
 use crate::rights::Holders;
 use crate::rng::Rng;
-use crate::script::{CHANNELS, Scenario};
+use crate::script::{CHANNELS, Scenario, TREE_RULE};
 use crate::waits::Waiting;
 use crate::{Options, Sabotage};
 
@@ -30,7 +31,8 @@ pub struct World {
     pub(crate) now: Now,
     pub(crate) shards: Vec<Shard>,
     pub(crate) shared: Arc<Shared>,
-    /// Messages on their way to each shard from each other; the last queue is for messages from outside.
+    /// Messages on their way to each shard from each other, and to the virtual one of the process; the last queue of
+    /// each is for messages from outside.
     pub(crate) in_transit: Vec<Vec<VecDeque<InTransit>>>,
     /// Requests that a shard has received and not processed yet.
     pub(crate) waiting: Vec<(usize, usize)>,
@@ -40,8 +42,10 @@ pub struct World {
     pub(crate) waits: Vec<Waiting>,
     /// The identities of sessions.
     pub(crate) holders: Holders,
-    /// The reported members of channels with presence.
-    pub(crate) members: Members,
+    /// The subscribers in the process.
+    pub(crate) local: Local,
+    /// The members of channels with presence.
+    pub(crate) presence: Presence,
     /// The requests of handles.
     pub(crate) changes: Changes,
     pub(crate) recorder: Recorder,
@@ -125,14 +129,15 @@ impl World {
         };
         let durable = scenario.durable.then(|| SimDisk::new(rng.bits()));
         let world = World {
-            in_transit: (0..scenario.shards)
+            in_transit: (0..=scenario.shards)
                 .map(|_| (0..=scenario.shards).map(|_| VecDeque::new()).collect())
                 .collect(),
             waiting: Vec::new(),
             reports: VecDeque::new(),
             waits: Vec::new(),
             holders: Holders::default(),
-            members: Members::default(),
+            local: Local::new(Arc::new(Shared::new(scenario.shards, Box::new(recorder.clone())))),
+            presence: Presence::default(),
             changes: Changes::default(),
             browsers: vec![(None, 0); count],
             healing: false,
@@ -169,6 +174,7 @@ impl World {
             self.open_log(disk, &mut shared);
             self.shared = Arc::new(shared);
         }
+        self.begin_local();
         self.shards = self.new_shards();
         self.shards[0].advance(self.now);
         self.empty_frame_bytes = self.shards[0].metrics().frame_bytes.get();
@@ -246,6 +252,9 @@ impl World {
         if self.scenario.users > 0 && self.rng.chance(RIGHTS) {
             self.some_right();
         }
+        if self.has_presence() && self.rng.chance(ANNOUNCEMENTS) {
+            self.announce();
+        }
         if self.scenario.faults > 0 && self.rng.chance(CHANGES) {
             self.some_change();
         }
@@ -273,7 +282,8 @@ impl World {
             for exchange in 0..self.network.exchanges.len() {
                 moved |= self.progress(exchange);
             }
-            for to in 0..self.shards.len() {
+            moved |= self.announce();
+            for to in 0..=self.shards.len() {
                 for from in 0..=self.shards.len() {
                     while self.deliver_shard_messages(to, from) {
                         moved = true;
@@ -333,7 +343,7 @@ impl World {
     }
 
     fn some_message(&mut self) {
-        let (to, from) = (self.rng.below(self.shards.len()), self.rng.below(self.shards.len() + 1));
+        let (to, from) = (self.rng.below(self.shards.len() + 1), self.rng.below(self.shards.len() + 1));
         for _ in 0..=self.rng.below(3) {
             self.deliver_shard_messages(to, from);
         }
@@ -441,6 +451,15 @@ fn plan_of(rng: &mut Rng, sabotage: Sabotage) -> Scenario {
     if sabotage == Sabotage::ReaderThatReadsOn {
         scenario.lateness = 300;
     }
+    if sabotage.is_of_presence() {
+        scenario.crowded = true;
+        scenario.users = if sabotage == Sabotage::LeaveOfAll { 1 } else { 2 };
+        let members_max = if sabotage == Sabotage::BoundlessTable { 1 } else { 1_000 };
+        for settings in &mut scenario.settings {
+            (settings.channels[TREE_RULE].presence, settings.presence_members_max) = (true, members_max);
+            settings.presence_bytes_max = 1 << 20;
+        }
+    }
     if sabotage != Sabotage::None {
         // A session ended for memory is not missed: a fault could hide behind that.
         scenario.settings.iter_mut().for_each(|settings| settings.sessions_bytes_max = 1 << 30);
@@ -453,6 +472,8 @@ const WALL_MS: u64 = 1_700_000_000_000;
 /// Changes of rights, and of subscriptions by handles, per thousand steps.
 const RIGHTS: usize = 15;
 const CHANGES: usize = 20;
+/// Turns of the thread that announces members, per thousand steps.
+const ANNOUNCEMENTS: usize = 100;
 /// The number of recorded steps.
 const HISTORY_MAX: usize = 4_000;
 /// Rounds of letting messages arrive: with a small account of bytes between shards each may admit only one message.

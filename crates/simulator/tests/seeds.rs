@@ -44,6 +44,8 @@ fn hundreds_of_seeds_violate_no_invariant() {
         ("new credentials", tally.refreshes),
         ("messages over a limit", tally.over_limits),
         ("reports of presence", tally.presence_reports),
+        ("announcements of members", tally.announcements),
+        ("members for whom there was no room, five times", tally.members_refused * 5),
         ("changes of subscriptions by handles", tally.changes),
         ("histories whose messages were removed", tally.histories_cleared),
     ] {
@@ -171,6 +173,42 @@ fn a_subscription_that_is_not_counted_is_found() {
 #[test]
 fn a_member_that_leaves_without_a_report_is_found() {
     finds(Sabotage::ForgottenLeave, &[Invariant::PresenceAgrees]);
+}
+
+#[test]
+fn a_member_that_is_not_in_the_table_is_found() {
+    finds(Sabotage::ForgottenMember, &[Invariant::PresenceAgrees]);
+}
+
+#[test]
+fn a_user_that_is_gone_with_the_first_of_its_sessions_is_found() {
+    // Mostly by the table, otherwise by the leave that is announced.
+    finds(Sabotage::LeaveOfAll, &[Invariant::PresenceAgrees, Invariant::PresenceGrace]);
+}
+
+#[test]
+fn a_user_that_stays_a_member_after_the_grace_is_found() {
+    finds(Sabotage::EndlessGrace, &[Invariant::PresenceGrace]);
+}
+
+#[test]
+fn a_reload_that_is_announced_as_a_leave_is_found() {
+    finds(Sabotage::NoGrace, &[Invariant::PresenceGrace]);
+}
+
+#[test]
+fn a_change_of_members_that_is_not_announced_is_found() {
+    finds(Sabotage::ForgottenAnnouncement, &[Invariant::PresenceAnnounced]);
+}
+
+#[test]
+fn a_change_of_members_that_a_restart_swallows_is_found() {
+    finds(Sabotage::ForgottenEnd, &[Invariant::PresenceAnnounced]);
+}
+
+#[test]
+fn a_table_of_members_without_a_limit_is_found() {
+    finds(Sabotage::BoundlessTable, &[Invariant::PresenceBounded]);
 }
 
 #[test]

@@ -215,6 +215,13 @@ impl MemberTable {
         names.into_iter().flat_map(|name| self.announce(&name)).collect()
     }
 
+    /// Ends all grace times, and returns what is left to announce: the process ends.
+    pub fn finish(&mut self) -> Vec<(Arc<str>, String)> {
+        self.expire(u64::MAX);
+        let names = std::mem::take(&mut self.changed);
+        names.into_iter().flat_map(|name| self.announce(&name)).collect()
+    }
+
     /// The next time at which something is to be done. `None`: at the next change.
     pub fn next_ms(&self) -> Option<u64> {
         let announce_ms = (!self.changed.is_empty()).then_some(self.announce_ms);

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   Freeze ──▶ every shard: no task runs any more
-//!   Settle ──▶ every shard: "had messages since the last Settle"  ── until no shard had any
+//!   Settle ──▶ every shard: "had messages since the last Settle"  ── until no shard had any; then the last changes of
+//!              members are published, and settle, too
 //!   Stop   ──▶ every shard: returns its sessions
 //! ```
 
@@ -14,12 +15,16 @@ use tokio::sync::mpsc::{self, error::TryRecvError};
 use crate::net::node::{Node, ThreadMessage};
 use encke_core::Saved;
 
-/// Freezes all shards and waits until no message is on its way between them.
+/// Freezes all shards.
 pub(crate) fn freeze(mailboxes: &[mpsc::UnboundedSender<ThreadMessage>]) {
     for mailbox in mailboxes {
         // A shard whose thread panicked is gone.
         let _gone = mailbox.send(ThreadMessage::Freeze);
     }
+}
+
+/// Waits until no message is on its way between frozen shards.
+pub(crate) fn settle(mailboxes: &[mpsc::UnboundedSender<ThreadMessage>]) {
     for _ in 0..SETTLE_ROUNDS_MAX {
         let (answer, answers) = std::sync::mpsc::channel();
         for mailbox in mailboxes {
@@ -47,10 +52,7 @@ pub(crate) fn finish(
     node.confirm();
     // Effects of the last events before the freeze.
     node.settle();
-    // The last publications of handles: their queues are closed.
-    let now = node.now();
-    node.take_published(|shard, envelope| shard.message(now, envelope.message));
-    node.settle();
+    take_published(node);
     loop {
         let thread_message = match first.next() {
             Some(thread_message) => Ok(thread_message),
@@ -65,6 +67,7 @@ pub(crate) fn finish(
             // All messages that this shard sent are already in the other mailboxes.
             // The client finds its connection closed and reconnects.
             Ok(ThreadMessage::Settle(answer)) => {
+                had_messages |= take_published(node);
                 let _gone = answer.send(std::mem::take(&mut had_messages));
             }
             Ok(
@@ -80,6 +83,14 @@ pub(crate) fn finish(
         }
     }
     node.shard.borrow_mut().save(node.now())
+}
+
+/// Processes the publications of handles. False if there were none.
+fn take_published(node: &Node) -> bool {
+    let now = node.now();
+    let had_any = node.take_published(|shard, envelope| shard.message(now, envelope.message));
+    node.settle();
+    had_any
 }
 
 /// Rounds of `Settle`. Messages cause messages: a request causes a publication, that a record, that a delivery. The

@@ -113,3 +113,26 @@ fn sessions_that_survive_a_restart_stay_members_and_nobody_is_announced() {
     wait_until("it is listed again", || server.handle.presence("/room/1", "", 1).counts.anonymous == 1);
     assert_eq!(server.metric("encke_publications"), 0, "no announcement");
 }
+
+#[test]
+fn who_left_shortly_before_a_restart_is_announced_to_sessions_that_survive_it() {
+    let folder = Folder::new();
+    let durable = || Settings { data: folder.name(), ..with_presence() };
+    let server = serving(durable());
+    let mut witness = session(&server, "witness");
+    witness.subscribe("/presence/room/1");
+    let mut ann = session(&server, "ann");
+    ann.subscribe("/room/1");
+    assert_eq!(next(&mut witness), (json!(["ann"]), json!([]), 1));
+    // Her grace would end long after the restart.
+    ann.call(json!({"id": "d", "channel": "/meta/disconnect"}));
+    let id = witness.id.clone();
+    server.stop();
+    let server = serving(durable());
+    let mut witness = server.websocket();
+    witness.id = id;
+    witness.send_json(
+        &json!([{"id": "c", "channel": "/meta/connect", "clientId": witness.id, "connectionType": "websocket"}]),
+    );
+    assert_eq!(next(&mut witness), (json!([]), json!(["ann"]), 0));
+}
