@@ -50,6 +50,8 @@ pub enum BayeuxError {
     BatchTooLong,
     /// The message has more bytes than allowed.
     MessageTooLarge,
+    /// The `ext` of a handshake, or the credentials of a refresh, have more bytes than allowed.
+    CredentialsTooLarge,
     /// The channel's name has more bytes than allowed.
     ChannelTooLong,
     /// The channel's name has more segments than allowed.
@@ -111,6 +113,7 @@ impl BayeuxError {
             BayeuxError::MessageIdInvalid => "405::message_id_invalid",
             BayeuxError::BatchTooLong => "413::batch_too_long",
             BayeuxError::MessageTooLarge => "413::message_too_large",
+            BayeuxError::CredentialsTooLarge => "413::credentials_too_large",
             BayeuxError::ChannelTooLong => "413::channel_too_long",
             BayeuxError::ChannelTooDeep => "413::channel_too_deep",
             BayeuxError::CustomFieldsMax => "413::custom_fields_max",

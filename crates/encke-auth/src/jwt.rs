@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use encke::{Authenticate, Caller, Handshake, Identity, Metric, Refusal};
-use serde_json::Value;
 
 use crate::error::TokenError;
+use crate::lookup::of_refresh;
 use crate::settings::{AuthSettings, AuthSettingsError};
 use crate::verifier::Verifier;
 
@@ -35,15 +35,7 @@ impl Authenticate for Jwt {
 
     /// The credentials are a token, or an object with one as `token`. It must be of the same user.
     async fn refresh(&self, caller: Caller<'static>, credentials: String) -> Result<Identity, Refusal> {
-        let token = match serde_json::from_str(&credentials) {
-            Ok(Value::String(token)) => Some(token),
-            Ok(Value::Object(mut members)) => match members.remove("token") {
-                Some(Value::String(token)) => Some(token),
-                _ => None,
-            },
-            _ => None,
-        };
-        let identity = match token {
+        let identity = match of_refresh(&credentials) {
             Some(token) => self.verifier().verify(&token).await,
             None => Err(TokenError::Missing),
         };

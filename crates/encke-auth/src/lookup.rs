@@ -1,7 +1,9 @@
 //! Finds the token of a handshake: in its `ext`, or in the head of the HTTP request.
 
+use std::borrow::Cow;
+
+use bayeux::json;
 use encke::Head;
-use serde_json::Value;
 
 use crate::error::TokenError;
 use crate::settings::AuthSettings;
@@ -23,27 +25,31 @@ pub(crate) fn token(
     Ok(bearer.or_else(cookie).or_else(query).map(String::from))
 }
 
-/// The token in the `ext` of a message: a path such as `auth.token` names a member of a member.
+/// The token in the `ext` of a message: a path such as `auth.token` names a member of a member. Nobody is known yet, so the
+/// text is scanned, and no tree is built of it.
 fn of_ext(paths: &[String], ext: &str) -> Result<Option<String>, TokenError> {
-    if paths.is_empty() {
-        return Ok(None);
-    }
-    // The server has checked that it is JSON, but not how deep it is.
-    let ext: Value = serde_json::from_str(ext).map_err(|_| TokenError::Malformed("the ext is nested too deeply"))?;
     for path in paths {
-        match member(&ext, path) {
-            None | Some(Value::Null) => {}
-            Some(Value::String(token)) => return Ok(Some(token.clone())),
-            Some(_) => return Err(TokenError::Malformed("the token in the ext is no text")),
+        match member(ext, path) {
+            None | Some("null") => {}
+            Some(value) => {
+                let token = json::decode_string(value).map(Cow::into_owned);
+                return token.map(Some).ok_or(TokenError::Malformed("the token in the ext is no text"));
+            }
         }
     }
     Ok(None)
 }
 
-/// The member at a path such as `auth.token`. Names may contain dots themselves: `com.example.login.token`.
-fn member<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
-    let deeper = || path.match_indices('.').find_map(|(at, _)| member(value.get(&path[..at])?, &path[at + 1..]));
-    value.get(path).or_else(deeper)
+/// The token of a refresh: a text, or an object with one as `token`.
+pub(crate) fn of_refresh(credentials: &str) -> Option<String> {
+    json::decode_string(json::member(credentials, "token").unwrap_or(credentials.trim())).map(Cow::into_owned)
+}
+
+/// The raw member at a path such as `auth.token`. Names may contain dots themselves: `com.example.login.token`.
+fn member<'a>(object: &'a str, path: &str) -> Option<&'a str> {
+    let deeper =
+        || path.match_indices('.').find_map(|(at, _)| member(json::member(object, &path[..at])?, &path[at + 1..]));
+    json::member(object, path).or_else(deeper)
 }
 
 /// The token of a header such as `Bearer abc` (RFC 6750 §2.1).
@@ -83,10 +89,21 @@ mod tests {
 
     #[test]
     fn a_token_that_is_no_text_is_refused() {
-        let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
-        for ext in [r#"{"token":7}"#, r#"{"auth":{"token":{}}}"#, &deep] {
+        for ext in [r#"{"token":7}"#, r#"{"auth":{"token":{}}}"#, r#"{"token":"\ud800"}"#] {
             let error = token(&AuthSettings::default(), Some(ext), None).expect_err("no text");
             assert_eq!(error.reason(), "token_malformed");
+        }
+        let deep = format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000));
+        assert_eq!(find(&AuthSettings::default(), Some(&deep), None), None);
+    }
+
+    #[test]
+    fn a_refresh_has_its_token_as_a_text_or_as_a_member() {
+        for credentials in [r#""a""#, r#" "\u0061" "#, r#"{"type":"jwt","token":"a"}"#] {
+            assert_eq!(of_refresh(credentials).as_deref(), Some("a"), "{credentials}");
+        }
+        for credentials in ["null", "7", "{}", r#"{"token":7}"#, "[]"] {
+            assert_eq!(of_refresh(credentials), None, "{credentials}");
         }
     }
 

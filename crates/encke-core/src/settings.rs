@@ -159,6 +159,8 @@ pub struct Settings {
     pub message_bytes_max: usize,
     /// Bytes of incomplete messages and request bodies of one shard; at least two messages.
     pub incomplete_bytes_max: usize,
+    /// Bytes of the `ext` of a handshake, and of the credentials of a refresh. They come from somebody who is not known yet.
+    pub credentials_bytes_max: usize,
     /// Size of all headers of a request, in bytes.
     pub header_bytes_max: usize,
     /// Messages in one batch.
@@ -190,11 +192,12 @@ pub struct Settings {
     pub history_channels_max: usize,
     /// Batches of one shard that wait for decisions of the application; further messages that would wait are refused.
     pub decisions_waiting_max: usize,
-    /// Bytes of these batches.
+    /// Bytes of these batches. One user, or one address without users, may have 3/4 of them and of their number.
     pub decisions_waiting_bytes_max: usize,
     /// Calls of one shard that wait for answers of the application; further calls are refused.
     pub calls_waiting_max: usize,
-    /// Bytes of the data of these calls. One session may have a sixteenth of them.
+    /// Bytes of the data of these calls. One user, or one address without users, may have two thirds of them and of their
+    /// number; refreshes of credentials have an eighth for themselves.
     pub calls_waiting_bytes_max: usize,
     /// Calls of one session that wait for answers of the application.
     pub calls_waiting_per_session_max: usize,
@@ -227,6 +230,8 @@ pub struct Settings {
     pub session_messages_per_s_max: usize,
     /// Bytes of messages that the client of one session may send in a second. 0: no limit.
     pub session_bytes_per_s_max: usize,
+    /// Refreshes of its credentials that one session may send in a second. They also count as messages. 0: no limit.
+    pub session_refreshes_per_s_max: usize,
     /// Messages that all sessions of one user may send in a second. 0: no limit.
     pub user_messages_per_s_max: usize,
     /// Bytes of messages that all sessions of one user may send in a second. 0: no limit.
@@ -373,6 +378,7 @@ impl Default for Settings {
             unconnected_per_address_max: 20_000,
             message_bytes_max: 1024 * 1024,
             incomplete_bytes_max: 64 * 1024 * 1024,
+            credentials_bytes_max: 32 * 1024,
             header_bytes_max: 16 * 1024,
             batch_messages_max: 1_000,
             json_depth_max: 64,
@@ -404,6 +410,7 @@ impl Default for Settings {
             presence_bytes_max: 512 * 1024 * 1024,
             session_messages_per_s_max: 0,
             session_bytes_per_s_max: 0,
+            session_refreshes_per_s_max: 5,
             user_messages_per_s_max: 0,
             user_bytes_per_s_max: 0,
             user_handshakes_per_s_max: 0,

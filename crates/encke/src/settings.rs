@@ -70,6 +70,7 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
     let roomy = [
         ("message_bytes_max", settings.message_bytes_max, 64),
         ("header_bytes_max", settings.header_bytes_max, 8192),
+        ("credentials_bytes_max", settings.credentials_bytes_max, 1024),
         ("outbox_bytes_max", settings.outbox_bytes_max, 1024),
         ("sessions_bytes_max", settings.sessions_bytes_max, 1024 * 1024),
         ("responses_bytes_max", settings.responses_bytes_max, 1024),

@@ -41,6 +41,11 @@ pub(super) const LIMITS: Group = Group {
             &[],
             "Bytes of incomplete messages and request bodies of one shard; at least two messages.",
         ),
+        option(
+            "credentials_bytes_max",
+            &[],
+            "Bytes of the `ext` of a handshake, and of the credentials of a refresh. They come from somebody who is not known yet.",
+        ),
         option("header_bytes_max", &[], "Size of all headers of a request, in bytes."),
         option("batch_messages_max", &[], "Messages in one batch."),
         option("json_depth_max", &[], "Depth of nesting in JSON; at most 128."),
@@ -72,7 +77,11 @@ pub(super) const LIMITS: Group = Group {
             &[],
             "Batches of one shard that wait for decisions of the application; further messages that would wait are refused.",
         ),
-        option("decisions_waiting_bytes_max", &[], "Bytes of these batches."),
+        option(
+            "decisions_waiting_bytes_max",
+            &[],
+            "Bytes of these batches. One user, or one address without users, may have 3/4 of them and of their number.",
+        ),
         option(
             "calls_waiting_max",
             &[],
@@ -81,7 +90,7 @@ pub(super) const LIMITS: Group = Group {
         option(
             "calls_waiting_bytes_max",
             &[],
-            "Bytes of the data of these calls. One session may have a sixteenth of them.",
+            "Bytes of the data of these calls. One user, or one address without users, may have two thirds of them and of their number; refreshes of credentials have an eighth for themselves.",
         ),
         option("calls_waiting_per_session_max", &[], "Calls of one session that wait for answers of the application."),
         option(

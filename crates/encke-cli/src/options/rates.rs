@@ -34,6 +34,11 @@ pub(super) const OPTIONS: &[Opt] = &[
         &[],
         "Bytes of messages that the client of one session may send in a second. 0: no limit.",
     ),
+    option(
+        "session_refreshes_per_s_max",
+        &[],
+        "Refreshes of its credentials that one session may send in a second. They also count as messages. 0: no limit.",
+    ),
     option("user_messages_per_s_max", &[], "Messages that all sessions of one user may send in a second. 0: no limit."),
     option(
         "user_bytes_per_s_max",

@@ -11,6 +11,7 @@ use slab::Slab;
 
 use crate::decision::WaitKey;
 use crate::events::{ExchangeId, SessionKey};
+use crate::limits::shares::{Amount, Share, Shares, Urgency};
 use crate::protocol::batch::{Batch, Via};
 
 /// The waits of one shard.
@@ -18,58 +19,21 @@ use crate::protocol::batch::{Batch, Via};
 pub(crate) struct Waits {
     slab: Slab<Entry>,
     generation: u32,
-    batches: Tally,
-    calls: Tally,
+    batches: Shares<Payer>,
+    calls: Shares<Payer>,
     /// The wait of each request whose batch waits.
     requests: HashMap<ExchangeId, WaitKey, RandomState>,
 }
 
-/// The waits of one kind.
-#[derive(Default)]
-struct Tally {
-    all: Sum,
-    /// Those of each session that has any.
-    sessions: HashMap<SessionKey, Sum, RandomState>,
-}
-
-/// A number of waits, and their bytes.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Sum {
-    pub(crate) count: usize,
-    pub(crate) bytes: usize,
-}
-
-impl Sum {
-    fn add(&mut self, bytes: usize) {
-        self.count += 1;
-        self.bytes += bytes;
-    }
-
-    fn remove(&mut self, bytes: usize) {
-        self.count -= 1;
-        self.bytes -= bytes;
-    }
-}
-
-impl Tally {
-    fn add(&mut self, session: Option<SessionKey>, bytes: usize) {
-        self.all.add(bytes);
-        if let Some(session) = session {
-            self.sessions.entry(session).or_default().add(bytes);
-        }
-    }
-
-    fn remove(&mut self, session: Option<SessionKey>, bytes: usize) {
-        self.all.remove(bytes);
-        if let Some(session) = session
-            && let Some(own) = self.sessions.get_mut(&session)
-        {
-            own.remove(bytes);
-            if own.count == 0 {
-                self.sessions.remove(&session);
-            }
-        }
-    }
+/// The owner of a wait. A session is inside its user or its origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Payer {
+    /// A user, by a hash of its name.
+    User(u64),
+    /// An address, or a connection whose address is unknown.
+    Origin(u64),
+    /// A session.
+    Session(SessionKey),
 }
 
 struct Entry {
@@ -77,7 +41,7 @@ struct Entry {
     due_ms: u64,
     /// The time of its entry in the timer wheel, in milliseconds.
     armed_ms: u64,
-    bytes: usize,
+    share: Share<Payer>,
     wait: Wait,
 }
 
@@ -97,6 +61,10 @@ pub(crate) struct Call {
     pub(crate) id: Option<bayeux::Id<'static>>,
     /// The bytes that the application holds for it.
     pub(crate) bytes: usize,
+    /// The owner of the call, around the session.
+    pub(crate) payer: Payer,
+    /// A refresh of credentials is urgent.
+    pub(crate) urgency: Urgency,
 }
 
 impl Wait {
@@ -123,6 +91,13 @@ impl Wait {
             Wait::Call(call) => call.bytes,
         }
     }
+
+    fn urgency(&self) -> Urgency {
+        match self {
+            Wait::Batch(_) => Urgency::Common,
+            Wait::Call(call) => call.urgency,
+        }
+    }
 }
 
 impl Waits {
@@ -131,39 +106,29 @@ impl Waits {
         self.slab.len()
     }
 
-    /// All batches.
-    pub(crate) fn batches(&self) -> Sum {
-        self.batches.all
+    /// The batches.
+    pub(crate) fn batches(&self) -> &Shares<Payer> {
+        &self.batches
     }
 
-    /// All calls.
-    pub(crate) fn calls(&self) -> Sum {
-        self.calls.all
-    }
-
-    /// The calls of a session.
-    pub(crate) fn calls_of(&self, session: SessionKey) -> Sum {
-        self.calls.sessions.get(&session).copied().unwrap_or_default()
-    }
-
-    fn tally(&mut self, wait: &Wait) -> &mut Tally {
-        match wait {
-            Wait::Batch(_) => &mut self.batches,
-            Wait::Call(_) => &mut self.calls,
-        }
+    /// The calls.
+    pub(crate) fn calls(&self) -> &Shares<Payer> {
+        &self.calls
     }
 
     /// True if a batch of this session waits.
     pub(crate) fn has_batch_of(&self, session: SessionKey) -> bool {
-        self.batches.sessions.contains_key(&session)
+        self.batches.of(&Payer::Session(session)).count > 0
     }
 
-    /// Adds a wait until a time, in milliseconds.
-    pub(crate) fn add(&mut self, wait: Wait, due_ms: u64) -> WaitKey {
+    /// Adds a wait that was admitted, until a time, in milliseconds.
+    pub(crate) fn add(&mut self, wait: Wait, payer: Payer, due_ms: u64) -> WaitKey {
         self.generation = self.generation.wrapping_add(1);
-        let (session, exchange, bytes) = (wait.session(), wait.exchange(), wait.bytes());
-        self.tally(&wait).add(session, bytes);
-        let entry = Entry { generation: self.generation, due_ms, armed_ms: u64::MAX, bytes, wait };
+        let (inner, exchange, amount) =
+            (wait.session().map(Payer::Session), wait.exchange(), Amount::one(wait.bytes()));
+        let urgency = wait.urgency();
+        let share = self.shares(&wait).take_regardless(payer, inner, amount, urgency);
+        let entry = Entry { generation: self.generation, due_ms, armed_ms: u64::MAX, share, wait };
         let key = WaitKey { index: self.slab.insert(entry) as u32, generation: self.generation };
         if let Some(exchange) = exchange {
             self.requests.insert(exchange, key);
@@ -174,12 +139,19 @@ impl Waits {
     /// Removes a wait. Returns it with the time of its entry in the timer wheel.
     pub(crate) fn remove(&mut self, key: WaitKey) -> Option<(Wait, u64)> {
         self.slab.get(key.index as usize).filter(|entry| entry.generation == key.generation)?;
-        let Entry { wait, armed_ms, bytes, .. } = self.slab.remove(key.index as usize);
-        self.tally(&wait).remove(wait.session(), bytes);
+        let Entry { wait, armed_ms, share, .. } = self.slab.remove(key.index as usize);
+        self.shares(&wait).give_back(share);
         if let Some(exchange) = wait.exchange() {
             self.requests.remove(&exchange);
         }
         Some((wait, armed_ms))
+    }
+
+    fn shares(&mut self, wait: &Wait) -> &mut Shares<Payer> {
+        match wait {
+            Wait::Batch(_) => &mut self.batches,
+            Wait::Call(_) => &mut self.calls,
+        }
     }
 
     /// The end of a wait, and the time of its entry in the timer wheel, in milliseconds.

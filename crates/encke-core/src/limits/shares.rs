@@ -15,7 +15,8 @@
 //! - Urgent things may use everything. An owner's urgent things count apart, so that it can still do them when it stands
 //!   at its part.
 //!
-//! An owner can be inside another one, such as a session inside its user. It shares what the outer one may still take.
+//! An owner can be inside another one, such as a session inside its user. It shares what the outer one may still take. One
+//! inside itself counts once.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -33,7 +34,7 @@ pub struct Shares<Owner> {
 /// A number of things, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
-    /// How many.
+    /// Their number.
     pub count: usize,
     /// Bytes.
     pub bytes: usize,
@@ -47,7 +48,7 @@ pub struct Budget {
     urgent_part: usize,
 }
 
-/// How much a thing matters.
+/// The weight of a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// Like most.
@@ -67,7 +68,7 @@ pub enum Over {
     Part,
 }
 
-/// What an owner has taken. It goes back to the same [`Shares`] with [`Shares::give_back`].
+/// An amount that an owner has taken. It goes back to the same [`Shares`] with [`Shares::give_back`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the budget has this amount less until it is given back"]
 pub struct Share<Owner> {
@@ -112,7 +113,7 @@ impl Amount {
 
 impl Budget {
     /// A budget of `count` things with `bytes` bytes; `usize::MAX` is no limit. An owner that is alone may have 7 of 8
-    /// parts of what is for all owners. Nothing is kept for urgent things.
+    /// parts of what is for all owners. Urgent things have no reserve.
     pub const fn new(count: usize, bytes: usize) -> Budget {
         Budget { max: Amount { count, bytes }, alpha: 7, urgent_part: 0 }
     }
@@ -123,7 +124,7 @@ impl Budget {
         Budget { alpha: if alpha == 0 { 1 } else { alpha }, ..self }
     }
 
-    /// Keeps one of eight parts for urgent things.
+    /// Reserves one of eight parts for urgent things.
     #[must_use]
     pub const fn with_urgent(self) -> Budget {
         Budget { urgent_part: PART, ..self }
@@ -162,9 +163,15 @@ impl<Owner: Hash + Eq + Clone> Shares<Owner> {
         Ok(self.add(outer, Some(inner), amount, urgency))
     }
 
-    /// Takes an amount whatever the budget says, for what exists already, such as what an earlier process left.
-    pub fn take_regardless(&mut self, owner: Owner, amount: Amount, urgency: Urgency) -> Share<Owner> {
-        self.add(owner, None, amount, urgency)
+    /// Takes an amount whatever the budget says, for what was admitted before, or exists already.
+    pub fn take_regardless(
+        &mut self,
+        owner: Owner,
+        inner: Option<Owner>,
+        amount: Amount,
+        urgency: Urgency,
+    ) -> Share<Owner> {
+        self.add(owner, inner, amount, urgency)
     }
 
     /// Checks if an owner, or an owner inside it, would get an amount now.
@@ -183,7 +190,7 @@ impl<Owner: Hash + Eq + Clone> Shares<Owner> {
             return if budget.max.count == 0 { Err(Over::All) } else { Ok(()) };
         }
         let held = |owner: &Owner| self.owners.get(owner).copied().unwrap_or_default();
-        let (outer, inner) = (held(owner), inner.map(held));
+        let (outer, inner) = (held(owner), inner.filter(|inner| *inner != owner).map(held));
         for unit in [|amount: Amount| amount.count, |amount: Amount| amount.bytes] {
             let (max, wanted, used) = (unit(budget.max), unit(amount), unit(self.used));
             if max == usize::MAX || wanted == 0 {
@@ -191,8 +198,8 @@ impl<Owner: Hash + Eq + Clone> Shares<Owner> {
             }
             match urgency {
                 Urgency::Common => {
-                    let kept = part(max, budget.urgent_part).saturating_sub(unit(self.urgent));
-                    let level = Level { free: max.saturating_sub(used).saturating_sub(kept), size: max - kept };
+                    let reserve = part(max, budget.urgent_part).saturating_sub(unit(self.urgent));
+                    let level = Level { free: max.saturating_sub(used).saturating_sub(reserve), size: max - reserve };
                     let left = level.admit(outer.common.is_none(), unit(outer.common), wanted, budget.alpha)?;
                     if let Some(inner) = inner
                         && !outer.common.is_none()
@@ -238,11 +245,16 @@ impl<Owner: Hash + Eq + Clone> Shares<Owner> {
         self.used
     }
 
-    /// What an owner holds.
+    /// The amount that an owner holds.
     pub fn of(&self, owner: &Owner) -> Amount {
         let mut held = self.owners.get(owner).copied().unwrap_or_default();
         held.common.add(held.urgent);
         held.common
+    }
+
+    /// The amount of urgent things that an owner holds.
+    pub fn urgent_of(&self, owner: &Owner) -> Amount {
+        self.owners.get(owner).map_or(Amount::default(), |held| held.urgent)
     }
 
     /// The number of owners that hold anything.
@@ -255,6 +267,7 @@ impl<Owner: Hash + Eq + Clone> Shares<Owner> {
         if urgency == Urgency::Urgent {
             self.urgent.add(amount);
         }
+        let inner = inner.filter(|inner| *inner != owner);
         for owner in std::iter::once(&owner).chain(&inner) {
             self.owners.entry(owner.clone()).or_default().of(urgency).add(amount);
         }

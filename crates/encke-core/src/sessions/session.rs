@@ -73,6 +73,8 @@ pub struct Owner {
     pub(crate) slots: Slots,
     /// The time of its entry in the timer wheel, in milliseconds; `u64::MAX` for none.
     pub(crate) armed_ms: u64,
+    /// The bucket of its refreshes.
+    pub(crate) refreshes_full_ns: u64,
     /// True if the client was notified that its credentials are about to end.
     pub(crate) is_notified: bool,
     /// The reason why its session ends, if that is the end of the credentials.

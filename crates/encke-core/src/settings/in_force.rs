@@ -8,6 +8,7 @@ use bayeux::{ChannelName, Terms};
 
 use crate::channels::rules::Rules;
 use crate::limits::rate::Rate;
+use crate::limits::shares::Budget;
 use crate::outbox::Capacity;
 use crate::settings::{ChannelRule, HistoryTerms, Publishers, Settings, SlowConsumer};
 
@@ -26,6 +27,10 @@ pub(crate) struct InForce {
     pub(crate) capacity: Capacity,
     /// The rates by which each message is checked.
     pub(crate) rates: Rates,
+    /// The budget of batches that wait for decisions.
+    pub(crate) decisions_waiting: Budget,
+    /// The budget of calls that wait for answers.
+    pub(crate) calls_waiting: Budget,
     /// True if any rate is set, also in a rule.
     pub(crate) has_rates: bool,
     /// True if the rule for a channel may have a rate.
@@ -82,6 +87,8 @@ impl InForce {
                 max_interval_ms: settings.max_interval_ms,
                 client_max_ms: settings.client_interval_max_ms,
             },
+            decisions_waiting: Budget::new(settings.decisions_waiting_max, settings.decisions_waiting_bytes_max),
+            calls_waiting: Budget::new(settings.calls_waiting_max, settings.calls_waiting_bytes_max).with_urgent(),
             capacity: Capacity { messages_max: settings.outbox_messages_max, bytes_max: settings.outbox_bytes_max },
             has_rates: rules_have_rates
                 || [session, user, address, server].into_iter().flatten().any(|rate| rate.is_on()),

@@ -8,6 +8,7 @@ use crate::application::{Actions, Answer, Publishing, Service, Verdict};
 use crate::connections::waits::Call;
 use crate::decision::{Awaited, Resolved};
 use crate::events::SessionKey;
+use crate::limits::shares::Urgency;
 use crate::protocol::batch::{Batch, Rest, Via};
 use crate::shard::owners::REFRESH;
 use crate::shard::{Parts, Shard};
@@ -96,19 +97,25 @@ impl Shard {
         let parts = self.parts();
         parts.active(key);
         let bytes = [message.data, message.ext].iter().flatten().map(|json| json.as_str().len()).sum();
-        if !parts.may_call(key, bytes) {
-            return parts.refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
-        }
         let Some(session) = parts.sessions.get(key) else { return };
         if session.has_lost_its_rights() {
             return parts.refuse(batch, message, &BayeuxError::PublishDenied.because("session_ending"));
         }
+        let id = message.id.clone().map(bayeux::Id::into_owned);
         if session.owner.is_some() && channel.as_str() == REFRESH {
-            let id = message.id.clone().map(bayeux::Id::into_owned);
+            let call = parts.refresh_call(batch, key, id, bytes);
+            if let Err(error) = parts.admit_refresh(&call) {
+                return parts.refuse(batch, message, &error);
+            }
             parts.accept(batch, message);
-            let credentials = message.data.map_or("null", RawJson::as_str);
-            return parts.refresh(Call { session: key, channel: REFRESH.into(), id, bytes }, credentials);
+            return parts.refresh(call, message.data.map_or("null", RawJson::as_str));
         }
+        let payer = parts.payer(batch, Some(key));
+        let call = Call { session: key, channel: channel.as_str().into(), id, bytes, payer, urgency: Urgency::Common };
+        if !parts.may_call(&call) {
+            return parts.refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
+        }
+        let Some(session) = parts.sessions.get(key) else { return };
         let mut actions = Actions::default();
         let service = Service {
             caller: session.caller(),
@@ -122,8 +129,6 @@ impl Shard {
         let parts = self.beside_burst();
         parts.accept(batch, message);
         if let Some(later) = later {
-            let id = message.id.clone().map(bayeux::Id::into_owned);
-            let call = Call { session: key, channel: channel.as_str().into(), id, bytes };
             parts.wait_for_answer(call, Awaited::Service(later));
         }
     }

@@ -20,9 +20,7 @@ impl Parts {
         let socket = on.is_some();
         self.has_arrived(key);
         self.confirm(key, message.ext);
-        if let Some(ext) = message.ext {
-            self.refresh_by_connect(key, ext.as_str());
-        }
+        self.refresh_by_connect(batch, message, key);
         if !socket {
             self.leave_socket(key);
         }

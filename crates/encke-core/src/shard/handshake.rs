@@ -104,6 +104,9 @@ impl Parts {
                     let advice = handshake_after(RETRY_MS + self.jitter_ms());
                     return Admission::Refused(BayeuxError::RateExceeded.because(limit).into(), advice);
                 }
+                if let Some(error) = self.over_credentials(message.ext.map_or(0, |ext| ext.as_str().len())) {
+                    return Admission::Refused(error.as_str().into(), Advice::none());
+                }
                 let handshake = self.handshake_of(&batch.via, message.ext.map(RawJson::as_str));
                 self.shared.application.handshake(&handshake)
             }

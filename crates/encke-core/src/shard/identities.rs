@@ -14,8 +14,9 @@ impl Parts {
     /// its user.
     pub(super) fn set_owner(&mut self, key: SessionKey, identity: Identity, is_counted: bool) {
         let before = self.forget_owner(key);
-        let (is_counted, subscriptions_counted) =
-            before.map_or((is_counted, 0), |before| (before.is_counted, before.subscriptions_counted));
+        let (is_counted, subscriptions_counted, refreshes_full_ns) = before.map_or((is_counted, 0, 0), |before| {
+            (before.is_counted, before.subscriptions_counted, before.refreshes_full_ns)
+        });
         let slots = self.sessions.owners.add(&identity, key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.owner = Some(Box::new(Owner {
@@ -24,6 +25,7 @@ impl Parts {
             subscriptions_counted,
             slots,
             armed_ms: u64::MAX,
+            refreshes_full_ns,
             is_notified: false,
             ends: None,
         }));

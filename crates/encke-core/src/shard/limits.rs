@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, RawJson};
 
+use crate::connections::waits::{Call, Payer};
 use crate::events::SessionKey;
 use crate::identity::Identity;
 use crate::limits::rate::Rate;
@@ -171,6 +172,45 @@ impl Parts {
             Via::Socket(socket) => self.socket(*socket).map_or([0; 2], |socket| socket.origins),
             Via::Http { peer, .. } => self.sessions.newcomers.origins(*peer),
         }
+    }
+
+    /// The owner of what a batch waits for: the user of its session, or else the client's origin. A session is inside it.
+    pub(super) fn payer(&self, batch: &Batch, session: Option<SessionKey>) -> Payer {
+        let identity = session.and_then(|key| self.sessions.get(key)?.identity());
+        match (identity, self.origins_of(batch), session) {
+            (Some(identity), ..) if !identity.user.is_empty() => {
+                Payer::User(self.shared.limits.buckets.key((USER, &*identity.user)))
+            }
+            (_, [0, 0], Some(session)) => Payer::Session(session),
+            (_, [connection, 0], _) => Payer::Origin(connection),
+            (_, [_, address], _) => Payer::Origin(address),
+        }
+    }
+
+    /// Counts a refresh of credentials. Otherwise returns the error: it is too large, comes too soon, or is the second at once.
+    pub(super) fn admit_refresh(&mut self, call: &Call) -> Result<(), String> {
+        if let Some(error) = self.over_credentials(call.bytes) {
+            return Err(error.as_str().into());
+        }
+        let rate = Rate(self.settings.session_refreshes_per_s_max as u64);
+        let now = self.now;
+        let owner = self.sessions.get_mut(call.session).and_then(|session| session.owner.as_mut());
+        if owner.is_some_and(|owner| !rate.take(&mut owner.refreshes_full_ns, now, 1)) {
+            self.metrics.session_rates_exceeded.add(1);
+            return Err(BayeuxError::RateExceeded.because("session_refreshes_per_s_max"));
+        }
+        if self.connections.waits.calls().urgent_of(&Payer::Session(call.session)).count > 0 {
+            self.metrics.calls_refused.add(1);
+            return Err(BayeuxError::RefreshDenied.with_code(429, "refresh_under_way"));
+        }
+        if self.may_call(call) { Ok(()) } else { Err(BayeuxError::CallsWaitingMax.as_str().into()) }
+    }
+
+    /// The error for credentials of so many bytes, before anybody reads them.
+    pub(super) fn over_credentials(&self, bytes: usize) -> Option<BayeuxError> {
+        let is_over = bytes > self.settings.credentials_bytes_max;
+        self.metrics.credentials_too_large.add(usize::from(is_over));
+        is_over.then_some(BayeuxError::CredentialsTooLarge)
     }
 
     /// Counts one more subscription of a session, before it is made. Otherwise returns the error. `is_limited`: the

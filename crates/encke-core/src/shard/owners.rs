@@ -2,14 +2,15 @@
 //! token. `handshake`, `connect` and `batch` lead here with credentials, `tick` with their end, and `from_shards` with
 //! the messages of handles.
 
-use bayeux::{BayeuxError, json};
+use bayeux::{BayeuxError, ChannelName, Message, json};
 
 use crate::application::{Answer, EndReason, Refusal};
 use crate::connections::waits::Call;
 use crate::decision::Awaited;
 use crate::events::SessionKey;
 use crate::identity::Identity;
-use crate::protocol::batch::{failed_call_frame, message_frame};
+use crate::limits::shares::Urgency;
+use crate::protocol::batch::{Batch, failed_call_frame, message_frame};
 use crate::shard::Parts;
 
 impl Parts {
@@ -35,7 +36,8 @@ impl Parts {
         self.arm_owner(key);
     }
 
-    /// Checks new credentials of a session. `call` is the channel and the id of the message that gets the answer.
+    /// Checks new credentials of a session that were admitted. `call` has the channel and the id of the message that gets the
+    /// answer.
     pub(super) fn refresh(&mut self, call: Call, credentials: &str) {
         let Some(session) = self.sessions.get(call.session) else { return };
         match self.shared.application.refresh(&session.caller(), credentials) {
@@ -44,16 +46,39 @@ impl Parts {
         }
     }
 
-    /// The credentials in the `ext` of a connect: the member `auth`.
-    pub(super) fn refresh_by_connect(&mut self, key: SessionKey, ext: &str) {
+    /// The credentials in the `ext` of a connect: the member `auth`. They count like a message. A session lives by its
+    /// connects, so an error concerns the refresh and not the connect.
+    pub(super) fn refresh_by_connect(&mut self, batch: &Batch, message: &Message<'_>, key: SessionKey) {
         let has_owner = self.sessions.get(key).is_some_and(|session| session.owner.is_some());
-        if has_owner
-            && let Some(credentials) = json::member(ext, "auth")
-            && self.may_call(key, credentials.len())
-        {
-            let call = Call { session: key, channel: REFRESH.into(), id: None, bytes: credentials.len() };
-            self.refresh(call, credentials);
+        let Some(credentials) = message.ext.filter(|_| has_owner).and_then(|ext| json::member(ext.as_str(), "auth"))
+        else {
+            return;
+        };
+        let call = self.refresh_call(batch, key, None, credentials.len());
+        let connect = ChannelName::known(bayeux::channel::META_CONNECT);
+        let admitted = match self.over_rate(batch, message, connect, key) {
+            Some(error) => Err(error),
+            None => self.admit_refresh(&call),
+        };
+        match admitted {
+            Ok(()) => self.refresh(call, credentials),
+            Err(error) => {
+                let frames = self.fanout.encoder.copy_single(&failed_call_frame(REFRESH, None, &error));
+                self.deliver_to(key, &frames, None);
+            }
         }
+    }
+
+    /// The call that a refresh is.
+    pub(super) fn refresh_call(
+        &self,
+        batch: &Batch,
+        key: SessionKey,
+        id: Option<bayeux::Id<'static>>,
+        bytes: usize,
+    ) -> Call {
+        let payer = self.payer(batch, Some(key));
+        Call { session: key, channel: REFRESH.into(), id, bytes, payer, urgency: Urgency::Urgent }
     }
 
     /// Takes the result of a refresh: the session has a new identity of the same user, or the old one until it ends.

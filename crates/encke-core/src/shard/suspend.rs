@@ -3,15 +3,13 @@
 
 use bayeux::{BayeuxError, Message};
 
-use crate::connections::waits::{Call, Wait};
+use crate::connections::waits::{Call, Payer, Wait};
 use crate::decision::{Awaited, WaitKey};
-use crate::events::{Effect, SessionKey, SocketKey};
+use crate::events::{Effect, SocketKey};
+use crate::limits::shares::{Amount, Urgency};
 use crate::protocol::batch::{Batch, Outcome, Via};
 use crate::schedule::Timer;
 use crate::shard::Parts;
-
-/// A session may have this part of `calls_waiting_bytes_max`: one of sixteen.
-const SESSION_SHARE: usize = 16;
 
 impl Parts {
     /// Lets the current message of a batch wait for a decision, or refuses it if too many messages wait.
@@ -25,9 +23,10 @@ impl Parts {
 
     /// True if one more batch may wait for a decision. A session that ends does not wait.
     pub(super) fn may_wait(&self, batch: &Batch) -> bool {
-        let all = self.connections.waits.batches();
-        let has_room =
-            all.count < self.settings.decisions_waiting_max && all.bytes < self.settings.decisions_waiting_bytes_max;
+        let (budget, amount) = (self.settings.decisions_waiting, Amount::one(batch.held_bytes()));
+        let inner = batch.session.map(Payer::Session);
+        let (payer, waits) = (self.payer(batch, batch.session), self.connections.waits.batches());
+        let has_room = waits.admit(&budget, &payer, inner.as_ref(), amount, Urgency::Common).is_ok();
         if !has_room {
             self.metrics.decisions_refused.add(1);
         }
@@ -41,7 +40,8 @@ impl Parts {
             self.set_suspended(socket, true);
         }
         self.metrics.decisions_delayed.add(1);
-        self.wait(Wait::Batch(Box::new(batch)), awaited, self.settings.decision_timeout_ms);
+        let payer = self.payer(&batch, batch.session);
+        self.wait(Wait::Batch(Box::new(batch)), payer, awaited, self.settings.decision_timeout_ms);
     }
 
     /// Notes that a socket must not be read, or may be read again. Its client is not silent meanwhile.
@@ -55,15 +55,15 @@ impl Parts {
         }
     }
 
-    /// True if a session may make one more call, of this many bytes, whose answer may come later. Each shard and each session may
-    /// have one call of any size.
-    pub(super) fn may_call(&self, key: SessionKey, bytes: usize) -> bool {
-        let (all, own) = (self.connections.waits.calls(), self.connections.waits.calls_of(key));
-        let bytes_max = self.settings.calls_waiting_bytes_max;
-        let has_room = all.count < self.settings.calls_waiting_max
-            && own.count < self.settings.calls_waiting_per_session_max
-            && (all.count == 0 || all.bytes + bytes <= bytes_max)
-            && (own.count == 0 || own.bytes + bytes <= bytes_max / SESSION_SHARE);
+    /// True if a session may make one more call whose answer may come later.
+    pub(super) fn may_call(&self, call: &Call) -> bool {
+        let (session, waits) = (Payer::Session(call.session), self.connections.waits.calls());
+        let (budget, amount) = (self.settings.calls_waiting, Amount::one(call.bytes));
+        let has_own = match call.urgency {
+            Urgency::Common => waits.of(&session).count < self.settings.calls_waiting_per_session_max,
+            Urgency::Urgent => true,
+        };
+        let has_room = has_own && waits.admit(&budget, &call.payer, Some(&session), amount, call.urgency).is_ok();
         if !has_room {
             self.metrics.calls_refused.add(1);
         }
@@ -73,11 +73,12 @@ impl Parts {
     /// Waits for the answer to a call.
     pub(super) fn wait_for_answer(&mut self, call: Call, awaited: Awaited) {
         self.metrics.calls_delayed.add(1);
-        self.wait(Wait::Call(Box::new(call)), awaited, self.settings.call_timeout_ms);
+        let payer = call.payer;
+        self.wait(Wait::Call(Box::new(call)), payer, awaited, self.settings.call_timeout_ms);
     }
 
-    fn wait(&mut self, wait: Wait, awaited: Awaited, timeout_ms: u64) {
-        let key = self.connections.waits.add(wait, self.now.ms + timeout_ms);
+    fn wait(&mut self, wait: Wait, payer: Payer, awaited: Awaited, timeout_ms: u64) {
+        let key = self.connections.waits.add(wait, payer, self.now.ms + timeout_ms);
         self.arm_wait(key);
         self.count_waits();
         self.effects.push(Effect::Await(key, awaited));
@@ -85,7 +86,7 @@ impl Parts {
 
     /// Updates the gauges of waits.
     pub(super) fn count_waits(&self) {
-        let (batches, calls) = (self.connections.waits.batches(), self.connections.waits.calls());
+        let (batches, calls) = (self.connections.waits.batches().used(), self.connections.waits.calls().used());
         self.metrics.decisions_waiting.set(batches.count);
         self.metrics.decisions_waiting_bytes.set(batches.bytes);
         self.metrics.calls_waiting.set(calls.count);

@@ -294,7 +294,7 @@ fn too_many_waits_are_refused() {
         let text = rig.flushed(sessions[2].0);
         assert!(text.contains("503::decisions_waiting_max"), "{text}");
         assert_eq!((rig.shard.metrics().decisions_refused.get(), rig.waiting()), (1, 2));
-        settings = Settings { decisions_waiting_bytes_max: 2_000, ..Settings::default() };
+        settings = Settings { decisions_waiting_bytes_max: 3_200, ..Settings::default() };
     }
 }
 

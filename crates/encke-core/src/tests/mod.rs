@@ -14,6 +14,7 @@ mod presence;
 mod replay;
 mod responses;
 mod schedule;
+mod shares;
 mod withdrawals;
 
 use std::collections::HashMap;

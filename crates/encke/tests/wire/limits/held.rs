@@ -57,17 +57,17 @@ fn in_process_bytes_max_bounds_all_subscriptions_together() {
     assert!((10..=18).contains(&received), "{received}");
 }
 
-/// A request above the limit gets 503; the others go on.
+/// An address that has its part gets 429; its others go on, and what is left is for another address.
 #[test]
-fn held_requests_max_answers_one_more_with_503() {
-    let server = TestServer::start(Settings { held_requests_max: 2, ..settings() });
+fn held_requests_max_leaves_room_for_other_addresses() {
+    let server = TestServer::start(Settings { held_requests_max: 3, ..settings() });
     let mut held: Vec<Http> = (0..2).map(|_| server.http()).collect();
     for (number, http) in held.iter_mut().enumerate() {
         http.send("GET", "/hold/a", &[], b"");
         server.wait_for("encke_in_process_subscriptions", number as u64 + 1);
     }
     let refused = server.http().get("/hold/a");
-    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("5")));
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("5")));
     server.handle.publish("/a", "1").expect("taken");
     for http in &mut held {
         assert_eq!(http.receive().text(), r#"[{"channel":"/a","data":1}]"#);

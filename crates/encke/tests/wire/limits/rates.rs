@@ -46,6 +46,41 @@ fn session_bytes_per_s_max_refuses_further_bytes() {
     is_met(settings, "session_bytes_per_s_max", "encke_session_rates_exceeded");
 }
 
+/// 20 connects with credentials in them: all are answered, and few refresh.
+#[test]
+fn session_refreshes_per_s_max_refuses_the_refresh_and_answers_the_connect() {
+    let server = serving(Settings { session_refreshes_per_s_max: 2, ..settings() });
+    let mut ws = opened(&server, "ann").1;
+    let connect = json!({"id": "c", "channel": "/meta/connect", "advice": {"timeout": 0}, "ext": {"auth": "t"}});
+    let (mut connected, mut refused) = (0, 0);
+    for _ in 0..20 {
+        ws.send_json(&json!([ws.mine(connect.clone())]));
+        while let reply = ws.next_json()[0].take()
+            && reply["channel"] != "/meta/connect"
+        {
+            refused += u64::from(reply["data"]["message"] == "429:session_refreshes_per_s_max:rate_exceeded");
+        }
+        connected += 1;
+    }
+    assert!(connected == 20 && refused > 0, "{connected} and {refused}");
+    assert_eq!(server.metric("encke_session_rates_exceeded"), refused);
+}
+
+/// Neither the `ext` of a handshake nor the credentials of a refresh are read if they are too long.
+#[test]
+fn credentials_bytes_max_refuses_a_handshake_before_its_ext_is_read() {
+    let server = serving(Settings { credentials_bytes_max: 1_024, ..settings() });
+    let (reply, _) = opened(&server, &"x".repeat(2_000));
+    assert_eq!(
+        (&reply["error"], &reply["advice"]["reconnect"]),
+        (&json!("413::credentials_too_large"), &json!("none"))
+    );
+    let mut ws = opened(&server, "ann").1;
+    let refused = ws.call(json!({"id": "r", "channel": "/service/auth/refresh", "data": "x".repeat(2_000)}));
+    assert_eq!(refused["error"], "413::credentials_too_large");
+    assert_eq!(server.metric("encke_credentials_too_large"), 2);
+}
+
 #[test]
 fn user_messages_per_s_max_refuses_further_messages() {
     let settings = Settings { user_messages_per_s_max: 5, ..settings() };
