@@ -1,9 +1,10 @@
 //! A backend: its queue, its requests, and the answers.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use encke::{Handle, PublishError};
+use encke::{Handle, PublishError, Urgency};
 use encke_core::Caller;
 use encke_fetch::{FetchError, Fetcher, Limits};
 use fastrand::Rng;
@@ -16,8 +17,9 @@ use crate::breaker::{BreakerLimits, State};
 use crate::channels::concern;
 use crate::counters::{Counters, Snapshot};
 use crate::event::{Event, Writer};
+use crate::owner::{Owner, Owners};
 use crate::perform;
-use crate::queue::{Attempt, End, EventId, Outcome, Queue, QueueLimits, Terms};
+use crate::queue::{Attempt, Cause, End, EventId, Outcome, Queue, QueueLimits, Refused, Terms};
 use crate::settings::{Checked, Decide, EventKind, Notify};
 use crate::signature;
 
@@ -33,6 +35,7 @@ pub(crate) struct Backend {
     /// The server, once it has started: it performs actions.
     server: watch::Receiver<Option<Handle>>,
     ids: Ids,
+    owners: Owners,
 }
 
 /// An event in the queue.
@@ -40,7 +43,16 @@ pub(crate) struct Backend {
 struct Waiting {
     event: Event,
     /// Takes the answer; nobody waits for that of a notification.
-    answer: Option<oneshot::Sender<Answered>>,
+    answer: Option<oneshot::Sender<Result<Answered, Without>>>,
+}
+
+/// The reason why an event has no answer of the backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Without {
+    /// The backend is down: it cannot be reached, or it does not answer.
+    Down,
+    /// The backend is up: it has answered, but not with a result; or there was no room for the event.
+    Refused,
 }
 
 /// Ids of events: random ones of this process, and a number.
@@ -88,6 +100,7 @@ impl Backend {
         Ok(Backend {
             fetcher,
             ids: Ids { prefix: random.u64(..), next: 0.into() },
+            owners: Owners::default(),
             queue: Mutex::new(Queue::new(limits, random)),
             wake: Wake::new(),
             counters: Counters::default(),
@@ -112,8 +125,22 @@ impl Backend {
         concern(self.checked.settings.channels.iter().map(String::as_str), name)
     }
 
-    /// The decision on events of this kind without its answer.
-    pub(crate) fn undecided(&self, kind: EventKind) -> Decide {
+    /// The owner of what a client at this address does without a session.
+    pub(crate) fn owner_of_address(&self, address: Option<IpAddr>) -> Owner {
+        self.owners.of_address(address)
+    }
+
+    /// The owner of what a session does.
+    pub(crate) fn owner_of(&self, caller: &Caller<'_>) -> Owner {
+        self.owners.of(caller)
+    }
+
+    /// True if events of this kind are allowed while the backend is down. An answer that is no result is a refusal.
+    pub(crate) fn allows(&self, kind: EventKind, without: Without) -> bool {
+        without == Without::Down && self.when_down(kind) == Decide::Allow
+    }
+
+    fn when_down(&self, kind: EventKind) -> Decide {
         let when_down = &self.checked.settings.when_down;
         match kind {
             EventKind::Subscribe => when_down.subscribe,
@@ -129,22 +156,25 @@ impl Backend {
         Writer::new(kind, format!("msg_{:016x}{number:08x}", self.ids.prefix), wall_ms())
     }
 
-    /// Posts an event. The future is its answer; `None`: there is none in time.
+    /// Posts an event. The future is its answer.
     pub(crate) fn ask(
         self: &Arc<Self>,
         session: Option<&Arc<str>>,
+        owner: Owner,
         event: Event,
-    ) -> impl Future<Output = Option<Answered>> + Send + use<> {
+    ) -> impl Future<Output = Result<Answered, Without>> + Send + use<> {
         let kind = event.kind;
         let (sender, receiver) = oneshot::channel();
-        let receiver = self.push(session, event, Some(sender)).then_some(receiver);
+        let pushed = self.push(session, owner, event, Some(sender));
         let backend = self.clone();
         async move {
-            let answered = match receiver {
-                Some(receiver) => receiver.await.ok(),
-                None => None,
+            let answered = match pushed {
+                // The sender is dropped when the server stops.
+                Ok(()) => receiver.await.unwrap_or(Err(Without::Refused)),
+                Err(Refused::Down) => Err(Without::Down),
+                Err(Refused::Full) => Err(Without::Refused),
             };
-            if answered.is_none() {
+            if answered.is_err() {
                 backend.counters.undecided.increment();
                 tracing::debug!(webhook = backend.checked.name, event = kind.as_str(), "no answer of the backend");
             }
@@ -154,26 +184,33 @@ impl Backend {
 
     /// Posts a notification.
     pub(crate) fn notify(&self, caller: &Caller<'_>, event: Event) {
-        if !self.push(Some(&caller.id.into()), event, None) {
+        if self.push(Some(&caller.id.into()), self.owner_of(caller), event, None).is_err() {
             self.counters.dropped.increment();
         }
     }
 
-    /// Adds an event to the queue. False if it cannot wait there.
-    fn push(&self, session: Option<&Arc<str>>, event: Event, answer: Option<oneshot::Sender<Answered>>) -> bool {
+    /// Adds an event to the queue.
+    fn push(
+        &self,
+        session: Option<&Arc<str>>,
+        owner: Owner,
+        event: Event,
+        answer: Option<oneshot::Sender<Result<Answered, Without>>>,
+    ) -> Result<(), Refused> {
         let now_ms = self.now_ms();
-        let terms = self.terms(event.kind, now_ms);
+        let terms = self.terms(&event, now_ms);
         // Held requests have no session: each waits by itself.
         let session = session.filter(|session| !session.is_empty());
         let body_bytes = event.body.len();
-        let pushed = self.queue().push(now_ms, session, body_bytes, terms, Waiting { event, answer });
+        let pushed = self.queue().push(now_ms, session, owner, body_bytes, terms, Waiting { event, answer });
         if pushed.is_ok() {
             self.wake.notify_one();
         }
-        pushed.is_ok()
+        pushed.map(drop).map_err(|(refused, _)| refused)
     }
 
-    fn terms(&self, kind: EventKind, now_ms: u64) -> Terms {
+    fn terms(&self, event: &Event, now_ms: u64) -> Terms {
+        let kind = event.kind;
         let settings = &self.checked.settings;
         let when_down = &settings.when_down;
         let (lifetime_ms, attempts_max, waits_when_down) = match kind {
@@ -186,10 +223,19 @@ impl Backend {
                 (settings.notification_age_ms_max, settings.notification_attempts_max, when_down.ended == Notify::Queue)
             }
             EventKind::Service => (settings.call_timeout_ms, u32::MAX, when_down.service == Decide::Queue),
-            _ => (settings.decision_timeout_ms, u32::MAX, self.undecided(kind) == Decide::Queue),
+            _ => (settings.decision_timeout_ms, u32::MAX, self.when_down(kind) == Decide::Queue),
         };
         let is_call = kind == EventKind::Service;
+        let urgency = match kind {
+            // Anybody can send handshakes.
+            EventKind::Handshake => Urgency::Common,
+            // Sessions end if these fail.
+            EventKind::Refresh => Urgency::Urgent,
+            _ if event.body.len() <= SMALL_BYTES => Urgency::Urgent,
+            _ => Urgency::Common,
+        };
         Terms {
+            urgency,
             deadline_ms: now_ms.saturating_add(lifetime_ms),
             request_timeout_ms: if is_call { settings.call_timeout_ms } else { settings.request_timeout_ms },
             attempts_max,
@@ -255,15 +301,16 @@ impl Backend {
     fn settle(&self, ended: Vec<(Waiting, End)>, mut answered: Option<Answered>) {
         for (Waiting { event, answer }, end) in ended {
             match (end, answer) {
-                (End::Answered, Some(waiting)) => {
-                    if let Some(answered) = answered.take() {
-                        // The session may have ended, and with it the wait.
-                        let _gone = waiting.send(answered);
-                    }
+                (_, Some(waiting)) => {
+                    let answered = match end {
+                        End::Answered => answered.take().ok_or(Without::Refused),
+                        End::Down => Err(Without::Down),
+                        End::Failed | End::Late => Err(Without::Refused),
+                    };
+                    // The session may have ended, and with it the wait.
+                    let _gone = waiting.send(answered);
                 }
                 (End::Answered, None) => {}
-                // A dropped sender is the absence of an answer.
-                (_, Some(_)) => {}
                 (_, None) => {
                     self.counters.dropped.increment();
                     let webhook = &self.checked.name;
@@ -275,16 +322,19 @@ impl Backend {
 
     /// Posts an event once.
     async fn post(&self, event: &Event, timeout_ms: u64) -> (Attempt, Option<Answered>) {
-        let failed = |was_sent, is_final| Attempt::Failed { was_sent, is_final, retry_after_ms: None };
+        let failed = |cause, is_final| Attempt::Failed { cause, is_final, retry_after_ms: None };
         let response = match self.fetcher.limited(self.limits(timeout_ms)).send(self.request(event)).await {
             Ok(response) => response,
             Err(error) => {
                 tracing::debug!(webhook = self.checked.name, event = event.kind.as_str(), %error, "a request failed");
-                let was_sent = !matches!(
-                    error,
-                    FetchError::Connect(_) | FetchError::ConnectTimeout { .. } | FetchError::HostBusy { .. }
-                );
-                return (failed(was_sent, matches!(error, FetchError::ResponseTooLarge { .. })), None);
+                let attempt = match error {
+                    FetchError::Connect(_) | FetchError::ConnectTimeout { .. } | FetchError::HostBusy { .. } => {
+                        failed(Cause::Unreachable, false)
+                    }
+                    FetchError::ResponseTooLarge { .. } => failed(Cause::Unusable, true),
+                    _ => failed(Cause::Silent, false),
+                };
+                return (attempt, None);
             }
         };
         let status = response.status();
@@ -298,7 +348,7 @@ impl Backend {
                 }
                 Err(unusable) => {
                     tracing::warn!(webhook = self.checked.name, event = event.kind.as_str(), "{unusable}");
-                    (failed(true, true), None)
+                    (failed(Cause::Unusable, true), None)
                 }
             };
         }
@@ -307,10 +357,10 @@ impl Backend {
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
                 let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
                 let retry_after_ms = seconds.map(|seconds: u64| seconds.saturating_mul(1_000));
-                Attempt::Failed { was_sent: false, is_final: false, retry_after_ms }
+                Attempt::Failed { cause: Cause::Postponed, is_final: false, retry_after_ms }
             }
-            StatusCode::REQUEST_TIMEOUT => failed(true, false),
-            status if status.is_server_error() => failed(true, false),
+            StatusCode::REQUEST_TIMEOUT => failed(Cause::Unusable, false),
+            status if status.is_server_error() => failed(Cause::Unusable, false),
             _ => Attempt::Rejected,
         };
         (attempt, None)
@@ -404,11 +454,14 @@ impl UnderWay {
 impl Drop for UnderWay {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            let failed = Attempt::Failed { was_sent: true, is_final: true, retry_after_ms: None };
+            let failed = Attempt::Failed { cause: Cause::Silent, is_final: true, retry_after_ms: None };
             self.backend.finish(id, failed, None);
         }
     }
 }
+
+/// Bytes of the body of a small event, which has room also while large ones fill the queue.
+const SMALL_BYTES: usize = 4 * 1024;
 
 /// Milliseconds since 1970.
 fn wall_ms() -> u64 {

@@ -2,13 +2,20 @@
 //!
 //! It opens after some failures in a row. While it is open, no request is sent. After a pause it is half-open: one request is sent, and
 //! its result closes the breaker, or opens it again for a pause twice as long.
+//!
+//! Any answer by HTTP is a success: the backend is up. What one client sends, again and again, must not open the breaker for all: an event
+//! that no connection could be made for counts once, and all requests of an owner without an answer together count once.
+
+use std::collections::HashSet;
 
 use fastrand::Rng;
+
+use crate::owner::Owner;
 
 /// The limits of a breaker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BreakerLimits {
-    /// The number of failures in a row that open it.
+    /// The number of failures in a row that open it, each of another event or owner.
     pub(crate) failures: u32,
     /// The first pause, in milliseconds.
     pub(crate) pause_ms: u64,
@@ -30,20 +37,29 @@ pub(crate) enum State {
     HalfOpen,
 }
 
+/// The cause of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Fault {
+    /// No connection could be made for an event. Its content has no part in this.
+    Unreachable { event: u64 },
+    /// The backend did not answer in time, or broke off. The content may be the cause, so all of one owner is one failure.
+    Silent { owner: Owner },
+}
+
 /// The circuit breaker of a backend.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     limits: BreakerLimits,
     state: State,
-    /// Failures since the last success.
-    failures: u32,
+    /// The failures since the last success; at most as many as open it.
+    failures: HashSet<Fault>,
     /// The next pause, before jitter.
     pause_ms: u64,
 }
 
 impl Breaker {
     pub(crate) fn new(limits: BreakerLimits) -> Breaker {
-        Breaker { limits, state: State::Closed, failures: 0, pause_ms: limits.pause_ms }
+        Breaker { limits, state: State::Closed, failures: HashSet::new(), pause_ms: limits.pause_ms }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -68,17 +84,20 @@ impl Breaker {
 
     /// Notes that the backend has answered. True if this closes the breaker.
     pub(crate) fn succeeded(&mut self) -> bool {
-        self.failures = 0;
+        self.failures.clear();
         self.pause_ms = self.limits.pause_ms;
         std::mem::replace(&mut self.state, State::Closed) != State::Closed
     }
 
     /// Notes that a request has failed. True if this opens a closed breaker.
-    pub(crate) fn failed(&mut self, now_ms: u64, random: &mut Rng) -> bool {
-        self.failures = self.failures.saturating_add(1);
+    pub(crate) fn failed(&mut self, now_ms: u64, fault: Fault, random: &mut Rng) -> bool {
         match self.state {
-            State::Closed if self.failures < self.limits.failures => false,
             State::Closed => {
+                self.failures.insert(fault);
+                if self.failures.len() < self.limits.failures as usize {
+                    return false;
+                }
+                self.failures.clear();
                 self.open(now_ms, random);
                 true
             }
@@ -112,6 +131,10 @@ mod tests {
         (Breaker::new(limits), Rng::with_seed(1))
     }
 
+    fn fault(number: u64) -> Fault {
+        Fault::Unreachable { event: number }
+    }
+
     fn until_ms(breaker: &Breaker) -> u64 {
         match breaker.state() {
             State::Open { until_ms } => until_ms,
@@ -122,21 +145,31 @@ mod tests {
     #[test]
     fn failures_in_a_row_open_it_and_a_success_between_them_does_not() {
         let (mut breaker, mut random) = breaker();
-        assert!(!breaker.failed(0, &mut random));
-        assert!(!breaker.failed(0, &mut random));
+        assert!(!breaker.failed(0, fault(1), &mut random));
+        assert!(!breaker.failed(0, fault(2), &mut random));
         assert!(!breaker.succeeded());
-        assert!(!breaker.failed(0, &mut random));
-        assert!(!breaker.failed(0, &mut random));
+        assert!(!breaker.failed(0, fault(3), &mut random));
+        assert!(!breaker.failed(0, fault(4), &mut random));
         assert!(breaker.admits(0));
-        assert!(breaker.failed(0, &mut random), "the third in a row opens it");
+        assert!(breaker.failed(0, fault(5), &mut random), "the third in a row opens it");
         assert!(!breaker.admits(0));
+    }
+
+    #[test]
+    fn what_one_owner_sends_does_not_open_it_however_often_it_fails() {
+        let (mut breaker, mut random) = breaker();
+        for _ in 0..100 {
+            assert!(!breaker.failed(0, Fault::Silent { owner: Owner::number(7) }, &mut random));
+            assert!(!breaker.failed(0, Fault::Unreachable { event: 7 }, &mut random), "a retry");
+        }
+        assert!(breaker.failed(0, Fault::Silent { owner: Owner::number(8) }, &mut random), "the third cause");
     }
 
     #[test]
     fn after_the_pause_one_request_decides() {
         let (mut breaker, mut random) = breaker();
-        for _ in 0..3 {
-            breaker.failed(0, &mut random);
+        for number in 0..3 {
+            breaker.failed(0, fault(number), &mut random);
         }
         let until = until_ms(&breaker);
         assert!((500..=1_000).contains(&until), "{until}");
@@ -151,13 +184,13 @@ mod tests {
     #[test]
     fn each_failed_try_doubles_the_pause_up_to_a_limit() {
         let (mut breaker, mut random) = breaker();
-        for _ in 0..3 {
-            breaker.failed(0, &mut random);
+        for number in 0..3 {
+            breaker.failed(0, fault(number), &mut random);
         }
         let mut now = until_ms(&breaker);
         for longest in [2_000, 3_000, 3_000] {
             breaker.started();
-            assert!(!breaker.failed(now, &mut random), "it was open before");
+            assert!(!breaker.failed(now, fault(9), &mut random), "it was open before");
             let pause = until_ms(&breaker) - now;
             assert!((longest / 2..=longest).contains(&pause), "{pause} of {longest}");
             now = until_ms(&breaker);
@@ -167,11 +200,11 @@ mod tests {
     #[test]
     fn a_late_failure_does_not_prolong_the_pause() {
         let (mut breaker, mut random) = breaker();
-        for _ in 0..3 {
-            breaker.failed(0, &mut random);
+        for number in 0..3 {
+            breaker.failed(0, fault(number), &mut random);
         }
         let until = until_ms(&breaker);
-        assert!(!breaker.failed(until - 1, &mut random));
+        assert!(!breaker.failed(until - 1, fault(9), &mut random));
         assert_eq!(until_ms(&breaker), until);
     }
 }

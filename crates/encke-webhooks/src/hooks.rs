@@ -13,7 +13,7 @@ use encke_core::{
 use crate::answer::{Answer, Answered};
 use crate::backend::Backend;
 use crate::perform;
-use crate::settings::{Decide, EventKind};
+use crate::settings::EventKind;
 
 /// The error that a client gets for a decision without an answer of the backend.
 const UNAVAILABLE: &str = "backend_unavailable";
@@ -75,11 +75,12 @@ impl Application for Hooks {
             event = event.head(head);
         }
         let event = event.raw("ext", handshake.ext).finish();
-        let (asked, undecided) = (backend.ask(None, event), backend.undecided(EventKind::Handshake));
+        let owner = backend.owner_of_address(handshake.peer);
+        let (asked, backend) = (backend.ask(None, owner, event), backend.clone());
         Later::Later(Box::pin(async move {
             match asked.await {
-                Some(Answered { answer: Answer::Identity(identity), .. }) => identity.map(Some),
-                _ if undecided == Decide::Allow => Ok(None),
+                Ok(Answered { answer: Answer::Identity(identity), .. }) => identity.map(Some),
+                Err(without) if backend.allows(EventKind::Handshake, without) => Ok(None),
                 _ => Err(unavailable()),
             }
         }))
@@ -91,12 +92,15 @@ impl Application for Hooks {
         };
         let event = backend.event(EventKind::Refresh).caller(caller).raw("credentials", Some(credentials)).finish();
         let owner = Owner::of(caller);
-        let (asked, undecided) = (backend.ask(Some(&owner.id), event), backend.undecided(EventKind::Refresh));
+        let asked = backend.ask(Some(&owner.id), backend.owner_of(caller), event);
+        let backend = backend.clone();
         Later::Later(Box::pin(async move {
             match (asked.await, owner.identity) {
-                (Some(Answered { answer: Answer::Identity(identity), .. }), _) => identity,
+                (Ok(Answered { answer: Answer::Identity(identity), .. }), _) => identity,
                 // It stays as it is.
-                (_, Some(identity)) if undecided == Decide::Allow => Ok((*identity).clone()),
+                (Err(without), Some(identity)) if backend.allows(EventKind::Refresh, without) => {
+                    Ok((*identity).clone())
+                }
                 _ => Err(unavailable()),
             }
         }))
@@ -115,7 +119,7 @@ impl Application for Hooks {
         let ask = move |backend: &Arc<Backend>| {
             let event = backend.event(EventKind::Subscribe).caller(&owner.caller());
             let event = event.text("channel", &channel).raw("ext", ext.as_deref()).finish();
-            backend.ask(Some(&owner.id), event)
+            backend.ask(Some(&owner.id), backend.owner_of(&owner.caller()), event)
         };
         // The first backend is asked before anything waits.
         let mut asked = matches!(first, Later::Now(_)).then(|| ask(&backends[0]));
@@ -124,11 +128,10 @@ impl Application for Hooks {
                 return decision;
             }
             for backend in backends {
-                let undecided = backend.undecided(EventKind::Subscribe);
                 match asked.take().unwrap_or_else(|| ask(&backend)).await {
-                    Some(Answered { answer: Answer::Decision(Decision::Allow), .. }) => {}
-                    Some(Answered { answer: Answer::Decision(decision), .. }) => return decision,
-                    _ if undecided == Decide::Allow => {}
+                    Ok(Answered { answer: Answer::Decision(Decision::Allow), .. }) => {}
+                    Ok(Answered { answer: Answer::Decision(decision), .. }) => return decision,
+                    Err(without) if backend.allows(EventKind::Subscribe, without) => {}
                     _ => return Decision::deny(UNAVAILABLE),
                 }
             }
@@ -149,7 +152,7 @@ impl Application for Hooks {
         let ask = move |backend: &Arc<Backend>, replaced: Option<&str>| {
             let event = backend.event(EventKind::Publish).caller(&owner.caller()).text("channel", &channel);
             let event = event.raw("data", replaced.or(data.as_deref())).raw("ext", ext.as_deref()).finish();
-            backend.ask(Some(&owner.id), event)
+            backend.ask(Some(&owner.id), backend.owner_of(&owner.caller()), event)
         };
         // The first backend is asked before anything waits.
         let mut asked = match &first {
@@ -165,14 +168,13 @@ impl Application for Hooks {
                 verdict => return verdict,
             };
             for backend in backends {
-                let undecided = backend.undecided(EventKind::Publish);
                 match asked.take().unwrap_or_else(|| ask(&backend, replaced.as_deref())).await {
-                    Some(Answered { answer: Answer::Verdict(verdict), .. }) => match verdict {
+                    Ok(Answered { answer: Answer::Verdict(verdict), .. }) => match verdict {
                         Verdict::Forward => {}
                         Verdict::Replace(data) => replaced = Some(data),
                         verdict => return verdict,
                     },
-                    _ if undecided == Decide::Allow => {}
+                    Err(without) if backend.allows(EventKind::Publish, without) => {}
                     _ => return Verdict::deny(UNAVAILABLE),
                 }
             }
@@ -190,12 +192,13 @@ impl Application for Hooks {
             event = event.text("message_id", id);
         }
         let event = event.raw("data", message.data).raw("ext", message.ext).finish();
-        let asked = backend.ask(Some(&message.caller.id.into()), event);
-        let (backend, undecided) = (backend.clone(), backend.undecided(EventKind::Service));
+        let owner = backend.owner_of(&message.caller);
+        let asked = backend.ask(Some(&message.caller.id.into()), owner, event);
+        let backend = backend.clone();
         Some(Box::pin(async move {
             let mut actions = Actions::default();
             match asked.await {
-                Some(answered) => {
+                Ok(answered) => {
                     for action in answered.actions {
                         if let Some(of_user) = perform::with_reply(action, &mut actions) {
                             backend.perform(&of_user).await;
@@ -209,8 +212,8 @@ impl Application for Hooks {
                         }
                     }
                 }
-                None if undecided == Decide::Allow => {}
-                None => actions.fail(format!("{UNAVAILABLE:?}")),
+                Err(without) if backend.allows(EventKind::Service, without) => {}
+                Err(_) => actions.fail(format!("{UNAVAILABLE:?}")),
             }
             actions
         }))

@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `hooks` | asks the backends that want an event |
 //! | `backend` | the requests to a backend, and what becomes of their responses |
-//! | `queue`, `breaker` | which event may be sent when, without I/O and clock |
+//! | `queue`, `owner`, `breaker` | which event may be sent when, and whose share it takes, without I/O and clock |
 //! | `event`, `answer` | the two JSON formats |
 //! | [`signature`] | Standard Webhooks |
 
@@ -18,6 +18,7 @@ mod channels;
 mod counters;
 mod event;
 mod hooks;
+mod owner;
 mod perform;
 mod queue;
 #[cfg(test)]

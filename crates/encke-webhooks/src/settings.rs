@@ -48,13 +48,15 @@ pub struct WebhookSettings {
     pub notification_age_ms_max: u64,
     /// The longest body of a response, in bytes.
     pub response_bytes_max: usize,
-    /// Requests under way at the same time.
+    /// Requests under way at the same time. One user, anonymous session or address has at most a part of them.
     pub requests_in_flight_max: usize,
-    /// Events that wait or are under way.
+    /// Events that wait or are under way. One user, anonymous session or address has at most a part of them; an eighth is for small
+    /// events of sessions.
     pub queue_messages_max: usize,
-    /// The bytes of these events.
+    /// The bytes of these events, with the same parts.
     pub queue_bytes_max: usize,
-    /// Failures in a row after which no request is sent for a while.
+    /// Failures in a row after which no request is sent for a while: no answer at all. An event, or all that one owner sends, counts
+    /// once.
     pub breaker_failures: u32,
     /// This while, in milliseconds. It doubles each time the backend still fails.
     pub breaker_pause_ms: u64,
@@ -154,7 +156,7 @@ impl EventKind {
     }
 }
 
-/// The decisions without an answer of the backend: it is down, late, or its answer cannot be used.
+/// The decisions without an answer of the backend. An answer by HTTP that cannot be used is a refusal, whatever is set here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WhenDown {
@@ -176,7 +178,8 @@ pub struct WhenDown {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decide {
-    /// It is allowed. A session is anonymous then, and a service call has no answer.
+    /// It is allowed if the backend is down: it cannot be reached, or gives no answer in time. A session is anonymous then, and a
+    /// service call has no answer.
     Allow,
     /// It is refused, at once while the backend is known to be down.
     #[default]

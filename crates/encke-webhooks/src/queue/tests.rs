@@ -1,6 +1,7 @@
 //! The queue under virtual time: single cases, and seeded runs against a backend with faults.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
@@ -21,7 +22,14 @@ fn queue() -> Queue<&'static str> {
 
 /// A decision that ends when the backend is down.
 fn decision(deadline_ms: u64) -> Terms {
-    Terms { deadline_ms, request_timeout_ms: 500, attempts_max: 100, waits_when_down: false, is_repeatable: true }
+    Terms {
+        deadline_ms,
+        request_timeout_ms: 500,
+        attempts_max: 100,
+        waits_when_down: false,
+        is_repeatable: true,
+        urgency: Urgency::Urgent,
+    }
 }
 
 /// A notification, which waits.
@@ -29,7 +37,17 @@ fn notification(deadline_ms: u64) -> Terms {
     Terms { waits_when_down: true, ..decision(deadline_ms) }
 }
 
-const FAILED: Attempt = Attempt::Failed { was_sent: true, is_final: false, retry_after_ms: None };
+const FAILED: Attempt = failed(Cause::Silent);
+
+const fn failed(cause: Cause) -> Attempt {
+    Attempt::Failed { cause, is_final: false, retry_after_ms: None }
+}
+
+/// Another owner each time.
+fn somebody() -> Owner {
+    static NEXT: AtomicU64 = AtomicU64::new(1_000);
+    Owner::number(NEXT.fetch_add(1, Ordering::Relaxed))
+}
 
 fn named(name: &str) -> Option<Arc<str>> {
     Some(name.into())
@@ -48,7 +66,7 @@ fn end<T>(queue: &mut Queue<T>, now_ms: u64, id: EventId, attempt: Attempt) -> V
 fn events_of_a_session_go_one_after_another_and_sessions_in_parallel() {
     let mut queue = queue();
     for (name, event) in [("a", "a1"), ("a", "a2"), ("b", "b1")] {
-        queue.push(0, named(name).as_ref(), 10, decision(1_000), event).expect("room");
+        queue.push(0, named(name).as_ref(), somebody(), 10, decision(1_000), event).expect("room");
     }
     let (a1, content, _) = start(&mut queue, 0).expect("ready");
     assert_eq!(content, "a1");
@@ -61,8 +79,8 @@ fn events_of_a_session_go_one_after_another_and_sessions_in_parallel() {
 #[test]
 fn a_retry_comes_before_the_next_event_of_its_session() {
     let mut queue = queue();
-    queue.push(0, named("a").as_ref(), 10, decision(1_000), "a1").expect("room");
-    queue.push(0, named("a").as_ref(), 10, decision(1_000), "a2").expect("room");
+    queue.push(0, named("a").as_ref(), somebody(), 10, decision(1_000), "a1").expect("room");
+    queue.push(0, named("a").as_ref(), somebody(), 10, decision(1_000), "a2").expect("room");
     let (a1, ..) = start(&mut queue, 0).expect("ready");
     assert!(end(&mut queue, 0, a1, FAILED).is_empty());
     assert!(start(&mut queue, 0).is_none(), "a pause comes first");
@@ -78,13 +96,14 @@ fn pauses_double_up_to_their_limit_and_follow_the_backend_up_to_it() {
     let mut queue = queue();
     queue.limits.breaker.failures = 1_000;
     queue.breaker = Breaker::new(queue.limits.breaker);
-    queue.push(0, None, 10, notification(1_000_000), "n").expect("room");
+    queue.push(0, None, somebody(), 10, notification(1_000_000), "n").expect("room");
     let mut now = 0;
     let mut pauses = Vec::new();
     for retry_after_ms in [None, None, None, None, None, None, Some(700), Some(60_000)] {
         let (id, ..) = start(&mut queue, now).expect("ready");
         assert!(
-            end(&mut queue, now, id, Attempt::Failed { was_sent: true, is_final: false, retry_after_ms }).is_empty()
+            end(&mut queue, now, id, Attempt::Failed { cause: Cause::Silent, is_final: false, retry_after_ms })
+                .is_empty()
         );
         let at_ms = queue.wake_at_ms().expect("a retry");
         pauses.push(at_ms - now);
@@ -100,7 +119,7 @@ fn pauses_double_up_to_their_limit_and_follow_the_backend_up_to_it() {
 #[test]
 fn a_decision_ends_at_its_deadline_and_its_last_request_too() {
     let mut queue = queue();
-    queue.push(0, None, 10, decision(600), "d").expect("room");
+    queue.push(0, None, somebody(), 10, decision(600), "d").expect("room");
     let (id, _, timeout_ms) = start(&mut queue, 0).expect("ready");
     assert_eq!(timeout_ms, 500);
     assert!(end(&mut queue, 400, id, FAILED).is_empty());
@@ -108,10 +127,10 @@ fn a_decision_ends_at_its_deadline_and_its_last_request_too() {
     queue.tick(now);
     let (id, _, timeout_ms) = start(&mut queue, now).expect("ready");
     assert_eq!(now + timeout_ms, 600);
-    assert_eq!(end(&mut queue, 600, id, FAILED), [("d", End::Failed)]);
+    assert_eq!(end(&mut queue, 600, id, FAILED), [("d", End::Down)]);
     // One that never starts.
     queue.limits.in_flight_max = 0;
-    queue.push(600, None, 10, decision(1_000), "late").expect("room");
+    queue.push(600, None, somebody(), 10, decision(1_000), "late").expect("room");
     assert!(queue.tick(999).is_empty());
     assert_eq!(queue.tick(1_000), [("late", End::Late)]);
     assert_eq!((queue.messages(), queue.bytes(), queue.wake_at_ms()), (0, 0, None));
@@ -121,43 +140,45 @@ fn a_decision_ends_at_its_deadline_and_its_last_request_too() {
 fn a_call_that_may_have_been_processed_is_not_repeated() {
     let call = Terms { is_repeatable: false, ..decision(10_000) };
     let mut queue = queue();
-    queue.push(0, None, 10, call, "call").expect("room");
+    queue.push(0, None, somebody(), 10, call, "call").expect("room");
     let (id, ..) = start(&mut queue, 0).expect("ready");
-    let unsent = Attempt::Failed { was_sent: false, is_final: false, retry_after_ms: None };
-    assert!(end(&mut queue, 0, id, unsent).is_empty(), "the backend has not seen it");
+    assert!(end(&mut queue, 0, id, failed(Cause::Postponed)).is_empty(), "the backend has not seen it");
     let now = queue.wake_at_ms().expect("a retry");
     queue.tick(now);
     let (id, ..) = start(&mut queue, now).expect("ready");
-    assert_eq!(end(&mut queue, now, id, FAILED), [("call", End::Failed)]);
+    assert_eq!(end(&mut queue, now, id, FAILED), [("call", End::Down)]);
 }
 
 #[test]
 fn a_refusal_is_not_repeated_and_a_number_of_attempts_ends_a_notification() {
     let mut queue = queue();
-    queue.push(0, None, 10, notification(100_000), "rejected").expect("room");
+    queue.push(0, None, somebody(), 10, notification(100_000), "rejected").expect("room");
     let (id, ..) = start(&mut queue, 0).expect("ready");
     assert_eq!(end(&mut queue, 0, id, Attempt::Rejected), [("rejected", End::Failed)]);
-    queue.push(0, None, 10, Terms { attempts_max: 2, ..notification(100_000) }, "twice").expect("room");
+    queue.push(0, None, somebody(), 10, Terms { attempts_max: 2, ..notification(100_000) }, "twice").expect("room");
     let (id, ..) = start(&mut queue, 0).expect("ready");
     assert!(end(&mut queue, 0, id, FAILED).is_empty());
     let now = queue.wake_at_ms().expect("a retry");
     queue.tick(now);
     let (id, ..) = start(&mut queue, now).expect("ready");
-    assert_eq!(end(&mut queue, now, id, FAILED), [("twice", End::Failed)]);
+    assert_eq!(end(&mut queue, now, id, FAILED), [("twice", End::Down)]);
 }
 
 #[test]
 fn messages_and_bytes_have_a_limit_each() {
     let mut queue = queue();
     for _ in 0..100 {
-        queue.push(0, None, 10, notification(1_000), "n").expect("room");
+        queue.push(0, None, somebody(), 10, notification(1_000), "n").expect("room");
     }
-    assert_eq!(queue.push(0, None, 10, notification(1_000), "n").expect_err("full").0, Refused::Full);
+    assert_eq!(queue.push(0, None, somebody(), 10, notification(1_000), "n").expect_err("full").0, Refused::Full);
     queue.tick(1_000);
     assert_eq!(queue.messages(), 0);
-    queue.push(1_000, None, 60_000, notification(2_000), "large").expect("room");
-    assert_eq!(queue.push(1_000, None, 60_000, notification(2_000), "n").expect_err("full").0, Refused::Full);
-    queue.push(1_000, None, 30_000, notification(2_000), "small").expect("room");
+    queue.push(1_000, None, somebody(), 60_000, notification(2_000), "large").expect("room");
+    assert_eq!(
+        queue.push(1_000, None, somebody(), 60_000, notification(2_000), "n").expect_err("full").0,
+        Refused::Full
+    );
+    queue.push(1_000, None, somebody(), 30_000, notification(2_000), "small").expect("room");
 }
 
 #[test]
@@ -165,27 +186,79 @@ fn an_open_breaker_ends_decisions_at_once_and_notifications_wait() {
     let mut queue = queue();
     queue.limits.in_flight_max = 3;
     for event in ["d1", "d2", "d3", "d4"] {
-        queue.push(0, None, 10, decision(10_000), event).expect("room");
+        queue.push(0, None, somebody(), 10, decision(10_000), event).expect("room");
     }
-    queue.push(0, named("s").as_ref(), 10, notification(10_000), "n").expect("room");
+    queue.push(0, named("s").as_ref(), somebody(), 10, notification(10_000), "n").expect("room");
     let ids: Vec<_> = (0..3).map(|_| start(&mut queue, 0).expect("ready").0).collect();
     assert!(end(&mut queue, 1, ids[0], FAILED).is_empty());
     assert!(end(&mut queue, 1, ids[1], FAILED).is_empty());
     let outcome = queue.finish(1, ids[2], FAILED);
     assert!(outcome.breaker_changed);
-    let expected = [("d3", End::Failed), ("d1", End::Down), ("d2", End::Down), ("d4", End::Down)];
+    let expected = [("d3", End::Down), ("d1", End::Down), ("d2", End::Down), ("d4", End::Down)];
     assert_eq!(outcome.ended, expected);
     assert!(start(&mut queue, 1).is_none());
-    assert_eq!(queue.push(1, None, 10, decision(10_000), "d5").expect_err("down").0, Refused::Down);
+    assert_eq!(queue.push(1, None, somebody(), 10, decision(10_000), "d5").expect_err("down").0, Refused::Down);
     // The notification is the request that decides.
     let now = queue.wake_at_ms().expect("the end of the pause");
     let (id, event, _) = start(&mut queue, now).expect("ready");
     assert_eq!(event, "n");
-    assert_eq!(queue.push(now, None, 10, decision(10_000), "d6").expect_err("down").0, Refused::Down);
+    assert_eq!(queue.push(now, None, somebody(), 10, decision(10_000), "d6").expect_err("down").0, Refused::Down);
     let outcome = queue.finish(now, id, Attempt::Answered);
     assert!(outcome.breaker_changed);
-    queue.push(now, None, 10, decision(20_000), "d7").expect("closed again");
+    queue.push(now, None, somebody(), 10, decision(20_000), "d7").expect("closed again");
     assert_eq!(start(&mut queue, now).expect("ready").1, "d7");
+}
+
+#[test]
+fn an_owner_with_many_events_leaves_room_and_requests_to_others() {
+    let mut queue = Queue::new(QueueLimits { messages_max: 80, in_flight_max: 16, ..limits() }, Rng::with_seed(7));
+    let handshake = Terms { urgency: Urgency::Common, ..decision(1_000) };
+    let greedy = Owner::number(1);
+    while queue.push(0, None, greedy, 10, handshake, "greedy").is_ok() {}
+    let many = queue.messages();
+    assert!((40..70).contains(&many), "{many}");
+    let requests = std::iter::from_fn(|| start(&mut queue, 0)).count();
+    assert!((6..14).contains(&requests), "{requests}");
+    // Strangers who come later, and the small events of sessions, go at once.
+    for terms in [handshake, decision(1_000), decision(1_000)] {
+        queue.push(1, None, somebody(), 10, terms, "other").expect("room");
+        assert_eq!(start(&mut queue, 1).map(|(_, content, _)| content), Some("other"));
+    }
+    // Strangers fill what is for them, and still no session waits.
+    while queue.push(1, None, somebody(), 10, handshake, "stranger").is_ok() {}
+    assert!(queue.messages() < 80);
+    queue.push(1, None, somebody(), 10, decision(1_000), "session").expect("the reserve");
+}
+
+#[test]
+fn a_large_event_does_not_take_the_room_of_small_ones() {
+    let mut queue = queue();
+    let large = Terms { urgency: Urgency::Common, ..decision(1_000) };
+    while queue.push(0, None, somebody(), 8_000, large, "large").is_ok() {}
+    for _ in 0..10 {
+        queue.push(0, None, somebody(), 500, decision(1_000), "small").expect("the reserve");
+    }
+}
+
+#[test]
+fn a_backend_that_answers_is_up_whatever_it_answers() {
+    let mut queue = queue();
+    for cause in [Cause::Unusable, Cause::Postponed] {
+        for _ in 0..100 {
+            queue.push(0, None, somebody(), 10, Terms { attempts_max: 1, ..decision(1_000) }, "poison").expect("room");
+            let (id, ..) = start(&mut queue, 0).expect("ready");
+            assert_eq!(end(&mut queue, 0, id, failed(cause)), [("poison", End::Failed)]);
+        }
+    }
+    // Messages of one owner that make the backend hang or crash.
+    for _ in 0..100 {
+        queue
+            .push(0, None, Owner::number(1), 10, Terms { attempts_max: 1, ..decision(1_000) }, "poison")
+            .expect("room");
+        let (id, ..) = start(&mut queue, 0).expect("ready");
+        assert_eq!(end(&mut queue, 0, id, FAILED), [("poison", End::Down)]);
+    }
+    assert_eq!(queue.breaker(), State::Closed);
 }
 
 /// An event of a seeded run: its number, its session, and its order in it.
@@ -194,7 +267,6 @@ struct Sample {
     number: usize,
     session: Option<u64>,
     deadline_ms: u64,
-    is_decision: bool,
 }
 
 /// A request under way in a seeded run.
@@ -231,7 +303,6 @@ impl World {
         for (sample, end) in ended {
             assert!(!std::mem::replace(&mut self.ended[sample.number], true), "event {} ends twice", sample.number);
             assert!(now_ms <= sample.deadline_ms, "event {} ends after its deadline", sample.number);
-            assert!(end != End::Down || sample.is_decision, "a notification waits while the backend is down");
             self.seen.ends[end as usize] += 1;
         }
     }
@@ -257,10 +328,9 @@ impl World {
             } else if self.random.u8(..) < 20 {
                 (now_ms + takes_ms, Attempt::Rejected)
             } else {
-                (
-                    now_ms + takes_ms,
-                    Attempt::Failed { was_sent: self.random.bool(), is_final: false, retry_after_ms: None },
-                )
+                let causes = [Cause::Unreachable, Cause::Silent, Cause::Postponed, Cause::Unusable];
+                let cause = if is_up { causes[self.random.usize(0..4)] } else { causes[self.random.usize(0..2)] };
+                (now_ms + takes_ms, failed(cause))
             };
             self.flights.push(Flight { id, sample, ends_ms, attempt });
             assert!(self.flights.len() <= self.limits.in_flight_max);
@@ -286,10 +356,15 @@ impl World {
         let waits = if is_decision { 1_000 } else { 20_000 };
         let deadline_ms = now_ms + self.random.u64(1..=waits);
         let terms = if is_decision { decision(deadline_ms) } else { notification(deadline_ms) };
-        let sample = Sample { number: self.ended.len(), session, deadline_ms, is_decision };
+        let urgency = if self.random.bool() { Urgency::Urgent } else { Urgency::Common };
+        let terms = Terms { urgency, ..terms };
+        let sample = Sample { number: self.ended.len(), session, deadline_ms };
         let key = session.and_then(|session| named(&session.to_string()));
+        let owner = Owner::number(session.unwrap_or_else(|| self.random.u64(10..13)) / 2);
         self.ended.push(false);
-        if let Err((_, sample)) = self.queue.push(now_ms, key.as_ref(), self.random.usize(0..5_000), terms, sample) {
+        if let Err((_, sample)) =
+            self.queue.push(now_ms, key.as_ref(), owner, self.random.usize(0..5_000), terms, sample)
+        {
             self.ended[sample.number] = true;
             self.seen.refused += 1;
         }
@@ -339,7 +414,8 @@ fn in_a_thousand_seeded_runs_each_event_ends_once_in_order_and_in_time() {
         }
         assert!(world.ended.iter().all(|ended| *ended), "seed {seed}: an event never ends");
         assert_eq!((world.queue.messages(), world.queue.bytes()), (0, 0), "seed {seed}");
-        assert!(world.queue.sessions.is_empty() && world.queue.ready.is_empty() && world.queue.timers.is_empty());
+        assert!(world.queue.sessions.is_empty() && world.queue.timers.is_empty());
+        assert!(world.queue.lines.iter().all(Lines::is_empty) && world.queue.in_flight.owners() == 0, "seed {seed}");
         seen = world.seen;
     }
     let Seen { ends, refused, opened, retries } = seen;

@@ -1,7 +1,7 @@
 //! Backends that are down, slow, late or wrong: a decision has an outcome in time, and other sessions go on undisturbed.
 
 use encke_client::Client;
-use encke_webhooks::{Decide, EventKind, WebhookSettings};
+use encke_webhooks::{Decide, EventKind, WebhookSettings, WhenDown};
 use serde_json::{Value, json};
 
 use crate::common::{Answer, Backend, Gate, World, soon, webhook};
@@ -51,6 +51,105 @@ async fn a_backend_that_is_down_means_what_the_settings_say() {
         }
         witness.lives().await;
     }
+}
+
+/// `allow` is for a backend that is down. One that answers has not allowed anything.
+#[tokio::test]
+async fn an_answer_that_is_no_result_is_a_refusal_also_where_a_backend_that_is_down_allows() {
+    for status in [413, 500, 503] {
+        let backend = Backend::start(move |_| Answer::Status(status));
+        let mut settings = hurried(&backend);
+        settings.events = vec![EventKind::Handshake, EventKind::Subscribe, EventKind::Publish, EventKind::Service];
+        settings.channels = vec!["/hooked/**".into(), "/service/**".into()];
+        settings.breaker_failures = 1;
+        let allow = Decide::Allow;
+        settings.when_down =
+            WhenDown { handshake: allow, subscribe: allow, publish: allow, service: allow, ..WhenDown::default() };
+        let handshakes = WebhookSettings { events: vec![EventKind::Handshake], ..settings.clone() };
+        let world = World::start(&[handshakes]);
+        let refused = world.post(r#"[{"channel":"/meta/handshake","version":"1.0"}]"#).await;
+        assert_eq!(refused[0]["error"], "503:backend_unavailable:handshake_denied", "{status}");
+        settings.events.remove(0);
+        let world = World::start(&[settings]);
+        let client = world.client("ann").await.expect("a session");
+        soon(client.subscribe("/hooked/a")).await.expect_err("no decision");
+        assert!(publish(&client).await.expect_err("no decision").contains("backend_unavailable"), "{status}");
+        soon(client.request("/service/add", &json!(null))).await.expect_err("no reply");
+        assert_eq!(world.metric("encke_webhook_breaker_open").await, 0, "{status}: it is up");
+    }
+}
+
+/// Messages that a backend answers with 500, one after the other, from one client.
+#[tokio::test]
+async fn messages_that_a_backend_fails_at_do_not_open_the_breaker_for_others() {
+    let backend = Backend::start(|seen| match seen.data["data"]["poison"].as_str() {
+        Some("500") => Answer::Status(500),
+        Some(_) => Answer::Raw(Vec::new()),
+        None => Answer::Json(json!({ "allow": true })),
+    });
+    let world = World::start(&[hurried(&backend)]);
+    let client = world.client("ann").await.expect("a session");
+    let hostile = world.client("mallory").await.expect("a session");
+    for poison in ["500", "closes"] {
+        for _ in 0..8 {
+            let message = json!({ "poison": poison });
+            soon(hostile.publish("/hooked/a", &message)).await.expect_err("no decision");
+        }
+        publish(&client).await.expect("the backend decides");
+    }
+    assert_eq!(world.metric("encke_webhook_breaker_opened_total").await, 0);
+}
+
+/// Clients that shake hands at a slow backend, all from one address.
+#[tokio::test]
+async fn handshakes_at_a_slow_backend_leave_room_for_the_events_of_sessions() {
+    let gate = Gate::default();
+    let held = gate.clone();
+    let backend = Backend::start(move |seen| match seen.kind.as_str() {
+        "handshake" if seen.data["ext"]["name"] == "stranger" => Answer::After(held.clone(), json!({ "allow": true })),
+        "handshake" => Answer::Json(json!({ "allow": true, "user": seen.data["ext"]["name"] })),
+        _ => Answer::Json(json!({ "allow": true })),
+    });
+    let settings = WebhookSettings {
+        queue_messages_max: 24,
+        requests_in_flight_max: 8,
+        request_timeout_ms: 60_000,
+        decision_timeout_ms: 60_000,
+        ..webhook(backend.address, &[EventKind::Handshake, EventKind::Publish])
+    };
+    let world = World::start(&[settings]);
+    let clients = [world.client("ann").await.expect("a session"), world.client("bob").await.expect("a session")];
+    let handshake = r#"[{"channel":"/meta/handshake","version":"1.0","ext":{"name":"stranger"}}]"#;
+    let strangers = async { futures(64, || world.post(handshake)).await };
+    let witnesses = async {
+        world.wait_for_metric("encke_webhook_undecided_total", 1).await;
+        for _ in 0..35 {
+            for client in &clients {
+                publish(client).await.expect("it has room, and a request");
+            }
+        }
+        gate.open();
+    };
+    let (replies, ()) = tokio::join!(strangers, witnesses);
+    let admitted = replies.iter().filter(|reply| reply[0]["successful"] == true).count();
+    assert!((1..24).contains(&admitted), "{admitted}");
+}
+
+/// The outputs of this many futures that run at the same time.
+async fn futures<F: Future>(count: usize, make: impl Fn() -> F) -> Vec<F::Output> {
+    let mut running: Vec<_> = (0..count).map(|_| Some(Box::pin(make()))).collect();
+    let mut outputs = Vec::new();
+    std::future::poll_fn(|context| {
+        for one in &mut running {
+            if let Some(std::task::Poll::Ready(output)) = one.as_mut().map(|one| one.as_mut().poll(context)) {
+                outputs.push(output);
+                *one = None;
+            }
+        }
+        if running.iter().all(Option::is_none) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    outputs
 }
 
 #[tokio::test]
@@ -210,7 +309,7 @@ async fn a_response_that_ends_in_the_middle_is_no_decision() {
 async fn a_backend_that_comes_back_decides_again_and_gets_what_waited() {
     let backend = Backend::start(|_| Answer::Json(json!({ "allow": true })));
     let mut settings = webhook(backend.address, &[EventKind::Publish, EventKind::Opened]);
-    settings.breaker_failures = 2;
+    settings.breaker_failures = 1;
     let address = backend.stop();
     let world = World::start(&[settings]);
     let client = world.client("ann").await.expect("a session");
