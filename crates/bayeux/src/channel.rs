@@ -1,5 +1,9 @@
 //! Channel names, channel patterns and the names in a subscription.
 
+mod reach;
+
+pub use reach::{covers, is_pattern, overlap};
+
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
@@ -200,31 +204,6 @@ impl<'a> ChannelName<'a> {
         }
         covers(self.0, name.0)
     }
-}
-
-/// True if a name or pattern covers a channel: `*` is one segment, `**` one or more. For texts that are known to be valid; see
-/// [`ChannelName::matches`] for names that are checked.
-///
-/// ```
-/// use bayeux::channel::covers;
-///
-/// assert!(covers("/a/*", "/a/b") && covers("/a/**", "/a/b/c") && covers("/a", "/a"));
-/// assert!(!covers("/a/*", "/a/b/c") && !covers("/a/**", "/a") && !covers("/a/*", "/ab/c") && !covers("/a", "/a/b"));
-/// ```
-pub fn covers(name: &str, channel: &str) -> bool {
-    let below = |parent: &str| channel.strip_prefix(parent).and_then(|rest| rest.strip_prefix('/'));
-    if let Some(parent) = name.strip_suffix("/**") {
-        below(parent).is_some()
-    } else if let Some(parent) = name.strip_suffix("/*") {
-        below(parent).is_some_and(|rest| !rest.contains('/'))
-    } else {
-        name == channel
-    }
-}
-
-/// True for a valid name that is a pattern.
-pub fn is_pattern(name: &str) -> bool {
-    name.ends_with('*')
 }
 
 /// The names in a raw `subscription` field: one string, or an array of strings.

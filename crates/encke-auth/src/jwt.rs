@@ -45,6 +45,10 @@ impl Authenticate for Jwt {
         };
         Ok(self.counted(identity.and_then(of_caller))?)
     }
+
+    fn policy(&self) -> String {
+        self.verifier().settings.policy()
+    }
 }
 
 impl Jwt {

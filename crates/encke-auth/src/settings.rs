@@ -111,6 +111,17 @@ impl Default for AuthSettings {
     }
 }
 
+impl AuthSettings {
+    /// A text that changes with the tokens that are taken, and with the rights that they give. Keys are not in it: a session
+    /// lives on when the key that signed its token is replaced.
+    pub(crate) fn policy(&self) -> String {
+        let tokens = (&self.algorithms, &self.audience, &self.issuer, self.expiry_required);
+        let claims = (&self.user_claim, &self.subscribe_claim, &self.publish_claim, &self.limits_claim);
+        let nobody = (self.anonymous, &self.anonymous_subscribe, &self.anonymous_publish);
+        format!("tokens {tokens:?} {claims:?} {:?} {nobody:?}", self.channel_claims_required)
+    }
+}
+
 /// A text that no log shows.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]

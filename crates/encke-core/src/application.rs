@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::identity::{Head, Identity};
+use crate::rights::policy::Policy;
 use crate::settings::TransportName;
 
 /// The part of a program that decides what clients may do, and serves their remote calls. The default of each method
@@ -17,7 +18,7 @@ use crate::settings::TransportName;
 ///
 /// The methods run on the shards' own threads, several at once, between reading and writing: they must be short and never
 /// block. A decision that has to wait is returned as a future. They request work through [`Actions`]; the shard performs
-/// it after they have returned. Sessions that are restored after a restart are not decided about again.
+/// it after they have returned.
 pub trait Application: Send + Sync {
     /// Decides if a client may open a session (Bayeux 1.0 §4.1), and to whom the session belongs.
     fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
@@ -32,9 +33,15 @@ pub trait Application: Send + Sync {
         Answer::Now(Err(Refusal::new(403, "no_refresh")))
     }
 
-    /// Decides if a session may subscribe to a channel or pattern (Bayeux 1.0 §4.5). A right to channels does not
-    /// include a pattern that matches them: each is decided about by its own name. The patterns of the session's
-    /// identity are checked before.
+    /// Decides if a session may subscribe to a channel or pattern (Bayeux 1.0 §4.5), read its history, or see who is on it. A
+    /// right to channels does not include a pattern that matches them: each is decided about by its own name. Whoever wants
+    /// the announcements on `/presence/chat` needs the right to `/chat`, too. The patterns of the session's identity are
+    /// checked before.
+    ///
+    /// Subscriptions of a session that has a new identity, or that a restart restores, are decided about again
+    /// ([`Subscribing::is_held`]): a denial at once ends the former and does not restore the session of the latter. A decision
+    /// that comes later is not waited for. The earlier one holds then, after a restart only with the same
+    /// [`Application::policy`].
     fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
         let _ = subscribing;
         Answer::Now(Decision::Allow)
@@ -74,6 +81,12 @@ pub trait Application: Send + Sync {
     /// Called when a subscription has ended, also by the end of its session.
     fn unsubscribed(&self, caller: &Caller<'_>, channel: &str) {
         let _ = (caller, channel);
+    }
+
+    /// The fingerprint of its policy: of that which authenticates, and of that which decides about subscriptions. Sessions
+    /// that were saved under another authentication are not restored.
+    fn policy(&self) -> Policy {
+        Policy::default()
     }
 
     /// True if handshakes need the head of the HTTP request. The server then keeps that of each WebSocket.
@@ -260,6 +273,8 @@ pub struct Subscribing<'a> {
     pub channel: &'a str,
     /// The `ext` of the message, as raw JSON.
     pub ext: Option<&'a str>,
+    /// True if the session has the subscription, and it is decided about again. Nobody waits for a decision that comes later.
+    pub is_held: bool,
 }
 
 /// A message about to be broadcast.
@@ -295,7 +310,7 @@ pub struct Service<'a> {
 impl<'a> Subscribing<'a> {
     /// A subscription of the session with this client id, for tests of an application.
     pub fn new(session: &'a str, channel: &'a str) -> Subscribing<'a> {
-        Subscribing { caller: Caller::new(session, None), channel, ext: None }
+        Subscribing { caller: Caller::new(session, None), channel, ext: None, is_held: false }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::connections::account::{Charge, MailboxAccount};
 use crate::decision::{Awaited, Resolved, WaitKey};
 use crate::history::Position;
 use crate::identity::Head;
+use crate::rights::table::Granted;
 use crate::sessions::id::Id;
 use crate::side::Side;
 
@@ -122,7 +123,7 @@ pub enum Effect {
 }
 
 /// An event of a channel with presence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum PresenceEvent {
     /// A session has subscribed to it.
     Joined {
@@ -156,6 +157,8 @@ pub enum PresenceEvent {
         after: Box<str>,
         /// The most members that it wants.
         limit: usize,
+        /// The permission to see them.
+        granted: Granted,
     },
 }
 

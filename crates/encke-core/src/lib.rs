@@ -27,6 +27,7 @@ mod metrics;
 mod now;
 mod outbox;
 mod protocol;
+mod rights;
 mod schedule;
 mod sessions;
 mod settings;
@@ -60,6 +61,9 @@ pub use metrics::{Count, Meaning, Metrics};
 pub use now::Now;
 pub use outbox::memory::SessionsMemory;
 pub use protocol::batch::message_frame;
+pub use rights::policy::Policy;
+pub use rights::table::{Entry, Granted, Right, ServerEntry};
+pub use rights::{By, Client, Denial, May, Wish};
 #[cfg(test)]
 pub(crate) use sessions::id::kernel_entropy;
 pub use sessions::id::{Entropy, Id};

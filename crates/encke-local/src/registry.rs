@@ -20,7 +20,7 @@ use foldhash::fast::RandomState;
 use crate::positions::Start;
 use crate::queue::{Burst, Queue, Waiting};
 use crate::subscription::{Cursor, SubscribeError, Subscription};
-use encke_core::{Metrics, Publication, Settings, Shared};
+use encke_core::{Granted, Metrics, Publication, Right, Settings, Shared};
 
 /// The subscribers by channel.
 pub struct Registry {
@@ -76,7 +76,9 @@ impl Registry {
         settings: &Settings,
         pattern: &str,
         start: &Start,
+        granted: Granted,
     ) -> Result<Subscription, SubscribeError> {
+        granted.use_for(Right::Subscribe);
         let name = ChannelName::parse(pattern, &Limits::from(settings)).ok();
         let Some(name) = name.filter(|name| name.kind() == ChannelKind::Broadcast) else {
             return Err(SubscribeError::Channel(pattern.into()));

@@ -14,7 +14,6 @@ use tokio::sync::{Notify as Wake, oneshot, watch};
 
 use crate::answer::{Action, Answered};
 use crate::breaker::{BreakerLimits, State};
-use crate::channels::concern;
 use crate::counters::{Counters, Snapshot};
 use crate::event::{Event, Writer};
 use crate::owner::{Owner, Owners};
@@ -122,7 +121,14 @@ impl Backend {
 
     /// True if it gets events about this channel or pattern, or about a channel that the pattern matches.
     pub(crate) fn concerns(&self, name: &str) -> bool {
-        concern(self.checked.settings.channels.iter().map(String::as_str), name)
+        self.checked.settings.channels.iter().any(|pattern| bayeux::channel::overlap(pattern, name))
+    }
+
+    /// A text that changes with its part in the decisions on events of this kind.
+    pub(crate) fn policy(&self, kind: EventKind) -> String {
+        let settings = &self.checked.settings;
+        let (url, undecided) = (settings.url.split('?').next(), self.undecided(kind));
+        format!("webhook {} {url:?} {:?} {undecided:?}", settings.name, settings.channels)
     }
 
     /// The owner of what a client at this address does without a session.

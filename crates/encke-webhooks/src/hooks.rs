@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use encke_core::{
-    Actions, Answer as Later, Application, Caller, Decision, EndReason, Handshake, Identity, Pending, Publishing,
-    Refusal, Service, Subscribing, Verdict,
+    Actions, Answer as Later, Application, Caller, Decision, EndReason, Handshake, Identity, Pending, Policy,
+    Publishing, Refusal, Service, Subscribing, Verdict,
 };
 
 use crate::answer::{Answer, Answered};
@@ -121,8 +121,9 @@ impl Application for Hooks {
             let event = event.text("channel", &channel).raw("ext", ext.as_deref()).finish();
             backend.ask(Some(&owner.id), backend.owner_of(&owner.caller()), event)
         };
-        // The first backend is asked before anything waits.
-        let mut asked = matches!(first, Later::Now(_)).then(|| ask(&backends[0]));
+        // The first backend is asked before anything waits, if anybody waits.
+        let is_asked = matches!(first, Later::Now(_)) && !subscribing.is_held;
+        let mut asked = is_asked.then(|| ask(&backends[0]));
         Later::Later(Box::pin(async move {
             if let decision @ Decision::Deny(_) = decided(first).await {
                 return decision;
@@ -235,6 +236,17 @@ impl Application for Hooks {
 
     fn unsubscribed(&self, caller: &Caller<'_>, channel: &str) {
         self.inner.unsubscribed(caller, channel);
+    }
+
+    fn policy(&self) -> Policy {
+        let mut policy = self.inner.policy();
+        for backend in self.wanting(EventKind::Handshake) {
+            policy = policy.authenticated_by(&backend.policy(EventKind::Handshake));
+        }
+        for backend in self.wanting(EventKind::Subscribe) {
+            policy = policy.decided_by(&backend.policy(EventKind::Subscribe));
+        }
+        policy
     }
 
     fn reads_heads(&self) -> bool {

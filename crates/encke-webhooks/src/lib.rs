@@ -14,7 +14,6 @@
 mod answer;
 mod backend;
 mod breaker;
-mod channels;
 mod counters;
 mod event;
 mod hooks;

@@ -20,7 +20,7 @@ use crate::net::published::Published;
 use crate::presence::{Announced, Announcer, Presence};
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
-use encke_core::{Action, Actions, Envelope, Id, Now, Settings, ShardMessage, Shared, Weight};
+use encke_core::{Action, Actions, Envelope, Id, Now, ServerEntry, Settings, ShardMessage, Shared, Weight};
 use encke_local::{Members, Start, SubscribeError, Subscription};
 
 pub use lists::List;
@@ -193,7 +193,7 @@ impl Handle {
         let shard = self.0.shared.histories.owner(channel);
         let account = &self.0.server_shared.mailbox;
         let has_room = weight == Weight::Light || account.has_room(weight);
-        if has_room && self.0.server_shared.publish(shard, &message, None) {
+        if has_room && self.0.server_shared.publish(shard, &message, None, ServerEntry::HandlePublish.may()) {
             return Ok(());
         }
         Err(PublishError::Busy)
@@ -215,7 +215,7 @@ impl Handle {
     /// When it is no channel or pattern for broadcasts, the positions do not fit, or a pattern matches too many channels
     /// with a history.
     pub fn subscribe_from(&self, pattern: &str, start: &Start) -> Result<Subscription, SubscribeError> {
-        self.0.server_shared.local.subscribe(&self.settings(), pattern, start)
+        self.0.server_shared.local.subscribe(&self.settings(), pattern, start, ServerEntry::HandleSubscribe.may())
     }
 
     /// Installs a service for the requests that are not the server's own, in place of the one before. None: there is none.
@@ -244,7 +244,7 @@ impl Handle {
     /// of their names, and the numbers of all. The answer ends earlier after 64 KiB of names; `next` is then set, too.
     /// A channel without presence has no members.
     pub fn presence(&self, channel: &str, after: &str, max: usize) -> Members {
-        self.0.server_shared.presence.members(channel, after, max)
+        self.0.server_shared.presence.members(channel, after, max, ServerEntry::HandlePresence.may())
     }
 
     /// Ends a session. Its client gets a disconnect message. False if no session can have this id, or the server has

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use bayeux::ChannelName;
 use encke_core::{
-    Id, Metrics, Now, PRESENCE_CHANNEL, PRESENCE_SERVICE, PresenceEvent, Settings, ShardMessage, message_frame,
+    Granted, Id, Metrics, Now, PRESENCE_CHANNEL, PRESENCE_SERVICE, PresenceEvent, Right, Settings, ShardMessage,
+    message_frame,
 };
 use encke_local::{MemberTable, Members, PresenceTerms};
 use serde::Serialize;
@@ -123,9 +124,9 @@ impl Presence {
             PresenceEvent::Left { channel, session, user } => {
                 state.table.leave(&channel, &session, &user, now.ms, &terms);
             }
-            PresenceEvent::Asked { channel, session, id, after, limit } => {
-                let members = state.table.members(&channel, &after, limit);
+            PresenceEvent::Asked { channel, session, id, after, limit, granted } => {
                 drop(state);
+                let members = self.members(&channel, &after, limit, granted);
                 let answer = serde_json::to_string(&Answer { channel: &channel, members: &members });
                 let frame = message_frame(PRESENCE_SERVICE, &answer.unwrap_or_default(), id.as_ref(), Some(true));
                 return Some((session, ShardMessage::Deliver(session, frame.into())));
@@ -141,7 +142,8 @@ impl Presence {
     }
 
     /// Members of a channel: see [`Handle::presence`](crate::Handle::presence).
-    pub(crate) fn members(&self, channel: &str, after: &str, max: usize) -> Members {
+    pub(crate) fn members(&self, channel: &str, after: &str, max: usize, granted: Granted) -> Members {
+        granted.use_for(Right::Presence);
         self.lock().table.members(channel, after, max)
     }
 

@@ -11,6 +11,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, watch};
 
 use crate::app::decisions::Decisions;
+use crate::app::hooks::Hooks;
 use crate::app::route::Routes;
 use crate::builder::Builder;
 use crate::data::{Data, DataInUse};
@@ -76,6 +77,7 @@ impl Builder {
         let start = Instant::now();
         let threads = ApplicationThreads::start(settings.application_threads).map_err(StartError::Thread)?;
         let mut registered = self.hooks;
+        warn_of_holes(&registered);
         let routes = std::mem::take(&mut registered.routes);
         let decisions = Box::new(Decisions::new(registered, threads.handle().clone()));
         let hooks = decisions.context().clone();
@@ -131,6 +133,18 @@ impl Builder {
         // A thread that panicked has already logged it.
         starts.into_iter().for_each(|start| _ = start.send(()));
         Ok(Running { address, handle, threads, listener: again, data })
+    }
+}
+
+/// Names the channels below those of authorizers about which nobody decides.
+fn warn_of_holes(hooks: &Hooks) {
+    let open = hooks.open_below();
+    if !open.is_empty() {
+        let open = open.join(" ");
+        tracing::warn!(
+            open,
+            "authorizers decide about one level of channels, and nobody about those below: /** decides about all"
+        );
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use encke_core::{Saved, SavedSession};
+use encke_core::{Policy, Saved, SavedSession};
 
 /// The result of reading the file.
 #[derive(Debug)]
@@ -30,11 +30,23 @@ pub(crate) enum Found {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line<'a> {
-    Head { version: u32 },
+    Head {
+        version: u32,
+        /// Not in files of older versions.
+        #[serde(default)]
+        policy: Policy,
+    },
     Message(Cow<'a, str>),
     Session(Box<SavedSession>),
-    Revoked { token: Cow<'a, str>, until_ms: u64 },
-    End { messages: usize, sessions: usize, crc32c: u32 },
+    Revoked {
+        token: Cow<'a, str>,
+        until_ms: u64,
+    },
+    End {
+        messages: usize,
+        sessions: usize,
+        crc32c: u32,
+    },
 }
 
 /// Writes the file completely or not at all.
@@ -97,7 +109,7 @@ fn write_whole(path: &Path, saved: Saved) -> io::Result<()> {
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let (messages, sessions) = (saved.messages.len(), saved.sessions.len());
     let mut out = Summed { out: BufWriter::new(file), crc32c: 0 };
-    out.line(&Line::Head { version: VERSION })?;
+    out.line(&Line::Head { version: VERSION, policy: saved.policy })?;
     for message in saved.messages {
         out.line(&Line::Message(message.into_string().into()))?;
     }
@@ -124,7 +136,7 @@ fn parse(file: &mut impl BufRead) -> io::Result<Result<Saved, String>> {
         }
         match serde_json::from_slice(&line) {
             // The version before has no identities and no revoked tokens.
-            Ok(Line::Head { version: 2 | VERSION }) if number == 1 => {}
+            Ok(Line::Head { version: VERSION, policy }) if number == 1 => saved.policy = policy,
             Ok(Line::Message(text)) if number > 1 => saved.messages.push(text.into()),
             Ok(Line::Session(session)) if number > 1 => saved.sessions.push(*session),
             Ok(Line::Revoked { token, until_ms }) if number > 1 => {
@@ -160,7 +172,7 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const NAME: &str = "sessions";
 const NEW: &str = "sessions.new";
 const DAMAGED: &str = "sessions.damaged";
@@ -199,7 +211,9 @@ mod tests {
             replay: Some(SavedReplay { cursors: vec![cursor], losses: vec![loss] }),
         };
         let text = r#"{"channel":"/a","data":{"n":12345678901234567890.10,"t":"\u2028é\n"}}"#;
-        Saved { messages: vec![text.into(), "{}".into()], sessions: vec![session], revoked: vec![("t".into(), 9)] }
+        let policy = Policy::default().authenticated_by("tokens");
+        let (messages, revoked) = (vec![text.into(), "{}".into()], vec![("t".into(), 9)]);
+        Saved { policy, messages, sessions: vec![session], revoked }
     }
 
     #[test]
@@ -211,6 +225,7 @@ mod tests {
         assert!(matches!(read(&directory), Ok(Found::Sessions(_))), "a start that failed");
         let Ok(Found::Sessions(found)) = read(&directory) else { panic!("no sessions") };
         assert_eq!((found.messages.len(), found.sessions.len()), (2, 1));
+        assert_eq!(found.policy, sample().policy);
         assert_eq!(found.messages, sample().messages, "to the last digit");
         assert_eq!((&found.sessions[0].identity, &found.revoked), (&sample().sessions[0].identity, &sample().revoked));
         assert_eq!(found.sessions[0].subscriptions, sample().sessions[0].subscriptions);

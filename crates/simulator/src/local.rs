@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use encke_core::{Envelope, PRESENCE_CHANNEL, ShardMessage};
+use encke_core::{Envelope, PRESENCE_CHANNEL, ServerEntry, ShardMessage};
 use encke_local::{Registry, Scratch, Start, Subscription};
 
 use crate::checker::Invariant;
@@ -37,7 +37,12 @@ impl World {
         self.local = Local::new(self.shared.clone());
         if self.has_presence() {
             let pattern = format!("{PRESENCE_CHANNEL}/**");
-            let witness = self.local.registry.subscribe(&self.scenario.settings[0], &pattern, &Start::Latest);
+            let witness = self.local.registry.subscribe(
+                &self.scenario.settings[0],
+                &pattern,
+                &Start::Latest,
+                ServerEntry::HandleSubscribe.may(),
+            );
             self.local.witness = witness.ok();
         }
     }

@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
+use crate::rights::policy::Policy;
 use crate::sessions::id::Id;
 use crate::sessions::loss::Loss;
 use crate::sessions::replay::Replay;
@@ -17,6 +18,8 @@ use crate::sessions::replay::Replay;
 /// The sessions of one shard, or of all shards, to be restored by the next process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
+    /// The policy by which the sessions were admitted.
+    pub policy: Policy,
     /// Queued messages: JSON objects.
     pub messages: Vec<Box<str>>,
     /// The sessions.
@@ -126,6 +129,7 @@ pub struct SavedLoss {
 impl Saved {
     /// Adds the sessions of another shard.
     pub fn append(&mut self, other: Saved) {
+        self.policy = other.policy;
         let by = self.messages.len() as u32;
         self.messages.extend(other.messages);
         self.revoked.extend(other.revoked);

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::application::Actions;
 use crate::events::SessionKey;
 use crate::outbox::Outbox;
+use crate::rights::table::{Granted, Right};
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
 use crate::sessions::newcomers::{self, Newcomers, Origins};
@@ -43,15 +44,17 @@ impl Sessions {
         self.slab.len()
     }
 
-    /// Adds a session.
+    /// Adds a session that may be opened.
     pub(crate) fn insert(
         &mut self,
+        granted: Granted,
         id: Id,
         browser: Option<Id>,
         protocol: bayeux::Session,
         confirmation: Confirmation,
         now_ms: u64,
     ) -> SessionKey {
+        granted.use_for(Right::Handshake);
         self.generation = self.generation.wrapping_add(1);
         let index = self.slab.insert(Session {
             stamp: 0,

@@ -4,12 +4,14 @@
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, RawJson, ext};
 
-use crate::application::{Actions, Answer, Publishing, Service, Verdict};
+use crate::application::{Actions, Service};
 use crate::connections::waits::Call;
-use crate::decision::{Awaited, Resolved};
+use crate::decision::Awaited;
 use crate::events::SessionKey;
 use crate::limits::shares::Urgency;
 use crate::protocol::batch::{Batch, Rest, Via};
+use crate::rights::table::{Entry, Right};
+use crate::rights::{May, Wish};
 use crate::shard::owners::REFRESH;
 use crate::shard::{Parts, Shard};
 
@@ -97,19 +99,24 @@ impl Shard {
         let parts = self.parts();
         parts.active(key);
         let bytes = [message.data, message.ext].iter().flatten().map(|json| json.as_str().len()).sum();
-        let Some(session) = parts.sessions.get(key) else { return };
-        if session.has_lost_its_rights() {
-            return parts.refuse(batch, message, &BayeuxError::PublishDenied.because("session_ending"));
-        }
+        let has_owner = parts.sessions.get(key).is_some_and(|session| session.owner.is_some());
+        let is_refresh = has_owner && channel.as_str() == REFRESH;
+        let entry = if is_refresh { Entry::RefreshCall } else { Entry::Call };
+        let granted = match parts.may(entry, key, &Wish::of(channel.as_str()), None) {
+            May::Granted(granted) => granted,
+            May::Denied(denial) => return parts.refuse(batch, message, &denial.error()),
+            May::Later(_) => return parts.refuse(batch, message, BayeuxError::DecisionFailed.as_str()),
+        };
         let id = message.id.clone().map(bayeux::Id::into_owned);
-        if session.owner.is_some() && channel.as_str() == REFRESH {
+        if is_refresh {
             let call = parts.refresh_call(batch, key, id, bytes);
             if let Err(error) = parts.admit_refresh(&call) {
                 return parts.refuse(batch, message, &error);
             }
             parts.accept(batch, message);
-            return parts.refresh(call, message.data.map_or("null", RawJson::as_str));
+            return parts.refresh(call, message.data.map_or("null", RawJson::as_str), granted);
         }
+        granted.use_for(Right::Call);
         let payer = parts.payer(batch, Some(key));
         let call = Call { session: key, channel: channel.as_str().into(), id, bytes, payer, urgency: Urgency::Common };
         if !parts.may_call(&call) {
@@ -133,7 +140,7 @@ impl Shard {
         }
     }
 
-    /// Publishes a message on a broadcast channel, if the application allows it.
+    /// Publishes a message on a broadcast channel, if the session may.
     pub(crate) fn publish(
         &mut self,
         batch: &mut Batch,
@@ -143,37 +150,17 @@ impl Shard {
     ) {
         let parts = self.beside_burst();
         parts.active(key);
-        let Some(session) = parts.sessions.get(key) else { return };
-        if session.has_lost_its_rights() {
-            return parts.refuse(batch, message, &BayeuxError::PublishDenied.because("session_ending"));
-        }
-        if session.identity().is_some_and(|identity| !identity.may_publish(channel.as_str())) {
-            return parts.refuse(batch, message, &BayeuxError::PublishDenied.because(""));
-        }
-        if !parts.may_publish(channel, key) {
-            return parts.refuse(batch, message, BayeuxError::PublishDenied.as_str());
-        }
-        let Some(session) = parts.sessions.get(key) else { return };
-        let publishing = Publishing {
-            caller: session.caller(),
-            channel: channel.as_str(),
+        let wish = Wish {
             data: message.data.map(RawJson::as_str),
             ext: message.ext.map(RawJson::as_str),
+            ..Wish::of(channel.as_str())
         };
-        let verdict = match batch.decided() {
-            None => match parts.shared.application.publish(&publishing) {
-                Answer::Now(verdict) => verdict,
-                Answer::Later(later) => return parts.ask(batch, message, Awaited::Publish(later), 0),
-            },
-            Some(Resolved::Publish(verdict)) => verdict,
-            Some(_) => return parts.refuse(batch, message, BayeuxError::DecisionFailed.as_str()),
+        let mut granted = match parts.may(Entry::Publish, key, &wish, batch.decided()) {
+            May::Granted(granted) => granted,
+            May::Denied(denial) => return parts.refuse(batch, message, &denial.error()),
+            May::Later(later) => return parts.ask(batch, message, later, 0),
         };
-        let replacement = match verdict {
-            Verdict::Forward => None,
-            Verdict::Replace(data) => Some(data),
-            Verdict::Delete => return parts.refuse(batch, message, BayeuxError::MessageDeleted.as_str()),
-            Verdict::Deny(reason) => return parts.refuse(batch, message, &BayeuxError::PublishDenied.because(&reason)),
-        };
+        let replacement = granted.take_data();
         let stamp = parts.raw_timestamp();
         let mut publication = Publication::from_message(channel, message, parts.settings.forward_ext);
         if replacement.is_some() {
@@ -182,7 +169,7 @@ impl Shard {
         let forwarded = publication.ext.and_then(ext::without_replay);
         publication.ext = forwarded.as_deref().map(RawJson::trusted);
         publication.timestamp = stamp.as_deref().map(RawJson::trusted).or(publication.timestamp);
-        match self.broadcast(channel, &publication, Some(key)) {
+        match self.broadcast(channel, &publication, Some(key), granted) {
             None => self.beside_burst().accept(batch, message),
             Some(token) => self.beside_burst().accept_later(batch, message, key, token),
         }

@@ -5,6 +5,7 @@ use bayeux::{ChannelKind, ChannelName};
 
 use crate::events::{Changed, PublishToken, Report};
 use crate::protocol::replay_request::ReplayRequest;
+use crate::rights::table::ServerEntry;
 use crate::sessions::id::Id;
 use crate::shard::Parts;
 
@@ -27,7 +28,9 @@ impl Parts {
         };
         // A session with replay begins at the end of the history: messages that are on their way already are older.
         let mut latest = replays.then(ReplayRequest::latest);
-        let added = self.check_room(key, name).and_then(|()| self.add_subscription(key, channel, latest.as_mut()));
+        let granted = ServerEntry::SessionSubscribe.may();
+        let added =
+            self.check_room(key, name).and_then(|()| self.add_subscription(key, channel, granted, latest.as_mut()));
         added.map_or(Changed::Full, |()| Changed::Done)
     }
 

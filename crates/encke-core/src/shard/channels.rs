@@ -8,6 +8,7 @@ use crate::events::SessionKey;
 use crate::fanout::delivery::Delivery;
 use crate::history::{Position, RingKey};
 use crate::protocol::replay_request::Start;
+use crate::rights::table::{Granted, Right};
 use crate::shard::Parts;
 
 impl Parts {
@@ -79,13 +80,13 @@ impl Parts {
         }
     }
 
-    /// Subscribes again after a restart. The application agreed to this subscription before the restart.
-    pub(super) fn resubscribe(&mut self, key: SessionKey, name: &str) {
+    /// Subscribes again after a restart.
+    pub(super) fn resubscribe(&mut self, key: SessionKey, name: &str, granted: Granted) {
         let limits = self.settings.limits.clone();
         let Ok(channel) = ChannelName::parse(name, &limits) else { return };
         // It was within the limits before the restart.
         let _counted = self.count_subscription(key, channel, false);
-        let Some(listed) = self.enlist(key, channel) else { return };
+        let Some(listed) = self.enlist(key, channel, granted) else { return };
         // All messages of the history were fanned out before the restart. A session with an empty queue is at the end
         // of the ring.
         let end = self.shared.histories.find(name, 0).and_then(|position| {
@@ -100,7 +101,8 @@ impl Parts {
 
     /// Adds a session to the subscribers of a channel, to which it must not subscribe yet. Returns the channel's index
     /// in the hub, or None if the session is gone.
-    pub(super) fn enlist(&mut self, key: SessionKey, channel: ChannelName<'_>) -> Option<u32> {
+    pub(super) fn enlist(&mut self, key: SessionKey, channel: ChannelName<'_>, granted: Granted) -> Option<u32> {
+        granted.use_for(Right::Subscribe);
         let name = channel.as_str();
         let session = self.sessions.get_mut(key)?;
         let (slot, follows) = (session.subscriptions.len() as u32, session.replay.is_some());

@@ -2,6 +2,7 @@
 //! `batch` leads here.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bayeux::advice::{Advice, Reconnect};
@@ -12,6 +13,8 @@ use crate::decision::{Awaited, Resolved};
 use crate::events::{HttpTransport, SessionKey};
 use crate::identity::Identity;
 use crate::protocol::batch::{Batch, Outcome, Via, error_reply, ext_of};
+use crate::rights::table::{Entry, Granted};
+use crate::rights::{Client, May, Wish};
 use crate::sessions::id::Id;
 use crate::sessions::session::Confirmation;
 use crate::sessions::unacked::Unacked;
@@ -24,8 +27,8 @@ impl Parts {
         if batch.session.is_some() {
             return self.refuse(batch, message, BayeuxError::SessionUnknown.as_str());
         }
-        let identity = match self.admit(batch, message) {
-            Admission::Admitted(identity) => identity,
+        let (identity, granted) = match self.admit(batch, message) {
+            Admission::Admitted(identity, granted) => (identity, granted),
             Admission::Refused(error, advice) => return self.refuse_handshake(batch, message, &error, &advice),
             Admission::Waits => return,
         };
@@ -42,12 +45,12 @@ impl Parts {
         let unacked = acknowledges.then(Unacked::default);
         let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
         let is_counted = identity.as_ref().is_some_and(|identity| self.counts_sessions_of(identity));
-        let key = self.sessions.insert(id, browser, protocol, confirmation, self.now.ms);
+        let key = self.sessions.insert(granted, id, browser, protocol, confirmation, self.now.ms);
         if let Some(session) = self.sessions.get_mut(key) {
             session.replay = replays.then(Box::default);
         }
         if let Some(identity) = identity {
-            self.set_owner(key, identity, is_counted);
+            self.set_owner(key, Arc::new(identity), is_counted);
         }
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.metrics.handshakes.add(1);
@@ -128,14 +131,12 @@ impl Parts {
                 return Admission::Waits;
             }
         };
-        let ended = match &identity {
-            Some(identity) if identity.has_expired(self.now.wall_ms) => Some("token_expired"),
-            Some(identity) if self.shared.revoked.has(identity) => Some("token_revoked"),
-            _ => None,
+        let client = Client::Newcomer(identity.as_ref());
+        let granted = match self.may_as(Entry::Handshake, &client, &Wish::default(), None) {
+            May::Granted(granted) => granted,
+            May::Denied(denial) => return Admission::Refused(denial.error(), Advice::none()),
+            May::Later(_) => return Admission::Refused(BayeuxError::DecisionFailed.as_str().into(), Advice::none()),
         };
-        if let Some(reason) = ended {
-            return Admission::Refused(BayeuxError::HandshakeDenied.with_code(401, reason).into(), Advice::none());
-        }
         if let Err(error) = self.admit_user(identity.as_ref()) {
             return Admission::Refused(error.into(), handshake_after(RETRY_MS + self.jitter_ms()));
         }
@@ -147,7 +148,7 @@ impl Parts {
             }
             return Admission::Refused(BayeuxError::SessionsMax.as_str().into(), handshake_after(RETRY_MS));
         }
-        Admission::Admitted(identity)
+        Admission::Admitted(identity, granted)
     }
 
     /// The handshake as the application sees it.
@@ -210,7 +211,7 @@ impl Parts {
 /// The result of the checks of a handshake.
 enum Admission {
     /// A session may be opened, with this owner.
-    Admitted(Option<Identity>),
+    Admitted(Option<Identity>, Granted),
     /// The error and the advice for the client.
     Refused(Cow<'static, str>, Advice),
     /// The application decides later.

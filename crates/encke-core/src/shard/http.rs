@@ -4,9 +4,12 @@
 
 use bayeux::{BayeuxError, Message, RawJson};
 
+use crate::decision::Resolved;
 use crate::events::{Effect, ExchangeId, Peer, Request, Response, SessionKey, ShardMessage};
 use crate::now::Now;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of, is_handshake};
+use crate::rights::table::Entry;
+use crate::rights::{Client, May, Wish};
 use crate::sessions::id::Id;
 use crate::shard::{Parts, Shard};
 
@@ -105,6 +108,18 @@ impl Shard {
         } else if session.shard() < parts.shared.shards {
             parts.effects.push(Effect::SendToShard(session.shard(), ShardMessage::Alive(session)));
         }
+    }
+
+    /// Decides if a client without a session may do something.
+    pub fn may_without_session(
+        &mut self,
+        now: Now,
+        entry: Entry,
+        client: &Client<'_>,
+        wish: &Wish<'_>,
+        decided: Option<Resolved>,
+    ) -> May {
+        self.at(now).may_as(entry, client, wish, decided)
     }
 
     /// The name of the rate of handshakes that a request exceeds which the application is to authenticate by its head. None

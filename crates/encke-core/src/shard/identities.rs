@@ -12,7 +12,7 @@ use crate::shard::Parts;
 impl Parts {
     /// Gives a session its owner, or another one of the same user instead. `is_counted`: it counts among the sessions of
     /// its user.
-    pub(super) fn set_owner(&mut self, key: SessionKey, identity: Identity, is_counted: bool) {
+    pub(super) fn set_owner(&mut self, key: SessionKey, identity: Arc<Identity>, is_counted: bool) {
         let before = self.forget_owner(key);
         let (is_counted, subscriptions_counted, refreshes_full_ns) = before.map_or((is_counted, 0, 0), |before| {
             (before.is_counted, before.subscriptions_counted, before.refreshes_full_ns)
@@ -20,7 +20,7 @@ impl Parts {
         let slots = self.sessions.owners.add(&identity, key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.owner = Some(Box::new(Owner {
-            identity: Arc::new(identity),
+            identity,
             is_counted,
             subscriptions_counted,
             slots,

@@ -34,7 +34,7 @@ mod replies;
 mod responses;
 mod restart;
 mod resume_at;
-mod rules;
+mod rights;
 mod sessions;
 mod slow_consumers;
 mod socket_replies;
@@ -64,6 +64,7 @@ use crate::limits::SharedLimits;
 use crate::metrics::Metrics;
 use crate::now::Now;
 use crate::outbox::memory::SessionsMemory;
+use crate::rights::policy::Policy;
 use crate::schedule::Schedule;
 use crate::sessions::id::{Entropy, Id};
 use crate::sessions::owners::Revoked;
@@ -205,6 +206,8 @@ pub struct Shared {
     pub limits: SharedLimits,
     /// The application's hooks.
     pub application: Box<dyn Application>,
+    /// Their fingerprint.
+    pub policy: Policy,
     /// Tokens that open no session any more.
     pub revoked: Revoked,
     /// The number of shards.
@@ -228,6 +231,7 @@ impl Shared {
             newcomers: (0..shards).map(|_| AtomicIsize::new(0)).collect(),
             memory,
             limits: SharedLimits::default(),
+            policy: application.policy(),
             application,
             revoked: Revoked::default(),
             shards,

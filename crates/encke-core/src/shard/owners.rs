@@ -2,6 +2,8 @@
 //! token. `handshake`, `connect` and `batch` lead here with credentials, `tick` with their end, and `from_shards` with
 //! the messages of handles.
 
+use std::sync::Arc;
+
 use bayeux::{BayeuxError, ChannelName, Message, json};
 
 use crate::application::{Answer, EndReason, Refusal};
@@ -11,6 +13,8 @@ use crate::events::SessionKey;
 use crate::identity::Identity;
 use crate::limits::shares::Urgency;
 use crate::protocol::batch::{Batch, failed_call_frame, message_frame};
+use crate::rights::table::{Entry, Granted, Right};
+use crate::rights::{By, Client, Denial, May, Wish};
 use crate::shard::Parts;
 
 impl Parts {
@@ -38,7 +42,8 @@ impl Parts {
 
     /// Checks new credentials of a session that were admitted. `call` has the channel and the id of the message that gets the
     /// answer.
-    pub(super) fn refresh(&mut self, call: Call, credentials: &str) {
+    pub(super) fn refresh(&mut self, call: Call, credentials: &str, granted: Granted) {
+        granted.use_for(Right::Call);
         let Some(session) = self.sessions.get(call.session) else { return };
         match self.shared.application.refresh(&session.caller(), credentials) {
             Answer::Now(result) => self.refreshed(&call, result),
@@ -54,6 +59,7 @@ impl Parts {
         else {
             return;
         };
+        let May::Granted(granted) = self.may(Entry::RefreshCall, key, &Wish::of(REFRESH), None) else { return };
         let call = self.refresh_call(batch, key, None, credentials.len());
         let connect = ChannelName::known(bayeux::channel::META_CONNECT);
         let admitted = match self.over_rate(batch, message, connect, key) {
@@ -61,7 +67,7 @@ impl Parts {
             None => self.admit_refresh(&call),
         };
         match admitted {
-            Ok(()) => self.refresh(call, credentials),
+            Ok(()) => self.refresh(call, credentials, granted),
             Err(error) => {
                 let frames = self.fanout.encoder.copy_single(&failed_call_frame(REFRESH, None, &error));
                 self.deliver_to(key, &frames, None);
@@ -90,15 +96,20 @@ impl Parts {
         let result = match result {
             Err(Refusal { code, reason, .. }) => refused(code, &reason),
             Ok(identity) if identity.user != owner.identity.user => refused(403, "another_user"),
-            Ok(identity) if identity.has_expired(self.now.wall_ms) => refused(401, "token_expired"),
-            Ok(identity) if self.shared.revoked.has(&identity) => refused(401, "token_revoked"),
-            Ok(identity) => Ok(identity),
+            Ok(identity) => {
+                match self.may_as(Entry::Refresh, &Client::Newcomer(Some(&identity)), &Wish::default(), None) {
+                    May::Denied(Denial { by: By::Credentials(reason), .. }) => refused(401, reason),
+                    May::Granted(granted) => Ok((identity, granted)),
+                    _ => refused(403, "denied"),
+                }
+            }
         };
         let frame = match result {
             Err(error) => failed_call_frame(&call.channel, call.id.as_ref(), &error),
-            Ok(identity) => {
+            Ok((identity, granted)) => {
+                granted.use_for(Right::Handshake);
                 let left_ms = identity.expires_ms.map(|expires_ms| expires_ms.saturating_sub(self.now.wall_ms));
-                self.set_owner(key, identity, false);
+                self.set_owner(key, Arc::new(identity), false);
                 let lost = self.drop_what_is_not_allowed(key);
                 let names: Vec<String> = lost.iter().map(|name| format!("\"{name}\"")).collect();
                 let left = left_ms.map_or("null".into(), |left_ms| left_ms.to_string());
@@ -110,18 +121,27 @@ impl Parts {
         self.deliver_to(key, &frames, None);
     }
 
-    /// Ends the subscriptions that the patterns of a session's identity do not allow any more. Returns their names.
+    /// Ends the subscriptions to which a session with a new identity has no right any more. Returns their names. The
+    /// application is asked again, and its earlier decision holds if it does not answer at once: if it wants to withdraw
+    /// more, the new identity has patterns.
     fn drop_what_is_not_allowed(&mut self, key: SessionKey) -> Vec<Box<str>> {
         let Some(session) = self.sessions.get(key) else { return Vec::new() };
-        let Some(identity) = session.identity().filter(|identity| identity.subscribe.is_some()) else {
-            return Vec::new();
-        };
-        let names = session.subscriptions.iter().map(|subscription| self.hub.name(subscription.channel));
-        let lost: Vec<Box<str>> = names.filter(|name| !identity.may_subscribe(name)).map(Box::from).collect();
-        for name in &lost {
+        let names = session.subscriptions.iter().map(|subscription| Box::from(self.hub.name(subscription.channel)));
+        let mut names: Vec<Box<str>> = names.collect();
+        names.retain(|name| {
+            let wish = Wish { is_held: true, ..Wish::of(name) };
+            match self.may(Entry::RefreshedSubscription, key, &wish, None) {
+                May::Granted(granted) => {
+                    granted.use_for(Right::Subscribe);
+                    false
+                }
+                _ => true,
+            }
+        });
+        for name in &names {
             let _valid = self.unsubscribe_from(key, name);
         }
-        lost
+        names
     }
 
     /// Delivers a frame to all sessions of a user on this shard.

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use bayeux::ChannelName;
 
 use crate::events::{Effect, PresenceEvent, SessionKey};
+use crate::rights::announced_on;
 use crate::shard::Parts;
-use crate::shard::rules::is_announcement;
 
 /// Members of channels: the session and the name of the channel.
 pub(super) type Memberships = HashSet<(SessionKey, Box<str>)>;
@@ -40,7 +40,7 @@ impl Parts {
 
     /// True if a channel has presence by its rule. Patterns and the channels of announcements have none.
     pub(super) fn has_presence(&mut self, name: &str) -> bool {
-        if !self.settings.rules_have_presence || is_announcement(name) {
+        if !self.settings.rules_have_presence || announced_on(name).is_some() {
             return false;
         }
         let channel = ChannelName::known(name);

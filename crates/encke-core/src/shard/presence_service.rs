@@ -2,9 +2,10 @@
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message};
 
-use crate::application::{Answer, Decision, Subscribing};
 use crate::events::{Effect, PRESENCE_SERVICE, PresenceEvent, SessionKey};
 use crate::protocol::batch::Batch;
+use crate::rights::table::Entry;
+use crate::rights::{May, Wish};
 use crate::shard::Parts;
 
 impl Parts {
@@ -28,9 +29,12 @@ impl Parts {
         if !self.has_presence(name.as_str()) {
             return self.refuse(batch, message, &BayeuxError::SubscribeDenied.because("no_presence"));
         }
-        if !self.may_see(key, name.as_str()) {
-            return self.refuse(batch, message, BayeuxError::SubscribeDenied.as_str());
-        }
+        let wish = Wish { is_held: self.subscribes(key, name.as_str()), ..Wish::of(name.as_str()) };
+        let granted = match self.may(Entry::PresenceService, key, &wish, batch.decided()) {
+            May::Granted(granted) => granted,
+            May::Denied(denial) => return self.refuse(batch, message, &denial.error()),
+            May::Later(later) => return self.ask(batch, message, later, 0),
+        };
         let Some(session) = self.sessions.get(key) else { return };
         let asked = PresenceEvent::Asked {
             channel: name.as_str().into(),
@@ -40,20 +44,9 @@ impl Parts {
             limit: member("limit")
                 .and_then(|limit| limit.integer())
                 .map_or(100, |limit| limit.clamp(1, 1_000) as usize),
+            granted,
         };
         self.effects.push(Effect::Presence(Box::new(asked)));
         self.accept(batch, message);
-    }
-
-    /// True if a session subscribes to a channel, or may. A decision that would have to wait counts as no.
-    fn may_see(&self, key: SessionKey, name: &str) -> bool {
-        let Some(session) = self.sessions.get(key) else { return false };
-        let known = self.hub.find(name);
-        if known.is_some_and(|known| session.subscriptions.iter().any(|subscription| subscription.channel == known)) {
-            return true;
-        }
-        let subscribing = Subscribing { caller: session.caller(), channel: name, ext: None };
-        session.identity().is_none_or(|identity| identity.may_subscribe(name))
-            && matches!(self.shared.application.subscribe(&subscribing), Answer::Now(Decision::Allow))
     }
 }

@@ -14,6 +14,7 @@ use crate::fanout::delivery::Delivery;
 use crate::metrics::Metrics;
 use crate::now::Now;
 use crate::protocol::batch::message_frame;
+use crate::rights::table::{Granted, Right, ServerEntry};
 use crate::sessions::id::{Entropy, Id};
 use crate::settings::Settings;
 use crate::shard::{Parts, Shared};
@@ -84,7 +85,9 @@ impl Shard {
         channel: ChannelName<'_>,
         message: &Message<'_>,
         from: Option<SessionKey>,
+        granted: Granted,
     ) -> Option<PublishToken> {
+        granted.use_for(Right::Publish);
         self.parts.metrics.publications.add(1);
         let frames = self.parts.fanout.encoder.publication(message.encoded_bytes(), |bytes| message.write(bytes));
         if !self.burst.take(channel, &frames, from) {
@@ -121,7 +124,7 @@ impl Shard {
                 id: None,
                 custom: &[],
             };
-            self.broadcast(name, &message, None);
+            self.broadcast(name, &message, None, ServerEntry::Action.may());
         }
     }
 

@@ -3,17 +3,21 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bayeux::ChannelName;
 use bayeux::session::{RequestedTiming, Stage as ProtocolStage};
 
-use crate::application::EndReason;
+use crate::application::{Caller, EndReason};
 use crate::history::Position;
 use crate::identity::Identity;
 use crate::now::Now;
 use crate::outbox::arena::{Chunk, Frames};
 use crate::outbox::{Kind, Outbox, payloads};
+use crate::rights::policy::Policy;
+use crate::rights::table::{Entry, Granted};
+use crate::rights::{By, Client, Denial, May, Wish};
 use crate::sessions::cursors::{ReplayCursor, ReplayCursors};
 use crate::sessions::loss::Loss;
 use crate::sessions::replay::Replay;
@@ -52,7 +56,7 @@ impl Parts {
         let mut pile = Pile::default();
         let sessions = keys.iter().filter_map(|key| self.sessions.get(*key));
         let sessions = sessions.map(|session| self.save_session(session, &mut pile)).collect();
-        Saved { messages: pile.messages, sessions, revoked: Vec::new() }
+        Saved { policy: self.shared.policy, messages: pile.messages, sessions, revoked: Vec::new() }
     }
 
     fn save_session(&self, session: &Session, pile: &mut Pile) -> SavedSession {
@@ -94,29 +98,57 @@ impl Parts {
         let index = self.index;
         let mut lost = 0;
         for session in saved.sessions.iter().filter(|session| session.id.shard() == index) {
-            if self.can_restore(session) {
-                self.restore_session(session, &saved.messages, &mut frames);
-            } else {
-                lost += 1;
+            match self.may_restore(session, saved.policy) {
+                Ok(admitted) => self.restore_session(session, admitted, &saved.messages, &mut frames),
+                Err(reason) => {
+                    tracing::info!(session = ?session.id, reason, "session not restored");
+                    lost += 1;
+                }
             }
         }
         if lost > 0 {
             self.metrics.unrestored.add(lost);
             tracing::warn!(
                 lost,
-                "sessions not restored: the settings no longer allow one of their subscriptions; their clients must handshake again"
+                "sessions not restored: the settings or the rights of today do not admit them; their clients must handshake again"
             );
         }
         self.update_gauges();
     }
 
-    /// True if all subscriptions are still allowed. A session without one of them would miss messages, and its client
-    /// would not be notified.
-    fn can_restore(&self, saved: &SavedSession) -> bool {
-        saved.subscriptions.iter().all(|name| ChannelName::parse(name, &self.settings.limits).is_ok())
+    /// Asks for the rights of a session that another process has admitted, and for those to all its subscriptions. Otherwise
+    /// returns the reason why it cannot be restored: without one of them it would miss messages, and its client would not
+    /// be notified.
+    fn may_restore(&mut self, session: &SavedSession, saved: Policy) -> Result<Admitted, String> {
+        let identity = session.identity.clone().map(Arc::new);
+        let wish = Wish { saved: Some(saved), is_held: true, ..Wish::default() };
+        let granted = |may, name: &str| match may {
+            May::Granted(granted) => Ok(granted),
+            May::Denied(Denial { by: By::Policy, .. }) if name.is_empty() => Err("other authentication".into()),
+            May::Denied(denial) => Err(format!("{name}: {}", denial.error())),
+            May::Later(_) => Err(format!("{name}: no decision")),
+        };
+        let client = Client::Newcomer(identity.as_deref());
+        let own = granted(self.may_as(Entry::RestoredSession, &client, &wish, None), "")?;
+        let client = Client::Session(Caller::new(session.id.as_str(), identity.as_ref()));
+        let mut subscriptions = Vec::with_capacity(session.subscriptions.len());
+        for name in &session.subscriptions {
+            if let Err(error) = ChannelName::parse(name, &self.settings.limits) {
+                return Err(format!("{name}: {}", error.error()));
+            }
+            let wish = Wish { channel: name, ..wish };
+            subscriptions.push(granted(self.may_as(Entry::RestoredSubscription, &client, &wish, None), name)?);
+        }
+        Ok(Admitted { granted: own, identity, subscriptions })
     }
 
-    fn restore_session(&mut self, saved: &SavedSession, texts: &[Box<str>], frames: &mut [Option<Frames>]) {
+    fn restore_session(
+        &mut self,
+        saved: &SavedSession,
+        admitted: Admitted,
+        texts: &[Box<str>],
+        frames: &mut [Option<Frames>],
+    ) {
         let stage = match saved.stage {
             Stage::New => ProtocolStage::New,
             Stage::Connected => ProtocolStage::Connected,
@@ -145,7 +177,8 @@ impl Parts {
         push(self, &mut outbox, &saved.waiting);
         let replay = saved.replay.as_ref().map(|replay| Box::new(self.restore_replay(replay)));
         let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
-        let key = self.sessions.insert(saved.id, saved.browser, protocol, confirmation, self.now.ms);
+        let Admitted { granted, identity, subscriptions } = admitted;
+        let key = self.sessions.insert(granted, saved.id, saved.browser, protocol, confirmation, self.now.ms);
         self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.metrics.restored.add(1);
         if saved.stage == Stage::New {
@@ -154,13 +187,13 @@ impl Parts {
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.urgent = !outbox.is_empty();
         (session.outbox, session.replay) = (outbox, replay);
-        if let Some(identity) = &saved.identity {
+        if let Some(identity) = identity {
             // It was within the limits before the restart.
-            let is_counted = self.count_session_of(identity);
-            self.set_owner(key, identity.clone(), is_counted);
+            let is_counted = self.count_session_of(&identity);
+            self.set_owner(key, identity, is_counted);
         }
-        for name in &saved.subscriptions {
-            self.resubscribe(key, name);
+        for (name, granted) in saved.subscriptions.iter().zip(subscriptions) {
+            self.resubscribe(key, name, granted);
         }
         self.arm(key);
         // Its rights may have ended before it was saved, too.
@@ -196,6 +229,14 @@ impl Parts {
         }
         Replay::restored(cursors, losses)
     }
+}
+
+/// The rights of a session that is restored.
+struct Admitted {
+    granted: Granted,
+    identity: Option<Arc<Identity>>,
+    /// In the order of its subscriptions.
+    subscriptions: Vec<Granted>,
 }
 
 /// Collects the messages of a [`Saved`], each once.

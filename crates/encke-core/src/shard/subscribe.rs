@@ -8,11 +8,13 @@ use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, RawJson, Reply, sub
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
-use crate::application::{Answer, Decision, Subscribing};
-use crate::decision::{Awaited, Resolved};
+use crate::application::Decision;
+use crate::decision::Resolved;
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, ext_of};
 use crate::protocol::replay_request::ReplayRequest;
+use crate::rights::table::{Entry, Granted, Right};
+use crate::rights::{Denial, May, Wish};
 use crate::sessions::session::Session;
 use crate::shard::Parts;
 
@@ -31,8 +33,8 @@ impl Parts {
         };
         let mut decisions = decisions.into_iter();
         let result = each(&names, |name| {
-            let decision = decisions.next().unwrap_or_default();
-            self.subscribe_to(key, name, decision, replay_request.as_mut())
+            let decided = decisions.next().unwrap_or_default();
+            self.subscribe_to(key, name, decided, replay_request.as_mut())
         });
         let mut replay = None;
         if let Some(replay_request) = replay_request {
@@ -79,8 +81,8 @@ impl Parts {
         Some((raw, names))
     }
 
-    /// Asks the application about the names of a subscribe, before anything is done for one of them. None if the
-    /// message waits for a decision, or is refused. After a denied name no further ones are asked about.
+    /// Asks for the rights to the names of a subscribe, before anything is done for one of them. None if the message waits
+    /// for a decision, or is refused. After a denied name no further ones are asked about.
     fn decide(
         &mut self,
         batch: &mut Batch,
@@ -90,38 +92,32 @@ impl Parts {
     ) -> Option<Decided> {
         let mut made = batch.decisions.as_mut().map(|later| std::mem::take(&mut later.made)).unwrap_or_default();
         let mut decisions = Decided::new();
+        let ext = message.ext.map(RawJson::as_str);
+        let replays = message.ext.is_some_and(bayeux::ext::uses_replay);
         let mut added = 0;
         for (index, name) in names.iter().enumerate() {
+            let Some(entry) = self.entry_of(key, name, added, replays) else {
+                decisions.push(None);
+                continue;
+            };
             let earlier = made.iter().position(|(of, _)| *of == index).map(|at| made.swap_remove(at).1);
-            let decision = match earlier {
-                Some(Resolved::Subscribe(decision)) => decision,
-                Some(_) => Decision::deny("decision_failed"),
-                None => {
-                    let Some(session) = self.sessions.get(key).filter(|_| self.has_room(key, name, added)) else {
-                        decisions.push(None);
-                        continue;
-                    };
-                    if session.identity().is_some_and(|identity| !identity.may_subscribe(name)) {
-                        Decision::deny("")
-                    } else {
-                        let (caller, ext) = (session.caller(), message.ext.map(RawJson::as_str));
-                        match self.shared.application.subscribe(&Subscribing { caller, channel: name, ext }) {
-                            Answer::Now(decision) => decision,
-                            Answer::Later(later) => {
-                                self.ask(batch, message, Awaited::Subscribe(later), index);
-                                let decided = decisions.into_iter().enumerate();
-                                let decided = decided.filter_map(|(at, made)| Some((at, Resolved::Subscribe(made?))));
-                                if let Some(later) = batch.decisions.as_mut().filter(|later| later.awaited.is_some()) {
-                                    later.made = decided.collect();
-                                }
-                                return None;
-                            }
-                        }
+            let wish = Wish { ext, is_held: entry == Entry::Replay, ..Wish::of(name) };
+            let decision = match self.may(entry, key, &wish, earlier) {
+                May::Granted(granted) => Ok(granted),
+                May::Denied(denial) => Err(denial),
+                May::Later(later) => {
+                    self.ask(batch, message, later, index);
+                    // Those before it are granted.
+                    let is_asked = |(at, asked): (usize, &Option<_>)| asked.is_some().then_some(at);
+                    let asked = decisions.iter().enumerate().filter_map(is_asked);
+                    if let Some(later) = batch.decisions.as_mut().filter(|later| later.awaited.is_some()) {
+                        later.made = asked.map(|at| (at, Resolved::Subscribe(Decision::Allow))).collect();
                     }
+                    return None;
                 }
             };
-            added += 1;
-            let is_denied = matches!(decision, Decision::Deny(_));
+            added += usize::from(entry == Entry::Subscribe);
+            let is_denied = decision.is_err();
             decisions.push(Some(decision));
             if is_denied {
                 break;
@@ -130,12 +126,18 @@ impl Parts {
         Some(decisions)
     }
 
-    /// True if the application has to be asked about a name: it is a channel that the session does not have yet, and the
-    /// limits allow it.
-    fn has_room(&self, key: SessionKey, name: &str, added: usize) -> bool {
-        let is_broadcast =
-            parse(name, &self.settings.limits).is_ok_and(|channel| channel.kind() == ChannelKind::Broadcast);
-        is_broadcast && !self.subscribes(key, name) && self.full(key, name, added).is_none()
+    /// The right that a name in a subscribe needs. None if the name cannot be subscribed to, does not fit the limits, or
+    /// nothing is to be done for it. `replays`: the message names positions. `added`: the number of subscriptions that
+    /// will be made before.
+    fn entry_of(&self, key: SessionKey, name: &str, added: usize, replays: bool) -> Option<Entry> {
+        let channel = parse(name, &self.settings.limits).ok()?;
+        if channel.kind() != ChannelKind::Broadcast {
+            None
+        } else if self.subscribes(key, name) {
+            replays.then_some(Entry::Replay)
+        } else {
+            self.full(key, name, added).is_none().then_some(Entry::Subscribe)
+        }
     }
 
     /// The error if a session has too many subscriptions for one more to a channel or pattern, or its shard too many
@@ -171,7 +173,7 @@ impl Parts {
         &mut self,
         key: SessionKey,
         name: &str,
-        decision: Option<Decision>,
+        decided: Option<Result<Granted, Denial>>,
         replay_request: Option<&mut ReplayRequest<'_>>,
     ) -> Result<(), Refusal> {
         let channel = parse(name, &self.settings.limits)?;
@@ -183,16 +185,21 @@ impl Parts {
             _ if channel.is_pattern() => return Err(BayeuxError::CreateDenied.as_str().into()),
             _ => return Err(BayeuxError::SubscribeDenied.as_str().into()),
         }
-        if self.subscribes(key, name) {
-            return replay_request.map_or(Ok(()), |replay_request| self.follow(key, channel, None, replay_request));
+        let is_held = self.subscribes(key, name);
+        if !is_held {
+            self.check_room(key, name)?;
         }
-        self.check_room(key, name)?;
-        match decision {
-            Some(Decision::Allow) => {}
-            Some(Decision::Deny(reason)) => return Err(BayeuxError::SubscribeDenied.because(&reason).into()),
+        let granted = match decided {
+            Some(decided) => decided.map_err(|denial| denial.error())?,
+            // It has the subscription already, and names no position.
+            None if is_held => return Ok(()),
             None => return Err(BayeuxError::DecisionFailed.as_str().into()),
+        };
+        if !is_held {
+            return self.add_subscription(key, channel, granted, replay_request);
         }
-        self.add_subscription(key, channel, replay_request)
+        granted.use_for(Right::History);
+        replay_request.map_or(Ok(()), |replay_request| self.follow(key, channel, None, replay_request))
     }
 
     /// True if a session has a subscription to exactly this channel or pattern.
@@ -208,18 +215,19 @@ impl Parts {
         Err(full.as_str().into())
     }
 
-    /// Makes a subscription that is decided about. The counted limits hold.
+    /// Makes a subscription. The counted limits hold.
     pub(super) fn add_subscription(
         &mut self,
         key: SessionKey,
         channel: ChannelName<'_>,
+        granted: Granted,
         replay_request: Option<&mut ReplayRequest<'_>>,
     ) -> Result<(), Refusal> {
         let name = channel.as_str();
         let Some(slot) = self.sessions.get(key).map(|session| session.subscriptions.len()) else { return Ok(()) };
         self.count_subscription(key, channel, true)?;
         // Before the reply leaves: a publication by a client that has seen the reply reaches this session.
-        let Some(listed) = self.enlist(key, channel) else { return Ok(()) };
+        let Some(listed) = self.enlist(key, channel, granted) else { return Ok(()) };
         // After the subscription: later publications arrive live, and earlier ones are in the history.
         let followed =
             replay_request.map_or(Ok(()), |replay_request| self.follow(key, channel, Some(listed), replay_request));
@@ -258,8 +266,8 @@ impl Parts {
 /// The names of a `subscription` field.
 type Names<'m> = SmallVec<[Cow<'m, str>; 1]>;
 
-/// The decision on each name. None for a name that the application is not asked about.
-type Decided = SmallVec<[Option<Decision>; 1]>;
+/// The decision on each name. None for a name that needs none.
+type Decided = SmallVec<[Option<Result<Granted, Denial>>; 1]>;
 
 /// Calls `each` with every name. At the first failure the rest is skipped: earlier names stand, and the single reply has
 /// the error (CometD 9).

@@ -13,6 +13,7 @@ mod pending_replies;
 mod presence;
 mod replay;
 mod responses;
+mod rights;
 mod schedule;
 mod shares;
 mod withdrawals;

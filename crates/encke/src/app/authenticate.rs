@@ -26,6 +26,12 @@ pub trait Authenticate: Send + Sync + 'static {
         let _ = (caller, token);
         async { Err(Refusal::new(403, "refresh_unsupported")) }
     }
+
+    /// A text that changes with the way in which it authenticates: the issuers that it trusts, for example, and no secret. A
+    /// server restores only sessions that were saved under the same.
+    fn policy(&self) -> String {
+        std::any::type_name::<Self>().to_string()
+    }
 }
 
 impl<F, Fut> Authenticate for F
@@ -100,6 +106,7 @@ impl From<&encke_core::Handshake<'_>> for Handshake {
 pub(crate) trait AnyAuthenticate: Send + Sync {
     fn authenticate(self: Arc<Self>, handshake: Handshake) -> Pending<Result<Identity, Refusal>>;
     fn refresh(self: Arc<Self>, caller: Caller<'static>, token: String) -> Pending<Result<Identity, Refusal>>;
+    fn policy(&self) -> String;
 }
 
 impl<A: Authenticate> AnyAuthenticate for A {
@@ -109,5 +116,9 @@ impl<A: Authenticate> AnyAuthenticate for A {
 
     fn refresh(self: Arc<Self>, caller: Caller<'static>, token: String) -> Pending<Result<Identity, Refusal>> {
         Box::pin(async move { Authenticate::refresh(&*self, caller, token).await })
+    }
+
+    fn policy(&self) -> String {
+        Authenticate::policy(self)
     }
 }

@@ -4,7 +4,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use encke_core::{Actions, Answer, Application, Decision, EndReason, Identity, Pending, Refusal, Service, Verdict};
+use encke_core::{
+    Actions, Answer, Application, Decision, EndReason, Identity, Pending, Policy, Refusal, Service, Verdict,
+};
 
 use super::access::Operation;
 use super::authenticate::Handshake;
@@ -14,7 +16,7 @@ use super::events::{ChannelEvent, SessionEvent};
 use super::filter::Publishing;
 use super::hook::poll_once;
 use super::hooks::{ChannelHooks, Hooks};
-use super::passage::{Next, Passage, Said};
+use super::passage::{Concerned, Next, Passage, Said};
 use super::patterns::Found;
 use super::reply::{Failure, IntoReply};
 use super::subscribers::Subscribers;
@@ -72,11 +74,11 @@ impl Decisions {
     /// Decides about an operation. Nothing is allocated or copied unless a hook waits.
     fn decide<T: Send + 'static>(
         &self,
-        found: &Found<'_, ChannelHooks>,
+        concerned: &Concerned<'_>,
         mut passage: Passage<'_>,
         then: fn(Verdict) -> T,
     ) -> Answer<T> {
-        caught(|| match passage.go_on(found, &self.0.runtime) {
+        caught(|| match passage.go_on(concerned, &self.0.runtime) {
             Next::Decided(verdict) => Answer::Now(then(verdict)),
             Next::Waits(waits) => {
                 let (inner, passage) = (self.0.clone(), passage.into_owned());
@@ -99,8 +101,8 @@ impl Inner {
             if let Some(verdict) = passage.take(waits.await) {
                 return verdict;
             }
-            let found = self.hooks.channels.of(passage.channel());
-            match passage.go_on(&found, &self.runtime) {
+            let concerned = Concerned::reached(&self.hooks.channels, passage.channel());
+            match passage.go_on(&concerned, &self.runtime) {
                 Next::Decided(verdict) => return verdict,
                 Next::Waits(next) => waits = next,
             }
@@ -120,10 +122,6 @@ impl Inner {
             Answer::Later(later) => later.await,
         }
     }
-}
-
-fn has_authorizer(found: &Found<'_, ChannelHooks>) -> bool {
-    found.iter().any(|hooks| !hooks.authorizers.is_empty())
 }
 
 impl Application for Decisions {
@@ -147,26 +145,27 @@ impl Application for Decisions {
     }
 
     fn subscribe(&self, subscribing: &encke_core::Subscribing<'_>) -> Answer<Decision> {
-        let found = self.0.hooks.channels.of(subscribing.channel);
-        if !has_authorizer(&found) {
+        let concerned = Concerned::reached(&self.0.hooks.channels, subscribing.channel);
+        if !concerned.has_authorizer() {
             return Answer::Now(Decision::Allow);
         }
         let message = Publishing::of(&subscribing.caller, subscribing.channel, None, subscribing.ext);
-        let creates = !self.0.exists(subscribing.channel);
-        self.decide(&found, Passage::new(Operation::Subscribe, message, creates), |verdict| match verdict {
+        // Whoever has a subscription does not create its channel.
+        let creates = !subscribing.is_held && !self.0.exists(subscribing.channel);
+        self.decide(&concerned, Passage::new(Operation::Subscribe, message, creates), |verdict| match verdict {
             Verdict::Deny(reason) => Decision::Deny(reason),
             _ => Decision::Allow,
         })
     }
 
     fn publish(&self, publishing: &encke_core::Publishing<'_>) -> Answer<Verdict> {
-        let found = self.0.hooks.channels.of(publishing.channel);
-        if found.is_empty() {
+        let concerned = Concerned::covering(self.0.hooks.channels.of(publishing.channel));
+        if concerned.is_empty() {
             return Answer::Now(Verdict::Forward);
         }
-        let creates = has_authorizer(&found) && !self.0.exists(publishing.channel);
+        let creates = concerned.has_authorizer() && !self.0.exists(publishing.channel);
         let message = Publishing::of(&publishing.caller, publishing.channel, publishing.data, publishing.ext);
-        self.decide(&found, Passage::new(Operation::Publish, message, creates).with_filters(), |verdict| verdict)
+        self.decide(&concerned, Passage::new(Operation::Publish, message, creates).with_filters(), |verdict| verdict)
     }
 
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
@@ -175,11 +174,11 @@ impl Application for Decisions {
         let call = Calling::new(message, &inner.context);
         let _entered = inner.runtime.enter();
         let answer = caught(|| {
-            let found = inner.hooks.channels.of(message.channel);
-            if has_authorizer(&found) {
+            let concerned = Concerned::covering(inner.hooks.channels.of(message.channel));
+            if concerned.has_authorizer() {
                 // A service that is registered exists.
                 let mut passage = Passage::new(Operation::Publish, call.message(), false);
-                match passage.go_on(&found, &inner.runtime) {
+                match passage.go_on(&concerned, &inner.runtime) {
                     Next::Decided(Verdict::Deny(reason)) => return Answer::Now(denied(&reason)),
                     Next::Decided(_) => {}
                     Next::Waits(waits) => {
@@ -226,6 +225,15 @@ impl Application for Decisions {
     fn unsubscribed(&self, _: &encke_core::Caller<'_>, channel: &str) {
         let Some(found) = self.counted(channel) else { return };
         self.0.subscribers.remove(channel, || self.notify_channel(&found, ChannelEvent::LastUnsubscribed { channel }));
+    }
+
+    fn policy(&self) -> Policy {
+        let hooks = &self.0.hooks;
+        let mut policy = Policy::default();
+        if let Some(authenticator) = &hooks.authenticator {
+            policy = policy.authenticated_by(&authenticator.policy());
+        }
+        hooks.authorized().iter().fold(policy, |policy, name| policy.decided_by(name))
     }
 
     fn reads_heads(&self) -> bool {

@@ -79,6 +79,21 @@ impl Hooks {
         }
     }
 
+    /// The channels and patterns with authorizers, in the order of their names.
+    pub(crate) fn authorized(&self) -> Vec<String> {
+        let named = self.channels.named().into_iter().filter(|(_, hooks)| !hooks.authorizers.is_empty());
+        named.map(|(name, _)| name).collect()
+    }
+
+    /// The patterns of a single level with authorizers below which channels are open to everybody: those of `/room/*` do not
+    /// decide about `/room/a/b`, and no others do.
+    pub(crate) fn open_below(&self) -> Vec<String> {
+        let authorized = self.authorized();
+        let Ok(decided) = encke_core::Patterns::new(&authorized) else { return Vec::new() };
+        let is_open = |name: &String| name.ends_with("/*") && !decided.allow(&format!("{name}*"));
+        authorized.iter().filter(|name| is_open(name)).cloned().collect()
+    }
+
     /// Checks that everything can work.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! The passage of an operation through the hooks of its channel: first the authorizers, about the creation of the channel if
-//! it does not exist, then about the operation; after them, for a publication, the filters.
+//! it does not exist, then about the operation; after them those of channels that a wanted pattern reaches, name by name;
+//! at last, for a publication, the filters.
 //!
 //! It goes from hook to hook on the thread of the shard, and borrows its message, until a hook waits. Only then it owns its
 //! data.
@@ -12,7 +13,7 @@ use tokio::runtime::Handle;
 use super::access::{Access, Grant, Operation};
 use super::filter::Publishing;
 use super::hooks::ChannelHooks;
-use super::patterns::Found;
+use super::patterns::{Found, Patterns};
 
 /// An operation on its way through the hooks.
 pub(crate) struct Passage<'a> {
@@ -39,7 +40,51 @@ enum Stage {
     Create(Operation),
     /// The authorizers decide about the operation.
     Operation,
+    /// Those of a name decide that covers a part of the wanted pattern. The number is the index of the name.
+    Within(usize),
     Filters,
+}
+
+/// The hooks that an operation concerns.
+pub(crate) struct Concerned<'t> {
+    found: Found<'t, ChannelHooks>,
+    /// The number of those that cover the whole channel or pattern. The others cover a part of the pattern.
+    covering: usize,
+}
+
+impl<'t> Concerned<'t> {
+    /// The hooks for a channel.
+    #[inline]
+    pub(crate) fn covering(found: Found<'t, ChannelHooks>) -> Concerned<'t> {
+        Concerned { covering: found.len(), found }
+    }
+
+    /// The hooks for a subscription to a channel or pattern: also those of all channels that the pattern reaches.
+    pub(crate) fn reached(hooks: &'t Patterns<ChannelHooks>, name: &str) -> Concerned<'t> {
+        let mut concerned = Concerned::covering(hooks.of(name));
+        if bayeux::channel::is_pattern(name) {
+            concerned.found.extend(hooks.within(name));
+        }
+        concerned
+    }
+
+    pub(crate) fn has_authorizer(&self) -> bool {
+        self.found.iter().any(|hooks| !hooks.authorizers.is_empty())
+    }
+
+    /// True if there is no hook at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// The hooks of a stage. None if there is no such stage.
+    #[inline]
+    fn of(&self, stage: Stage) -> Option<&[&'t ChannelHooks]> {
+        match stage {
+            Stage::Within(index) => self.found.get(self.covering + index).map(std::slice::from_ref),
+            _ => self.found.get(..self.covering),
+        }
+    }
 }
 
 /// The next step of a passage.
@@ -82,8 +127,12 @@ impl<'a> Passage<'a> {
     }
 
     /// Asks the hooks one after the other, until one waits or the operation is decided about.
-    pub(crate) fn go_on(&mut self, found: &Found<'_, ChannelHooks>, runtime: &Handle) -> Next {
+    pub(crate) fn go_on(&mut self, concerned: &Concerned<'_>, runtime: &Handle) -> Next {
         while self.progress.stage != Stage::Filters {
+            let Some(found) = concerned.of(self.progress.stage) else {
+                self.progress.stage = Stage::Filters;
+                break;
+            };
             for authorizer in found.iter().flat_map(|hooks| &hooks.authorizers).skip(self.progress.asked) {
                 match authorizer.ask(&self.access, runtime) {
                     Answer::Now(grant) => {
@@ -103,10 +152,13 @@ impl<'a> Passage<'a> {
                     self.access.operation = operation;
                     Stage::Operation
                 }
-                Stage::Operation | Stage::Filters => Stage::Filters,
+                Stage::Operation => Stage::Within(0),
+                Stage::Within(index) => Stage::Within(index + 1),
+                Stage::Filters => Stage::Filters,
             };
         }
         let is_filtered = self.progress.is_filtered;
+        let found = concerned.of(Stage::Filters).unwrap_or_default();
         for filter in found.iter().filter(|_| is_filtered).flat_map(|hooks| &hooks.filters).skip(self.progress.asked) {
             match filter.ask(&self.access.message, runtime) {
                 Answer::Now(verdict) => {

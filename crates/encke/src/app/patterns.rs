@@ -6,6 +6,7 @@
 use std::hash::BuildHasher;
 
 use bayeux::ChannelName;
+use bayeux::channel::overlap;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
@@ -36,6 +37,16 @@ enum Kind {
     Name,
     Shallow,
     Deep,
+}
+
+impl Kind {
+    fn stars(self) -> &'static str {
+        match self {
+            Kind::Name => "",
+            Kind::Shallow => "/*",
+            Kind::Deep => "/**",
+        }
+    }
 }
 
 /// The values for one channel, of the widest pattern first. Most channels have few.
@@ -94,6 +105,24 @@ impl<T> Patterns<T> {
             self.find(Kind::Name, channel, &mut found);
         }
         found
+    }
+
+    /// Finds the values for channels that a pattern reaches: of each name that some channel shares with it, but that does not
+    /// cover it as a whole, in the order of these names.
+    pub(crate) fn within(&self, pattern: &str) -> Found<'_, T> {
+        let covering = self.of(pattern);
+        let is_within = |(name, value): &(String, &T)| {
+            overlap(name, pattern) && !covering.iter().any(|wider| std::ptr::eq(*wider, *value))
+        };
+        self.named().into_iter().filter(is_within).map(|(_, value)| value).collect()
+    }
+
+    /// All channels and patterns with their values, in the order of their names.
+    pub(crate) fn named(&self) -> Vec<(String, &T)> {
+        let name = |entry: &Entry<T>| format!("{}{}", entry.stem, entry.kind.stars());
+        let mut named: Vec<_> = self.entries.iter().map(|entry| (name(entry), &entry.value)).collect();
+        named.sort_by(|(one, _), (other, _)| one.cmp(other));
+        named
     }
 
     /// The value for a channel: its own, or that of the pattern that is closest to it.
@@ -174,6 +203,16 @@ mod tests {
         }
         assert_eq!(table.closest("/a/c"), Some(&vec![1]));
         assert_eq!(Patterns::<Vec<usize>>::default().closest("/a"), None);
+    }
+
+    #[test]
+    fn a_pattern_finds_the_values_of_the_channels_that_it_reaches() {
+        let table = table(&["/**", "/a/b", "/a/*", "/a/**", "/b/*", "/*", "/a/b/c", "/a/b/**"]);
+        let within = |pattern: &str| -> Vec<usize> { table.within(pattern).into_iter().flatten().copied().collect() };
+        assert_eq!(within("/**"), [5, 2, 3, 1, 7, 6, 4]);
+        assert_eq!(within("/a/**"), [2, 1, 7, 6]);
+        assert_eq!((within("/a/*"), within("/*"), within("/a/b/*")), (vec![1], vec![], vec![6]));
+        assert_eq!(within("/c/**"), Vec::<usize>::new());
     }
 
     #[test]

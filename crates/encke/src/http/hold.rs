@@ -24,7 +24,9 @@ use super::connection::Connection;
 use super::origin::{self, Origin};
 use super::{Body, closing, form, text, unread, whole};
 use crate::net::holds::TooMany;
-use encke_core::{Answer, Caller, Decision, Handshake, Identity, Settings, Subscribing, TransportName};
+use encke_core::{
+    Answer, Caller, Client, Denial, Entry, Granted, Handshake, Identity, May, Right, Settings, TransportName, Wish,
+};
 use encke_local::{Gap, Message, Start, SubscribeError, Subscription, held_body};
 
 /// The channel in a path below `hold_path`, which is still encoded.
@@ -47,11 +49,11 @@ pub(crate) async fn answer(
     let mut response = match *request.method() {
         Method::GET if !request.body().is_end_stream() => closing(text(StatusCode::BAD_REQUEST, "a GET has no body\n")),
         Method::GET => match Wanted::of(settings, &request) {
-            Ok(wanted) => match decide(connection, &request, &wanted.channel).await {
-                Ok(identity) => {
+            Ok(wanted) => match decide(connection, &request, &wanted).await {
+                Ok((identity, granted)) => {
                     // Its headers are not needed while it is held.
                     drop(request);
-                    hold(connection, settings, &wanted, identity.as_deref()).await
+                    hold(connection, settings, &wanted, identity.as_deref(), granted).await
                 }
                 Err(StatusCode::TOO_MANY_REQUESTS) => refused(connection, TOO_MANY, "too many requests\n"),
                 Err(status) => text(status, "not allowed\n"),
@@ -106,12 +108,12 @@ impl Wanted {
     }
 }
 
-/// Authenticates the request by its head, and decides like a subscribe. Returns the owner of the request.
+/// Authenticates the request by its head, and decides like a subscribe. Returns the owner of the request, and its right.
 async fn decide<B>(
     connection: &Connection,
     request: &Request<B>,
-    channel: &str,
-) -> Result<Option<Arc<Identity>>, StatusCode> {
+    wanted: &Wanted,
+) -> Result<(Option<Arc<Identity>>, Granted), StatusCode> {
     let node = &connection.node;
     if node.shard.borrow_mut().request_over_rate(node.now(), connection.peer()).is_some() {
         return Err(TOO_MANY);
@@ -122,39 +124,53 @@ async fn decide<B>(
     let mut handshake = Handshake::new(None);
     (handshake.head, handshake.peer) = (head.as_ref(), connection.peer);
     handshake.transport = TransportName::LongPolling;
-    let identity = match made(connection, application.handshake(&handshake)).await? {
+    let authenticated = match application.handshake(&handshake) {
+        Answer::Now(authenticated) => authenticated,
+        Answer::Later(later) => in_time(connection, later).await?,
+    };
+    let identity = match authenticated {
         Ok(identity) => identity.map(Arc::new),
         Err(refusal) => return Err(StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::FORBIDDEN)),
     };
-    if !is_valid(connection, identity.as_deref()) {
-        return Err(StatusCode::UNAUTHORIZED);
-    }
-    if identity.as_ref().is_some_and(|identity| !identity.may_subscribe(channel)) {
-        return Err(StatusCode::FORBIDDEN);
-    }
-    let mut subscribing = Subscribing::new("", channel);
-    subscribing.caller = Caller::new("", identity.as_ref());
-    match made(connection, application.subscribe(&subscribing)).await? {
-        Decision::Allow => Ok(identity),
-        _ => Err(StatusCode::FORBIDDEN),
-    }
-}
-
-/// True if the credentials of a request have neither ended nor been revoked.
-fn is_valid(connection: &Connection, identity: Option<&Identity>) -> bool {
-    let node = &connection.node;
-    identity.is_none_or(|identity| {
-        !identity.has_expired(node.now().wall_ms) && !node.shard.borrow().revoked().has(identity)
-    })
-}
-
-/// The result of a decision. One that waits does so on the threads of the application; if it does not come in time, or
-/// panics, the request is refused with 503.
-async fn made<T: Send + 'static>(connection: &Connection, answer: Answer<T>) -> Result<T, StatusCode> {
-    let pending = match answer {
-        Answer::Now(made) => return Ok(made),
-        Answer::Later(pending) => pending,
+    check_credentials(connection, identity.as_deref())?;
+    let entry = if wanted.start == Start::Latest { Entry::Hold } else { Entry::HoldAfter };
+    let (client, wish) = (Client::Session(Caller::new("", identity.as_ref())), Wish::of(&wanted.channel));
+    let may = |decided| node.shard.borrow_mut().may_without_session(node.now(), entry, &client, &wish, decided);
+    let may = match may(None) {
+        May::Later(later) => may(Some(in_time(connection, later).await?)),
+        may => may,
     };
+    match may {
+        May::Granted(granted) => Ok((identity, granted)),
+        May::Denied(denial) => Err(status_of(&denial)),
+        May::Later(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+    }
+}
+
+/// Checks that the credentials of a request have neither ended nor been revoked.
+fn check_credentials(connection: &Connection, identity: Option<&Identity>) -> Result<(), StatusCode> {
+    let (node, client) = (&connection.node, Client::Newcomer(identity));
+    match node.shard.borrow_mut().may_without_session(node.now(), Entry::HoldHandshake, &client, &Wish::default(), None)
+    {
+        May::Granted(granted) => {
+            granted.use_for(Right::Handshake);
+            Ok(())
+        }
+        May::Denied(denial) => Err(status_of(&denial)),
+        May::Later(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+    }
+}
+
+fn status_of(denial: &Denial) -> StatusCode {
+    StatusCode::from_u16(denial.status()).unwrap_or(StatusCode::FORBIDDEN)
+}
+
+/// The result of a decision that waits. It does so on the threads of the application; if it does not come in time, or
+/// panics, the request is refused with 503.
+async fn in_time<T: Send + 'static>(
+    connection: &Connection,
+    pending: impl Future<Output = T> + Send + 'static,
+) -> Result<T, StatusCode> {
     let timeout = Duration::from_millis(connection.node.shard.borrow().settings().decision_timeout_ms);
     let task = connection.node.server_shared.application.spawn(tokio::time::timeout(timeout, pending));
     match task.await {
@@ -169,6 +185,7 @@ async fn hold(
     settings: &Settings,
     wanted: &Wanted,
     identity: Option<&Identity>,
+    granted: Granted,
 ) -> Response<Body> {
     let node = &connection.node;
     if node.shard.borrow().is_draining() {
@@ -183,7 +200,7 @@ async fn hold(
             return refused(connection, TOO_MANY, "too many requests of this address are held\n");
         }
     };
-    let mut subscription = match node.server_shared.local.subscribe(settings, &wanted.channel, &wanted.start) {
+    let mut subscription = match node.server_shared.local.subscribe(settings, &wanted.channel, &wanted.start, granted) {
         Ok(subscription) => subscription,
         Err(SubscribeError::Channel(_)) => return text(StatusCode::BAD_REQUEST, "this is no channel or pattern\n"),
         Err(SubscribeError::Positions) => {
@@ -205,8 +222,8 @@ async fn hold(
     if !node.shard.borrow().has_room_for(bytes) && !connection.room_for_response(settings).await {
         return no_room();
     }
-    if !is_valid(connection, identity) {
-        return text(StatusCode::UNAUTHORIZED, "not allowed\n");
+    if let Err(status) = check_credentials(connection, identity) {
+        return text(status, "not allowed\n");
     }
     let body = held_body(item, &mut subscription, |bytes| {
         bytes < settings.response_bytes_max && node.shard.borrow().has_room_for(bytes)

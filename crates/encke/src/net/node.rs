@@ -37,8 +37,8 @@ use crate::local::Local;
 use crate::metric::AddedMetrics;
 use crate::presence::Presence;
 use encke_core::{
-    Charge, Counts, Effect, Envelope, ExchangeId, MailboxAccount, Metrics, Now, PersistRequest, Persisted,
-    PresenceEvent, PublishToken, Response, Shard, ShardMessage, SocketKey, SocketOrigin, WaitKey, Wire,
+    Charge, Counts, Effect, Envelope, ExchangeId, Granted, MailboxAccount, Metrics, Now, PersistRequest, Persisted,
+    PresenceEvent, PublishToken, Response, Right, Shard, ShardMessage, SocketKey, SocketOrigin, WaitKey, Wire,
 };
 
 /// A message from thread to thread.
@@ -140,7 +140,9 @@ impl ServerShared {
         owner: usize,
         message: &Publication<'_>,
         wanted: Option<(&mut Positions<'_>, usize)>,
+        granted: Granted,
     ) -> bool {
+        granted.use_for(Right::Publish);
         let Some(published) = self.published.get(owner) else { return false };
         match published.add(&self.mailbox, message, wanted) {
             Added::Noted => {}

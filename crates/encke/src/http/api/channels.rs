@@ -1,7 +1,7 @@
 //! Channels and their histories.
 
 use bayeux::ChannelName;
-use encke_core::ChannelView;
+use encke_core::{ChannelView, Right, ServerEntry};
 use serde_json::value::RawValue;
 
 use crate::net::listing::written;
@@ -29,7 +29,8 @@ pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
 pub(super) fn presence(call: &Call<'_>) -> Result<Answer, Problem> {
     let (limit, channel) = (call.limit()?, channel(call)?);
     let after = call.query.text("cursor").unwrap_or_default();
-    let members = call.connection.node.server_shared.presence.members(&channel, after, limit);
+    let members =
+        call.connection.node.server_shared.presence.members(&channel, after, limit, ServerEntry::ApiPresence.may());
     let item = |member: Member| {
         let Member { user, sessions, session_ids, .. } = member;
         PresenceItem { user, sessions, session_ids }
@@ -44,6 +45,7 @@ pub(super) fn history(call: &Call<'_>) -> Result<Answer, Problem> {
     let limit = call.limit()?;
     let after = call.query.number("after", 0..=OFFSET_MAX)?;
     let channel = channel(call)?;
+    ServerEntry::ApiHistory.may().use_for(Right::History);
     let shared = call.connection.node.shard.borrow().shared().clone();
     let found = shared.histories.find(&channel, 0).and_then(|position| {
         shared.histories.with(position.ring, |ring| {

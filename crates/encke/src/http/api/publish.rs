@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bayeux::{ChannelName, Publication, RawJson, ext};
 use bytes::Bytes;
+use encke_core::ServerEntry;
 use foldhash::fast::RandomState;
 
 use super::input::{self, broadcast_channel};
@@ -169,7 +170,7 @@ fn publish_now(call: &Call<'_>, publications: &[Checked<'_>]) -> Result<Vec<(Str
         let message = Publication { channel: channel.as_str(), data: Some(*data), timestamp, ..Publication::default() };
         let owner = shard.shared().histories.owner(channel.as_str());
         let wanted = shard.has_history(*channel).then_some((&mut positions, index));
-        if !server_shared.publish(owner, &message, wanted) {
+        if !server_shared.publish(owner, &message, wanted, ServerEntry::ApiPublish.may()) {
             return Err(going_away());
         }
     }
