@@ -127,8 +127,8 @@ impl Backend {
     /// A text that changes with its part in the decisions on events of this kind.
     pub(crate) fn policy(&self, kind: EventKind) -> String {
         let settings = &self.checked.settings;
-        let (url, undecided) = (settings.url.split('?').next(), self.undecided(kind));
-        format!("webhook {} {url:?} {:?} {undecided:?}", settings.name, settings.channels)
+        let (url, when_down) = (settings.url.split('?').next(), self.when_down(kind));
+        format!("webhook {} {url:?} {:?} {when_down:?}", settings.name, settings.channels)
     }
 
     /// The owner of what a client at this address does without a session.
