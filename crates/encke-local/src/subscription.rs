@@ -195,7 +195,9 @@ impl Subscription {
             histories.with(found.ring, |ring| {
                 let (from, has_all) = match (start, position) {
                     (Start::Latest, _) => (ring.next(), true),
-                    (_, None) => (ring.oldest(), true),
+                    (Start::Earliest, _) => (ring.oldest(), true),
+                    // Its history is newer than the positions.
+                    (_, None) => (ring.oldest(), ring.has_all()),
                     (_, Some(at)) if ring.has_all_after(at.offset, Some(&at.epoch)) => (at.offset + 1, true),
                     (_, Some(_)) => (ring.oldest(), false),
                 };

@@ -73,6 +73,8 @@ pub enum Invariant {
     PresenceAnnounced,
     /// The table of members stays within its limits.
     PresenceBounded,
+    /// The queue of a subscriber in the process holds no more than its limit.
+    QueueBounded,
     /// A change that is reported to a handle as done is done.
     ChangesDone,
     /// The core does not panic.
@@ -242,6 +244,12 @@ pub struct Tally {
     pub over_limits: u64,
     /// Reports of members that join or leave.
     pub presence_reports: u64,
+    /// Held requests that were answered with messages or gaps.
+    pub held_answers: u64,
+    /// Gaps in these answers.
+    pub held_gaps: u64,
+    /// Held requests whose credentials ended.
+    pub held_refused: u64,
     /// Announcements of changes of members.
     pub announcements: u64,
     /// Members for which the table had no room.

@@ -89,6 +89,7 @@ impl World {
             self.checker.fail(Invariant::LossReported, missing.join("; "));
         }
         self.check_announced();
+        self.check_chains();
         for client in 0..self.clients.len() {
             if let Some((id, what)) = self.clients[client].first_owed() {
                 let detail = format!("client {client} never got a reply to its message {id} ({what:?})");
@@ -130,6 +131,7 @@ impl World {
             self.pass(FORGETTING_MS);
         }
         self.pump();
+        self.drop_held();
         self.local.leave();
         if !self.is_broken() {
             self.nothing_is_left();

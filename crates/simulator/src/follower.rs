@@ -65,8 +65,18 @@ impl Records {
         count
     }
 
+    /// The publication at an offset.
+    pub(crate) fn number_at(&self, channel: &str, offset: u64) -> Option<usize> {
+        self.seen_positions.get(channel)?.get(&offset).copied()
+    }
+
+    /// The offset of the next message.
+    pub(crate) fn end_of(&self, channel: &str) -> u64 {
+        self.next.get(channel).copied().unwrap_or(0)
+    }
+
     /// The offsets in a range whose messages every client must get, or get reported as lost.
-    fn required<'a>(&'a self, channel: &'a str, range: Range<u64>) -> impl Iterator<Item = u64> + 'a {
+    pub(crate) fn required<'a>(&'a self, channel: &'a str, range: Range<u64>) -> impl Iterator<Item = u64> + 'a {
         let seen_positions = self.seen_positions.get_key_value(channel).filter(|_| !range.is_empty());
         let ids = seen_positions
             .into_iter()

@@ -24,6 +24,7 @@ pub mod client;
 mod edges;
 mod ending;
 pub mod follower;
+mod held;
 mod inspecting;
 mod late;
 mod local;
@@ -121,6 +122,18 @@ pub enum Sabotage {
     ForgottenEnd,
     /// The table has room for any number of members.
     BoundlessTable,
+    /// The gaps in the answers of held requests are removed.
+    HushedGap,
+    /// A chain of held requests continues one message further.
+    SkippingHold,
+    /// A chain of held requests continues where its last one began.
+    RepeatedHold,
+    /// The dispatcher loses a publication.
+    DeafDispatcher,
+    /// A held request whose credentials have ended is answered with messages.
+    HeldBeyondRights,
+    /// The queue of a held request has room for any number of messages.
+    BoundlessQueue,
     /// A handle's subscription is reported as done and never made.
     ForgottenChange,
     /// A history is not removed.
@@ -130,6 +143,13 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
+    /// True if it is about held requests.
+    fn is_of_held(self) -> bool {
+        use Sabotage::{BoundlessQueue, DeafDispatcher, HeldBeyondRights, HushedGap, RepeatedHold, SkippingHold};
+        let all = [HushedGap, SkippingHold, RepeatedHold, DeafDispatcher, HeldBeyondRights, BoundlessQueue];
+        all.contains(&self)
+    }
+
     /// True if it is about the table of members.
     fn is_of_presence(self) -> bool {
         use Sabotage::{BoundlessTable, EndlessGrace, ForgottenAnnouncement, ForgottenEnd};
@@ -222,6 +242,9 @@ impl Tally {
             (&mut self.refreshes, other.refreshes),
             (&mut self.over_limits, other.over_limits),
             (&mut self.presence_reports, other.presence_reports),
+            (&mut self.held_answers, other.held_answers),
+            (&mut self.held_gaps, other.held_gaps),
+            (&mut self.held_refused, other.held_refused),
             (&mut self.announcements, other.announcements),
             (&mut self.members_refused, other.members_refused),
             (&mut self.changes, other.changes),

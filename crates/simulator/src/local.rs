@@ -6,6 +6,7 @@ use std::task::{Context, Waker};
 use encke_core::{Envelope, PRESENCE_CHANNEL, ServerEntry, ShardMessage};
 use encke_local::{Registry, Scratch, Start, Subscription};
 
+use crate::Sabotage;
 use crate::checker::Invariant;
 use crate::world::World;
 
@@ -13,6 +14,8 @@ use crate::world::World;
 pub(crate) struct Local {
     pub(crate) registry: Arc<Registry>,
     scratch: Scratch,
+    /// The most messages that came at once.
+    pub(crate) burst_max: usize,
     /// It subscribes to the announcements of presence.
     witness: Option<Subscription>,
 }
@@ -20,7 +23,12 @@ pub(crate) struct Local {
 impl Local {
     /// No subscribers.
     pub(crate) fn new(shared: Arc<encke_core::Shared>) -> Local {
-        Local { registry: Registry::new(shared, Arc::default()), scratch: Scratch::default(), witness: None }
+        Local {
+            registry: Registry::new(shared, Arc::default()),
+            scratch: Scratch::default(),
+            burst_max: 0,
+            witness: None,
+        }
     }
 }
 
@@ -49,10 +57,14 @@ impl World {
 
     /// The dispatcher takes a message of a shard.
     pub(crate) fn dispatch(&mut self, envelope: &Envelope) {
+        if self.sabotage_once(Sabotage::DeafDispatcher) {
+            return;
+        }
         let ShardMessage::Publication(publication) = &envelope.message else {
             let detail = format!("the dispatcher got {:?}", envelope.message);
             return self.checker.fail(Invariant::NumbersAgree, detail);
         };
+        self.local.burst_max = self.local.burst_max.max(publication.messages as usize);
         self.local.registry.dispatch(publication, &mut self.local.scratch);
         while let Some(witness) = &mut self.local.witness
             && let std::task::Poll::Ready(Some(item)) = next(witness)

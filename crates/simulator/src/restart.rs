@@ -104,6 +104,7 @@ impl World {
         self.shared = Arc::new(shared);
         // Where the new rules have no presence, nobody is a member any more.
         self.presence.restart(is_clean && self.scenario.settings[0].channels[TREE_RULE].presence);
+        self.drop_held();
         self.begin_local();
         self.shards = self.new_shards();
         self.shards.iter_mut().for_each(|shard| shard.restore(self.now, saved));

@@ -46,6 +46,8 @@ pub struct Scenario {
     /// Nearly all clients replay and acknowledge, and most publications are long and have a history: more is
     /// unacknowledged than one batch may hold, while connections break.
     pub laden: bool,
+    /// The clients with held requests.
+    pub chains: usize,
     /// Most subscriptions are to channels that may have presence.
     pub crowded: bool,
     /// The number of users; 0 if no session has an identity.
@@ -146,6 +148,7 @@ impl Scenario {
                 _ => rng.pick(&[0, 0, 20, 200]),
             },
             laden,
+            chains: rng.pick(&[0, 0, 1, 2]),
             crowded: rng.chance(150),
             users: if laden { 0 } else { rng.pick(&[0, 0, 1, 3]) },
             lateness: rng.pick(&[0, 0, 50, 300]),
@@ -284,6 +287,8 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool, plan: impl Fn(&mut Rng) -
                 ..ChannelRule::default()
             },
         ],
+        in_process_messages_max: rng.pick(&[2, 20, 10_000]),
+        in_process_bytes_max: rng.pick(&[2_000, 1 << 24, 1 << 24]),
         presence_grace_ms: rng.pick(&[0, 200, 1_500]),
         presence_interval_ms: rng.pick(&[0, 100, 500]),
         presence_members_max: rng.pick(&[2, 1_000, 1_000]),

@@ -14,6 +14,7 @@ use crate::by_handle::Changes;
 use crate::checker::{Broken, Checker, Invariant, Publication, Tally};
 use crate::client::Client;
 use crate::follower::{Follower, Records};
+use crate::held::Chain;
 use crate::local::Local;
 use crate::log::Log;
 use crate::network::Network;
@@ -44,6 +45,8 @@ pub struct World {
     pub(crate) holders: Holders,
     /// The subscribers in the process.
     pub(crate) local: Local,
+    /// The clients with held requests.
+    pub(crate) chains: Vec<Chain>,
     /// The members of channels with presence.
     pub(crate) presence: Presence,
     /// The requests of handles.
@@ -137,6 +140,7 @@ impl World {
             waits: Vec::new(),
             holders: Holders::default(),
             local: Local::new(Arc::new(Shared::new(scenario.shards, Box::new(recorder.clone())))),
+            chains: Vec::new(),
             presence: Presence::default(),
             changes: Changes::default(),
             browsers: vec![(None, 0); count],
@@ -175,6 +179,7 @@ impl World {
             self.shared = Arc::new(shared);
         }
         self.begin_local();
+        self.begin_chains();
         self.shards = self.new_shards();
         self.shards[0].advance(self.now);
         self.empty_frame_bytes = self.shards[0].metrics().frame_bytes.get();
@@ -252,6 +257,9 @@ impl World {
         if self.scenario.users > 0 && self.rng.chance(RIGHTS) {
             self.some_right();
         }
+        if self.rng.chance(HELD) {
+            self.some_held();
+        }
         if self.has_presence() && self.rng.chance(ANNOUNCEMENTS) {
             self.announce();
         }
@@ -283,6 +291,7 @@ impl World {
                 moved |= self.progress(exchange);
             }
             moved |= self.announce();
+            moved |= self.healing && self.drain_held();
             for to in 0..=self.shards.len() {
                 for from in 0..=self.shards.len() {
                     while self.deliver_shard_messages(to, from) {
@@ -451,6 +460,10 @@ fn plan_of(rng: &mut Rng, sabotage: Sabotage) -> Scenario {
     if sabotage == Sabotage::ReaderThatReadsOn {
         scenario.lateness = 300;
     }
+    if sabotage.is_of_held() {
+        (scenario.chains, scenario.users) = (2, 2);
+        scenario.settings.iter_mut().for_each(|settings| settings.in_process_messages_max = 2);
+    }
     if sabotage.is_of_presence() {
         scenario.crowded = true;
         scenario.users = if sabotage == Sabotage::LeaveOfAll { 1 } else { 2 };
@@ -472,6 +485,8 @@ const WALL_MS: u64 = 1_700_000_000_000;
 /// Changes of rights, and of subscriptions by handles, per thousand steps.
 const RIGHTS: usize = 15;
 const CHANGES: usize = 20;
+/// Turns of clients with held requests, per thousand steps.
+const HELD: usize = 80;
 /// Turns of the thread that announces members, per thousand steps.
 const ANNOUNCEMENTS: usize = 100;
 /// The number of recorded steps.

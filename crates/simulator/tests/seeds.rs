@@ -44,6 +44,9 @@ fn hundreds_of_seeds_violate_no_invariant() {
         ("new credentials", tally.refreshes),
         ("messages over a limit", tally.over_limits),
         ("reports of presence", tally.presence_reports),
+        ("answers of held requests", tally.held_answers),
+        ("gaps in them", tally.held_gaps),
+        ("held requests without rights", tally.held_refused),
         ("announcements of members", tally.announcements),
         ("members for whom there was no room, five times", tally.members_refused * 5),
         ("changes of subscriptions by handles", tally.changes),
@@ -209,6 +212,37 @@ fn a_change_of_members_that_a_restart_swallows_is_found() {
 #[test]
 fn a_table_of_members_without_a_limit_is_found() {
     finds(Sabotage::BoundlessTable, &[Invariant::PresenceBounded]);
+}
+
+#[test]
+fn a_gap_of_a_held_request_that_is_not_reported_is_found() {
+    finds(Sabotage::HushedGap, &[Invariant::LossReported]);
+}
+
+#[test]
+fn a_chain_of_held_requests_that_skips_a_message_is_found() {
+    finds(Sabotage::SkippingHold, &[Invariant::LossReported, Invariant::PositionsGrow]);
+}
+
+#[test]
+fn a_chain_of_held_requests_that_repeats_a_message_is_found() {
+    finds(Sabotage::RepeatedHold, &[Invariant::PositionsGrow]);
+}
+
+#[test]
+fn a_publication_that_the_dispatcher_loses_is_found() {
+    // Announcements come through the dispatcher, too.
+    finds(Sabotage::DeafDispatcher, &[Invariant::LossReported, Invariant::PresenceAnnounced]);
+}
+
+#[test]
+fn a_held_request_that_is_answered_after_its_rights_have_ended_is_found() {
+    finds(Sabotage::HeldBeyondRights, &[Invariant::NothingAfterRights]);
+}
+
+#[test]
+fn a_queue_without_a_limit_is_found() {
+    finds(Sabotage::BoundlessQueue, &[Invariant::QueueBounded]);
 }
 
 #[test]

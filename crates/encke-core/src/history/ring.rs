@@ -25,6 +25,8 @@ pub struct Ring {
     /// The offset of the next message.
     next: u64,
     bytes: usize,
+    /// True if messages of its channel are not there any more, or may not be.
+    is_partial: bool,
 }
 
 /// A retained message.
@@ -64,6 +66,7 @@ impl Ring {
             oldest: first,
             next: first,
             bytes: 0,
+            is_partial: false,
         }
     }
 
@@ -92,6 +95,12 @@ impl Ring {
     pub fn has_all_after(&self, offset: u64, epoch: Option<&str>) -> bool {
         let is_this_life = epoch.is_none_or(|epoch| *epoch == *self.epoch);
         is_this_life && offset.saturating_add(1) >= self.oldest && offset < self.next
+    }
+
+    /// True if it has all messages of its channel since the channel has a history. A ring of an earlier process cannot
+    /// know.
+    pub fn has_all(&self) -> bool {
+        !self.is_partial
     }
 
     /// The number of retained messages.
@@ -128,8 +137,9 @@ impl Ring {
         follows
     }
 
-    /// Raises the next offset to this one, if it is lower.
+    /// Raises the next offset to this one, if it is lower: the ring is that of an earlier process.
     pub fn jump_to(&mut self, next: u64) {
+        self.is_partial = true;
         self.next = self.next.max(next);
     }
 
@@ -147,6 +157,7 @@ impl Ring {
         if let Some(entry) = self.entries.pop_front() {
             self.bytes -= entry.bytes();
             self.oldest = entry.number + 1;
+            self.is_partial = true;
         }
         // Releases the memory that a busy minute needed.
         if self.entries.capacity() > ENTRIES_RETAINED && self.entries.len() < self.entries.capacity() / 4 {
@@ -156,6 +167,7 @@ impl Ring {
 
     /// Drops all messages.
     pub fn clear(&mut self) {
+        self.is_partial |= !self.entries.is_empty();
         self.entries = VecDeque::new();
         self.oldest = self.next;
         self.bytes = 0;

@@ -125,6 +125,22 @@ fn a_history_continues_with_new_messages_without_gap_or_double() {
 }
 
 #[test]
+fn a_history_that_is_newer_than_the_positions_reports_what_it_does_not_retain() {
+    let few = ChannelRule { pattern: "/stored/*".into(), history_messages: 2, ..ChannelRule::default() };
+    let server = TestServer::start(Settings { channels: vec![few], ..settings() });
+    let positions = server.handle.subscribe("/stored/*").expect("a pattern").positions().expect("no channels");
+    let mut live = server.handle.subscribe("/stored/*").expect("a pattern");
+    for number in 0..5 {
+        server.handle.publish("/stored/new", &number.to_string()).expect("taken");
+        next(&mut live).expect("a message");
+    }
+    let mut after = server.handle.subscribe_from("/stored/*", &positions.into()).expect("a pattern");
+    let gone = Gap::Gone { channel: "/stored/new".into() };
+    assert_eq!(next(&mut after).map(|message| message.data().to_owned()), Err(gone));
+    assert_eq!(data(&mut after, 2), ["3", "4"]);
+}
+
+#[test]
 fn a_subscription_begins_after_a_position_or_reports_that_it_is_gone() {
     let server = TestServer::start(with_history(2));
     let publish = |channel: &str, data: u32| server.handle.publish(channel, &data.to_string()).expect("taken");

@@ -1,0 +1,313 @@
+//! Held requests: each waits for messages of a channel or a pattern, and the next one continues at the positions that the
+//! answer names. Over such a chain no message of a history is lost or doubled, or a gap is reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::task::Poll;
+
+use bayeux::json::{elements, integer, member};
+use encke_core::Identity;
+use encke_local::{Gap, Message, Position, Positions, Start, Subscription, held_body};
+
+use crate::Sabotage;
+use crate::checker::{Invariant, covers, number_of};
+use crate::follower::has_history;
+use crate::local::next;
+use crate::reading::field;
+use crate::script::HISTORY_CHANNELS;
+use crate::world::World;
+
+/// A client whose held requests follow one another.
+pub(crate) struct Chain {
+    /// The channel or pattern.
+    name: &'static str,
+    /// The answers that come late, of 1,000: messages wait in its queue.
+    lateness: usize,
+    /// The `after` of its next request.
+    after: String,
+    /// The request that is held.
+    held: Option<Held>,
+    /// The offset of the last message of each history that it has, or of the message before the first one.
+    reached: BTreeMap<String, u64>,
+    /// The histories of which messages are reported as missing before the next one.
+    gaps: BTreeSet<String>,
+}
+
+/// A held request.
+struct Held {
+    subscription: Subscription,
+    /// The time at which it is answered without a message, in milliseconds.
+    until_ms: u64,
+    identity: Identity,
+    messages_max: usize,
+}
+
+impl World {
+    /// The chains of held requests of a run.
+    pub(crate) fn begin_chains(&mut self) {
+        for _ in 0..self.scenario.chains {
+            let name = self.rng.pick(&HELD);
+            let lateness = if self.sabotage == Sabotage::BoundlessQueue { 950 } else { self.rng.pick(&[0, 0, 900]) };
+            let (after, held) = (LATEST.to_owned(), None);
+            self.chains.push(Chain { name, lateness, after, held, reached: BTreeMap::new(), gaps: BTreeSet::new() });
+        }
+    }
+
+    /// No request is held any more: the process ends, or its clients leave.
+    pub(crate) fn drop_held(&mut self) {
+        self.chains.iter_mut().for_each(|chain| chain.held = None);
+    }
+
+    /// One of the chains goes on.
+    pub(crate) fn some_held(&mut self) {
+        if self.chains.is_empty() {
+            return;
+        }
+        let at = self.rng.below(self.chains.len());
+        if self.chains[at].held.is_none() {
+            return self.hold(at);
+        }
+        match self.rng.below(100) {
+            0..5 => self.chains[at].held = None,
+            // Its token is revoked.
+            5..8 => {
+                let token_id = self.chains[at].held.as_ref().and_then(|held| held.identity.token_id.clone());
+                let wall_ms = self.now.wall_ms;
+                self.shared.revoked.add(&token_id.unwrap_or_default(), u64::MAX, wall_ms, usize::MAX);
+            }
+            _ if self.rng.chance(self.chains[at].lateness) => {}
+            _ => _ = self.answer(at),
+        }
+    }
+
+    /// All chains go on until no message waits for them. False if none did.
+    pub(crate) fn drain_held(&mut self) -> bool {
+        let mut has_moved = false;
+        for at in 0..self.chains.len() {
+            if self.chains[at].held.is_none() {
+                self.hold(at);
+            }
+            has_moved |= self.answer(at);
+        }
+        has_moved
+    }
+
+    /// A request arrives and is held.
+    fn hold(&mut self, at: usize) {
+        if self.drained {
+            return;
+        }
+        let which = self.rng.below(2);
+        let mut settings = self.scenario.settings[which].clone();
+        let messages_max = settings.in_process_messages_max;
+        if self.sabotage == Sabotage::BoundlessQueue {
+            settings.in_process_messages_max = usize::MAX;
+        }
+        let (name, after) = (self.chains[at].name, self.chains[at].after.clone());
+        self.note(|_| format!("chain {at} waits for {name} after {after}"));
+        let start: Option<Start> = after.parse().ok();
+        let begun = start.and_then(|start| self.local.registry.subscribe(&settings, name, &start).ok());
+        let Some(subscription) = begun else {
+            let detail = format!("chain {at} cannot wait for {name} after {after}");
+            return self.checker.fail(Invariant::PositionsHonest, detail);
+        };
+        if after == LATEST {
+            let histories = &self.shared.histories;
+            let latest = |channel: &&str| {
+                let ring = histories.find(channel, 0).filter(|_| covers(name, channel))?;
+                histories.with(ring.ring, |ring| ((*channel).to_owned(), ring.next() - 1))
+            };
+            self.chains[at].reached = HISTORY_CHANNELS.iter().filter_map(latest).collect();
+            self.chains[at].gaps.clear();
+        }
+        self.message_ids += 1;
+        let ends = self.scenario.users > 0 && !self.healing && self.rng.chance(200);
+        let identity = Identity {
+            token_id: Some(format!("held{}", self.message_ids).into()),
+            expires_ms: ends.then(|| self.now.wall_ms + self.rng.between(1, 500)),
+            ..Identity::default()
+        };
+        let until_ms = self.now.ms + self.rng.between(10, 1_000);
+        self.chains[at].held = Some(Held { subscription, until_ms, identity, messages_max });
+    }
+
+    /// Answers a request for which there is a message, or whose time is over. False if it waits on.
+    fn answer(&mut self, at: usize) -> bool {
+        let now = self.now;
+        let Some(held) = &mut self.chains[at].held else { return false };
+        let was_behind = held.subscription.is_behind();
+        let first = match next(&mut held.subscription) {
+            Poll::Ready(Some(item)) => Some(item),
+            Poll::Ready(None) => {
+                self.chains[at].held = None;
+                return true;
+            }
+            Poll::Pending if now.ms >= held.until_ms || self.drained => None,
+            Poll::Pending => return false,
+        };
+        let Some(mut held) = self.chains[at].held.take() else { return false };
+        let is_over = held.identity.has_expired(now.wall_ms) || self.shared.revoked.has(&held.identity);
+        if is_over && self.sabotage != Sabotage::HeldBeyondRights {
+            self.checker.tally.held_refused += 1;
+            self.note(|_| format!("chain {at} gets 401"));
+            return true;
+        }
+        let has_items = first.is_some();
+        let body = self.body_of(first, &mut held.subscription);
+        let Some(positions) = held.subscription.positions() else {
+            self.checker.fail(Invariant::PositionsHonest, format!("chain {at} gets no positions"));
+            return true;
+        };
+        // The response never arrives: the next request is the same again.
+        if !self.healing && self.rng.chance(self.scenario.faults * 3) {
+            return has_items;
+        }
+        self.note(|_| format!("chain {at} gets {body}, and continues after {positions}"));
+        if is_over && body.contains("\"channel\"") {
+            self.checker
+                .fail(Invariant::NothingAfterRights, format!("chain {at} got {body}, and its rights had ended"));
+        }
+        let count = elements(&body).count();
+        // The latest burst stays, and a gap comes before it.
+        if !was_behind && count > held.messages_max.max(self.local.burst_max) + 1 {
+            let detail = format!("chain {at} got {count} items, and {} may wait", held.messages_max);
+            self.checker.fail(Invariant::QueueBounded, detail);
+        }
+        self.checker.tally.held_answers += u64::from(has_items);
+        self.takes_answer(at, &body, &positions);
+        has_items
+    }
+
+    /// The body of an answer, after the faults of the wire.
+    fn body_of(&mut self, first: Option<Result<Message, Gap>>, subscription: &mut Subscription) -> String {
+        let bytes_max = self.scenario.settings[0].response_bytes_max;
+        let body = held_body(first, subscription, |bytes| bytes < bytes_max);
+        let body = String::from_utf8_lossy(&body).into_owned();
+        if self.sabotage == Sabotage::HushedGap {
+            let rest: Vec<&str> = elements(&body).filter(|raw| member(raw, "gap").is_none()).collect();
+            return format!("[{}]", rest.join(","));
+        }
+        body
+    }
+
+    /// A client takes an answer, and continues at its positions.
+    fn takes_answer(&mut self, at: usize, body: &str, positions: &Positions) {
+        if bayeux::json::validate(body, usize::MAX).is_err() {
+            return self.checker.fail(Invariant::CleanMessages, format!("chain {at} got {body}"));
+        }
+        let mut seen = BTreeMap::new();
+        for raw in elements(body) {
+            match member(raw, "gap") {
+                Some(_) => self.takes_gap(at, raw),
+                None => self.takes_message(at, raw, &mut seen),
+            }
+        }
+        for channel in HISTORY_CHANNELS {
+            let Some(Position { offset, .. }) = positions.of(channel).cloned() else { continue };
+            self.reaches(at, channel, offset + 1, "before the next request");
+            let reached = self.chains[at].reached.entry(channel.into()).or_insert(offset);
+            if *reached > offset {
+                let detail = format!("chain {at} continues {channel} after {offset}, and has {reached}");
+                self.checker.fail(Invariant::PositionsGrow, detail);
+            } else {
+                *reached = offset;
+            }
+        }
+        let before = std::mem::replace(&mut self.chains[at].after, positions.to_string());
+        if self.sabotage_once(Sabotage::RepeatedHold) {
+            self.chains[at].after = before;
+        } else if self.sabotage == Sabotage::SkippingHold {
+            self.chains[at].after = one_further(positions);
+        }
+    }
+
+    fn takes_gap(&mut self, at: usize, raw: &str) {
+        self.checker.tally.held_gaps += 1;
+        let Chain { name, gaps, .. } = &mut self.chains[at];
+        match &*field(raw, "gap") {
+            "slow" if member(raw, "messages").and_then(integer).is_some_and(|messages| messages > 0) => {
+                gaps.extend(HISTORY_CHANNELS.iter().filter(|channel| covers(name, channel)).map(ToString::to_string));
+            }
+            "gone" => _ = gaps.insert(field(raw, "channel")),
+            _ => self.checker.fail(Invariant::CleanMessages, format!("chain {at} got {raw}")),
+        }
+    }
+
+    fn takes_message(&mut self, at: usize, raw: &str, seen: &mut BTreeMap<usize, u32>) {
+        let (channel, data) = (field(raw, "channel"), member(raw, "data").unwrap_or_default());
+        let name = self.chains[at].name;
+        if !covers(name, &channel) {
+            let detail = format!("chain {at} waits for {name} and got {raw}");
+            return self.checker.fail(Invariant::OnlySubscribers, detail);
+        }
+        // The server's own messages have no numbers.
+        let Some(number) = number_of(data) else { return };
+        let publication = self.checker.publications.get(number);
+        let Some(publication) = publication.filter(|known| known.data == data && known.channel == channel) else {
+            return self.checker.fail(Invariant::ExactData, format!("chain {at} got {raw}, which nobody sent"));
+        };
+        let count = seen.entry(number).or_default();
+        *count += 1;
+        if *count > publication.copies.max(1) {
+            return self.checker.fail(Invariant::NotTwice, format!("chain {at} got {raw} {count} times"));
+        }
+        if !has_history(&channel) {
+            return;
+        }
+        let Ok(Position { offset, .. }) = field(raw, "position").parse() else {
+            let detail = format!("chain {at} got a message without a position: {raw}");
+            return self.checker.fail(Invariant::PositionsHonest, detail);
+        };
+        let known = self.records.number_at(&channel, offset);
+        if known != Some(number) {
+            let detail = format!("chain {at} got {raw} at the position of message {known:?}");
+            return self.checker.fail(Invariant::OneOrder, detail);
+        }
+        if let Some(reached) = self.chains[at].reached.get(&channel).filter(|reached| **reached >= offset) {
+            let detail = format!("chain {at} got {offset} of {channel} after {reached}");
+            return self.checker.fail(Invariant::PositionsGrow, detail);
+        }
+        self.reaches(at, &channel, offset, "before a message");
+        self.chains[at].gaps.remove(&channel);
+        self.chains[at].reached.insert(channel, offset);
+    }
+
+    /// Checks that a chain has all messages below an offset, or a gap was reported.
+    fn reaches(&mut self, at: usize, channel: &str, end: u64, when: &str) {
+        let Chain { reached, gaps, .. } = &self.chains[at];
+        let from = reached.get(channel).map_or(0, |reached| reached + 1);
+        let missing = self.records.required(channel, from..end.max(from)).next();
+        if let Some(missing) = missing.filter(|_| !gaps.contains(channel)) {
+            let detail = format!("chain {at} never got {missing} of {channel} and no gap, {when}, at {end}");
+            self.checker.fail(Invariant::LossReported, detail);
+        }
+    }
+
+    /// Checks, when no message waits any more, that all chains are at the ends of their histories.
+    pub(crate) fn check_chains(&mut self) {
+        // A server that drains answers, and holds nothing.
+        let count = if self.drained { 0 } else { self.chains.len() };
+        for at in 0..count {
+            let name = self.chains[at].name;
+            for channel in HISTORY_CHANNELS.into_iter().filter(|channel| covers(name, channel)) {
+                let end = self.records.end_of(channel);
+                self.reaches(at, channel, end, "in the end");
+            }
+        }
+    }
+}
+
+/// Positions that leave out a message of each history.
+fn one_further(positions: &Positions) -> String {
+    let mut further = Positions::default();
+    for channel in HISTORY_CHANNELS {
+        if let Some(Position { epoch, offset }) = positions.of(channel).cloned() {
+            further.insert(channel, Position { epoch, offset: offset + 1 });
+        }
+    }
+    further.to_string()
+}
+
+/// Channels and patterns for which requests wait.
+const HELD: [&str; 8] = ["/past/a", "/past/b", "/past/*", "/past/**", "/past/*", "/**", "/a/*", "/a/b"];
+/// The `after` of the first request.
+const LATEST: &str = "latest";
