@@ -7,6 +7,7 @@ use crate::batch::{BatchError, read_batch, read_fields};
 use crate::channel::is_meta;
 use crate::error::{BayeuxError, ErrorField};
 use crate::json::{DEPTH_CAP, RawJson, RawString, Scanner};
+use crate::limits::SERVER_BATCH_MESSAGES_MAX;
 use crate::message::raw_text;
 
 /// One message of a server, as [`Reply`](crate::Reply) and [`Publication`](crate::Publication) write it. It borrows from
@@ -60,6 +61,9 @@ pub enum ServerBatchError {
     /// One of the messages has no channel.
     #[error("a message without a channel")]
     ChannelMissing,
+    /// It has more than [`SERVER_BATCH_MESSAGES_MAX`](crate::limits::SERVER_BATCH_MESSAGES_MAX) messages.
+    #[error("too many messages in one text")]
+    TooManyMessages,
 }
 
 /// Reads one text of a server: an array of messages, which may be empty, or a lone message. All or nothing.
@@ -67,10 +71,11 @@ pub enum ServerBatchError {
 /// # Errors
 /// The text is not Bayeux.
 pub fn parse_server_batch(text: &str) -> Result<Vec<ServerMessage<'_>>, ServerBatchError> {
-    let messages = match read_batch(text, usize::MAX, ServerMessage::read) {
+    let messages = match read_batch(text, SERVER_BATCH_MESSAGES_MAX, ServerMessage::read) {
         Ok(messages) => messages,
         Err(BatchError::Empty) => Vec::new(),
-        Err(BatchError::MessageNotObject | BatchError::TooLong) => return Err(ServerBatchError::NotMessages),
+        Err(BatchError::TooLong) => return Err(ServerBatchError::TooManyMessages),
+        Err(BatchError::MessageNotObject) => return Err(ServerBatchError::NotMessages),
         Err(BatchError::JsonInvalid | BatchError::JsonTooDeep) => return Err(ServerBatchError::NotJson),
     };
     // If the field is absent or not a valid string, the name stays empty, which is no channel.
@@ -173,6 +178,14 @@ mod tests {
             let text = format!(r#"{{"channel":"/meta/connect",{fields}}}"#);
             assert_eq!(parsed(&text)[0].reconnect(), reconnect, "{fields}");
         }
+    }
+
+    #[test]
+    fn a_text_has_so_many_messages_at_most() {
+        let text = |messages: usize| format!("[{}]", vec![r#"{"channel":"/a"}"#; messages].join(","));
+        assert_eq!(parsed(&text(SERVER_BATCH_MESSAGES_MAX)).len(), SERVER_BATCH_MESSAGES_MAX);
+        let refused = text(SERVER_BATCH_MESSAGES_MAX + 1);
+        assert_eq!(parse_server_batch(&refused).err(), Some(ServerBatchError::TooManyMessages));
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub(crate) struct Options {
     pub(crate) slow_reader_timeout: Duration,
     pub(crate) pending_replies_max: usize,
     pub(crate) unsent_bytes_max: usize,
+    pub(crate) unread_bytes_max: usize,
 }
 
 /// The transports that a client may use.
@@ -84,6 +85,7 @@ impl Default for ClientBuilder {
             slow_reader_timeout: Duration::from_secs(1),
             pending_replies_max: 10_000,
             unsent_bytes_max: 256 * 1024,
+            unread_bytes_max: 32 * 1024 * 1024,
         };
         let (extensions, headers) = (Vec::new(), Vec::new());
         ClientBuilder { options, session, extensions, headers, bad_header: None, message_bytes_max: 32 * 1024 * 1024 }
@@ -157,6 +159,16 @@ impl ClientBuilder {
         self
     }
 
+    /// The memory for messages that wait in the buffers of all subscriptions together, in bytes. Default: 32 MiB.
+    ///
+    /// Each subscription has 64 KiB beside it. Of this memory one takes at most as much as it leaves free, so one that is not read
+    /// has half of it, and there is room for those that are read. A subscription without room is treated as one whose buffer is
+    /// full; see [`ClientBuilder::subscription_messages_max`]. A single message may be longer than all of it.
+    pub fn unread_bytes_max(mut self, bytes: usize) -> Self {
+        self.options.unread_bytes_max = bytes.max(1);
+        self
+    }
+
     /// The longest time for which a reader that does not empty its full buffer delays the whole client. Default: 1 s.
     pub fn slow_reader_timeout(mut self, timeout: Duration) -> Self {
         self.options.slow_reader_timeout = timeout;
@@ -170,20 +182,30 @@ impl ClientBuilder {
         self
     }
 
+    /// The limit of the memory of these messages, in bytes. Beyond it the session closes. Default: 64 MiB.
+    pub fn unacknowledged_bytes_max(mut self, bytes: usize) -> Self {
+        self.session.unacknowledged_bytes_max = bytes;
+        self
+    }
+
     /// The limit of publications without a reply; more wait. Default: 10,000.
     pub fn pending_replies_max(mut self, replies: usize) -> Self {
         self.options.pending_replies_max = replies.max(1);
         self
     }
 
-    /// The limit of bytes that wait to be sent; further publications wait. Default: 256 KiB.
+    /// The limit of bytes that wait to be sent, and of those that wait for that; further publications wait in their callers. A
+    /// longer one goes alone. Default: 256 KiB.
+    ///
+    /// A server that does not read is not read, either, once 1 MiB of what it causes waits: the replies to its messages. Of its
+    /// pings the latest one is answered.
     pub fn unsent_bytes_max(mut self, bytes: usize) -> Self {
         self.options.unsent_bytes_max = bytes.max(1);
         self
     }
 
-    /// The longest text that the server may send, in bytes. Over long-polling a response may contain a whole outbox, which is 16 MiB
-    /// with Encke's defaults. Default: 32 MiB.
+    /// The longest text that the server may send, in bytes. Over long-polling a response of some servers contains a whole outbox.
+    /// Default: 32 MiB. A text has at most 100,000 messages.
     pub fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = bytes;
         self

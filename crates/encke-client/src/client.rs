@@ -9,11 +9,12 @@ use std::task::{Context, Poll};
 
 use bayeux::RawJson;
 use serde::Serialize;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
 
 use crate::builder::{ClientBuilder, Options};
 use crate::session::ConnectionType;
 use crate::subscription::{Buffer, Subscription};
+use crate::unread::Unread;
 use crate::{Error, LostReason, Message, ReplayFrom};
 
 /// A session with a Bayeux server.
@@ -76,6 +77,10 @@ pub(crate) struct Shared {
     pub(crate) state: watch::Sender<State>,
     /// Wakes the task.
     pub(crate) wake: Arc<Notify>,
+    /// The room for publications that the task has not taken yet, in bytes.
+    pub(crate) unsent: Arc<Semaphore>,
+    /// The memory that the buffers of subscriptions share.
+    unread: Arc<Unread>,
     /// True after the program has requested to disconnect.
     pub(crate) is_disconnecting: AtomicBool,
     /// The names of dropped subscriptions; never more than there were subscriptions.
@@ -92,9 +97,21 @@ pub(crate) struct Publication {
 /// An order to the task of a client, with the channel for its outcome.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Publish(Publication, oneshot::Sender<Result<(), Error>>),
-    Batch(Vec<Publication>, oneshot::Sender<Result<(), Error>>),
-    Request(Publication, oneshot::Sender<Result<Message, Error>>),
+    Publish {
+        publication: Publication,
+        reply: oneshot::Sender<Result<(), Error>>,
+        _room: Room,
+    },
+    Batch {
+        publications: Vec<Publication>,
+        reply: oneshot::Sender<Result<(), Error>>,
+        _room: Room,
+    },
+    Request {
+        publication: Publication,
+        reply: oneshot::Sender<Result<Message, Error>>,
+        _room: Room,
+    },
     /// To one of the buffer's names.
     Subscribe {
         name: Box<str>,
@@ -104,6 +121,9 @@ pub(crate) enum Command {
     },
     Unsubscribe(Arc<Buffer>, oneshot::Sender<Result<(), Error>>),
 }
+
+/// The room of a command among those that wait for the task, given back with it.
+pub(crate) type Room = OwnedSemaphorePermit;
 
 /// The kind of a subscription.
 #[derive(Debug)]
@@ -133,8 +153,14 @@ impl Client {
 
     pub(crate) fn new(options: Options, commands: mpsc::Sender<Command>) -> Client {
         let (state, _) = watch::channel(State::Connecting);
-        let (wake, is_disconnecting, dropped) = (Arc::default(), AtomicBool::new(false), Mutex::default());
-        Client { shared: Arc::new(Shared { options, state, wake, is_disconnecting, dropped }), commands }
+        let wake = Arc::<Notify>::default();
+        let unread = Arc::new(Unread::new(options.unread_bytes_max, wake.clone()));
+        let unsent = Arc::new(Semaphore::new(room_of(options.unsent_bytes_max) as usize));
+        let (is_disconnecting, dropped) = (AtomicBool::new(false), Mutex::default());
+        Client {
+            shared: Arc::new(Shared { options, state, wake, unsent, unread, is_disconnecting, dropped }),
+            commands,
+        }
     }
 
     pub(crate) fn shared(&self) -> Arc<Shared> {
@@ -256,7 +282,9 @@ impl Client {
     /// ([`Error::ReplyTimeout`]); or the connection breaks.
     pub async fn request<T: Serialize + ?Sized>(&self, channel: &str, data: &T) -> Result<Message, Error> {
         let (reply, answer) = oneshot::channel();
-        self.command(Command::Request(Publication::new(channel, data)?, reply)).await?;
+        let publication = Publication::new(channel, data)?;
+        let room = self.room(publication.bytes()).await?;
+        self.command(Command::Request { publication, reply, _room: room }).await?;
         answer.await.unwrap_or_else(|_| Err(self.closed_error()))
     }
 
@@ -307,14 +335,15 @@ impl Client {
 
     async fn start(&self, publication: Publication) -> Result<PendingPublish, Error> {
         let (sender, reply) = oneshot::channel();
-        self.command(Command::Publish(publication, sender)).await?;
+        let room = self.room(publication.bytes()).await?;
+        self.command(Command::Publish { publication, reply: sender, _room: room }).await?;
         Ok(PendingPublish { client: self.clone(), reply })
     }
 
     async fn add_subscription(&self, channels: Vec<(Box<str>, Kind)>) -> Result<Subscription, Error> {
         let items_max = self.shared.options.subscription_messages_max;
         let names = channels.iter().map(|(name, _)| name.clone()).collect();
-        let buffer = Buffer::new(names, items_max, self.shared.wake.clone());
+        let buffer = Buffer::new(names, items_max, self.shared.unread.clone());
         // Dropped half-way, it ends the subscription.
         let subscription = Subscription { buffer: buffer.clone(), client: self.clone() };
         let mut outcomes = Vec::with_capacity(channels.len());
@@ -339,6 +368,12 @@ impl Client {
     pub(crate) fn dropped(&self, buffer: &Arc<Buffer>) {
         self.shared.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(buffer.clone());
         self.shared.wake.notify_one();
+    }
+
+    /// Waits for room for so many bytes, in the order of the calls. More than all of it take all of it.
+    async fn room(&self, bytes: usize) -> Result<Room, Error> {
+        let room = room_of(bytes.min(self.shared.options.unsent_bytes_max));
+        self.shared.unsent.clone().acquire_many_owned(room).await.map_err(|_| self.closed_error())
     }
 
     async fn command(&self, command: Command) -> Result<(), Error> {
@@ -373,7 +408,8 @@ impl Batch {
             return Ok(());
         }
         let (reply, outcome) = oneshot::channel();
-        self.client.command(Command::Batch(self.publications, reply)).await?;
+        let room = self.client.room(self.publications.iter().map(Publication::bytes).sum()).await?;
+        self.client.command(Command::Batch { publications: self.publications, reply, _room: room }).await?;
         outcome.await.unwrap_or_else(|_| Err(self.client.closed_error()))
     }
 }
@@ -382,17 +418,26 @@ impl Publication {
     fn new<T: Serialize + ?Sized>(channel: &str, data: &T) -> Result<Publication, Error> {
         Ok(Publication { channel: channel.into(), data: serde_json::to_string(data)?.into() })
     }
+
+    fn bytes(&self) -> usize {
+        self.channel.len() + self.data.len()
+    }
 }
 
 impl Command {
     /// True if the program does not wait for its outcome any more.
     pub(crate) fn is_abandoned(&self) -> bool {
         match self {
-            Command::Publish(_, reply) | Command::Batch(_, reply) | Command::Unsubscribe(_, reply) => reply.is_closed(),
-            Command::Request(_, reply) => reply.is_closed(),
-            Command::Subscribe { reply, .. } => reply.is_closed(),
+            Command::Publish { reply, .. } | Command::Batch { reply, .. } => reply.is_closed(),
+            Command::Request { reply, .. } => reply.is_closed(),
+            Command::Unsubscribe(_, reply) | Command::Subscribe { reply, .. } => reply.is_closed(),
         }
     }
+}
+
+/// A number of bytes as a semaphore counts them.
+fn room_of(bytes: usize) -> u32 {
+    u32::try_from(bytes.min(Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX)
 }
 
 impl Future for PendingPublish {

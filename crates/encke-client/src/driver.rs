@@ -17,7 +17,7 @@ use crate::connection::{Connection, Cookies, Target};
 use crate::error::NotBayeux;
 use crate::registry::Registry;
 use crate::replies::Replies;
-use crate::session::{ClientSession, ConnectionType, Event};
+use crate::session::{ClientSession, ConnectionType, Event, Transmission};
 use crate::subscription::{Buffer, Item, Pushed};
 use crate::{Error, LostReason};
 
@@ -117,10 +117,10 @@ impl Driver {
     async fn turn(&mut self) -> Result<(), End> {
         self.end_dropped_subscriptions();
         self.begin_disconnect()?;
+        self.transmit(Connection::answer);
         self.take_commands();
-        self.transmit();
         self.deliver()?;
-        self.transmit();
+        self.transmit(Connection::answer);
         let wake = [
             self.session.wake_at().map(Instant::from_std),
             self.replies.deadline(self.options.reply_timeout).filter(|_| self.undelivered.is_empty()),
@@ -174,7 +174,7 @@ impl Driver {
             let Some(command) = self.waiting.take().or_else(|| self.commands.try_recv().ok()) else { break };
             self.execute(command);
             // It counts as unsent.
-            self.transmit();
+            self.transmit(Connection::send);
         }
     }
 
@@ -185,15 +185,15 @@ impl Driver {
             session.publish(&publication.channel, RawJson::trusted(&publication.data))
         };
         match command {
-            Command::Publish(publication, reply) => replies.add(publish(session, &publication), reply, now),
-            Command::Batch(publications, reply) => {
+            Command::Publish { publication, reply, .. } => replies.add(publish(session, &publication), reply, now),
+            Command::Batch { publications, reply, .. } => {
                 let mut ids = Vec::with_capacity(publications.len());
                 session.batch(|session| {
                     ids.extend(publications.iter().map(|publication| publish(session, publication)));
                 });
                 replies.add_batch(&ids, reply, now);
             }
-            Command::Request(publication, reply) => {
+            Command::Request { publication, reply, .. } => {
                 let id = publish(session, &publication);
                 replies.add_request(id, reply, now + self.options.reply_timeout);
             }
@@ -213,11 +213,11 @@ impl Driver {
         }
     }
 
-    /// Hands the session's texts to the connection.
-    fn transmit(&mut self) {
+    /// Hands the session's texts to the connection: those of commands to be sent, others as answers.
+    fn transmit(&mut self, hand_over: fn(&mut Connection, Transmission)) {
         if let LinkState::Open(connection) = &mut self.link {
             while let Some(transmission) = self.session.transmit() {
-                connection.send(transmission);
+                hand_over(connection, transmission);
             }
         }
     }
@@ -372,6 +372,7 @@ impl Driver {
         self.shared.state.send_replace(State::Closed(end.clone()));
         // Waiting commands end with their channels, and their callers read the state.
         self.commands.close();
+        self.shared.unsent.close();
         self.replies.fail(&error);
         for (buffer, item) in std::mem::take(&mut self.undelivered) {
             // Without waiting: messages that do not fit are reported as a gap.

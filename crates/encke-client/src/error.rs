@@ -68,6 +68,9 @@ pub enum Error {
     /// confirms them.
     #[error("more than {0} messages came before the reply that confirms them")]
     TooManyUnacknowledged(usize),
+    /// The same for [`ClientBuilder::unacknowledged_bytes_max`](crate::ClientBuilder::unacknowledged_bytes_max).
+    #[error("more than {0} bytes came before the reply that confirms them")]
+    TooManyUnacknowledgedBytes(usize),
     /// The session has ended: by [`Client::disconnect`](crate::Client::disconnect), or for the reason in
     /// [`State::Closed`](crate::State::Closed).
     #[error("the session is closed")]
@@ -120,6 +123,9 @@ pub enum NotBayeux {
     /// A reply to the Bayeux handshake without a `clientId`.
     #[error("its handshake reply has no clientId")]
     NoClientId,
+    /// A reply to the Bayeux handshake with a `clientId` of so many bytes, which each message would repeat.
+    #[error("its handshake reply has a clientId of {0} bytes")]
+    LongClientId(usize),
     /// No answer at all.
     #[error("no answer within {0:?}")]
     Silent(Duration),

@@ -58,7 +58,8 @@
 //! are missing. [`Client::subscribe_all`] puts several channels into one stream, in the order in which their messages come. Dropping a
 //! subscription ends it.
 //!
-//! A buffer is bounded ([`ClientBuilder::subscription_messages_max`]). While it is full the client reads nothing, so that the server
+//! A buffer is bounded, in messages ([`ClientBuilder::subscription_messages_max`]) and in bytes
+//! ([`ClientBuilder::unread_bytes_max`], which all subscriptions share). While it is full the client reads nothing, so that the server
 //! holds further messages. After [`ClientBuilder::slow_reader_timeout`] it discards those of the slow subscription, and a gap
 //! in its stream reports their number. So one slow reader delays the others for that time at most, and nothing is lost silently.
 //!
@@ -137,6 +138,7 @@ mod registry;
 mod replies;
 pub mod session;
 mod subscription;
+mod unread;
 
 pub use bayeux::{RawJson, ServerMessage};
 pub use builder::{ClientBuilder, Transport};

@@ -68,6 +68,18 @@ impl Message {
         Message { channel: message.channel.into(), id, failed, position: None, data }
     }
 
+    #[cfg(test)]
+    pub(crate) fn sample(channel: &str, data: &str) -> Message {
+        let text = format!(r#"{{"channel":"{channel}","data":{data}}}"#);
+        Message::new(bayeux::parse_server_batch(&text).expect("Bayeux").remove(0))
+    }
+
+    /// Its memory, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let epoch = self.position.as_ref().map_or(0, |position| position.epoch.len());
+        MESSAGE_BYTES + self.channel.len() + self.data.len() + epoch
+    }
+
     /// Its data as raw JSON, byte for byte as the server sent it; `null` if it has none.
     pub fn data(&self) -> RawJson<'_> {
         RawJson::trusted(&self.data)
@@ -89,6 +101,9 @@ impl Message {
         data.member("payload").filter(|_| is_wrapped).unwrap_or(data)
     }
 }
+
+/// The memory of a message beside its texts, in a queue: its fields, and the overhead of three allocations.
+pub(crate) const MESSAGE_BYTES: usize = 256;
 
 impl Gap {
     pub(crate) fn unknown(channel: &str) -> Gap {
@@ -131,9 +146,7 @@ mod tests {
     use super::*;
 
     fn message(data: &str, position: Option<Position>) -> Message {
-        let text = format!(r#"{{"channel":"/a","data":{data}}}"#);
-        let mut messages = bayeux::parse_server_batch(&text).expect("Bayeux");
-        Message { position, ..Message::new(messages.remove(0)) }
+        Message { position, ..Message::sample("/a", data) }
     }
 
     #[test]

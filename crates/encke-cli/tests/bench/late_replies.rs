@@ -16,7 +16,7 @@ pub struct LateReplies {
     pub server_port: u16,
 }
 
-/// What the connections of a proxy know together.
+/// The knowledge that the connections of a proxy share.
 struct Shared {
     server: SocketAddr,
     sessions: usize,

@@ -59,7 +59,13 @@ impl LongPolling {
     /// Takes a text to be sent by [`LongPolling::receive`].
     pub(crate) fn send(&mut self, transmission: Transmission) {
         match transmission.class {
-            RequestClass::Connect => self.connect.waiting.push_back(transmission.text),
+            RequestClass::Connect => {
+                // The server has replaced it by the newer one (Bayeux 1.0, "connect request").
+                if self.connect.waiting.len() >= CONNECTS_WAITING_MAX {
+                    self.connect.waiting.pop_front();
+                }
+                self.connect.waiting.push_back(transmission.text);
+            }
             RequestClass::Other => self.other.waiting.push_back(transmission.text),
         }
     }
@@ -194,6 +200,9 @@ fn is_handshake(text: &str) -> bool {
 
 /// The time for which a connection stays open without a request.
 const IDLE_MAX: Duration = Duration::from_secs(5);
+
+/// The most connects that wait behind one that the server holds. A server that replies to connects on the other connection makes more.
+const CONNECTS_WAITING_MAX: usize = 4;
 
 /// Up to here texts share a request, in bytes: well below what servers take in messages (1,000) and bytes (1 MiB) at once.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;

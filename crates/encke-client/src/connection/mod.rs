@@ -84,6 +84,15 @@ impl Connection {
         }
     }
 
+    /// As [`Connection::send`], for a text that the server has caused. A server that does not read it is not read, either.
+    pub(crate) fn answer(&mut self, transmission: Transmission) {
+        match self {
+            Connection::WebSocket(socket, _) => socket.answer(&transmission.text),
+            // A request has one response, which causes one connect at most.
+            Connection::LongPolling(polling) => polling.send(transmission),
+        }
+    }
+
     /// The number of bytes that wait to be sent.
     pub(crate) fn unsent_bytes(&self) -> usize {
         match self {

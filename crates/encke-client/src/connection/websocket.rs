@@ -24,6 +24,10 @@ pub(crate) struct WebSocket {
     /// Frames to be written, from `written` on.
     out: Vec<u8>,
     written: usize,
+    /// The bytes of [`WebSocket::answer`] since `out` was empty.
+    answer_bytes: usize,
+    /// The payload of the latest ping, while `out` holds its pong up.
+    pinged: Option<Vec<u8>>,
     /// Whole texts that were read and not yet returned.
     texts: VecDeque<String>,
     /// The reason why the connection ended, once it has.
@@ -57,6 +61,8 @@ impl WebSocket {
             decoder: Decoder::new(Role::Client, target.message_bytes_max),
             out: Vec::new(),
             written: 0,
+            answer_bytes: 0,
+            pinged: None,
             texts: VecDeque::new(),
             ended: None,
         };
@@ -74,7 +80,13 @@ impl WebSocket {
         frame::masked(Opcode::Text, text.as_bytes(), random(), &mut self.out);
     }
 
-    /// Writes waiting frames and returns the next text. May be dropped at any point without losing anything.
+    /// As [`WebSocket::send`], for a text that the server has caused.
+    pub(crate) fn answer(&mut self, text: &str) {
+        self.answer_bytes += text.len();
+        self.send(text);
+    }
+
+    /// Writes waiting frames and returns the next text. Reads nothing while more than [`ANSWER_BYTES_MAX`] of answers wait. May be dropped at any point without losing anything.
     pub(crate) async fn receive(&mut self) -> Result<String, Error> {
         loop {
             self.write_ready();
@@ -87,13 +99,17 @@ impl WebSocket {
             if let Some(reason) = &self.ended {
                 return Err(reason.clone().into());
             }
+            let reads = self.answer_bytes.min(self.unsent_bytes()) <= ANSWER_BYTES_MAX;
             let ready = if self.out.is_empty() {
                 self.stream.readable().await
-            } else {
+            } else if reads {
                 tokio::select! { ready = self.stream.readable() => ready, ready = self.stream.writable() => ready }
+            } else {
+                self.stream.writable().await
             };
             match ready {
-                Ok(()) => self.read_ready(),
+                Ok(()) if reads => self.read_ready(),
+                Ok(()) => {}
                 Err(error) => self.ended = Some(error.into()),
             }
         }
@@ -121,20 +137,31 @@ impl WebSocket {
         let _ = self.stream.shutdown().await;
     }
 
-    /// Writes as much as the kernel takes.
+    /// Writes as much as the kernel takes: first the frames, then a pong to the latest ping.
     fn write_ready(&mut self) {
-        while self.written < self.out.len() {
-            match self.stream.try_write(&self.out[self.written..]) {
-                Ok(bytes) => self.written += bytes,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) => {
-                    self.ended.get_or_insert_with(|| error.into());
-                    break;
+        loop {
+            while self.written < self.out.len() {
+                match self.stream.try_write(&self.out[self.written..]) {
+                    Ok(bytes) => self.written += bytes,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return self.drop_written(),
+                    Err(error) => {
+                        self.ended.get_or_insert_with(|| error.into());
+                        (self.written, self.pinged) = (self.out.len(), None);
+                    }
                 }
             }
+            (self.out, self.written, self.answer_bytes) = (Vec::new(), 0, 0);
+            let Some(payload) = self.pinged.take() else { return };
+            frame::masked(Opcode::Pong, &payload, random(), &mut self.out);
         }
-        self.out = Vec::new();
-        self.written = 0;
+    }
+
+    /// Frees the written part of the buffer when it is the larger one: a server that reads slowly may never let it become empty.
+    fn drop_written(&mut self) {
+        if self.written > self.out.len() / 2 {
+            self.out.drain(..self.written);
+            self.written = 0;
+        }
     }
 
     /// Reads what the kernel has, at most one buffer.
@@ -149,13 +176,13 @@ impl WebSocket {
         }
     }
 
-    /// Decodes input: texts are queued, pings are answered, a close or a broken rule ends the connection.
+    /// Decodes input: texts are queued, the latest ping is noted (RFC 6455 §5.5.3), a close or a broken rule ends the connection.
     fn take_in(&mut self, input: &mut [u8]) {
-        let (texts, out, ended) = (&mut self.texts, &mut self.out, &mut self.ended);
+        let (texts, pinged, ended) = (&mut self.texts, &mut self.pinged, &mut self.ended);
         let result = self.decoder.feed(input, &mut |event| {
             match event {
                 Event::Text(text) => texts.push_back(text.into()),
-                Event::Ping(payload) => frame::masked(Opcode::Pong, payload, random(), out),
+                Event::Ping(payload) => *pinged = Some(payload.into()),
                 Event::Close(Some((code, reason))) => {
                     *ended = Some(LostReason::CloseFrame { code, reason: reason.into() });
                 }
@@ -174,6 +201,10 @@ impl WebSocket {
         self.ended = Some(LostReason::Protocol(error));
     }
 }
+
+/// The most bytes of answers that wait to be written before the client reads on. Servers that read what they cause never come near:
+/// the largest answers are the subscribes that repeat all subscriptions after a break.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
 /// The size of a read, in bytes.
 const READ_BYTES: usize = 16 * 1024;

@@ -54,6 +54,8 @@ impl ClientSession {
     /// The text is something else. Nothing of it has been worked on; the caller closes the connection and calls
     /// [`ClientSession::connection_lost`], or gives up.
     pub fn received(&mut self, text: &str, now: Instant) -> Result<(), NotBayeux> {
+        // A text answers no message that it has caused itself.
+        let last_sent = self.last_id;
         let mut messages = parse_server_batch(text)?;
         self.put_resubscribe_replies_first(&mut messages);
         for message in messages {
@@ -61,7 +63,7 @@ impl ClientSession {
                 break;
             }
             if self.extensions.pass(&message) {
-                self.take(message, now)?;
+                self.take(message, last_sent, now)?;
             }
         }
         Ok(())
@@ -98,7 +100,7 @@ impl ClientSession {
         }
     }
 
-    fn take(&mut self, message: ServerMessage<'_>, now: Instant) -> Result<(), NotBayeux> {
+    fn take(&mut self, message: ServerMessage<'_>, last_sent: u64, now: Instant) -> Result<(), NotBayeux> {
         if !message.is_reply() {
             self.delivered(message);
             return Ok(());
@@ -111,7 +113,7 @@ impl ClientSession {
         let (id, resubscribe) = (message.number(), self.resubscribe_of(&message));
         self.take_ext(&message);
         // A reply without an id answers the message that waits for a reply on its channel.
-        let answers = |sent: Sent| id.is_none_or(|id| id == sent.id);
+        let answers = |sent: Sent| sent.id <= last_sent && id.is_none_or(|id| id == sent.id);
         if let Some(at) = resubscribe {
             self.resubscribed(at, &message, now);
             return Ok(());
@@ -143,6 +145,9 @@ impl ClientSession {
     fn handshake_replied(&mut self, message: &ServerMessage<'_>, now: Instant) -> Result<(), NotBayeux> {
         if message.successful.is_none() || (message.successful == Some(true) && message.client_id.is_none()) {
             return Err(NotBayeux::NoClientId);
+        }
+        if let Some(bytes) = message.client_id.as_deref().map(str::len).filter(|bytes| *bytes > CLIENT_ID_BYTES_MAX) {
+            return Err(NotBayeux::LongClientId(bytes));
         }
         match (outcome(message), message.reconnect()) {
             (Ok(()), _) => {
@@ -333,5 +338,8 @@ pub(super) fn outcome(message: &ServerMessage<'_>) -> Result<(), Refusal> {
     }
     Err(Refusal::new(&*message.channel, message.error.as_deref().unwrap_or_default()))
 }
+
+/// The longest id of a session, in bytes: each message repeats it.
+const CLIENT_ID_BYTES_MAX: usize = 1024;
 
 const ENDED_BY_SERVER: &str = "the server ended the session";

@@ -89,6 +89,8 @@ pub struct SessionOptions {
     /// The limit of messages that a session which acknowledges may get before the reply that confirms them: a server's outbox,
     /// over long-polling. More end the session.
     pub unacknowledged_messages_max: usize,
+    /// The limit of their memory, in bytes.
+    pub unacknowledged_bytes_max: usize,
     /// The seed of the jitter. `None` takes one from the kernel.
     pub jitter_seed: Option<[u8; 8]>,
 }
@@ -239,6 +241,7 @@ impl Default for SessionOptions {
             ack: false,
             replay: None,
             unacknowledged_messages_max: 100_000,
+            unacknowledged_bytes_max: 64 * 1024 * 1024,
             jitter_seed: None,
         }
     }

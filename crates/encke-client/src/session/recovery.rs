@@ -32,6 +32,8 @@ struct Ack {
     batch: u64,
     /// Messages of the batch that is not closed yet, with their positions on the wire.
     unconfirmed: Vec<(Message, Option<WirePosition>)>,
+    /// Their memory.
+    unconfirmed_bytes: usize,
 }
 
 impl Recovery {
@@ -69,7 +71,7 @@ impl Recovery {
     /// The connection is gone, and the batch that was not closed with it.
     pub(super) fn connection_lost(&mut self) {
         if let Some(ack) = &mut self.ack {
-            ack.unconfirmed = Vec::new();
+            (ack.unconfirmed, ack.unconfirmed_bytes) = (Vec::new(), 0);
         }
     }
 
@@ -129,10 +131,15 @@ impl ClientSession {
             // It comes again.
             Some(ack) if ack.is_supported && is_disconnected => {}
             Some(ack) if ack.is_supported => {
+                ack.unconfirmed_bytes += message.bytes();
                 ack.unconfirmed.push((message, stamped));
-                if ack.unconfirmed.len() > self.options.unacknowledged_messages_max {
-                    // The next attempt would bring the same batch.
-                    self.finish(Error::TooManyUnacknowledged(self.options.unacknowledged_messages_max));
+                let (messages, bytes) = (ack.unconfirmed.len(), ack.unconfirmed_bytes);
+                let SessionOptions { unacknowledged_messages_max, unacknowledged_bytes_max, .. } = self.options;
+                // The next attempt would bring the same batch.
+                if messages > unacknowledged_messages_max {
+                    self.finish(Error::TooManyUnacknowledged(unacknowledged_messages_max));
+                } else if bytes > unacknowledged_bytes_max {
+                    self.finish(Error::TooManyUnacknowledgedBytes(unacknowledged_bytes_max));
                 }
             }
             _ => self.deliver(message, stamped),
@@ -176,6 +183,7 @@ impl ClientSession {
                 if let Some(ack) = recovery.ack.as_mut().filter(|ack| ack.is_supported) {
                     let batch = ext.and_then(acknowledged).and_then(|batch| u64::try_from(batch).ok());
                     let unconfirmed = std::mem::take(&mut ack.unconfirmed);
+                    ack.unconfirmed_bytes = 0;
                     let is_new = batch.is_none_or(|batch| batch > ack.batch);
                     ack.batch = batch.unwrap_or(ack.batch).max(ack.batch);
                     if is_new {

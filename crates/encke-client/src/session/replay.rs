@@ -249,9 +249,13 @@ impl Replay {
 
     fn set(&mut self, channel: &str, known: Option<Known>) {
         match (self.find(channel), known) {
-            (Ok(at), Some(known)) => self.channels[at].1 = known,
+            (Ok(at), Some(known)) if is_short(channel, &known) => self.channels[at].1 = known,
             (Ok(at), None) => drop(self.channels.remove(at)),
-            (Err(at), Some(known)) if self.channels.len() < POSITIONS_MAX => {
+            (Ok(at), Some(_)) => {
+                self.channels.remove(at);
+                self.is_partial = true;
+            }
+            (Err(at), Some(known)) if self.channels.len() < POSITIONS_MAX && is_short(channel, &known) => {
                 self.channels.insert(at, (channel.into(), known));
             }
             (Err(_), Some(_)) => self.is_partial = true,
@@ -290,6 +294,15 @@ impl From<Stamped<'_>> for WirePosition {
     }
 }
 
+/// True if a session may remember a position: it repeats all that it remembers with each subscribe after a break.
+fn is_short(channel: &str, known: &Known) -> bool {
+    channel.len() + known.position.epoch.len() <= POSITION_BYTES_MAX
+}
+
+/// The longest name of a channel, with the epoch of its history, that a session remembers, in bytes. Longer ones count as beyond the
+/// limit of positions.
+const POSITION_BYTES_MAX: usize = 1024;
+
 /// The limit of positions that a session remembers: as many as one subscribe takes beside the pattern that they belong to. Channels
 /// beyond it begin with new messages after a break, and gaps are reported for their patterns.
 const POSITIONS_MAX: usize = REPLAY_POSITIONS_MAX - 1;
@@ -297,6 +310,21 @@ const POSITIONS_MAX: usize = REPLAY_POSITIONS_MAX - 1;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_position_that_is_too_long_is_not_remembered() {
+        let at = |bytes: usize, offset| WirePosition {
+            position: Position { epoch: "e".repeat(bytes).into(), offset },
+            lost: None,
+        };
+        let mut replay = Replay::new(ReplayFrom::Latest);
+        assert!(replay.advance("/a", at(POSITION_BYTES_MAX, 1)).is_some(), "the message is delivered");
+        assert!(replay.channels.is_empty() && replay.is_partial);
+        assert!(replay.advance("/a", at(10, 1)).is_some() && replay.position("/a").is_some());
+        assert!(replay.advance("/a", at(POSITION_BYTES_MAX, 2)).is_some() && replay.position("/a").is_none());
+        assert!(replay.advance(&format!("/{}", "a".repeat(POSITION_BYTES_MAX)), at(1, 1)).is_some());
+        assert!(replay.channels.is_empty());
+    }
 
     #[test]
     fn positions_have_a_limit() {
