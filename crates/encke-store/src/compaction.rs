@@ -8,6 +8,12 @@
 //!
 //! It runs in small steps between the commits. Messages that are published meanwhile are appended behind `start` as
 //! usual. So from `start` on the log has each ring as it was at some moment of the compaction, and every burst since.
+//! Each step is [`STEP_RATIO`] times as long as these messages, so a compaction ends however fast they come.
+//!
+//! The longest log, with rings of R bytes and up to G bytes of messages for each commit: it is too long above 16/7 R, or
+//! two segments if that is more, and one group made it so; the compaction has up to 8/7 R, because a ring may grow
+//! while it is written; messages meanwhile have an eighth of that, and one group. Together that is 25/7 R + 2 G. A kill
+//! during a compaction adds as much as it had written.
 
 use journal::{Disk, Error, Position};
 
@@ -28,6 +34,8 @@ pub(super) enum Compaction {
         cursor: Cursor,
         /// The number of bytes written so far.
         bytes: u64,
+        /// The number of bytes that it has to write because messages came meanwhile.
+        due: u64,
     },
 }
 
@@ -53,15 +61,17 @@ impl<D: Disk> HistoryStore<D> {
                 return;
             }
             self.has_missed = false;
-            // Written first, so that the log retains a floor that only removed rings account for.
-            match self.journal.append(&Record::Floor(histories.floor()).encode()) {
-                Ok(start) => self.compaction = Compaction::Going { start, cursor: Cursor::default(), bytes: 0 },
+            // It begins a segment, so that all before it can be removed. The floor comes first, so that the log retains one
+            // that only removed rings account for.
+            let floor = Record::Floor(histories.floor()).encode();
+            match self.journal.end_segment().and_then(|()| self.journal.append(&floor)) {
+                Ok(start) => self.compaction = Compaction::Going { start, cursor: Cursor::default(), bytes: 0, due: 0 },
                 Err(error) => return self.refused(&error),
             }
         }
-        let Compaction::Going { start, mut cursor, mut bytes } = self.compaction else { return };
-        match self.step(histories, &mut cursor, &mut bytes) {
-            Ok(false) => self.compaction = Compaction::Going { start, cursor, bytes },
+        let Compaction::Going { start, mut cursor, mut bytes, due } = self.compaction else { return };
+        match self.steps(histories, &mut cursor, &mut bytes, due) {
+            Ok(false) => self.compaction = Compaction::Going { start, cursor, bytes, due },
             Ok(true) => self.end(start, bytes),
             Err(error) => {
                 self.compaction = Compaction::Idle;
@@ -71,11 +81,32 @@ impl<D: Disk> HistoryStore<D> {
         }
     }
 
+    /// A message of so many bytes has come while a compaction runs.
+    pub(super) fn note_message(&mut self, message_bytes: usize) {
+        if let Compaction::Going { due, .. } = &mut self.compaction {
+            *due += STEP_RATIO * message_bytes as u64;
+        }
+    }
+
+    /// Does steps until all that is due is written, and one at least. True if the compaction is complete.
+    fn steps(&mut self, histories: &Histories, cursor: &mut Cursor, bytes: &mut u64, due: u64) -> Result<bool, Error> {
+        loop {
+            if self.step(histories, cursor, bytes)? {
+                return Ok(true);
+            }
+            if *bytes >= due {
+                return Ok(false);
+            }
+            // Room for the next step.
+            self.journal.write()?;
+        }
+    }
+
     /// True if the log has more than twice the bytes of the rings, and more than twice the bytes of the last
-    /// compaction. A log of up to four segments is never too long.
+    /// compaction. A log of up to two segments is never too long.
     fn is_too_long(&self, histories: &Histories) -> bool {
         let bytes = self.figures.bytes;
-        bytes > 4 * self.terms.segment_bytes
+        bytes > 2 * self.terms.segment_bytes
             && bytes > 2 * self.compaction_bytes
             && bytes > 2 * histories.bytes() as u64
     }
@@ -128,6 +159,9 @@ impl<D: Disk> HistoryStore<D> {
         }
     }
 }
+
+/// The bytes that a compaction writes for each byte of messages that come meanwhile.
+const STEP_RATIO: u64 = 8;
 
 /// The maximum size of one record of a compaction in bytes, unless it is a single message. The lock of the rings is
 /// held while one record is copied.

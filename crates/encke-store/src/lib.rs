@@ -202,6 +202,7 @@ impl<D: Disk> HistoryStore<D> {
         let waiting = Waiting { token: keep.token, bytes: keep.record.len() };
         // Queued first, so that it is answered even if the log does not survive the append.
         self.waiting.push_back((self.journal.appended().next(), waiting));
+        self.note_message(keep.record.len());
         if let Err(error) = self.journal.append(&keep.record) {
             self.waiting.pop_back();
             self.refused(&error);

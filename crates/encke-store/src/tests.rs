@@ -1,5 +1,7 @@
 //! Tests of the store on a simulated disk: recovery, answers, and the length of the log.
 
+mod length;
+
 use std::sync::Arc;
 
 use journal::sim::SimDisk;
@@ -21,6 +23,7 @@ struct Life {
     recovered: Recovered,
     settings: Settings,
     now: Now,
+    room: Room,
     tokens: u64,
 }
 
@@ -45,7 +48,7 @@ fn open_with(disk: &SimDisk, settings: &Settings, now: Now, terms: StoreOptions)
     let (history_store, _) = HistoryStore::open(disk.clone(), terms, 7, &mut recovery)?;
     let histories = Histories::new(2);
     let recovered = recovery.restore(&histories, ROOM);
-    Ok(Life { histories, history_store, recovered, settings: settings.clone(), now, tokens: 0 })
+    Ok(Life { histories, history_store, recovered, settings: settings.clone(), now, room: ROOM, tokens: 0 })
 }
 
 fn at(ms: u64) -> Now {
@@ -60,7 +63,7 @@ impl Life {
     /// Publishes, and passes the record to the store. Returns the offset of the first message.
     fn publish_as(&mut self, channel: &str, except: Option<Id>, texts: &[&str]) -> u64 {
         let terms = self.settings.channels[0].history().expect("a history");
-        let birth = Birth { channel, terms, room: ROOM, now: self.now, entropy: &mut entropy() };
+        let birth = Birth { channel, terms, room: self.room, now: self.now, entropy: &mut entropy() };
         let side = if except.is_some() { Side::Client } else { Side::Server };
         let position = self.histories.append(birth, side, except, texts.iter().copied()).expect("room");
         let record = log_record::burst(channel, &position, side, except, texts.iter().copied());

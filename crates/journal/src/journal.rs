@@ -325,6 +325,13 @@ impl<D: Disk> Journal<D> {
         }
     }
 
+    /// Ends the last segment: the next record begins another one. So [`Journal::remove_before`] can remove everything before it.
+    pub fn end_segment(&mut self) -> Result<(), Error> {
+        self.sync()?;
+        self.active = ActiveSegment::Closed;
+        Ok(())
+    }
+
     fn close_full_segment(&mut self) {
         if self.segments.back().is_some_and(|last| last.bytes >= self.options.segment_bytes) {
             // Synced first: damage in any segment but the last is never mistaken for a torn end. If the sync fails,
