@@ -17,13 +17,14 @@ pub struct Application {
 }
 
 impl Application {
-    /// A token of a user, and its id. It opens sessions for this time, which may read all channels and publish on one.
+    /// A token of a user, and its id. It opens sessions for this time, which may read all channels, publish on one, and call
+    /// one service.
     pub fn login(&mut self, user: &str, time: Duration) -> Result<(String, String), Box<dyn Error>> {
         self.tokens += 1;
         let id = format!("{user}-{}", self.tokens);
         let expires = (SystemTime::now() + time).duration_since(UNIX_EPOCH)?.as_secs();
         let claims = json!({
-            "sub": user, "exp": expires, "jti": id, "subscribe": ["/**"], "publish": [format!("/home/{user}")],
+            "sub": user, "exp": expires, "jti": id, "subscribe": ["/**"], "publish": [&*format!("/home/{user}"), "/service/whoami"],
         });
         Ok((self.key.token(claims.as_object().ok_or("an object")?, None)?, id))
     }

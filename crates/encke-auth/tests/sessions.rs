@@ -1,9 +1,10 @@
 //! Real servers with `[auth]`: clients with good tokens, and with every bad one, over real sockets.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use encke::{Running, Server, Settings};
+use encke::{Raw, Running, Server, Settings};
 use encke_auth::{AuthSettings, Jwt, KeyPair, Secret, SigningKey};
 use encke_client::{Client, ClientBuilder, Error, Extension, Outgoing, Transport};
 use serde_json::{Value, json};
@@ -297,4 +298,70 @@ async fn a_revoked_token_opens_no_session_and_its_sessions_end() {
         mine.subscribe("/news").await.expect("the other session is open");
     }
     end(running);
+}
+
+#[tokio::test]
+async fn the_claim_for_publications_covers_services_but_the_refresh_of_the_own_session() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let called = calls.clone();
+    let service = move || {
+        called.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(Raw("\"called\"".to_owned()))
+    };
+    let jwt = Jwt::new(&with_secret()).expect("good settings");
+    let server = Server::builder().settings(settings()).authenticate(jwt).service("/service/demo/*", service);
+    let running = server.start().expect("starts");
+    for transport in TRANSPORTS {
+        for (publish, may) in [
+            (json!([]), false),
+            (json!(["/demo/**"]), false),
+            (json!(["/service/demo/members"]), true),
+            (json!("/service/**"), true),
+        ] {
+            let before = calls.load(Ordering::Relaxed);
+            let client = with_token(&running, transport, &token(json!({"publish": publish}))).await.expect("accepted");
+            match client.request("/service/demo/members", &json!({"room": "/demo/chat/lobby", "user": "eve"})).await {
+                Ok(_) => assert!(may, "{publish}"),
+                Err(error) => assert!(!may && error.to_string().contains("403::publish_denied"), "{publish}: {error}"),
+            }
+            assert_eq!(calls.load(Ordering::Relaxed) - before, usize::from(may), "{publish}");
+            let fresh = json!({"token": token(json!({"publish": publish}))});
+            client.request("/service/auth/refresh", &fresh).await.expect("refreshed");
+        }
+    }
+    end(running);
+}
+
+#[tokio::test]
+async fn a_session_from_before_the_tokens_does_not_come_back_under_them() {
+    let folder = std::env::temp_dir().join(format!("encke-auth-policy-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let keeping = || Settings { data: folder.to_string_lossy().into_owned(), ..settings() };
+    let issued = |issuer: &str| AuthSettings { issuer: vec![issuer.into()], ..with_secret() };
+    let other_key = AuthSettings { secret: Some(Secret::new("another secret of thirty-two bytes")), ..issued("b") };
+    // The servers that follow each other on one directory, and the sessions of the one before that come back. Where none does,
+    // one is opened.
+    let servers = [
+        (None, 0),
+        (None, 1),
+        (Some(issued("a")), 0),
+        (Some(issued("a")), 1),
+        (Some(issued("b")), 0),
+        (Some(other_key), 1),
+        (None, 0),
+    ];
+    for (number, (auth, restored)) in servers.into_iter().enumerate() {
+        let issuer = auth.as_ref().map_or("", |auth| &auth.issuer[0]).to_owned();
+        let running = match auth {
+            Some(auth) => start_with(keeping(), auth),
+            None => Server::builder().settings(keeping()).start().expect("starts"),
+        };
+        assert_eq!(running.handle().sessions(), restored, "server {number}");
+        if restored == 0 {
+            let answer = handshake(&running, &token(json!({"iss": issuer}))).await;
+            assert!(answer.contains(r#""successful":true"#), "{answer}");
+        }
+        end(running);
+    }
+    std::fs::remove_dir_all(&folder).expect("gone");
 }

@@ -76,7 +76,7 @@ metrics! {
     Counter holds_refused "encke_holds_refused" "Requests below hold_path refused by a limit or a drain."
     Counter handshakes "encke_handshakes" "Sessions opened."
     Counter restored "encke_sessions_restored" "Sessions restored after a restart."
-    Counter unrestored "encke_sessions_not_restored" "Sessions not restored because one of their subscriptions is no longer allowed."
+    Counter unrestored "encke_sessions_not_restored" "Sessions not restored because the settings or the rights no longer admit them."
     Counter disconnected "encke_sessions_disconnected" "Sessions ended by their clients."
     Counter expired "encke_sessions_expired" "Sessions ended because their client was silent."
     Counter kicked "encke_sessions_kicked" "Sessions ended by the server."

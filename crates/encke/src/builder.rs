@@ -113,6 +113,10 @@ impl Builder {
     /// Adds an authorizer for a channel or pattern. Once a channel has any, at least one of them must grant an operation
     /// and none deny it. Those of wider patterns are asked first.
     ///
+    /// Whoever subscribes to a pattern gets all channels that it matches. So the authorizers of `/room/*` are asked about
+    /// `/room/**` and `/**`, too: beside those that cover the whole pattern, each name that it reaches has to grant.
+    /// Authorizers of `/room/*` do not decide about `/room/a/b`. The start warns of that; those of `/room/**` do.
+    ///
     /// ```
     /// use encke::{Access, Grant, Operation, Server};
     ///

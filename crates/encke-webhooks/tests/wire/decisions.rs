@@ -106,6 +106,21 @@ async fn a_pattern_that_reaches_into_the_channels_of_a_backend_is_decided_by_it(
 }
 
 #[tokio::test]
+async fn a_backend_decides_about_the_announcements_of_its_channels() {
+    let backend = application();
+    let world = World::start(&[webhook(backend.address, &[EventKind::Subscribe])]);
+    let client = world.client("ann").await.expect("a session");
+    for name in ["/presence/hooked/secret", "/presence/**"] {
+        let denied = error(client.subscribe(name).await);
+        assert!(denied.contains("403:not_yours:subscribe_denied"), "{name}: {denied}");
+    }
+    client.subscribe("/presence/hooked/open").await.expect("allowed");
+    client.subscribe("/presence/other").await.expect("not the backend's");
+    let asked: Vec<String> = backend.seen().iter().map(|seen| seen.data["channel"].to_string()).collect();
+    assert_eq!(asked, [r#""/hooked/secret""#, r#""/**""#, r#""/hooked/open""#]);
+}
+
+#[tokio::test]
 async fn service_calls_are_answered_by_the_backend_with_its_actions() {
     let backend = application();
     let world = World::start(&[webhook(backend.address, &EventKind::ALL)]);

@@ -30,7 +30,7 @@ pub struct Access<'a> {
 /// The answer of an authorizer (CometD's `Authorizer.Result`).
 ///
 /// Once any authorizer is registered for a channel, an operation on it is allowed if at least one of them grants it and
-/// none denies it. A channel without authorizers is open.
+/// none denies it. A channel without authorizers is open. A pattern needs the grant of each name that it reaches, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Grant {

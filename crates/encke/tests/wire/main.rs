@@ -31,6 +31,7 @@ mod page;
 mod presence;
 mod replay;
 mod restarts;
+mod rights;
 mod sessions;
 mod slow_consumers;
 mod switches;

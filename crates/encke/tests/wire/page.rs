@@ -48,6 +48,8 @@ const FILES: &[(&str, &str)] = &[
     ("responses", include_str!("../../../encke-core/src/tests/responses.rs")),
     ("replay", include_str!("replay.rs")),
     ("restarts", include_str!("restarts.rs")),
+    ("rights", include_str!("rights.rs")),
+    ("table_of_rights", include_str!("../../../encke-core/src/tests/rights.rs")),
     ("sources", include_str!("../../../encke-sources/tests/wire/restarts.rs")),
     ("seeds", include_str!("../../../simulator/tests/seeds.rs")),
     ("sessions", include_str!("sessions.rs")),
