@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::task::Poll;
 
 use bayeux::json::{elements, integer, member};
-use encke_core::Identity;
+use encke_core::{Identity, ServerEntry};
 use encke_local::{Gap, Message, Position, Positions, Start, Subscription, held_body};
 
 use crate::Sabotage;
@@ -105,7 +105,9 @@ impl World {
         let (name, after) = (self.chains[at].name, self.chains[at].after.clone());
         self.note(|_| format!("chain {at} waits for {name} after {after}"));
         let start: Option<Start> = after.parse().ok();
-        let begun = start.and_then(|start| self.local.registry.subscribe(&settings, name, &start).ok());
+        let begun = start.and_then(|start| {
+            self.local.registry.subscribe(&settings, name, &start, ServerEntry::HandleSubscribe.may()).ok()
+        });
         let Some(subscription) = begun else {
             let detail = format!("chain {at} cannot wait for {name} after {after}");
             return self.checker.fail(Invariant::PositionsHonest, detail);
