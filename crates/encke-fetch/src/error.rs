@@ -51,6 +51,9 @@ pub enum FetchError {
         /// The limit.
         response_bytes_max: usize,
     },
+    /// The caller has no room for the body of the response.
+    #[error("there is no room for the response")]
+    NoRoom,
     /// The server redirects too often.
     #[error("more than {redirects_max} redirects (redirects_max)")]
     TooManyRedirects {

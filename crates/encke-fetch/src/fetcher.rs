@@ -92,23 +92,29 @@ impl Fetcher {
     /// The reason why there is no response. A response with any status is none.
     pub async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, FetchError> {
         let follows = [Method::GET, Method::HEAD].contains(request.method());
-        self.run(request, follows).await
+        self.run(request, follows, &mut |_| true).await
     }
 
-    /// Makes a request, whose URL is absolute, and follows no redirect: a redirect is the response.
+    /// Makes a request, whose URL is absolute, and follows no redirect: a redirect is the response. `has_room` learns of the bytes of
+    /// the body so far, and may refuse them.
     ///
     /// # Errors
     /// The reason why there is no response. A response with any status is none.
-    pub async fn send_once(&self, request: Request<Bytes>) -> Result<Response<Bytes>, FetchError> {
-        self.run(request, false).await
+    pub async fn send_once(
+        &self,
+        request: Request<Bytes>,
+        has_room: &mut HasRoom<'_>,
+    ) -> Result<Response<Bytes>, FetchError> {
+        self.run(request, false, has_room).await
     }
 
     /// Makes a request for another protocol, whose URL is absolute, and follows no redirect. Headers `Connection` and `Upgrade`
-    /// name the protocol. With HTTP/2, which a server may choose on TLS, there are no such requests.
+    /// name the protocol. With HTTP/2, which a server may choose on TLS, there are no such requests. `has_room` is that of
+    /// [`Fetcher::send_once`].
     ///
     /// # Errors
     /// The reason why there is no response. A response with any status is none.
-    pub async fn upgrade(&self, request: Request<Bytes>) -> Result<Upgrade, FetchError> {
+    pub async fn upgrade(&self, request: Request<Bytes>, has_room: &mut HasRoom<'_>) -> Result<Upgrade, FetchError> {
         let total_timeout_ms = self.limits.total_timeout_ms;
         let deadline = Instant::now() + Duration::from_millis(total_timeout_ms);
         host(request.uri())?;
@@ -116,7 +122,7 @@ impl Fetcher {
             let sent = self.client.request(request.map(Full::new)).await;
             let mut response = sent.map_err(|error| error::of_client(&error))?;
             if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                return Ok(Upgrade::Response(self.whole(response).await?));
+                return Ok(Upgrade::Response(self.whole(response, has_room).await?));
             }
             let upgraded = hyper::upgrade::on(&mut response).await.map_err(|error| error::of_body(&error))?;
             Ok(Upgrade::Switched(response.map(|_| TokioIo::new(upgraded))))
@@ -124,7 +130,12 @@ impl Fetcher {
         timeout_at(deadline, exchange).await.map_err(|_| FetchError::TotalTimeout { total_timeout_ms })?
     }
 
-    async fn run(&self, mut request: Request<Bytes>, follows: bool) -> Result<Response<Bytes>, FetchError> {
+    async fn run(
+        &self,
+        mut request: Request<Bytes>,
+        follows: bool,
+        has_room: &mut HasRoom<'_>,
+    ) -> Result<Response<Bytes>, FetchError> {
         let total_timeout_ms = self.limits.total_timeout_ms;
         let deadline = Instant::now() + Duration::from_millis(total_timeout_ms);
         request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(USER_AGENT_VALUE));
@@ -134,7 +145,7 @@ impl Fetcher {
             let permit = timeout_at(deadline, self.hosts.permit(host(&uri)?)).await;
             let requests_per_host_max = self.limits.requests_per_host_max;
             let _permit = permit.map_err(|_| FetchError::HostBusy { requests_per_host_max })?;
-            let in_time = timeout_at(deadline, self.exchange(&request, follows)).await;
+            let in_time = timeout_at(deadline, self.exchange(&request, follows, has_room)).await;
             let to = match in_time.map_err(|_| FetchError::TotalTimeout { total_timeout_ms })?? {
                 Answer::Response(response) => return Ok(response),
                 Answer::Redirect(to) => to,
@@ -156,22 +167,34 @@ impl Fetcher {
     }
 
     /// One request and its answer. The body of a redirect is not read.
-    async fn exchange(&self, request: &Request<Bytes>, follows: bool) -> Result<Answer, FetchError> {
+    async fn exchange(
+        &self,
+        request: &Request<Bytes>,
+        follows: bool,
+        has_room: &mut HasRoom<'_>,
+    ) -> Result<Answer, FetchError> {
         let sent = request.clone().map(Full::new);
         let response = self.client.request(sent).await.map_err(|error| error::of_client(&error))?;
         if follows && let Some(to) = redirect::target(request.uri(), &response)? {
             return Ok(Answer::Redirect(to));
         }
-        self.whole(response).await.map(Answer::Response)
+        self.whole(response, has_room).await.map(Answer::Response)
     }
 
     /// The response with its whole body.
-    async fn whole(&self, response: Response<Incoming>) -> Result<Response<Bytes>, FetchError> {
+    async fn whole(
+        &self,
+        response: Response<Incoming>,
+        has_room: &mut HasRoom<'_>,
+    ) -> Result<Response<Bytes>, FetchError> {
         let (head, body) = response.into_parts();
-        let body = read(body, self.limits.response_bytes_max).await?;
+        let body = read(body, self.limits.response_bytes_max, has_room).await?;
         Ok(Response::from_parts(head, body))
     }
 }
+
+/// True if there is room for a body of this many bytes. It is called as the body grows.
+pub type HasRoom<'a> = dyn FnMut(usize) -> bool + Send + 'a;
 
 /// The answer to a request for another protocol.
 #[derive(Debug)]
@@ -189,7 +212,7 @@ enum Answer {
 }
 
 /// Reads a body, as long as it stays within its limit.
-async fn read(mut body: Incoming, response_bytes_max: usize) -> Result<Bytes, FetchError> {
+async fn read(mut body: Incoming, response_bytes_max: usize, has_room: &mut HasRoom<'_>) -> Result<Bytes, FetchError> {
     let too_large = FetchError::ResponseTooLarge { response_bytes_max };
     if body.size_hint().lower() > response_bytes_max as u64 {
         return Err(too_large);
@@ -201,6 +224,9 @@ async fn read(mut body: Incoming, response_bytes_max: usize) -> Result<Bytes, Fe
             return Err(too_large);
         }
         whole.extend_from_slice(&data);
+        if !has_room(whole.capacity()) {
+            return Err(FetchError::NoRoom);
+        }
     }
     Ok(whole.freeze())
 }

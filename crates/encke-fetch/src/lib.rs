@@ -14,7 +14,7 @@ mod redirect;
 mod tls;
 
 pub use error::FetchError;
-pub use fetcher::{Fetcher, Upgrade};
+pub use fetcher::{Fetcher, HasRoom, Upgrade};
 pub use limits::Limits;
 pub use rustls;
 pub use tls::tls_config;

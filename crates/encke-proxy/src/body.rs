@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::instruct::KeepAlive;
 use crate::item;
-use crate::proxy::Counted;
+use crate::room::Taken;
 
 /// The body of a response.
 #[derive(Debug)]
@@ -27,12 +27,12 @@ enum Kind {
 
 /// A response that goes on with each publication.
 struct Stream {
-    /// The first part, from the backend, and its count.
-    first: Option<(Bytes, Counted)>,
+    /// The first part, from the backend.
+    first: Bytes,
     next: Pin<Box<dyn Future<Output = (Hold, Release)> + Send>>,
     keep_alive: Option<(KeepAlive, Pin<Box<Sleep>>)>,
     is_over: bool,
-    _counted: Counted,
+    _held: Taken,
 }
 
 impl std::fmt::Debug for Stream {
@@ -46,24 +46,13 @@ impl ProxyBody {
         ProxyBody(Kind::Whole(bytes.into()))
     }
 
-    pub(crate) fn stream(
-        first: Bytes,
-        hold: Hold,
-        keep_alive: Option<KeepAlive>,
-        (counted, bytes): (Counted, Counted),
-    ) -> ProxyBody {
+    pub(crate) fn stream(first: Bytes, hold: Hold, keep_alive: Option<KeepAlive>, held: Taken) -> ProxyBody {
         let keep_alive = keep_alive.map(|keep| {
             let timer = Box::pin(sleep(keep.every));
             (keep, timer)
         });
         let next = next(hold);
-        ProxyBody(Kind::Stream(Box::new(Stream {
-            first: Some((first, bytes)),
-            next,
-            keep_alive,
-            is_over: false,
-            _counted: counted,
-        })))
+        ProxyBody(Kind::Stream(Box::new(Stream { first, next, keep_alive, is_over: false, _held: held })))
     }
 }
 
@@ -76,8 +65,8 @@ fn next(mut hold: Hold) -> Pin<Box<dyn Future<Output = (Hold, Release)> + Send>>
 
 impl Stream {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        if let Some((first, _)) = self.first.take().filter(|(first, _)| !first.is_empty()) {
-            return Poll::Ready(Some(first));
+        if !self.first.is_empty() {
+            return Poll::Ready(Some(std::mem::take(&mut self.first)));
         }
         loop {
             if self.is_over {

@@ -23,17 +23,37 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
+/// The client of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Client {
+    /// The other end of the connection.
+    pub(crate) peer: Option<IpAddr>,
+    /// True if that is a proxy whose headers about its clients are believed.
+    pub(crate) is_proxy: bool,
+    /// The client itself: the peer, or the address that the proxy names.
+    pub(crate) address: Option<IpAddr>,
+}
+
 /// Prepares the headers of a request for the backend: its host and length are those of the new request, and the original
-/// host and address follow in other headers.
-pub(crate) fn forward(headers: &mut HeaderMap, peer: Option<IpAddr>) {
+/// host and address follow in other headers. What clients say themselves in such headers is removed.
+pub(crate) fn forward(headers: &mut HeaderMap, client: Client) {
     remove_hop_by_hop(headers);
+    if !client.is_proxy {
+        let names: Vec<HeaderName> = headers.keys().filter(|name| is_of_proxy(name.as_str())).cloned().collect();
+        for name in names {
+            headers.remove(name);
+        }
+    }
     headers.remove(CONTENT_LENGTH);
     headers.remove("expect");
     if let Some(host) = headers.remove(HOST) {
-        headers.insert("x-forwarded-host", host);
+        headers.entry("x-forwarded-host").or_insert(host);
     }
     headers.entry("x-forwarded-proto").or_insert(HeaderValue::from_static("http"));
-    let Some(peer) = peer else { return };
+    if let Some(address) = client.address.and_then(|address| HeaderValue::try_from(address.to_string()).ok()) {
+        headers.insert("x-real-ip", address);
+    }
+    let Some(peer) = client.peer else { return };
     let before = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
     let chain: Vec<String> = before.map(String::from).chain([peer.to_string()]).collect();
     if let Ok(chain) = HeaderValue::try_from(chain.join(", ")) {
@@ -41,11 +61,45 @@ pub(crate) fn forward(headers: &mut HeaderMap, peer: Option<IpAddr>) {
     }
 }
 
-/// The protocol that a request wants to switch to, or that a response switches to (RFC 9110 §7.8).
-pub(crate) fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+/// True for a header by which a proxy speaks to its backend about a client. Programs behind a gateway interface cannot tell `_`
+/// from `-` (RFC 3875 §4.1.18).
+fn is_of_proxy(name: &str) -> bool {
+    let name = name.replace('_', "-");
+    PREFIXES_OF_PROXIES.iter().any(|prefix| name.starts_with(prefix)) || NAMES_OF_PROXIES.contains(&name.as_str())
+}
+
+const PREFIXES_OF_PROXIES: [&str; 5] = ["x-forwarded", "x-original-", "x-envoy-", "x-ssl-", "grip-"];
+const NAMES_OF_PROXIES: [&str; 18] = [
+    "forwarded",
+    "x-real-ip",
+    "x-client-ip",
+    "client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "fastly-client-ip",
+    "x-cluster-client-ip",
+    "x-proxyuser-ip",
+    "x-rewrite-url",
+    "x-host",
+    "x-scheme",
+    "x-url-scheme",
+    "front-end-https",
+    "remote-user",
+    "x-remote-user",
+    // It would become the variable HTTP_PROXY.
+    "proxy",
+    "via",
+];
+
+/// The protocols among these that a request wants to switch to, or that a response switches to (RFC 9110 §7.8). Others are ignored,
+/// as the standard allows.
+pub(crate) fn upgrade_of(headers: &HeaderMap, protocols: &[String]) -> Option<HeaderValue> {
     let mut lists = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let is_named = lists.any(|list| list.split(',').any(|name| name.trim().eq_ignore_ascii_case("upgrade")));
-    headers.get(UPGRADE).filter(|_| is_named).cloned()
+    let values = headers.get_all(UPGRADE).iter().filter_map(|value| value.to_str().ok());
+    let is_known = |name: &&str| protocols.iter().any(|known| known.eq_ignore_ascii_case(name));
+    let wanted: Vec<&str> = values.flat_map(|value| value.split(',')).map(str::trim).filter(is_known).collect();
+    HeaderValue::try_from(wanted.join(", ")).ok().filter(|value| is_named && !value.is_empty())
 }
 
 /// Adds the headers that switch a connection to a protocol.
@@ -88,13 +142,45 @@ mod tests {
 
     #[test]
     fn the_backend_learns_the_address_and_the_host_of_the_client() {
-        let mut headers = of(&[("host", "a.example"), ("x-forwarded-for", "192.0.2.1"), ("content-length", "3")]);
-        forward(&mut headers, Some([192, 0, 2, 2].into()));
+        let said = [
+            ("host", "a.example"),
+            ("x-forwarded-for", "192.0.2.1"),
+            ("x-forwarded-proto", "https"),
+            ("x_forwarded_host", "admin.example"),
+            ("forwarded", "for=192.0.2.1"),
+            ("x-real-ip", "192.0.2.1"),
+            ("grip-sig", "forged"),
+            ("x-original-url", "/admin"),
+            ("content-length", "3"),
+        ];
+        let mut headers = of(&said);
+        let peer = Some([192, 0, 2, 2].into());
+        forward(&mut headers, Client { peer, is_proxy: false, address: peer });
         let wanted = of(&[
             ("x-forwarded-host", "a.example"),
-            ("x-forwarded-for", "192.0.2.1, 192.0.2.2"),
+            ("x-forwarded-for", "192.0.2.2"),
             ("x-forwarded-proto", "http"),
+            ("x-real-ip", "192.0.2.2"),
         ]);
         assert_eq!(headers, wanted);
+
+        let mut headers = of(&said);
+        forward(&mut headers, Client { peer, is_proxy: true, address: Some([192, 0, 2, 1].into()) });
+        assert_eq!(headers["x-forwarded-for"], "192.0.2.1, 192.0.2.2");
+        assert_eq!(headers["x-forwarded-proto"], "https");
+        assert_eq!(headers["x-real-ip"], "192.0.2.1");
+        assert_eq!(headers["grip-sig"], "forged");
+    }
+
+    #[test]
+    fn only_listed_protocols_are_wanted() {
+        let upgrade = |value: &'static str, connection: &'static str| {
+            let headers = of(&[("connection", connection), ("upgrade", value)]);
+            upgrade_of(&headers, &["websocket".into()]).map(|value| value.to_str().expect("text").to_owned())
+        };
+        assert_eq!(upgrade("WebSocket", "keep-alive, Upgrade").as_deref(), Some("WebSocket"));
+        assert_eq!(upgrade("h2c, websocket", "upgrade").as_deref(), Some("websocket"));
+        assert_eq!(upgrade("h2c", "Upgrade, HTTP2-Settings"), None);
+        assert_eq!(upgrade("websocket", "keep-alive"), None);
     }
 }

@@ -49,9 +49,9 @@ pub(crate) fn of(response: &mut Response<Bytes>) -> Result<Option<Hold>, &'stati
         return of_json(response);
     }
     let held = of_headers(response.headers());
-    let status = response.headers().get("grip-status").and_then(|status| status.to_str().ok()?.parse().ok());
-    if let Some(status) = status.and_then(|status: u16| StatusCode::from_u16(status).ok()) {
-        *response.status_mut() = status;
+    if let Some(status) = response.headers().get("grip-status") {
+        let status = StatusCode::from_bytes(status.as_bytes()).ok().filter(|status| !status.is_informational());
+        *response.status_mut() = status.ok_or("Grip-Status is not a status of a response")?;
     }
     remove_instructions(response.headers_mut());
     held

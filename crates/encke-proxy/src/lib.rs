@@ -11,7 +11,10 @@ mod body;
 mod headers;
 mod instruct;
 mod item;
+mod path;
+mod peers;
 mod proxy;
+mod room;
 mod settings;
 
 pub use body::ProxyBody;

@@ -6,12 +6,12 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use encke::{Fallback, FallbackResponse, Handle, Hold, Metric, Release, RequestBody, ResponseBody, TakeOver};
-use encke_fetch::{FetchError, Fetcher, Upgrade};
+use encke_fetch::{FetchError, Fetcher, HasRoom, Upgrade};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -19,9 +19,12 @@ use hyper::body::Body;
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 
 use crate::body::ProxyBody;
-use crate::headers::{forward, remove_hop_by_hop, switch, upgrade_of};
+use crate::headers::{Client, forward, remove_hop_by_hop, switch, upgrade_of};
 use crate::instruct::{self, Mode};
 use crate::item;
+use crate::path::has_dot_segments;
+use crate::peers::{self, Network};
+use crate::room::{Owner, Room, Taken};
 use crate::settings::{ProxyError, ProxySettings};
 
 /// A reverse proxy in front of a backend. Clones share its connections.
@@ -37,50 +40,57 @@ struct Shared {
     /// The URL of the backend, without a slash at its end.
     backend: String,
     handle: Handle,
+    trusted_proxies: Vec<Network>,
     counts: Arc<Counts>,
 }
 
-#[derive(Debug, Default)]
 struct Counts {
-    held: AtomicUsize,
-    held_bytes: AtomicUsize,
-    request_bytes: AtomicUsize,
-    upgraded: AtomicUsize,
-    requests: AtomicUsize,
-    failures: AtomicUsize,
-    holds_refused: AtomicUsize,
+    /// Held responses with their bytes.
+    held: Arc<Room>,
+    /// Bodies of requests.
+    request_bytes: Arc<Room>,
+    /// Bodies of answers that arrive.
+    answer_bytes: Arc<Room>,
+    /// Connections that speak another protocol, or ask for it.
+    upgraded: Arc<Room>,
+    /// Requests to the backend.
+    under_way: Arc<Room>,
+    requests: AtomicU64,
+    failures: AtomicU64,
+    holds_refused: AtomicU64,
     /// True while the backend does not answer, which is logged once.
     is_failing: AtomicBool,
     /// True after its first instructions that cannot be followed.
     was_misled: AtomicBool,
 }
 
-/// A held response, an upgraded connection, or bytes, counted while they live.
-#[derive(Debug)]
-pub(crate) struct Counted {
-    counts: Arc<Counts>,
-    count: fn(&Counts) -> &AtomicUsize,
-    number: usize,
-}
-
-impl Counted {
-    /// None if there would be more than `max` with this number.
-    fn new(counts: &Arc<Counts>, count: fn(&Counts) -> &AtomicUsize, number: usize, max: usize) -> Option<Counted> {
-        let mut counted = Counted { counts: counts.clone(), count, number: 0 };
-        counted.grow(number, max).then_some(counted)
-    }
-
-    /// Counts this number instead. False if there are more than `max` now.
-    fn grow(&mut self, number: usize, max: usize) -> bool {
-        let further = number - self.number;
-        self.number = number;
-        (self.count)(&self.counts).fetch_add(further, Ordering::Relaxed) + further <= max
+impl Counts {
+    fn new(settings: &ProxySettings) -> Counts {
+        Counts {
+            held: Room::new(settings.held_max, settings.held_bytes_max),
+            request_bytes: Room::new(usize::MAX, settings.requests_bytes_max),
+            answer_bytes: Room::new(usize::MAX, settings.responses_bytes_max),
+            upgraded: Room::new(settings.upgraded_connections_max, usize::MAX),
+            under_way: Room::new(settings.requests_max, usize::MAX),
+            requests: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            holds_refused: AtomicU64::new(0),
+            is_failing: AtomicBool::new(false),
+            was_misled: AtomicBool::new(false),
+        }
     }
 }
 
-impl Drop for Counted {
-    fn drop(&mut self) {
-        (self.count)(&self.counts).fetch_sub(self.number, Ordering::Relaxed);
+impl std::fmt::Debug for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Counts")
+            .field("held", &self.held.used().count)
+            .field("held_bytes", &self.held.used().bytes)
+            .field("request_bytes", &self.request_bytes.used().bytes)
+            .field("answer_bytes", &self.answer_bytes.used().bytes)
+            .field("upgraded", &self.upgraded.used().count)
+            .field("under_way", &self.under_way.used().count)
+            .finish_non_exhaustive()
     }
 }
 
@@ -92,19 +102,25 @@ impl Proxy {
     pub fn new(settings: ProxySettings, handle: Handle) -> Result<Proxy, ProxyError> {
         let backend = settings.check()?;
         let fetcher = Fetcher::new(settings.limits(), None)?;
-        let counts = Arc::<Counts>::default();
+        let counts = Arc::new(Counts::new(&settings));
+        let trusted_proxies = settings.networks();
         let read = counts.clone();
         handle.add_metrics(move || {
-            let count = |count: &AtomicUsize| count.load(Ordering::Relaxed) as u64;
+            let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            let number = |room: &Room| room.used().count as u64;
+            let bytes = |room: &Room| room.used().bytes as u64;
             vec![
                 Metric::gauge("encke_proxy_held", "Responses of the backend that are held.")
-                    .with(&[], count(&read.held)),
-                Metric::gauge("encke_proxy_held_bytes", "The bytes of these responses.")
-                    .with(&[], count(&read.held_bytes)),
+                    .with(&[], number(&read.held)),
+                Metric::gauge("encke_proxy_held_bytes", "The bytes of these responses.").with(&[], bytes(&read.held)),
                 Metric::gauge("encke_proxy_request_bytes", "Bytes of bodies on their way to the backend.")
-                    .with(&[], count(&read.request_bytes)),
+                    .with(&[], bytes(&read.request_bytes)),
+                Metric::gauge("encke_proxy_answer_bytes", "Bytes of answers that arrive from the backend.")
+                    .with(&[], bytes(&read.answer_bytes)),
+                Metric::gauge("encke_proxy_under_way", "Requests that the backend has not answered yet.")
+                    .with(&[], number(&read.under_way)),
                 Metric::gauge("encke_proxy_upgraded", "Connections that speak another protocol with the backend.")
-                    .with(&[], count(&read.upgraded)),
+                    .with(&[], number(&read.upgraded)),
                 Metric::counter("encke_proxy_requests", "Requests passed to the backend.")
                     .with(&[], count(&read.requests)),
                 Metric::counter("encke_proxy_failures", "Requests that the backend did not answer, or not in time.")
@@ -116,7 +132,7 @@ impl Proxy {
                 .with(&[], count(&read.holds_refused)),
             ]
         });
-        Ok(Proxy { shared: Arc::new(Shared { settings, backend, handle, counts }), fetcher })
+        Ok(Proxy { shared: Arc::new(Shared { settings, backend, handle, trusted_proxies, counts }), fetcher })
     }
 
     /// True if a path goes to the backend.
@@ -134,24 +150,35 @@ impl Proxy {
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
+        let Shared { settings, counts, trusted_proxies, .. } = &*self.shared;
         let is_head = *request.method() == Method::HEAD;
-        let protocol = upgrade_of(request.headers()).filter(|_| request.body().is_end_stream());
-        let (forwarded, counted) = match self.forwarded(request, peer).await {
+        let protocols = &settings.upgrade_protocols;
+        let protocol = upgrade_of(request.headers(), protocols).filter(|_| request.body().is_end_stream());
+        let is_proxy = peers::is_trusted(trusted_proxies, peer);
+        let client = Client { peer, is_proxy, address: peers::client(trusted_proxies, peer, request.headers()) };
+        let owner = client.address.map(encke::network);
+        let (forwarded, body) = match self.forwarded(request, client, owner).await {
             Ok(forwarded) => forwarded,
             Err((status, reason)) => return text(status, reason),
         };
-        self.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
+        let timeout = Duration::from_millis(settings.timeout_ms);
+        let Ok(turn) = tokio::time::timeout(timeout, counts.under_way.wait(owner)).await else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "the backend is busy\n");
+        };
+        counts.requests.fetch_add(1, Ordering::Relaxed);
+        let mut answer_bytes = counts.answer_bytes.begin();
+        let mut has_room = |bytes| answer_bytes.grow(owner, bytes) || bytes <= SMALL_BODY_BYTES;
         let mut answer = match protocol {
-            None => match self.exchanged(self.fetcher.send_once(forwarded).await) {
+            None => match self.exchanged(self.fetcher.send_once(forwarded, &mut has_room).await) {
                 Ok(answer) => answer,
                 Err(failed) => return *failed,
             },
-            Some(protocol) => match self.upgrade(forwarded, protocol).await {
+            Some(protocol) => match self.upgrade(forwarded, protocol, owner, &mut has_room).await {
                 Ok(answer) => answer,
                 Err(answered) => return *answered,
             },
         };
-        drop(counted);
+        drop((turn, body, answer_bytes));
         remove_hop_by_hop(answer.headers_mut());
         let hold = instruct::of(&mut answer);
         if !is_head {
@@ -159,7 +186,7 @@ impl Proxy {
         }
         match hold {
             Ok(None) => answer.map(ProxyBody::whole),
-            Ok(Some(hold)) => self.hold(answer, hold).await,
+            Ok(Some(hold)) => self.hold(answer, hold, owner).await,
             Err(reason) => {
                 self.misled(&reason);
                 text(StatusCode::BAD_GATEWAY, "the backend's instructions are invalid\n")
@@ -174,6 +201,10 @@ impl Proxy {
             Ok(answer) => {
                 counts.is_failing.store(false, Ordering::Relaxed);
                 Ok(answer)
+            }
+            Err(FetchError::NoRoom) => {
+                let reason = "too many large answers are under way\n";
+                Err(Box::new(text(StatusCode::SERVICE_UNAVAILABLE, reason)))
             }
             Err(error) => {
                 counts.failures.fetch_add(1, Ordering::Relaxed);
@@ -191,24 +222,27 @@ impl Proxy {
         &self,
         mut request: Request<Bytes>,
         protocol: HeaderValue,
+        owner: Owner,
+        has_room: &mut HasRoom<'_>,
     ) -> Result<Response<Bytes>, Box<Response<ProxyBody>>> {
         let Shared { settings, counts, .. } = &*self.shared;
-        let max = settings.upgraded_connections_max;
-        let Some(counted) = Counted::new(counts, |counts| &counts.upgraded, 1, max) else {
+        let Some(taken) = counts.upgraded.take(owner, 0) else {
             let reason = "too many connections speak another protocol\n";
             return Err(Box::new(text(StatusCode::SERVICE_UNAVAILABLE, reason)));
         };
         switch(request.headers_mut(), protocol);
-        let switched = match self.exchanged(self.fetcher.upgrade(request).await)? {
+        let switched = match self.exchanged(self.fetcher.upgrade(request, has_room).await)? {
             Upgrade::Response(answer) => return Ok(answer),
             Upgrade::Switched(switched) => switched,
         };
         let (mut head, mut backend) = switched.into_parts();
-        let protocol = upgrade_of(&head.headers);
+        let Some(protocol) = upgrade_of(&head.headers, &settings.upgrade_protocols) else {
+            return Err(Box::new(text(StatusCode::BAD_GATEWAY, "the backend switches to another protocol\n")));
+        };
         remove_hop_by_hop(&mut head.headers);
-        switch(&mut head.headers, protocol.unwrap_or(HeaderValue::from_static("websocket")));
+        switch(&mut head.headers, protocol);
         head.extensions.insert(TakeOver::new(|mut client, rest| async move {
-            let _counted = counted;
+            let _taken = taken;
             if backend.write_all(&rest).await.is_ok() {
                 // Whichever side ends or breaks, the other one gets its bytes and its end.
                 let _ended = copy_bidirectional(&mut client, &mut backend).await;
@@ -226,8 +260,9 @@ impl Proxy {
     async fn forwarded<B>(
         &self,
         request: Request<B>,
-        peer: Option<IpAddr>,
-    ) -> Result<(Request<Bytes>, Counted), (StatusCode, &'static str)>
+        client: Client,
+        owner: Owner,
+    ) -> Result<(Request<Bytes>, Taken), (StatusCode, &'static str)>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -235,28 +270,31 @@ impl Proxy {
         if *request.method() == Method::CONNECT {
             return Err((StatusCode::NOT_IMPLEMENTED, "the backend is no tunnel\n"));
         }
+        if has_dot_segments(request.uri().path()) {
+            return Err((StatusCode::BAD_REQUEST, "a path for the backend has no dot segments\n"));
+        }
         let (mut parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
         let url = format!("{}{target}", self.shared.backend);
         parts.uri = url.parse().map_err(|_| (StatusCode::BAD_REQUEST, "this is no target for the backend\n"))?;
         parts.version = http::Version::HTTP_11;
-        forward(&mut parts.headers, peer);
+        forward(&mut parts.headers, client);
         let timeout = Duration::from_millis(self.shared.settings.timeout_ms);
-        match tokio::time::timeout(timeout, self.collect(body)).await {
-            Ok(Ok((body, counted))) => Ok((Request::from_parts(parts, body), counted)),
+        match tokio::time::timeout(timeout, self.collect(body, owner)).await {
+            Ok(Ok((body, taken))) => Ok((Request::from_parts(parts, body), taken)),
             Ok(Err(refusal)) => Err(refusal),
             Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body took too long\n")),
         }
     }
 
     /// A whole body. A small one has room in any case, so that clients with large bodies do not keep others out.
-    async fn collect<B>(&self, body: B) -> Result<(Bytes, Counted), (StatusCode, &'static str)>
+    async fn collect<B>(&self, body: B, owner: Owner) -> Result<(Bytes, Taken), (StatusCode, &'static str)>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let Shared { settings, counts, .. } = &*self.shared;
-        let mut counted = Counted { counts: counts.clone(), count: |counts| &counts.request_bytes, number: 0 };
+        let mut taken = counts.request_bytes.begin();
         let (mut body, mut whole) = (pin!(Limited::new(body, settings.request_bytes_max)), BytesMut::new());
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| match error.is::<LengthLimitError>() {
@@ -264,23 +302,20 @@ impl Proxy {
                 false => (StatusCode::BAD_REQUEST, "the body did not arrive whole\n"),
             })?;
             whole.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
-            let has_room = counted.grow(whole.capacity().max(counted.number), settings.requests_bytes_max);
-            if !has_room && whole.len() > SMALL_BODY_BYTES {
+            if !taken.grow(owner, whole.capacity()) && whole.len() > SMALL_BODY_BYTES {
                 return Err((StatusCode::SERVICE_UNAVAILABLE, "too many large requests are under way\n"));
             }
         }
-        Ok((whole.freeze(), counted))
+        Ok((whole.freeze(), taken))
     }
 
     /// Holds the answer of the backend, as it has instructed.
-    async fn hold(&self, answer: Response<Bytes>, instruct: instruct::Hold) -> Response<ProxyBody> {
+    async fn hold(&self, answer: Response<Bytes>, instruct: instruct::Hold, owner: Owner) -> Response<ProxyBody> {
         let Shared { settings, counts, .. } = &*self.shared;
         let keep_alive_bytes = instruct.keep_alive.as_ref().map_or(0, |keep| keep.content.len());
         let headers: usize = answer.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         let bytes = answer.body().len() + headers + keep_alive_bytes;
-        let held = Counted::new(counts, |counts| &counts.held, 1, settings.held_max);
-        let held_bytes = Counted::new(counts, |counts| &counts.held_bytes, bytes, settings.held_bytes_max);
-        let Some(counted) = held.zip(held_bytes) else {
+        let Some(taken) = counts.held.take(owner, bytes) else {
             counts.holds_refused.fetch_add(1, Ordering::Relaxed);
             return text(StatusCode::SERVICE_UNAVAILABLE, "too many responses are held\n");
         };
@@ -292,7 +327,7 @@ impl Proxy {
             }
         };
         if instruct.mode == Mode::Stream {
-            return answer.map(|first| ProxyBody::stream(first, hold, instruct.keep_alive, counted));
+            return answer.map(|first| ProxyBody::stream(first, hold, instruct.keep_alive, taken));
         }
         let longest = Duration::from_millis(settings.hold_timeout_max_ms);
         let timeout = instruct.timeout.unwrap_or(Duration::from_millis(settings.hold_timeout_ms)).min(longest);

@@ -4,6 +4,8 @@ use encke_fetch::{FetchError, Limits};
 use http::Uri;
 use serde::{Deserialize, Serialize};
 
+use crate::peers::Network;
+
 /// The backend, and the limits of requests to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -12,6 +14,11 @@ pub struct ProxySettings {
     pub backend: String,
     /// The paths that go to the backend, with everything below them. `/` is everything that Encke does not answer itself.
     pub paths: Vec<String>,
+    /// The proxies in front of Encke, as addresses or networks such as `10.0.0.0/8`. What they say about their clients
+    /// (`X-Forwarded-For` and the like) is passed on and believed. From other clients such headers are removed.
+    pub trusted_proxies: Vec<String>,
+    /// The protocols that a request may switch to. An `Upgrade` to another one, such as `h2c`, is ignored.
+    pub upgrade_protocols: Vec<String>,
     /// Longest time to connect to the backend, in milliseconds.
     pub connect_timeout_ms: u64,
     /// Longest time for the whole answer of the backend, in milliseconds.
@@ -19,19 +26,25 @@ pub struct ProxySettings {
     /// Bytes of the body of one request.
     pub request_bytes_max: usize,
     /// Bytes of all bodies of requests that arrive or are on their way to the backend. A body of up to 16 KiB has room
-    /// in any case.
+    /// in any case. One address has at most a part of them.
     pub requests_bytes_max: usize,
     /// Bytes of the body of one answer of the backend.
     pub response_bytes_max: usize,
-    /// Requests to the backend at the same time; more wait.
+    /// Bytes of all answers that arrive from the backend. One of up to 16 KiB has room in any case. One address has at most a part of
+    /// them.
+    pub responses_bytes_max: usize,
+    /// Requests to the backend at the same time, with those for another protocol until they are answered; more wait. One address
+    /// has at most a part of them, and the one with the fewest is next.
     pub requests_max: usize,
-    /// Connections at the same time that speak another protocol with the backend, such as WebSockets.
+    /// Connections at the same time that speak another protocol with the backend, such as WebSockets, or ask for it. One address has
+    /// at most a part of them.
     pub upgraded_connections_max: usize,
     /// Time after which an unused connection to the backend is closed, in milliseconds.
     pub keep_alive_ms: u64,
-    /// Responses and streams that are held at the same time; further ones are refused.
+    /// Responses and streams that are held at the same time; further ones are refused. One address has at most a part of them.
     pub held_max: usize,
-    /// Bytes of these responses, which are sent at the end of their time; further ones are refused.
+    /// Bytes of these responses, which are sent at the end of their time; further ones are refused. One address has at most a part of
+    /// them.
     pub held_bytes_max: usize,
     /// Time for which a response is held if the backend names none, in milliseconds.
     pub hold_timeout_ms: u64,
@@ -65,11 +78,14 @@ impl Default for ProxySettings {
         ProxySettings {
             backend: String::new(),
             paths: vec!["/".into()],
+            trusted_proxies: Vec::new(),
+            upgrade_protocols: vec!["websocket".into()],
             connect_timeout_ms: 3_000,
             timeout_ms: 30_000,
             request_bytes_max: 1024 * 1024,
             requests_bytes_max: 64 * 1024 * 1024,
             response_bytes_max: 8 * 1024 * 1024,
+            responses_bytes_max: 64 * 1024 * 1024,
             requests_max: 256,
             upgraded_connections_max: 10_000,
             keep_alive_ms: 60_000,
@@ -97,10 +113,19 @@ impl ProxySettings {
         if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/')) {
             return fail("paths", path, "a path such as /app, or /");
         }
+        if let Some(network) = self.trusted_proxies.iter().find(|network| Network::parse(network).is_none()) {
+            return fail("trusted_proxies", network, "an address, or a network such as 10.0.0.0/8");
+        }
+        let is_token =
+            |name: &&String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._/+".contains(&byte));
+        if let Some(name) = self.upgrade_protocols.iter().find(|name| name.is_empty() || !is_token(name)) {
+            return fail("upgrade_protocols", name, "the name of a protocol, such as websocket");
+        }
         let positive = [
             ("connect_timeout_ms", self.connect_timeout_ms),
             ("timeout_ms", self.timeout_ms),
             ("response_bytes_max", self.response_bytes_max as u64),
+            ("responses_bytes_max", self.responses_bytes_max as u64),
             ("requests_max", self.requests_max as u64),
             ("hold_channels_max", self.hold_channels_max as u64),
         ];
@@ -108,6 +133,11 @@ impl ProxySettings {
             return fail(name, &value.to_string(), "a number above 0");
         }
         Ok(base.to_owned())
+    }
+
+    /// The networks of trusted proxies.
+    pub(crate) fn networks(&self) -> Vec<Network> {
+        self.trusted_proxies.iter().filter_map(|network| Network::parse(network)).collect()
     }
 
     pub(crate) fn limits(&self) -> Limits {

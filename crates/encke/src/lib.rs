@@ -237,7 +237,7 @@ pub use embedded::{EnckeService, service};
 pub use encke_core::{
     Action, Actions, Amount, Budget, ChannelRule, ChannelView, EndReason, Head, HistoryCommit, HistoryTerms, Id,
     Identity, Over, PatternError, Patterns, Pending, Publishers, Refusal, SessionLimits, SessionView, Settings, Share,
-    Shares, Side, SlowConsumer, TransportName, Urgency, Verdict,
+    Shares, Side, SlowConsumer, TransportName, Urgency, Verdict, network,
 };
 pub use encke_local::{
     Gap, Member, Members, Message, Position, PositionError, Positions, PresenceCounts, Start, SubscribeError,

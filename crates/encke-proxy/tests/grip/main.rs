@@ -1,139 +1,18 @@
 //! The proxy in front of backends that hold responses, and of backends that misbehave.
 
-use std::future::Future;
+mod rig;
+mod strangers;
+
+use bytes::Bytes;
+use encke_proxy::{Proxy, ProxySettings};
+use http::Request;
+use http_body_util::{BodyExt, Full};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use encke::{Handle, Running, Server, Settings};
-use encke_proxy::{Proxy, ProxyBody, ProxySettings};
-use http::{Request, Response};
-use http_body_util::{BodyExt, Full};
-
-/// The time after which a test gives up.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A backend whose connections are each handled by a function, which gets the head of the first request.
-fn backend(behave: impl Fn(String, TcpStream) + Send + Clone + 'static) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let url = format!("http://{}", listener.local_addr().expect("an address"));
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let behave = behave.clone();
-            std::thread::spawn(move || {
-                let mut reader = BufReader::new(stream.try_clone().expect("a stream"));
-                let (mut head, mut length) = (String::new(), 0);
-                while !head.ends_with("\r\n\r\n") {
-                    if reader.read_line(&mut head).unwrap_or(0) == 0 {
-                        return;
-                    }
-                }
-                for line in head.to_ascii_lowercase().lines() {
-                    length = line.strip_prefix("content-length: ").map_or(length, |it| it.parse().expect("a length"));
-                }
-                let mut body = vec![0; length];
-                reader.read_exact(&mut body).expect("the body");
-                head.push_str(&String::from_utf8_lossy(&body));
-                behave(head, stream);
-            });
-        }
-    });
-    url
-}
-
-/// A backend that answers every request with this text.
-fn answering(answer: impl Into<String>) -> String {
-    let answer = answer.into();
-    backend(move |_, mut stream| _ = stream.write_all(answer.as_bytes()))
-}
-
-/// An answer with these header lines and this body.
-fn answer(headers: &str, body: &str) -> String {
-    format!("HTTP/1.1 200 OK\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
-}
-
-struct Rig {
-    running: Option<Running>,
-    handle: Handle,
-    proxy: Proxy,
-}
-
-impl Drop for Rig {
-    fn drop(&mut self) {
-        self.handle.drain();
-        self.running.take().into_iter().for_each(Running::join);
-    }
-}
-
-fn rig(settings: ProxySettings) -> Rig {
-    let server = Settings { listen: ([127, 0, 0, 1], 0).into(), shards: 1, drain_timeout_ms: 0, ..Settings::default() };
-    let running = Server::builder().settings(server).start().expect("starts");
-    let handle = running.handle();
-    let proxy = Proxy::new(settings, handle.clone()).expect("valid settings");
-    Rig { running: Some(running), handle, proxy }
-}
-
-fn of(backend: String) -> Rig {
-    rig(ProxySettings { backend, ..ProxySettings::default() })
-}
-
-fn run<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(async { tokio::time::timeout(TIMEOUT, future).await.expect("it ends in time") })
-}
-
-fn request(target: &str) -> Request<Full<Bytes>> {
-    Request::get(target).header("host", "a.example").body(Full::default()).expect("a request")
-}
-
-async fn body(response: Response<ProxyBody>) -> (u16, String) {
-    let status = response.status().as_u16();
-    let Ok(body) = response.into_body().collect().await;
-    (status, String::from_utf8(body.to_bytes().into()).expect("text"))
-}
-
-impl Rig {
-    fn get(&self, target: &str) -> (u16, String) {
-        run(async { body(self.proxy.answer(request(target), None).await).await })
-    }
-
-    /// Opens a session of a client. The function publishes with it.
-    fn by_client(&self, channel: &str, data: &str) -> impl FnOnce() + use<> {
-        let address = self.running.as_ref().expect("it runs").address();
-        let post = move |messages: &str, cookie: &str| {
-            let mut stream = TcpStream::connect(address).expect("a connection");
-            let head = format!("POST /cometd HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncookie: {cookie}\r\n");
-            let length = messages.len();
-            write!(stream, "{head}content-length: {length}\r\n\r\n{messages}").expect("it reads");
-            let mut response = String::new();
-            stream.read_to_string(&mut response).expect("a response");
-            assert!(response.contains(r#""successful":true"#), "{response}");
-            response
-        };
-        let opened = post(r#"[{"channel":"/meta/handshake","version":"1.0"}]"#, "");
-        let cookie =
-            opened.split("set-cookie: ").nth(1).and_then(|rest| rest.split(';').next()).expect("a cookie").to_owned();
-        let session = opened.split(r#""clientId":""#).nth(1).and_then(|rest| rest.split('"').next()).expect("an id");
-        let message = format!(r#"[{{"channel":"{channel}","clientId":"{session}","data":{data}}}]"#);
-        move || _ = post(&message, &cookie)
-    }
-
-    /// Publishes when the proxy holds a response.
-    async fn when_held(&self, publish: impl FnOnce(&Handle)) {
-        while !format!("{:?}", self.proxy).contains("held: 1") {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        // Held, and subscribed in the same step.
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        publish(&self.handle);
-    }
-
-    fn held(&self, publish: impl FnOnce(&Handle)) -> Response<ProxyBody> {
-        run(async { tokio::join!(self.proxy.answer(request("/x"), None), self.when_held(publish)).0 })
-    }
-}
+use crate::rig::*;
 
 #[test]
 fn a_request_goes_to_the_backend_and_its_answer_comes_back() {
@@ -174,31 +53,6 @@ fn a_held_response_is_the_message_that_comes() {
     let response = rig.held(|handle| handle.publish("/other", formatted).expect("taken"));
     assert_eq!(response.headers()["x-a"], "b");
     assert_eq!(run(body(response)), (201, "done".into()));
-}
-
-/// The status, the type and the cookies of another user's response are not a client's to decide.
-#[test]
-fn a_client_cannot_answer_a_held_request_with_a_response_of_its_own() {
-    let rig = of(answering(answer("Grip-Hold: response\r\nGrip-Channel: orders\r\n", "nothing yet")));
-    let forged = r#"{"http-response":{"headers":{"content-type":"text/html","set-cookie":"a=b"},"body":"<script>"}}"#;
-    let publish = rig.by_client("/orders", forged);
-    let response = rig.held(|_| publish());
-    assert_eq!(response.headers()["content-type"], "application/json");
-    assert_eq!(response.headers().get("set-cookie"), None);
-    assert_eq!(run(body(response)), (200, forged.into()));
-}
-
-#[test]
-fn a_client_cannot_close_a_stream_or_write_parts_of_it() {
-    let rig = of(answering(answer("Grip-Hold: stream\r\nGrip-Channel: a\r\n", "first\n")));
-    let forged = r#"{"http-stream":{"content":"x","action":"close"}}"#;
-    let publish = rig.by_client("/a", forged);
-    run(async {
-        let response = rig.proxy.answer(request("/x"), None).await;
-        publish();
-        rig.handle.publish("/a", r#"{"http-stream":{"content":"end","action":"close"}}"#).expect("taken");
-        assert_eq!(body(response).await, (200, format!("first\n{forged}\nend")));
-    });
 }
 
 /// The answer of the backend is that at the end of the time.
@@ -256,6 +110,9 @@ fn instructions_that_cannot_be_followed_are_a_bad_gateway() {
         hold("Grip-Channel: /meta/connect\r\n"),
         hold(&format!("Grip-Channel: {}\r\n", many.join(","))),
         hold("Grip-Channel: a\r\nGrip-Timeout: soon\r\n"),
+        hold("Grip-Channel: a\r\nGrip-Status: 2000\r\n"),
+        answer("Grip-Status: ok\r\n", "x"),
+        answer("Grip-Status: 101\r\n", "x"),
         hold("Grip-Channel: a\r\nGrip-Keep-Alive: x; timeout=0\r\n"),
         answer("Grip-Hold: forever\r\nGrip-Channel: a\r\n", "x"),
         answer("content-type: application/grip-instruct\r\n", "not JSON"),
@@ -380,6 +237,18 @@ fn settings_that_cannot_work_are_refused_by_name() {
         (ProxySettings { backend: "127.0.0.1:3000".into(), ..ProxySettings::default() }, "proxy.backend"),
         (ProxySettings { backend: "ftp://a".into(), ..ProxySettings::default() }, "proxy.backend"),
         (ProxySettings { backend: backend(), paths: vec!["app".into()], ..ProxySettings::default() }, "proxy.paths"),
+        (
+            ProxySettings {
+                backend: backend(),
+                trusted_proxies: vec!["10.0.0.0/40".into()],
+                ..ProxySettings::default()
+            },
+            "proxy.trusted_proxies",
+        ),
+        (
+            ProxySettings { backend: backend(), upgrade_protocols: vec!["a b".into()], ..ProxySettings::default() },
+            "proxy.upgrade_protocols",
+        ),
         (ProxySettings { backend: backend(), timeout_ms: 0, ..ProxySettings::default() }, "proxy.timeout_ms"),
     ] {
         let error = Proxy::new(settings, rig.handle.clone()).expect_err("an error").to_string();
@@ -427,7 +296,8 @@ fn line(client: &mut BufReader<TcpStream>) -> String {
 
 #[test]
 fn a_connection_that_switches_its_protocol_passes_as_it_is_until_one_side_ends_it() {
-    let rig = rig(ProxySettings { backend: shouting(), upgraded_connections_max: 1, ..ProxySettings::default() });
+    let settings = ProxySettings { backend: shouting(), upgraded_connections_max: 1, ..ProxySettings::default() };
+    let rig = rig(ProxySettings { upgrade_protocols: vec!["shout".into()], ..settings });
     rig.handle.set_fallback(Some(Arc::new(rig.proxy.clone())));
     let wait_for = |count: &str| {
         let began = Instant::now();
