@@ -70,6 +70,8 @@ pub enum BayeuxError {
     SessionsMax,
     /// The server already has as many channels as allowed.
     ChannelsMax,
+    /// The rule for the channel gives it a history, and as many channels of this rule have one as allowed.
+    HistoryChannelsMax,
     /// Its session, user, address or channel, or the server as a whole, got more in a second than allowed.
     RateExceeded,
     /// The server is about to stop and opens no sessions.
@@ -123,6 +125,7 @@ impl BayeuxError {
             BayeuxError::SubscriptionsMax => "413::subscriptions_max",
             BayeuxError::SessionsMax => "413::sessions_max",
             BayeuxError::ChannelsMax => "413::channels_max",
+            BayeuxError::HistoryChannelsMax => "413::history_channels_max",
             BayeuxError::RateExceeded => "429::rate_exceeded",
             BayeuxError::ServerDraining => "503::server_draining",
             BayeuxError::CallTimeout => "503::call_timeout",

@@ -1,6 +1,7 @@
 //! The identity of a session: the result of its handshake's authentication. It goes with the session into every later
 //! decision, and over restarts.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -42,6 +43,13 @@ impl Identity {
         self.subscribe.as_ref().is_none_or(|patterns| patterns.allow(channel))
     }
 
+    /// Its size in memory, in bytes.
+    pub fn bytes(&self) -> usize {
+        let texts = self.user.len() + self.claims.len() + self.token_id.as_ref().map_or(0, |token_id| token_id.len());
+        let patterns = [&self.subscribe, &self.publish].into_iter().flatten().map(Patterns::bytes).sum::<usize>();
+        size_of::<Identity>() + texts + patterns
+    }
+
     /// True if its credentials have ended at this time, in milliseconds since 1970.
     pub fn has_expired(&self, wall_ms: u64) -> bool {
         self.expires_ms.is_some_and(|expires_ms| expires_ms <= wall_ms)
@@ -81,19 +89,18 @@ pub struct SessionLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Box<str>>", into = "Vec<Box<str>>")]
 pub struct Patterns {
+    /// All paths, one after the other: the channel, or the channel above the stars of a pattern. A token may have many, so
+    /// each costs its bytes and four more.
+    paths: Box<str>,
     /// Sorted. A name is found by a binary search for itself and for each pattern that may cover it.
     names: Box<[Name]>,
 }
 
-/// A channel or a pattern: the part before its star.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Name {
-    /// The channel, or the channel above the stars of a pattern; empty for `/*` and `/**`.
-    path: Box<str>,
-    reach: Reach,
-}
+/// A channel or a pattern: the end of its path in the text times four, plus its [`Reach`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Name(u32);
 
-/// The channels that a [`Name`] covers.
+/// The channels that a name covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Reach {
     /// The channel itself.
@@ -121,12 +128,23 @@ impl Patterns {
         for name in names {
             let name = name.as_ref();
             ChannelName::parse(name, &limits).map_err(|_| PatternError(name.into()))?;
-            let (path, reach) = split(name);
-            prepared.push(Name { path: path.into(), reach });
+            prepared.push(Box::<str>::from(name));
         }
-        prepared.sort_unstable();
+        prepared.sort_unstable_by(|one, other| split(one).cmp(&split(other)));
         prepared.dedup();
-        Ok(Patterns { names: prepared.into() })
+        let (mut paths, mut names) = (String::new(), Vec::with_capacity(prepared.len()));
+        for name in &prepared {
+            let (path, reach) = split(name);
+            paths.push_str(path);
+            let end = u32::try_from(paths.len()).ok().filter(|end| *end <= u32::MAX / 4);
+            names.push(Name(end.ok_or_else(|| PatternError(name.clone()))? * 4 + reach as u32));
+        }
+        Ok(Patterns { paths: paths.into(), names: names.into() })
+    }
+
+    /// The memory of its names, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.paths.len() + size_of_val(&*self.names)
     }
 
     /// True if one of them covers a channel, or everything that a pattern matches. `name` must be a valid name.
@@ -155,15 +173,44 @@ impl Patterns {
 
     /// The channels and patterns, sorted.
     pub fn names(&self) -> impl Iterator<Item = String> {
-        self.names.iter().map(|name| match name.reach {
-            Reach::Itself => name.path.to_string(),
-            Reach::Children => format!("{}/*", name.path),
-            Reach::Below => format!("{}/**", name.path),
+        (0..self.names.len()).map(|at| match self.at(at) {
+            (path, Reach::Itself) => path.to_string(),
+            (path, Reach::Children) => format!("{path}/*"),
+            (path, Reach::Below) => format!("{path}/**"),
         })
     }
 
+    fn at(&self, index: usize) -> (&str, Reach) {
+        let start = index.checked_sub(1).map_or(0, |before| self.names[before].end());
+        let name = self.names[index];
+        (&self.paths[start..name.end()], name.reach())
+    }
+
     fn has(&self, path: &str, reach: Reach) -> bool {
-        self.names.binary_search_by(|name| (&*name.path, name.reach).cmp(&(path, reach))).is_ok()
+        let (mut from, mut to) = (0, self.names.len());
+        while from < to {
+            let middle = from.midpoint(to);
+            match self.at(middle).cmp(&(path, reach)) {
+                Ordering::Less => from = middle + 1,
+                Ordering::Equal => return true,
+                Ordering::Greater => to = middle,
+            }
+        }
+        false
+    }
+}
+
+impl Name {
+    fn end(self) -> usize {
+        (self.0 / 4) as usize
+    }
+
+    fn reach(self) -> Reach {
+        match self.0 % 4 {
+            0 => Reach::Itself,
+            1 => Reach::Children,
+            _ => Reach::Below,
+        }
     }
 }
 
@@ -311,6 +358,10 @@ mod tests {
         let patterns = Patterns::new(names).expect("names");
         assert_eq!(patterns.names().collect::<Vec<_>>(), names);
         assert_eq!(Patterns::try_from(Vec::<Box<str>>::from(patterns.clone())), Ok(patterns));
+        let many: Vec<String> = (0..700).map(|number| format!("/room/{number}")).collect();
+        let rights = Patterns::new(&many).expect("names");
+        assert!(rights.bytes() < 12_000, "{}", rights.bytes());
+        assert!(many.iter().all(|name| rights.allow(name)) && !rights.allow("/room/700") && !rights.allow("/room/"));
         for wrong in ["", "a", "/", "/a/", "/a/*/b", "/a b\"", "/***"] {
             assert_eq!(Patterns::new([wrong]), Err(PatternError(wrong.into())));
         }

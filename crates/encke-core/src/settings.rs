@@ -188,7 +188,8 @@ pub struct Settings {
     pub responses_bytes_max: usize,
     /// Bytes of all histories together; the oldest messages are removed first.
     pub history_bytes_max: usize,
-    /// Channels with a history; above it other channels get none.
+    /// Channels with a history. Those of one rule may have three quarters; above it other channels get none, and clients cannot
+    /// publish on them.
     pub history_channels_max: usize,
     /// Batches of one shard that wait for decisions of the application; further messages that would wait are refused.
     pub decisions_waiting_max: usize,

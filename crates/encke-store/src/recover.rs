@@ -18,7 +18,7 @@ use encke_core::Now;
 use encke_core::Rules;
 use encke_core::history::log_record::{Message, Part, Record, decode};
 use encke_core::history::{Entry, Histories, Life, Room, first_number};
-use encke_core::{HistoryTerms, Settings};
+use encke_core::{ChannelRule, HistoryTerms, Settings};
 
 /// Reads the log of an earlier process. Records may be repeated, and need not be in the order of their offsets.
 pub struct Recovery<'a> {
@@ -145,8 +145,10 @@ impl<'a> Recovery<'a> {
         // If there are too many, the rings with the newest messages stay.
         rings.sort_unstable_by_key(|(_, draft)| Reverse(draft.last_received_ms));
         for (channel, draft) in rings {
-            let restored =
-                draft.terms.is_some_and(|terms| histories.restore(&channel, draft.into_life(), terms, room, self.now));
+            let pattern = rule_of(self.settings, &self.rules, &channel).map_or("", |rule| &rule.pattern);
+            let restored = draft
+                .terms
+                .is_some_and(|terms| histories.restore([&channel, pattern], draft.into_life(), terms, room, self.now));
             *if restored { &mut recovered.channels } else { &mut recovered.left_out } += 1;
         }
         recovered.messages = (0..histories.owners()).map(|owner| histories.holding(owner).messages).sum();
@@ -154,7 +156,7 @@ impl<'a> Recovery<'a> {
     }
 
     fn part(&mut self, part: &Part<'_>, is_state: bool) {
-        let terms = || terms_of(self.settings, &self.rules, part.channel);
+        let terms = || rule_of(self.settings, &self.rules, part.channel)?.history();
         let draft = match self.rings.get_mut(part.channel) {
             Some(draft) => draft,
             None => self.rings.entry(part.channel.into()).or_insert(Draft::new(part, terms())),
@@ -260,11 +262,11 @@ impl Draft {
     }
 }
 
-/// The limits of a channel's history by the current settings.
-fn terms_of(settings: &Settings, rules: &Rules, channel: &str) -> Option<HistoryTerms> {
+/// The rule for a channel by the current settings.
+fn rule_of<'a>(settings: &'a Settings, rules: &Rules, channel: &str) -> Option<&'a ChannelRule> {
     let channel = ChannelName::parse(channel, &settings.into()).ok()?;
     let rule = rules.first(&settings.channels, channel, &mut String::new())?;
-    settings.channels[rule].history()
+    settings.channels.get(rule)
 }
 
 /// The number of offsets to skip after an unclean end, or up to the offset for the time of day if that is more. Clients
@@ -276,7 +278,7 @@ const SPARE_PART: usize = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use encke_core::{ChannelRule, Side};
+    use encke_core::Side;
 
     const NOW: Now = Now { ms: 1 << 40, wall_ms: 1_700_000_000_000 };
 

@@ -63,7 +63,7 @@ impl Life {
     /// Publishes, and passes the record to the store. Returns the offset of the first message.
     fn publish_as(&mut self, channel: &str, except: Option<Id>, texts: &[&str]) -> u64 {
         let terms = self.settings.channels[0].history().expect("a history");
-        let birth = Birth { channel, terms, room: self.room, now: self.now, entropy: &mut entropy() };
+        let birth = Birth { channel, rule: "/**", terms, room: self.room, now: self.now, entropy: &mut entropy() };
         let side = if except.is_some() { Side::Client } else { Side::Server };
         let position = self.histories.append(birth, side, except, texts.iter().copied()).expect("room");
         let record = log_record::burst(channel, &position, side, except, texts.iter().copied());

@@ -71,7 +71,11 @@ pub(super) const LIMITS: Group = Group {
             "Bytes of all responses that clients are reading; above it connects and held requests wait.",
         ),
         option("history_bytes_max", &[], "Bytes of all histories together; the oldest messages are removed first."),
-        option("history_channels_max", &[], "Channels with a history; above it other channels get none."),
+        option(
+            "history_channels_max",
+            &[],
+            "Channels with a history. Those of one rule may have three quarters; above it other channels get none, and clients cannot publish on them.",
+        ),
         option(
             "decisions_waiting_max",
             &[],

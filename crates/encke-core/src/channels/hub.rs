@@ -61,6 +61,8 @@ pub struct Hub {
     names: HashTable<u32>,
     channels: Slab<Channel>,
     subscriptions: usize,
+    /// Bytes of all names.
+    name_bytes: usize,
     /// The number of patterns among the names.
     patterns: usize,
     /// A buffer to build pattern names in.
@@ -90,6 +92,18 @@ impl Hub {
     /// The number of subscriptions of all sessions.
     pub fn subscriptions(&self) -> usize {
         self.subscriptions
+    }
+
+    /// The bytes that subscriptions, channels and their names take.
+    pub fn bytes(&self) -> usize {
+        self.subscriptions * SUBSCRIPTION_BYTES + self.channels.len() * size_of::<Channel>() + self.name_bytes
+    }
+
+    /// The bytes of one subscription. What its channel takes counts in proportion.
+    pub fn share_bytes(&self, subscription: Subscription) -> usize {
+        let of_channel =
+            |channel: &Channel| (size_of::<Channel>() + channel.name.len()) / channel.subscribers.len().max(1);
+        SUBSCRIPTION_BYTES + self.channels.get(subscription.channel as usize).map_or(0, of_channel)
     }
 
     /// The index of a channel or pattern that has subscribers.
@@ -239,6 +253,7 @@ impl Hub {
             received: None,
             older: None,
         }) as u32;
+        self.name_bytes += name.len();
         self.patterns += usize::from(is_pattern(name));
         let hash = self.hasher.hash_one(name);
         let (hasher, channels) = (&self.hasher, &self.channels);
@@ -248,6 +263,7 @@ impl Hub {
 
     fn destroy(&mut self, channel: u32) -> Box<str> {
         let name = self.channels.remove(channel as usize).name;
+        self.name_bytes -= name.len();
         self.patterns -= usize::from(is_pattern(&name));
         if let Ok(entry) = self.names.find_entry(self.hasher.hash_one(&*name), |index| *index == channel) {
             entry.remove();
@@ -260,6 +276,8 @@ fn is_pattern(name: &str) -> bool {
     ChannelName::known(name).is_pattern()
 }
 
+/// The bytes of a subscription at its session and at its channel.
+const SUBSCRIPTION_BYTES: usize = size_of::<Subscription>() + size_of::<Subscriber>();
 /// Tables with at most this capacity are not shrunk.
 const ROOM_RETAINED: usize = 64;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::events::SessionKey;
 use crate::identity::Head;
+use crate::outbox::memory::Counted;
 use crate::outbox::{Lent, Outbox};
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
@@ -25,8 +26,8 @@ pub struct Socket {
     pub(crate) browser: Option<Id>,
     /// Its connection and its address.
     pub(crate) origins: Origins,
-    /// The head of its upgrade request, if the application reads heads.
-    pub(crate) head: Option<Arc<Head>>,
+    /// The head of its upgrade request, if the application reads heads: a later handshake needs it, too.
+    pub(crate) head: Option<Box<OwnHead>>,
     pub(crate) phase: Phase,
     /// True while its last batch waits for the application: nothing more is read from it.
     pub(crate) is_suspended: bool,
@@ -40,6 +41,13 @@ pub struct Socket {
     pub(crate) alone_ms: u64,
     /// The time of its entry in the timer wheel, in milliseconds. `u64::MAX` for none.
     pub(crate) armed_ms: u64,
+}
+
+/// The head of an upgrade request, with its memory.
+#[derive(Debug)]
+pub(crate) struct OwnHead {
+    pub(crate) head: Arc<Head>,
+    pub(crate) counted: Counted,
 }
 
 /// The frames of a WebSocket that belong to no session, and what follows them.

@@ -115,6 +115,11 @@ impl Encoder {
         Sweep::new(self.arenas().into_iter().map(|arena| -> &Chunk { arena.open() }))
     }
 
+    /// The account of all that sessions and sockets hold.
+    pub(crate) fn account(&self) -> &Rc<Account> {
+        &self.account
+    }
+
     /// The bytes that chunks and queues take.
     pub(crate) fn bytes(&self) -> usize {
         self.account.bytes()

@@ -16,7 +16,7 @@ mod ring;
 mod tests;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,6 +27,7 @@ use names::Names;
 pub use restore::{Life, first_number};
 pub use ring::{Entry, Ring};
 
+use crate::limits::shares::{Amount, Budget, Over, Share, Shares, Urgency};
 use crate::now::Now;
 use crate::sessions::id::{Entropy, Id};
 use crate::side::Side;
@@ -37,6 +38,8 @@ use crate::{HistoryTerms, Settings};
 pub struct Histories {
     owners: Vec<Mutex<Owned>>,
     serials: AtomicU64,
+    /// A bit for each owner that has rings for half of the channels that it may have.
+    scarce: AtomicU64,
 }
 
 /// A reference to a ring. It stays valid when the ring is removed.
@@ -92,8 +95,10 @@ struct Owned {
     rings: Slab<Ring>,
     /// For each ring with messages a time, in milliseconds, at or before which its oldest message expires.
     due: BinaryHeap<Reverse<(u64, u32, u64)>>,
-    /// Rings without messages, with the time when they lost their last one, in milliseconds.
-    empty: BTreeSet<(u64, u32)>,
+    /// For each rule the rings without messages, with the time when they lost their last one, in milliseconds.
+    empty: BTreeMap<u64, BTreeSet<(u64, u32)>>,
+    /// The rings of each rule.
+    shares: Shares<u64>,
     /// An offset above all offsets of removed rings.
     floor: u64,
     /// The number of bursts appended since the start.
@@ -107,6 +112,8 @@ struct Owned {
 pub struct Birth<'a> {
     /// The channel.
     pub channel: &'a str,
+    /// The pattern of its rule. The channels of a rule have a share of all channels with a history.
+    pub rule: &'a str,
     /// The limits for what it retains.
     pub terms: HistoryTerms,
     /// The limits for its owner.
@@ -135,15 +142,21 @@ impl RingKey {
 impl Histories {
     /// Empty histories for this number of shards.
     pub fn new(shards: usize) -> Histories {
-        Histories { owners: (0..shards).map(|_| Mutex::default()).collect(), serials: AtomicU64::new(FIRST_SERIAL) }
+        Histories {
+            owners: (0..shards).map(|_| Mutex::default()).collect(),
+            serials: AtomicU64::new(FIRST_SERIAL),
+            scarce: AtomicU64::new(0),
+        }
     }
 
-    /// The shard that owns a channel's history. It is the same on every shard, so the hash is not seeded (it is
-    /// FNV-1a).
+    /// True if a new channel may get no history because others have so many. Without it no lock is needed to know.
+    pub fn are_scarce(&self) -> bool {
+        self.scarce.load(Ordering::Relaxed) != 0
+    }
+
+    /// The shard that owns a channel's history. It is the same on every shard, so the hash is not seeded.
     pub fn owner(&self, channel: &str) -> usize {
-        let hash = channel
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let hash = hash_of(channel);
         // The last characters of the name hardly reach the upper bits by themselves.
         let mixed = (hash ^ (hash >> 32)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         ((mixed >> 32) % self.owners.len().max(1) as u64) as usize
@@ -183,7 +196,7 @@ impl Histories {
         if before.0 == 0
             && let Some(due_ms) = due_ms
         {
-            owned.empty.remove(&(empty_since_ms, slot));
+            owned.is_in_use(slot, empty_since_ms);
             owned.due.push(Reverse((due_ms, slot, serial)));
         }
         owned.make_room(room.bytes_max, now.ms);
@@ -246,11 +259,11 @@ impl Histories {
             ring.empty_since_ms = now_ms;
             owned.messages -= messages;
             owned.bytes -= bytes;
-            owned.empty.insert((now_ms, slot));
+            owned.is_empty(slot, now_ms);
             // Its entry would add the ring to the empty ones again.
             owned.due.retain(|Reverse((_, other, _))| *other != slot);
         }
-        Some((messages, look(ring)))
+        Some((messages, look(owned.rings.get(slot as usize)?)))
     }
 
     /// Removes expired messages. Each owner does it for its own rings.
@@ -263,9 +276,12 @@ impl Histories {
                 _ => break,
             };
         }
-        while owned.empty.first().is_some_and(|(since_ms, _)| *since_ms + EMPTY_RETAINED_MS <= now_ms) {
-            owned.remove_emptiest();
+        while let Some((since_ms, rule)) = owned.longest_empty()
+            && since_ms + EMPTY_RETAINED_MS <= now_ms
+        {
+            owned.remove_emptiest(rule);
         }
+        self.note_scarcity(owner, &owned, room);
     }
 
     /// The number of bursts that each owner has appended.
@@ -296,22 +312,31 @@ impl Histories {
             }
             return Some((slot, false));
         }
-        if owned.rings.len() >= birth.room.channels_max && !owned.remove_emptiest() {
-            return None;
-        }
+        let share = owned.share(hash_of(birth.rule), birth.room)?;
         let mut bits = [0; EPOCH_CHARS];
         (birth.entropy)(&mut bits);
         let epoch: String = bits.iter().map(|bits| char::from(EPOCH_ALPHABET[usize::from(bits & 31)])).collect();
         let first = owned.floor.max(first_number(birth.now.wall_ms)).max(1);
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-        let mut ring = Ring::new(birth.channel, epoch.into(), serial, birth.terms, first);
+        let mut ring = Ring::new(birth.channel, epoch.into(), serial, birth.terms, first, share);
         ring.empty_since_ms = birth.now.ms;
         let slot = owned.rings.insert(ring) as u32;
         owned.names.insert(birth.channel, slot);
         if !birth.terms.is_persistent {
-            owned.empty.insert((birth.now.ms, slot));
+            owned.is_empty(slot, birth.now.ms);
         }
+        self.note_scarcity(self.owner(birth.channel), owned, birth.room);
         Some((slot, true))
+    }
+
+    /// Notes if few further channels may have a history. An owner refuses none before half of its room is taken.
+    fn note_scarcity(&self, owner: usize, owned: &Owned, room: Room) {
+        let bit = 1 << (owner % 64);
+        if owned.rings.len() >= room.channels_max / 2 {
+            self.scarce.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            self.scarce.fetch_and(!bit, Ordering::Relaxed);
+        }
     }
 }
 
@@ -341,21 +366,65 @@ impl Owned {
             None => {
                 ring.empty_since_ms = now_ms;
                 if !ring.terms.is_persistent {
-                    self.empty.insert((now_ms, slot));
+                    self.is_empty(slot, now_ms);
                 }
             }
         }
         dropped
     }
 
-    /// Removes the ring that has been empty for the longest time. False if there is none.
-    fn remove_emptiest(&mut self) -> bool {
-        let Some((_, slot)) = self.empty.pop_first() else { return false };
+    /// A share for one more ring of a rule. The rule's own empty rings make room first, those of others only if nothing is
+    /// left for anybody.
+    fn share(&mut self, rule: u64, room: Room) -> Option<Share<u64>> {
+        let budget = Budget::new(room.channels_max, usize::MAX);
+        loop {
+            let over = match self.shares.take(&budget, rule, Amount::of(1), Urgency::Common) {
+                Ok(share) => return Some(share),
+                Err(over) => over,
+            };
+            let longest = || self.longest_empty().map(|(_, other)| other).filter(|_| over == Over::All);
+            let from = Some(rule).filter(|rule| self.empty.contains_key(rule)).or_else(longest)?;
+            self.remove_emptiest(from);
+        }
+    }
+
+    /// Notes that a ring has no messages, from this time on, in milliseconds.
+    fn is_empty(&mut self, slot: u32, since_ms: u64) {
+        if let Some(ring) = self.rings.get(slot as usize) {
+            self.empty.entry(ring.rule()).or_default().insert((since_ms, slot));
+        }
+    }
+
+    /// Notes that a ring that was empty since this time has messages.
+    fn is_in_use(&mut self, slot: u32, since_ms: u64) {
+        let Some(rule) = self.rings.get(slot as usize).map(Ring::rule) else { return };
+        if let Some(empty) = self.empty.get_mut(&rule) {
+            empty.remove(&(since_ms, slot));
+            if empty.is_empty() {
+                self.empty.remove(&rule);
+            }
+        }
+    }
+
+    /// The rule whose ring has been empty for the longest time, and since when, in milliseconds.
+    fn longest_empty(&self) -> Option<(u64, u64)> {
+        self.empty.iter().filter_map(|(rule, empty)| Some((empty.first()?.0, *rule))).min()
+    }
+
+    /// Removes the ring of a rule that has been empty for the longest time.
+    fn remove_emptiest(&mut self, rule: u64) {
+        let Some((since_ms, slot)) = self.empty.get(&rule).and_then(|empty| empty.first().copied()) else { return };
+        self.is_in_use(slot, since_ms);
         let ring = self.rings.remove(slot as usize);
         self.names.remove(&ring.name);
         self.floor = self.floor.max(ring.next());
-        true
+        self.shares.give_back(ring.share);
     }
+}
+
+/// A hash that is the same in every process (FNV-1a).
+fn hash_of(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The serial of the first ring.

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Entry, Histories, NUMBERS_PER_MS, Ring, Room, WALL_MAX_MS};
+use super::{Entry, Histories, NUMBERS_PER_MS, Ring, Room, WALL_MAX_MS, hash_of};
 use crate::HistoryTerms;
+use crate::limits::shares::{Amount, Urgency};
 use crate::now::Now;
 
 /// The data of a ring from an earlier process.
@@ -24,15 +25,17 @@ pub struct Life {
 
 impl Histories {
     /// Restores a ring with the messages that have not expired by the time of day. Messages from the future count as
-    /// published now. False if there is no room for one more channel, or it already has a ring.
-    pub fn restore(&self, channel: &str, life: Life, terms: HistoryTerms, room: Room, now: Now) -> bool {
+    /// published now. False if there is no room for one more channel, or it already has a ring. The pattern of its rule gets
+    /// the ring even above its share: what was stored stays.
+    pub fn restore(&self, [channel, rule]: [&str; 2], life: Life, terms: HistoryTerms, room: Room, now: Now) -> bool {
         let owner = self.owner(channel);
         let Some(mut owned) = self.lock(owner) else { return false };
         if owned.names.get(channel).is_some() || owned.rings.len() >= room.channels_max {
             return false;
         }
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-        let mut ring = Ring::new(channel, life.epoch, serial, terms, life.oldest);
+        let share = owned.shares.take_regardless(hash_of(rule), None, Amount::of(1), Urgency::Common);
+        let mut ring = Ring::new(channel, life.epoch, serial, terms, life.oldest, share);
         for entry in life.entries {
             let age_ms = now.wall_ms.saturating_sub(entry.wall_ms);
             ring.restore(Entry { at_ms: now.ms.saturating_sub(age_ms), ..entry });
@@ -50,9 +53,10 @@ impl Histories {
         match due_ms {
             Some(due_ms) => owned.due.push(Reverse((due_ms, slot, serial))),
             None if terms.is_persistent => {}
-            None => _ = owned.empty.insert((now.ms, slot)),
+            None => owned.is_empty(slot, now.ms),
         }
         owned.make_room(room.bytes_max, now.ms);
+        self.note_scarcity(owner, &owned, room);
         true
     }
 

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::HistoryTerms;
+use crate::limits::shares::Share;
 use crate::sessions::id::Id;
 use crate::side::Side;
 
@@ -27,6 +28,8 @@ pub struct Ring {
     bytes: usize,
     /// True if messages of its channel are not there any more, or may not be.
     is_partial: bool,
+    /// Its share of the channels with a history. The owner is its rule.
+    pub(super) share: Share<u64>,
 }
 
 /// A retained message.
@@ -55,7 +58,7 @@ impl Entry {
 
 impl Ring {
     /// An empty ring, whose first message will have this offset.
-    pub fn new(name: &str, epoch: Arc<str>, serial: u64, terms: HistoryTerms, first: u64) -> Ring {
+    pub fn new(name: &str, epoch: Arc<str>, serial: u64, terms: HistoryTerms, first: u64, share: Share<u64>) -> Ring {
         Ring {
             name: name.into(),
             epoch,
@@ -67,7 +70,13 @@ impl Ring {
             next: first,
             bytes: 0,
             is_partial: false,
+            share,
         }
+    }
+
+    /// The rule that has the share of this ring.
+    pub(super) fn rule(&self) -> u64 {
+        *self.share.owner()
     }
 
     /// The channel.

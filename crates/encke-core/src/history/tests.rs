@@ -21,7 +21,7 @@ fn append_as(
     ms: u64,
     text: &str,
 ) -> Option<Position> {
-    let birth = Birth { channel, terms, room, now: at(ms), entropy: &mut kernel_entropy() };
+    let birth = Birth { channel, rule: "/**", terms, room, now: at(ms), entropy: &mut kernel_entropy() };
     histories.append(birth, Side::Client, None, [text].into_iter())
 }
 
@@ -30,7 +30,7 @@ fn append(histories: &Histories, channel: &str, ms: u64, text: &str) -> Position
 }
 
 fn open(histories: &Histories, channel: &str, room: Room) -> Option<RingKey> {
-    let birth = Birth { channel, terms: TERMS, room, now: at(0), entropy: &mut kernel_entropy() };
+    let birth = Birth { channel, rule: "/**", terms: TERMS, room, now: at(0), entropy: &mut kernel_entropy() };
     histories.open(birth, |_| ()).map(|(ring, _)| ring)
 }
 
@@ -107,13 +107,39 @@ fn without_room_the_oldest_messages_of_all_channels_are_removed_first() {
 #[test]
 fn a_new_channel_replaces_an_empty_ring_and_no_other() {
     let histories = Histories::new(1);
-    let room = Room { channels_max: 2, ..ROOM };
+    // A rule that is alone has two of three.
+    let room = Room { channels_max: 3, ..ROOM };
     let empty = open(&histories, "/empty", room).expect("room");
     append_as(&histories, "/a", TERMS, room, 0, "1");
     let b = append_as(&histories, "/b", TERMS, room, 0, "2").expect("the empty ring is removed");
     assert_eq!(histories.with(empty, Ring::next), None);
     assert!(open(&histories, "/c", room).is_none());
     assert!(b.first > 0);
+}
+
+/// The channels of one rule neither take all histories nor the empty ones of other rules.
+#[test]
+fn each_rule_has_a_share_of_the_channels() {
+    let histories = Histories::new(1);
+    let room = Room { channels_max: 80, ..ROOM };
+    let birth = |rule: &'static str, nth: usize, has_message: bool| {
+        let channel = format!("/{rule}/{nth}");
+        let birth = Birth { channel: &channel, rule, terms: TERMS, room, now: at(0), entropy: &mut kernel_entropy() };
+        let text = has_message.then_some("1");
+        histories.append(birth, Side::Client, None, text.into_iter()).map(|position| position.ring)
+    };
+    let empty = birth("news", 0, false).expect("room");
+    assert!(!histories.are_scarce());
+    let game = (0..101).filter(|nth| birth("game", *nth, true).is_some()).count();
+    assert!((55..65).contains(&game) && histories.are_scarce(), "{game}");
+    assert!(histories.with(empty, Ring::next).is_some(), "the empty ring of another rule");
+    assert!((1..4).all(|nth| birth("news", nth, true).is_some() && birth("chat", nth, true).is_some()));
+    // Rings that are gone leave room, and no trace in the tables.
+    histories.sweep(0, room, 1_000);
+    histories.sweep(0, room, 1_000 + EMPTY_RETAINED_MS);
+    assert!(!histories.are_scarce() && histories.holding(0).channels == 0);
+    let owned = histories.lock(0).expect("an owner");
+    assert_eq!((owned.shares.used(), owned.shares.owners(), owned.empty.len()), (Amount::default(), 0, 0));
 }
 
 #[test]
@@ -163,7 +189,14 @@ fn the_record_of_a_new_ring_names_its_first_message_even_if_its_owner_appends_at
             let open = |round: u64| {
                 meet(&opener, &appender, round);
                 let channel = format!("/{round}");
-                let birth = Birth { channel: &channel, terms: TERMS, room, now: at(0), entropy: &mut kernel_entropy() };
+                let birth = Birth {
+                    channel: &channel,
+                    rule: "/**",
+                    terms: TERMS,
+                    room,
+                    now: at(0),
+                    entropy: &mut kernel_entropy(),
+                };
                 let (_, record) = histories.open(birth, log_record::birth).expect("room");
                 record.map(|record| match decode(&record) {
                     Some(Record::Burst(part)) => part.from,

@@ -302,7 +302,7 @@ impl Held {
     }
 }
 
-/// What owners share: a whole budget, or what an outer owner may have.
+/// The room that owners share: a whole budget, or the part of an outer owner.
 struct Level {
     free: usize,
     /// Its size: one of eight parts is for new owners. 0: all of it is for everybody.
@@ -398,7 +398,7 @@ mod tests {
         let first = shares.take(&budget, 1, Amount::one(1_000), COMMON).expect("room");
         assert_eq!(shares.take(&budget, 1, Amount::one(6_000), COMMON), Err(Over::Part));
         let more = shares.take(&budget, 1, Amount::one(5_000), COMMON).expect("room");
-        // What is left is for small things of those who have nothing.
+        // The rest is for small things of those who have nothing.
         assert_eq!(shares.take(&budget, 2, Amount::one(1_500), COMMON), Err(Over::Part));
         let small = shares.take(&budget, 2, Amount::one(500), COMMON).expect("room");
         [first, more, small].into_iter().for_each(|share| shares.give_back(share));

@@ -4,6 +4,7 @@
 //! every shard sees the sum, which is compared with the limit `sessions_bytes_max`.
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The bytes that one shard holds for its sessions and sockets.
@@ -37,6 +38,32 @@ impl Account {
     /// Notes that a chunk has been freed.
     pub fn chunk_freed(&self, bytes: usize) {
         self.chunks.set(self.chunks.get() - bytes);
+    }
+}
+
+/// Bytes that a session or a WebSocket holds beside its queues, such as its identity. They count while this lives.
+#[derive(Debug)]
+pub struct Counted {
+    account: Rc<Account>,
+    bytes: usize,
+}
+
+impl Counted {
+    /// Counts these bytes.
+    pub fn new(account: &Rc<Account>, bytes: usize) -> Counted {
+        account.queue_changed(0, bytes);
+        Counted { account: account.clone(), bytes }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.account.queue_changed(self.bytes, 0);
     }
 }
 

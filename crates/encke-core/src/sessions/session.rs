@@ -9,6 +9,7 @@ use crate::application::{Caller, EndReason};
 use crate::channels::hub::Subscription;
 use crate::events::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use crate::identity::Identity;
+use crate::outbox::memory::Counted;
 use crate::outbox::{InFlight, Left, Outbox, Packed, Sweep};
 use crate::schedule::{Marks, Schedule};
 use crate::sessions::id::Id;
@@ -73,6 +74,8 @@ pub struct Owner {
     pub(crate) slots: Slots,
     /// The time of its entry in the timer wheel, in milliseconds; `u64::MAX` for none.
     pub(crate) armed_ms: u64,
+    /// The memory that it and the identity take.
+    pub(crate) counted: Counted,
     /// The bucket of its refreshes.
     pub(crate) refreshes_full_ns: u64,
     /// True if the client was notified that its credentials are about to end.

@@ -161,6 +161,9 @@ impl Shard {
             May::Later(later) => return parts.ask(batch, message, later, 0),
         };
         let replacement = granted.take_data();
+        if parts.lacks_history(channel) {
+            return parts.refuse(batch, message, BayeuxError::HistoryChannelsMax.as_str());
+        }
         let stamp = parts.raw_timestamp();
         let mut publication = Publication::from_message(channel, message, parts.settings.forward_ext);
         if replacement.is_some() {

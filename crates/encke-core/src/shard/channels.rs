@@ -106,8 +106,10 @@ impl Parts {
         let name = channel.as_str();
         let session = self.sessions.get_mut(key)?;
         let (slot, follows) = (session.subscriptions.len() as u32, session.replay.is_some());
+        let bytes_before = self.hub.bytes();
         let (subscription, first) = self.hub.subscribe(name, Subscriber { session: key.index, slot }, follows);
         session.subscriptions.push(subscription);
+        self.fanout.encoder.account().queue_changed(bytes_before, self.hub.bytes());
         self.shared.application.subscribed(&session.caller(), name);
         if first && self.shared.shards > 1 {
             self.shared.interest.add(name, self.index);
@@ -138,7 +140,9 @@ impl Parts {
         let follows = session.replay.is_some();
         let is_watched = self.settings.rules_have_subscribers || self.settings.rules_have_presence;
         let name = is_watched.then(|| self.hub.name(subscription.channel).to_string());
+        let bytes_before = self.hub.bytes();
         let (moved, gone) = self.hub.unsubscribe(subscription, follows);
+        self.fanout.encoder.account().queue_changed(bytes_before, self.hub.bytes());
         if let Some(Moved { session, slot, position }) = moved {
             self.sessions.at(session).subscriptions[slot as usize].position = position;
         }

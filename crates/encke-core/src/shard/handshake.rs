@@ -155,7 +155,7 @@ impl Parts {
     fn handshake_of<'a>(&'a self, via: &'a Via, ext: Option<&'a str>) -> Handshake<'a> {
         let (head, peer, transport) = match via {
             Via::Socket(socket) => {
-                let head = self.socket(*socket).and_then(|socket| socket.head.as_ref());
+                let head = self.socket(*socket).and_then(|socket| Some(&socket.head.as_ref()?.head));
                 (head, head.and_then(|head| head.peer()), TransportName::Websocket)
             }
             Via::Http { transport, peer, head, .. } => {

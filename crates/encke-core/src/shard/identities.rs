@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::events::SessionKey;
 use crate::identity::Identity;
+use crate::outbox::memory::Counted;
 use crate::schedule::Timer;
 use crate::sessions::session::Owner;
 use crate::shard::Parts;
@@ -18,6 +19,7 @@ impl Parts {
             (before.is_counted, before.subscriptions_counted, before.refreshes_full_ns)
         });
         let slots = self.sessions.owners.add(&identity, key);
+        let counted = Counted::new(self.fanout.encoder.account(), size_of::<Owner>() + identity.bytes());
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.owner = Some(Box::new(Owner {
             identity,
@@ -25,6 +27,7 @@ impl Parts {
             subscriptions_counted,
             slots,
             armed_ms: u64::MAX,
+            counted,
             refreshes_full_ns,
             is_notified: false,
             ends: None,

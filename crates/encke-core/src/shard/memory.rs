@@ -42,8 +42,11 @@ impl Parts {
         let mut walked = self.fanout.relief.recount(seen) + self.fanout.encoder.recount(seen);
         for (_, socket) in self.connections.sockets.with_keys() {
             walked += socket.out().map_or(0, |out| out.recount(seen));
+            walked += socket.head.as_ref().map_or(0, |head| head.counted.bytes());
         }
+        walked += self.hub.bytes();
         for session in self.sessions.iter() {
+            walked += session.owner.as_ref().map_or(0, |owner| owner.counted.bytes());
             walked += session.outbox.recount(seen);
             walked += session.handed_out().map(|messages| messages.recount(seen)).sum::<usize>();
         }

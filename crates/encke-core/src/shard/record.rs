@@ -33,12 +33,40 @@ impl Parts {
     pub(super) fn ring_of(&mut self, channel: &str, terms: HistoryTerms) -> Option<RingKey> {
         let room = self.history_room();
         let shared = self.shared.clone();
-        let birth = Birth { channel, terms, room, now: self.now, entropy: &mut self.entropy };
+        let rule = self.settings.rule_of(ChannelName::known(channel));
+        let rule = rule.map_or("", |rule| &self.settings.channels[rule].pattern);
+        let birth = Birth { channel, rule, terms, room, now: self.now, entropy: &mut self.entropy };
         let (ring, record) = shared.histories.open(birth, |ring| shared.is_durable.then(|| log_record::birth(ring)))?;
         // The new epoch must be persisted, because clients are about to get it.
         let keep = record.flatten().map(|record| Effect::Persist(PersistRequest { record, token: None }));
         self.effects.extend(keep);
         Some(ring)
+    }
+
+    /// True if the rule for a channel gives it a history, and no further channel can have one. Otherwise the channel has its
+    /// ring, so the publication that follows finds it.
+    pub(super) fn lacks_history(&mut self, channel: ChannelName<'_>) -> bool {
+        if !self.shared.histories.are_scarce() {
+            return false;
+        }
+        let rule = self.settings.rule_of(channel);
+        let Some(terms) = self.settings.history(channel, rule) else { return false };
+        let is_refused = self.ring_of(channel.as_str(), terms).is_none();
+        if is_refused {
+            self.count_refused_history(channel, 1);
+        }
+        is_refused
+    }
+
+    /// Counts publications that no history took. The log has the first one.
+    fn count_refused_history(&self, channel: ChannelName<'_>, messages: usize) {
+        if self.metrics.history_refused.get() == 0 {
+            tracing::warn!(
+                channel = channel.as_str(),
+                "the channels of its rule have their part of history_channels_max: this one has no history"
+            );
+        }
+        self.metrics.history_refused.add(messages);
     }
 
     /// Appends publications to their history, or sends them to the shard that owns it.
@@ -83,8 +111,9 @@ impl Parts {
     ) {
         let (frames, side) = (delivery.frames, delivery.side);
         let (shared, room) = (self.shared.clone(), self.history_room());
-        let birth =
-            Birth { channel: delivery.channel.as_str(), terms, room, now: self.now, entropy: &mut self.entropy };
+        let (channel, rule) = (delivery.channel.as_str(), delivery.rule);
+        let rule = rule.map_or("", |rule| &self.settings.channels[rule].pattern);
+        let birth = Birth { channel, rule, terms, room, now: self.now, entropy: &mut self.entropy };
         let (position, keep) = {
             let bytes = frames.chunk.slice(frames.start, frames.end);
             // Each payload is an array of one message.
@@ -104,7 +133,7 @@ impl Parts {
         }
         let is_refused = position.is_none();
         if is_refused {
-            self.metrics.history_refused.add(delivery.messages as usize);
+            self.count_refused_history(delivery.channel, delivery.messages as usize);
         }
         self.effects.extend(keep.map(Effect::Persist));
         self.deliver_everywhere(&Delivery { position: position.as_ref(), token: None, ..*delivery }, except, except_id);

@@ -1,10 +1,12 @@
 //! Keeps the memory of sessions within its limit: packs mostly dead chunks, and ends the sessions that hold most if
 //! that is not enough. `flush` and `tick` lead here once a turn, and `fan_out` when it adds much at once.
 
+use crate::connections::socket::Socket;
 use crate::events::{SessionKey, SocketKey};
 use crate::outbox::relief::SWEEP_RUNS_MAX;
 use crate::outbox::{Outbox, RUN_BYTES};
 use crate::sessions::replay::InRings;
+use crate::sessions::session::Session;
 use crate::shard::Parts;
 
 impl Parts {
@@ -164,13 +166,24 @@ impl Parts {
 
     /// The holders of memory, the largest first. Shared bytes count for each holder with its part.
     fn holders(&self) -> Vec<(usize, Holder)> {
-        let of_sessions = self.sessions.with_keys().map(|(key, session)| (session.share_bytes(), Holder::Session(key)));
+        let bytes_of = |session: &Session| session.share_bytes() + self.retained_bytes(session);
+        let of_sessions = self.sessions.with_keys().map(|(key, session)| (bytes_of(session), Holder::Session(key)));
+        let bytes_of = |socket: &Socket| {
+            let of_head = socket.head.as_ref().map_or(0, |head| head.counted.bytes());
+            socket.out().map_or(0, Outbox::share_bytes) + unless_ordinary(of_head)
+        };
         let of_sockets = self.connections.sockets.with_keys();
-        let of_sockets =
-            of_sockets.map(|(key, socket)| (socket.out().map_or(0, Outbox::share_bytes), Holder::Socket(key)));
+        let of_sockets = of_sockets.map(|(key, socket)| (bytes_of(socket), Holder::Socket(key)));
         let mut holders: Vec<_> = of_sessions.chain(of_sockets).filter(|(bytes, _)| *bytes > 0).collect();
         holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
         holders
+    }
+
+    /// The bytes that a session holds beside its queues: its owner and its subscriptions.
+    fn retained_bytes(&self, session: &Session) -> usize {
+        let of_owner = session.owner.as_ref().map_or(0, |owner| owner.counted.bytes());
+        let subscriptions = session.subscriptions.iter().map(|subscription| self.hub.share_bytes(*subscription));
+        unless_ordinary(of_owner + subscriptions.sum::<usize>())
     }
 
     /// True if a session that replays could leave most of its queue to the histories that contain it.
@@ -191,6 +204,14 @@ enum Holder {
 
 /// The interval between two checks of the tables, in milliseconds.
 const ROOM_EVERY_MS: u64 = 1_000;
+
+/// The bytes that a session or socket holds beside its queues, unless these are few: the end of one with few frees nothing that
+/// matters.
+fn unless_ordinary(bytes: usize) -> usize {
+    if bytes > ORDINARY_BYTES { bytes } else { 0 }
+}
+
+const ORDINARY_BYTES: usize = 4 * 1024;
 
 /// The least number of runs that a sweep looks at in each turn.
 const SWEEP_RUNS: usize = 16_384;

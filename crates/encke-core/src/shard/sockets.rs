@@ -2,15 +2,31 @@
 //! [`Shard::socket_opened`], [`Shard::socket_writable`] and [`Shard::socket_pong`]. `attach`, `connect_reply` and
 //! `ending` lead here when a session leaves its WebSocket.
 
-use crate::connections::socket::{Phase, STRANGER_REPLIES_BYTES_MAX, Socket};
+use std::sync::Arc;
+
+use crate::connections::socket::{OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket};
 use crate::events::{Effect, SessionKey, SocketKey};
+use crate::identity::Head;
 use crate::outbox::arena::Frames;
+use crate::outbox::memory::Counted;
 use crate::outbox::{Kind, Outbox};
 use crate::sessions::id::Id;
+use crate::sessions::newcomers::Origins;
 use crate::sessions::session::Session;
 use crate::shard::Parts;
 
 impl Parts {
+    /// Notes where a WebSocket comes from. Its head counts as memory of the sessions.
+    pub(super) fn set_origin(&mut self, key: SocketKey, origins: Origins, head: Option<Arc<Head>>) {
+        let account = self.fanout.encoder.account().clone();
+        let Some(socket) = self.socket_mut(key) else { return };
+        socket.origins = origins;
+        socket.head = head.map(|head| {
+            let counted = Counted::new(&account, head.bytes());
+            Box::new(OwnHead { head, counted })
+        });
+    }
+
     /// True if the shard still has this WebSocket.
     pub fn has_socket(&self, key: SocketKey) -> bool {
         self.socket(key).is_some()

@@ -132,24 +132,21 @@ impl Shard {
     pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer, head: Option<Arc<Head>>) {
         let parts = self.beside_burst();
         let origins = parts.sessions.newcomers.origins(peer);
-        if let Some(socket) = parts.socket_mut(key) {
-            (socket.origins, socket.head) = (origins, head);
-        }
+        parts.set_origin(key, origins, head);
     }
 
     /// The origin of a WebSocket, for the shard to which it moves.
     pub fn socket_origin(&self, key: SocketKey) -> Option<SocketOrigin> {
         let Socket { browser, origins, head, .. } = self.socket(key)?;
-        Some(SocketOrigin { browser: *browser, origins: *origins, head: head.clone() })
+        let head = head.as_ref().map(|own| own.head.clone());
+        Some(SocketOrigin { browser: *browser, origins: *origins, head })
     }
 
     /// Adds a WebSocket that another shard has passed on.
     pub fn socket_moved_here(&mut self, now: Now, origin: SocketOrigin) -> SocketKey {
         let parts = self.at(now);
         let key = parts.open_socket(origin.browser);
-        if let Some(socket) = parts.socket_mut(key) {
-            (socket.origins, socket.head) = (origin.origins, origin.head);
-        }
+        parts.set_origin(key, origin.origins, origin.head);
         key
     }
 

@@ -1,9 +1,12 @@
 //! Sessions hold about as much memory as their limits allow, however little they read.
 
-use crate::application::NoApplication;
+use std::sync::Arc;
+
+use crate::application::{Answer, Application, Handshake, NoApplication, Refusal};
 use crate::connections::admission::Weight;
 use crate::connections::socket::Socket;
-use crate::events::SocketKey;
+use crate::events::{Peer, SocketKey};
+use crate::identity::{Head, Identity, Patterns};
 use crate::now::Now;
 use crate::sessions::id::Id;
 use crate::sessions::session::Session;
@@ -235,6 +238,78 @@ fn when_all_sessions_hold_too_much_replaying_sessions_use_their_histories_and_lo
         all.extend(got);
     }
     assert_eq!(all, (0..1_000).collect::<Vec<u64>>());
+}
+
+/// Gives each session a user with as many rights as its `ext` says.
+struct Rights;
+
+impl Application for Rights {
+    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        let rooms = handshake.ext.and_then(|ext| member_of(ext, "rooms").parse().ok()).unwrap_or(0);
+        let subscribe = Patterns::new((0..rooms).map(|room| format!("/room/{room}"))).ok().filter(|_| rooms > 0);
+        Answer::Now(Ok(Some(Identity { subscribe, ..Identity::of_user("ann") })))
+    }
+
+    fn reads_heads(&self) -> bool {
+        true
+    }
+}
+
+/// The head of an upgrade request, an identity with its rights, and subscriptions with their names.
+#[test]
+fn what_a_session_holds_beside_its_queues_counts_until_it_ends() {
+    let mut rig = Rig::new(1, Settings { sessions_bytes_max: 2 << 20, ..Settings::default() }, Box::new(Rights));
+    let (idle, _) = rig.opened(r#"{"rooms":"0"}"#);
+    let before = held(&mut rig, idle);
+    let mut grows = |more: &dyn Fn(&mut Rig) -> SocketKey, least: usize| {
+        let before = held(&mut rig, idle);
+        let key = more(&mut rig);
+        let grown = held(&mut rig, idle) - before;
+        assert!((least..least + 4_096).contains(&grown), "{grown} in place of {least}");
+        key
+    };
+    let with_head = grows(
+        &|rig| {
+            let key = rig.shard.socket_opened(NOW, None);
+            let head = Head::new("/cometd", [("cookie", "c".repeat(15_000).as_bytes())], None);
+            rig.shard.socket_is_of(key, Peer::default(), Some(Arc::new(head)));
+            key
+        },
+        15_000,
+    );
+    let with_rights = grows(&|rig| rig.opened(r#"{"rooms":"700"}"#).0, 700 * 13);
+    let with_names = grows(
+        &|rig| {
+            let (key, client) = rig.opened(r#"{"rooms":"0"}"#);
+            let names: Vec<_> = (0..100).map(|nth| format!("\"/{}/{nth}\"", "n".repeat(200))).collect();
+            let names = names.join(",");
+            let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":[{names}]}}"#);
+            rig.shard.socket_text(NOW, key, &text);
+            rig.shard.socket_text(NOW, key, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+            key
+        },
+        100 * (205 + 16 + 60),
+    );
+    [with_head, with_rights, with_names].into_iter().for_each(|key| rig.shard.socket_closed(NOW, key));
+    for seconds in 0..60 {
+        rig.shard.advance(Now { ms: NOW.ms + seconds * 1_000, ..NOW });
+    }
+    rig.flushed(idle);
+    let (counted, walked) = rig.shard.memory();
+    assert!(counted == walked && rig.shard.held_bytes() <= before + 1_024, "{counted} {walked} {before}");
+}
+
+/// The sessions with the largest identities end, and small ones live.
+#[test]
+fn sessions_with_large_rights_end_first_when_all_hold_too_much() {
+    let mut rig = Rig::new(1, Settings { sessions_bytes_max: 2 << 20, ..Settings::default() }, Box::new(Rights));
+    let small: Vec<_> = (0..20).map(|_| rig.opened(r#"{"rooms":"1"}"#)).collect();
+    for _ in 0..400 {
+        let (key, _) = rig.opened(r#"{"rooms":"1000"}"#);
+        held(&mut rig, key);
+    }
+    assert!(rig.shard.metrics().ended_for_memory.get() > 10, "{}", rig.shard.metrics().ended_for_memory.get());
+    assert!(small.iter().all(|(_, client)| rig.shard.waiting(&Id::parse(client).expect("an id")).is_some()));
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl Rig {
     pub(super) fn on_its_way(&self, channel: &str, data: usize) -> Publication {
         let terms = self.shard.settings().channels[0].history().expect("a history");
         let (room, entropy) = (self.shard.history_room(), &mut kernel_entropy());
-        let birth = history::Birth { channel, terms, room, now: NOW, entropy };
+        let birth = history::Birth { channel, rule: "", terms, room, now: NOW, entropy };
         let text = format!(r#"{{"channel":"{channel}","data":{data}}}"#);
         let position =
             self.shard.shared.histories.append(birth, Side::Server, None, [&*text].into_iter()).expect("room");

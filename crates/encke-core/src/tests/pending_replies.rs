@@ -10,7 +10,7 @@ use crate::tests::{NOW, Rig};
 /// A shard whose histories of `/a` and `/b` survive the process. Nothing is persisted until a test says so.
 fn rig() -> Rig {
     let rule = |pattern: &str| ChannelRule { pattern: pattern.into(), history_messages: 10, ..ChannelRule::default() };
-    let settings = Settings { channels: vec![rule("/a"), rule("/b")], history_channels_max: 2, ..Settings::default() };
+    let settings = Settings { channels: vec![rule("/a"), rule("/b")], history_channels_max: 8, ..Settings::default() };
     let mut shared = Shared::new(1, Box::new(NoApplication));
     shared.is_durable = true;
     Rig::with(shared, settings)

@@ -5,6 +5,7 @@
 
 mod clients;
 mod held;
+mod owners;
 mod rates;
 mod waits;
 
@@ -281,7 +282,8 @@ fn history_bytes_max_removes_the_oldest_messages_of_all_channels() {
 
 #[test]
 fn history_channels_max_stores_nothing_of_further_channels_and_delivers_their_messages() {
-    let server = TestServer::start(Settings { history_channels_max: 2, ..history() });
+    // A rule that is alone has two of three.
+    let server = TestServer::start(Settings { history_channels_max: 3, ..history() });
     let mut ws = server.session();
     ws.subscribe("/h/*");
     for channel in ["/h/a", "/h/b", "/h/c"] {
@@ -289,6 +291,11 @@ fn history_channels_max_stores_nothing_of_further_channels_and_delivers_their_me
         assert_eq!(ws.next_json(), json!([{"channel": channel, "data": 1}]));
     }
     assert_eq!((server.metric("encke_history_channels"), server.metric("encke_history_refused")), (2, 1));
+    // A client gets an error, and nobody gets its message.
+    let publish = |channel: &str| json!({"id": "p", "channel": channel, "data": 2});
+    assert_eq!(server.session().call(publish("/h/d"))["error"], "413::history_channels_max");
+    assert_eq!(server.session().call(publish("/h/a"))["successful"], true);
+    assert_eq!(ws.next_json(), json!([{"channel": "/h/a", "data": 2}]));
 }
 
 /// The number of positions in one subscribe (fixed), and the number of channels that a pattern replays.
