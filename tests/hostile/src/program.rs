@@ -19,8 +19,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it with defaults, `shards`, and `settings` in the format of `--set`.
-    pub fn start(encke: &Path, shards: usize, settings: &[&str], name: &str) -> io::Result<Program> {
+    /// Starts it with defaults, `shards`, `settings` in the format of `--set`, and the text of a configuration file.
+    pub fn start(encke: &Path, shards: usize, settings: &[&str], config: &str, name: &str) -> io::Result<Program> {
         let folder = std::env::temp_dir();
         let log = folder.join(format!("encke-hostile-{}-{name}-{shards}.log", std::process::id()));
         let mut command = Command::new(encke);
@@ -28,6 +28,11 @@ impl Program {
             command.env_remove(name);
         }
         command.args(["serve", "--port", "0", "--shards", &shards.to_string(), "--log", "warn"]).current_dir(&folder);
+        if !config.is_empty() {
+            let file = log.with_extension("toml");
+            fs::write(&file, config)?;
+            command.arg("--config").arg(file);
+        }
         command.args(settings.iter().flat_map(|setting| ["--set", setting]));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?).spawn()?;
         let mut line = String::new();

@@ -32,7 +32,7 @@ pub struct Attacked {
 /// # Errors
 /// The server does not start, or has no witnesses.
 pub fn start(encke: &Path, scenario: Scenario, shards: usize) -> io::Result<Attacked> {
-    let program = Program::start(encke, shards, scenario.settings, scenario.name)?;
+    let program = Program::start(encke, shards, scenario.settings, scenario.config, scenario.name)?;
     let zero = Instant::now();
     let witnesses = Witnesses::start(program.address, shards, zero)?;
     let control = Control::start(zero, program.tasks(), witnesses.task.clone())?;

@@ -60,6 +60,12 @@ impl Http {
         self.stream.write_all(head.as_bytes()).await
     }
 
+    /// Sends a GET request for a path.
+    pub async fn get(&mut self, path: &str) -> io::Result<()> {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.host);
+        self.stream.write_all(head.as_bytes()).await
+    }
+
     /// Reads a response and returns its body.
     pub async fn receive(&mut self) -> io::Result<String> {
         self.receive_at(usize::MAX).await

@@ -11,6 +11,7 @@ mod mixed;
 mod outbox;
 mod polls;
 mod shard_messages;
+mod shares;
 mod sockets;
 
 use crate::attack::{Arena, Attack, Outcome};
@@ -24,6 +25,8 @@ pub struct Scenario {
     pub title: &'static str,
     /// Settings beside the defaults, in the format of `--set`.
     pub settings: &'static [&'static str],
+    /// The text of a configuration file, or nothing.
+    pub config: &'static str,
     /// The numbers of shards, one run for each.
     pub shards: &'static [usize],
     /// The time after which attackers stop if they have not finished before, in milliseconds.
@@ -43,6 +46,7 @@ const PLAIN: Scenario = Scenario {
     name: "",
     title: "",
     settings: &[],
+    config: "",
     shards: &[2, 1],
     lasts_ms: 2_000,
     grows_mib_max: 0,
@@ -75,6 +79,10 @@ pub const ALL: &[Scenario] = &[
     demo::RENAMES_COMETD,
     polls::UNREAD_ACK,
     polls::UNREAD_SCRIPTS,
+    shares::CALLS,
+    shares::HOLDS,
+    shares::HISTORIES,
+    shares::CREDENTIALS,
     mixed::MAILBOX_OF_ONE,
     mixed::SURE_SLEEPERS,
     mixed::EVERYTHING,

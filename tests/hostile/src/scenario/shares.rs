@@ -1,0 +1,175 @@
+//! Budgets that several users share: one greedy address beside others, who get theirs.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use super::{PLAIN, Scenario, TWO};
+use crate::attack::{Arena, Http, Outcome, Peer, Session, batch, done, elsewhere, handshake};
+
+/// Many sessions make calls that are never answered, until they get no more.
+///
+/// Memory: the calls that wait, and some hundred sessions.
+pub const CALLS: Scenario = Scenario {
+    name: "shares-calls",
+    title: "30 sessions make calls that are never answered; others call and come",
+    settings: &["calls_waiting_max=400"],
+    shards: TWO,
+    lasts_ms: 1_500,
+    grows_mib_max: 24,
+    attack: |arena| Box::pin(calls(arena)),
+    ..PLAIN
+};
+
+/// One address holds as many requests as it can.
+///
+/// Memory: the connections of held requests.
+pub const HOLDS: Scenario = Scenario {
+    name: "shares-holds",
+    title: "one address holds as many requests as it gets; others hold one",
+    settings: &["held_requests_max=800"],
+    shards: TWO,
+    lasts_ms: 1_500,
+    grows_mib_max: 40,
+    attack: |arena| Box::pin(holds(arena)),
+    ..PLAIN
+};
+
+/// One client publishes on ever new channels of a rule with a history.
+///
+/// Memory: as many histories as there may be.
+pub const HISTORIES: Scenario = Scenario {
+    name: "shares-histories",
+    title: "one client publishes on ever new channels with a history, and is told when they have none; others use another rule",
+    settings: &["history_channels_max=2000"],
+    shards: TWO,
+    lasts_ms: 1_500,
+    grows_mib_max: 24,
+    retains_mib: 12,
+    attack: |arena| Box::pin(histories(arena)),
+    ..PLAIN
+};
+
+/// Strangers send handshakes with credentials of a mebibyte, of which a tree would have 500,000 values.
+///
+/// Memory: the bodies of some requests.
+pub const CREDENTIALS: Scenario = Scenario {
+    name: "shares-strangers",
+    title: "strangers shake hands with a mebibyte of ext, again and again; others shake hands",
+    config: "[auth]\nsecret = \"0123456789abcdef0123456789abcdef\"\nanonymous = true\n",
+    shards: TWO,
+    lasts_ms: 1_500,
+    grows_mib_max: 40,
+    attack: |arena| Box::pin(credentials(arena)),
+    ..PLAIN
+};
+
+async fn calls(arena: Arena) -> io::Result<Outcome> {
+    let accepted = elsewhere(arena, move || async move {
+        let (mut accepted, mut sessions) = (0, Vec::new());
+        for _ in 0..GREEDY_SESSIONS {
+            let mut session = Session::open(arena, GREEDY, "").await?;
+            let call = call(&session.id);
+            while let Ok(Some(_)) = arena.during(session.ask(&call)).await {
+                accepted += 1;
+            }
+            sessions.push(session);
+        }
+        tokio::time::sleep(arena.left()).await;
+        Ok(accepted)
+    });
+    let refused = others(arena, async |peer| {
+        let mut session = Session::open(arena, peer, "").await?;
+        let call = call(&session.id);
+        session.ask(&call).await.map(drop)
+    });
+    let refused = refused.await;
+    Ok(Outcome::did(format!("{} calls that nobody answers", done(accepted).await?)).broke(refused))
+}
+
+fn call(id: &str) -> String {
+    format!(r#"[{{"channel":"/service/demo/order","clientId":"{id}","data":{{"request":1,"ask":{{"never":true}}}}}}]"#)
+}
+
+async fn holds(arena: Arena) -> io::Result<Outcome> {
+    let held = elsewhere(arena, move || async move {
+        let mut held = Vec::new();
+        while held.len() < HOLDS_WANTED && !arena.is_over() {
+            let mut http = Http::open(arena, GREEDY).await?;
+            http.get("/hold/shares?timeout=60").await?;
+            held.push(http);
+        }
+        tokio::time::sleep(arena.left()).await;
+        Ok(held.len())
+    });
+    let refused = others(arena, async |peer| {
+        let mut http = Http::open(arena, peer).await?;
+        http.get("/hold/others?timeout=0").await?;
+        let body = http.receive().await?;
+        if body == "[]" { Ok(()) } else { Err(io::Error::other(body)) }
+    });
+    let refused = refused.await;
+    Ok(Outcome::did(format!("{} requests to hold", done(held).await?)).broke(refused))
+}
+
+async fn histories(arena: Arena) -> io::Result<Outcome> {
+    let told = elsewhere(arena, move || async move {
+        let mut session = Session::open(arena, GREEDY, "").await?;
+        let (mut published, mut told) = (0, 0);
+        while !arena.is_over() {
+            let names = (published..published + AT_ONCE).map(|nth| format!("/demo/game/{nth}"));
+            session.socket.send(&batch(names, &session.id, "1")).await?;
+            let Some(replies) = arena.during(session.socket.receive()).await? else { break };
+            told += replies.matches("413::history_channels_max").count();
+            published += AT_ONCE;
+        }
+        Ok((published, told))
+    });
+    let mut nth = 0;
+    let refused = others(arena, async |peer| {
+        nth += 1;
+        let mut session = Session::open(arena, peer, "").await?;
+        let publication = batch([format!("/demo/slides/{nth}")], &session.id, "1");
+        session.ask(&publication).await.map(drop)
+    });
+    let refused = refused.await;
+    let (published, told) = done(told).await?;
+    let outcome = Outcome::did(format!("{published} channels, {told} refusals")).broke(refused);
+    Ok(outcome.broke((told == 0).then(|| "nobody was told that there is no history".to_owned())))
+}
+
+async fn credentials(arena: Arena) -> io::Result<Outcome> {
+    let shaken = elsewhere(arena, move || async move {
+        let mut http = Http::open(arena, GREEDY).await?;
+        let numbers = "0,".repeat(NUMBERS);
+        let text = handshake("long-polling", &format!(r#","ext":{{"auth":{{"token":null}},"n":[{numbers}0]}}"#));
+        Ok(arena.again(1, async || http.ask(&text).await.map(drop)).await)
+    });
+    let refused = others(arena, async |peer| Session::open(arena, peer, "").await.map(drop));
+    let refused = refused.await;
+    Ok(Outcome::did(format!("{} handshakes of a mebibyte", done(shaken).await?)).broke(refused))
+}
+
+/// Others come until the attack is over. Returns the complaint of the first that was refused.
+async fn others(arena: Arena, mut one: impl AsyncFnMut(Peer) -> io::Result<()>) -> Option<String> {
+    let (mut came, mut refused) = (0, Vec::new());
+    while !arena.is_over() {
+        tokio::time::sleep(OTHER_EVERY).await;
+        came += 1;
+        refused.extend(one(from(7)).await.err());
+    }
+    let first = refused.first()?;
+    Some(format!("{} of {came} others were refused: {first}", refused.len()))
+}
+
+/// Another machine, from the server's view.
+const fn from(last: u8) -> Peer {
+    Peer { address: Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))), receive_bytes: None }
+}
+
+const GREEDY: Peer = from(66);
+const GREEDY_SESSIONS: usize = 30;
+const HOLDS_WANTED: usize = 900;
+const AT_ONCE: usize = 500;
+const NUMBERS: usize = 500_000;
+const OTHER_EVERY: Duration = Duration::from_millis(100);
