@@ -2,22 +2,31 @@
 //!
 //! ```text
 //!   old: SIGUSR2 ── starts the program again, with the socket ──▶ new
-//!   old ◀── "ready": its configuration and the disk are good ─── new
-//!   old: accepts no more connections, drains, saves its sessions, ends
-//!        (new connections wait in the socket's backlog)       new: detects the end, restores sessions, accepts connections
+//!   old ◀── "ready": its configuration and the disk are good ─── new     until here nothing has changed
+//!   old: accepts no more connections, drains, saves its sessions, releases the data directory
+//!        (new connections wait in the socket's backlog)
+//!   old ── "released" ─────────────────────────────────────────▶ new: restores histories and sessions, accepts connections
+//!   old ◀── "serving" ────────────────────────────────────────── new
+//!   old: ends
 //! ```
 //!
-//! Both communicate over a pair of sockets; one end is the new program's standard input. When the other end closes, the old
-//! process has ended or is about to, for any reason. A process that was killed may hold its other files for some milliseconds
-//! longer. The open of the data directory waits for that.
+//! Both communicate over a pair of sockets; one end is the new program's standard input. If the new process ends early, the old one
+//!
+//! - goes on as before, if "ready" has not come;
+//! - starts another one, after it has drained, until one serves. It cannot serve itself any more, but it still has the socket, and
+//!   the sessions are in their file until a new process has restored them. After the program's file it tries its own version, which
+//!   the system retains.
+//!
+//! If the old process ends early, for any reason, its end of the socket pair closes, which says "released", too. A process that was
+//! killed may hold its other files for some milliseconds longer. The open of the data directory waits for that.
 
 use std::ffi::OsString;
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
@@ -25,10 +34,9 @@ use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
 };
-use tokio::io::AsyncReadExt;
 
 /// The command line of the program, so that it can be started again.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Program {
     path: PathBuf,
     arguments: Vec<OsString>,
@@ -40,13 +48,20 @@ pub(crate) struct Predecessor {
     line: UnixStream,
 }
 
-/// The server that waits for this one to end.
+/// A handover that has begun: the other server is ready.
 #[derive(Debug)]
-pub(crate) struct Successor {
-    /// Its process.
-    pub(crate) process: u32,
-    /// Closed when this process ends.
-    _line: tokio::net::UnixStream,
+pub(crate) struct Handover {
+    program: Program,
+    listener: TcpListener,
+    successor: Successor,
+}
+
+/// The server that waits for this one.
+#[derive(Debug)]
+struct Successor {
+    child: Child,
+    /// Closed when that process ends.
+    line: UnixStream,
 }
 
 /// The reason why no other server takes over.
@@ -58,6 +73,9 @@ pub(crate) enum HandoverError {
     /// It has ended. Its log contains the reason.
     #[error("the new program ended before it was ready ({0})")]
     Ended(std::process::ExitStatus),
+    /// It has ended although it was ready.
+    #[error("the new program ended before it served ({0})")]
+    EndedLate(std::process::ExitStatus),
     /// It did not answer.
     #[error("the new program was not ready within {} s", READY_WAIT.as_secs())]
     Late,
@@ -66,29 +84,84 @@ pub(crate) enum HandoverError {
 impl Program {
     /// The command line of this program. Call it early: a newer file may later replace this one at the same path.
     pub(crate) fn this() -> io::Result<Program> {
-        Ok(Program { path: std::env::current_exe()?, arguments: std::env::args_os().skip(1).collect() })
+        let path = std::env::var_os(VARIABLE).map(PathBuf::from);
+        Ok(Program {
+            path: path.map_or_else(std::env::current_exe, Ok)?,
+            arguments: std::env::args_os().skip(1).collect(),
+        })
     }
 
-    /// Starts the program again and gives it the socket. Returns when it is ready to take over as soon as this process ends.
-    pub(crate) async fn hand_over(&self, listener: &TcpListener) -> Result<Successor, HandoverError> {
-        let (ours, theirs) = UnixStream::pair()?;
-        let mut child =
-            Command::new(&self.path).args(&self.arguments).env(VARIABLE, "1").stdin(OwnedFd::from(theirs)).spawn()?;
-        match wait_until_ready(ours, listener).await {
-            Ok(line) => Ok(Successor { process: child.id(), _line: line }),
+    /// Starts the program again and gives it the socket. Returns when it is ready to take over.
+    pub(crate) fn hand_over(&self, listener: &TcpListener) -> Result<Handover, HandoverError> {
+        let listener = listener.try_clone()?;
+        let successor = self.start(&self.path, &listener)?;
+        Ok(Handover { program: self.clone(), listener, successor })
+    }
+
+    /// Starts this version of the program, or the one that the file has now.
+    fn start(&self, file: &Path, listener: &TcpListener) -> Result<Successor, HandoverError> {
+        let (line, theirs) = UnixStream::pair()?;
+        let mut command = Command::new(file);
+        let mut child = command.args(&self.arguments).env(VARIABLE, &self.path).stdin(OwnedFd::from(theirs)).spawn()?;
+        // Its end of the pair is only there from now on.
+        drop(command);
+        match wait_until_ready(&mut child, &line, listener) {
+            Ok(()) => Ok(Successor { child, line }),
             Err(problem) => Err(give_up(&mut child, problem)),
         }
     }
 }
 
+impl Handover {
+    /// The new process.
+    pub(crate) fn process(&self) -> u32 {
+        self.successor.child.id()
+    }
+
+    /// Lets the new server begin, and returns when it serves: this one has ended, and has released the data directory. If the new one
+    /// ends before, starts others.
+    ///
+    /// # Errors
+    /// None of them serves.
+    pub(crate) fn complete(self) -> Result<(), HandoverError> {
+        let Handover { program, listener, successor } = self;
+        let mut served = successor.serve();
+        for attempt in 1..=ATTEMPTS_MAX {
+            let Err(problem) = &served else { return Ok(()) };
+            tracing::error!("{problem}; another one is started");
+            std::thread::sleep(ATTEMPT_PAUSE);
+            let file = if attempt % 2 == 1 { &program.path } else { Path::new(THIS_VERSION) };
+            served = program.start(file, &listener).and_then(Successor::serve);
+        }
+        served
+    }
+}
+
+impl Successor {
+    /// Lets it begin, and waits until it serves.
+    fn serve(mut self) -> Result<(), HandoverError> {
+        let served = self.line.write_all(&[RELEASED]).and_then(|()| self.line.read_exact(&mut [0]));
+        served.or_else(|_| {
+            // It has ended, or is about to.
+            let _gone = self.child.kill();
+            Err(HandoverError::EndedLate(self.child.wait()?))
+        })
+    }
+}
+
 /// Sends the socket and waits for the answer.
-async fn wait_until_ready(line: UnixStream, listener: &TcpListener) -> Result<tokio::net::UnixStream, HandoverError> {
-    send_socket(&line, listener)?;
-    line.set_nonblocking(true)?;
-    let mut line = tokio::net::UnixStream::from_std(line)?;
-    let answer = tokio::time::timeout(READY_WAIT, line.read_u8()).await;
-    answer.map_err(|_| HandoverError::Late)??;
-    Ok(line)
+fn wait_until_ready(child: &mut Child, mut line: &UnixStream, listener: &TcpListener) -> Result<(), HandoverError> {
+    send_socket(line, listener)?;
+    line.set_read_timeout(Some(READY_WAIT))?;
+    line.read_exact(&mut [0]).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => HandoverError::Late,
+        _ => HandoverError::Start(error),
+    })?;
+    line.set_read_timeout(None)?;
+    match child.try_wait()? {
+        Some(status) => Err(HandoverError::EndedLate(status)),
+        None => Ok(()),
+    }
 }
 
 /// Kills a new program that is late, and waits for its end. One that has closed its socket has ended, or is about to.
@@ -126,15 +199,21 @@ impl Predecessor {
         rights.map(TcpListener::from).ok_or_else(|| io::Error::other("there was no socket in the message"))
     }
 
-    /// Reports that this process can take over, and waits until the other has ended, or has begun to close its files.
-    pub(crate) fn succeed(mut self) -> io::Result<()> {
-        rustix::io::write(&self.line, &[READY])?;
-        let mut rest = Vec::new();
-        match self.line.read_to_end(&mut rest) {
+    /// Reports that this process can take over, and waits until the other has released the data directory, or has begun to close its
+    /// files.
+    pub(crate) fn succeed(&mut self) -> io::Result<()> {
+        self.line.write_all(&[READY])?;
+        match self.line.read(&mut [0]) {
             // It ended without having read all.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
             result => result.map(|_| ()),
         }
+    }
+
+    /// Reports that this process serves.
+    pub(crate) fn serves(mut self) {
+        // It may have ended already.
+        let _gone = self.line.write_all(&[SERVING]);
     }
 }
 
@@ -148,9 +227,19 @@ fn send_socket(line: &UnixStream, listener: &TcpListener) -> io::Result<()> {
     Ok(())
 }
 
-/// Set for a process that is to take over.
+/// Set for a process that is to take over: the path of the program's file.
 const VARIABLE: &str = "ENCKE_HANDOVER";
+/// The version of the program that runs, also when its file has been replaced.
+const THIS_VERSION: &str = "/proc/self/exe";
 /// The message of the new program when it is ready.
 const READY: u8 = 1;
+/// The message of the old one when it has ended its work.
+const RELEASED: u8 = 2;
+/// The message of the new program when it serves.
+const SERVING: u8 = 3;
+/// The number of further processes that are started when one has ended early: the file and this version in turn.
+const ATTEMPTS_MAX: u32 = 6;
+/// The pause before each of them.
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 /// Longest time until it is ready.
 const READY_WAIT: Duration = Duration::from_secs(10);

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use encke::{Builder, Fallback, Handle, Running, Server};
@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{self, Config, Sources};
-use crate::handover::{Predecessor, Program, Successor};
+use crate::handover::{Handover, Predecessor, Program};
 use crate::logs::LogLevel;
 use crate::{FAILED, allocator, assets, complain, config_command, demo};
 
@@ -37,7 +37,7 @@ pub(crate) fn run(sources: Sources, opens: bool) -> ExitCode {
     let (connections_max, was_asked_for) = (config.settings.connections_max as u64, config.is_set("connections_max"));
     let is_demo = sources.demo;
     match start(sources, config, level) {
-        Ok(Started { running, publishing, webhooks }) => {
+        Ok(Started { running, publishing, webhooks, begun }) => {
             report_to_room(connections_max, was_asked_for);
             announce(&running.address().to_string());
             if is_demo {
@@ -47,6 +47,11 @@ pub(crate) fn run(sources: Sources, opens: bool) -> ExitCode {
             publishing.join();
             // The ends of sessions are events, too.
             webhooks.finish(WEBHOOKS_TIMEOUT);
+            let handover = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(Err(problem)) = handover.map(Handover::complete) {
+                complain(&format!("no server has taken over: {problem}"));
+                return ExitCode::from(FAILED);
+            }
             tracing::info!("ended");
             ExitCode::SUCCESS
         }
@@ -81,6 +86,8 @@ struct Started {
     running: Running,
     publishing: Publishing,
     webhooks: Webhooks,
+    /// The handover that has begun, if one has.
+    begun: Arc<Mutex<Option<Handover>>>,
 }
 
 fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, Problem> {
@@ -93,17 +100,13 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
     let streams = config.program.demo.then(Streams::default);
     // The sources start after the server.
     let listed = Arc::new(OnceLock::<Listed>::new());
-    let demo = match config.program {
-        config::Program { demo: false, .. } => None,
-        config::Program { demo_cometd_channels: true, .. } => Some(Demo::with_cometd_channels()),
-        config::Program { .. } => Some(Demo::default()),
-    };
+    let demo = demo_of(&config.program);
     let server = demo.into_iter().fold(server, |server, demo| {
         demo.message_bytes_max(config.settings.message_bytes_max).sources(list_of(&listed)).install(server)
     });
     let webhooks = Webhooks::start(&config.sections.webhooks)?;
     let server = webhooks.in_front_of(server);
-    let predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
+    let mut predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
     let (listener, belongs) = match &predecessor {
         Some(predecessor) => (Some(predecessor.socket().map_err(Problem::Socket)?), Belongs::Here),
         None => match of_supervisor().map_err(Problem::Socket)? {
@@ -117,7 +120,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
     {
         tracing::warn!(%address, "the listening socket was inherited; the setting listen has no effect");
     }
-    if let Some(predecessor) = predecessor {
+    if let Some(predecessor) = &mut predecessor {
         server.check()?;
         tracing::info!("ready; waiting for the previous server to end");
         predecessor.succeed().map_err(Problem::Socket)?;
@@ -141,6 +144,7 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
     if let Some(streams) = streams.clone() {
         handle.add_metrics(move || streams.metrics());
     }
+    let begun = Arc::<Mutex<Option<Handover>>>::default();
     let signals = Signals {
         sources,
         current: config,
@@ -152,10 +156,20 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
         program,
         listener,
         belongs,
-        successor: None,
+        begun: begun.clone(),
     };
     signals.start(runtime, received).map_err(Problem::Signals)?;
-    Ok(Started { running, publishing, webhooks })
+    predecessor.into_iter().for_each(Predecessor::serves);
+    Ok(Started { running, publishing, webhooks, begun })
+}
+
+/// The services of the demo pages, if they are on.
+fn demo_of(program: &config::Program) -> Option<Demo> {
+    match program {
+        config::Program { demo: false, .. } => None,
+        config::Program { demo_cometd_channels: true, .. } => Some(Demo::with_cometd_channels()),
+        config::Program { .. } => Some(Demo::default()),
+    }
 }
 
 /// A server with the authentication of the section `[auth]`. Without one, visitors of `encke demo` choose their names.
@@ -300,8 +314,8 @@ struct Signals {
     program: Program,
     listener: TcpListener,
     belongs: Belongs,
-    /// The server that replaces this one.
-    successor: Option<Successor>,
+    /// The handover that has begun.
+    begun: Arc<Mutex<Option<Handover>>>,
 }
 
 impl Signals {
@@ -324,7 +338,7 @@ impl Signals {
                     continue;
                 }
                 _ = received.hand_over.recv() => {
-                    is_draining = is_draining || self.hand_over().await;
+                    is_draining = is_draining || self.hand_over();
                     continue;
                 }
             };
@@ -349,11 +363,11 @@ impl Signals {
     }
 
     /// Lets another process of this program take over. False if it cannot.
-    async fn hand_over(&mut self) -> bool {
-        match self.program.hand_over(&self.listener).await {
-            Ok(successor) => {
-                let process = successor.process;
-                self.successor = Some(successor);
+    fn hand_over(&mut self) -> bool {
+        match self.program.hand_over(&self.listener) {
+            Ok(handover) => {
+                let process = handover.process();
+                *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(handover);
                 tracing::info!(process, "draining: another server takes over when this one has ended");
                 self.handle.stop_accepting();
                 self.drain();

@@ -6,6 +6,7 @@ mod log;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -45,12 +46,16 @@ impl Server {
 
     /// Starts a successor, and waits until it serves.
     fn hand_over(&mut self) {
+        self.serving = self.begin_handover();
+        assert_eq!(address_of(&mut self.out), self.address);
+    }
+
+    /// Starts a successor, and waits until it is ready.
+    fn begin_handover(&mut self) -> Pid {
         self.signal(Signal::USR2);
         let log = self.log_until("another server takes over");
-        let number = log.rsplit_once("process=").expect("its number").1.split_whitespace().next();
-        let number = number.and_then(|number| number.parse().ok()).expect("a number");
-        self.serving = Pid::from_raw(number).expect("a process");
-        assert_eq!(address_of(&mut self.out), self.address);
+        let number = log.rsplit_once("process=").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
+        number.and_then(Pid::from_raw).expect("a process")
     }
 
     /// Reads the log up to a line that holds `text`, and returns what was read.
@@ -331,15 +336,78 @@ fn a_process_killed_during_its_handover_is_still_replaced() {
         let connections = busy(server.address, 300);
         // All connections are accepted, so that there is something to close.
         assert!(ask(server.address, "GET /healthz HTTP/1.0\r\n\r\n").expect("an answer").contains("200"));
-        server.signal(Signal::USR2);
-        let log = server.log_until("another server takes over");
+        let successor = server.begin_handover();
         server.signal(Signal::KILL);
         assert_eq!(address_of(&mut server.out), server.address);
-        let number = log.rsplit_once("process=").and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok());
-        server.serving = number.and_then(Pid::from_raw).expect("a process");
+        server.serving = successor;
         publish(server.address, "/news", "1");
         drop(connections);
     }
+}
+
+#[test]
+fn a_new_process_killed_while_the_old_one_drains_is_replaced() {
+    let folder = Folder::new();
+    let data = folder.path("data");
+    let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "120000", "--data", &data];
+    let mut server = Server::start(clean(PROGRAM, &args));
+    let session = Session::open(server.address, "/news");
+    publish(server.address, "/news", "1");
+    let connections = busy(server.address, 1);
+    assert!(ask(server.address, "GET /healthz HTTP/1.0\r\n\r\n").expect("an answer").contains("200"));
+    let successor = server.begin_handover();
+    kill_process(successor, Signal::KILL).expect("is there");
+    drop(connections);
+    server.log_until("ended before it served (signal: 9 (SIGKILL)); another one is started");
+    assert_serves_on(server, &session);
+}
+
+#[test]
+fn a_new_process_killed_after_the_old_one_has_ended_its_work_is_replaced() {
+    let folder = Folder::new();
+    let data = folder.path("data");
+    let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "120000", "--data", &data];
+    let mut server = Server::start(clean(PROGRAM, &args));
+    let session = Session::open(server.address, "/news");
+    publish(server.address, "/news", "1");
+    let connections = busy(server.address, 1);
+    assert!(ask(server.address, "GET /healthz HTTP/1.0\r\n\r\n").expect("an answer").contains("200"));
+    let successor = server.begin_handover();
+    kill_process(successor, Signal::STOP).expect("is there");
+    drop(connections);
+    server.log_until("sessions are saved for the next start");
+    // It waits for the new process, which does nothing.
+    kill_process(successor, Signal::KILL).expect("is there");
+    server.log_until("another one is started");
+    assert_serves_on(server, &session);
+}
+
+#[test]
+fn a_new_version_that_never_serves_is_replaced_by_the_old_one() {
+    let folder = Folder::new();
+    let (program, data) = (folder.path("encke"), folder.path("data"));
+    std::fs::copy(PROGRAM, &program).expect("copied");
+    let mut server = Server::start(clean(&program, &["serve", "--port", "0", "--shards", "1", "--data", &data]));
+    let session = Session::open(server.address, "/news");
+    publish(server.address, "/news", "1");
+    // It says that it is ready, and ends when it may begin.
+    let script = "#!/bin/sh\nprintf '\\001' >&0\nhead -c 2 >/dev/null\nexit 7\n";
+    std::fs::write(folder.path("new"), script).expect("written");
+    std::fs::set_permissions(folder.path("new"), std::fs::Permissions::from_mode(0o755)).expect("set");
+    std::fs::rename(folder.path("new"), &program).expect("renamed");
+    server.begin_handover();
+    server.log_until("ended before it served (exit status: 7); another one is started");
+    assert_serves_on(server, &session);
+}
+
+/// One more process serves at the address, with the session and its message, and the first one ends.
+fn assert_serves_on(mut server: Server, session: &Session) {
+    assert_eq!(address_of(&mut server.out), server.address);
+    assert_eq!(server.end(), Some(0));
+    let received = session.connect(server.address);
+    assert_eq!((&received[0]["data"], &received[1]["successful"]), (&json!(1), &json!(true)), "{received}");
+    publish(server.address, "/news", "2");
+    assert_eq!(session.connect(server.address)[0]["data"], 2);
 }
 
 #[test]
