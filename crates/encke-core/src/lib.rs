@@ -76,7 +76,7 @@ pub use settings::{
 };
 pub use shard::flush::Wire;
 pub use shard::http::Taken;
-pub use shard::{Shard, Shared};
+pub use shard::{STEPS_PER_DELIVERY, STEPS_PER_TURN, Shard, Shared};
 pub use side::Side;
 pub use views::{ChannelView, Owner, Page, SLOTS_VISITED_MAX, SessionView};
 pub use wheel::SLOT_MS;

@@ -5,10 +5,12 @@
 //!   writes ──▶ replays ──▶ searches     a flush; replays wait until everything is written
 //!     ▲
 //!   connects                            a tick, as soon as responses have room again
+//!   passes                              a flush, behind the writes
 //! ```
 //!
 //! A session or a socket is in each queue at most once: its [`Marks`] say in which queues it is.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use crate::connections::admission::Budget;
@@ -28,6 +30,8 @@ pub(crate) struct Schedule {
     connects: VecDeque<SessionKey>,
     /// Sessions whose queues must be searched for withdrawn messages.
     searches: Searches,
+    /// Sessions whose queues are to keep the latest message of each channel only.
+    passes: VecDeque<SessionKey>,
     /// The deadlines of sessions, sockets and waits.
     pub(crate) timers: Wheel<Timer>,
     /// Waits whose timer has come.
@@ -36,6 +40,7 @@ pub(crate) struct Schedule {
     pub(crate) budget: Budget,
     /// Sessions or subscriptions may have come or gone since the gauges were updated.
     pub(crate) gauges_are_old: bool,
+    steps: Cell<u64>,
 }
 
 /// The owner of an entry in the timer wheel.
@@ -80,6 +85,7 @@ pub(crate) enum Queue {
     Replays = 1,
     Connects = 2,
     Searches = 4,
+    Passes = 8,
 }
 
 impl Marks {
@@ -138,16 +144,34 @@ impl Schedule {
             replays: VecDeque::new(),
             connects: VecDeque::new(),
             searches: Searches::default(),
+            passes: VecDeque::new(),
             timers: Wheel::new(now_ms),
             overdue: Vec::new(),
             budget: Budget::default(),
             gauges_are_old: false,
+            steps: Cell::new(0),
         }
+    }
+
+    /// The steps since the start: see [`Shard::steps`](crate::Shard::steps).
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.get()
+    }
+
+    /// Counts steps of a loop whose length clients decide.
+    #[inline(always)]
+    pub(crate) fn count_steps(&self, steps: usize) {
+        self.steps.set(self.steps.get() + steps as u64);
     }
 
     /// True if nothing waits to be written.
     pub(crate) fn is_written(&self) -> bool {
         self.writes.is_empty()
+    }
+
+    /// True if nothing waits to be written, and no queue waits for a pass.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.is_written() && self.passes.is_empty()
     }
 
     /// True if sessions wait for messages out of histories.
@@ -157,12 +181,12 @@ impl Schedule {
 
     /// True if a flush has nothing to do.
     pub(crate) fn is_settled(&self, now_ms: u64) -> bool {
-        self.is_written() && !self.has_replays() && !self.searches.is_due(now_ms)
+        self.is_complete() && !self.has_replays() && !self.searches.is_due(now_ms)
     }
 
-    /// The number of entries of each queue: writes and replays, connects, searches.
+    /// The number of entries of each queue: writes and replays, connects, searches and passes.
     pub(crate) fn lens(&self) -> [usize; 3] {
-        let searches = self.searches.paid.len() + self.searches.unpaid.len();
+        let searches = self.searches.paid.len() + self.searches.unpaid.len() + self.passes.len();
         [self.writes.len() + self.replays.len(), self.connects.len(), searches]
     }
 
@@ -215,6 +239,23 @@ impl Schedule {
     /// The next session whose held connect waits for room.
     pub(crate) fn next_connect(&mut self) -> Option<SessionKey> {
         self.connects.pop_front()
+    }
+
+    /// Queues a session whose messages are to be passed over.
+    pub(crate) fn pass_over(&mut self, key: SessionKey, marks: &mut Marks) {
+        if marks.enter(Queue::Passes) {
+            self.passes.push_back(key);
+        }
+    }
+
+    /// The session whose messages are passed over now. It stays the first until its pass ends.
+    pub(crate) fn current_pass(&self) -> Option<SessionKey> {
+        self.passes.front().copied()
+    }
+
+    /// Removes that session.
+    pub(crate) fn end_pass(&mut self) {
+        self.passes.pop_front();
     }
 
     /// Queues a session for a search, which messages have paid for, or time has to pay for. Returns false if it was

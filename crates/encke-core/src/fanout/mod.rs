@@ -6,6 +6,7 @@ pub(crate) mod delivery;
 pub(crate) mod encoder;
 pub(crate) mod push;
 
+use crate::outbox::Latest;
 use crate::outbox::relief::Relief;
 
 /// The frames of publications on this shard, and their readers.
@@ -16,6 +17,8 @@ pub(crate) struct FanOut {
     pub(crate) relief: Relief,
     /// Readers that are behind.
     pub(crate) backpressure: backpressure::Backpressure,
+    /// The pass over the outbox of the session that is the first to get one.
+    pub(crate) pass: Latest,
     publications: u64,
 }
 
@@ -23,12 +26,7 @@ impl FanOut {
     /// Nothing is fanned out yet.
     pub(crate) fn new() -> FanOut {
         let (relief, backpressure) = (Relief::default(), backpressure::Backpressure::default());
-        FanOut { encoder: encoder::Encoder::new(), relief, backpressure, publications: 0 }
-    }
-
-    /// The number of fan-outs since the start.
-    pub(crate) fn publications(&self) -> u64 {
-        self.publications
+        FanOut { encoder: encoder::Encoder::new(), relief, backpressure, pass: Latest::default(), publications: 0 }
     }
 
     /// Counts a fan-out. Its number is the stamp of the sessions that have got it.

@@ -5,6 +5,7 @@
 
 pub(crate) mod arena;
 mod in_flight;
+mod latest;
 pub(crate) mod memory;
 pub(crate) mod relief;
 mod room;
@@ -17,6 +18,7 @@ use websocket::frame;
 
 use crate::outbox::arena::{Chunk, Frames};
 pub use in_flight::InFlight;
+pub use latest::Latest;
 use runs::Runs;
 pub use sweep::{Packed, Sweep};
 
@@ -48,11 +50,21 @@ pub struct Capacity {
     pub bytes_max: usize,
 }
 
+impl Capacity {
+    /// Twice as much of both.
+    pub fn twice(&self) -> Capacity {
+        let Capacity { messages_max, bytes_max } = *self;
+        Capacity { messages_max: messages_max.saturating_mul(2), bytes_max: bytes_max.saturating_mul(2) }
+    }
+}
+
 /// The queue of one session.
 #[derive(Debug, Default)]
 pub struct Outbox {
     runs: Runs,
-    messages: usize,
+    messages: u32,
+    /// The number of messages that the last pass of [`Latest`] left; 0 if it has been empty since.
+    left_by_pass: u32,
     bytes: usize,
     /// An upper bound for the bytes of the runs that are not messages. Written bytes are subtracted only when it is
     /// computed again.
@@ -100,7 +112,7 @@ impl Outbox {
 
     /// The number of queued messages, including those in a response that may come back.
     pub fn messages(&self) -> usize {
-        self.messages + self.lent.0
+        self.messages as usize + self.lent.0
     }
 
     /// The bytes of queued frames, including the charge for those in a response that may come back.
@@ -186,7 +198,7 @@ impl Outbox {
         first.frames.start = start;
         let gone = if first.kind == Kind::Messages { frames } else { 0 };
         first.messages -= gone.min(first.messages);
-        self.messages -= gone as usize;
+        self.messages -= gone;
         self.written = 0;
         gone as usize
     }
@@ -194,7 +206,7 @@ impl Outbox {
     /// Takes out everything that is queued, for a socket's own queue. It may come back, and counts until it is
     /// [settled](Outbox::settle_charge).
     pub fn hand_over(&mut self) -> (Outbox, Lent) {
-        let charge = (self.messages, self.bytes + self.runs.len() * RUN_BYTES);
+        let charge = (self.messages as usize, self.bytes + self.runs.len() * RUN_BYTES);
         let lent = (self.lent.0 + charge.0, self.lent.1 + charge.1);
         let handed = std::mem::replace(self, Outbox { lent, ..Outbox::default() });
         (Outbox { lent: (0, 0), ..handed }, charge)
@@ -224,7 +236,7 @@ impl Outbox {
     /// Appends several frames that hold this many messages and no replies.
     #[inline(always)]
     pub fn push_many(&mut self, frames: &Frames, kind: Kind, messages: u32) {
-        self.messages += messages as usize;
+        self.messages += messages;
         self.bytes += frames.bytes();
         if let Some(last) = self.runs.back_mut()
             && last.kind == kind
@@ -293,7 +305,7 @@ impl Outbox {
             bytes -= rest;
             wrote.messages += first.messages as usize;
             wrote.close |= first.kind == Kind::Close;
-            self.messages -= first.messages as usize;
+            self.messages -= first.messages;
             self.written = 0;
             self.runs.pop_front();
         }
@@ -328,7 +340,7 @@ impl Outbox {
     /// Takes out all messages for a response. They count as queued until they are settled or restored.
     pub fn take_messages(&mut self) -> InFlight {
         (self.written, self.reply_bytes) = (0, 0);
-        self.behind_since = 0;
+        self.is_caught_up();
         let runs = std::mem::take(&mut self.runs);
         self.lend(runs)
     }
@@ -345,7 +357,7 @@ impl Outbox {
 
     fn lend(&mut self, runs: Runs) -> InFlight {
         let lent = InFlight::new(runs);
-        self.messages -= lent.messages();
+        self.messages -= lent.messages() as u32;
         self.bytes -= lent.bytes();
         self.charge(&lent);
         lent
@@ -385,37 +397,10 @@ impl Outbox {
     /// Queues these messages again, before all others, because their response failed.
     pub fn restore(&mut self, mut in_flight: InFlight) {
         self.settle(&in_flight);
-        self.messages += in_flight.messages();
+        self.messages += in_flight.messages() as u32;
         self.bytes += in_flight.bytes();
         let behind = std::mem::replace(&mut self.runs, std::mem::take(&mut in_flight.runs));
         self.runs.append(&mut { behind });
-    }
-
-    /// Drops the messages for which `keep` (given frame length and payload) is false. Replies and partly written frames
-    /// stay. Returns the number of messages dropped.
-    pub fn filter(&mut self, mut keep: impl FnMut(usize, &[u8]) -> bool) -> usize {
-        let mut stored = Outbox { written: self.written, lent: self.lent, ..Outbox::default() };
-        let mut dropped = 0;
-        let mut written = self.written;
-        let mut runs = std::mem::take(&mut self.runs);
-        while let Some(run) = runs.pop_front() {
-            let mut position = run.frames.start;
-            let begun = position + std::mem::take(&mut written);
-            let bytes = run.frames.chunk.slice(run.frames.start, run.frames.end);
-            for frame in frames(&bytes) {
-                let (start, end) = (position, position + frame.len() as u32);
-                position = end;
-                let untouched = start >= begun && run.kind == Kind::Messages;
-                if untouched && !keep(frame.len(), payload(frame)) {
-                    dropped += 1;
-                    continue;
-                }
-                stored.push(&Frames { chunk: run.frames.chunk.clone(), start, end }, run.kind);
-            }
-        }
-        stored.bytes -= self.written as usize;
-        *self = stored;
-        dropped
     }
 }
 

@@ -1,10 +1,7 @@
-//! Making room in a full outbox.
+//! Drops messages of an outbox: the oldest, or those that a caller chooses.
 
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
-
-use super::{Capacity, Kind, Outbox, RUN_BYTES, Run, frames};
+use super::{Capacity, Kind, Outbox, RUN_BYTES, Run, frames, payload};
+use crate::outbox::arena::Frames;
 
 impl Outbox {
     /// Drops the oldest messages until one of `bytes` fits. Partly written frames stay. Returns the number of messages
@@ -26,7 +23,8 @@ impl Outbox {
                 spared.push(run);
                 continue;
             }
-            surplus = surplus.max((spared.len() / SPARED_PER_MESSAGE).saturating_sub(messages - self.messages));
+            surplus =
+                surplus.max((spared.len() / SPARED_PER_MESSAGE).saturating_sub((messages - self.messages) as usize));
             if begun > 0 {
                 // The remaining part adds one run.
                 wanted += if wanted > 0 { RUN_BYTES } else { 0 };
@@ -43,7 +41,7 @@ impl Outbox {
             wanted = wanted.saturating_sub(gone.frames.bytes() + whole);
             surplus = surplus.saturating_sub(gone.messages as usize);
             self.bytes -= gone.frames.bytes();
-            self.messages -= gone.messages as usize;
+            self.messages -= gone.messages;
             if run.messages > 0 {
                 self.runs.push_front(run);
             }
@@ -51,7 +49,7 @@ impl Outbox {
         for run in spared.into_iter().rev() {
             self.put_back(run);
         }
-        messages - self.messages
+        (messages - self.messages) as usize
     }
 
     /// Puts a run in front again. Merges it with the next run if they are adjacent now.
@@ -65,30 +63,31 @@ impl Outbox {
         self.runs.push_front(run);
     }
 
-    /// Drops all but the latest message of each channel. Also drops the messages of channel `next`, because a newer one
-    /// is about to be queued. Returns the number of messages dropped.
-    pub fn keep_latest(&mut self, next: &str) -> usize {
-        let mut latest: HashMap<Box<[u8]>, usize, RandomState> = HashMap::default();
-        let mut count = 0;
-        self.each_message(|payload| {
-            let channel = channel_of(payload);
-            match latest.get_mut(channel) {
-                Some(at) => *at = count,
-                None => _ = latest.insert(channel.into(), count),
+    /// Drops the messages for which `keep` (given frame length and payload) is false. Replies and partly written frames
+    /// stay. Returns the number of messages dropped.
+    pub fn filter(&mut self, mut keep: impl FnMut(usize, &[u8]) -> bool) -> usize {
+        let mut stored = Outbox { written: self.written, lent: self.lent, ..Outbox::default() };
+        let mut dropped = 0;
+        let mut written = self.written;
+        let mut runs = std::mem::take(&mut self.runs);
+        while let Some(run) = runs.pop_front() {
+            let mut position = run.frames.start;
+            let begun = position + std::mem::take(&mut written);
+            let bytes = run.frames.chunk.slice(run.frames.start, run.frames.end);
+            for frame in frames(&bytes) {
+                let (start, end) = (position, position + frame.len() as u32);
+                position = end;
+                let untouched = start >= begun && run.kind == Kind::Messages;
+                if untouched && !keep(frame.len(), payload(frame)) {
+                    dropped += 1;
+                    continue;
+                }
+                stored.push(&Frames { chunk: run.frames.chunk.clone(), start, end }, run.kind);
             }
-            count += 1;
-        });
-        latest.remove(next.as_bytes());
-        let mut numbers = 0..;
-        self.filter(|_, payload| latest.get(channel_of(payload)).copied() == numbers.next())
-    }
-
-    /// Visits the unwritten whole messages, oldest first.
-    pub(super) fn each_message(&mut self, mut each: impl FnMut(&[u8])) {
-        self.filter(|_, payload| {
-            each(payload);
-            true
-        });
+        }
+        stored.bytes -= self.written as usize;
+        *self = stored;
+        dropped
     }
 }
 
@@ -120,11 +119,3 @@ impl Run {
 
 /// The number of runs of replies to pass over for each dropped message.
 const SPARED_PER_MESSAGE: usize = 16;
-
-/// The channel of an encoded message. It is always the first field, and its characters need no escapes.
-fn channel_of(payload: &[u8]) -> &[u8] {
-    const BEFORE: &[u8] = b"[{\"channel\":\"";
-    let rest = payload.strip_prefix(BEFORE).unwrap_or_default();
-    let end = rest.iter().position(|byte| *byte == b'"').unwrap_or(rest.len());
-    &rest[..end]
-}

@@ -1,10 +1,11 @@
 //! A queue of runs that counts its memory.
 
 use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
 use std::rc::Rc;
 
 use super::Run;
-use crate::outbox::arena::Chunk;
+use crate::outbox::arena::{Chunk, Frames};
 use crate::outbox::memory::Account;
 
 /// Runs in order. A queue of more than a few runs counts in the account of the chunks that it holds.
@@ -50,6 +51,33 @@ impl Runs {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Run> {
         self.first.iter().chain(&self.rest)
+    }
+
+    /// The run at this index.
+    pub(super) fn get(&self, at: usize) -> Option<&Run> {
+        at.checked_sub(1).map_or(self.first.as_ref(), |at| self.rest.get(at))
+    }
+
+    /// The index of the run that begins with these frames. Looks at the index `hint` first.
+    pub(super) fn find(&self, hint: usize, frames: &Frames) -> Option<usize> {
+        let is_it = |run: &Run| run.frames.start == frames.start && Rc::ptr_eq(&run.frames.chunk, &frames.chunk);
+        if self.get(hint).is_some_and(is_it) { Some(hint) } else { self.iter().position(is_it) }
+    }
+
+    /// Replaces the runs in this range with others of the same account.
+    pub(super) fn replace(&mut self, range: Range<usize>, with: Vec<Run>) {
+        let Some(account) = self.account() else { return };
+        let before = self.counted_bytes();
+        if let Some(first) = self.first.take() {
+            self.rest.push_front(first);
+        }
+        let behind = self.rest.split_off(range.end);
+        self.rest.truncate(range.start);
+        self.rest.reserve_exact(with.len() + behind.len());
+        self.rest.extend(with.into_iter().chain(behind));
+        self.first = self.rest.pop_front();
+        account.queue_changed(before, self.counted_bytes());
+        self.shrink(&account);
     }
 
     /// Lends all runs as one slice.
@@ -185,7 +213,7 @@ mod tests {
 
     use super::*;
     use crate::outbox::Kind;
-    use crate::outbox::arena::{Arena, Frames};
+    use crate::outbox::arena::Arena;
 
     /// A run with a number.
     fn run(frames: &Frames, number: u32) -> Run {
@@ -194,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn runs_are_a_queue_that_counts_its_bytes(steps in prop::collection::vec((0..6_u8, 1..40_u32), 1..100)) {
+        fn runs_are_a_queue_that_counts_its_bytes(steps in prop::collection::vec((0..7_u8, 1..40_u32), 1..100)) {
             let account = Rc::<Account>::default();
             let frames = Arena::new(&account).encoded(b"\x81\x02[]");
             let (mut runs, mut model, mut number) = (Runs::default(), VecDeque::new(), 0);
@@ -210,6 +238,16 @@ mod tests {
                         numbers.clone().for_each(|number| others.push_back(run(&frames, number)));
                         runs.append(&mut others);
                         assert!(others.is_empty() && others.counted_bytes() == 0);
+                    }
+                    5 => {
+                        let (start, others) = (model.len() / 2, numbers.clone().map(|number| run(&frames, number)));
+                        let end = model.len().min(start + count as usize / 2);
+                        if !model.is_empty() {
+                            runs.replace(start..end, others.collect());
+                            let behind = model.split_off(end);
+                            model.truncate(start);
+                            model.extend(numbers.clone().chain(behind));
+                        }
                     }
                     _ => runs.in_one_piece(|all| assert!(all.iter().map(|run| run.messages).eq(model.iter().copied()))),
                 }

@@ -10,7 +10,10 @@ fn message(arena: &mut Arena, channel: &str, data: &str) -> Frames {
 
 fn waiting(outbox: &mut Outbox) -> Vec<String> {
     let mut all = Vec::new();
-    outbox.each_message(|payload| all.push(String::from_utf8_lossy(payload).into_owned()));
+    outbox.filter(|_, payload| {
+        all.push(String::from_utf8_lossy(payload).into_owned());
+        true
+    });
     all
 }
 
@@ -121,12 +124,61 @@ fn drop_oldest_makes_room_and_spares_a_partly_written_frame() {
 }
 
 #[test]
-fn keep_latest_leaves_one_message_a_channel() {
-    let (_arena, mut outbox, _) = filled(9);
-    assert_eq!(outbox.keep_latest("/other"), 7);
-    let left = waiting(&mut outbox);
-    assert!(left[0].contains(":7}") && left[1].contains(":8}"), "{left:?}");
-    assert_eq!(outbox.keep_latest("/odd"), 1);
+fn a_pass_leaves_the_latest_message_of_each_channel() {
+    for steps_max in [1, 3, usize::MAX] {
+        let (_arena, mut outbox, bytes) = filled(9);
+        let mut pass = Latest::default();
+        while !outbox.keep_latest(&mut pass, steps_max).1 {}
+        assert_eq!((pass.dropped, outbox.messages(), outbox.bytes()), (7, 2, 2 * bytes - 1));
+        let left = waiting(&mut outbox);
+        assert!(left[0].contains(":7}") && left[1].contains(":8}"), "{left:?}");
+    }
+}
+
+/// Between two parts of a pass the client reads, messages arrive, and a response fails.
+#[test]
+fn a_pass_in_parts_drops_only_messages_that_a_newer_one_supersedes() {
+    for seed in 0..200_usize {
+        let (mut arena, mut outbox) = (Arena::new(&std::rc::Rc::default()), Outbox::default());
+        let channel = |number: usize| format!("/{}", number.wrapping_mul(seed + 7) % 23);
+        let mut next = |outbox: &mut Outbox, number: usize| {
+            outbox.push(&message(&mut arena, &channel(number), &format!("{number:5}")), Kind::Messages);
+            if number.is_multiple_of(1 + seed % 5) {
+                // A message for other sessions separates this one from the next.
+                message(&mut arena, "/b", "1");
+            }
+        };
+        (0..100).for_each(|number| next(&mut outbox, number));
+        let (mut pass, mut number, mut all) = (Latest::default(), 100, (0..100).collect::<Vec<usize>>());
+        while !outbox.keep_latest(&mut pass, 1 + seed % 13).1 {
+            match (number + seed) % 4 {
+                0 => {
+                    next(&mut outbox, number);
+                    all.push(number);
+                }
+                1 if number < 120 => _ = outbox.wrote(100),
+                2 if !outbox.is_mid_frame() => {
+                    outbox.leave_attachment();
+                    let response = outbox.take_oldest(200, true);
+                    outbox.restore(response);
+                }
+                _ => _ = outbox.leave_attachment(),
+            }
+            number += 1;
+        }
+        outbox.leave_attachment();
+        let left = waiting(&mut outbox);
+        assert_eq!(outbox.messages(), left.len());
+        let number_of = |text: &String| text.split(":").nth(2)?.trim_matches(['}', ']', ' ']).parse::<usize>().ok();
+        let numbers: Vec<usize> = left.iter().filter_map(number_of).collect();
+        assert!(numbers.is_sorted() && numbers.len() == left.len());
+        for (nth, number) in all.iter().enumerate() {
+            let is_latest = all[nth + 1..].iter().all(|newer| channel(*newer) != channel(*number));
+            let is_read = numbers[0] > *number;
+            assert!(is_read || !is_latest || numbers.contains(number), "seed {seed}: {number} is gone, {left:?}");
+        }
+        assert!(left.len() < 23 + (number - 100) / 2 + 2, "seed {seed}: {} are left", left.len());
+    }
 }
 
 /// Tests many ways to fill an outbox: the runs in front may be replies, or partly written.

@@ -154,7 +154,7 @@ impl Session {
         if self.outbox.is_empty() {
             self.urgent = false;
             self.lazy_due_ms = u64::MAX;
-            self.outbox.behind_since = 0;
+            self.outbox.is_caught_up();
         }
     }
 

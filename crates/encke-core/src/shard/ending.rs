@@ -14,6 +14,7 @@ impl Parts {
         tracing::info!(session = ?session.id, channel, messages = session.outbox.messages(),
             bytes = session.outbox.bytes(), "slow consumer: session ended");
         let socket = session.socket();
+        self.schedule.count_steps(session.outbox.runs());
         session.outbox = Default::default();
         self.remove_session(key, EndReason::Slow);
         if let Some(socket) = socket {
@@ -24,6 +25,8 @@ impl Parts {
     /// Ends a session and everything that belongs to it. Its connection stays open; the callers decide about that.
     pub(super) fn remove_session(&mut self, key: SessionKey, why: EndReason) {
         self.withdraw_now(key);
+        let freed = self.sessions.get(key).map_or(0, |session| session.outbox.runs() + session.subscriptions.len());
+        self.schedule.count_steps(1 + freed);
         self.drop_subscriptions(key);
         // Its HTTP request must not wait forever.
         self.end_held(key, 503);

@@ -64,6 +64,7 @@ impl Parts {
         let lists = self.hub.route(channel);
         let subscribers: usize = lists.iter().map(|list| self.hub.subscribers(*list).len()).sum();
         let write_bytes = (frames.bytes() * subscribers) as u64;
+        self.schedule.count_steps(subscribers);
         self.schedule.budget.spend(messages as usize, frames.bytes(), write_bytes);
         let positioned = delivery.position.filter(|_| lists.iter().any(|list| self.hub.wants_positions(*list)));
         let positioned = positioned.map(|position| (position, self.fanout.encoder.with_positions(frames, position)));
@@ -79,8 +80,11 @@ impl Parts {
                 Some((position, _)) if hub.began_after(*list, position.ring.owner(), position.burst) => {}
                 Some((_, with_positions)) => push.each(hub.subscribers(*list), &mut special, |session| {
                     let Some(replay) = &mut session.replay else { return Some(frames) };
+                    if !replay.is_live() || session.outbox.is_full(messages as usize, with_positions.bytes(), &room) {
+                        return None;
+                    }
                     replay.in_rings = InRings::Maybe;
-                    replay.is_live().then_some(with_positions)
+                    Some(with_positions)
                 }),
             }
         }

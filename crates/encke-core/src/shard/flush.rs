@@ -24,16 +24,17 @@ impl Shard {
     /// see [`Shard::is_settled`].
     pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
         let parts = self.at(now);
-        let is_written = parts.write(wire, out_of_time);
-        if is_written && !parts.schedule.budget.let_edges_go_first() {
+        let is_complete = parts.write(wire, out_of_time);
+        if is_complete && !parts.schedule.budget.let_edges_go_first() {
             self.take_arrivals(false);
         }
-        !is_written
+        !is_complete
     }
 }
 
 impl Parts {
-    /// Writes outboxes, then goes on with replays, searches and memory. Returns true if everything is written.
+    /// Writes outboxes, then goes on with passes, replays, searches and memory. Returns true if everything is written
+    /// and passed over.
     fn write(&mut self, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
         let mut flushed = 0;
         while let Some(next) = self.schedule.next_write() {
@@ -49,8 +50,12 @@ impl Parts {
                 break;
             }
         }
-        let is_written = self.schedule.is_written();
-        if is_written {
+        self.schedule.count_steps(flushed);
+        if self.schedule.is_written() {
+            self.go_on_with_passes(out_of_time);
+        }
+        let is_complete = self.schedule.is_complete();
+        if is_complete {
             self.renew_budget();
         }
         while let Some(key) = self.schedule.next_replay() {
@@ -65,7 +70,7 @@ impl Parts {
             self.schedule.gauges_are_old = true;
         }
         self.update_old_gauges();
-        is_written
+        is_complete
     }
 
     /// Writes the queue of a session, if it has a connection.

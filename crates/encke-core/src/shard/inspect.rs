@@ -27,7 +27,10 @@ impl Parts {
 
     /// The sessions from this slot of the table on, at most `max`.
     pub fn sessions_from(&self, slot: usize, max: usize) -> Page<SessionView> {
-        Page::read(slot, self.sessions.slots(), max, |slot| self.sessions.seen_in_slot(slot).map(view))
+        Page::read(slot, self.sessions.slots(), max, |slot| {
+            self.schedule.count_steps(1);
+            self.sessions.seen_in_slot(slot).map(view)
+        })
     }
 
     /// The ids of the sessions of an owner.
@@ -50,6 +53,7 @@ impl Parts {
     /// wanted.
     pub fn channels_from(&self, slot: usize, max: usize, is_wanted: impl Fn(&str) -> bool) -> Page<ChannelView> {
         Page::read(slot, self.hub.slots(), max, |slot| {
+            self.schedule.count_steps(1);
             let name = Some(self.hub.name(slot as u32)).filter(|name| !name.is_empty() && is_wanted(name))?;
             Some(ChannelView { name: name.into(), subscribers: self.hub.subscribers(slot as u32).len() })
         })

@@ -40,6 +40,7 @@ impl Parts {
     /// The bytes of everything that holds chunks, without chunks that are in `seen`.
     pub(super) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
         let mut walked = self.fanout.relief.recount(seen) + self.fanout.encoder.recount(seen);
+        walked += self.fanout.pass.recount(seen);
         for (_, socket) in self.connections.sockets.with_keys() {
             walked += socket.out().map_or(0, |out| out.recount(seen));
             walked += socket.head.as_ref().map_or(0, |head| head.counted.bytes());

@@ -79,6 +79,21 @@ impl Shard {
         self.schedule.budget.work()
     }
 
+    /// The steps of loops whose length clients decide, since the start. The difference between two calls is the cost of
+    /// the events between them. A step takes 5 to 100 ns.
+    ///
+    /// A step is a subscriber of a publication, a message that is searched for, dropped or read from a history, a run that
+    /// is packed or freed, a session, a subscription or a slot that is visited. Whatever outboxes hold, an event takes at
+    /// most:
+    ///
+    /// - [`STEPS_PER_DELIVERY`] for each message to each of its subscribers, on average over the messages since the last
+    ///   flush that returned false;
+    /// - [`STEPS_PER_TURN`] in a flush or a tick, and as many again for each time that `out_of_time` has returned false;
+    /// - a search of one outbox, which holds at most twice `outbox_messages_max`.
+    pub fn steps(&self) -> u64 {
+        self.schedule.steps()
+    }
+
     /// True if the server is about to stop.
     pub fn is_draining(&self) -> bool {
         self.connections.draining
@@ -183,6 +198,12 @@ impl Shard {
             && !self.is_relieving()
     }
 }
+
+/// The most steps for a message to one of its subscribers, on average: see [`Shard::steps`].
+pub const STEPS_PER_DELIVERY: u64 = 256;
+
+/// The most steps of one turn beside its deliveries: see [`Shard::steps`].
+pub const STEPS_PER_TURN: u64 = 256 * 1024;
 
 /// The state that all shards of a server share.
 pub struct Shared {

@@ -150,6 +150,7 @@ impl Parts {
         if sessions.is_empty() {
             return;
         }
+        self.schedule.count_steps(sessions.len());
         let frames = self.fanout.encoder.copy_single(frame);
         for key in sessions {
             self.deliver_to(key, &frames, None);

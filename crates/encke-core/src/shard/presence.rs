@@ -56,6 +56,7 @@ impl Parts {
         }
         for key in self.sessions.keys() {
             let Some(session) = self.sessions.get(key) else { continue };
+            self.schedule.count_steps(1 + session.subscriptions.len());
             let names = session.subscriptions.iter().map(|subscription| Box::from(self.hub.name(subscription.channel)));
             let names: Vec<Box<str>> = names.collect();
             members.extend(names.into_iter().filter(|name| self.has_presence(name)).map(|name| (key, name)));
@@ -66,6 +67,7 @@ impl Parts {
     /// Reports who is a member and was none by the rules before, and the other way round.
     pub(super) fn restate_presence(&mut self, before: &Memberships) {
         let after = self.memberships();
+        self.schedule.count_steps(before.len() + after.len());
         for (key, name) in before.difference(&after) {
             self.report_left(*key, name);
         }

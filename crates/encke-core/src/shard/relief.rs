@@ -88,6 +88,7 @@ impl Parts {
             } else if !sweep.packs {
                 (sweep.packs, sweep.next) = (true, 0);
             } else {
+                self.schedule.count_steps(sweep.looked_at);
                 drop(sweep);
                 self.fanout.relief.pending_runs = 0;
                 let held = self.fanout.encoder.held_bytes();
@@ -96,6 +97,7 @@ impl Parts {
                 return;
             }
         }
+        self.schedule.count_steps(sweep.looked_at);
         self.fanout.relief.pending_runs = self.fanout.relief.pending_runs.saturating_sub(sweep.looked_at);
         self.fanout.relief.sweep = Some(sweep);
     }
@@ -166,7 +168,10 @@ impl Parts {
 
     /// The holders of memory, the largest first. Shared bytes count for each holder with its part.
     fn holders(&self) -> Vec<(usize, Holder)> {
-        let bytes_of = |session: &Session| session.share_bytes() + self.retained_bytes(session);
+        let bytes_of = |session: &Session| {
+            self.schedule.count_steps(1 + session.outbox.runs());
+            session.share_bytes() + self.retained_bytes(session)
+        };
         let of_sessions = self.sessions.with_keys().map(|(key, session)| (bytes_of(session), Holder::Session(key)));
         let bytes_of = |socket: &Socket| {
             let of_head = socket.head.as_ref().map_or(0, |head| head.counted.bytes());

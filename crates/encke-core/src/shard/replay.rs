@@ -66,6 +66,7 @@ impl Parts {
         if replay.in_rings == InRings::None || (replay.in_rings == InRings::Gone && !all) {
             return true;
         }
+        self.schedule.count_steps(session.outbox.messages());
         let histories = &self.shared.histories;
         let mut rings: BTreeMap<String, Option<Spilled>> = BTreeMap::new();
         let mut stays = InRings::None;
@@ -85,6 +86,7 @@ impl Parts {
             ring.first = ring.first.min(ext::lost_from(payload).unwrap_or(id));
             false
         });
+        session.outbox.note_pass();
         replay.in_rings = stays;
         let rings = rings.into_iter().filter_map(|(channel, ring)| Some((channel, ring?)));
         let mut spilled = rings.filter(|(_, ring)| ring.first < u64::MAX);
@@ -115,7 +117,7 @@ impl Parts {
 
     /// Moves one step of messages out of the rings to the end of an outbox.
     pub(super) fn refill(&mut self, key: SessionKey) {
-        let Parts { sessions, hub, index, shared, metrics, fanout, settings, .. } = self;
+        let Parts { sessions, hub, index, shared, metrics, fanout, settings, schedule, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         let mut step = Step::new(session, &settings.capacity);
         let Some(replay) = &mut session.replay else { return };
@@ -140,6 +142,7 @@ impl Parts {
             }
         }
         metrics.replayed.add(step.taken_messages);
+        schedule.count_steps(1 + step.taken_messages);
         if step.taken_messages > 0 {
             replay.in_rings = InRings::Maybe;
             let frames = fanout.encoder.copy_single(&frames);

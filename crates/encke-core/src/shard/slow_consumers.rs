@@ -7,7 +7,8 @@ use crate::events::SessionKey;
 use crate::fanout::delivery::{Delivery, Manner};
 use crate::history::Position;
 use crate::outbox::arena::Frames;
-use crate::outbox::{Capacity, Kind, singly};
+use crate::outbox::{Capacity, Kind, Latest, singly};
+use crate::schedule::Queue;
 use crate::sessions::replay::InRings;
 use crate::sessions::session::Session;
 use crate::settings::SlowConsumer;
@@ -29,6 +30,7 @@ impl Parts {
     pub(super) fn overflow(&mut self, full: &[SessionKey], delivery: &Delivery<'_>, frames: &Frames, manner: &Manner) {
         let (policy, room) = (self.settings.policy(delivery.rule), self.settings.room_of(delivery.rule));
         let frames = singly(frames);
+        self.schedule.count_steps(full.len() * frames.len());
         for key in full {
             for frame in &frames {
                 self.too_slow(*key, (policy, manner.lazy_due_ms), delivery.channel.as_str(), frame, &room);
@@ -45,27 +47,6 @@ impl Parts {
         }
     }
 
-    /// True if a message makes room in an outbox: the outbox is full, or fuller than the channel's rule allows, and the
-    /// policy drops messages.
-    fn makes_room(&self, key: SessionKey, policy: SlowConsumer, frames: &Frames, room: &Capacity) -> bool {
-        let Some(session) = self.sessions.get(key) else { return false };
-        session.outbox.is_full(1, frames.bytes(), &self.settings.capacity)
-            || (session.outbox.is_full(1, frames.bytes(), room) && self.drops(session, policy, false))
-    }
-
-    /// True if the policy drops messages of a session whose outbox has no room.
-    fn drops(&self, session: &Session, policy: SlowConsumer, is_full: bool) -> bool {
-        // A session that acknowledges was promised every message. It ends rather than lose one.
-        session.unacked().is_none()
-            && match policy {
-                SlowConsumer::Disconnect => false,
-                SlowConsumer::DropOldest => true,
-                SlowConsumer::KeepLatest => {
-                    is_full || is_searched(session.outbox.messages(), self.fanout.publications())
-                }
-            }
-    }
-
     /// Delivers to a session whose outbox is full, or fuller than the channel's rule allows: makes room by the channel's
     /// policy. If the outbox stays full, ends the session.
     fn too_slow(
@@ -76,41 +57,104 @@ impl Parts {
         frames: &Frames,
         room: &Capacity,
     ) {
+        let Some(session) = self.sessions.get(key) else { return };
+        // A session that acknowledges was promised every message. It ends rather than lose one.
+        let policy = if session.unacked().is_some() { SlowConsumer::Disconnect } else { policy };
+        if policy == SlowConsumer::KeepLatest {
+            return self.push_latest(key, lazy_due_ms, channel, frames);
+        }
+        let drops = policy == SlowConsumer::DropOldest;
+        let bytes = frames.bytes();
         for all in [false, true] {
-            if self.makes_room(key, policy, frames, room) && !self.spill(key, all) {
+            let makes_room = self.sessions.get(key).is_some_and(|Session { outbox, .. }| {
+                outbox.is_full(1, bytes, &self.settings.capacity) || (drops && outbox.is_full(1, bytes, room))
+            });
+            if makes_room && !self.spill(key, all) {
                 // A policy that dropped messages of histories would lose them silently.
                 return self.end_slow(key, channel);
             }
         }
-        let Some(session) = self.sessions.get(key) else { return };
-        let before = session.outbox.messages();
-        let is_full = session.outbox.is_full(1, frames.bytes(), &self.settings.capacity);
-        let drops = session.outbox.is_full(1, frames.bytes(), room) && self.drops(session, policy, is_full);
         let Some(session) = self.sessions.get_mut(key) else { return };
-        let dropped = match policy {
-            _ if !drops => 0,
-            SlowConsumer::KeepLatest => session.outbox.keep_latest(channel),
-            _ => session.outbox.drop_oldest(frames.bytes(), room),
-        };
+        let drops = drops && session.outbox.is_full(1, bytes, room);
+        let dropped = if drops { session.outbox.drop_oldest(bytes, room) } else { 0 };
+        self.schedule.count_steps(1 + dropped);
         self.metrics.slow_dropped.add(dropped);
-        // The dropped messages must pay for the search through the whole queue. A session that waits for the latest
-        // message of more channels is too slow for them.
-        if policy == SlowConsumer::KeepLatest
-            && is_full
-            && before > SEARCHED_FREE
-            && dropped > 0
-            && dropped * SEARCHED_EACH < before
-        {
+        if session.outbox.is_full(1, bytes, &self.settings.capacity) {
             return self.end_slow(key, channel);
         }
-        if !session.outbox.is_full(1, frames.bytes(), &self.settings.capacity) {
-            if dropped > 0 {
-                tracing::debug!(session = ?session.id, channel, dropped, "slow consumer: messages dropped");
-            }
-            session.outbox.push(frames, Kind::Messages);
-            return self.has_message(key, lazy_due_ms);
+        if dropped > 0 {
+            tracing::debug!(session = ?session.id, channel, dropped, "slow consumer: messages dropped");
         }
-        self.end_slow(key, channel);
+        session.outbox.push(frames, Kind::Messages);
+        self.has_message(key, lazy_due_ms);
+    }
+
+    /// Queues a message under `keep-latest`. Messages that it supersedes are removed by the next pass. Until then an
+    /// outbox may hold twice its capacity: no more can arrive between two complete flushes, and these complete the
+    /// passes. If more comes in one event, that pays for a pass.
+    fn push_latest(&mut self, key: SessionKey, lazy_due_ms: Option<u64>, channel: &str, frames: &Frames) {
+        self.schedule.count_steps(1);
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let is_short = session.outbox.is_short();
+        let is_full = session.outbox.is_full(1, frames.bytes(), &self.settings.capacity.twice());
+        if session.outbox.has_outgrown_its_pass() {
+            self.schedule.pass_over(key, &mut session.marks);
+        }
+        session.outbox.push(frames, Kind::Messages);
+        self.has_message(key, lazy_due_ms);
+        if is_short || is_full {
+            self.pass_over_now(key, channel);
+        }
+    }
+
+    /// Removes all but the latest message of each channel that waits for a session.
+    fn pass_over_now(&mut self, key: SessionKey, channel: &str) {
+        if !self.spill(key, true) {
+            return self.end_slow(key, channel);
+        }
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let mut pass = Latest::default();
+        let (steps, _) = session.outbox.keep_latest(&mut pass, usize::MAX);
+        self.schedule.count_steps(steps);
+        self.passed_over(key, &pass, channel);
+    }
+
+    /// Continues the passes over queues that have grown, a part at a time, until there is no more time.
+    pub(super) fn go_on_with_passes(&mut self, out_of_time: &mut dyn FnMut() -> bool) {
+        while let Some(key) = self.schedule.current_pass() {
+            let is_new = self.fanout.pass.is_new();
+            if is_new && !self.spill(key, true) {
+                self.end_slow(key, "");
+            }
+            let Some(session) = self.sessions.get_mut(key) else {
+                self.fanout.pass = Latest::default();
+                self.schedule.end_pass();
+                continue;
+            };
+            let (steps, is_over) = session.outbox.keep_latest(&mut self.fanout.pass, PASS_STEPS);
+            self.schedule.count_steps(steps);
+            if is_over {
+                session.marks.leave(Queue::Passes);
+                self.schedule.end_pass();
+                let pass = std::mem::take(&mut self.fanout.pass);
+                self.passed_over(key, &pass, "");
+            }
+            if out_of_time() {
+                break;
+            }
+        }
+    }
+
+    /// Acts on a complete pass: ends the session if it waits for more channels than its outbox may hold messages.
+    fn passed_over(&mut self, key: SessionKey, pass: &Latest, channel: &str) {
+        let Some(session) = self.sessions.get(key) else { return };
+        self.metrics.slow_dropped.add(pass.dropped);
+        if pass.dropped > 0 {
+            tracing::debug!(session = ?session.id, channel, pass.dropped, "slow consumer: messages dropped");
+        }
+        if session.outbox.exceeds(pass, &self.settings.capacity) {
+            self.end_slow(key, channel);
+        }
     }
 
     /// Delivers to one session the live messages that the ring does not give it.
@@ -128,7 +172,6 @@ impl Parts {
             return self.push_or_overflow(key, delivery, (delivery.frames, delivery.messages), manner);
         };
         let (lead, skip) = replay.cursors.share(name, position.ring.serial, position.first, delivery.messages);
-        replay.in_rings = InRings::Maybe;
         if lead.max(skip) > 0 {
             self.replay_later(key);
         }
@@ -143,12 +186,16 @@ impl Parts {
             let has_room = session.unacked().is_some() || session.outbox.messages() == 0 || fits(&room);
             if is_full || !has_room {
                 // The ring has the messages, too. The session continues from there later, so no policy for slow
-                // consumers is needed.
-                let resorts = (is_full || self.spill(key, true)) && self.resort_to_history(key, name, position, first);
-                if !resorts {
+                // consumers is needed. The messages that have arrived since the last search pay for the next one.
+                let is_searched = session.outbox.is_short() || session.outbox.has_outgrown_its_pass();
+                let stays = is_full || !is_searched || self.spill(key, true);
+                if !stays || !self.resort_to_history(key, name, position, first) {
                     self.end_slow(key, name);
                 }
                 return;
+            }
+            if let Some(replay) = &mut session.replay {
+                replay.in_rings = InRings::Maybe;
             }
             self.push_now(key, (&frames, count), manner);
         }
@@ -178,23 +225,8 @@ impl Parts {
     }
 }
 
-/// The number of messages that `keep-latest` may search for each one that it drops.
-const SEARCHED_EACH: usize = 64;
-
-/// The number of messages that it may search in any case.
-const SEARCHED_FREE: usize = 1_024;
-
-/// True if `keep-latest` searches an outbox with this many messages, which is not full, at this publication of the shard.
-/// A long queue is searched once for many messages that come, so that each pays for as much as [`SEARCHED_EACH`].
-fn is_searched(messages: usize, publication: u64) -> bool {
-    let stride = SEARCHED_EACH.max((messages / SEARCHED_EACH).next_power_of_two());
-    // Spread out: channels that take turns must not always miss the search.
-    let spread = publication.wrapping_mul(GOLDEN) >> (u64::BITS - stride.trailing_zeros());
-    messages <= SEARCHED_EACH || spread == 0
-}
-
-/// 2^64 divided by the golden ratio: the multiples of any step are spread evenly.
-const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+/// The number of steps of a pass between two looks at the time: half a millisecond of work.
+const PASS_STEPS: usize = 4_096;
 
 /// A part of several frames. None if the range is empty.
 fn part_of(frames: &Frames, messages: u32, part: std::ops::Range<u32>) -> Option<Frames> {
@@ -207,27 +239,4 @@ fn part_of(frames: &Frames, messages: u32, part: std::ops::Range<u32>) -> Option
     let singly = singly(frames);
     let (first, last) = (singly.get(part.start as usize)?, singly.get(part.end as usize - 1)?);
     Some(Frames { chunk: frames.chunk.clone(), start: first.start, end: last.end })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_message_pays_for_a_bounded_search_in_a_queue_of_any_length() {
-        for (distinct, step) in [(10, 1), (65, 8), (500, 3_000), (5_000, 64), (6_400, 1), (60_000, 1)] {
-            // All messages but those since the last search are the latest of their channels.
-            let (mut queue, mut longest, mut searched, sent) = (distinct, 0, 0, 1_000_000);
-            for number in 0..sent as u64 {
-                if is_searched(queue, number.wrapping_mul(step)) {
-                    searched += queue;
-                    queue = distinct;
-                }
-                queue += 1;
-                longest = longest.max(queue);
-            }
-            assert!(searched / sent <= 3 * SEARCHED_EACH, "{distinct} channels: {} for each message", searched / sent);
-            assert!(longest <= 2 * distinct + 4 * SEARCHED_EACH, "{longest} messages of {distinct} channels");
-        }
-    }
 }

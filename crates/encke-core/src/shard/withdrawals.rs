@@ -73,6 +73,7 @@ impl Parts {
             own.out.filter(|_, payload| keep(payload));
         }
         self.metrics.withdrawals_searched.add(before);
+        self.schedule.count_steps(before);
         let left = self.messages_of(key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         session.replay.iter_mut().for_each(|replay| replay.searched = left);

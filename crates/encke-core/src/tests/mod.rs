@@ -16,6 +16,7 @@ mod responses;
 mod rights;
 mod schedule;
 mod shares;
+mod steps;
 mod withdrawals;
 
 use std::collections::HashMap;

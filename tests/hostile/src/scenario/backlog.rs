@@ -5,15 +5,15 @@ use std::io;
 use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Poller, Session, batch, done, elsewhere};
 
-/// A full outbox of different channels, in which each further message replaces one.
+/// Full outboxes of different channels, in which each further message replaces one.
 ///
-/// Memory: one outbox, twice `outbox_bytes_max`, and a batch of the publisher.
+/// Memory: for each sleeper the queue of twice 100,000 messages; they share the messages; and a batch of the publisher.
 pub const LATEST: Scenario = Scenario {
     name: "keep-latest",
-    title: "newer messages for a session that sleeps while 100,000 channels wait for it under keep-latest",
+    title: "newer messages for 50 sessions that sleep while 100,000 channels wait for each under keep-latest",
     settings: &[r#"channels=[{pattern="/latest/**",slow_consumer="keep-latest"}]"#],
     lasts_ms: 2_000,
-    grows_mib_max: 56,
+    grows_mib_max: 320,
     attack: |arena| Box::pin(latest(arena)),
     ..PLAIN
 };
@@ -32,8 +32,12 @@ pub const POSITIONS: Scenario = Scenario {
 };
 
 async fn latest(arena: Arena) -> io::Result<Outcome> {
-    let mut sleeper = Poller::open_on(arena, 0).await?;
-    sleeper.subscribe(r#""/latest/**""#, "").await?;
+    let mut sleepers = Vec::new();
+    for _ in 0..SLEEPERS {
+        let mut sleeper = Poller::open_on(arena, 0).await?;
+        sleeper.subscribe(r#""/latest/**""#, "").await?;
+        sleepers.push(sleeper);
+    }
     let sent = elsewhere(arena, move || async move {
         let mut publisher = Session::open_on(arena, 0, Peer::default()).await?;
         let mut sent = 0;
@@ -47,7 +51,8 @@ async fn latest(arena: Arena) -> io::Result<Outcome> {
         }
         Ok(sent)
     });
-    Ok(Outcome::did(format!("{} messages on different channels", done(sent).await?)))
+    let sent = done(sent).await?;
+    Ok(Outcome::did(format!("{sent} messages on different channels for {} sleepers", sleepers.len())))
 }
 
 async fn positions(arena: Arena) -> io::Result<Outcome> {
@@ -78,6 +83,7 @@ async fn positions(arena: Arena) -> io::Result<Outcome> {
 }
 
 const BATCH: usize = 1_000;
+const SLEEPERS: usize = 50;
 const LATEST_CHANNELS: usize = 100_000;
 const CONNECTIONS: usize = 100;
 const FILL: usize = 99_000;
