@@ -66,6 +66,10 @@ pub struct Message<'a> {
     pub custom: SmallVec<[(RawJson<'a>, RawJson<'a>); 2]>,
     /// The fault of this message. It does not affect the other messages of the batch.
     pub fault: Option<MessageError>,
+    /// The bytes of its batch that it took: from the end of the message before it on, with the space around it and with
+    /// values that later ones of the same key replace. All messages together have the bytes of their batch. 0 if it was
+    /// not read from a batch.
+    pub batch_bytes: usize,
 }
 
 /// A message id: a JSON string or number, always echoed as a JSON string, as CometD does.
@@ -184,7 +188,16 @@ impl From<MessageError> for BayeuxError {
 /// # Errors
 /// The text is not JSON, not a batch, or exceeds a limit.
 pub fn parse_batch<'a>(text: &'a str, limits: &Limits) -> Result<Vec<Message<'a>>, BatchError> {
-    read_batch(text, limits.batch_messages_max, |scanner, message| read_message(scanner, message, limits))
+    let mut read = 0;
+    let mut messages = read_batch(text, limits.batch_messages_max, |scanner, message: &mut Message<'a>| {
+        read_message(scanner, message, limits)?;
+        message.batch_bytes = scanner.at() - std::mem::replace(&mut read, scanner.at());
+        Ok(())
+    })?;
+    if let Some(last) = messages.last_mut() {
+        last.batch_bytes += text.len() - read;
+    }
+    Ok(messages)
 }
 
 fn read_message<'a>(scanner: &mut Scanner<'a>, message: &mut Message<'a>, limits: &Limits) -> Result<(), BatchError> {

@@ -14,6 +14,12 @@ impl<'a> Scanner<'a> {
         Scanner { text, at: 0 }
     }
 
+    /// The number of bytes read.
+    #[inline]
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
     /// The next byte; `None` at the end.
     #[inline]
     pub(crate) fn peek(&self) -> Option<u8> {

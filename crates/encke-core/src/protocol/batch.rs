@@ -75,8 +75,8 @@ pub(crate) struct Decisions {
 #[derive(Default)]
 pub(crate) struct Rest {
     text: String,
-    /// For each message the end of its text, and its fault.
-    messages: VecDeque<(usize, Option<MessageError>)>,
+    /// For each message the end of its text, its fault, and the bytes that it had in its batch.
+    messages: VecDeque<(usize, Option<MessageError>, usize)>,
     start: usize,
 }
 
@@ -87,26 +87,26 @@ impl Rest {
         let mut ends = VecDeque::with_capacity(messages.len());
         for message in messages {
             message.write(&mut text);
-            ends.push_back((text.len(), message.fault));
+            ends.push_back((text.len(), message.fault, message.batch_bytes));
         }
         Rest { text: String::from_utf8(text).unwrap_or_default(), messages: ends, start: 0 }
     }
 
-    /// The text and the fault of the first message.
-    pub(crate) fn first(&self) -> Option<(&str, Option<MessageError>)> {
-        let (end, fault) = *self.messages.front()?;
-        Some((self.text.get(self.start..end)?, fault))
+    /// The text and the fault of the first message, and the bytes that it had in its batch.
+    pub(crate) fn first(&self) -> Option<(&str, Option<MessageError>, usize)> {
+        let (end, fault, bytes) = *self.messages.front()?;
+        Some((self.text.get(self.start..end)?, fault, bytes))
     }
 
     /// Removes the first message.
     pub(crate) fn pop(&mut self) {
-        if let Some((end, _)) = self.messages.pop_front() {
+        if let Some((end, ..)) = self.messages.pop_front() {
             self.start = end;
         }
     }
 
     fn bytes(&self) -> usize {
-        self.text.len() + self.messages.len() * size_of::<(usize, Option<MessageError>)>()
+        self.text.len() + self.messages.len() * size_of::<(usize, Option<MessageError>, usize)>()
     }
 }
 

@@ -85,7 +85,7 @@ impl Shard {
     /// Processes the remaining messages of a batch, the first one with this error. `is_gone` is true if the client is
     /// gone: then no session is opened or connected for it.
     fn process_rest(&mut self, batch: &mut Batch, mut rest: Rest, mut failure: Option<BayeuxError>, is_gone: bool) {
-        while let Some((text, fault)) = rest.first() {
+        while let Some((text, fault, batch_bytes)) = rest.first() {
             let limits =
                 bayeux::Limits { batch_messages_max: 1, json_depth_max: usize::MAX, ..self.settings.limits.clone() };
             let Ok(mut messages) = bayeux::parse_batch(text, &limits) else {
@@ -93,7 +93,7 @@ impl Shard {
                 rest.pop();
                 continue;
             };
-            messages[0].fault = fault;
+            (messages[0].fault, messages[0].batch_bytes) = (fault, batch_bytes);
             let message = &messages[0];
             self.parts().settle_torn(batch, message);
             match failure.take() {

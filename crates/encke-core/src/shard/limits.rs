@@ -7,7 +7,7 @@
 use std::hash::Hash;
 use std::sync::atomic::Ordering;
 
-use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, RawJson};
+use bayeux::{BayeuxError, ChannelKind, ChannelName, Message};
 
 use crate::connections::waits::{Call, Payer};
 use crate::events::SessionKey;
@@ -49,7 +49,7 @@ impl Parts {
         key: SessionKey,
     ) -> Option<&'static str> {
         let (now, rates) = (self.now, self.settings.rates);
-        let units = [1, bytes_of(message)];
+        let units = [1, message.batch_bytes];
         let session = self.sessions.get_mut(key)?;
         let identity = session.owner.as_ref().map(|owner| owner.identity.clone());
         let limits = identity.as_ref().map_or_else(Default::default, |identity| identity.limits);
@@ -327,14 +327,6 @@ impl Parts {
 fn exceeded(count: &Count, limit: &'static str) -> Option<&'static str> {
     count.add(1);
     Some(limit)
-}
-
-/// The bytes of the parts of a message that its client chooses.
-fn bytes_of(message: &Message<'_>) -> usize {
-    let raw = |json: Option<RawJson<'_>>| json.map_or(0, |json| json.as_str().len());
-    let custom: usize = message.custom.iter().map(|(name, value)| name.as_str().len() + value.as_str().len()).sum();
-    let channel = message.channel.as_deref().map_or(0, str::len);
-    channel + raw(message.data) + raw(message.ext) + raw(message.subscription) + custom
 }
 
 /// The kinds of owners of a bucket.

@@ -37,7 +37,7 @@ impl Rig {
     /// Opens a session of this user (empty: anonymous) on a socket of this address.
     fn open_as(&mut self, user: &str, address: Option<IpAddr>) -> Result<(SocketKey, String), String> {
         let key = self.shard.socket_opened(NOW, None);
-        self.shard.socket_is_of(key, Peer { address, connection: 0 }, None);
+        self.shard.socket_is_of(key, Peer { address, connection: 0 }, false, None);
         let ext = if user.is_empty() { "{}".to_string() } else { format!(r#"{{"user":"{user}"}}"#) };
         let text = format!(r#"{{"channel":"/meta/handshake","version":"1.0","ext":{ext}}}"#);
         self.shard.socket_text(NOW, key, &text);
@@ -105,11 +105,34 @@ fn a_client_whose_messages_exceed_a_rate_is_not_silent() {
 fn the_bytes_of_messages_have_a_rate() {
     let mut rig = rig(Settings { session_bytes_per_s_max: 1_000, ..Settings::default() });
     let ann = rig.user("");
-    let data = format!(r#","data":"{}""#, "x".repeat(396));
+    // 400 bytes with the client id.
+    let data = format!(r#","data":"{}""#, "x".repeat(328));
     let errors: Vec<_> = (0..4).map(|_| rig.sent(NOW, &ann, "/a", &data)).collect();
     assert_eq!(errors[..2], ["", ""]);
     assert_eq!(errors[2..], [error("session_bytes_per_s_max"), error("session_bytes_per_s_max")]);
     assert_eq!(rig.sent(later(300), &ann, "/a", &data), "");
+}
+
+#[test]
+fn space_and_replaced_values_of_a_message_count_as_bytes() {
+    let mut rig = rig(Settings { session_bytes_per_s_max: 1_000, ..Settings::default() });
+    let space = format!(r#","data":{}1"#, " ".repeat(300));
+    let replaced = format!(r#","data":"{}","data":1"#, "x".repeat(300));
+    let unused = format!(r#","timestamp":"{}","data":1"#, "x".repeat(300));
+    for more in [space, replaced, unused] {
+        let session = rig.user("");
+        let errors: Vec<_> = (0..4).map(|_| rig.sent(NOW, &session, "/a", &more)).collect();
+        assert_eq!(errors, ["", "", &error("session_bytes_per_s_max"), &error("session_bytes_per_s_max")], "{more}");
+    }
+    // The space between messages belongs to the next one, and that at the end to the last one.
+    let (key, client) = rig.user("");
+    let message = format!(r#"{{"channel":"/a","clientId":"{client}","data":1}}"#);
+    let pad = " ".repeat(400);
+    rig.shard.socket_text(NOW, key, &format!("[{message}{pad},{message}{pad}]"));
+    let replies = rig.flushed(key);
+    assert_eq!(replies.matches(&error("session_bytes_per_s_max")).count(), 0, "{replies}");
+    rig.shard.socket_text(NOW, key, &message);
+    assert!(rig.flushed(key).contains(&error("session_bytes_per_s_max")));
 }
 
 #[test]
@@ -171,11 +194,11 @@ fn a_channel_has_a_rate_by_its_rule() {
         ..ChannelRule::default()
     };
     let mut rig =
-        rig(Settings { channels: vec![rule("/slow/*", 3, 0), rule("/thin/*", 0, 40)], ..Settings::default() });
+        rig(Settings { channels: vec![rule("/slow/*", 3, 0), rule("/thin/*", 0, 380)], ..Settings::default() });
     let (ann, bob) = (rig.user(""), rig.user(""));
     assert_eq!(rig.accepted(NOW, &ann, "/slow/1"), (3, error("channel_messages_per_s_max")));
     assert_eq!((rig.accepted(NOW, &bob, "/slow/1").0, rig.accepted(NOW, &bob, "/slow/2").0), (0, 3));
-    assert_eq!(rig.accepted(NOW, &bob, "/thin/1"), (5, error("channel_bytes_per_s_max")), "8 bytes each");
+    assert_eq!(rig.accepted(NOW, &bob, "/thin/1"), (5, error("channel_bytes_per_s_max")), "76 bytes each");
     assert_eq!(rig.accepted(NOW, &bob, "/free").0, 100);
     // The program itself has no limit.
     for number in 0..10 {
@@ -275,7 +298,7 @@ fn handshakes(rig: &mut Rig, now: Now, address: u8) -> usize {
     let peer = Peer { address: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, address))), connection: 0 };
     let mut accepted = || {
         let key = rig.shard.socket_opened(now, None);
-        rig.shard.socket_is_of(key, peer, None);
+        rig.shard.socket_is_of(key, peer, false, None);
         rig.shard.socket_text(now, key, r#"{"channel":"/meta/handshake"}"#);
         rig.flushed(key).contains("clientId")
     };
