@@ -44,8 +44,8 @@ pub(crate) fn of_script(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> 
     if headers.contains_key(ORIGIN) {
         return of(headers, uri, settings);
     }
-    let site = headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes);
-    if matches!(site, Some(b"same-origin" | b"none")) {
+    let site = Site::of(headers);
+    if site == Site::Own {
         return Origin::Own;
     }
     match headers.get(REFERER).and_then(|referer| referer.to_str().ok()).and_then(origin_of_url) {
@@ -55,7 +55,7 @@ pub(crate) fn of_script(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> 
         },
         // The page hides its origin. Browsers also omit `Sec-Fetch-Site` where they do not trust the server's
         // address.
-        None if site.is_some() || is_browser(headers) => anybody(settings),
+        None if site != Site::Unknown || is_browser(headers) => anybody(settings),
         None => Origin::None,
     }
 }
@@ -63,8 +63,33 @@ pub(crate) fn of_script(headers: &HeaderMap, uri: &Uri, settings: &Settings) -> 
 /// Refuses requests that another site caused, unless its origin is allowed. No page can change the `Sec-Fetch-Site`
 /// of its browser.
 fn of_site(headers: &HeaderMap, origin: Origin) -> Origin {
-    let is_foreign = headers.get(SEC_FETCH_SITE).is_some_and(|site| site == "cross-site");
+    let is_foreign = Site::of(headers) == Site::Other;
     if is_foreign && matches!(origin, Origin::None | Origin::Own) { Origin::Foreign } else { origin }
+}
+
+/// The relation of a page to the server, by its browser (`Sec-Fetch-Site`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Site {
+    /// The browser does not name it, or the client is no browser.
+    Unknown,
+    /// The page is of the server, or the user made the request.
+    Own,
+    /// Another host of the same site.
+    Same,
+    /// Another site. So is everything that no browser sends: other values, and several.
+    Other,
+}
+
+impl Site {
+    fn of(headers: &HeaderMap) -> Site {
+        let mut sites = headers.get_all(SEC_FETCH_SITE).iter().map(HeaderValue::as_bytes);
+        match (sites.next(), sites.next()) {
+            (None, _) => Site::Unknown,
+            (Some(b"same-origin" | b"none"), None) => Site::Own,
+            (Some(b"same-site"), None) => Site::Same,
+            _ => Site::Other,
+        }
+    }
 }
 
 /// True for a request of a browser: all browsers send this agent, and no page can change it for a script element.
@@ -150,7 +175,6 @@ pub(crate) fn preflight(headers: &mut HeaderMap) {
     }
 }
 
-/// The relation of a page to the server, by its browser: `same-origin`, `same-site`, `cross-site`, or `none`.
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 /// Longer origins are treated as foreign.
 const ORIGIN_BYTES_MAX: usize = 512;

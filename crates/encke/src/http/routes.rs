@@ -24,6 +24,8 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
     let path = request.uri().path();
     let mut response = if let Some(refusal) = host::refusal(&request, &settings, &metrics) {
         refusal
+    } else if connection.health.has_two_lengths() {
+        closing(text(StatusCode::BAD_REQUEST, "a body has one length, or it has chunks\n"))
     } else if has_other_coding(request.headers()) {
         closing(text(StatusCode::NOT_IMPLEMENTED, "chunked is the one transfer coding\n"))
     } else if api::is_of_api(path) && !connection.node.server_shared.echo {

@@ -19,6 +19,7 @@ use tokio::time::Sleep;
 
 use super::huge_length::HugeLength;
 use super::node::Node;
+use super::two_lengths::TwoLengths;
 use encke_core::Settings;
 
 /// The state of a connection, for code that has access to its requests only.
@@ -40,6 +41,8 @@ pub(crate) struct Health {
     requests: AtomicU32,
     /// The request has waited for its answer for some time.
     waits_long: AtomicBool,
+    /// The request has a length beside chunks.
+    has_two_lengths: AtomicBool,
 }
 
 impl Health {
@@ -90,6 +93,11 @@ impl Health {
         self.waits_long.load(Ordering::Relaxed) && !self.stalled.load(Ordering::Relaxed)
     }
 
+    /// True if the request has a length beside chunks.
+    pub(crate) fn has_two_lengths(&self) -> bool {
+        self.has_two_lengths.load(Ordering::Relaxed)
+    }
+
     /// True if the connection has taken at least one request.
     pub(crate) fn was_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
@@ -132,6 +140,7 @@ pub(crate) struct Io {
     /// True if bytes of the awaited request have arrived.
     begun: bool,
     huge_length: HugeLength,
+    two_lengths: TwoLengths,
 }
 
 /// A response that its client does not read.
@@ -152,8 +161,18 @@ impl Drop for BrokenOnDrop {
 impl Io {
     /// `front` was read before.
     pub(crate) fn new(node: Rc<Node>, tcp: TcpStream, front: Bytes, health: Arc<Health>, timeouts: Timeouts) -> Io {
-        let (tcp, health, huge_length) = (TokioIo::new(tcp), BrokenOnDrop(health), HugeLength::default());
-        Io { tcp, front, health, node, timeouts, deadline: None, stall: None, begun: false, huge_length }
+        Io {
+            tcp: TokioIo::new(tcp),
+            front,
+            health: BrokenOnDrop(health),
+            node,
+            timeouts,
+            deadline: None,
+            stall: None,
+            begun: false,
+            huge_length: HugeLength::default(),
+            two_lengths: TwoLengths::default(),
+        }
     }
 
     /// The socket, and the bytes to read before those of the socket. The connection goes on without this value.
@@ -210,6 +229,7 @@ impl Io {
             self.deadline = None;
             self.begun = false;
             self.huge_length.forget();
+            self.two_lengths = TwoLengths::default();
         }
     }
 
@@ -232,6 +252,8 @@ impl Io {
         if !self.front.is_empty() {
             let bytes = self.front.len().min(buf.remaining());
             self.huge_length.look(&self.front[..bytes]);
+            let has_two = self.two_lengths.look(&self.front[..bytes]);
+            self.health.0.has_two_lengths.store(has_two, Ordering::Relaxed);
             buf.put_slice(&self.front[..bytes]);
             self.front.advance(bytes);
             return Poll::Ready(Ok(()));
@@ -244,6 +266,8 @@ impl Io {
         let mut read = ReadBuf::uninit(&mut bytes[..room]);
         let result = Pin::new(&mut self.tcp).poll_read(cx, read.unfilled());
         self.huge_length.look(read.filled());
+        let has_two = self.two_lengths.look(read.filled());
+        self.health.0.has_two_lengths.store(has_two, Ordering::Relaxed);
         buf.put_slice(read.filled());
         result
     }

@@ -14,4 +14,5 @@ pub(crate) mod published;
 pub(crate) mod requests;
 pub(crate) mod socket;
 pub(crate) mod store_thread;
+mod two_lengths;
 pub(crate) mod waiting;

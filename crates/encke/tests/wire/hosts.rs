@@ -154,6 +154,11 @@ fn cross_site_requests_are_refused_whatever_their_other_headers() {
         tcp.send(Ws::request(server.address(), &headers));
         assert_eq!(tcp.response().map(|response| response.status), Some(403), "{headers:?}");
     }
+    // No browser sends these.
+    let same = ("sec-fetch-site", "same-origin");
+    for strange in [&[same, cross][..], &[cross, same], &[same, same], &[("sec-fetch-site", "same-origin, none")]] {
+        assert_eq!((post(&server, strange), get(&server, SCRIPT, strange)), (403, 403), "{strange:?}");
+    }
     let allowed_origins = vec!["https://app.example".into()];
     let server = TestServer::start(Settings { allowed_origins, ..settings() });
     assert_eq!(post(&server, &[cross, ("origin", "https://app.example")]), 200);
