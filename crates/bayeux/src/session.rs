@@ -35,8 +35,9 @@ enum State {
     Handshaken { expires_ms: u64 },
     /// No connect is held.
     Waiting { expires_ms: u64 },
-    /// A connect is held until `until_ms`.
-    Held { until_ms: u64 },
+    /// A connect is held until `until_ms`. `alive_ms` after that the silence of the client begins, unless the connect is
+    /// answered later. Mostly it is negative.
+    Held { until_ms: u64, alive_ms: i32 },
     /// The server has ended it. Its client gets to know with its next connect.
     Ending { expires_ms: u64 },
 }
@@ -172,7 +173,7 @@ impl Session {
             State::Waiting { .. } | State::Held { .. } => {
                 if circumstances.may_hold && !circumstances.queued && timeout_ms > 0 {
                     let until_ms = now_ms + timeout_ms;
-                    self.state = State::Held { until_ms };
+                    self.state = State::Held { until_ms, alive_ms: difference(now_ms, until_ms) };
                     Verdict::Hold { until_ms }
                 } else {
                     self.state = State::Waiting { expires_ms };
@@ -184,16 +185,20 @@ impl Session {
 
     /// The held connect is being answered, or its connection is gone: the wait for the next one starts.
     pub fn release(&mut self, now_ms: u64, terms: &Terms) {
-        if let State::Held { .. } = self.state {
-            self.state = State::Waiting { expires_ms: self.expiry(now_ms, terms) };
+        if let State::Held { until_ms, alive_ms } = self.state {
+            let alive_ms = until_ms.saturating_add_signed(alive_ms.into());
+            self.state = State::Waiting { expires_ms: self.expiry(now_ms.max(alive_ms), terms) };
         }
     }
 
-    /// Another message of the client has come, so it is alive.
+    /// Another message of the client has come, so it is alive. A time in the future: the client is busy until then.
     pub fn received(&mut self, now_ms: u64, terms: &Terms) {
         let grace_ms = if self.is_new() { terms.max_interval_ms } else { self.grace_ms(terms) };
         if let State::Handshaken { expires_ms } | State::Waiting { expires_ms } = &mut self.state {
             *expires_ms = (*expires_ms).max(now_ms + grace_ms);
+        }
+        if let State::Held { until_ms, alive_ms } = &mut self.state {
+            *alive_ms = (*alive_ms).max(difference(now_ms, *until_ms));
         }
     }
 
@@ -243,7 +248,7 @@ impl Session {
     /// The next deadline, in milliseconds.
     pub fn deadline_ms(&self) -> u64 {
         match self.state {
-            State::Held { until_ms } => until_ms,
+            State::Held { until_ms, .. } => until_ms,
             State::Handshaken { expires_ms } | State::Waiting { expires_ms } | State::Ending { expires_ms } => {
                 expires_ms
             }
@@ -269,6 +274,11 @@ impl Session {
         let pause_ms = self.requested.interval_ms.map_or(0, u64::from);
         requested_ms.min(terms.client_max_ms.saturating_sub(pause_ms)).max(terms.max_interval_ms)
     }
+}
+
+/// The time from `to_ms` to `ms`, in milliseconds.
+fn difference(ms: u64, to_ms: u64) -> i32 {
+    i32::try_from(ms as i64 - to_ms as i64).unwrap_or(i32::MIN)
 }
 
 /// Times on the wire fit 32 bits (49 days); greater values are reduced to that.
@@ -331,6 +341,18 @@ mod tests {
         assert_eq!(session.due(20_000), Some(Due::Connect));
         session.release(20_000, &TERMS);
         assert_eq!(session.due(30_000), Some(Due::Expiry));
+    }
+
+    #[test]
+    fn a_client_that_is_busy_beyond_the_answer_of_its_connect_is_silent_from_then_on() {
+        for (busy_until_ms, expires_ms) in [(5_000, 30_000), (19_000, 30_000), (50_000, 60_000)] {
+            let mut session = connected();
+            session.connect(0, &TERMS, &plain());
+            session.received(busy_until_ms, &TERMS);
+            assert_eq!(session.deadline_ms(), 20_000, "the connect is answered in time");
+            session.release(20_000, &TERMS);
+            assert_eq!(session.deadline_ms(), expires_ms);
+        }
     }
 
     #[test]

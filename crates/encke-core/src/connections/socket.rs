@@ -22,8 +22,8 @@ pub struct Socket {
     pub(crate) session: Option<SessionKey>,
     /// Its own frames. Most sockets have none most of the time: an idle socket needs no memory for them.
     pub(crate) own: Option<Box<OwnFrames>>,
-    /// The browser id in the cookie of its upgrade request.
-    pub(crate) browser: Option<Id>,
+    /// The sender of its upgrade request.
+    pub(crate) opener: Opener,
     /// Its connection and its address.
     pub(crate) origins: Origins,
     /// The head of its upgrade request, if the application reads heads: a later handshake needs it, too.
@@ -48,6 +48,28 @@ pub struct Socket {
 pub(crate) struct OwnHead {
     pub(crate) head: Arc<Head>,
     pub(crate) counted: Counted,
+}
+
+/// The sender of a WebSocket's upgrade request, by its cookie and its origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Opener {
+    /// A program: it has neither.
+    #[default]
+    Program,
+    /// A page, whose browser has sent no valid cookie.
+    Page,
+    /// The browser with this id in its cookie.
+    Browser(Id),
+}
+
+impl Opener {
+    /// The browser, if it is known.
+    pub(crate) fn browser(self) -> Option<Id> {
+        match self {
+            Opener::Browser(browser) => Some(browser),
+            Opener::Program | Opener::Page => None,
+        }
+    }
 }
 
 /// The frames of a WebSocket that belong to no session, and what follows them.
@@ -102,7 +124,7 @@ impl Socket {
 /// The origin of a WebSocket, which moves with it from shard to shard.
 #[derive(Debug)]
 pub struct SocketOrigin {
-    pub(crate) browser: Option<Id>,
+    pub(crate) opener: Opener,
     pub(crate) origins: Origins,
     pub(crate) head: Option<Arc<Head>>,
 }

@@ -2,10 +2,9 @@
 
 use slab::Slab;
 
-use crate::connections::socket::{Phase, Socket};
+use crate::connections::socket::{Opener, Phase, Socket};
 use crate::events::SocketKey;
 use crate::schedule::Marks;
-use crate::sessions::id::Id;
 
 /// All WebSockets of a shard. A key of a socket that is gone finds nothing, even if another socket has its index now.
 #[derive(Debug, Default)]
@@ -21,14 +20,14 @@ impl Sockets {
     }
 
     /// Adds a socket that has been opened now. `browser` is the browser id in the cookie of its upgrade request.
-    pub(crate) fn insert(&mut self, browser: Option<Id>, now_ms: u64) -> SocketKey {
+    pub(crate) fn insert(&mut self, opener: Opener, now_ms: u64) -> SocketKey {
         self.opened = self.opened.wrapping_add(1);
         let generation = self.opened;
         let index = self.slab.insert(Socket {
             generation,
             session: None,
             own: None,
-            browser,
+            opener,
             origins: [0; 2],
             head: None,
             phase: Phase::Open,

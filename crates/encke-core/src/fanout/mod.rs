@@ -17,7 +17,7 @@ pub(crate) struct FanOut {
     pub(crate) relief: Relief,
     /// Readers that are behind.
     pub(crate) backpressure: backpressure::Backpressure,
-    /// The pass over the outbox of the session that is the first to get one.
+    /// A pass over the outbox of the session that is the first to get one.
     pub(crate) pass: Latest,
     publications: u64,
 }

@@ -1,8 +1,8 @@
 //! Keep-latest: a pass over an outbox drops each message that a newer one of its channel supersedes.
 //!
 //! A pass goes from the newest message to the oldest and remembers the channels that it has seen. It goes on in parts, so
-//! that no turn of a shard does much of it. Between two parts the outbox may change in any way: the pass skips messages
-//! that have arrived meanwhile, and begins again if it does not find the place that it has reached.
+//! that no turn of a shard does much of it. Between two parts the outbox may change in any way: a pass skips messages
+//! that have arrived meanwhile, and begins again if it does not find the run that it has reached.
 //!
 //! ```text
 //!   oldest  ░░░░░░░░░░░░░░░░│▒▒▒▒▒▒▒▒▒▒▒▒│       newest
@@ -26,7 +26,7 @@ pub struct Latest {
     /// The oldest run visited, and its index when the last part ended. None before the first part.
     reached: Option<(usize, Frames)>,
     /// The bytes of the visited messages that stay, and of their queue.
-    kept_bytes: usize,
+    retained_bytes: usize,
     /// The number of messages dropped.
     pub dropped: usize,
 }
@@ -42,9 +42,9 @@ impl Latest {
         self.reached.as_ref().map_or(0, |(_, frames)| frames.chunk.recount(seen))
     }
 
-    /// Visits the messages of a run, the newest first. Appends those that stay to `kept`, the newest first. The first
+    /// Visits the messages of a run, the newest first. Appends those that stay to `retained`, the newest first. The first
     /// `written` bytes belong to frames that stay in any case.
-    fn visit(&mut self, run: &Run, written: u32, kept: &mut Vec<Run>) {
+    fn visit(&mut self, run: &Run, written: u32, retained: &mut Vec<Run>) {
         let chunk = &run.frames.chunk;
         let bytes = chunk.slice(run.frames.start, run.frames.end);
         let ends = frames(&bytes).scan(0, |end, frame| {
@@ -59,17 +59,17 @@ impl Latest {
                 self.dropped += 1;
                 continue;
             }
-            self.kept_bytes += end - start;
+            self.retained_bytes += end - start;
             let at = |offset: usize| run.frames.start + offset as u32;
             let frame = Frames { chunk: chunk.clone(), start: at(start), end: at(end) };
-            match kept.last_mut().filter(|newer| newer.kind == run.kind && frame.is_followed_by(&newer.frames)) {
+            match retained.last_mut().filter(|newer| newer.kind == run.kind && frame.is_followed_by(&newer.frames)) {
                 Some(newer) => {
                     newer.frames.start = frame.start;
                     newer.messages += 1;
                 }
                 None => {
-                    self.kept_bytes += RUN_BYTES;
-                    kept.push(Run { frames: frame, kind: run.kind, messages: 1 });
+                    self.retained_bytes += RUN_BYTES;
+                    retained.push(Run { frames: frame, kind: run.kind, messages: 1 });
                 }
             }
         }
@@ -77,15 +77,15 @@ impl Latest {
 }
 
 impl Outbox {
-    /// Continues a pass: visits messages until it has taken this many steps, or the pass is over. Returns the number of
-    /// steps, and true if the pass is over. A step is a message or a run.
+    /// Continues a pass: visits messages until it has taken this many steps, or it is over. Returns the number of
+    /// steps, and true if it is over. A step is a message or a run.
     pub fn keep_latest(&mut self, pass: &mut Latest, steps_max: usize) -> (usize, bool) {
         let reached = pass.reached.take().and_then(|(hint, frames)| self.runs.find(hint, &frames));
         let end = reached.unwrap_or_else(|| {
             *pass = Latest { dropped: pass.dropped, ..Latest::default() };
             self.runs.len()
         });
-        let (mut at, mut steps, mut kept, dropped) = (end, 0, Vec::new(), pass.dropped);
+        let (mut at, mut steps, mut retained, dropped) = (end, 0, Vec::new(), pass.dropped);
         let (mut before, mut after) = (0, 0);
         while at > 0
             && steps < steps_max
@@ -94,17 +94,17 @@ impl Outbox {
             at -= 1;
             steps += 1 + run.messages as usize;
             if run.kind != Kind::Messages {
-                kept.push(run.clone());
+                retained.push(run.clone());
                 continue;
             }
-            let (known, bytes) = (kept.len(), pass.kept_bytes);
+            let (known, bytes) = (retained.len(), pass.retained_bytes);
             before += run.frames.bytes();
-            pass.visit(run, if at == 0 { self.written } else { 0 }, &mut kept);
-            after += pass.kept_bytes - bytes - (kept.len() - known) * RUN_BYTES;
+            pass.visit(run, if at == 0 { self.written } else { 0 }, &mut retained);
+            after += pass.retained_bytes - bytes - (retained.len() - known) * RUN_BYTES;
         }
         if pass.dropped > dropped {
-            kept.reverse();
-            self.runs.replace(at..end, kept);
+            retained.reverse();
+            self.runs.replace(at..end, retained);
             self.bytes -= before - after;
             self.messages -= (pass.dropped - dropped) as u32;
         }
@@ -117,7 +117,7 @@ impl Outbox {
 
     /// True if a complete pass has found more messages than fit: the session waits for too many channels.
     pub fn exceeds(&self, pass: &Latest, capacity: &Capacity) -> bool {
-        pass.seen.len() + self.lent.0 > capacity.messages_max || pass.kept_bytes + self.lent.1 > capacity.bytes_max
+        pass.seen.len() + self.lent.0 > capacity.messages_max || pass.retained_bytes + self.lent.1 > capacity.bytes_max
     }
 
     /// True if so many messages have arrived since the last pass that they pay for another one.

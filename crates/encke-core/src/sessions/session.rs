@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bayeux::Terms;
 use smallvec::SmallVec;
 
 use crate::application::{Caller, EndReason};
@@ -390,6 +391,13 @@ impl Session {
         self.is_reachable() && (!self.outbox.is_empty() || must_resend())
     }
 
+    /// Notes that so many bytes are on their way to its client, which is not silent for the time that it may read them.
+    pub(crate) fn has_to_read(&mut self, bytes: usize, now_ms: u64, terms: &Terms) {
+        if bytes >= READ_AT_ONCE_BYTES {
+            self.protocol.received(now_ms + bytes as u64 / READ_BYTES_PER_MS, terms);
+        }
+    }
+
     /// True if its client is receiving a response: then it is not silent.
     pub(crate) fn is_taking(&self) -> bool {
         self.responses > 0
@@ -472,6 +480,10 @@ impl Session {
         protocol_ms.min(self.lazy_due_ms)
     }
 }
+
+/// A client that reads 4 bytes in each millisecond does not expire while it reads. Fewer than 16 KiB give no more time.
+const READ_BYTES_PER_MS: u64 = 4;
+const READ_AT_ONCE_BYTES: usize = 16 * 1024;
 
 /// The number of responses of an acknowledging session that may be on their way at once: one that the client got no
 /// reply to, and one that it requested after that.

@@ -138,8 +138,10 @@ impl Parts {
                     // It is still queued. Its turn tries again, for the session, too.
                     return;
                 }
-                let session = socket.session.and_then(|session| self.sessions.get_mut(session));
+                let key = socket.session;
+                let session = key.and_then(|session| self.sessions.get_mut(session));
                 session.filter(|s| s.is_pushed_to()).into_iter().for_each(|session| session.marks.block());
+                key.into_iter().for_each(|session| self.is_blocked_behind(session));
             }
             Progress::Lost => self.reset_socket(key),
             Progress::Closed => {

@@ -181,7 +181,7 @@ impl Parts {
     /// The browser of a new session. A browser without a cookie gets one over HTTP.
     fn browser_of(&mut self, batch: &mut Batch) -> Option<Id> {
         match &batch.via {
-            Via::Socket(socket) => self.socket(*socket)?.browser,
+            Via::Socket(socket) => self.socket(*socket)?.opener.browser(),
             Via::Http { browser: Some(browser), .. } => Some(*browser),
             Via::Http { browser: None, .. } => {
                 let browser = Id::new(self.index, &mut self.entropy);

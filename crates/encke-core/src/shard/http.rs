@@ -4,6 +4,7 @@
 
 use bayeux::{BayeuxError, Message, RawJson};
 
+use crate::connections::socket::Opener;
 use crate::decision::Resolved;
 use crate::events::{Effect, ExchangeId, Peer, Request, Response, SessionKey, ShardMessage};
 use crate::now::Now;
@@ -39,7 +40,8 @@ impl Shard {
             return Taken::Elsewhere(home);
         }
         let session = client.and_then(|id| parts.sessions.find(&id));
-        let session = session.filter(|key| parts.is_usable(*key, request.browser, false));
+        let session =
+            session.filter(|key| parts.is_usable(*key, request.browser.map_or(Opener::Page, Opener::Browser)));
         let Request { exchange, transport, browser, peer, head, .. } = request;
         let via = Via::Http { exchange, transport, browser, peer, head };
         let mut batch = Batch::new(via, &messages, session, Vec::with_capacity(256));

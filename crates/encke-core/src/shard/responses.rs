@@ -61,6 +61,7 @@ impl Parts {
             && let Some(session) = self.sessions.get_mut(key)
         {
             session.response_begins();
+            session.has_to_read(body.len(), self.now.ms, &self.settings.terms);
             self.connections.exchanges.respond(exchange, key);
             confirm = Some(self.index as u16);
         }

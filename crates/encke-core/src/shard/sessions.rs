@@ -1,6 +1,7 @@
 //! The table of sessions: their activity, and who may use them. Most other chapters call these methods.
 use std::sync::atomic::Ordering;
 
+use crate::connections::socket::Opener;
 use crate::events::SessionKey;
 use crate::protocol::batch::Batch;
 use crate::sessions::id::Id;
@@ -75,13 +76,13 @@ impl Parts {
         }
     }
 
-    /// True if the browser id in the cookie may use a session. Knowing the client id is not enough for a session that a
-    /// browser opened (CometD 9: `402::session_unknown`). Only `programs`, on a WebSocket without any cookie, need no
-    /// more: browsers always send theirs, while Faye's client shakes hands over HTTP and does not send the cookie with
-    /// its WebSocket.
-    pub(super) fn is_usable(&self, key: SessionKey, browser: Option<Id>, programs: bool) -> bool {
+    /// True if a client may use a session. Knowing the client id is not enough for a session that a browser opened
+    /// (CometD 9: `402::session_unknown`). Only programs need no more, on a WebSocket without any cookie: Faye's client
+    /// shakes hands over HTTP and does not send the cookie with its WebSocket. A page's browser sends its cookie, or it
+    /// is another browser.
+    pub(super) fn is_usable(&self, key: SessionKey, opener: Opener) -> bool {
         self.sessions.get(key).is_some_and(|session| {
-            let own = session.browser.is_none() || session.browser == browser || (programs && browser.is_none());
+            let own = session.browser.is_none() || session.browser == opener.browser() || opener == Opener::Program;
             own || self.settings.trust_client_session
         })
     }

@@ -4,13 +4,12 @@
 
 use std::sync::Arc;
 
-use crate::connections::socket::{OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket};
+use crate::connections::socket::{Opener, OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket};
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::identity::Head;
 use crate::outbox::arena::Frames;
 use crate::outbox::memory::Counted;
 use crate::outbox::{Kind, Outbox};
-use crate::sessions::id::Id;
 use crate::sessions::newcomers::Origins;
 use crate::sessions::session::Session;
 use crate::shard::Parts;
@@ -37,21 +36,34 @@ impl Parts {
         self.socket(key).is_some_and(|socket| socket.phase == Phase::Open)
     }
 
-    pub(super) fn open_socket(&mut self, browser: Option<Id>) -> SocketKey {
+    pub(super) fn open_socket(&mut self, opener: Opener) -> SocketKey {
         let now = self.now;
-        let key = self.connections.sockets.insert(browser, now.ms);
+        let key = self.connections.sockets.insert(opener, now.ms);
         self.arm_socket(key, now.ms + self.settings.handshake_timeout_ms);
         self.metrics.sockets.set(self.connections.sockets.len());
         key
     }
 
-    /// Schedules a socket that was blocked.
+    /// Schedules a socket that was blocked. Its client has read some of what the kernel held: it is not silent.
     pub(super) fn unblock(&mut self, key: SocketKey) {
+        let now_ms = self.now.ms;
         if let Some(socket) = self.socket_mut(key).filter(|socket| socket.marks.is_blocked()) {
             socket.marks.unblock();
-            let session = socket.session.and_then(|session| self.sessions.get_mut(session));
-            session.into_iter().for_each(|session| session.marks.unblock());
+            socket.last_received_ms = now_ms;
+            let session = socket.session;
+            session.and_then(|key| self.sessions.get_mut(key)).into_iter().for_each(|session| session.marks.unblock());
+            session.into_iter().for_each(|session| self.is_blocked_behind(session));
             self.write_socket(key);
+        }
+    }
+
+    /// Notes that the kernel takes no more bytes for a session. Its replies wait behind those that the kernels of both
+    /// sides hold.
+    pub(super) fn is_blocked_behind(&mut self, key: SessionKey) {
+        let kernel_bytes = KERNEL_BYTES.max(2 * self.settings.socket_send_buffer_bytes);
+        let (now_ms, terms) = (self.now.ms, self.settings.terms);
+        if let Some(session) = self.sessions.get_mut(key) {
+            session.has_to_read(kernel_bytes, now_ms, &terms);
         }
     }
 
@@ -222,3 +234,6 @@ impl Parts {
         }
     }
 }
+
+/// The bytes that the kernels of both sides hold for a client that reads slowly, if buffers have their usual size.
+const KERNEL_BYTES: usize = 256 * 1024;

@@ -7,7 +7,7 @@ use bayeux::BayeuxError;
 use websocket::Opcode;
 
 use crate::application::EndReason;
-use crate::connections::socket::{GOING_AWAY, Phase, Received, Socket, SocketOrigin};
+use crate::connections::socket::{GOING_AWAY, Opener, Phase, Received, Socket, SocketOrigin};
 use crate::events::{Closing, Peer, SocketKey};
 use crate::identity::Head;
 use crate::now::Now;
@@ -24,7 +24,7 @@ impl Shard {
             return Received::Here;
         };
         socket.last_received_ms = now.ms;
-        let (browser, carried) = (socket.browser, socket.session);
+        let (opener, carried) = (socket.opener, socket.session);
         let messages = match bayeux::parse_batch(text, &parts.settings.limits) {
             Ok(messages) => messages,
             Err(error) => {
@@ -44,7 +44,7 @@ impl Shard {
             (Some(id), None) => parts.sessions.find(&id),
             (None, _) => None,
         };
-        let session = found.filter(|key| parts.is_usable(*key, browser, true));
+        let session = found.filter(|key| parts.is_usable(*key, opener));
         let room = std::mem::take(&mut parts.connections.replies);
         if let Some(session) = session
             && carried.is_none()
@@ -125,27 +125,31 @@ impl Shard {
 
     /// Adds a WebSocket that has been opened. `browser` is the browser id in the cookie of its upgrade request.
     pub fn socket_opened(&mut self, now: Now, browser: Option<Id>) -> SocketKey {
-        self.at(now).open_socket(browser)
+        self.at(now).open_socket(browser.map_or(Opener::Program, Opener::Browser))
     }
 
-    /// Notes the origin of a WebSocket, and the head of its upgrade request if the application reads heads.
-    pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer, head: Option<Arc<Head>>) {
+    /// Notes the origin of a WebSocket, and the head of its upgrade request if the application reads heads. `is_of_page`:
+    /// a page of a browser opened it. Then the session of a browser needs that browser's cookie.
+    pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer, is_of_page: bool, head: Option<Arc<Head>>) {
         let parts = self.beside_burst();
         let origins = parts.sessions.newcomers.origins(peer);
         parts.set_origin(key, origins, head);
+        if let Some(socket) = parts.socket_mut(key).filter(|socket| is_of_page && socket.opener == Opener::Program) {
+            socket.opener = Opener::Page;
+        }
     }
 
     /// The origin of a WebSocket, for the shard to which it moves.
     pub fn socket_origin(&self, key: SocketKey) -> Option<SocketOrigin> {
-        let Socket { browser, origins, head, .. } = self.socket(key)?;
+        let Socket { opener, origins, head, .. } = self.socket(key)?;
         let head = head.as_ref().map(|own| own.head.clone());
-        Some(SocketOrigin { browser: *browser, origins: *origins, head })
+        Some(SocketOrigin { opener: *opener, origins: *origins, head })
     }
 
     /// Adds a WebSocket that another shard has passed on.
     pub fn socket_moved_here(&mut self, now: Now, origin: SocketOrigin) -> SocketKey {
         let parts = self.at(now);
-        let key = parts.open_socket(origin.browser);
+        let key = parts.open_socket(origin.opener);
         parts.set_origin(key, origin.origins, origin.head);
         key
     }

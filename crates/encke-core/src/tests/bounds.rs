@@ -332,7 +332,7 @@ fn publishers_cannot_forge_positions() {
     }
 }
 
-/// Whether superseded messages are removed by flushes, or all messages come in one turn.
+/// Flushes remove superseded messages; if all messages come in one turn, that turn does.
 #[test]
 fn keep_latest_ends_a_session_that_waits_for_more_channels_than_its_outbox_may_hold_messages() {
     let rule =

@@ -324,7 +324,7 @@ fn a_handshake_sees_the_head_of_its_request_on_every_transport() {
         Some(Arc::new(Head::new("/cometd", [("cookie", cookie.as_bytes())], None)))
     };
     let socket = rig.shard.socket_opened(NOW, None);
-    rig.shard.socket_is_of(socket, Peer::default(), head("ann"));
+    rig.shard.socket_is_of(socket, Peer::default(), false, head("ann"));
     rig.shard.socket_text(NOW, socket, r#"{"channel":"/meta/handshake"}"#);
     assert!(rig.flushed(socket).contains("/service/welcome"), "an action of a new session");
     assert_eq!(doorman.taken(), ["handshake by websocket", "ann opened"]);

@@ -272,7 +272,7 @@ fn what_a_session_holds_beside_its_queues_counts_until_it_ends() {
         &|rig| {
             let key = rig.shard.socket_opened(NOW, None);
             let head = Head::new("/cometd", [("cookie", "c".repeat(15_000).as_bytes())], None);
-            rig.shard.socket_is_of(key, Peer::default(), Some(Arc::new(head)));
+            rig.shard.socket_is_of(key, Peer::default(), false, Some(Arc::new(head)));
             key
         },
         15_000,

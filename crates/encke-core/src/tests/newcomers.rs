@@ -72,7 +72,7 @@ fn sessions_that_never_connected_are_limited_for_each_connection_and_address() {
     }
     // A socket is a connection, too.
     let socket = rig.shard.socket_opened(NOW, None);
-    rig.shard.socket_is_of(socket, peer(5_000, 2), None);
+    rig.shard.socket_is_of(socket, peer(5_000, 2), false, None);
     for _ in 0..100 {
         rig.shard.socket_text(NOW, socket, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
         rig.flushed(socket);

@@ -139,7 +139,7 @@ fn a_client_that_receives_a_response_is_not_silent_until_it_has_it() {
         for taken in [true, false] {
             let mut rig = Rig::new(1, trusting(), Box::new(NoApplication));
             let client = poller(&mut rig, ext);
-            publish(&mut rig, 1, 500_000);
+            publish(&mut rig, 1, 10_000);
             let exchange = connect(&mut rig, &client, 0);
             assert!(rig.response(exchange).is_some());
             let at = |ms| Now { ms: NOW.ms + ms, ..NOW };
@@ -152,6 +152,53 @@ fn a_client_that_receives_a_response_is_not_silent_until_it_has_it() {
             assert_eq!(rig.shard.sessions(), 0, "{ext}");
         }
     }
+}
+
+/// The kernels of both sides take a response at once, and the client reads 4 KB/s.
+#[test]
+fn a_client_that_reads_a_large_response_slowly_is_not_silent() {
+    for ext in ["{}", r#"{"ack":true}"#] {
+        let mut rig = Rig::new(1, trusting(), Box::new(NoApplication));
+        let client = poller(&mut rig, ext);
+        publish(&mut rig, 1, 260_000);
+        let exchange = connect(&mut rig, &client, 0);
+        let response = rig.response(exchange).expect("a response");
+        rig.shard.delivered(NOW, exchange, true);
+        let ends_ms = response.len() as u64 / 4 + Settings::default().max_interval_ms;
+        let mut alive_at = |ms| {
+            (0..=ms).step_by(1_000).for_each(|ms| rig.shard.advance(Now { ms: NOW.ms + ms, ..NOW }));
+            rig.shard.sessions() == 1
+        };
+        assert!(response.len() > 260_000 && alive_at(ends_ms - 1_000), "{ext}");
+        assert!(!alive_at(ends_ms + 1_000), "one that reads nothing ends: {ext}");
+    }
+}
+
+/// The reply to its connect waits behind messages that the client reads slowly.
+#[test]
+fn a_websocket_whose_client_reads_slowly_is_neither_silent_nor_idle() {
+    let settings = Settings { websocket_idle_timeout_ms: 100_000, ..Settings::default() };
+    let mut rig = Rig::new(1, settings, Box::new(NoApplication));
+    let (key, client) = rig.socket();
+    rig.shard.socket_text(NOW, key, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+    rig.kernel.room = 0;
+    (0..400).for_each(|_| rig.shard.publish_now("/a", &format!("\"{}\"", "x".repeat(10_000))));
+    let mut now = NOW;
+    // 4 MB at 8 KB/s. The kernel takes more when a part of its buffer is free.
+    for _ in 0..30 {
+        (0..16).for_each(|second| {
+            rig.shard.advance(Now { ms: now.ms + second * 1_000, ..now });
+            rig.shard.flush(Now { ms: now.ms + second * 1_000, ..now }, &mut rig.kernel, &mut || false);
+        });
+        now.ms += 16_000;
+        rig.kernel.room = 128_000;
+        rig.shard.socket_writable(now, key);
+        rig.shard.flush(now, &mut rig.kernel, &mut || false);
+        assert_eq!((rig.shard.sessions(), rig.shard.metrics().timeouts.get()), (1, 0), "at {} ms", now.ms);
+    }
+    // Then it reads nothing more.
+    (0..90).for_each(|second| rig.shard.advance(Now { ms: now.ms + second * 1_000, ..now }));
+    assert_eq!(rig.shard.sessions(), 0);
 }
 
 #[test]

@@ -235,7 +235,9 @@ fn upgrade<B: HttpBody>(connection: &Connection, settings: &Settings, request: &
         return text(StatusCode::BAD_REQUEST, "this is no WebSocket handshake\n");
     };
     let browser = cookie::browser(request.headers(), settings);
-    *connection.upgrade.borrow_mut() = Some(Upgrade::WebSocket { browser, head: connection.head(request) });
+    let is_of_page = request.headers().contains_key(ORIGIN) || cookie::is_sent(request.headers(), settings);
+    let head = connection.head(request);
+    *connection.upgrade.borrow_mut() = Some(Upgrade::WebSocket { browser, is_of_page, head });
     let mut response = Response::new(whole(""));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();

@@ -48,6 +48,8 @@ pub(crate) enum Upgrade {
     WebSocket {
         /// The browser's cookie.
         browser: Option<Id>,
+        /// True if a page of a browser sent the request, even without a valid cookie.
+        is_of_page: bool,
         /// The head, if the application reads heads.
         head: Option<Arc<Head>>,
     },
@@ -140,8 +142,8 @@ async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
                 };
                 (tcp, read) = (held, front);
             }
-            Left::Upgraded(tcp, Upgrade::WebSocket { browser, head }, rest) => {
-                let from = socket::From { browser, peer: connection.peer(), head };
+            Left::Upgraded(tcp, Upgrade::WebSocket { browser, is_of_page, head }, rest) => {
+                let from = socket::From { browser, is_of_page, peer: connection.peer(), head };
                 return socket::open(&node, tcp, counted, from, rest);
             }
             Left::Upgraded(tcp, Upgrade::TakenOver(task), rest) => {

@@ -8,9 +8,18 @@ use encke_core::Settings;
 
 /// The browser id of a request. A cookie with any other value is ignored.
 pub(crate) fn browser(headers: &HeaderMap, settings: &Settings) -> Option<Id> {
-    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find_map(|(name, value)| Id::parse(value.trim_matches('"')).filter(|_| name == settings.cookie_name))
+    values(headers, settings).find_map(Id::parse)
+}
+
+/// True if a request has the cookie, with any value.
+pub(crate) fn is_sent(headers: &HeaderMap, settings: &Settings) -> bool {
+    values(headers, settings).next().is_some()
+}
+
+fn values<'a>(headers: &'a HeaderMap, settings: &'a Settings) -> impl Iterator<Item = &'a str> {
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| str::from_utf8(value.as_bytes()).ok());
+    let pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(|(name, _)| *name == settings.cookie_name).map(|(_, value)| value.trim_matches('"'))
 }
 
 /// The `Set-Cookie` field of a new browser id.

@@ -55,7 +55,9 @@ pub(crate) fn open(node: &Rc<Node>, visit: Visit) {
             metrics.requests_refused.add(1);
         }
         let upgraded = match connection.upgrade.borrow_mut().take() {
-            Some(Upgrade::WebSocket { browser, head }) => Some(socket::From { browser, peer: connection.peer(), head }),
+            Some(Upgrade::WebSocket { browser, is_of_page, head }) => {
+                Some(socket::From { browser, is_of_page, peer: connection.peer(), head })
+            }
             // Only a fallback takes a connection over, and it gets no requests here.
             Some(Upgrade::TakenOver(_)) | None => None,
         };

@@ -40,6 +40,8 @@ enum Turn {
 pub(crate) struct From {
     /// The browser id in the cookie of the upgrade request.
     pub(crate) browser: Option<Id>,
+    /// True if a page of a browser opened it, even if the browser sent no valid cookie.
+    pub(crate) is_of_page: bool,
     pub(crate) peer: Peer,
     /// The head of the upgrade request, if the application reads heads.
     pub(crate) head: Option<Arc<Head>>,
@@ -49,7 +51,7 @@ pub(crate) struct From {
 pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream, counted: Counted, from: From, rest: Vec<u8>) {
     let mut shard = node.shard.borrow_mut();
     let key = shard.socket_opened(node.now(), from.browser);
-    shard.socket_is_of(key, from.peer, from.head);
+    shard.socket_is_of(key, from.peer, from.is_of_page, from.head);
     let decoder = Decoder::new(Role::Server, shard.settings().message_bytes_max);
     drop(shard);
     start(node, tcp, Start { key, decoder, counted, text: None, rest });

@@ -77,6 +77,38 @@ fn a_stolen_client_id_is_of_no_use_without_the_cookie() {
     assert_eq!(victim.poll(json!({}))[0], json!({"channel": "/private", "data": 1}));
 }
 
+/// A browser sends its cookie with a WebSocket, or it is another browser.
+#[test]
+fn a_page_without_the_cookie_cannot_use_a_session_of_a_browser_over_a_websocket() {
+    let server = TestServer::start(Settings { shards: 2, ..settings() });
+    let mut victim = server.poller();
+    victim.subscribe("/private");
+    let own = format!("http://{}", server.address());
+    let origin = ("origin", own.as_str());
+    let headers: [&[(&str, &str)]; 4] = [
+        &[origin],
+        &[origin, ("cookie", "a=b")],
+        &[origin, ("cookie", "BAYEUX_BROWSER=x")],
+        &[("cookie", "BAYEUX_BROWSER=\u{e4}")],
+    ];
+    for headers in headers {
+        // Its first message moves the WebSocket to the shard of the session.
+        let mut ws = Ws::connect(server.address(), headers);
+        ws.send_json(&json!([{"id": "1", "channel": "/meta/disconnect", "clientId": victim.id}]));
+        assert_eq!(ws.next_json()[0]["error"], "402::session_unknown", "{headers:?}");
+        // Such a page may open a session.
+        let mut ws = Ws::connect(server.address(), headers);
+        ws.handshake();
+        ws.subscribe("/own");
+    }
+    server.handle.publish("/private", "1").expect("taken");
+    assert_eq!(victim.poll(json!({}))[0], json!({"channel": "/private", "data": 1}));
+    let cookie = format!("BAYEUX_BROWSER={}", victim.http.cookie.clone().expect("a cookie"));
+    let mut ws = Ws::connect(server.address(), &[origin, ("cookie", &cookie)]);
+    ws.send_json(&json!([{"id": "1", "channel": "/meta/disconnect", "clientId": victim.id}]));
+    assert_eq!(ws.next_json()[0]["successful"], true);
+}
+
 /// Faye's client in Node opens a session over HTTP and its WebSocket without the cookie.
 #[test]
 fn a_program_continues_over_a_websocket_without_a_cookie() {

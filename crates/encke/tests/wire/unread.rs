@@ -1,11 +1,11 @@
-//! Large responses of everything beside the Bayeux endpoint, whose clients do not read.
+//! Large responses whose clients do not read, or read slowly.
 
 use axum::Router;
 use axum::routing::get;
 use encke::{ApiKey, ApiKeys, ChannelRule, Scope, Server, Settings};
 use serde_json::json;
 
-use crate::common::{Http, Tcp, TestServer, settings, wait_until};
+use crate::common::{Http, Tcp, TestServer, publications, settings, wait_until};
 
 const KEY: &str = "test-key-0123456789";
 
@@ -57,4 +57,25 @@ fn histories_that_nobody_reads_are_given_up() {
 #[test]
 fn responses_of_a_fallback_that_nobody_reads_are_given_up() {
     unread_responses_are_given_up("/page");
+}
+
+/// The kernels of both sides have taken the whole response, and its client reads on for longer than a session may be
+/// silent.
+#[test]
+fn a_client_that_reads_a_response_steadily_does_not_expire() {
+    let server = TestServer::start(Settings { max_interval_ms: 1_000, ..settings() });
+    let mut poller = server.poller();
+    poller.subscribe("/a");
+    server.handle.publish("/a", &json!("x".repeat(200_000)).to_string()).expect("taken");
+    let delivered = server.metric("encke_deliveries") + 1;
+    poller.start_poll(json!({}));
+    server.wait_for("encke_deliveries", delivered);
+    poller.polls.tcp.read_ahead(50_000);
+    // A session of which nothing comes ends meanwhile.
+    server.http().handshake();
+    server.wait_for("encke_sessions_expired", 1);
+    poller.polls.tcp.read_ahead(50_000);
+    assert_eq!(publications(&poller.end_poll()).len(), 1);
+    assert_eq!(poller.poll(json!({"advice": {"timeout": 0}}))[0]["successful"], true);
+    assert_eq!(server.metric("encke_sessions"), 1);
 }
