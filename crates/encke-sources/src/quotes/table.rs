@@ -1,6 +1,12 @@
 //! Quotes as text: CSV (RFC 4180) with a line of names, or JSON.
+//!
+//! A text is read row by row: only the quotes themselves are in memory beside it, and their number is limited.
 
+use std::fmt;
+
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::Quote;
 use crate::run::Failure;
@@ -51,16 +57,18 @@ impl Columns {
     }
 }
 
-/// All quotes of a text, and the error of the first that is none.
+/// All quotes of a text, up to a limit, and the error of the first that is none.
 pub(super) fn quotes(text: &str) -> Result<(Vec<Quote>, Option<Failure>), Failure> {
     let (mut quotes, mut wrong) = (Vec::new(), None);
     let mut add = |quote: Result<Quote, Failure>| match quote {
+        Ok(_) if quotes.len() == QUOTES_MAX => _ = wrong.get_or_insert("too many quotes".into()),
         Ok(quote) => quotes.push(quote),
         Err(error) => _ = wrong.get_or_insert(error),
     };
     if text.trim_start().starts_with('[') {
-        let list: Vec<Value> = serde_json::from_str(text)?;
-        list.iter().map(of_json).for_each(&mut add);
+        let mut json = serde_json::Deserializer::from_str(text);
+        json.deserialize_seq(Rows(|row: &str| add(of_json(row))))?;
+        json.end()?;
     } else {
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
         let columns = Columns::parse(lines.next().ok_or("an empty text")?)?;
@@ -69,15 +77,36 @@ pub(super) fn quotes(text: &str) -> Result<(Vec<Quote>, Option<Failure>), Failur
     Ok((quotes, wrong))
 }
 
-fn of_json(value: &Value) -> Result<Quote, Failure> {
+/// Passes the elements of a JSON array on, one by one, as they are written.
+struct Rows<F>(F);
+
+impl<'de, F: FnMut(&str)> Visitor<'de> for Rows<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of quotes")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut rows: A) -> Result<(), A::Error> {
+        while let Some(row) = rows.next_element::<&'de RawValue>()? {
+            (self.0)(row.get());
+        }
+        Ok(())
+    }
+}
+
+fn of_json(row: &str) -> Result<Quote, Failure> {
+    check_length(row)?;
+    let value: Value = serde_json::from_str(row)?;
     let symbol = value["symbol"].as_str().filter(|symbol| !symbol.is_empty() && symbol.len() <= SYMBOL_BYTES_MAX);
-    let symbol = symbol.ok_or_else(|| format!("no symbol: {:?}", beginning(&value.to_string())))?;
+    let symbol = symbol.ok_or_else(|| format!("no symbol: {:?}", beginning(row)))?;
     let price = |name: &str| value[name].as_f64();
     Ok(Quote { symbol: symbol.into(), bid: price("bid"), ask: price("ask"), last: price("last") })
 }
 
 /// The cells of a line (RFC 4180 §2); a quoted cell does not reach over its line.
 fn cells(line: &str) -> Result<Vec<String>, Failure> {
+    check_length(line)?;
     let (mut cells, mut cell, mut is_quoted) = (Vec::new(), String::new(), false);
     let mut chars = line.trim_end_matches('\r').chars().peekable();
     while let Some(c) = chars.next() {
@@ -95,6 +124,11 @@ fn cells(line: &str) -> Result<Vec<String>, Failure> {
     if is_quoted { Err(format!("a quote is open: {:?}", beginning(line)).into()) } else { Ok(cells) }
 }
 
+/// Refuses a row whose parts would take far more memory than itself.
+fn check_length(row: &str) -> Result<(), Failure> {
+    if row.len() <= ROW_BYTES_MAX { Ok(()) } else { Err(format!("a long row: {:?}", beginning(row)).into()) }
+}
+
 /// The beginning of a text, for an error.
 fn beginning(text: &str) -> String {
     text.chars().take(ERROR_CHARS_MAX).collect()
@@ -102,6 +136,11 @@ fn beginning(text: &str) -> String {
 
 /// Longest symbol.
 const SYMBOL_BYTES_MAX: usize = 64;
+
+/// Longest row: a line of CSV, or an element of the array.
+const ROW_BYTES_MAX: usize = 16 * 1024;
+/// Most quotes of a text.
+const QUOTES_MAX: usize = 100_000;
 
 /// Most characters of the input in an error.
 const ERROR_CHARS_MAX: usize = 80;
@@ -136,8 +175,22 @@ mod tests {
         let (json, error) =
             quotes(r#" [{"symbol":"A","bid":1},{"bid":2},3,{"symbol":"C","bid":"x"}]"#).expect("quotes");
         assert_eq!((json.len(), error.is_some(), json[0].bid, json[1].bid), (2, true, Some(1.0), None));
-        for garbage in ["", "<html>", "[{", "\n\n"] {
+        for garbage in ["", "<html>", "[{", "\n\n", "[1,]", "[] x", r#"[{"symbol":"A"},"#] {
             assert!(quotes(garbage).is_err(), "{garbage}");
         }
+    }
+
+    #[test]
+    fn long_rows_and_more_quotes_than_the_limit_are_left_out() {
+        let long = "x".repeat(ROW_BYTES_MAX);
+        for text in
+            [format!("symbol,note\nA,{long}\nB,1\n"), format!(r#"[{{"symbol":"A","note":"{long}"}},{{"symbol":"B"}}]"#)]
+        {
+            let (found, error) = quotes(&text).expect("quotes");
+            assert_eq!((found.len(), &*found[0].symbol, error.is_some()), (1, "B", true));
+        }
+        let many = format!("symbol\n{}", "A\n".repeat(QUOTES_MAX + 2));
+        let (found, error) = quotes(&many).expect("quotes");
+        assert_eq!((found.len(), error.is_some()), (QUOTES_MAX, true));
     }
 }

@@ -124,3 +124,18 @@ async fn a_url_is_polled_and_only_changed_quotes_are_published_whatever_else_it_
     assert_eq!((&of_a[0], &of_b[0]), (&json!(1), &json!(3)));
     server.wait_for("errors", "q", 5).await;
 }
+
+/// A tree of such an answer would take more than a gigabyte.
+#[tokio::test]
+async fn an_answer_of_many_megabytes_takes_little_more_memory_than_itself() {
+    let rows = r#"{"a":1},"#.repeat(2_000_000);
+    let url = answers(&[Box::leak(format!(r#"[{rows}{{"symbol":"A","last":7}}]"#).into_boxed_str())]);
+    let settings = source(&format!("url = \"{url}\"\ninterval_ms = 60000"));
+    let (server, mut messages) = TestServer::with("/stock/*", &settings).await;
+    assert_eq!(messages.data().await["last"], json!(7));
+    assert_eq!(server.metric("errors", "q"), 1);
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    let kilobytes: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(kilobytes < 400_000, "{kilobytes} kB, with all other tests of this process");
+}
