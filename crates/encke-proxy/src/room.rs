@@ -54,7 +54,7 @@ impl Room {
         Arc::new(Room { budget: Budget::new(count, bytes), table: Mutex::default() })
     }
 
-    /// What is taken of it.
+    /// The things that are there now, and their bytes.
     pub(crate) fn used(&self) -> Amount {
         self.lock().shares.used()
     }
@@ -102,7 +102,7 @@ impl Room {
                 let Some(next) = next else { return };
                 next
             };
-            // Who has just left returns it, without the lock.
+            // If the one that waited has just left, the share returns, without the lock.
             drop(sender.send(Taken { room: self.clone(), share: Some(share) }));
         }
     }
