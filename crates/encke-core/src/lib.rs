@@ -29,6 +29,7 @@ mod outbox;
 mod protocol;
 mod rights;
 mod schedule;
+mod secret;
 mod sessions;
 mod settings;
 mod shard;
@@ -64,6 +65,7 @@ pub use protocol::batch::message_frame;
 pub use rights::policy::Policy;
 pub use rights::table::{Entry, Granted, Right, ServerEntry};
 pub use rights::{By, Client, Denial, May, Wish};
+pub use secret::Secret;
 #[cfg(test)]
 pub(crate) use sessions::id::kernel_entropy;
 pub use sessions::id::{Entropy, Id};

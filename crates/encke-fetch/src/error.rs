@@ -19,7 +19,7 @@ pub enum FetchError {
     /// The URL is not one of HTTP or HTTPS.
     #[error("{url}: {reason}")]
     Url {
-        /// The URL.
+        /// The URL, without user information and query.
         url: String,
         /// The reason.
         reason: &'static str,
@@ -63,7 +63,7 @@ pub enum FetchError {
     /// The server redirects to a URL that was asked before.
     #[error("redirects in a loop, to {url}")]
     RedirectLoop {
-        /// The URL.
+        /// The URL, without user information and query.
         url: String,
     },
     /// The server redirects to an address that is not followed.

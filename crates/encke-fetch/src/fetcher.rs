@@ -21,6 +21,7 @@ use crate::connector::Timed;
 use crate::error::{self, FetchError};
 use crate::hosts::Hosts;
 use crate::limits::{HEAD_BYTES_MAX, HEADER_LIST_BYTES_MAX, Limits};
+use crate::secret_url::shown;
 use crate::{redirect, tls};
 
 /// A client for HTTP requests with limits. Clones share its connections.
@@ -80,7 +81,7 @@ impl Fetcher {
     /// # Errors
     /// The reason why there is no response. A response with any status is none.
     pub async fn get(&self, url: &str) -> Result<Response<Bytes>, FetchError> {
-        let uri = url.parse::<Uri>().map_err(|_| FetchError::Url { url: url.into(), reason: "not a URL" })?;
+        let uri = url.parse::<Uri>().map_err(|_| FetchError::Url { url: shown(url), reason: "not a URL" })?;
         let mut request = Request::new(Bytes::new());
         *request.uri_mut() = uri;
         self.send(request).await
@@ -155,7 +156,7 @@ impl Fetcher {
             }
             asked.push(uri.clone());
             if asked.contains(&to) {
-                return Err(FetchError::RedirectLoop { url: to.to_string() });
+                return Err(FetchError::RedirectLoop { url: shown(&to.to_string()) });
             }
             if !redirect::is_same_origin(&uri, &to) {
                 for name in [AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION] {
@@ -233,14 +234,12 @@ async fn read(mut body: Incoming, response_bytes_max: usize, has_room: &mut HasR
 
 /// The scheme, host and port of a URL that can be requested.
 fn host(uri: &Uri) -> Result<String, FetchError> {
-    let refused = |reason| FetchError::Url { url: uri.to_string(), reason };
+    let refused = |reason| FetchError::Url { url: shown(&uri.to_string()), reason };
     let (Some(scheme @ ("http" | "https")), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
         return Err(refused("not a URL that begins with http:// or https://"));
     };
     if authority.as_str().contains('@') {
-        // The error must not repeat the password.
-        let url = format!("{scheme}://…@{}{}", authority.host(), uri.path());
-        return Err(FetchError::Url { url, reason: "name and password belong into a header, not into the URL" });
+        return Err(refused("name and password belong into a header, not into the URL"));
     }
     Ok(format!("{scheme}://{authority}"))
 }

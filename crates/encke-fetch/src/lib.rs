@@ -11,12 +11,14 @@ mod fetcher;
 mod hosts;
 mod limits;
 mod redirect;
+mod secret_url;
 mod tls;
 
 pub use error::FetchError;
 pub use fetcher::{Fetcher, HasRoom, Upgrade};
 pub use limits::Limits;
 pub use rustls;
+pub use secret_url::SecretUrl;
 pub use tls::tls_config;
 
 /// Compiles the program of the README as a test.
