@@ -2,9 +2,15 @@
 
 use encke::{ChannelRule, Settings, SlowConsumer};
 
-/// The settings with the rules that the demo pages need. They come after the rules of the operator, which take precedence.
+/// The settings with the rules that the demo pages need. They come after the rules of the operator, which take precedence: one that they
+/// hide is left out.
 pub fn with_rules(mut settings: Settings) -> Settings {
-    settings.channels.extend(rules());
+    for rule in rules() {
+        settings.channels.push(rule);
+        if encke::hidden_rule(&settings.channels).is_some_and(|(_, hidden)| hidden + 1 == settings.channels.len()) {
+            settings.channels.pop();
+        }
+    }
     settings
 }
 

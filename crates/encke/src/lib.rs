@@ -250,7 +250,7 @@ pub use hold::{ConditionPanicked, Hold, Release};
 pub use http::embedded::ServiceBody;
 pub use metric::Metric;
 pub use server::{Running, Server};
-pub use settings::{SettingsError, check_settings};
+pub use settings::{SettingsError, check_settings, hidden_rule};
 
 /// Compiles the program of the README as a test.
 #[cfg(doctest)]

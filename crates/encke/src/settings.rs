@@ -13,6 +13,8 @@ use std::fmt;
 
 use encke_core::{SHARDS_MAX, Settings};
 
+pub use check::hidden_rule;
+
 /// A setting that cannot work: its name, its value and a description of valid values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name} = {value}: {wanted}")]

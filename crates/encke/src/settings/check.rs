@@ -1,7 +1,9 @@
 //! Checks of times, of texts (those written into headers and those compared with client input), and of the rules for
 //! channels.
 
-use encke_core::Settings;
+use std::collections::HashMap;
+
+use encke_core::{ChannelRule, Settings};
 
 use super::SettingsError;
 use crate::http::host::Host;
@@ -70,8 +72,42 @@ pub(super) fn rules(settings: &Settings) -> Result<(), SettingsError> {
         };
         return Err(SettingsError { name: "channels.pattern", value: rule.pattern.clone(), wanted });
     }
+    if let Some((first, hidden)) = hidden_rule(&settings.channels) {
+        let pattern = |index: usize| &settings.channels[index].pattern;
+        let value = format!("{} (rule {}) after {} (rule {})", pattern(hidden), hidden + 1, pattern(first), first + 1);
+        let wanted =
+            "a rule that can apply: the first rule that matches a channel holds, so put the narrower one first";
+        return Err(SettingsError { name: "channels.pattern", value, wanted });
+    }
     Ok(())
 }
+
+/// The indexes of the first rule that can never apply, preceded by that of an earlier rule that matches all its channels.
+pub fn hidden_rule(rules: &[ChannelRule]) -> Option<(usize, usize)> {
+    let mut earlier: HashMap<&str, usize> = HashMap::new();
+    rules.iter().enumerate().find_map(|(index, rule)| {
+        let first = covering(&rule.pattern).iter().find_map(|pattern| earlier.get(pattern.as_str()).copied());
+        earlier.insert(&rule.pattern, index);
+        first.map(|first| (first, index))
+    })
+}
+
+/// The pattern itself, and those that match all channels that it matches.
+fn covering(pattern: &str) -> Vec<String> {
+    let (parent, last) = pattern.rsplit_once('/').unwrap_or_default();
+    let mut all = vec![pattern.to_string()];
+    if !last.starts_with('*') {
+        all.push(format!("{parent}/*"));
+    }
+    let above = |path: &str| path.rsplit_once('/').map(|(above, _)| above.to_string());
+    let mut path = if last == "**" { above(parent) } else { Some(parent.to_string()) };
+    while let Some(name) = path {
+        all.push(format!("{name}/**"));
+        path = above(&name);
+    }
+    all
+}
+
 /// A longer time could overflow when added to the time of day.
 const TIME_CAP_MS: u64 = 1_000_000_000_000;
 /// Paths that the server itself answers.
@@ -145,7 +181,6 @@ fn is_domain(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use encke_core::ChannelRule;
 
     /// The name of the setting that is wrong, if one is.
     fn wrong(change: impl FnOnce(&mut Settings)) -> Option<&'static str> {
@@ -266,6 +301,39 @@ mod tests {
         }
         for pattern in [&deep[2..], "/**", "/stock/GOOG"] {
             assert_eq!(set(pattern), None, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn a_rule_that_an_earlier_one_hides_is_refused_with_both() {
+        let error = |patterns: &[&str]| {
+            let rule = |pattern: &&str| ChannelRule { pattern: (*pattern).into(), ..ChannelRule::default() };
+            let settings = Settings { channels: patterns.iter().map(rule).collect(), ..Settings::default() };
+            super::super::check_settings(&settings).err().map(|error| error.to_string())
+        };
+        for (first, hidden) in [
+            ("/chat/**", "/chat/*"),
+            ("/chat/**", "/chat/a/b"),
+            ("/chat/**", "/chat/a/**"),
+            ("/chat/**", "/chat/**"),
+            ("/chat/*", "/chat/a"),
+            ("/**", "/*"),
+            ("/**", "/a"),
+            ("/a", "/a"),
+        ] {
+            let text = error(&["/other/**", first, hidden]).expect(hidden);
+            assert!(text.contains(&format!("{hidden} (rule 3) after {first} (rule 2)")), "{text}");
+            assert!(first == hidden || error(&[hidden, first]).is_none(), "the narrower one first: {hidden}");
+        }
+        // Each has channels that the other does not match.
+        for rules in [
+            ["/chat/*", "/chat/**"],
+            ["/chat/**", "/chat"],
+            ["/chat/*", "/chat/a/b"],
+            ["/*", "/**"],
+            ["/a/**", "/ab/*"],
+        ] {
+            assert_eq!(error(&rules), None, "{rules:?}");
         }
     }
 
