@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use encke::{Builder, Call, Handle, Json, Server};
+use encke::{Builder, Call, Handle, Json, Revocation, RevocationError, Server};
 use encke_auth::{AuthSettings, Jwt, KeyPair, Secret, SigningKey};
 use serde_json::{Value, json};
 
@@ -30,11 +30,11 @@ impl Application {
     }
 }
 
-/// Revokes a token: its sessions end, and it opens no other. False if the server cannot remember more revoked tokens.
-pub fn logout(handle: &Handle, token_id: &str) -> bool {
+/// Revokes a token: its sessions end, and it opens no other.
+pub async fn logout(handle: &Handle, token_id: &str) -> Result<Revocation, RevocationError> {
     let day_later = SystemTime::now() + Duration::from_secs(86_400);
     let expires = day_later.duration_since(UNIX_EPOCH).unwrap_or_default();
-    handle.revoke(token_id, expires.as_millis() as u64)
+    handle.revoke(token_id, expires.as_millis() as u64).await
 }
 
 /// A server that checks tokens, and the application that makes them.
@@ -55,6 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let listen = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".into()).parse()?;
     let (server, mut application) = server()?;
     let running = server.listen(listen).start()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     println!("clients connect to http://{}/cometd", running.address());
     for line in std::io::stdin().lines() {
         match line?.split_once(' ') {
@@ -62,7 +63,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let (token, id) = application.login(user, Duration::from_secs(900))?;
                 println!("{id}: {token}");
             }
-            Some(("logout", id)) => println!("revoked: {}", logout(&running.handle(), id)),
+            Some(("logout", id)) => {
+                let revoked = runtime.block_on(logout(&running.handle(), id))?;
+                println!("revoked: {} sessions end", revoked.sessions);
+            }
             _ => println!("login USER, or logout TOKEN_ID"),
         }
     }

@@ -37,7 +37,7 @@ async fn a_login_opens_a_session_a_refresh_prolongs_it_and_a_logout_ends_it() {
     let answer = client.request("/service/auth/refresh", &json!({ "token": fresh })).await.expect("refreshed");
     let expires_in_ms = answer.json::<Value>().expect("JSON")["expires_in_ms"].as_u64().expect("a number");
     assert!(expires_in_ms > MINUTE.as_millis() as u64, "{expires_in_ms}");
-    assert!(login::logout(&running.handle(), &id));
+    assert_eq!(login::logout(&running.handle(), &id).await.expect("revoked").sessions, 1);
     let ended = client.closed().await.expect_err("revoked").to_string();
     assert!(ended.contains("token_revoked"), "{ended}");
     for (bad, reason) in [(fresh.as_str(), "token_revoked"), ("guess", "token_malformed")] {

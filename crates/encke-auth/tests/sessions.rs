@@ -210,7 +210,7 @@ async fn handshakes_wait_for_keys_that_do_not_come_and_the_neighbour_does_not_no
     let pair = KeyPair::generate("EdDSA").expect("a pair");
     let key = SigningKey::of_pem(pair.private.as_bytes(), None).expect("a key");
     let running = start(AuthSettings {
-        jwks_url: Some(format!("http://{}/keys", silent.local_addr().expect("an address"))),
+        jwks_url: Some(format!("http://{}/keys", silent.local_addr().expect("an address")).into()),
         jwks_timeout_ms: 60_000,
         ..with_secret()
     });
@@ -289,7 +289,7 @@ async fn a_revoked_token_opens_no_session_and_its_sessions_end() {
             Transport::WebSocket => Some(with_token(&running, transport, &stolen).await.expect("accepted")),
             _ => None,
         };
-        running.handle().revoke("stolen", (now_s() + 600) * 1_000);
+        running.handle().revoke("stolen", (now_s() + 600) * 1_000).await.expect("revoked");
         if let Some(theirs) = theirs {
             let error = theirs.closed().await.expect_err("revoked").to_string();
             assert!(error.contains("401::token_revoked"), "{error}");

@@ -323,6 +323,11 @@ pub(crate) const GROUPS: &[Group] = &[
                 "Programs on this machine may use the HTTP API without a key. All others need one: `[[api_keys]]`.",
             ),
             option(
+                "metrics_loopback",
+                &[],
+                "Programs on this machine may read `/metrics` without a key. A proxy on this machine that adds no header and calls the server by a loopback name looks like one: behind such a proxy, turn this off and give the scraper a key.",
+            ),
+            option(
                 "idempotency_ms",
                 &[],
                 "Time for which the HTTP API remembers the answer to a request with an idempotency key, in milliseconds.",
@@ -344,7 +349,7 @@ pub(crate) const GROUPS: &[Group] = &[
             option(
                 "demo",
                 &[],
-                "Runs the services of the demo pages (`/service/demo/**`, `/service/echo`), the filter of `/demo/chat/**`, and the rules of their channels below `/demo/**`: histories and presence. Your rules take precedence.",
+                "Runs the services of the demo pages (`/service/demo/**`, `/service/echo`), the filter of `/demo/chat/**`, and the rules of their channels below `/demo/**`: histories and presence. Your rules take precedence. Without a value of yours it is off with `[auth]`, and where `listen` is not a loopback address. `encke demo` always turns it on.",
             ),
             option(
                 "demo_cometd_channels",

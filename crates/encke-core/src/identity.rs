@@ -65,7 +65,7 @@ impl fmt::Debug for Identity {
 
 /// Limits of one session. `None`: as the settings say. A rate of 0 is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct SessionLimits {
     /// Messages that its client may send in a second.
     pub messages_per_s_max: Option<u32>,

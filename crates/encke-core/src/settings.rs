@@ -127,6 +127,9 @@ pub struct Settings {
 
     /// Programs on this machine may use the HTTP API without a key. All others need one: `[[api_keys]]`.
     pub api_loopback: bool,
+    /// Programs on this machine may read `/metrics` without a key. A proxy on this machine that adds no header and calls the server by a
+    /// loopback name looks like one: behind such a proxy, turn this off and give the scraper a key.
+    pub metrics_loopback: bool,
     /// Time for which the HTTP API remembers the answer to a request with an idempotency key, in milliseconds.
     pub idempotency_ms: u64,
     /// Bytes of the answers that the HTTP API remembers; above it the oldest are forgotten.
@@ -364,6 +367,7 @@ impl Default for Settings {
             duplicate_connect_status: 409,
             callback_parameter: "jsonp".into(),
             api_loopback: false,
+            metrics_loopback: true,
             idempotency_ms: 300_000,
             idempotency_bytes_max: 16 * 1024 * 1024,
             hold_path: "/hold".into(),

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use encke_core::Secret;
+
 /// A permission of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -42,25 +44,19 @@ impl Scope {
 
 /// A key of the HTTP API, written as `ApiKey { name: …, key: …, scopes: …, ..ApiKey::default() }`. It has one of `key`,
 /// `key_file` and `key_env`.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiKey {
     /// Its name in errors.
     pub name: String,
     /// The key itself: 16 to 1,024 visible ASCII characters.
-    pub key: String,
+    pub key: Secret,
     /// A file with the key. Space around the key is ignored.
     pub key_file: String,
     /// The name of an environment variable with the key.
     pub key_env: String,
     /// The permissions of the key.
     pub scopes: Vec<Scope>,
-}
-
-impl fmt::Debug for ApiKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiKey").field("name", &self.name).field("scopes", &self.scopes).finish_non_exhaustive()
-    }
 }
 
 /// The reason why a list of keys cannot be used. It never contains a key.
@@ -110,6 +106,7 @@ impl ApiKeys {
             }
             let failed = |reason: String| ApiKeysError(format!("{:?}: {reason}", api_key.name));
             let key = secret(api_key).map_err(failed)?;
+            let key = key.reveal();
             if !(KEY_BYTES_LEAST..=KEY_BYTES_MAX).contains(&key.len())
                 || !key.bytes().all(|byte| byte.is_ascii_graphic())
             {
@@ -159,7 +156,7 @@ impl fmt::Debug for ApiKeys {
 }
 
 /// The secret of a key, from its one source.
-fn secret(api_key: &ApiKey) -> Result<String, String> {
+fn secret(api_key: &ApiKey) -> Result<Secret, String> {
     let ApiKey { key, key_file, key_env, .. } = api_key;
     match (key.is_empty(), key_file.is_empty(), key_env.is_empty()) {
         (false, true, true) => Ok(key.clone()),
@@ -167,7 +164,10 @@ fn secret(api_key: &ApiKey) -> Result<String, String> {
             let text = std::fs::read_to_string(key_file).map_err(|error| format!("key_file {key_file}: {error}"))?;
             Ok(text.trim().into())
         }
-        (true, true, false) => std::env::var(key_env).map_err(|error| format!("key_env {key_env}: {error}")),
+        (true, true, false) => {
+            let key = std::env::var(key_env).map_err(|_| format!("key_env {key_env}: no such variable"))?;
+            Ok(key.into())
+        }
         _ => Err("one of key, key_file and key_env is needed, and only one".into()),
     }
 }
@@ -211,8 +211,8 @@ mod tests {
     fn keys_that_cannot_work_are_refused_without_their_secret() {
         let good = key("good", "aaaaaaaaaaaaaaaa");
         let both = ApiKey { key_env: "HOME".into(), ..good.clone() };
-        let missing = ApiKey { key: String::new(), key_file: "/nowhere/key".into(), ..good.clone() };
-        let unset = ApiKey { key: String::new(), key_env: "ENCKE_NO_SUCH_KEY".into(), ..good.clone() };
+        let missing = ApiKey { key: Secret::default(), key_file: "/nowhere/key".into(), ..good.clone() };
+        let unset = ApiKey { key: Secret::default(), key_env: "ENCKE_NO_SUCH_KEY".into(), ..good.clone() };
         let powerless = ApiKey { scopes: Vec::new(), ..good.clone() };
         for (keys, reason) in [
             (vec![key("", "aaaaaaaaaaaaaaaa")], "has no name"),

@@ -53,6 +53,7 @@ pub struct Builder {
     pub(crate) assets: &'static [Asset],
     pub(crate) listener: Option<TcpListener>,
     pub(crate) api_keys: ApiKeys,
+    pub(crate) revoked: Vec<(Box<str>, u64)>,
     pub(crate) layers: Vec<Box<Layer>>,
     pub(crate) fallback: Option<Beside>,
     pub(crate) has_listener: bool,
@@ -74,6 +75,7 @@ impl Builder {
             assets: &[],
             listener: None,
             api_keys: ApiKeys::default(),
+            revoked: Vec::new(),
             layers: Vec::new(),
             fallback: None,
             has_listener: true,
@@ -318,6 +320,13 @@ impl Builder {
     /// [`Settings::api_loopback`] is set. [`Handle::set_api_keys`](crate::Handle::set_api_keys) replaces them.
     pub fn api_keys(mut self, keys: ApiKeys) -> Builder {
         self.api_keys = keys;
+        self
+    }
+
+    /// The revoked tokens of the process before this one, as its [`Handle::revoked_tokens`](crate::Handle::revoked_tokens)
+    /// gave them. A server with a `data` directory knows them from there.
+    pub fn revoked_tokens(mut self, tokens: impl IntoIterator<Item = (Box<str>, u64)>) -> Builder {
+        self.revoked.extend(tokens);
         self
     }
 

@@ -1,8 +1,8 @@
 //! The data directory, whose contents survive a restart. It is opened once before the shards run, and held until they
 //! have ended.
 //!
-//! `history/` in it is the log of the histories. Its lock covers the whole directory. `sessions` exists between a
-//! clean stop and the next start.
+//! `history/` in it is the log of the histories. Its lock covers the whole directory. `revoked/` is the journal of revoked
+//! tokens. `sessions` exists between a clean stop and the next start.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,6 +18,7 @@ use crate::error::StartError;
 use crate::net::node::ThreadMessage;
 use crate::net::outcomes::Outcomes;
 use crate::net::store_thread::{self, Inbox};
+use crate::revocations::{self, Revocations};
 use crate::sessions_file::{self, Found};
 use encke_core::Settings;
 use encke_core::history::Room;
@@ -27,12 +28,14 @@ use encke_store::{HistoryStore, Recovered, Recovery, StoreError, StoreOptions};
 /// An opened data directory, whose histories have been recovered. While this lives, no other process can open it.
 pub(crate) struct Data {
     path: PathBuf,
+    revocations: Arc<Revocations>,
     history_store: HistoryStore<Directory>,
 }
 
 /// A data directory in use: its store thread runs.
 pub(crate) struct DataInUse {
     path: PathBuf,
+    revocations: Arc<Revocations>,
     history_store: JoinHandle<HistoryStore<Directory>>,
 }
 
@@ -47,7 +50,7 @@ impl Data {
         }
         let began = Instant::now();
         let path = PathBuf::from(&settings.data);
-        let directory = history_in(&path)?;
+        let directory = open_in(&path, path.join(HISTORY))?;
         wait_until_free(&directory);
         let mut salt = [0; 8];
         kernel_entropy()(&mut salt);
@@ -57,7 +60,15 @@ impl Data {
         let recovered = recovery.restore(&shared.histories, Room::of(settings, shared.shards));
         shared.is_durable = true;
         report(&path, &opened, &recovered, began);
-        Ok(Some(Data { path, history_store }))
+        let directory = open_in(&path, revocations::directory_in(&path))?;
+        wait_until_free(&directory);
+        let revocations = Arc::new(Revocations::open(directory, &shared.revoked, now.wall_ms)?);
+        Ok(Some(Data { path, revocations, history_store }))
+    }
+
+    /// The journal of revoked tokens.
+    pub(crate) fn revocations(&self) -> &Arc<Revocations> {
+        &self.revocations
     }
 
     /// Checks for reasons why the directory could not be opened, as far as they show while another process has it.
@@ -69,8 +80,10 @@ impl Data {
         if settings.data.is_empty() {
             return Ok(());
         }
-        let directory = history_in(Path::new(&settings.data))?;
-        journal::probe(&directory).map_err(|error| StoreError::Journal(error).into())
+        let path = Path::new(&settings.data);
+        let history = open_in(path, path.join(HISTORY))?;
+        journal::probe(&history).map_err(StoreError::Journal)?;
+        revocations::probe(&open_in(path, revocations::directory_in(path))?)
     }
 
     /// Saves sessions for the next start.
@@ -99,7 +112,7 @@ impl Data {
         let (shared, mailboxes) = (shared.clone(), mailboxes.to_vec());
         let started = store_thread::start(self.history_store, shared, mailboxes, outcomes.clone(), metrics.clone());
         let (inbox, history_store) = started.map_err(StartError::Thread)?;
-        Ok((inbox, DataInUse { path: self.path, history_store }))
+        Ok((inbox, DataInUse { path: self.path, revocations: self.revocations, history_store }))
     }
 }
 
@@ -149,8 +162,9 @@ impl DataInUse {
     /// Waits until everything is written; the shards have ended before. Dropping the returned value releases the
     /// directory.
     pub(crate) fn close(self) -> Option<Data> {
+        self.revocations.close();
         match self.history_store.join() {
-            Ok(history_store) => Some(Data { path: self.path, history_store }),
+            Ok(history_store) => Some(Data { path: self.path, revocations: self.revocations, history_store }),
             Err(_) => {
                 tracing::error!("the store thread ended with a panic");
                 None
@@ -159,9 +173,8 @@ impl DataInUse {
     }
 }
 
-/// The directory of the log, created if it is missing.
-fn history_in(data: &Path) -> Result<Directory, StartError> {
-    let path = data.join(HISTORY);
+/// A directory in the data directory, created if it is missing.
+fn open_in(data: &Path, path: PathBuf) -> Result<Directory, StartError> {
     Directory::open(&path).map_err(|source| {
         // If the data directory itself is not usable, the error names it.
         let path = if data.is_dir() { path } else { data.into() };

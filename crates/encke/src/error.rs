@@ -77,6 +77,9 @@ pub enum StartError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The revoked tokens in the data directory are damaged, another process has them, or the disk fails.
+    #[error("cannot read the revoked tokens: {0}")]
+    Revocations(#[source] StoreError),
     /// The histories in the data directory are damaged, another process has them, or the disk fails.
     #[error("cannot recover histories: {0}")]
     History(#[from] StoreError),
@@ -132,6 +135,21 @@ pub enum RemovalError {
     NoHistory(String),
     /// The messages are removed, but may return with the next start: the disk did not take the removal.
     #[error("the removal could not be stored; the messages may return with the next start")]
+    NotStored,
+    /// The server has stopped.
+    #[error("the server has stopped")]
+    Stopped,
+}
+
+/// The reason why [`Handle::revoke`](crate::Handle::revoke) did not revoke a token, or only until the process ends. Its sessions end all the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RevocationError {
+    /// `revoked_tokens_max` tokens are revoked already: this one still opens sessions.
+    #[error("revoked_tokens_max tokens are revoked already")]
+    Full,
+    /// The disk did not take it: the token is revoked until this process ends.
+    #[error("the revocation could not be stored; it holds until the server ends")]
     NotStored,
     /// The server has stopped.
     #[error("the server has stopped")]

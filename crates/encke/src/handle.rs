@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use bayeux::{Publication, RawJson, ext};
 
 use crate::api_keys::ApiKeys;
-use crate::error::{PublishError, PublishManyError};
+use crate::error::{PublishError, PublishManyError, RevocationError};
 use crate::fallback::Fallback;
 use crate::known::KnownChannels;
 use crate::metric::Metric;
 use crate::net::node::{Node, ServerShared, ThreadMessage};
 use crate::net::published::Published;
+use crate::net::requests::Revocation;
 use crate::presence::{Announced, Announcer, Presence};
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
@@ -241,7 +242,7 @@ impl Handle {
     }
 
     /// The members of a channel whose rule has `presence`: up to `max` users whose names come after `after`, in the order
-    /// of their names, and the numbers of all. The answer ends earlier after 64 KiB of names; `next` is then set, too.
+    /// of their names, and the numbers of all. The answer ends earlier after 64 KiB of names and ids; `next` is then set, too.
     /// A channel without presence has no members.
     pub fn presence(&self, channel: &str, after: &str, max: usize) -> Members {
         self.0.server_shared.presence.members(channel, after, max, ServerEntry::HandlePresence.may())
@@ -254,18 +255,19 @@ impl Handle {
     }
 
     /// Revokes a token by its id: its sessions end, and it opens no further ones until it has expired, in milliseconds
-    /// since 1970. Returns false if `revoked_tokens_max` tokens are revoked already: then only its sessions end.
-    pub fn revoke(&self, token_id: &str, expires_ms: u64) -> bool {
-        let now_ms = ServerShared::now(self.0.server_shared.start).wall_ms;
+    /// since 1970. With a `data` directory the revocation is on the disk when this returns, so it also holds for the
+    /// processes that follow; without one it ends with this process. See [`Handle::revoked_tokens`] for a process that
+    /// takes over.
+    ///
+    /// # Errors
+    /// When too many tokens are revoked, or the disk does not take it.
+    pub async fn revoke(&self, token_id: &str, expires_ms: u64) -> Result<Revocation, RevocationError> {
         let tokens_max = self.settings().revoked_tokens_max;
-        // Before the shards end its sessions, so that none is opened in between.
-        let is_revoked = self.0.shared.revoked.add(token_id, expires_ms, now_ms, tokens_max);
-        self.send_to_all_shards(|| ShardMessage::Revoke(token_id.into()));
-        is_revoked
+        self.0.server_shared.revoke(&self.0.shared, token_id, expires_ms, tokens_max).await
     }
 
-    /// The revoked tokens that have not expired, each with its end.
-    pub(crate) fn revoked(&self) -> Vec<(Box<str>, u64)> {
+    /// The revoked tokens that have not expired, each with its end in milliseconds since 1970.
+    pub fn revoked_tokens(&self) -> Vec<(Box<str>, u64)> {
         self.0.shared.revoked.all(ServerShared::now(self.0.server_shared.start).wall_ms)
     }
 

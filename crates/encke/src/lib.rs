@@ -215,8 +215,10 @@ mod local;
 mod metric;
 mod net;
 mod presence;
+mod revocations;
 mod runtime;
 mod server;
+mod session_names;
 mod sessions_file;
 mod settings;
 mod threads;
@@ -236,19 +238,22 @@ pub use builder::Builder;
 pub use embedded::{EnckeService, service};
 pub use encke_core::{
     Action, Actions, Amount, Budget, ChannelRule, ChannelView, EndReason, Head, HistoryCommit, HistoryTerms, Id,
-    Identity, Over, PatternError, Patterns, Pending, Publishers, Refusal, SessionLimits, SessionView, Settings, Share,
-    Shares, Side, SlowConsumer, TransportName, Urgency, Verdict, network,
+    Identity, Over, PatternError, Patterns, Pending, Publishers, Refusal, Secret, SessionLimits, SessionView, Settings,
+    Share, Shares, Side, SlowConsumer, TransportName, Urgency, Verdict, network,
 };
 pub use encke_local::{
     Gap, Member, Members, Message, Position, PositionError, Positions, PresenceCounts, Start, SubscribeError,
     Subscription,
 };
-pub use error::{HookError, PublishError, PublishManyError, RemovalError, StartError, SubscriptionError};
+pub use error::{
+    HookError, PublishError, PublishManyError, RemovalError, RevocationError, StartError, SubscriptionError,
+};
 pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody, TakeOver};
 pub use handle::{Handle, List};
 pub use hold::{ConditionPanicked, Hold, Release};
 pub use http::embedded::ServiceBody;
 pub use metric::Metric;
+pub use net::requests::Revocation;
 pub use server::{Running, Server};
 pub use settings::{SettingsError, check_settings, hidden_rule};
 

@@ -27,6 +27,7 @@ use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::Published;
 use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
+use crate::session_names::SessionNames;
 use crate::settings::check_settings;
 use crate::threads::application::ApplicationThreads;
 use crate::threads::{accept, driver};
@@ -65,12 +66,7 @@ impl Builder {
         check_settings(&self.settings)?;
         self.hooks.check()?;
         let listen = self.settings.listen;
-        let (address, listener, again) = match self.has_listener {
-            true => {
-                listen_at(self.listener, listen).map_err(|source| StartError::Listen { address: listen, source })?
-            }
-            false => (listen, None, None),
-        };
+        let (address, listener, again) = listen_at(self.has_listener, self.listener, listen)?;
         let shards = shards_of(&self.settings);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
@@ -84,6 +80,7 @@ impl Builder {
         let application = self.layers.into_iter().fold(decisions as Box<dyn Application>, |inner, layer| layer(inner));
         let mut shared = Shared::new(shards, application);
         let data = Data::open(&settings, &mut shared, ServerShared::now(start))?;
+        revoke_again(&self.revoked, &shared, ServerShared::now(start).wall_ms);
         let shared = Arc::new(shared);
         let confirmations = confirmations(&shared);
         let metrics: Vec<_> = (0..=shards + 2).map(|_| Arc::<Metrics>::default()).collect();
@@ -98,6 +95,8 @@ impl Builder {
             published: (0..shards).map(|_| Published::default()).collect(),
             outcomes: Arc::default(),
             api_keys: RwLock::new(Arc::new(self.api_keys)),
+            session_names: SessionNames::new(),
+            revocations: data.as_ref().map(Data::revocations).cloned().unwrap_or_default(),
             idempotency: Arc::default(),
             mailbox: shared.mailbox.clone(),
             application: threads.handle().clone(),
@@ -148,13 +147,28 @@ fn warn_of_holes(hooks: &Hooks) {
     }
 }
 
-/// The address to accept connections at, and its socket twice.
+/// Revokes the tokens of an earlier process.
+fn revoke_again(tokens: &[(Box<str>, u64)], shared: &Shared, now_ms: u64) {
+    for (token_id, until_ms) in tokens {
+        // They were within `revoked_tokens_max` when they were revoked.
+        shared.revoked.add(token_id, *until_ms, now_ms, usize::MAX);
+    }
+}
+
+/// The address to accept connections at, and its socket twice, if there is to be one.
 fn listen_at(
+    has_listener: bool,
     given: Option<TcpListener>,
     address: SocketAddr,
-) -> std::io::Result<(SocketAddr, Option<TcpListener>, Option<TcpListener>)> {
-    let listener = given.map_or_else(|| accept::listen(address), accept::adopt)?;
-    Ok((listener.local_addr()?, Some(listener.try_clone()?), Some(listener)))
+) -> Result<(SocketAddr, Option<TcpListener>, Option<TcpListener>), StartError> {
+    if !has_listener {
+        return Ok((address, None, None));
+    }
+    let listen = || {
+        let listener = given.map_or_else(|| accept::listen(address), accept::adopt)?;
+        Ok((listener.local_addr()?, Some(listener.try_clone()?), Some(listener)))
+    };
+    listen().map_err(|source| StartError::Listen { address, source })
 }
 
 /// Starts the thread that stores histories, and reads the saved sessions, if there is a data directory.
@@ -211,10 +225,6 @@ impl ThreadContext {
         mut listener: Option<TcpListener>,
         history_store: Option<Inbox>,
     ) -> Result<(Vec<ShardThread>, Vec<Sender<()>>), StartError> {
-        let now_ms = ServerShared::now(self.server_shared.start).wall_ms;
-        for (token_id, until_ms) in &self.saved.revoked {
-            self.shared.revoked.add(token_id, *until_ms, now_ms, self.settings.revoked_tokens_max);
-        }
         let (mut threads, mut starts) = (Vec::new(), Vec::new());
         let (ready, readiness) = channel();
         for (index, mailbox) in mailboxes.into_iter().enumerate() {
@@ -295,10 +305,10 @@ impl Running {
                 Err(_) => tracing::error!("a shard ended with a panic"),
             }
         }
-        // Everything is written. Dropping this value releases the directory.
-        let Some(data) = self.data.and_then(DataInUse::close) else { return };
-        saved.revoked = self.handle.revoked();
-        data.save_sessions(saved);
+        // Everything is written. Dropping the value releases the directory.
+        if let Some(data) = self.data.and_then(DataInUse::close) {
+            data.save_sessions(saved);
+        }
     }
 }
 

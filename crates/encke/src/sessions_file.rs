@@ -38,10 +38,6 @@ enum Line<'a> {
     },
     Message(Cow<'a, str>),
     Session(Box<SavedSession>),
-    Revoked {
-        token: Cow<'a, str>,
-        until_ms: u64,
-    },
     End {
         messages: usize,
         sessions: usize,
@@ -116,9 +112,6 @@ fn write_whole(path: &Path, saved: Saved) -> io::Result<()> {
     for session in saved.sessions {
         out.line(&Line::Session(Box::new(session)))?;
     }
-    for (token, until_ms) in saved.revoked {
-        out.line(&Line::Revoked { token: token.into_string().into(), until_ms })?;
-    }
     let crc32c = out.crc32c;
     out.line(&Line::End { messages, sessions, crc32c })?;
     out.out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
@@ -135,13 +128,9 @@ fn parse(file: &mut impl BufRead) -> io::Result<Result<Saved, String>> {
             return Ok(Err(format!("it ends at line {number}, too early")));
         }
         match serde_json::from_slice(&line) {
-            // The version before has no identities and no revoked tokens.
             Ok(Line::Head { version: VERSION, policy }) if number == 1 => saved.policy = policy,
             Ok(Line::Message(text)) if number > 1 => saved.messages.push(text.into()),
             Ok(Line::Session(session)) if number > 1 => saved.sessions.push(*session),
-            Ok(Line::Revoked { token, until_ms }) if number > 1 => {
-                saved.revoked.push((token.into_owned().into(), until_ms));
-            }
             Ok(Line::End { messages, sessions, crc32c }) if number > 1 => break (messages, sessions, crc32c),
             Ok(_) => return Ok(Err(format!("line {number} is of another version, or out of order"))),
             Err(error) => return Ok(Err(format!("line {number}: {error}"))),
@@ -212,8 +201,7 @@ mod tests {
         };
         let text = r#"{"channel":"/a","data":{"n":12345678901234567890.10,"t":"\u2028é\n"}}"#;
         let policy = Policy::default().authenticated_by("tokens");
-        let (messages, revoked) = (vec![text.into(), "{}".into()], vec![("t".into(), 9)]);
-        Saved { policy, messages, sessions: vec![session], revoked }
+        Saved { policy, messages: vec![text.into(), "{}".into()], sessions: vec![session] }
     }
 
     #[test]
@@ -227,7 +215,7 @@ mod tests {
         assert_eq!((found.messages.len(), found.sessions.len()), (2, 1));
         assert_eq!(found.policy, sample().policy);
         assert_eq!(found.messages, sample().messages, "to the last digit");
-        assert_eq!((&found.sessions[0].identity, &found.revoked), (&sample().sessions[0].identity, &sample().revoked));
+        assert_eq!(found.sessions[0].identity, sample().sessions[0].identity);
         assert_eq!(found.sessions[0].subscriptions, sample().sessions[0].subscriptions);
         remove(&directory).expect("it is there");
         assert!(matches!(read(&directory), Ok(Found::Nothing)), "true for one start only");

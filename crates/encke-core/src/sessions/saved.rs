@@ -24,8 +24,6 @@ pub struct Saved {
     pub messages: Vec<Box<str>>,
     /// The sessions.
     pub sessions: Vec<SavedSession>,
-    /// Revoked tokens, each with its end in milliseconds since 1970.
-    pub revoked: Vec<(Box<str>, u64)>,
 }
 
 /// A saved session.
@@ -132,7 +130,6 @@ impl Saved {
         self.policy = other.policy;
         let by = self.messages.len() as u32;
         self.messages.extend(other.messages);
-        self.revoked.extend(other.revoked);
         self.sessions.extend(other.sessions.into_iter().map(|mut session| {
             session.spans_mut().for_each(|span| span.0 += by);
             session

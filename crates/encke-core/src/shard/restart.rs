@@ -56,7 +56,7 @@ impl Parts {
         let mut pile = Pile::default();
         let sessions = keys.iter().filter_map(|key| self.sessions.get(*key));
         let sessions = sessions.map(|session| self.save_session(session, &mut pile)).collect();
-        Saved { policy: self.shared.policy, messages: pile.messages, sessions, revoked: Vec::new() }
+        Saved { policy: self.shared.policy, messages: pile.messages, sessions }
     }
 
     fn save_session(&self, session: &Session, pile: &mut Pile) -> SavedSession {

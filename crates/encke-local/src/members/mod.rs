@@ -241,13 +241,13 @@ impl MemberTable {
         let mut page = Members { counts: known.counts(), ..Members::default() };
         let mut bytes = 0;
         for (name, user) in known.users.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)) {
-            bytes += name.len();
+            let session_ids: Vec<_> = user.sessions.iter().take(SESSION_IDS_MAX).map(Id::to_string).collect();
+            bytes += name.len() + session_ids.iter().map(String::len).sum::<usize>();
             let is_full = page.members.len() >= max.max(1) || bytes > PAGE_BYTES_MAX;
             if is_full && let Some(last) = page.members.last() {
                 page.next = Some(last.user.clone());
                 break;
             }
-            let session_ids = user.sessions.iter().take(SESSION_IDS_MAX).map(Id::to_string).collect();
             page.members.push(Member { user: name.to_string(), sessions: user.sessions.len(), session_ids });
         }
         page

@@ -91,7 +91,8 @@ impl Handle {
         if name.is_none_or(|name| name.kind() != bayeux::ChannelKind::Broadcast) {
             return Err(SubscriptionError::Channel(channel.into()));
         }
-        match self.0.server_shared.change_subscription(change, client_id, channel).await {
+        let id = Id::parse(client_id).ok_or(SubscriptionError::SessionUnknown)?;
+        match self.0.server_shared.change_subscription(change, id, channel).await {
             Some(Changed::Done) => Ok(()),
             Some(Changed::SessionUnknown) => Err(SubscriptionError::SessionUnknown),
             Some(Changed::Full) => Err(SubscriptionError::Full),

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::header::HOST;
-use http::{HeaderMap, Request, StatusCode, Version};
+use http::{Request, StatusCode, Version};
 
 use super::{Body, closing, text};
 use encke_core::Metrics;
@@ -87,10 +87,11 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=".contains(&byte)
 }
 
-/// The host of a request that passed [`refusal`]; None if it is HTTP/1.0 without a host.
-pub(crate) fn of<'a>(headers: &'a HeaderMap, authority: Option<&'a str>) -> Option<Host<'a>> {
-    let field = || headers.get(HOST).and_then(|host| host.to_str().ok());
-    Host::parse(authority.or_else(field)?)
+/// True if a request names this machine, and nothing else: an absolute target and the `Host` field may differ.
+pub(crate) fn is_loopback<B>(request: &Request<B>) -> bool {
+    let fields = request.headers().get_all(HOST).iter().map(|host| host.to_str().unwrap_or_default());
+    let mut named = fields.chain(request.uri().authority().map(|authority| authority.as_str())).peekable();
+    named.peek().is_some() && named.all(|named| Host::parse(named).is_some_and(Host::is_loopback))
 }
 
 /// The response to a request without a valid host, or with one that is not allowed. Health probes may use any name.

@@ -19,7 +19,8 @@ use encke_core::Meaning;
 /// Answers a scrape from this machine, or one with an API key that has the scope `metrics`.
 pub(crate) fn answer<B>(connection: &Connection, request: &Request<B>) -> Response<Body> {
     let server_shared = &connection.node.server_shared;
-    if !api::is_from_here(connection, request) && !api::may_read_metrics(&server_shared.api_keys(), request.headers()) {
+    let is_local = connection.node.shard.borrow().settings().metrics_loopback && api::is_from_here(connection, request);
+    if !is_local && !api::may_read_metrics(&server_shared.api_keys(), request.headers()) {
         return text(StatusCode::FORBIDDEN, "metrics are for this machine, or an API key with the scope metrics\n");
     }
     let (bytes, evicted) = server_shared.idempotency.figures();

@@ -27,6 +27,7 @@ use super::incomplete::SharedIncomplete;
 use super::io::{Health, reset};
 use super::outcomes::Outcomes;
 use super::published::{Added, Positions, Published};
+use super::socket::Moving;
 use super::store_thread::Inbox;
 use super::waiting::SharedQueues;
 use crate::api_keys::ApiKeys;
@@ -36,9 +37,11 @@ use crate::idempotency::Idempotency;
 use crate::local::Local;
 use crate::metric::AddedMetrics;
 use crate::presence::Presence;
+use crate::revocations::Revocations;
+use crate::session_names::SessionNames;
 use encke_core::{
-    Charge, Counts, Effect, Envelope, ExchangeId, Granted, MailboxAccount, Metrics, Now, PersistRequest, Persisted,
-    PresenceEvent, PublishToken, Response, Right, Shard, ShardMessage, SocketKey, SocketOrigin, WaitKey, Wire,
+    Counts, Effect, Envelope, ExchangeId, Granted, MailboxAccount, Metrics, Now, PersistRequest, Persisted,
+    PresenceEvent, PublishToken, Response, Right, Shard, ShardMessage, SocketKey, WaitKey, Wire,
 };
 
 /// A message from thread to thread.
@@ -67,20 +70,6 @@ pub(crate) enum ThreadMessage {
 /// Work for the thread of a shard.
 pub(crate) type Work = dyn FnOnce(&Rc<Node>) + Send;
 
-/// A WebSocket on its way to another shard.
-pub(crate) struct Moving {
-    pub(crate) tcp: std::net::TcpStream,
-    pub(crate) decoder: websocket::Decoder,
-    pub(crate) origin: SocketOrigin,
-    pub(crate) counted: Counted,
-    /// The message that named the session.
-    pub(crate) text: String,
-    /// Bytes that were read after that message.
-    pub(crate) rest: Vec<u8>,
-    /// The charge for all of it.
-    pub(crate) charge: Charge,
-}
-
 /// A response and, where it carries messages, their receipt.
 pub(crate) type Answer = (Response, Option<Receipt>);
 
@@ -101,6 +90,9 @@ pub(crate) struct ServerShared {
     pub(crate) outcomes: Arc<Outcomes>,
     /// The keys of the HTTP API.
     pub(crate) api_keys: RwLock<Arc<ApiKeys>>,
+    pub(crate) session_names: SessionNames,
+    /// The journal of revoked tokens.
+    pub(crate) revocations: Arc<Revocations>,
     /// Answers of the HTTP API that are remembered.
     pub(crate) idempotency: Arc<Idempotency>,
     /// The account of bytes in the mailboxes.

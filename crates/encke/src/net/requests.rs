@@ -1,10 +1,13 @@
-//! Requests of handles and of the HTTP API to shards whose outcome they wait for: subscriptions of a session, and removals from
-//! a history.
+//! Requests of handles and of the HTTP API whose outcome they wait for: subscriptions of a session, removals from a history,
+//! and revocations.
 
-use encke_core::{Changed, Envelope, Id, PublishToken, ShardMessage, Shared};
+use std::sync::Arc;
+
+use encke_core::{Changed, Envelope, Id, Owner, PublishToken, ShardMessage, Shared};
 
 use super::node::{ServerShared, ThreadMessage};
 use super::outcomes::Outcome;
+use crate::error::RevocationError;
 
 /// A change of the subscriptions of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,11 +16,49 @@ pub(crate) enum Change {
     Unsubscribe,
 }
 
+/// The outcome of a revocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Revocation {
+    /// The number of sessions that it ends.
+    pub sessions: usize,
+    /// True if it is on the disk. False without a `data` directory: it holds until this process ends.
+    pub is_durable: bool,
+}
+
 impl ServerShared {
+    /// Revokes a token, until it expires in milliseconds since 1970, and ends its sessions.
+    pub(crate) async fn revoke(
+        &self,
+        shared: &Arc<Shared>,
+        token_id: &str,
+        expires_ms: u64,
+        tokens_max: usize,
+    ) -> Result<Revocation, RevocationError> {
+        let now_ms = ServerShared::now(self.start).wall_ms;
+        // Before its sessions are looked for, so that none is opened in between.
+        let is_taken = shared.revoked.add(token_id, expires_ms, now_ms, tokens_max);
+        let ids = self.sessions_of(Owner::Token(token_id.into())).await.ok_or(RevocationError::Stopped)?;
+        for mailbox in &self.mailboxes {
+            let message = ShardMessage::Revoke(token_id.into());
+            // A shard that has ended has no sessions any more.
+            let _ended = mailbox.send(ThreadMessage::FromShard(Envelope::new(&self.mailbox, message)));
+        }
+        if !is_taken {
+            return Err(RevocationError::Full);
+        }
+        let (revocations, shared, token_id) = (self.revocations.clone(), shared.clone(), String::from(token_id));
+        let persist = move || revocations.persist((&token_id, expires_ms), &shared.revoked, now_ms);
+        // The disk may take long, and shards wait for nothing.
+        let is_durable = self.application.spawn_blocking(persist).await.map_err(|_| RevocationError::Stopped)??;
+        Ok(Revocation { sessions: ids.len(), is_durable })
+    }
+
     /// Subscribes a session to a channel or pattern, or ends its subscription. None if the server stops.
-    pub(crate) async fn change_subscription(&self, change: Change, session: &str, channel: &str) -> Option<Changed> {
-        let id = Id::parse(session).filter(|id| id.shard() < self.mailboxes.len());
-        let Some(id) = id else { return Some(Changed::SessionUnknown) };
+    pub(crate) async fn change_subscription(&self, change: Change, id: Id, channel: &str) -> Option<Changed> {
+        if id.shard() >= self.mailboxes.len() {
+            return Some(Changed::SessionUnknown);
+        }
         let message = |token| match change {
             Change::Subscribe => ShardMessage::Subscribe(id, channel.into(), token),
             Change::Unsubscribe => ShardMessage::Unsubscribe(id, channel.into(), token),

@@ -16,9 +16,11 @@ use websocket::{Decoder, Event, Flow, Opcode, Role};
 use super::counted::Counted;
 use super::incomplete::Sender;
 use super::io::linger;
-use super::node::{Closed, Moving, Node, Stream, ThreadMessage};
+use super::node::{Closed, Node, Stream, ThreadMessage};
 use super::waiting::{QueuePosition, Reader};
-use encke_core::{Closing, ENVELOPE_BYTES, Head, Id, Now, Peer, Received, SocketKey, Usage, Weight};
+use encke_core::{
+    Charge, Closing, ENVELOPE_BYTES, Head, Id, Now, Peer, Received, SocketKey, SocketOrigin, Usage, Weight,
+};
 
 /// The reason for which a socket's task ends.
 enum End {
@@ -55,6 +57,20 @@ pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream, counted: Counted, from: From
     let decoder = Decoder::new(Role::Server, shard.settings().message_bytes_max);
     drop(shard);
     start(node, tcp, Start { key, decoder, counted, text: None, rest });
+}
+
+/// A WebSocket on its way to another shard.
+pub(crate) struct Moving {
+    pub(crate) tcp: std::net::TcpStream,
+    pub(crate) decoder: Decoder,
+    pub(crate) origin: SocketOrigin,
+    pub(crate) counted: Counted,
+    /// The message that named the session.
+    pub(crate) text: String,
+    /// Bytes that were read after that message.
+    pub(crate) rest: Vec<u8>,
+    /// The charge for all of it.
+    pub(crate) charge: Charge,
 }
 
 /// Continues a WebSocket that another shard passed on.

@@ -6,7 +6,7 @@ use http::{HeaderMap, Request, Version};
 use super::problem::{Kind, Problem};
 use crate::api_keys::{ApiKeys, Scope};
 use crate::http::connection::Connection;
-use crate::http::host::{self, Host};
+use crate::http::host;
 use encke_core::Settings;
 
 /// Checks that a request may do what needs this scope. Returns the name of its key, or an empty name for a program on
@@ -63,16 +63,15 @@ fn is_of_page(headers: &HeaderMap) -> bool {
     headers.contains_key(ORIGIN) || headers.keys().any(|name| name.as_str().starts_with("sec-fetch-"))
 }
 
-/// True for a request of a program on this machine, false for one that a proxy on this machine forwards. The peer and the host are
+/// True for a request of a program on this machine, false for one that a proxy on this machine forwards. The peer and all hosts are
 /// loopback, and no field is one that proxies add. HTTP/1.0 counts as such a field: older nginx speaks it by default and adds none.
 pub(crate) fn is_from_here<B>(connection: &Connection, request: &Request<B>) -> bool {
     let is_proxied = |name: &HeaderName| {
         matches!(name.as_str(), "forwarded" | "via" | "x-real-ip") || name.as_str().starts_with("x-forwarded-")
     };
-    let authority = request.uri().authority().map(|authority| authority.as_str());
     connection.peer.is_some_and(|peer| peer.to_canonical().is_loopback())
         && request.version() != Version::HTTP_10
-        && host::of(request.headers(), authority).is_some_and(Host::is_loopback)
+        && host::is_loopback(request)
         && !request.headers().keys().any(is_proxied)
 }
 

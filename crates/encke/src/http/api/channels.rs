@@ -1,7 +1,7 @@
 //! Channels and their histories.
 
 use bayeux::ChannelName;
-use encke_core::{ChannelView, Right, ServerEntry};
+use encke_core::{ChannelView, Id, Right, ServerEntry};
 use serde_json::value::RawValue;
 
 use crate::net::listing::written;
@@ -33,6 +33,7 @@ pub(super) fn presence(call: &Call<'_>) -> Result<Answer, Problem> {
         call.connection.node.server_shared.presence.members(&channel, after, limit, ServerEntry::ApiPresence.may());
     let item = |member: Member| {
         let Member { user, sessions, session_ids, .. } = member;
+        let session_ids = session_ids.iter().filter_map(|id| Some(call.names().of(&Id::parse(id)?))).collect();
         PresenceItem { user, sessions, session_ids }
     };
     let PresenceCounts { users, anonymous, sessions, .. } = members.counts;

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::types::{
     ChannelList, Deliver, Disconnect, History, Info, OneSession, PresenceList, Publish, PublishBatch, Published,
-    Reached, Removed, Revoke, SessionList, Subscription, channel, channel_or_pattern,
+    Reached, Removed, Revoke, RevokedToken, SessionList, Subscription, channel, channel_or_pattern,
 };
 use crate::api_keys::Scope;
 
@@ -193,9 +193,11 @@ pub(super) const ROUTES: &[Route] = &[
         ..post("/unsubscribe", Operation::Unsubscribe, Scope::Manage, of::<Subscription>, of::<Reached>)
     },
     Route {
-        summary: "End all sessions that were opened with a token",
-        description: "New handshakes with the token are up to the authentication of the server.",
-        ..post("/revoke", Operation::RevokeToken, Scope::Manage, of::<Revoke>, of::<Reached>)
+        summary: "Revoke a token",
+        description: "All sessions that were opened with the token end, and it opens no other for 30 days. If the server has a data \
+                      directory, the answer comes when the revocation is stored.",
+        errors: &[409, 507],
+        ..post("/revoke", Operation::RevokeToken, Scope::Manage, of::<Revoke>, of::<RevokedToken>)
     },
     Route {
         summary: "List sessions",
@@ -209,7 +211,7 @@ pub(super) const ROUTES: &[Route] = &[
         parameters: &[Parameter {
             is_required: true,
             is_in_path: true,
-            ..parameter("id", text, "The id of the session.")
+            ..parameter("id", text, "The session: its `id` in a list, or its `clientId`.")
         }],
         errors: &[404],
         ..without_body("/sessions/{id}", Operation::GetSession, Scope::Read, of::<OneSession>)

@@ -5,27 +5,31 @@ use std::sync::Arc;
 use bayeux::ChannelKind;
 use websocket::{Opcode, frame};
 
+use crate::error::RevocationError;
 use crate::net::listing::{Cursor, written};
-use crate::net::requests::Change;
+use crate::net::requests::{Change, Revocation};
+use crate::session_names::SessionNames;
 use encke_core::{Changed, Id, Owner, SessionView, ShardMessage};
 
 use super::input::{self, any_channel};
 use super::problem::{Kind, Problem};
 use super::routes::{LIMIT_DEFAULT, LIMIT_MAX};
-use super::types::{Deliver, Disconnect, OneSession, Page, Reached, Revoke, SessionItem, SessionList, Subscription};
+use super::types::{
+    Deliver, Disconnect, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem, SessionList, Subscription,
+};
 use super::{Answer, Call, going_away};
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let (limit, from) = (call.limit()?, call.cursor()?);
     let listed = call.connection.node.server_shared.list_sessions(from, limit).await.ok_or_else(going_away)?;
-    let sessions = listed.items.iter().map(item).collect();
+    let sessions = listed.items.iter().map(|view| item(call, view)).collect();
     Ok(Answer::new(&SessionList { sessions, page: Page { next: listed.next.map(written) } }))
 }
 
 pub(super) async fn one(call: &Call<'_>) -> Result<Answer, Problem> {
     let Some((view, channels)) = find(call, call.id).await? else { return Err(unknown()) };
     let channels = channels.into_iter().map(String::from).collect();
-    Ok(Answer::new(&OneSession { session: item(&view), channels }))
+    Ok(Answer::new(&OneSession { session: item(call, &view), channels }))
 }
 
 pub(super) async fn deliver(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -59,19 +63,18 @@ pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, Problem> {
     if token_id.is_empty() {
         return Err(Problem::field("/token_id", "it is empty"));
     }
-    let node = &call.connection.node;
-    {
-        // Before its sessions are looked for, so that none is opened in between.
-        let (shard, now_ms) = (node.shard.borrow(), node.now().wall_ms);
-        if !shard.revoked().add(&token_id, now_ms + REVOKED_MS, now_ms, shard.settings().revoked_tokens_max) {
-            return Err(Problem::new(Kind::Full, "revoked_tokens_max tokens are revoked already"));
-        }
-    }
-    let ids = of_owner(call, Owner::Token((*token_id).into())).await?;
-    for shard in 0..node.server_shared.mailboxes.len() {
-        node.send_to_shard(shard, ShardMessage::Revoke((*token_id).into()));
-    }
-    Ok(Answer::new(&Reached { sessions: ids.len() }))
+    let (node, tokens_max) = (&call.connection.node, call.settings.revoked_tokens_max);
+    let (shared, until_ms) = (node.shard.borrow().shared().clone(), node.now().wall_ms + REVOKED_MS);
+    let revoked = node.server_shared.revoke(&shared, &token_id, until_ms, tokens_max).await;
+    let Revocation { sessions, is_durable } = revoked.map_err(|error| {
+        let kind = match error {
+            RevocationError::Full => Kind::Full,
+            RevocationError::NotStored => Kind::NotStored,
+            RevocationError::Stopped => return going_away(),
+        };
+        Problem::new(kind, error.to_string())
+    })?;
+    Ok(Answer::new(&RevokedToken { sessions, durable: is_durable }))
 }
 
 pub(super) async fn subscribe(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -90,7 +93,8 @@ async fn change(call: &Call<'_>, change: Change) -> Result<Answer, Problem> {
     if name.kind() != ChannelKind::Broadcast {
         return Err(Problem::field("/channel", "a channel or pattern, and none below /meta/ or /service/"));
     }
-    let changed = call.connection.node.server_shared.change_subscription(change, &session, &channel).await;
+    let id = call.names().id(&session).ok_or_else(unknown)?;
+    let changed = call.connection.node.server_shared.change_subscription(change, id, &channel).await;
     match changed.ok_or_else(going_away)? {
         Changed::Done => Ok(Answer::new(&Reached { sessions: 1 })),
         Changed::Full => {
@@ -140,11 +144,11 @@ async fn of_owner(call: &Call<'_>, owner: Owner) -> Result<Vec<Id>, Problem> {
     call.connection.node.server_shared.sessions_of(owner).await.ok_or_else(going_away)
 }
 
-/// A session with its channels. None if there is none with this id.
+/// A session with its channels. None if there is none with this name or id.
 async fn find(call: &Call<'_>, id: &str) -> Result<Option<(SessionView, Vec<Box<str>>)>, Problem> {
     let server_shared = &call.connection.node.server_shared;
     let shards = server_shared.mailboxes.len();
-    let Some(id) = Id::parse(id).filter(|id| id.shard() < shards) else { return Ok(None) };
+    let Some(id) = call.names().id(id).filter(|id| id.shard() < shards) else { return Ok(None) };
     server_shared.inspect(id.shard(), move |shard| shard.session(&id)).await.ok_or_else(going_away)
 }
 
@@ -152,9 +156,9 @@ fn unknown() -> Problem {
     Problem::new(Kind::NotFound, "there is no such session")
 }
 
-fn item(view: &SessionView) -> SessionItem {
+fn item(call: &Call<'_>, view: &SessionView) -> SessionItem {
     SessionItem {
-        id: view.id.as_str().into(),
+        id: call.names().of(&view.id),
         user: Some(String::from(&*view.user)).filter(|user| !user.is_empty()),
         connected: view.is_connected,
         subscriptions: view.subscriptions,
@@ -164,6 +168,11 @@ fn item(view: &SessionView) -> SessionItem {
 }
 
 impl Call<'_> {
+    /// The names of sessions in answers.
+    pub(super) fn names(&self) -> &SessionNames {
+        &self.connection.node.server_shared.session_names
+    }
+
     /// The number of items that the request wants.
     pub(super) fn limit(&self) -> Result<usize, Problem> {
         Ok(self.query.number("limit", 1..=LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT) as usize)

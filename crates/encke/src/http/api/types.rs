@@ -81,7 +81,7 @@ pub(super) struct ChannelPosition {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{"required": ["session"]}, {"required": ["user"]}]))]
 pub(super) struct Deliver<'a> {
-    /// The id of the session.
+    /// The session: its `id` in a list, or its `clientId`.
     #[serde(default, deserialize_with = "given")]
     #[schemars(schema_with = "session_id")]
     pub(super) session: Option<String>,
@@ -103,7 +103,7 @@ pub(super) struct Deliver<'a> {
 #[serde(deny_unknown_fields)]
 #[schemars(extend("oneOf" = [{"required": ["session"]}, {"required": ["user"]}]))]
 pub(super) struct Disconnect {
-    /// The id of the session.
+    /// The session: its `id` in a list, or its `clientId`.
     #[serde(default, deserialize_with = "given")]
     #[schemars(schema_with = "session_id")]
     pub(super) session: Option<String>,
@@ -117,7 +117,7 @@ pub(super) struct Disconnect {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Subscription {
-    /// The id of the session.
+    /// The session: its `id` in a list, or its `clientId`.
     #[schemars(schema_with = "session_id")]
     pub(super) session: String,
     /// The channel or pattern: none below `/meta/` or `/service/`.
@@ -141,6 +141,16 @@ pub(super) struct Reached {
     pub(super) sessions: usize,
 }
 
+/// A revoked token.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct RevokedToken {
+    /// The number of its sessions, which end.
+    pub(super) sessions: usize,
+    /// True if the revocation is on the disk. False if the server has no data directory: then it ends with the server's
+    /// process, unless another process takes over from it.
+    pub(super) durable: bool,
+}
+
 /// The way from a page to the next one.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Page {
@@ -161,7 +171,8 @@ pub(super) struct SessionList {
 /// A session in a list.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct SessionItem {
-    /// Its id. Whoever knows it can act as its client: keep it secret.
+    /// Its name in this API, for as long as the session and the server's process last. It is not its `clientId`, which would
+    /// let a reader act as its client.
     pub(super) id: String,
     /// Its user. Missing: anonymous.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -227,7 +238,7 @@ pub(super) struct PresenceItem {
     pub(super) user: String,
     /// The number of the user's sessions on the channel. 0 within the grace time.
     pub(super) sessions: usize,
-    /// The ids of these sessions, up to 100. Keep them secret.
+    /// The names of these sessions in this API, up to 100.
     pub(super) session_ids: Vec<String>,
 }
 

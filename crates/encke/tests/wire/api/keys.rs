@@ -84,6 +84,15 @@ fn programs_on_this_machine_need_no_key_only_if_the_settings_say_so() {
     ] {
         assert_eq!(info(&server, &[header]).status, 401, "{header:?}");
     }
+    assert_eq!(named(&server, "/api/v1/info"), [401, 401, 200]);
+}
+
+/// The statuses of requests that name a foreign host in the field, in the target, and in neither.
+fn named(server: &TestServer, path: &str) -> [u16; 3] {
+    let here = server.address();
+    [(here.to_string(), "192.0.2.7"), ("192.0.2.7".into(), "127.0.0.1"), (here.to_string(), "localhost")].map(
+        |(target, host)| server.http().request("GET", &format!("http://{target}{path}"), &[("host", host)], b"").status,
+    )
 }
 
 #[test]
@@ -93,6 +102,9 @@ fn metrics_are_for_this_machine_and_for_keys_with_their_scope() {
     let scrape = |headers: &[(&str, &str)]| server.http().request("GET", "/metrics", headers, b"").status;
     let proxied = ("x-forwarded-for", "192.0.2.7");
     assert_eq!((scrape(&[]), scrape(&[proxied])), (200, 403));
+    assert_eq!(named(&server, "/metrics"), [403, 403, 200]);
+    let closed = TestServer::start(Settings { metrics_loopback: false, ..settings() });
+    assert_eq!(closed.http().request("GET", "/metrics", &[], b"").status, 403);
     let bearer = format!("Bearer {KEY}");
     assert_eq!((scrape(&[proxied, ("authorization", &bearer)]), scrape(&[proxied, ("x-api-key", READER)])), (200, 403));
 }

@@ -25,6 +25,31 @@ fn all(api: &mut Api, path: &str, list: &str, limit: usize) -> Vec<Value> {
     }
 }
 
+/// The name of a session in lists.
+fn name_of(api: &mut Api, ws: &Ws) -> Value {
+    api.get(&format!("/sessions/{}", ws.id))["id"].clone()
+}
+
+#[test]
+fn a_name_of_a_list_stands_for_its_session_but_opens_it_for_nobody() {
+    let server = serve(Settings { shards: 3, ..settings() });
+    let (mut ws, mut thief) = (server.session(), server.session());
+    let mut api = Api::of(&server);
+    let name = name_of(&mut api, &ws);
+    assert_eq!(api.post("/subscribe", &json!({"session": name, "channel": "/a"})), json!({"sessions": 1}));
+    api.post("/publish", &json!({"channel": "/a", "data": 1}));
+    assert_eq!(ws.next_json()[0]["data"], 1);
+    api.post("/deliver", &json!({"session": name, "channel": "/b", "data": 2}));
+    assert_eq!(ws.next_json()[0]["data"], 2);
+    thief.send_json(&json!([{"id": "1", "channel": "/a", "clientId": name, "data": 3}]));
+    let refused = thief.next_json()[0]["error"].as_str().expect("an error").to_owned();
+    assert!(refused.starts_with("402:"), "{refused}");
+    assert_eq!(api.post("/unsubscribe", &json!({"session": name, "channel": "/a"})), json!({"sessions": 1}));
+    assert_eq!(api.post("/disconnect", &json!({"session": name})), json!({"sessions": 1}));
+    assert_eq!(ws.next_json()[0]["channel"], "/meta/disconnect");
+    assert_eq!(api.problem("POST", "/disconnect", &json!({"session": name}).to_string())["status"], 404);
+}
+
 #[test]
 fn every_session_is_on_one_page() {
     let server = serve(Settings { shards: 3, ..settings() });
@@ -35,11 +60,11 @@ fn every_session_is_on_one_page() {
         let found = all(&mut api, "/sessions", "sessions", limit);
         let ids: BTreeSet<_> = found.iter().map(|session| session["id"].as_str().expect("an id")).collect();
         assert_eq!((found.len(), ids.len()), (20, 20), "limit {limit}");
-        assert!(sessions.iter().all(|session| ids.contains(&*session.id)));
+        assert!(sessions.iter().all(|session| !ids.contains(&*session.id)), "lists show no client id");
     }
     let found = all(&mut api, "/sessions", "sessions", 1_000);
     let subscribed: Vec<_> = found.iter().filter(|session| session["subscriptions"] == 1).collect();
-    assert_eq!((subscribed.len(), subscribed[0]["id"].as_str()), (1, Some(&*sessions[3].id)));
+    assert_eq!((subscribed.len(), &subscribed[0]["id"]), (1, &name_of(&mut api, &sessions[3])));
 }
 
 #[test]
@@ -50,9 +75,12 @@ fn one_session_is_shown_with_its_channels() {
     ws.subscribe("/c/**");
     let mut api = Api::of(&server);
     let session = api.get(&format!("/sessions/{}", ws.id));
-    let expected = json!({"id": ws.id, "connected": true, "subscriptions": 2, "waiting_messages": 0,
+    let name = session["id"].clone();
+    let expected = json!({"id": name, "connected": true, "subscriptions": 2, "waiting_messages": 0,
         "waiting_bytes": 0, "channels": ["/a/b", "/c/**"]});
     assert_eq!(session, expected);
+    assert_eq!(api.get(&format!("/sessions/{}", name.as_str().expect("a name"))), expected, "by its name");
+    assert!(!session.to_string().contains(&ws.id));
     for unknown in ["x", &"0".repeat(32), "%2e%2e"] {
         assert_eq!(api.problem("GET", &format!("/sessions/{unknown}"), "")["status"], 404, "{unknown}");
     }

@@ -83,6 +83,12 @@ impl TestServer {
         ws
     }
 
+    /// Revokes a token. False after an error.
+    pub fn revoke(&self, token_id: &str, until_ms: u64) -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(self.handle.revoke(token_id, until_ms)).is_ok()
+    }
+
     /// A metric, summed over the shards. Counters are named without `_total`.
     #[track_caller]
     pub fn metric(&self, name: &str) -> u64 {

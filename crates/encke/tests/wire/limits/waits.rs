@@ -88,8 +88,8 @@ fn revoked_tokens_max_refuses_one_more_token() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970");
     let ms = |time: Duration| u64::try_from(time.as_millis()).expect("a near time");
     let (before, later) = (ms(now - Duration::from_secs(9)), ms(now + Duration::from_secs(3_600)));
-    assert!(server.handle.revoke("a", later) && server.handle.revoke("b", before));
-    assert!(server.handle.revoke("c", later), "b has expired");
-    assert!(!server.handle.revoke("d", later) && server.handle.revoke("a", later));
+    assert!(server.revoke("a", later) && server.revoke("b", before));
+    assert!(server.revoke("c", later), "b has expired");
+    assert!(!server.revoke("d", later) && server.revoke("a", later));
     server.wait_for_exactly("encke_tokens_revoked", 2);
 }
