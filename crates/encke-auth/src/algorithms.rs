@@ -10,5 +10,9 @@ pub(crate) fn named(name: &str) -> Option<Algorithm> {
     }
 }
 
+/// The algorithms for HMAC with the least bytes of their secrets: those of the hash (RFC 7518 §3.2).
+pub(crate) const HMAC: [(Algorithm, usize); 3] =
+    [(Algorithm::HS256, 32), (Algorithm::HS384, 48), (Algorithm::HS512, 64)];
+
 /// The names for people.
 pub(crate) const NAMES: &str = "HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA";

@@ -1,6 +1,7 @@
 //! The claims of a token whose signature is right: checks them, and makes an identity of them.
 
 use encke::{Identity, Patterns, SessionLimits};
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::error::TokenError;
@@ -37,8 +38,10 @@ pub(crate) fn identity(settings: &AuthSettings, text: &str, now_ms: u64) -> Resu
         None => Ok(None),
     };
     let limits = match claims.0.get(&settings.limits_claim) {
-        Some(limits) => serde_json::from_value::<SessionLimits>(limits.clone())
-            .map_err(|error| wrong(&settings.limits_claim, error))?,
+        Some(limits @ Value::Object(_)) => {
+            SessionLimits::deserialize(limits).map_err(|error| wrong(&settings.limits_claim, error))?
+        }
+        Some(_) => return Err(wrong(&settings.limits_claim, "an object")),
         None => SessionLimits::default(),
     };
     Ok(Identity {

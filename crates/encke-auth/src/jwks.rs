@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use encke_fetch::Fetcher;
+use encke_fetch::{Fetcher, SecretUrl};
 use jsonwebtoken::Algorithm;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -16,7 +16,7 @@ use crate::keys::{Key, KeySet, Origin};
 /// The origin of the set.
 pub(crate) enum Source {
     File(PathBuf),
-    Url(Box<Fetcher>, String),
+    Url(Box<Fetcher>, SecretUrl),
     /// A set that a test changes; `None` is one that cannot be had.
     #[cfg(test)]
     Test(watch::Receiver<Option<String>>),
@@ -58,6 +58,17 @@ impl Jwks {
     pub(crate) fn new(source: Source, terms: Terms) -> Arc<Jwks> {
         let (requests, failures) = (AtomicU64::new(0), AtomicU64::new(0));
         Arc::new(Jwks { source, terms, state: Mutex::default(), requests, failures })
+    }
+
+    /// The same set with these keys, which were just read.
+    pub(crate) fn with_keys(this: Arc<Self>, keys: KeySet) -> Arc<Jwks> {
+        this.state().hold(keys);
+        this
+    }
+
+    /// True if the set comes from a URL.
+    pub(crate) fn is_remote(&self) -> bool {
+        matches!(self.source, Source::Url(..))
     }
 
     /// The keys, for a token that names this one. Waits for a request only if the keys are old or lack it. `None` if there are no keys, or
@@ -120,7 +131,14 @@ impl Jwks {
             match read {
                 Ok(keys) => {
                     tracing::debug!(keys = keys.len(), source = jwks.source.name(), "set of keys read");
-                    (state.keys, state.loaded_at) = (Arc::new(keys), Some(Instant::now()));
+                    if keys.len() == 0 {
+                        // A set withdraws each key that it does not have, also when it has none.
+                        tracing::warn!(
+                            source = jwks.source.name(),
+                            "the set has no key that can be used: its tokens are refused"
+                        );
+                    }
+                    state.hold(keys);
                 }
                 Err(reason) => {
                     jwks.failures.fetch_add(1, Ordering::Relaxed);
@@ -143,7 +161,7 @@ impl Jwks {
                 (read.map_err(|error| error.to_string())??, Origin::File)
             }
             Source::Url(fetcher, url) => {
-                let response = fetcher.get(url).await.map_err(|error| error.to_string())?;
+                let response = fetcher.get(url.reveal()).await.map_err(|error| error.to_string())?;
                 if !response.status().is_success() {
                     return Err(format!("status {}", response.status().as_u16()));
                 }
@@ -155,26 +173,36 @@ impl Jwks {
                 (text.borrow().clone().ok_or("gone")?.into_bytes(), Origin::Url)
             }
         };
-        let keys = KeySet::of_jwks(&text, keys_max, origin)?;
-        keys.retained(&self.terms.algorithms).ok_or_else(|| "no key for an algorithm that is allowed".into())
+        let (keys, left_out) = KeySet::of_jwks(&text, keys_max, origin)?;
+        if let Some(reason) = left_out {
+            tracing::debug!(source = self.source.name(), "a key of the set is left out: {reason}");
+        }
+        Ok(keys.retained(&self.terms.algorithms))
+    }
+}
+
+impl State {
+    /// Replaces the keys.
+    fn hold(&mut self, keys: KeySet) {
+        (self.keys, self.loaded_at) = (Arc::new(keys), Some(Instant::now()));
     }
 }
 
 impl KeySet {
-    /// The keys for these algorithms, or for all if the list is empty. `None` if there are none.
-    fn retained(self, algorithms: &[Algorithm]) -> Option<KeySet> {
+    /// The keys for these algorithms, or for all if the list is empty.
+    pub(crate) fn retained(self, algorithms: &[Algorithm]) -> KeySet {
         let keys: Vec<Key> = self.into_iter().filter_map(|mut key| key.retain(algorithms).then_some(key)).collect();
-        (!keys.is_empty()).then(|| KeySet::from(keys))
+        KeySet::from(keys)
     }
 }
 
 impl Source {
-    fn name(&self) -> &str {
+    fn name(&self) -> String {
         match self {
-            Source::File(path) => path.to_str().unwrap_or_default(),
-            Source::Url(_, url) => url,
+            Source::File(path) => path.display().to_string(),
+            Source::Url(_, url) => url.to_string(),
             #[cfg(test)]
-            Source::Test(_) => "test",
+            Source::Test(_) => "test".into(),
         }
     }
 }

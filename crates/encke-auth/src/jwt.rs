@@ -61,15 +61,15 @@ impl Jwt {
         Ok(Jwt(Arc::new(Shared { verifier, accepted: AtomicU64::new(0), refused: Default::default() })))
     }
 
-    /// Replaces settings and keys, for all clones. Sessions that are open stay so.
+    /// Replaces settings and keys, for all clones, and reads all files of keys again. Sessions that are open stay so.
     ///
     /// # Errors
     /// The first setting that cannot work. Then the old ones stay.
     pub fn reload(&self, settings: &AuthSettings) -> Result<(), AuthSettingsError> {
         let mut new = Verifier::new(settings)?;
         let mut current = self.0.verifier.write().unwrap_or_else(PoisonError::into_inner);
-        if *settings == current.settings {
-            // The set of keys stays, and its age with it. Keys in files may have changed.
+        if *settings == current.settings && new.jwks.as_ref().is_some_and(|jwks| jwks.is_remote()) {
+            // Such a set stays, and its age with it. Keys in files may have changed.
             new.jwks.clone_from(&current.jwks);
         }
         *current = Arc::new(new);

@@ -53,23 +53,24 @@ impl KeySet {
         self.0.len()
     }
 
-    /// Reads a set of keys (RFC 7517 §5). Keys that check no signatures, or of unknown kinds, are left out.
+    /// Reads a set of keys (RFC 7517 §5), which may be empty. Keys that check no signatures, or of unknown kinds, are left out: the second
+    /// value is the reason for one of them.
     ///
     /// # Errors
     /// The reason why the whole set is refused.
-    pub(crate) fn of_jwks(text: &[u8], keys_max: usize, from: Origin) -> Result<KeySet, String> {
+    pub(crate) fn of_jwks(text: &[u8], keys_max: usize, from: Origin) -> Result<(KeySet, Option<String>), String> {
         let set: Set<'_> = serde_json::from_slice(text).map_err(|error| format!("not a set of keys: {error}"))?;
         if set.keys.len() > keys_max {
             return Err(format!("{} keys, more than {keys_max} (jwks_keys_max)", set.keys.len()));
         }
-        let (mut keys, mut reason) = (KeySet::default(), "it has no key".to_string());
+        let (mut keys, mut left_out) = (KeySet::default(), None);
         for text in set.keys {
             match Key::of_jwk(text.get(), from) {
                 Ok(key) => keys.push(key),
-                Err(why) => reason = why,
+                Err(why) => left_out = Some(why),
             }
         }
-        if keys.len() == 0 { Err(format!("no key of the set can be used: {reason}")) } else { Ok(keys) }
+        Ok((keys, left_out))
     }
 }
 
@@ -97,8 +98,8 @@ struct Alg {
 impl Key {
     /// A secret for HMAC. It is for the algorithms whose hash is not longer (RFC 7518 §3.2).
     pub(crate) fn of_secret(secret: &[u8]) -> Result<Key, String> {
-        let fitting = [(Algorithm::HS256, 32), (Algorithm::HS384, 48), (Algorithm::HS512, 64)];
-        let fitting = fitting.into_iter().filter(|(_, bytes)| secret.len() >= *bytes).map(|(algorithm, _)| algorithm);
+        let fitting =
+            algorithms::HMAC.iter().filter(|(_, bytes)| secret.len() >= *bytes).map(|(algorithm, _)| *algorithm);
         let algorithms: Vec<Algorithm> = fitting.collect();
         if algorithms.is_empty() {
             return Err(format!("the secret has {} bytes; at least 32 random ones are needed", secret.len()));

@@ -35,8 +35,10 @@ mod make;
 mod settings;
 mod verifier;
 
+pub use encke::Secret;
+pub use encke_fetch::SecretUrl;
 pub use error::TokenError;
 pub use jwt::Jwt;
 pub use make::{KeyError, KeyPair, SigningKey};
-pub use settings::{AuthSettings, AuthSettingsError, Secret};
+pub use settings::{AuthSettings, AuthSettingsError};
 pub use verifier::unverified;

@@ -61,9 +61,16 @@ impl SigningKey {
     /// A secret for HMAC: `HS256`, `HS384` or `HS512`; without the name of an algorithm, `HS256`.
     ///
     /// # Errors
-    /// The reason why it cannot be used.
+    /// The reason why it cannot be used: a server refuses secrets that are shorter than the hash, too.
     pub fn of_secret(secret: &[u8], algorithm: Option<&str>) -> Result<SigningKey, KeyError> {
-        let algorithm = chosen(algorithm, &[Algorithm::HS256, Algorithm::HS384, Algorithm::HS512])?;
+        let algorithm = chosen(algorithm, &algorithms::HMAC.map(|(algorithm, _)| algorithm))?;
+        let least = algorithms::HMAC.iter().find(|(one, _)| *one == algorithm).map_or(0, |(_, bytes)| *bytes);
+        if secret.len() < least {
+            let bytes = secret.len();
+            return Err(KeyError(format!(
+                "the secret has {bytes} bytes; {algorithm:?} needs at least {least} random ones (encke token keys {algorithm:?})"
+            )));
+        }
         Ok(SigningKey { key: EncodingKey::from_secret(secret), algorithm })
     }
 

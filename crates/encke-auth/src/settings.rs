@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use encke::Secret;
+use encke_fetch::SecretUrl;
 use serde::Deserialize;
 
 /// The section `[auth]`: the keys that sign tokens, the claims that a token must have, and where a handshake has its token.
@@ -20,7 +22,7 @@ pub struct AuthSettings {
     /// A file with a set of keys (JWKS). It is read again when it may have changed.
     pub jwks_file: Option<PathBuf>,
     /// The URL of a set of keys (JWKS), such as the `jwks_uri` of an OpenID provider.
-    pub jwks_url: Option<String>,
+    pub jwks_url: Option<SecretUrl>,
     /// A file of certificates (PEM) that are trusted for `jwks_url`, beside those of the system.
     pub jwks_ca_file: Option<PathBuf>,
     /// Shortest time between two requests for the set of keys, in seconds. Tokens with an unknown key cause no more.
@@ -119,28 +121,6 @@ impl AuthSettings {
         let claims = (&self.user_claim, &self.subscribe_claim, &self.publish_claim, &self.limits_claim);
         let nobody = (self.anonymous, &self.anonymous_subscribe, &self.anonymous_publish);
         format!("tokens {tokens:?} {claims:?} {:?} {nobody:?}", self.channel_claims_required)
-    }
-}
-
-/// A text that no log shows.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub struct Secret(String);
-
-impl Secret {
-    /// The secret of this text.
-    pub fn new(text: impl Into<String>) -> Secret {
-        Secret(text.into())
-    }
-
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
     }
 }
 

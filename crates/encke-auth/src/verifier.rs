@@ -14,7 +14,7 @@ use serde::de::IgnoredAny;
 
 use crate::error::TokenError;
 use crate::jwks::{Jwks, Source, Terms};
-use crate::keys::{Key, KeySet};
+use crate::keys::{Key, KeySet, Origin};
 use crate::settings::{AuthSettings, AuthSettingsError};
 use crate::{algorithms, claims, jwks, lookup};
 
@@ -59,7 +59,7 @@ impl Verifier {
         for path in &settings.public_key_files {
             push("public_key_files", &format!("{path:?}"), Key::of_pem_file(path))?;
         }
-        let source = source(settings)?;
+        let source = source(settings, &allowed)?;
         if keys.len() == 0 && source.is_none() && !settings.anonymous {
             let wanted = "a key is needed: secret_file, secret_env, public_key_files, jwks_file or jwks_url";
             return Err(AuthSettingsError::new("secret_file", "\"\"", wanted));
@@ -75,7 +75,10 @@ impl Verifier {
         Ok(Verifier {
             settings: settings.clone(),
             keys,
-            jwks: source.map(|source| Jwks::new(source, terms)),
+            jwks: source.map(|(source, keys)| {
+                let jwks = Jwks::new(source, terms);
+                keys.into_iter().fold(jwks, Jwks::with_keys)
+            }),
             anonymous: anonymous(settings)?,
         })
     }
@@ -101,7 +104,7 @@ impl Verifier {
             return Err(TokenError::Unsigned);
         }
         let kid = header.kid.as_deref();
-        let algorithm = algorithms::named(&header.alg).ok_or_else(|| TokenError::Algorithm(header.alg.to_string()))?;
+        let algorithm = algorithms::named(&header.alg).ok_or_else(|| TokenError::Algorithm(shown(&header.alg)))?;
         let is_signed = |keys: &KeySet| {
             let mut candidates = keys.candidates(algorithm, kid).take(CANDIDATES_MAX);
             candidates.any(|key| key.verifies(message, signature, algorithm))
@@ -137,10 +140,15 @@ fn refusal(sets: &[&KeySet], algorithm: Algorithm, kid: Option<&str>) -> TokenEr
         TokenError::Signature
     } else if !sets.iter().any(|keys| keys.has(kid)) && kid.is_some() && sets.iter().any(|keys| keys.allows(algorithm))
     {
-        TokenError::Key(kid.unwrap_or_default().chars().take(KID_SHOWN_MAX).collect())
+        TokenError::Key(shown(kid.unwrap_or_default()))
     } else {
         TokenError::Algorithm(format!("{algorithm:?}"))
     }
+}
+
+/// The beginning of a name in a token that nobody has signed.
+fn shown(name: &str) -> String {
+    name.chars().take(SHOWN_MAX).collect()
 }
 
 /// The header and the claims of a token for people to look at. Nothing of it is checked.
@@ -170,7 +178,7 @@ type NamedSecret = (&'static str, String, Vec<u8>);
 fn secrets(settings: &AuthSettings) -> Result<Vec<NamedSecret>, AuthSettingsError> {
     let mut secrets = Vec::new();
     if let Some(secret) = &settings.secret {
-        secrets.push(("secret", "…".to_string(), secret.bytes().to_vec()));
+        secrets.push(("secret", secret.to_string(), secret.reveal().as_bytes().to_vec()));
     }
     if let Some(path) = &settings.secret_file {
         let shown = format!("{path:?}");
@@ -190,21 +198,29 @@ fn secrets(settings: &AuthSettings) -> Result<Vec<NamedSecret>, AuthSettingsErro
     Ok(secrets)
 }
 
-fn source(settings: &AuthSettings) -> Result<Option<Source>, AuthSettingsError> {
+/// The set of keys that is read again: where it is, and the keys that a file has now.
+fn source(
+    settings: &AuthSettings,
+    allowed: &[Algorithm],
+) -> Result<Option<(Source, Option<KeySet>)>, AuthSettingsError> {
     match (&settings.jwks_file, &settings.jwks_url) {
         (Some(_), Some(url)) => {
             Err(AuthSettingsError::new("jwks_url", format!("{url:?}"), "only one of jwks_url and jwks_file"))
         }
         (Some(path), None) => {
-            // Only a check: the file is read when it is needed, and again later.
             let refused = |reason: String| AuthSettingsError::new("jwks_file", format!("{path:?}"), reason);
             let text = jwks::read_file(path, settings.jwks_bytes_max).map_err(refused)?;
-            KeySet::of_jwks(&text, settings.jwks_keys_max, crate::keys::Origin::File).map_err(refused)?;
-            Ok(Some(Source::File(path.clone())))
+            let (keys, left_out) = KeySet::of_jwks(&text, settings.jwks_keys_max, Origin::File).map_err(refused)?;
+            let (is_empty, keys) = (keys.len() == 0 && left_out.is_none(), keys.retained(allowed));
+            if keys.len() == 0 && !is_empty {
+                let reason = left_out.unwrap_or_else(|| "none is for an algorithm of auth.algorithms".into());
+                return Err(refused(format!("no key of the set can be used: {reason}")));
+            }
+            Ok(Some((Source::File(path.clone()), Some(keys))))
         }
         (None, Some(url)) => {
             let shown = format!("{url:?}");
-            if !url.starts_with("https://") && !url.starts_with("http://") {
+            if !["https://", "http://"].iter().any(|scheme| url.reveal().starts_with(scheme)) {
                 return Err(AuthSettingsError::new("jwks_url", shown, "a URL that begins with https:// or http://"));
             }
             let limits = Limits {
@@ -215,7 +231,7 @@ fn source(settings: &AuthSettings) -> Result<Option<Source>, AuthSettingsError> 
             };
             let fetcher = Fetcher::new(limits, settings.jwks_ca_file.as_deref());
             let fetcher = fetcher.map_err(|error| AuthSettingsError::new("jwks_ca_file", shown, error))?;
-            Ok(Some(Source::Url(Box::new(fetcher), url.clone())))
+            Ok(Some((Source::Url(Box::new(fetcher), url.clone()), None)))
         }
         (None, None) => Ok(None),
     }
@@ -242,8 +258,8 @@ pub(crate) fn now_ms() -> u64 {
 /// Most keys that are tried for a token: without the name of a key, each key of its algorithm may have signed it.
 const CANDIDATES_MAX: usize = 8;
 
-/// Most characters of an unknown key's name in a log.
-const KID_SHOWN_MAX: usize = 64;
+/// Most characters of the name of an unknown key or algorithm in a log.
+const SHOWN_MAX: usize = 64;
 
 /// Most bytes of a file with a secret.
 const SECRET_BYTES_MAX: usize = 64 * 1024;

@@ -88,7 +88,6 @@ fn eager(url: &str) -> Jwt {
 fn hostile() -> Vec<(&'static str, Answer)> {
     let redirect = "HTTP/1.1 302 Found\r\nlocation: /keys\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     let part = "HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n{\"keys\":";
-    let symmetric = r#"{"keys":[{"kty":"oct","k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"}]}"#;
     vec![
         ("slow", Answer::Silence),
         ("huge", Answer::Endless),
@@ -98,8 +97,6 @@ fn hostile() -> Vec<(&'static str, Answer)> {
         ("garbage", Answer::Text("SSH-2.0-OpenSSH\r\n\r\n".into())),
         ("an error", Answer::Text("HTTP/1.1 500 Oops\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}".into())),
         ("a page", ok("<html>")),
-        ("no keys", ok(r#"{"keys":[]}"#)),
-        ("a symmetric key", ok(symmetric)),
         ("too many keys", ok(&format!("{{\"keys\":[{}]}}", vec!["{}"; 65].join(",")))),
     ]
 }
@@ -133,11 +130,27 @@ async fn old_keys_go_on_while_the_server_misbehaves() {
 async fn a_new_key_is_found_and_an_unknown_one_is_refused() {
     let (old, new) = (issuer(), issuer());
     let (url, state) = server(ok(&old.jwks));
-    let settings = AuthSettings { jwks_url: Some(url.clone()), jwks_refresh_min_s: 0, ..AuthSettings::default() };
+    let settings =
+        AuthSettings { jwks_url: Some(url.clone().into()), jwks_refresh_min_s: 0, ..AuthSettings::default() };
     let jwt = Jwt::new(&settings).expect("good settings");
     assert!(jwt.verify(&old.token).await.is_ok());
     assert_eq!(jwt.verify(&new.token).await.expect_err("unknown").reason(), "token_key_unknown");
     state.lock().expect("unpoisoned").0 = ok(&new.jwks);
     assert!(jwt.verify(&new.token).await.is_ok());
     assert_eq!(jwt.verify(&old.token).await.expect_err("gone").reason(), "token_key_unknown");
+}
+
+#[tokio::test]
+async fn a_set_that_was_had_and_has_no_key_withdraws_all() {
+    let issuer = issuer();
+    let symmetric = r#"{"keys":[{"kty":"oct","k":"MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY"}]}"#;
+    for set in [r#"{"keys":[]}"#, symmetric] {
+        let (url, state) = server(ok(&issuer.jwks));
+        let jwt = eager(&url);
+        assert!(jwt.verify(&issuer.token).await.is_ok());
+        state.lock().expect("unpoisoned").0 = ok(set);
+        assert!(jwt.verify(&issuer.token).await.is_err_and(|error| error.reason() != "token_keys_unavailable"));
+        state.lock().expect("unpoisoned").0 = ok(&issuer.jwks);
+        assert!(jwt.verify(&issuer.token).await.is_ok(), "it comes back with the set");
+    }
 }

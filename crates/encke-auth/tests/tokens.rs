@@ -235,12 +235,12 @@ fn settings_that_cannot_work_are_refused_by_name() {
     let private = KeyPair::generate("EdDSA").expect("a pair").private;
     for (settings, expected) in [
         (default(), "a key is needed"),
-        (AuthSettings { secret: Some(Secret::new("short")), ..default() }, "auth.secret = …: the secret has 5 bytes"),
+        (AuthSettings { secret: Some(Secret::new("short")), ..default() }, "auth.secret = ***: the secret has 5 bytes"),
         (AuthSettings { secret_file: Some("missing".into()), ..default() }, "auth.secret_file = \"missing\": No such"),
         (AuthSettings { secret_env: Some("ENCKE_NO_SUCH".into()), ..default() }, "auth.secret_env"),
         (AuthSettings { public_key_files: vec![file("private.pem", &private)], ..default() }, "this is a private key"),
         (AuthSettings { public_key_files: vec![file("text.pem", "text")], ..default() }, "not a public key"),
-        (AuthSettings { jwks_file: Some(file("empty.json", r#"{"keys":[]}"#)), ..default() }, "it has no key"),
+        (AuthSettings { jwks_file: Some(file("useless.json", r#"{"keys":[{}]}"#)), ..default() }, "no key of the set"),
         (AuthSettings { jwks_url: Some("ftp://a".into()), ..default() }, "auth.jwks_url = \"ftp://a\": a URL"),
         (AuthSettings { algorithms: vec!["none".into()], ..with_secret() }, "auth.algorithms = \"none\": HS256"),
         (AuthSettings { anonymous_subscribe: Some(vec!["a".into()]), ..with_secret() }, "auth.anonymous_subscribe"),
@@ -249,4 +249,17 @@ fn settings_that_cannot_work_are_refused_by_name() {
         assert!(error.contains(expected), "{error} should contain {expected}");
     }
     assert!(!format!("{:?}", with_secret()).contains(SECRET), "no log shows the secret");
+}
+
+#[test]
+fn a_misspelt_limit_refuses_the_token_and_the_error_names_it() {
+    let token = |limits: Value| signed(json!({"sub": "alice", "exp": LATE, "limits": limits}));
+    assert!(verify(&with_secret(), &token(json!({"messages_per_s_max": 5}))).is_ok());
+    for limits in [json!({"message_per_s_max": 5}), json!({"messages_per_s_max": "5"}), json!([5, 5, 5]), json!(5)] {
+        let error = verify(&with_secret(), &token(limits.clone())).expect_err("refused");
+        assert_eq!(error.reason(), "token_claim_wrong");
+        assert!(error.to_string().starts_with("the claim limits: "), "{error}");
+    }
+    let error = verify(&with_secret(), &token(json!({"message_per_s_max": 5}))).expect_err("refused").to_string();
+    assert!(error.contains("message_per_s_max") && error.contains("messages_per_s_max"), "{error}");
 }
