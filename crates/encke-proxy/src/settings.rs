@@ -1,6 +1,6 @@
 //! The section `[proxy]` of the configuration file.
 
-use encke_fetch::{FetchError, Limits};
+use encke_fetch::{FetchError, Limits, SecretUrl};
 use http::Uri;
 use serde::{Deserialize, Serialize};
 
@@ -107,8 +107,12 @@ impl ProxySettings {
         let fail = |name, value: &str, wanted| Err(ProxyError::Setting { name, value: value.into(), wanted });
         let base = self.backend.trim_end_matches('/');
         let uri = base.parse::<Uri>().ok().filter(|uri| uri.authority().is_some() && uri.query().is_none());
-        if !uri.is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) {
-            return fail("backend", &self.backend, "a URL such as http://127.0.0.1:3000");
+        let shown = SecretUrl::from(base).to_string();
+        if !uri.as_ref().is_some_and(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) {
+            return fail("backend", &shown, "a URL such as http://127.0.0.1:3000");
+        }
+        if uri.and_then(|uri| uri.into_parts().authority).is_some_and(|it| it.as_str().contains('@')) {
+            return fail("backend", &shown, "a URL without name and password");
         }
         if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/')) {
             return fail("paths", path, "a path such as /app, or /");

@@ -1,8 +1,11 @@
 //! `kind = "command"`: each line that a program prints is a message.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use encke::Secret;
+use serde::Deserialize;
 use tokio::io::{AsyncRead, BufReader};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -14,7 +17,7 @@ use crate::publisher::Publisher;
 use crate::run::{End, Failure, Stop};
 
 /// The settings of a source of this kind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CommandSettings {
@@ -22,6 +25,10 @@ pub struct CommandSettings {
     pub command: Vec<String>,
     /// The folder it runs in. Empty: that of the server.
     pub folder: String,
+    /// Variables of its environment. Of the server's it has only the usual ones, such as `PATH`, `HOME` and `LANG`.
+    pub environment: BTreeMap<String, Secret>,
+    /// The names of further variables that it gets from the server's environment.
+    pub pass: Vec<String>,
     /// When it runs again.
     pub restart: Restart,
     /// Longest line, in bytes. A longer one is not published.
@@ -31,7 +38,7 @@ pub struct CommandSettings {
 }
 
 /// The ends of a program after which it runs again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Restart {
     /// All.
@@ -48,6 +55,8 @@ impl Default for CommandSettings {
         CommandSettings {
             command: Vec::new(),
             folder: String::new(),
+            environment: BTreeMap::new(),
+            pass: Vec::new(),
             restart: Restart::Always,
             line_bytes_max: 65_536,
             stop_ms: 1_000,
@@ -56,9 +65,24 @@ impl Default for CommandSettings {
 }
 
 impl CommandSettings {
+    /// The environment of the program.
+    fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        let passed = BASICS.iter().copied().chain(self.pass.iter().map(String::as_str));
+        let passed = passed.filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+        passed.chain(self.environment.iter().map(|(name, value)| (name.into(), value.reveal().into())))
+    }
+
     pub(crate) fn check(&self, check: &mut Check<'_>) {
         let is_named = self.command.first().is_some_and(|program| !program.is_empty());
         check.that(is_named, format_args!("command = {:?}: a program and its arguments", self.command));
+        for name in self.environment.keys().chain(&self.pass) {
+            let is_name = !name.is_empty() && !name.contains(['=', '\0']);
+            check.that(is_name, format_args!("environment: {name:?} is no name of a variable"));
+            let is_once = !(self.environment.contains_key(name) && self.pass.contains(name));
+            check.that(is_once, format_args!("environment: {name:?} is in pass, too"));
+        }
+        let is_text = |value: &Secret| !value.reveal().contains('\0');
+        check.that(self.environment.values().all(is_text), "environment: a value has a zero byte");
         check.range("line_bytes_max", self.line_bytes_max as u64, 1..=16 * 1024 * 1024);
         check.range("stop_ms", self.stop_ms, 0..=2_000);
     }
@@ -72,8 +96,8 @@ pub(crate) async fn run(
     mut stop: Stop,
 ) -> Result<End, Failure> {
     let name = settings.command.first().map_or("", String::as_str);
-    let mut program =
-        Program::start(&settings.command, &settings.folder).map_err(|error| format!("{name}: {error}"))?;
+    let mut program = Program::start(&settings.command, &settings.folder, settings.environment())
+        .map_err(|error| format!("{name}: {error}"))?;
     let (output, errors) = (program.child.stdout.take(), program.child.stderr.take());
     let (ended, has_ended) = watch::channel(false);
     let output = async {
@@ -162,7 +186,6 @@ async fn log(errors: impl AsyncRead + Unpin, source: &str, has_ended: watch::Rec
         logged += 1;
         if logged <= ERROR_LINES_PER_MINUTE_MAX {
             let text = String::from_utf8_lossy(line.trim_ascii_end());
-            let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             tracing::info!(source, "stderr: {text}");
         } else if logged == ERROR_LINES_PER_MINUTE_MAX + 1 {
             tracing::warn!(
@@ -183,6 +206,10 @@ async fn leftover_time(mut has_ended: watch::Receiver<bool>) {
 const LEFTOVER_TIME: Duration = Duration::from_millis(200);
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// The variables that every program gets from the server's environment. Others may be secrets, such as those that `secret_env` names.
+const BASICS: [&str; 12] =
+    ["HOME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"];
 
 /// Most bytes of a line of stderr that are logged.
 const ERROR_LINE_BYTES_MAX: usize = 1_000;

@@ -46,7 +46,7 @@ mod store;
 
 pub use command::{CommandSettings, Restart};
 pub use file::{FileSettings, FileStart};
-pub use mail::{MailSettings, Protocol, Secret, Tls};
+pub use mail::{MailSettings, Protocol, Tls};
 pub use quotes::QuotesSettings;
 pub use settings::{Kind, SettingsError, SourceSettings, parse};
 pub use sources::{Changes, Sources, SourcesSettings};

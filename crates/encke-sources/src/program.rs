@@ -1,5 +1,6 @@
 //! A program with all processes that it starts.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
@@ -14,11 +15,22 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts a program without input. Its output and its errors are pipes.
-    pub(crate) fn start(command: &[String], folder: &str) -> io::Result<Program> {
+    /// Starts a program without input, in this environment. Its output and its errors are pipes.
+    pub(crate) fn start(
+        command: &[String],
+        folder: &str,
+        environment: impl Iterator<Item = (OsString, OsString)>,
+    ) -> io::Result<Program> {
         let (name, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut program = Command::new(name);
-        program.args(arguments).process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        program
+            .env_clear()
+            .envs(environment)
+            .args(arguments)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         if !folder.is_empty() {
             program.current_dir(Path::new(folder));
         }

@@ -10,7 +10,7 @@ use crate::check::Check;
 use crate::command::CommandSettings;
 use crate::file::FileSettings;
 use crate::mail::MailSettings;
-use crate::quotes::QuotesSettings;
+use crate::quotes::{QuotesSettings, SYMBOL};
 
 /// The settings of one source.
 #[derive(Clone, Debug, PartialEq)]
@@ -171,6 +171,13 @@ fn fields<T: DeserializeOwned>(kind: &str, table: Table) -> Result<T, String> {
 }
 
 impl SourceSettings {
+    /// The channel that it publishes to, or the pattern that matches all of them.
+    pub fn pattern(&self) -> String {
+        let Some((before, after)) = self.channel.split_once(SYMBOL) else { return self.channel.clone() };
+        let parent = before.rsplit_once('/').map_or("", |(parent, _)| parent);
+        format!("{parent}/{}", if after.contains('/') { "**" } else { "*" })
+    }
+
     fn check(&self, check: &mut Check<'_>) {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
         let is_named = !self.name.is_empty() && self.name.len() <= NAME_BYTES_MAX && self.name.chars().all(is_name);
@@ -210,6 +217,21 @@ mod tests {
         let names: Vec<_> = sources.iter().map(|source| (source.name.as_str(), source.channel.as_str())).collect();
         assert_eq!(names, [("command", "/command/command"), ("log", "/file/log")]);
         assert_eq!((sources[0].restart_pause_ms, sources[0].restart_pause_max_ms), (1_000, 60_000));
+    }
+
+    #[test]
+    fn a_source_has_one_pattern_for_all_its_channels() {
+        for (channel, pattern) in [
+            ("/stock/{symbol}", "/stock/*"),
+            ("/{symbol}", "/*"),
+            ("/stock/x-{symbol}", "/stock/*"),
+            ("/stock/{symbol}/price", "/stock/**"),
+        ] {
+            let text = format!("[[source]]\nkind = \"quotes\"\nchannel = \"{channel}\"\n");
+            assert_eq!(parsed(&text).expect("valid")[0].pattern(), pattern);
+        }
+        let file = "[[source]]\nkind = \"file\"\npath = \"a\"\n";
+        assert_eq!(parsed(file).expect("valid")[0].pattern(), "/file/file");
     }
 
     #[test]

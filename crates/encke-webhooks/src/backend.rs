@@ -127,7 +127,7 @@ impl Backend {
     /// A text that changes with its part in the decisions on events of this kind.
     pub(crate) fn policy(&self, kind: EventKind) -> String {
         let settings = &self.checked.settings;
-        let (url, when_down) = (settings.url.split('?').next(), self.when_down(kind));
+        let (url, when_down) = (settings.url.reveal().split('?').next(), self.when_down(kind));
         format!("webhook {} {url:?} {:?} {when_down:?}", settings.name, settings.channels)
     }
 

@@ -1,29 +1,29 @@
 //! The section `[[webhooks]]` of a configuration.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::path::PathBuf;
 
 use encke_core::{Patterns, Settings};
+use encke_fetch::SecretUrl;
 use http::Uri;
 use serde::{Deserialize, Serialize};
 
 use crate::signature::Secret;
 
 /// A webhook: the address of a backend, the events that it gets, and its limits.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebhookSettings {
     /// Its name in logs. Empty: the host of its URL.
     pub name: String,
     /// The URL to which all events are posted.
-    pub url: String,
+    pub url: SecretUrl,
     /// The events that it gets.
     pub events: Vec<EventKind>,
     /// The channels and patterns whose events it gets: `subscribe`, `publish` and `service`. Other events have no channel.
     pub channels: Vec<String>,
     /// The secrets that sign each request, separated by spaces: `whsec_` and base64 each.
-    pub secret: String,
+    pub secret: encke_core::Secret,
     /// A file with secrets, one on each line.
     pub secret_file: Option<PathBuf>,
     /// The environment variable that holds the secrets, separated by spaces.
@@ -70,10 +70,10 @@ impl Default for WebhookSettings {
     fn default() -> WebhookSettings {
         WebhookSettings {
             name: String::new(),
-            url: String::new(),
+            url: SecretUrl::default(),
             events: Vec::new(),
             channels: vec!["/**".into()],
-            secret: String::new(),
+            secret: encke_core::Secret::default(),
             secret_file: None,
             secret_env: None,
             ca_file: None,
@@ -94,13 +94,6 @@ impl Default for WebhookSettings {
             breaker_pause_ms_max: 30_000,
             when_down: WhenDown::default(),
         }
-    }
-}
-
-/// A log shows no secret.
-impl fmt::Debug for WebhookSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WebhookSettings").field("url", &self.url).field("events", &self.events).finish_non_exhaustive()
     }
 }
 
@@ -267,12 +260,12 @@ pub(crate) fn check_times(webhooks: &[WebhookSettings], server: &Settings) -> Re
 fn check(index: usize, webhook: &WebhookSettings) -> Result<Checked, WebhookError> {
     let error = |key, value: String, reason: &str| WebhookError { index, key, value, reason: reason.into() };
     let wrong_url = |reason| error("url", format!("{:?}", webhook.url), reason);
-    let url: Uri = webhook.url.parse().map_err(|_| wrong_url("a URL such as http://127.0.0.1:3000/encke"))?;
+    let url: Uri = webhook.url.reveal().parse().map_err(|_| wrong_url("a URL such as http://127.0.0.1:3000/encke"))?;
     let (Some("http" | "https"), Some(host)) = (url.scheme_str(), url.host()) else {
         return Err(wrong_url("a URL such as http://127.0.0.1:3000/encke"));
     };
     if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return Err(error("url", "…".into(), "a URL without name and password; the signature authenticates"));
+        return Err(wrong_url("a URL without name and password; the signature authenticates"));
     }
     if webhook.events.is_empty() {
         let names: Vec<_> = EventKind::ALL.iter().map(|kind| kind.as_str()).collect();
@@ -323,7 +316,7 @@ fn check_numbers(index: usize, webhook: &WebhookSettings) -> Result<(), WebhookE
 /// The secrets of a webhook, from all their sources.
 fn secrets(index: usize, webhook: &WebhookSettings) -> Result<Vec<Secret>, WebhookError> {
     let error = |key, value: String, reason: String| WebhookError { index, key, value, reason };
-    let mut texts = vec![("secret", webhook.secret.clone())];
+    let mut texts = vec![("secret", webhook.secret.reveal().to_string())];
     if let Some(file) = &webhook.secret_file {
         let read = std::fs::read_to_string(file);
         let text = read.map_err(|failed| error("secret_file", format!("{file:?}"), failed.to_string()))?;
@@ -381,11 +374,11 @@ mod tests {
         let cases: [(&str, Change); 10] = [
             ("webhooks[0].url = \"x\": a URL such as", |w| w.url = "x".into()),
             ("webhooks[0].url = \"ftp://x/\": a URL such as", |w| w.url = "ftp://x/".into()),
-            ("webhooks[0].url = …: a URL without name", |w| w.url = "http://u:p@x/".into()),
+            ("webhooks[0].url = \"http://***@x/\": a URL without name", |w| w.url = "http://u:p@x/".into()),
             ("webhooks[0].events = []: at least one of handshake", |w| w.events.clear()),
             ("webhooks[0].channels = [\"a\"]: \"a\" is not a channel", |w| w.channels = vec!["a".into()]),
             ("webhooks[0].secret = …: a secret begins with whsec_", |w| w.secret = "hidden".into()),
-            ("webhooks[0].secret = 0 of them: 1 to 8 secrets", |w| w.secret.clear()),
+            ("webhooks[0].secret = 0 of them: 1 to 8 secrets", |w| w.secret = "".into()),
             ("webhooks[0].secret_file = \"/none\": ", |w| w.secret_file = Some("/none".into())),
             ("webhooks[0].queue_messages_max = 0: a whole number from 1", |w| w.queue_messages_max = 0),
             ("webhooks[0].retry_pause_ms_max = 1: a whole number from retry", |w| w.retry_pause_ms_max = 1),

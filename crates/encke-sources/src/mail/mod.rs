@@ -7,7 +7,8 @@ mod wire;
 
 use std::fmt;
 
-use serde::{Deserialize, Deserializer};
+use encke::Secret;
+use serde::Deserialize;
 
 use crate::check::Check;
 use crate::publisher::Publisher;
@@ -75,24 +76,6 @@ pub enum Tls {
     None,
 }
 
-/// A text that is never shown.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_empty() { "none" } else { "…" })
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
-        // The error of a text would show the value.
-        let secret = String::deserialize(from).map_err(|_| serde::de::Error::custom("a text is expected"))?;
-        Ok(Secret(secret))
-    }
-}
-
 impl Default for MailSettings {
     fn default() -> MailSettings {
         MailSettings {
@@ -121,8 +104,8 @@ impl MailSettings {
         let is_line = |text: &str| !text.contains(['\r', '\n', '\0']);
         let user = self.user.as_str();
         check.that(!user.is_empty() && is_line(user), format_args!("user = {user:?}: the name of a user"));
-        check.that(is_line(&self.password.0), "password: one line");
-        let given = [self.password.0.is_empty(), self.password_file.is_empty(), self.password_env.is_empty()];
+        check.that(is_line(self.password.reveal()), "password: one line");
+        let given = [self.password.is_empty(), self.password_file.is_empty(), self.password_env.is_empty()];
         let given = given.iter().filter(|is_empty| !**is_empty).count();
         check.that(given == 1, "password: one of password, password_file and password_env");
         let is_ascii = self.folder.chars().all(|c| c.is_ascii() && !c.is_ascii_control()) && !self.folder.is_empty();
@@ -153,7 +136,7 @@ impl MailSettings {
             let name = &self.password_env;
             std::env::var(name).map_err(|_| format!("password_env: the variable {name} is not set"))?
         } else {
-            self.password.0.clone()
+            self.password.reveal().to_string()
         };
         match password.trim_end_matches(['\r', '\n']) {
             one if one.contains(['\r', '\n', '\0']) => Err("the password has more than one line".into()),

@@ -5,7 +5,8 @@ mod replay;
 mod table;
 mod walk;
 
-use serde::{Deserialize, Serialize};
+use encke_fetch::SecretUrl;
+use serde::Deserialize;
 
 use crate::check::Check;
 use crate::latest::Latest;
@@ -13,7 +14,7 @@ use crate::publisher::{Publisher, quoted};
 use crate::run::{End, Failure};
 
 /// The settings of a source of this kind. A `file` is replayed, a `url` is polled; without either, prices walk at random.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct QuotesSettings {
@@ -24,7 +25,7 @@ pub struct QuotesSettings {
     /// True if the file begins again at its end.
     pub repeat: bool,
     /// The address of a CSV file of the same form, or of a JSON array of objects with these fields.
-    pub url: String,
+    pub url: SecretUrl,
     /// A file of PEM certificates that are trusted beside those of the system. Empty: none.
     pub ca_file: String,
     /// Number of symbols that walk at random.
@@ -40,7 +41,7 @@ impl Default for QuotesSettings {
             file: String::new(),
             speed: 1.0,
             repeat: false,
-            url: String::new(),
+            url: SecretUrl::default(),
             ca_file: String::new(),
             symbols: 3_000,
             interval_ms: 0,
@@ -52,7 +53,8 @@ impl QuotesSettings {
     pub(crate) fn check(&self, channel: &str, check: &mut Check<'_>) {
         let one = self.file.is_empty() || self.url.is_empty();
         check.that(one, format_args!("url = {:?}: a file or a url, not both", self.url));
-        let is_url = self.url.is_empty() || ["http://", "https://"].iter().any(|scheme| self.url.starts_with(scheme));
+        let is_url =
+            self.url.is_empty() || ["http://", "https://"].iter().any(|scheme| self.url.reveal().starts_with(scheme));
         check.that(is_url, format_args!("url = {:?}: begins with http:// or https://", self.url));
         let is_speed = self.speed.is_finite() && self.speed > 0.0;
         check.that(is_speed, format_args!("speed = {}: a number above 0", self.speed));
@@ -127,7 +129,7 @@ fn channel_of(channel: &str, symbol: &str) -> String {
 }
 
 /// The part of a channel that the symbol replaces.
-const SYMBOL: &str = "{symbol}";
+pub(crate) const SYMBOL: &str = "{symbol}";
 
 #[cfg(test)]
 mod tests {

@@ -34,7 +34,7 @@ pub(super) async fn run(settings: &QuotesSettings, mut quotes: Quotes<'_>) -> Re
 }
 
 async fn fetch(fetcher: &Fetcher, settings: &QuotesSettings, quotes: &Quotes<'_>) -> Result<Vec<Quote>, Failure> {
-    let response = fetcher.get(&settings.url).await?;
+    let response = fetcher.get(settings.url.reveal()).await?;
     if !response.status().is_success() {
         return Err(format!("the status is {}", response.status()).into());
     }

@@ -96,3 +96,20 @@ async fn errors_of_a_program_are_logged_and_never_block_it() {
     let (_server, mut messages) = TestServer::with("/c", &script(flood, "")).await;
     assert_eq!(messages.data().await, json!("done"));
 }
+
+#[tokio::test]
+async fn the_program_has_a_cleared_environment_and_what_the_file_names() {
+    // Cargo sets the variables of this test's environment that are not among the usual ones.
+    let show = r#"for name in PATH HOME CARGO_PKG_NAME CARGO_MANIFEST_DIR GREETING; do eval "echo \"$name=\${$name-none}\""; done; sleep 1000"#;
+    let more = "pass = [\"CARGO_PKG_NAME\"]\nenvironment = { GREETING = \"hello\" }";
+    let (_server, mut messages) = TestServer::with("/c", &script(show, more)).await;
+    for (name, value) in [
+        ("PATH", std::env::var("PATH").unwrap_or("none".into())),
+        ("HOME", std::env::var("HOME").unwrap_or("none".into())),
+        ("CARGO_PKG_NAME", "encke-sources".into()),
+        ("CARGO_MANIFEST_DIR", "none".into()),
+        ("GREETING", "hello".into()),
+    ] {
+        assert_eq!(messages.data().await, json!(format!("{name}={value}")));
+    }
+}

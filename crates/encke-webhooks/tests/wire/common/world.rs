@@ -41,7 +41,7 @@ impl Extension for Name {
 /// A webhook for events on `/hooked/**` and services, with short pauses.
 pub fn webhook(address: SocketAddr, events: &[EventKind]) -> WebhookSettings {
     WebhookSettings {
-        url: format!("http://{address}/encke"),
+        url: format!("http://{address}/encke").into(),
         events: events.to_vec(),
         channels: vec!["/hooked/**".into(), "/service/**".into()],
         secret: super::SECRET.into(),
