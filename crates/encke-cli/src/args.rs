@@ -173,7 +173,7 @@ pub(crate) fn sources(matches: &ArgMatches) -> Sources {
 }
 
 fn given(name: &str, value: String, flag: String) -> Given {
-    Given { name: name.into(), value: Raw::Text(value), origin: Origin::Flag(flag) }
+    Given { name: name.into(), value: Raw::Text(value), origin: Origin::Flag(flag), lines: Vec::new() }
 }
 
 fn environment() -> Vec<(String, String)> {

@@ -1,6 +1,7 @@
 //! The effective configuration: flags before environment before file before defaults.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use encke::Settings;
@@ -11,6 +12,7 @@ use crate::demo;
 use crate::layers::{self, Given, Origin, Problem, Raw};
 use crate::logs::{self, LogFormat};
 use crate::options::{self, Found, NotFound, Opt};
+use crate::rules;
 use crate::sections::Sections;
 
 /// The sources of the configuration; they can be read again when the file has changed.
@@ -87,6 +89,9 @@ impl Sources {
             return Err(vec![misfit]);
         }
         (config.file, config.sections) = (file, sections);
+        if !self.demo {
+            config.settle_demo(config.settings.listen);
+        }
         Ok(config)
     }
 
@@ -98,10 +103,37 @@ impl Sources {
 }
 
 impl Config {
-    /// The settings of the server, with the rules for the channels of the demo pages if these are on.
+    /// The settings of the server, with the rules for the channels of the demo pages if these are on, and those for sources.
     pub(crate) fn server_settings(&self) -> Settings {
         let settings = self.settings.clone();
-        if self.program.demo { encke_demo::with_rules(settings) } else { settings }
+        let mut settings = if self.program.demo { encke_demo::with_rules(settings) } else { settings };
+        let says = |pattern: &str| {
+            let of_file = self.values.get("channels").and_then(Value::as_array).into_iter().flatten();
+            let mut of_pattern = of_file.filter(|rule| rule.get("pattern").and_then(Value::as_str) == Some(pattern));
+            of_pattern.any(|rule| rule.get("publishers").is_some())
+        };
+        rules::with_sources(&mut settings.channels, says, &self.sections.sources);
+        settings
+    }
+
+    /// Turns the services of the demo pages off where nobody has asked for them and strangers would find them: with `[auth]`, and on an
+    /// address that is not this machine's only.
+    pub(crate) fn settle_demo(&mut self, listen: SocketAddr) {
+        let reason = match (self.sections.auth.is_some(), listen.ip().to_canonical().is_loopback()) {
+            (true, _) => "off with [auth], unless demo = true",
+            (false, false) => "off on an address that is not loopback, unless demo = true",
+            (false, true) => return,
+        };
+        if self.program.demo && !self.is_set("demo") {
+            self.program.demo = false;
+            self.values.insert("demo".into(), false.into());
+            self.origins.insert("demo", Origin::Implied(reason));
+        }
+    }
+
+    /// The reason why the services of the demo pages are off, if nobody has turned them off.
+    pub(crate) fn demo_is_off(&self) -> Option<&Origin> {
+        self.origins.get("demo").filter(|origin| matches!(origin, Origin::Implied(_)))
     }
 
     /// Each option with its value and its source, unless it is the default.
@@ -142,6 +174,8 @@ struct Merge {
     defaults: Table,
     values: Table,
     origins: BTreeMap<&'static str, Origin>,
+    /// The line of each rule for channels, if a file has them.
+    rule_lines: Vec<usize>,
     notes: Vec<String>,
     problems: Vec<Problem>,
 }
@@ -150,7 +184,14 @@ impl Default for Merge {
     fn default() -> Merge {
         let defaults = defaults();
         let values = defaults.clone();
-        Merge { defaults, values, origins: BTreeMap::new(), notes: Vec::new(), problems: Vec::new() }
+        Merge {
+            defaults,
+            values,
+            origins: BTreeMap::new(),
+            rule_lines: Vec::new(),
+            notes: Vec::new(),
+            problems: Vec::new(),
+        }
     }
 }
 
@@ -169,7 +210,7 @@ impl Merge {
         layer.sort_by_key(|given| find(&given.name).is_ok_and(|found| found.is_widened));
         let mut set: BTreeMap<&'static str, (Value, Origin)> = BTreeMap::new();
         for given in layer {
-            let Given { name, value, origin } = given;
+            let Given { name, value, origin, lines } = given;
             let found = match find(&name) {
                 Ok(found) => found,
                 Err(NotFound::Ignored(why)) => {
@@ -203,6 +244,9 @@ impl Merge {
                         self.notes.push(format!("{origin}: {name} applies to all transports, as {option}"));
                     }
                     let target = if option == "port" { "listen" } else { option };
+                    if option == "channels" {
+                        self.rule_lines = lines;
+                    }
                     self.values.insert(target.into(), value.clone());
                     self.origins.insert(target, origin.clone());
                     set.insert(option, (value, origin));
@@ -263,6 +307,9 @@ impl Merge {
         let whole = |error: toml::de::Error| vec![Problem(error.message().into())];
         let settings = Settings::deserialize(settings).map_err(whole)?;
         let program = Program::deserialize(program).map_err(whole)?;
+        if let Some((first, hidden)) = encke::hidden_rule(&settings.channels) {
+            return Err(vec![self.hidden_rule(&settings, first, hidden)]);
+        }
         if let Err(error) = encke::check_settings(&settings) {
             let option = error.name.split('.').next().unwrap_or(error.name);
             let prefix = self.origins.get(option).map(|origin| format!("{origin}: ")).unwrap_or_default();
@@ -271,6 +318,25 @@ impl Merge {
         self.notes.dedup();
         let Merge { values, origins, notes, .. } = self;
         Ok(Config { settings, program, sections: Sections::default(), file: None, notes, values, origins })
+    }
+}
+
+impl Merge {
+    /// A rule that can never apply, with both lines of the file.
+    fn hidden_rule(&self, settings: &Settings, first: usize, hidden: usize) -> Problem {
+        let pattern = |index: usize| &settings.channels[index].pattern;
+        let position = |index: usize| match (self.origins.get("channels"), self.rule_lines.get(index)) {
+            (Some(Origin::File { path, .. }), Some(line)) => format!("{path}:{line}"),
+            (Some(origin), _) => format!("{origin} (rule {})", index + 1),
+            (None, _) => format!("rule {}", index + 1),
+        };
+        Problem(format!(
+            "{}: the rule for {} can never apply: the one for {} at {} comes first and matches all its channels; put the narrower one first",
+            position(hidden),
+            pattern(hidden),
+            pattern(first),
+            position(first)
+        ))
     }
 }
 

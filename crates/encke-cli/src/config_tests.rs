@@ -28,6 +28,7 @@ fn read(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Res
         name: (*name).into(),
         value: Raw::Text((*value).into()),
         origin: Origin::Flag(format!("--{}", options::flag(name))),
+        lines: Vec::new(),
     };
     let sources = Sources {
         file: Some(file.0.clone()),
@@ -211,6 +212,19 @@ fn a_webhook_that_may_take_longer_than_the_server_waits_is_refused() {
 }
 
 #[test]
+fn a_rule_that_an_earlier_one_hides_is_reported_with_both_lines() {
+    let rule = |pattern: &str| format!("[[channels]]\npattern = \"{pattern}\"\n");
+    let file = format!("{}\n{}publishers = \"server\"\n", rule("/chat/**"), rule("/chat/*"));
+    let expected = "FILE:4: the rule for /chat/* can never apply: the one for /chat/** at FILE:1 comes first";
+    assert!(problem(&file).starts_with(expected), "{}", problem(&file));
+    let inline = "channels = [\n{pattern = \"/a\"},\n{pattern = \"/a\"}]";
+    assert!(problem(inline).starts_with("FILE:3: the rule for /a can never apply: the one for /a at FILE:2"));
+    read(&(rule("/chat/*") + &rule("/chat/**")), &[], &[]).expect("the narrower one first");
+    let all = read(&rule("/**"), &[], &[]).expect("the rules of the demo give way").server_settings();
+    assert_eq!(encke::hidden_rule(&all.channels), None);
+}
+
+#[test]
 fn keys_of_the_api_are_read_from_the_file_and_no_error_shows_one() {
     let key = |fields: &str| format!("[[api_keys]]\nname = \"backend\"\nscopes = [\"read\", \"publish\"]\n{fields}\n");
     let config = read(&key("key = \"secret-0123456789\""), &[], &[]).expect("valid");
@@ -218,7 +232,7 @@ fn keys_of_the_api_are_read_from_the_file_and_no_error_shows_one() {
     assert_eq!(names, [("backend", "publish, read".to_string())]);
     for (fields, reason) in [
         ("key = \"secret\"", "FILE:1: api_keys: \"backend\": a key has 16 to 1024 visible ASCII characters"),
-        ("key = 7", "FILE:1: api_keys: invalid type: integer `7`, expected a string"),
+        ("key = 7", "FILE:1: api_keys: a secret is a text in quotes"),
         ("keys = \"secret\"", "FILE:1: api_keys: unknown field `keys`"),
         ("", "one of key, key_file and key_env is needed"),
         ("key_file = \"/nowhere/secret\"", "/nowhere/secret"),

@@ -5,7 +5,7 @@
 //!   old ◀── "ready": its configuration and the disk are good ─── new     until here nothing has changed
 //!   old: accepts no more connections, drains, saves its sessions, releases the data directory
 //!        (new connections wait in the socket's backlog)
-//!   old ── "released" ─────────────────────────────────────────▶ new: restores histories and sessions, accepts connections
+//!   old ── "released", and the revoked tokens ─────────────────▶ new: restores histories and sessions, accepts connections
 //!   old ◀── "serving" ────────────────────────────────────────── new
 //!   old: ends
 //! ```
@@ -21,7 +21,7 @@
 //! killed may hold its other files for some milliseconds longer. The open of the data directory waits for that.
 
 use std::ffi::OsString;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
@@ -119,19 +119,20 @@ impl Handover {
     }
 
     /// Lets the new server begin, and returns when it serves: this one has ended, and has released the data directory. If the new one
-    /// ends before, starts others.
+    /// ends before, starts others. Each gets the revoked tokens, which no file has without a data directory.
     ///
     /// # Errors
     /// None of them serves.
-    pub(crate) fn complete(self) -> Result<(), HandoverError> {
+    pub(crate) fn complete(self, revoked: &[RevokedToken]) -> Result<(), HandoverError> {
         let Handover { program, listener, successor } = self;
-        let mut served = successor.serve();
+        let message = released(revoked);
+        let mut served = successor.serve(&message);
         for attempt in 1..=ATTEMPTS_MAX {
             let Err(problem) = &served else { return Ok(()) };
             tracing::error!("{problem}; another one is started");
             std::thread::sleep(ATTEMPT_PAUSE);
             let file = if attempt % 2 == 1 { &program.path } else { Path::new(THIS_VERSION) };
-            served = program.start(file, &listener).and_then(Successor::serve);
+            served = program.start(file, &listener).and_then(|successor| successor.serve(&message));
         }
         served
     }
@@ -139,14 +140,21 @@ impl Handover {
 
 impl Successor {
     /// Lets it begin, and waits until it serves.
-    fn serve(mut self) -> Result<(), HandoverError> {
-        let served = self.line.write_all(&[RELEASED]).and_then(|()| self.line.read_exact(&mut [0]));
+    fn serve(mut self, message: &[u8]) -> Result<(), HandoverError> {
+        let served = self.line.write_all(message).and_then(|()| self.line.read_exact(&mut [0]));
         served.or_else(|_| {
             // It has ended, or is about to.
             let _gone = self.child.kill();
             Err(HandoverError::EndedLate(self.child.wait()?))
         })
     }
+}
+
+/// The message that the data directory is released: a byte, a line of JSON for each revoked token, and an empty line.
+fn released(revoked: &[RevokedToken]) -> Vec<u8> {
+    let lines = revoked.iter().filter_map(|token| serde_json::to_string(token).ok());
+    let lines: String = lines.map(|line| line + "\n").collect();
+    [&[RELEASED], lines.as_bytes(), b"\n"].concat()
 }
 
 /// Sends the socket and waits for the answer.
@@ -200,13 +208,24 @@ impl Predecessor {
     }
 
     /// Reports that this process can take over, and waits until the other has released the data directory, or has begun to close its
-    /// files.
-    pub(crate) fn succeed(&mut self) -> io::Result<()> {
+    /// files. Returns the revoked tokens, but those that the end of the other has cut off.
+    pub(crate) fn succeed(&mut self) -> io::Result<Vec<RevokedToken>> {
         self.line.write_all(&[READY])?;
-        match self.line.read(&mut [0]) {
+        let mut line = BufReader::new(&self.line);
+        let mut revoked = Vec::new();
+        let mut received = line.read(&mut [0]).map(|_| ());
+        while received.is_ok() {
+            let mut text = Vec::new();
+            received = line.read_until(b'\n', &mut text).map(|_| ());
+            match text.strip_suffix(b"\n") {
+                Some(token) if !token.is_empty() => revoked.extend(serde_json::from_slice::<RevokedToken>(token)),
+                _ => break,
+            }
+        }
+        match received {
             // It ended without having read all.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(()),
-            result => result.map(|_| ()),
+            Err(error) if error.kind() != io::ErrorKind::ConnectionReset => Err(error),
+            _ => Ok(revoked),
         }
     }
 
@@ -226,6 +245,9 @@ fn send_socket(line: &UnixStream, listener: &TcpListener) -> io::Result<()> {
     sendmsg(line, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
 }
+
+/// The id of a revoked token, and the time until which it is revoked, in milliseconds since 1970.
+type RevokedToken = (Box<str>, u64);
 
 /// Set for a process that is to take over: the path of the program's file.
 const VARIABLE: &str = "ENCKE_HANDOVER";

@@ -14,6 +14,8 @@ pub(crate) struct Given {
     pub(crate) name: String,
     pub(crate) value: Raw,
     pub(crate) origin: Origin,
+    /// The lines of its items, if it is a list of a file.
+    pub(crate) lines: Vec<usize>,
 }
 
 /// A value as it was given.
@@ -34,6 +36,8 @@ pub(crate) enum Origin {
     Environment(String),
     /// A flag, with its dashes.
     Flag(String),
+    /// Other settings, for this reason.
+    Implied(&'static str),
 }
 
 impl fmt::Display for Origin {
@@ -41,6 +45,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::File { path, line } => write!(f, "{path}:{line}"),
             Origin::Environment(name) | Origin::Flag(name) => f.write_str(name),
+            Origin::Implied(reason) => f.write_str(reason),
         }
     }
 }
@@ -72,15 +77,19 @@ pub(crate) fn of_text(path: &str, text: &str) -> Result<Vec<Given>, Vec<Problem>
     let spanned = DeTable::parse(text).map_err(broken)?;
     let values: toml::Table = toml::from_str(text).map_err(broken)?;
     let mut given = Vec::new();
-    collect(spanned.get_ref(), &values, "", &mut |name, at, value| {
+    collect(spanned.get_ref(), &values, "", &mut |name, at, items, value| {
         let origin = Origin::File { path: path.into(), line: line_of(at) };
-        given.push(Given { name, value: Raw::Typed(value), origin });
+        let lines = items.into_iter().map(line_of).collect();
+        given.push(Given { name, value: Raw::Typed(value), origin, lines });
     });
     Ok(given)
 }
 
+/// Takes a name, where it is in the file, where the items of a list are, and the value.
+type Put<'a> = dyn FnMut(String, usize, Vec<usize>, Value) + 'a;
+
 /// Walks the same table in two forms: `spanned` has the positions in the file, `values` has the values.
-fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut dyn FnMut(String, usize, Value)) {
+fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut Put<'_>) {
     for (key, value) in spanned {
         let name = format!("{prefix}{}", key.get_ref());
         match (value.get_ref(), values.get(key.get_ref().as_ref())) {
@@ -89,7 +98,10 @@ fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut 
             {
                 collect(inner, values, &format!("{name}."), put);
             }
-            (_, Some(value)) => put(name, key.span().start, value.clone()),
+            (DeValue::Array(items), Some(value)) => {
+                put(name, key.span().start, items.iter().map(|item| item.span().start).collect(), value.clone());
+            }
+            (_, Some(value)) => put(name, key.span().start, Vec::new(), value.clone()),
             (_, None) => {}
         }
     }
@@ -111,7 +123,12 @@ pub(crate) fn of_environment(variables: impl Iterator<Item = (String, String)>) 
         if value.is_empty() || OTHER_VARIABLES.contains(&rest) || is_of_kubernetes(rest, &value) {
             continue;
         }
-        given.push(Given { name: rest.into(), value: Raw::Text(value), origin: Origin::Environment(name) });
+        given.push(Given {
+            name: rest.into(),
+            value: Raw::Text(value),
+            origin: Origin::Environment(name),
+            lines: Vec::new(),
+        });
     }
     given
 }

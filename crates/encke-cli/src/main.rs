@@ -12,6 +12,7 @@ mod handover;
 mod layers;
 mod logs;
 mod options;
+mod rules;
 mod sections;
 mod serve;
 mod talk;
@@ -54,7 +55,7 @@ fn config(matches: &ArgMatches) -> ExitCode {
 
 /// Reports an error in one line.
 fn complain(text: &dyn std::fmt::Display) {
-    eprintln!("encke: {text}");
+    eprintln!("encke: {}", logs::Escaped(text));
 }
 
 /// Refused, or failed on the way.

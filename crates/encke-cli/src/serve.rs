@@ -43,12 +43,13 @@ pub(crate) fn run(sources: Sources, opens: bool) -> ExitCode {
             if is_demo {
                 demo::welcome(running.address(), opens);
             }
+            let handle = running.handle();
             running.join();
             publishing.join();
             // The ends of sessions are events, too.
             webhooks.finish(WEBHOOKS_TIMEOUT);
             let handover = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(Err(problem)) = handover.map(Handover::complete) {
+            if let Some(Err(problem)) = handover.map(|handover| handover.complete(&handle.revoked_tokens())) {
                 complain(&format!("no server has taken over: {problem}"));
                 return ExitCode::from(FAILED);
             }
@@ -90,9 +91,18 @@ struct Started {
     begun: Arc<Mutex<Option<Handover>>>,
 }
 
-fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, Problem> {
+fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Started, Problem> {
     let program = Program::this().map_err(Problem::Signals)?;
     let early = Early::new().map_err(Problem::Signals)?;
+    let mut predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
+    let (listener, belongs) = inherited_from(predecessor.as_ref()).map_err(Problem::Socket)?;
+    let inherited = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+    if let Some(address) = inherited.filter(|_| !sources.demo) {
+        config.settle_demo(address);
+    }
+    if let Some(reason) = config.demo_is_off() {
+        tracing::info!("the services, rules and histories of the demo pages are {reason}");
+    }
     let server = Server::builder().settings(config.server_settings()).assets(assets::ALL);
     let auth = config.sections.auth.as_ref().map(Jwt::new).transpose()?;
     let server = authenticating(server, auth.as_ref(), sources.demo);
@@ -106,25 +116,20 @@ fn start(sources: Sources, config: Config, level: LogLevel) -> Result<Started, P
     });
     let webhooks = Webhooks::start(&config.sections.webhooks)?;
     let server = webhooks.in_front_of(server);
-    let mut predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
-    let (listener, belongs) = match &predecessor {
-        Some(predecessor) => (Some(predecessor.socket().map_err(Problem::Socket)?), Belongs::Here),
-        None => match of_supervisor().map_err(Problem::Socket)? {
-            Some(listener) => (Some(listener), Belongs::Supervisor),
-            None => (None, Belongs::Here),
-        },
-    };
-    if let Some(Ok(address)) = listener.as_ref().map(TcpListener::local_addr)
+    if let Some(address) = inherited
         && config.is_set("listen")
         && config.settings.listen != address
     {
         tracing::warn!(%address, "the listening socket was inherited; the setting listen has no effect");
     }
-    if let Some(predecessor) = &mut predecessor {
-        server.check()?;
-        tracing::info!("ready; waiting for the previous server to end");
-        predecessor.succeed().map_err(Problem::Socket)?;
-    }
+    let server = match &mut predecessor {
+        Some(predecessor) => {
+            server.check()?;
+            tracing::info!("ready; waiting for the previous server to end");
+            server.revoked_tokens(predecessor.succeed().map_err(Problem::Socket)?)
+        }
+        None => server,
+    };
     // From here on this process may hold the only copy of the sessions.
     let (runtime, received) = early.all().map_err(Problem::Signals)?;
     let running = listener.into_iter().fold(server, Builder::listener).start()?;
@@ -217,6 +222,16 @@ enum Belongs {
     Here,
     /// A supervisor: it outlives this process.
     Supervisor,
+}
+
+/// The listening socket of the server before this one, or of a supervisor, if any.
+fn inherited_from(predecessor: Option<&Predecessor>) -> io::Result<(Option<TcpListener>, Belongs)> {
+    if let Some(predecessor) = predecessor {
+        return Ok((Some(predecessor.socket()?), Belongs::Here));
+    }
+    let listener = of_supervisor()?;
+    let belongs = if listener.is_some() { Belongs::Supervisor } else { Belongs::Here };
+    Ok((listener, belongs))
 }
 
 /// The listening socket from systemd, if any.
@@ -382,7 +397,7 @@ impl Signals {
 
     /// Applies the changes of the configuration. A configuration with an error changes nothing.
     fn reload(&mut self) {
-        let new = match self.sources.read() {
+        let mut new = match self.sources.read() {
             Ok(new) => new,
             Err(problems) => {
                 for problem in problems {
@@ -399,12 +414,14 @@ impl Signals {
         if self.auth.is_some() != new.sections.auth.is_some() {
             tracing::warn!("[auth] stays as it is until a restart");
         }
+        let changes = new.changes_from(&self.current);
+        // It stays until a restart, and the rules of its channels with it.
+        new.program.demo = self.current.program.demo;
         let mut restart = match self.handle.reload(new.server_settings()) {
             Ok(names) => names,
             Err(error) => return tracing::error!("{error}; the old settings stay in force"),
         };
         self.handle.set_api_keys(new.sections.api_keys.clone());
-        let changes = new.changes_from(&self.current);
         restart.extend(
             ["demo", "demo_cometd_channels", "log_format"]
                 .into_iter()

@@ -9,9 +9,12 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
+use encke::{Patterns, SessionLimits};
 use encke_auth::{AuthSettings, Jwt, KeyPair, SigningKey};
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
+use crate::logs::Escaped;
 use crate::{FAILED, USAGE, args, complain, config_command};
 
 /// The command line.
@@ -19,6 +22,7 @@ pub(crate) fn command() -> Command {
     let path = |name: &'static str| Arg::new(name).long(name).value_name("FILE").value_parser(value_parser!(PathBuf));
     let text = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
     let list = |name: &'static str, value: &'static str| text(name, value).action(ArgAction::Append);
+    let channels = |name: &'static str| list(name, "CHANNEL").value_parser(parse_channel);
     let secret_file = path("secret-file").help("A file with the secret, for HMAC");
     let secret_env = text("secret-env", "NAME").help("The environment variable with the secret, for HMAC");
     Command::new("token")
@@ -40,8 +44,8 @@ pub(crate) fn command() -> Command {
                         .default_value("1h")
                         .help("The time after which it ends: a number and s, m, h or d"),
                 )
-                .arg(list("subscribe", "CHANNEL").help("A channel or pattern to subscribe to; without any, all"))
-                .arg(list("publish", "CHANNEL").help("A channel or pattern to publish to; without any, all"))
+                .arg(channels("subscribe").help("A channel or pattern to subscribe to; without any, all"))
+                .arg(channels("publish").help("A channel or pattern to publish to; without any, all"))
                 .arg(list("audience", "NAME").help("A server that it is for (aud)"))
                 .arg(text("issuer", "NAME").help("Its issuer (iss)"))
                 .arg(text("id", "ID").help("Its id, by which it can be revoked (jti); without it, a random one"))
@@ -118,6 +122,7 @@ fn make(matches: &ArgMatches) -> Result<(), String> {
         put("iss", issuer.into());
     }
     for (name, value) in matches.get_many::<(String, Value)>("claim").into_iter().flatten() {
+        check_claim(name, value)?;
         put(name, value.clone());
     }
     let kid = text("kid").map(String::from).or_else(|| key.kid());
@@ -136,7 +141,8 @@ fn signer(matches: &ArgMatches) -> Result<SigningKey, String> {
     } else if let Some(path) = matches.get_one::<PathBuf>("secret-file") {
         let secret = read(path)?;
         // As the server reads it.
-        let secret = secret.trim_ascii_end();
+        let secret =
+            secret.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(&secret[..0], |end| &secret[..=end]);
         (path.display().to_string(), SigningKey::of_secret(secret, algorithm))
     } else {
         let name = matches.get_one::<String>("secret-env").cloned().unwrap_or_default();
@@ -181,7 +187,8 @@ fn check(matches: &ArgMatches) -> ExitCode {
         }
     };
     if let Some((header, claims)) = encke_auth::unverified(&token) {
-        println!("{header}\n{claims}");
+        // Nobody has signed them yet.
+        println!("{}\n{}", Escaped(header), Escaped(claims));
     }
     match runtime.block_on(jwt.verify(&token)) {
         Ok(identity) => {
@@ -264,10 +271,32 @@ fn parse_time(text: &str) -> Result<u64, String> {
         Some((at, 'm')) => (&text[..at], 60),
         Some((at, 'h')) => (&text[..at], 60 * 60),
         Some((at, 'd')) => (&text[..at], 24 * 60 * 60),
-        _ => (text, 1),
+        _ => return Err("a number and its unit, s, m, h or d, such as 90s or 15m".into()),
     };
     let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_s));
-    seconds.ok_or_else(|| "a number and s, m, h or d, such as 15m".into())
+    seconds.ok_or_else(|| "a number and its unit, s, m, h or d, such as 90s or 15m".into())
+}
+
+/// A channel or pattern, as a server reads it in a claim.
+fn parse_channel(text: &str) -> Result<String, String> {
+    let checked = Patterns::new([text]);
+    checked.map(|_| text.into()).map_err(|_| "a channel such as /news/today or a pattern such as /news/**".into())
+}
+
+/// Checks a claim that a server understands under its default name.
+fn check_claim(name: &str, value: &Value) -> Result<(), String> {
+    let wrong = |reason: &dyn Display| format!("--claim {name}={value}: {reason}");
+    match (name, value) {
+        ("limits", _) => SessionLimits::deserialize(value).map(drop).map_err(|error| wrong(&error)),
+        ("subscribe" | "publish", Value::String(channel)) => {
+            parse_channel(channel).map(drop).map_err(|error| wrong(&error))
+        }
+        ("subscribe" | "publish", Value::Array(channels)) => channels.iter().try_for_each(|channel| {
+            parse_channel(channel.as_str().unwrap_or_default()).map(drop).map_err(|error| wrong(&error))
+        }),
+        ("subscribe" | "publish", _) => Err(wrong(&"a list of channels and patterns, or one")),
+        _ => Ok(()),
+    }
 }
 
 fn parse_claim(text: &str) -> Result<(String, Value), String> {
@@ -285,10 +314,10 @@ mod tests {
 
     #[test]
     fn a_time_has_a_unit() {
-        for (text, seconds) in [("90s", 90), ("90", 90), ("15m", 900), ("1h", 3_600), ("2d", 172_800)] {
+        for (text, seconds) in [("90s", 90), ("15m", 900), ("1h", 3_600), ("2d", 172_800)] {
             assert_eq!(parse_time(text), Ok(seconds));
         }
-        for wrong in ["", "m", "-1h", "1w", "99999999999999999d", "1.5h", "5é"] {
+        for wrong in ["", "m", "90", "-1h", "1w", "99999999999999999d", "1.5h", "5é"] {
             assert!(parse_time(wrong).is_err(), "{wrong}");
         }
     }

@@ -6,6 +6,8 @@ mod common;
 mod demo;
 #[path = "../log/mod.rs"]
 mod log;
+mod revocations;
+mod secrets;
 mod sources;
 mod token;
 mod webhooks;

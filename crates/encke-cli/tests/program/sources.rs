@@ -60,7 +60,7 @@ fn the_configuration_of_a_source_is_checked_and_its_password_is_never_shown() {
     assert!(shown.contains("[[source]] home: mail publishes to /mail/home"), "{shown}");
     assert!(!shown.contains("hunter2"), "{shown}");
     for (wrong, expected) in [
-        ("password = 7", "source \"home\": a text is expected in `password`"),
+        ("password = 7", "source \"home\": a secret is a text in quotes in `password`"),
         ("pasword = \"hunter2\"", "source \"home\": pasword is no setting of a mail; there are: kind, name,"),
         ("", "source \"home\": password: one of password, password_file and password_env"),
         ("password = \"hunter2\"\nport = 70000", "in `port`"),
@@ -81,4 +81,25 @@ fn process_of(data: &str) -> i32 {
 
 fn is_running(process: i32) -> bool {
     Pid::from_raw(process).is_some_and(|process| test_kill_process(process).is_ok())
+}
+
+#[test]
+fn clients_cannot_publish_on_the_channel_of_a_source_unless_the_file_says_so() {
+    let folder = Folder::new();
+    let rule = |publishers: &str| format!("[[channels]]\npattern = \"/**\"\n{publishers}");
+    for (rules, is_open) in
+        [(String::new(), false), (rule("history_messages = 5\n"), false), (rule("publishers = \"anyone\"\n"), true)]
+    {
+        let path = folder.write("encke.toml", &(ticker("mine", "one") + &rules));
+        let server = Server::start(&["--config", &path, "--shards", "1"]);
+        let publish = |channel: &str| run(&["publish", "--url", &server.url, channel, "\"forged\""]);
+        let forged = publish("/mine");
+        assert_eq!(forged.status.success(), is_open, "{rules}");
+        if !is_open {
+            let error = String::from_utf8_lossy(&forged.stderr).into_owned();
+            assert!(error.contains("403:denied_by_security_policy:publish_denied"), "{error}");
+        }
+        assert!(publish("/other").status.success());
+        assert!(next(&server, "/mine").contains("one"), "the source itself publishes");
+    }
 }

@@ -93,6 +93,27 @@ fn check_says_exactly_why_a_token_is_refused() {
 }
 
 #[test]
+fn a_token_that_no_server_would_take_as_it_was_meant_is_not_made() {
+    let folder = Folder::new();
+    folder.write("short", &"a".repeat(31));
+    folder.write("good", &"a".repeat(32));
+    let make = ["token", "make", "alice", "--secret-file", "good"];
+    folder.ok(&make);
+    for (args, expected) in [
+        (&["--secret-file", "short"][..], "short: the secret has 31 bytes; HS256 needs at least 32"),
+        (&["--secret-file", "good", "--algorithm", "HS512"], "HS512 needs at least 64"),
+        (&["--secret-file", "good", "--subscribe", "news"], "a channel such as /news/today"),
+        (&["--secret-file", "good", "--publish", "/news/"], "a channel such as /news/today"),
+        (&["--secret-file", "good", "--claim", "publish=[\"news\"]"], "a channel such as /news/today"),
+        (&["--secret-file", "good", "--claim", "limits={\"message_per_s_max\":1}"], "message_per_s_max"),
+        (&["--secret-file", "good", "--expires", "90"], "such as 90s or 15m"),
+    ] {
+        let (_, error) = folder.refused(&[&["token", "make", "alice"], args].concat());
+        assert!(error.contains(expected), "{args:?}: {error}");
+    }
+}
+
+#[test]
 fn a_token_is_read_from_standard_input_and_the_file_decides() {
     let folder = Folder::new();
     folder.write("a", &"a".repeat(32));
@@ -116,7 +137,7 @@ fn errors_in_the_section_name_line_key_and_the_right_value() {
     for (text, expected) in [
         ("timeout_ms = 5\n[auth]\nsecret = 5\n", "encke.toml:2: auth.secret: "),
         ("[auth]\nsecret_fil = \"a\"\n", "encke.toml:1: auth.secret_fil: unknown field"),
-        ("[auth]\nsecret = \"short\"\n", "encke.toml:1: auth.secret = …: the secret has 5 bytes"),
+        ("[auth]\nsecret = \"short\"\n", "encke.toml:1: auth.secret = ***: the secret has 5 bytes"),
         ("[auth]\npublic_key_files = [\"none.pem\"]\n", "auth.public_key_files = \"none.pem\": No such file"),
         ("[auth]\njwks_url = \"ldap://a\"\n", "auth.jwks_url = \"ldap://a\": a URL that begins with https://"),
         ("auth = 5\n", "encke.toml:1: auth: a table, [auth]"),
