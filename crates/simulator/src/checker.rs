@@ -73,6 +73,10 @@ pub enum Invariant {
     PresenceAnnounced,
     /// The table of members stays within its limits.
     PresenceBounded,
+    /// Nobody gets messages of a channel for which it has no right.
+    RightsHold,
+    /// Where a rule keeps the latest message of a channel for a slow client, that message arrives.
+    LatestKept,
     /// The queue of a subscriber in the process holds no more than its limit.
     QueueBounded,
     /// A change that is reported to a handle as done is done.
@@ -244,6 +248,10 @@ pub struct Tally {
     pub over_limits: u64,
     /// Reports of members that join or leave.
     pub presence_reports: u64,
+    /// Messages of feeds that were dropped for newer ones.
+    pub superseded: u64,
+    /// Reads of a part of the bytes that were there.
+    pub sips: u64,
     /// Held requests that were answered with messages or gaps.
     pub held_answers: u64,
     /// Gaps in these answers.

@@ -71,6 +71,7 @@ impl World {
     fn nothing_is_missing(&mut self) {
         let now: u64 = self.shards.iter().map(|shard| shard.metrics().slow_dropped.get()).sum();
         let dropped = self.checker.tally.dropped + now;
+        self.check_feeds();
         let missing: Vec<_> = self
             .checker
             .sessions

@@ -2,10 +2,12 @@
 //! answer names. Over such a chain no message of a history is lost or doubled, or a gap is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::task::Poll;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use bayeux::json::{elements, integer, member};
-use encke_core::{Identity, ServerEntry};
+use encke_core::{Caller, Client, Entry, Granted, Identity, May, Patterns, Wish};
 use encke_local::{Gap, Message, Position, Positions, Start, Subscription, held_body};
 
 use crate::Sabotage;
@@ -37,8 +39,9 @@ struct Held {
     subscription: Subscription,
     /// The time at which it is answered without a message, in milliseconds.
     until_ms: u64,
-    identity: Identity,
+    identity: Arc<Identity>,
     messages_max: usize,
+    is_revoked: bool,
 }
 
 impl World {
@@ -70,7 +73,9 @@ impl World {
             0..5 => self.chains[at].held = None,
             // Its token is revoked.
             5..8 => {
-                let token_id = self.chains[at].held.as_ref().and_then(|held| held.identity.token_id.clone());
+                let Some(held) = &mut self.chains[at].held else { return };
+                held.is_revoked = true;
+                let token_id = held.identity.token_id.clone();
                 let wall_ms = self.now.wall_ms;
                 self.shared.revoked.add(&token_id.unwrap_or_default(), u64::MAX, wall_ms, usize::MAX);
             }
@@ -104,10 +109,10 @@ impl World {
         }
         let (name, after) = (self.chains[at].name, self.chains[at].after.clone());
         self.note(|_| format!("chain {at} waits for {name} after {after}"));
+        let identity = self.identity_of_request(name);
+        let Some(granted) = self.may_hold(&identity, name, after == LATEST) else { return };
         let start: Option<Start> = after.parse().ok();
-        let begun = start.and_then(|start| {
-            self.local.registry.subscribe(&settings, name, &start, ServerEntry::HandleSubscribe.may()).ok()
-        });
+        let begun = start.and_then(|start| self.local.registry.subscribe(&settings, name, &start, granted).ok());
         let Some(subscription) = begun else {
             let detail = format!("chain {at} cannot wait for {name} after {after}");
             return self.checker.fail(Invariant::PositionsHonest, detail);
@@ -121,15 +126,66 @@ impl World {
             self.chains[at].reached = HISTORY_CHANNELS.iter().filter_map(latest).collect();
             self.chains[at].gaps.clear();
         }
-        self.message_ids += 1;
-        let ends = self.scenario.users > 0 && !self.healing && self.rng.chance(200);
-        let identity = Identity {
-            token_id: Some(format!("held{}", self.message_ids).into()),
-            expires_ms: ends.then(|| self.now.wall_ms + self.rng.between(1, 500)),
-            ..Identity::default()
-        };
         let until_ms = self.now.ms + self.rng.between(10, 1_000);
-        self.chains[at].held = Some(Held { subscription, until_ms, identity, messages_max });
+        self.chains[at].held = Some(Held { subscription, until_ms, identity, messages_max, is_revoked: false });
+    }
+
+    /// The identity that the application gives a request. Some may not subscribe to its channel.
+    fn identity_of_request(&mut self, name: &str) -> Arc<Identity> {
+        self.message_ids += 1;
+        let (is_strange, ends) = match self.healing {
+            true => (false, false),
+            false => (self.rng.chance(100), self.scenario.users > 0 && self.rng.chance(200)),
+        };
+        let pattern = if is_strange { ELSEWHERE } else { name };
+        Arc::new(Identity {
+            token_id: Some(format!("held{}", self.message_ids).into()),
+            expires_ms: ends.then(|| self.now.wall_ms + self.rng.between(0, 500)),
+            subscribe: Patterns::new([pattern]).ok(),
+            ..Identity::default()
+        })
+    }
+
+    /// The right of a request to wait for a channel or pattern, as a shard decides about it. None if it is refused.
+    fn may_hold(&mut self, identity: &Arc<Identity>, name: &str, is_first: bool) -> Option<Granted> {
+        if !self.has_credentials(identity) {
+            return None;
+        }
+        let shard = self.rng.below(self.shards.len());
+        let before = self.ends(shard);
+        let entry = if is_first { Entry::Hold } else { Entry::HoldAfter };
+        let (client, wish) = (Client::Session(Caller::new("", Some(identity))), Wish::of(name));
+        let mut may = self.shards[shard].may_without_session(self.now, entry, &client, &wish, None);
+        if let May::Later(mut awaited) = may {
+            let Poll::Ready(resolved) = Pin::new(&mut awaited).poll(&mut Context::from_waker(Waker::noop())) else {
+                return None;
+            };
+            may = self.shards[shard].may_without_session(self.now, entry, &client, &wish, Some(resolved));
+        }
+        self.after(shard, before, false);
+        let is_strange = !identity.may_subscribe(name);
+        match may {
+            May::Granted(_) if is_strange => {
+                self.checker.fail(Invariant::RightsHold, format!("a request waits for {name} with {identity:?}"));
+                None
+            }
+            May::Granted(granted) => Some(granted),
+            _ => {
+                self.checker.tally.held_refused += 1;
+                None
+            }
+        }
+    }
+
+    /// True if the credentials of a request have neither ended nor been revoked.
+    fn has_credentials(&mut self, identity: &Arc<Identity>) -> bool {
+        let shard = self.rng.below(self.shards.len());
+        let before = self.ends(shard);
+        let client = Client::Newcomer(Some(identity));
+        let entry = Entry::HoldHandshake;
+        let may = self.shards[shard].may_without_session(self.now, entry, &client, &Wish::default(), None);
+        self.after(shard, before, false);
+        matches!(may, May::Granted(_))
     }
 
     /// Answers a request for which there is a message, or whose time is over. False if it waits on.
@@ -147,8 +203,8 @@ impl World {
             Poll::Pending => return false,
         };
         let Some(mut held) = self.chains[at].held.take() else { return false };
-        let is_over = held.identity.has_expired(now.wall_ms) || self.shared.revoked.has(&held.identity);
-        if is_over && self.sabotage != Sabotage::HeldBeyondRights {
+        let is_over = held.identity.expires_ms.is_some_and(|end_ms| end_ms <= now.wall_ms) || held.is_revoked;
+        if self.sabotage != Sabotage::HeldBeyondRights && !self.has_credentials(&held.identity) {
             self.checker.tally.held_refused += 1;
             self.note(|_| format!("chain {at} gets 401"));
             return true;
@@ -168,10 +224,10 @@ impl World {
             self.checker
                 .fail(Invariant::NothingAfterRights, format!("chain {at} got {body}, and its rights had ended"));
         }
-        let count = elements(&body).count();
-        // The latest burst stays, and a gap comes before it.
-        if !was_behind && count > held.messages_max.max(self.local.burst_max) + 1 {
-            let detail = format!("chain {at} got {count} items, and {} may wait", held.messages_max);
+        let count = elements(&body).filter(|raw| member(raw, "gap").is_none()).count();
+        // The latest burst stays.
+        if !was_behind && count > held.messages_max.max(self.local.burst_max) {
+            let detail = format!("chain {at} got {count} messages, and {} may wait", held.messages_max);
             self.checker.fail(Invariant::QueueBounded, detail);
         }
         self.checker.tally.held_answers += u64::from(has_items);
@@ -311,5 +367,7 @@ fn one_further(positions: &Positions) -> String {
 
 /// Channels and patterns for which requests wait.
 const HELD: [&str; 8] = ["/past/a", "/past/b", "/past/*", "/past/**", "/past/*", "/**", "/a/*", "/a/b"];
+/// A pattern that covers none of them.
+const ELSEWHERE: &str = "/elsewhere/*";
 /// The `after` of the first request.
 const LATEST: &str = "latest";

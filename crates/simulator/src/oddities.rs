@@ -221,6 +221,9 @@ impl World {
         if carries && self.sabotage_once(Sabotage::DroppedFrame) {
             return without(&text, "\"data\":{\"k\":");
         }
+        if self.sabotage == Sabotage::DroppedLatest && text.contains(FED) && self.rng.chance(300) {
+            return without(&text, FED);
+        }
         if carries && self.sabotage_once(Sabotage::ChangedData) {
             return vec![text.replace(".10,", ".1,")];
         }
@@ -280,6 +283,8 @@ pub(crate) fn without(text: &str, marked: &str) -> Vec<String> {
     if rest.is_empty() { Vec::new() } else { vec![format!("[{}]", rest.join(","))] }
 }
 
+/// The part of a message by which it is one of a feed.
+const FED: &str = "{\"channel\":\"/keep/feed";
 /// Texts that are not batches.
 const GARBAGE: [&str; 7] = ["", "[]", "[1]", "{\"channel\":", "nonsense", "[[]]", "[{\"channel\":\"/a\"},]"];
 /// Messages that are refused.

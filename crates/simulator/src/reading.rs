@@ -30,7 +30,8 @@ impl World {
         let at = self.overtaking(client);
         let Some(item) = self.network.inboxes[client].remove(at) else { return false };
         match item {
-            Item::Bytes(conn, bytes) => {
+            Item::Bytes(conn, mut bytes) => {
+                self.sip(client, conn, &mut bytes);
                 for found in self.network.read(conn, bytes) {
                     self.found(client, conn, found);
                 }
@@ -43,6 +44,16 @@ impl World {
             Item::Failed(exchange) => self.failed(client, exchange),
         }
         true
+    }
+
+    /// A client that reads slowly takes only the first bytes. The others stay in the kernel.
+    fn sip(&mut self, client: usize, conn: usize, bytes: &mut Vec<u8>) {
+        let sip_bytes = self.scenario.sip_bytes;
+        if sip_bytes > 0 && client.is_multiple_of(2) && bytes.len() > sip_bytes && !self.healing {
+            let rest = bytes.split_off(1 + self.rng.below(sip_bytes));
+            self.network.inboxes[client].push_front(Item::Bytes(conn, rest));
+            self.checker.tally.sips += 1;
+        }
     }
 
     /// Chooses the next item a client reads: for a client that replays, a response may overtake.

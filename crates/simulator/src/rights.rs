@@ -215,7 +215,8 @@ pub(crate) fn is_token_refused(raw: &str) -> bool {
 
 /// True for the data of messages about credentials.
 pub(crate) fn is_about_credentials(data: &str) -> bool {
-    data.starts_with("{\"expires_in_ms\":") || data.starts_with("{\"class\":\"refresh_denied\"")
+    let starts = ["{\"expires_in_ms\":", "{\"class\":\"refresh_denied\"", "{\"class\":\"rate_exceeded\""];
+    starts.iter().any(|start| data.starts_with(start))
 }
 
 /// The stream of messages to all sessions of a user.

@@ -46,6 +46,10 @@ pub struct Scenario {
     /// Nearly all clients replay and acknowledge, and most publications are long and have a history: more is
     /// unacknowledged than one batch may hold, while connections break.
     pub laden: bool,
+    /// The channels of which the latest message is kept, and on which the server publishes.
+    pub feeds: usize,
+    /// The most bytes that a client that reads slowly takes at once; 0 if none does.
+    pub sip_bytes: usize,
     /// The clients with held requests.
     pub chains: usize,
     /// Most subscriptions are to channels that may have presence.
@@ -148,6 +152,8 @@ impl Scenario {
                 _ => rng.pick(&[0, 0, 20, 200]),
             },
             laden,
+            feeds: if laden { 0 } else { rng.pick(&[0, 0, 0, 0, 8, 60]) },
+            sip_bytes: rng.pick(&[0, 0, 0, 60, 2_000]),
             chains: rng.pick(&[0, 0, 1, 2]),
             crowded: rng.chance(150),
             users: if laden { 0 } else { rng.pick(&[0, 0, 1, 3]) },
@@ -157,7 +163,17 @@ impl Scenario {
             segment_bytes: rng.pick(&[2_000, 20_000, 1 << 20]),
             restarts: Vec::new(),
         }
+        .with_feeds()
         .with_restarts(rng)
+    }
+
+    /// Where messages of feeds are kept, no other rule may drop them from the outbox that they share.
+    pub(crate) fn with_feeds(mut self) -> Scenario {
+        let rules = self.settings.iter_mut().flat_map(|settings| &mut settings.channels);
+        for rule in rules.filter(|rule| self.feeds > 0 && rule.slow_consumer == SlowConsumer::DropOldest) {
+            rule.slow_consumer = SlowConsumer::KeepLatest;
+        }
+        self
     }
 
     fn with_restarts(mut self, rng: &mut Rng) -> Scenario {
@@ -195,6 +211,9 @@ impl Scenario {
 
     /// A name to subscribe to.
     pub fn subscription(&self, rng: &mut Rng) -> &'static str {
+        if self.feeds > 0 && rng.chance(400) {
+            return "/keep/*";
+        }
         if self.crowded && rng.chance(500) {
             return rng.pick(&PRESENT);
         }

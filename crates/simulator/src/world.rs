@@ -21,7 +21,8 @@ use crate::network::Network;
 use crate::presence::Presence;
 use crate::rights::Holders;
 use crate::rng::Rng;
-use crate::script::{CHANNELS, Scenario, TREE_RULE};
+use crate::sabotage::plan_of;
+use crate::script::{CHANNELS, Scenario};
 use crate::waits::Waiting;
 use crate::{Options, Sabotage};
 
@@ -257,6 +258,9 @@ impl World {
         if self.scenario.users > 0 && self.rng.chance(RIGHTS) {
             self.some_right();
         }
+        if self.scenario.feeds > 0 && self.rng.chance(FEEDS) {
+            self.feed();
+        }
         if self.rng.chance(HELD) {
             self.some_held();
         }
@@ -451,40 +455,13 @@ impl World {
     }
 }
 
-/// The plan of a seed, in which a sabotage can be found.
-fn plan_of(rng: &mut Rng, sabotage: Sabotage) -> Scenario {
-    let mut scenario = Scenario::new(rng);
-    if let Some(stops) = sabotage.stops() {
-        scenario.end(stops);
-    }
-    if sabotage == Sabotage::ReaderThatReadsOn {
-        scenario.lateness = 300;
-    }
-    if sabotage.is_of_held() {
-        (scenario.chains, scenario.users) = (2, 2);
-        scenario.settings.iter_mut().for_each(|settings| settings.in_process_messages_max = 2);
-    }
-    if sabotage.is_of_presence() {
-        scenario.crowded = true;
-        scenario.users = if sabotage == Sabotage::LeaveOfAll { 1 } else { 2 };
-        let members_max = if sabotage == Sabotage::BoundlessTable { 1 } else { 1_000 };
-        for settings in &mut scenario.settings {
-            (settings.channels[TREE_RULE].presence, settings.presence_members_max) = (true, members_max);
-            settings.presence_bytes_max = 1 << 20;
-        }
-    }
-    if sabotage != Sabotage::None {
-        // A session ended for memory is not missed: a fault could hide behind that.
-        scenario.settings.iter_mut().for_each(|settings| settings.sessions_bytes_max = 1 << 30);
-    }
-    scenario
-}
-
 /// The time of day when a run begins, in milliseconds.
 const WALL_MS: u64 = 1_700_000_000_000;
 /// Changes of rights, and of subscriptions by handles, per thousand steps.
 const RIGHTS: usize = 15;
 const CHANGES: usize = 20;
+/// Publications on feeds, per thousand steps.
+const FEEDS: usize = 50;
 /// Turns of clients with held requests, per thousand steps.
 const HELD: usize = 80;
 /// Turns of the thread that announces members, per thousand steps.

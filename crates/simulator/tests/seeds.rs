@@ -44,6 +44,8 @@ fn hundreds_of_seeds_violate_no_invariant() {
         ("new credentials", tally.refreshes),
         ("messages over a limit", tally.over_limits),
         ("reports of presence", tally.presence_reports),
+        ("messages of feeds that newer ones replaced", tally.superseded),
+        ("reads of a few bytes", tally.sips),
         ("answers of held requests", tally.held_answers),
         ("gaps in them", tally.held_gaps),
         ("held requests without rights", tally.held_refused),
@@ -66,7 +68,7 @@ fn a_seed_runs_the_same_way_twice() {
 
 /// Checks that a fault is found, and by the intended check.
 fn finds(sabotage: Sabotage, invariants: &[Invariant]) {
-    let failures: Vec<_> = (1..=150).filter_map(|seed| run(seed, &Options { sabotage, trace: false }).err()).collect();
+    let failures: Vec<_> = (1..=200).filter_map(|seed| run(seed, &Options { sabotage, trace: false }).err()).collect();
     let found = failures.iter().filter(|failure| invariants.contains(&failure.broken.invariant)).count();
     let others: Vec<_> = failures.iter().filter(|failure| !invariants.contains(&failure.broken.invariant)).collect();
     assert!(found >= 5, "{sabotage:?}: found in {found} seeds only; others: {others:?}");
@@ -212,6 +214,11 @@ fn a_change_of_members_that_a_restart_swallows_is_found() {
 #[test]
 fn a_table_of_members_without_a_limit_is_found() {
     finds(Sabotage::BoundlessTable, &[Invariant::PresenceBounded]);
+}
+
+#[test]
+fn a_latest_message_that_is_not_kept_is_found() {
+    finds(Sabotage::DroppedLatest, &[Invariant::LatestKept]);
 }
 
 #[test]

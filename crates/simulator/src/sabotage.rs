@@ -1,0 +1,156 @@
+//! Deliberate faults, and plans in which they can be found.
+
+use crate::restart::Stop;
+use crate::rng::Rng;
+use crate::script::{Scenario, TREE_RULE};
+
+/// Deliberate faults around the core, to prove that the checks find them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sabotage {
+    /// Nothing.
+    #[default]
+    None,
+    /// A frame arrives twice.
+    DoubledFrame,
+    /// A frame is taken and never arrives.
+    DroppedFrame,
+    /// Messages arrive in the wrong order.
+    SwappedMessages,
+    /// Data is reformatted on its way.
+    ChangedData,
+    /// A delivered message has advice in it.
+    ForgedAdvice,
+    /// A client gets the client id of another.
+    LeakedId,
+    /// A response never reaches its connection.
+    LostResponse,
+    /// Lost responses are reported as taken.
+    FalseReceipt,
+    /// The server does not learn that a socket is gone.
+    ForgottenSocket,
+    /// Time passes, and the shards do not learn of it.
+    StoppedClock,
+    /// A message of a channel with a history is taken and never arrives.
+    DroppedPosition,
+    /// A message of a channel with a history arrives twice.
+    DoubledPosition,
+    /// A message carries the position of another.
+    ChangedPosition,
+    /// A loss report is removed.
+    HushedLoss,
+    /// Records that never reached the log are reported as persisted.
+    FalsePersisted,
+    /// After a kill the log claims a clean end.
+    FalseEnd,
+    /// The data that the start after a kill writes again never reaches the disk.
+    SkippedRewrite,
+    /// A clean restart loses a session.
+    LostSession,
+    /// A clean restart loses the queued messages of sessions.
+    LostOutbox,
+    /// The shards do not learn that a token is revoked.
+    ForgottenRevocation,
+    /// A subscription is not counted.
+    ForgottenCount,
+    /// A member of a channel leaves, and nobody learns of it.
+    ForgottenLeave,
+    /// A member of a channel comes, and the table does not learn of it.
+    ForgottenMember,
+    /// One session of a user leaves, and the table takes it for all of them.
+    LeaveOfAll,
+    /// Users that left stay members.
+    EndlessGrace,
+    /// Users that left are gone at once.
+    NoGrace,
+    /// A change of members is not announced.
+    ForgottenAnnouncement,
+    /// A process ends, and changes that were not announced yet never are.
+    ForgottenEnd,
+    /// The table has room for any number of members.
+    BoundlessTable,
+    /// The message of a channel whose latest one is kept is taken and never arrives.
+    DroppedLatest,
+    /// The gaps in the answers of held requests are removed.
+    HushedGap,
+    /// A chain of held requests continues one message further.
+    SkippingHold,
+    /// A chain of held requests continues where its last one began.
+    RepeatedHold,
+    /// The dispatcher loses a publication.
+    DeafDispatcher,
+    /// A held request whose credentials have ended is answered with messages.
+    HeldBeyondRights,
+    /// The queue of a held request has room for any number of messages.
+    BoundlessQueue,
+    /// A handle's subscription is reported as done and never made.
+    ForgottenChange,
+    /// A history is not removed.
+    ForgottenRemoval,
+    /// A WebSocket is read on while its last message waits for the application.
+    ReaderThatReadsOn,
+}
+
+impl Sabotage {
+    /// True if it is about held requests.
+    fn is_of_held(self) -> bool {
+        use Sabotage::{BoundlessQueue, DeafDispatcher, HeldBeyondRights, HushedGap, RepeatedHold, SkippingHold};
+        let all = [HushedGap, SkippingHold, RepeatedHold, DeafDispatcher, HeldBeyondRights, BoundlessQueue];
+        all.contains(&self)
+    }
+
+    /// True if it is about the table of members.
+    fn is_of_presence(self) -> bool {
+        use Sabotage::{BoundlessTable, EndlessGrace, ForgottenAnnouncement, ForgottenEnd};
+        use Sabotage::{ForgottenMember, LeaveOfAll, NoGrace};
+        let all =
+            [ForgottenMember, LeaveOfAll, EndlessGrace, NoGrace, ForgottenAnnouncement, ForgottenEnd, BoundlessTable];
+        all.contains(&self)
+    }
+
+    /// The kinds of restart that this sabotage needs, in order.
+    fn stops(self) -> Option<&'static [Stop]> {
+        match self {
+            Sabotage::FalsePersisted | Sabotage::FalseEnd => Some(&[Stop::Killed]),
+            Sabotage::SkippedRewrite => Some(&[Stop::Killed, Stop::PowerLoss]),
+            Sabotage::LostSession | Sabotage::LostOutbox | Sabotage::ForgottenEnd => Some(&[Stop::Clean]),
+            _ => None,
+        }
+    }
+}
+
+/// The plan of a seed, in which a sabotage can be found.
+pub(crate) fn plan_of(rng: &mut Rng, sabotage: Sabotage) -> Scenario {
+    let mut scenario = Scenario::new(rng);
+    if let Some(stops) = sabotage.stops() {
+        scenario.end(stops);
+    }
+    if sabotage == Sabotage::ReaderThatReadsOn {
+        scenario.lateness = 300;
+    }
+    if sabotage != Sabotage::None {
+        // What the fault is about must not be rare.
+        (scenario.feeds, scenario.crowded) = (0, false);
+    }
+    if sabotage == Sabotage::DroppedLatest {
+        scenario.feeds = 60;
+        scenario = scenario.with_feeds();
+    }
+    if sabotage.is_of_held() {
+        (scenario.chains, scenario.users) = (2, 2);
+        scenario.settings.iter_mut().for_each(|settings| settings.in_process_messages_max = 2);
+    }
+    if sabotage.is_of_presence() {
+        scenario.crowded = true;
+        scenario.users = if sabotage == Sabotage::LeaveOfAll { 1 } else { 2 };
+        let members_max = if sabotage == Sabotage::BoundlessTable { 1 } else { 1_000 };
+        for settings in &mut scenario.settings {
+            (settings.channels[TREE_RULE].presence, settings.presence_members_max) = (true, members_max);
+            settings.presence_bytes_max = 1 << 20;
+        }
+    }
+    if sabotage != Sabotage::None {
+        // A session ended for memory is not missed: a fault could hide behind that.
+        scenario.settings.iter_mut().for_each(|settings| settings.sessions_bytes_max = 1 << 30);
+    }
+    scenario
+}
