@@ -66,7 +66,7 @@ pub enum Invariant {
     CountsAgree,
     /// The reported members of a channel are its subscribers.
     PresenceAgrees,
-    /// Who has left a channel is a member for the grace time, and then no longer; a return within it is announced as
+    /// A user that has left a channel is a member for the grace time, and then no longer; a return within it is announced as
     /// neither a leave nor a join.
     PresenceGrace,
     /// Whoever follows the announcements of a channel knows its members.
@@ -76,7 +76,7 @@ pub enum Invariant {
     /// Nobody gets messages of a channel for which it has no right.
     RightsHold,
     /// Where a rule keeps the latest message of a channel for a slow client, that message arrives.
-    LatestKept,
+    LatestArrives,
     /// The queue of a subscriber in the process holds no more than its limit.
     QueueBounded,
     /// A change that is reported to a handle as done is done.

@@ -34,7 +34,7 @@ impl World {
         }
         if let Some((session, number, channel)) = missed {
             let detail = format!("session {session} never got message {number}, the latest of {channel}");
-            self.checker.fail(Invariant::LatestKept, detail);
+            self.checker.fail(Invariant::LatestArrives, detail);
         }
     }
 }

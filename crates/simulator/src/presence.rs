@@ -30,7 +30,7 @@ pub(crate) struct Presence {
     advanced_ms: u64,
     /// Announcements that are not published yet.
     unpublished: VecDeque<(Arc<str>, String)>,
-    /// What the witness has to learn, by channel.
+    /// Changes that the witness has yet to learn, by channel.
     news: BTreeMap<String, VecDeque<News>>,
     /// The users that the witness knows.
     known: BTreeMap<String, BTreeSet<String>>,

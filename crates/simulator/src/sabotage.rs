@@ -68,7 +68,7 @@ pub enum Sabotage {
     ForgottenEnd,
     /// The table has room for any number of members.
     BoundlessTable,
-    /// The message of a channel whose latest one is kept is taken and never arrives.
+    /// A message of a channel with `keep-latest` is taken and never arrives.
     DroppedLatest,
     /// The gaps in the answers of held requests are removed.
     HushedGap,
@@ -128,7 +128,7 @@ pub(crate) fn plan_of(rng: &mut Rng, sabotage: Sabotage) -> Scenario {
         scenario.lateness = 300;
     }
     if sabotage != Sabotage::None {
-        // What the fault is about must not be rare.
+        // Other subjects would make that of the fault rare.
         (scenario.feeds, scenario.crowded) = (0, false);
     }
     if sabotage == Sabotage::DroppedLatest {

@@ -46,7 +46,7 @@ pub struct Scenario {
     /// Nearly all clients replay and acknowledge, and most publications are long and have a history: more is
     /// unacknowledged than one batch may hold, while connections break.
     pub laden: bool,
-    /// The channels of which the latest message is kept, and on which the server publishes.
+    /// The channels with `keep-latest` on which the server publishes.
     pub feeds: usize,
     /// The most bytes that a client that reads slowly takes at once; 0 if none does.
     pub sip_bytes: usize,
@@ -113,18 +113,7 @@ impl Scenario {
         second.outbox_bytes_max = first.outbox_bytes_max;
         second.mailbox_bytes_max = first.mailbox_bytes_max;
         second.sessions_bytes_max = first.sessions_bytes_max;
-        let count = 2 + rng.below(if laden { 2 } else { 5 });
-        let clients = (0..count)
-            .map(|client| {
-                let transport = match rng.below(10) {
-                    0..5 => Transport::WebSocket,
-                    5..9 => Transport::LongPolling,
-                    _ => Transport::CallbackPolling,
-                };
-                let browser = if rng.chance(150) { 0 } else { client };
-                (transport, browser)
-            })
-            .collect();
+        let clients = clients(rng, laden);
         Scenario {
             shards,
             jump_ms: if rng.chance(150) { first.max_interval_ms * 2 } else { first.max_interval_ms / 4 },
@@ -167,7 +156,7 @@ impl Scenario {
         .with_restarts(rng)
     }
 
-    /// Where messages of feeds are kept, no other rule may drop them from the outbox that they share.
+    /// No other rule may drop the messages of feeds from the outbox that they share.
     pub(crate) fn with_feeds(mut self) -> Scenario {
         let rules = self.settings.iter_mut().flat_map(|settings| &mut settings.channels);
         for rule in rules.filter(|rule| self.feeds > 0 && rule.slow_consumer == SlowConsumer::DropOldest) {
@@ -336,6 +325,20 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool, plan: impl Fn(&mut Rng) -
         outbox_bytes_max: if tight { rng.pick(&[1_024, 4_000]) } else { 16 << 20 },
         ..plan
     }
+}
+
+/// The transport with which each client starts, and the browser of which it is a window.
+fn clients(rng: &mut Rng, laden: bool) -> Vec<(Transport, usize)> {
+    let count = 2 + rng.below(if laden { 2 } else { 5 });
+    let client = |client| {
+        let transport = match rng.below(10) {
+            0..5 => Transport::WebSocket,
+            5..9 => Transport::LongPolling,
+            _ => Transport::CallbackPolling,
+        };
+        (transport, if rng.chance(150) { 0 } else { client })
+    };
+    (0..count).map(client).collect()
 }
 
 /// Limits on the sessions, subscriptions and messages of clients.

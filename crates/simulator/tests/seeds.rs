@@ -217,8 +217,8 @@ fn a_table_of_members_without_a_limit_is_found() {
 }
 
 #[test]
-fn a_latest_message_that_is_not_kept_is_found() {
-    finds(Sabotage::DroppedLatest, &[Invariant::LatestKept]);
+fn a_latest_message_that_never_arrives_is_found() {
+    finds(Sabotage::DroppedLatest, &[Invariant::LatestArrives]);
 }
 
 #[test]
