@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read};
 use encke::{ChannelRule, Settings, SlowConsumer};
 use serde_json::{Value, json};
 
-use crate::common::{Frame, Tcp, TestServer, Ws, settings, wait_until};
+use crate::common::{Frame, Tcp, TestServer, Ws, publications, settings, wait_until};
 
 /// About 64 KB of data with a number.
 fn big(number: u64) -> String {
@@ -96,6 +96,34 @@ fn with_keep_latest_each_channel_ends_with_its_latest_message() {
         *slot = Some(number(&message));
     }
     assert_eq!(other, Some(4_711));
+    assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
+}
+
+/// Sessions sleep, and as many channels as each outbox may hold messages have one for them. Further ones supersede these.
+#[test]
+fn with_keep_latest_many_sleepers_wait_for_as_many_channels_as_their_outboxes_may_hold_messages() {
+    const CHANNELS: usize = 1_500;
+    let channels = rule(SlowConsumer::KeepLatest);
+    let server = TestServer::start(Settings { outbox_messages_max: CHANNELS, channels, ..settings() });
+    let mut neighbour = server.neighbour();
+    let mut sleepers: Vec<_> = (0..20).map(|_| server.poller()).collect();
+    sleepers.iter_mut().for_each(|sleeper| sleeper.subscribe("/fire/**"));
+    for number in 0..3 * CHANNELS {
+        let channel = format!("/fire/{}", number % CHANNELS);
+        wait_until("taken", || server.handle.publish(&channel, &number.to_string()).is_ok());
+    }
+    server.wait_for("encke_publications", 3 * CHANNELS as u64);
+    neighbour.lives(&server);
+    for sleeper in &mut sleepers {
+        let mut latest = std::collections::BTreeMap::new();
+        while latest.values().filter(|number| **number >= 2 * CHANNELS as u64).count() < CHANNELS {
+            for message in publications(&sleeper.poll(json!({"advice": {"timeout": 0}}))) {
+                let number = message["data"].as_u64().expect("a number");
+                let before = latest.insert(message["channel"].to_string(), number);
+                assert!(before.is_none_or(|before| before < number), "in order");
+            }
+        }
+    }
     assert_eq!(server.metric("encke_slow_consumers_disconnected"), 0);
 }
 
