@@ -73,7 +73,8 @@ impl Clients {
         self.sent += count as u64;
         self.sent_batches += 1;
         self.sent_bytes += payload.len() as u64;
-        let ids = Ids { first: self.next_id - count as u64, end: self.next_id };
+        // Bare lines have no ids.
+        let ids = Ids { first: self.next_id.saturating_sub(count as u64), end: self.next_id };
         self.note_sent(ids);
         let mut sent = Ok(());
         if let Connection::WebSocket(link) = &mut self.sessions[session].connection {
