@@ -54,6 +54,13 @@ pub trait Application: Send + Sync {
         Answer::Now(Verdict::Forward)
     }
 
+    /// Decides if a session may call a service, before [`Application::service`] gets the message. The patterns of the
+    /// session's identity are checked before.
+    fn call(&self, message: &Publishing<'_>) -> Answer<Decision> {
+        let _ = message;
+        Answer::Now(Decision::Allow)
+    }
+
     /// Handles a message on a channel below `/service/` (Bayeux 1.0 "Service Channels"). Such a message is for the
     /// application only and is never broadcast. The client's reply says that it was received, whatever this does.
     /// Returns the actions that come later, if any do.
@@ -277,7 +284,7 @@ pub struct Subscribing<'a> {
     pub is_held: bool,
 }
 
-/// A message about to be broadcast.
+/// A message about to be broadcast, or a call about to be made.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Publishing<'a> {

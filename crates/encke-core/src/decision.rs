@@ -24,7 +24,7 @@ pub enum Awaited {
     Handshake(Pending<Result<Option<Identity>, Refusal>>),
     /// The check of new credentials.
     Refresh(Pending<Result<Identity, Refusal>>),
-    /// The decision on a subscription.
+    /// The decision on a subscription, or on a call.
     Subscribe(Pending<Decision>),
     /// The verdict on a publication.
     Publish(Pending<Verdict>),
@@ -39,7 +39,7 @@ pub enum Resolved {
     Handshake(Result<Option<Identity>, Refusal>),
     /// The check of new credentials.
     Refresh(Result<Identity, Refusal>),
-    /// The decision on a subscription.
+    /// The decision on a subscription, or on a call.
     Subscribe(Decision),
     /// The verdict on a publication.
     Publish(Verdict),

@@ -183,6 +183,10 @@ impl Application for Hooks {
         }))
     }
 
+    fn call(&self, message: &Publishing<'_>) -> Later<Decision> {
+        self.inner.call(message)
+    }
+
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let wanting = self.wanting(EventKind::Service);
         let Some(backend) = wanting.iter().find(|backend| backend.covers(message.channel)) else {

@@ -42,8 +42,9 @@ use crate::beside::Beside;
 ///
 /// A panic in a hook refuses the message, too. The session and the server live on.
 ///
-/// Sessions that a restart restores are not decided about again. Messages of the program itself ([`Handle::publish`]) pass no
-/// hook.
+/// Sessions that a restart restores are not authenticated again, and come back only under the same
+/// [`Authenticate::policy`](crate::Authenticate::policy). Authorizers are asked about their subscriptions. Messages of the
+/// program itself ([`Handle::publish`]) pass no hook.
 ///
 /// [`Handle::publish`]: crate::Handle::publish
 #[must_use = "a builder does nothing until it is started"]

@@ -174,13 +174,9 @@ impl Rights<'_> {
             Right::Handshake => Ok(May::Granted(Granted::new(entry))),
             Right::Subscribe | Right::History | Right::Presence => self.read(entry, caller, wish, decided),
             Right::Publish => self.publish(entry, caller, wish, decided),
-            // The application decides about a call when it gets it.
-            Right::Call => match identity {
-                Some(identity) if entry != Entry::RefreshCall && !identity.may_publish(wish.channel) => {
-                    Err(By::Patterns)
-                }
-                _ => Ok(May::Granted(Granted::new(entry))),
-            },
+            // It concerns the own session only.
+            Right::Call if entry == Entry::RefreshCall => Ok(May::Granted(Granted::new(entry))),
+            Right::Call => self.call(entry, caller, wish, decided),
         }
     }
 
@@ -212,6 +208,24 @@ impl Rights<'_> {
                 if is_same { granted() } else { Err(By::Policy) }
             }
             (Answer::Later(later), _) => Ok(May::Later(Awaited::Subscribe(later))),
+        }
+    }
+
+    /// Decides if a client may call a service.
+    fn call(&self, entry: Entry, caller: Caller<'_>, wish: &Wish<'_>, decided: Option<Resolved>) -> Result<May, By> {
+        let Wish { channel, data, ext, .. } = *wish;
+        if caller.identity.is_some_and(|identity| !identity.may_publish(channel)) {
+            return Err(By::Patterns);
+        }
+        let answer = match decided {
+            None => self.application.call(&Publishing { caller, channel, data, ext }),
+            Some(Resolved::Subscribe(decision)) => Answer::Now(decision),
+            Some(_) => return Err(By::Nobody),
+        };
+        match answer {
+            Answer::Now(Decision::Allow) => Ok(May::Granted(Granted::new(entry))),
+            Answer::Now(Decision::Deny(reason)) => Err(By::Application(reason)),
+            Answer::Later(later) => Ok(May::Later(Awaited::Subscribe(later))),
         }
     }
 

@@ -102,10 +102,10 @@ impl Shard {
         let has_owner = parts.sessions.get(key).is_some_and(|session| session.owner.is_some());
         let is_refresh = has_owner && channel.as_str() == REFRESH;
         let entry = if is_refresh { Entry::RefreshCall } else { Entry::Call };
-        let granted = match parts.may(entry, key, &Wish::of(channel.as_str()), None) {
+        let granted = match parts.may(entry, key, &wish_of(message, channel), batch.decided()) {
             May::Granted(granted) => granted,
             May::Denied(denial) => return parts.refuse(batch, message, &denial.error()),
-            May::Later(_) => return parts.refuse(batch, message, BayeuxError::DecisionFailed.as_str()),
+            May::Later(later) => return parts.ask(batch, message, later, 0),
         };
         let id = message.id.clone().map(bayeux::Id::into_owned);
         if is_refresh {
@@ -150,12 +150,7 @@ impl Shard {
     ) {
         let parts = self.beside_burst();
         parts.active(key);
-        let wish = Wish {
-            data: message.data.map(RawJson::as_str),
-            ext: message.ext.map(RawJson::as_str),
-            ..Wish::of(channel.as_str())
-        };
-        let mut granted = match parts.may(Entry::Publish, key, &wish, batch.decided()) {
+        let mut granted = match parts.may(Entry::Publish, key, &wish_of(message, channel), batch.decided()) {
             May::Granted(granted) => granted,
             May::Denied(denial) => return parts.refuse(batch, message, &denial.error()),
             May::Later(later) => return parts.ask(batch, message, later, 0),
@@ -192,6 +187,13 @@ impl Parts {
         let session = self.sessions.get(key)?;
         message.client_id.as_deref().is_some_and(|id| session.id.is(id)).then_some(key)
     }
+}
+
+/// The wish of a client that sends a message on a channel.
+#[inline]
+fn wish_of<'a>(message: &'a Message<'_>, channel: ChannelName<'a>) -> Wish<'a> {
+    let (data, ext) = (message.data.map(RawJson::as_str), message.ext.map(RawJson::as_str));
+    Wish { data, ext, ..Wish::of(channel.as_str()) }
 }
 
 /// The smallest limit on the replies to one batch, in bytes. The limit is half of the capacity of an outbox, if that is

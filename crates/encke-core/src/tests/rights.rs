@@ -50,6 +50,9 @@ const TRANSPORTS: [Transport; 3] = [Transport::WebSocket, Transport::LongPolling
 /// The channel that everything is about. The history has one message.
 const CHANNEL: &str = "/c";
 
+/// The service that is called.
+const SERVICE: &str = "/service/x";
+
 /// An application that gives identities, and refuses as its refuser does.
 #[derive(Clone)]
 struct Judge {
@@ -74,9 +77,10 @@ impl Judge {
 
     fn answer<T: Send + 'static>(&self, channel: &str, yes: T, no: T) -> Answer<T> {
         self.asked.lock().expect("no panic").push(channel.into());
+        let is_refused = [CHANNEL, SERVICE].contains(&channel);
         match self.refuser() {
-            Refuser::Authorizer if channel == CHANNEL => Answer::Now(no),
-            Refuser::Webhook if channel == CHANNEL => Answer::Later(Box::pin(ready(no))),
+            Refuser::Authorizer if is_refused => Answer::Now(no),
+            Refuser::Webhook if is_refused => Answer::Later(Box::pin(ready(no))),
             Refuser::Webhook => Answer::Later(Box::pin(ready(yes))),
             _ => Answer::Now(yes),
         }
@@ -112,6 +116,10 @@ impl Application for Judge {
 
     fn publish(&self, publishing: &Publishing<'_>) -> Answer<Verdict> {
         self.answer(publishing.channel, Verdict::Forward, Verdict::deny("judge"))
+    }
+
+    fn call(&self, message: &Publishing<'_>) -> Answer<Decision> {
+        self.answer(message.channel, Decision::Allow, Decision::deny("judge"))
     }
 
     fn policy(&self) -> Policy {
@@ -312,8 +320,7 @@ fn refuses(entry: Entry, refuser: Refuser) -> bool {
         (Refuser::Patterns, Entry::RefreshCall) => false,
         (Refuser::Patterns, _) => entry.right() != Right::Handshake,
         (Refuser::Rule, _) => entry.right() == Right::Publish,
-        // The application itself answers calls: it asks its authorizers there.
-        (Refuser::Authorizer | Refuser::Webhook, Entry::Call | Entry::RefreshCall) => false,
+        (Refuser::Authorizer | Refuser::Webhook, Entry::RefreshCall) => false,
         // Nobody waits: the earlier decision holds, as long as the policy is the same.
         (Refuser::Webhook, Entry::RefreshedSubscription | Entry::RestoredSubscription) => false,
         (Refuser::Authorizer | Refuser::Webhook, _) => entry.right() != Right::Handshake,

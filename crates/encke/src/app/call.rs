@@ -8,7 +8,6 @@ use encke_core::{Identity, Service};
 use serde::de::DeserializeOwned;
 
 use super::caller::Caller;
-use super::filter::Publishing;
 use super::reply::{Failure, Json, Raw};
 use crate::handle::{Handle, WeakHandle};
 use crate::known::KnownChannels;
@@ -200,11 +199,6 @@ impl<'a> Calling<'a> {
             identity: service.caller.identity.cloned(),
             context: self.context.clone(),
         }))
-    }
-
-    /// The message as an authorizer sees it.
-    pub(crate) fn message(&self) -> Publishing<'a> {
-        Publishing::of(&self.message.caller, self.message.channel, self.message.data, self.message.ext)
     }
 }
 

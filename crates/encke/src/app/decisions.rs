@@ -10,7 +10,7 @@ use encke_core::{
 
 use super::access::Operation;
 use super::authenticate::Handshake;
-use super::call::{Call, Calling, Context};
+use super::call::{Calling, Context};
 use super::caller::Caller;
 use super::events::{ChannelEvent, SessionEvent};
 use super::filter::Publishing;
@@ -18,7 +18,6 @@ use super::hook::poll_once;
 use super::hooks::{ChannelHooks, Hooks};
 use super::passage::{Concerned, Next, Passage, Said};
 use super::patterns::Found;
-use super::reply::{Failure, IntoReply};
 use super::subscribers::Subscribers;
 
 /// The application that a builder makes.
@@ -101,7 +100,7 @@ impl Inner {
             if let Some(verdict) = passage.take(waits.await) {
                 return verdict;
             }
-            let concerned = Concerned::reached(&self.hooks.channels, passage.channel());
+            let concerned = passage.concerned(&self.hooks.channels);
             match passage.go_on(&concerned, &self.runtime) {
                 Next::Decided(verdict) => return verdict,
                 Next::Waits(next) => waits = next,
@@ -112,15 +111,6 @@ impl Inner {
     /// True if a channel exists, as [`Operation::Create`] means it.
     fn exists(&self, channel: &str) -> bool {
         self.subscribers.has(channel) || self.context.knows(channel)
-    }
-
-    /// Answers a call that may come later anyway.
-    async fn answer(&self, call: &Call) -> Actions {
-        let Some(Some(service)) = self.hooks.services.closest(call.channel()) else { return Actions::default() };
-        match service.answer(&call.calling()) {
-            Answer::Now(actions) => actions,
-            Answer::Later(later) => later.await,
-        }
     }
 }
 
@@ -152,10 +142,7 @@ impl Application for Decisions {
         let message = Publishing::of(&subscribing.caller, subscribing.channel, None, subscribing.ext);
         // Whoever has a subscription does not create its channel.
         let creates = !subscribing.is_held && !self.0.exists(subscribing.channel);
-        self.decide(&concerned, Passage::new(Operation::Subscribe, message, creates), |verdict| match verdict {
-            Verdict::Deny(reason) => Decision::Deny(reason),
-            _ => Decision::Allow,
-        })
+        self.decide(&concerned, Passage::new(Operation::Subscribe, message, creates), decision_of)
     }
 
     fn publish(&self, publishing: &encke_core::Publishing<'_>) -> Answer<Verdict> {
@@ -168,32 +155,22 @@ impl Application for Decisions {
         self.decide(&concerned, Passage::new(Operation::Publish, message, creates).with_filters(), |verdict| verdict)
     }
 
+    fn call(&self, message: &encke_core::Publishing<'_>) -> Answer<Decision> {
+        let concerned = Concerned::covering(self.0.hooks.channels.of(message.channel));
+        if !concerned.has_authorizer() {
+            return Answer::Now(Decision::Allow);
+        }
+        let message = Publishing::of(&message.caller, message.channel, message.data, message.ext);
+        // Nobody creates the channel of a service.
+        self.decide(&concerned, Passage::new(Operation::Publish, message, false), decision_of)
+    }
+
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let inner = &self.0;
         let service = inner.hooks.services.closest(message.channel)?.as_ref()?;
         let call = Calling::new(message, &inner.context);
         let _entered = inner.runtime.enter();
-        let answer = caught(|| {
-            let concerned = Concerned::covering(inner.hooks.channels.of(message.channel));
-            if concerned.has_authorizer() {
-                // A service that is registered exists.
-                let mut passage = Passage::new(Operation::Publish, call.message(), false);
-                match passage.go_on(&concerned, &inner.runtime) {
-                    Next::Decided(Verdict::Deny(reason)) => return Answer::Now(denied(&reason)),
-                    Next::Decided(_) => {}
-                    Next::Waits(waits) => {
-                        let (inner, passage, call) = (inner.clone(), passage.into_owned(), call.to_call());
-                        return Answer::Later(Box::pin(async move {
-                            match inner.finish(passage, waits).await {
-                                Verdict::Deny(reason) => denied(&reason),
-                                _ => inner.answer(&call).await,
-                            }
-                        }));
-                    }
-                }
-            }
-            service.answer(&call)
-        });
+        let answer = caught(|| service.answer(&call));
         match answer {
             Answer::Now(now) => {
                 *actions = now;
@@ -250,7 +227,10 @@ impl Decisions {
     }
 }
 
-/// The failure of a call that the authorizers do not allow.
-fn denied(reason: &str) -> Actions {
-    Failure::new("denied", reason).into_reply()
+/// The decision of authorizers.
+fn decision_of(verdict: Verdict) -> Decision {
+    match verdict {
+        Verdict::Deny(reason) => Decision::Deny(reason),
+        _ => Decision::Allow,
+    }
 }

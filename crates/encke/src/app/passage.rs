@@ -28,6 +28,8 @@ struct Progress {
     asked: usize,
     /// True if an authorizer of this stage has granted the operation.
     is_granted: bool,
+    /// True for a subscribe: it concerns all channels that a pattern reaches. A publication to a pattern does not reach them.
+    reaches: bool,
     /// True if the filters follow the authorizers.
     is_filtered: bool,
     /// True if a filter has changed the data.
@@ -104,9 +106,10 @@ pub(crate) enum Said {
 impl<'a> Passage<'a> {
     /// An operation before the first authorizer. `creates`: they decide about the creation of the channel, too.
     pub(crate) fn new(operation: Operation, message: Publishing<'a>, creates: bool) -> Passage<'a> {
+        let reaches = operation == Operation::Subscribe;
         let (stage, operation) =
             if creates { (Stage::Create(operation), Operation::Create) } else { (Stage::Operation, operation) };
-        let progress = Progress { stage, asked: 0, is_granted: false, is_filtered: false, is_changed: false };
+        let progress = Progress { stage, asked: 0, is_granted: false, reaches, is_filtered: false, is_changed: false };
         Passage { access: Access { operation, message }, progress }
     }
 
@@ -121,8 +124,15 @@ impl<'a> Passage<'a> {
         Passage { access: self.access.into_owned(), progress: self.progress }
     }
 
-    /// The channel.
-    pub(crate) fn channel(&self) -> &str {
+    /// The hooks that it concerns.
+    pub(crate) fn concerned<'t>(&self, hooks: &'t Patterns<ChannelHooks>) -> Concerned<'t> {
+        match self.progress.reaches {
+            true => Concerned::reached(hooks, self.channel()),
+            false => Concerned::covering(hooks.of(self.channel())),
+        }
+    }
+
+    fn channel(&self) -> &str {
         self.access.channel()
     }
 

@@ -214,9 +214,8 @@ fn authorizers_of_a_service_decide_about_its_calls() {
             .service("/service/admin/stop", async || Json("stopped")),
     );
     let mut ws = server.session();
-    let refused = call(&mut ws, "/service/admin/stop", json!("x"));
-    assert_eq!(refused["data"], json!({"class": "denied", "message": "denied_by_not_granting"}));
-    assert_eq!(refused["successful"], false);
+    let refused = ws.call(json!({"id": "c", "channel": "/service/admin/stop", "data": "x"}));
+    assert_eq!(error(&refused), "403:denied_by_not_granting:publish_denied");
     assert_eq!(call(&mut ws, "/service/admin/stop", json!("sesame"))["data"], "stopped");
 }
 

@@ -196,6 +196,27 @@ fn an_identity_without_rights_gets_nothing_by_any_way() {
 }
 
 #[test]
+fn a_call_that_authorizers_refuse_does_not_reach_the_service() {
+    let later = async |access: Access<'static>| {
+        tokio::task::yield_now().await;
+        only_for_root(&access)
+    };
+    for server in [server().authorize("/service/**", only_for_root), server().authorize_async("/service/x", later)] {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let called = calls.clone();
+        let server = TestServer::of(server.service("/service/x", move || {
+            called.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(())
+        }));
+        let call = json!({"id": "c", "channel": "/service/x", "data": 1});
+        assert_eq!(errors(&server, "ann", &call), ["403:no:publish_denied"; 3]);
+        assert_eq!(calls.load(Ordering::Relaxed), 0, "a service was called");
+        assert_eq!(errors(&server, "root", &call), [""; 3]);
+        assert_eq!(calls.load(Ordering::Relaxed), 3);
+    }
+}
+
+#[test]
 fn sessions_of_another_policy_are_not_restored() {
     type Change = fn(Builder) -> Builder;
     let plain: Change = |builder| builder;
