@@ -40,7 +40,7 @@ pub const HOLDS: Scenario = Scenario {
 /// Memory: as many histories as there may be.
 pub const HISTORIES: Scenario = Scenario {
     name: "shares-histories",
-    title: "one client publishes on ever new channels with a history, and is told when they have none; others use another rule",
+    title: "one client publishes on ever new channels with a history, and gets errors when they have none; others use another rule",
     settings: &["history_channels_max=2000"],
     shards: TWO,
     lasts_ms: 1_500,
@@ -113,17 +113,17 @@ async fn holds(arena: Arena) -> io::Result<Outcome> {
 }
 
 async fn histories(arena: Arena) -> io::Result<Outcome> {
-    let told = elsewhere(arena, move || async move {
+    let refusals = elsewhere(arena, move || async move {
         let mut session = Session::open(arena, GREEDY, "").await?;
-        let (mut published, mut told) = (0, 0);
+        let (mut published, mut refusals) = (0, 0);
         while !arena.is_over() {
             let names = (published..published + AT_ONCE).map(|nth| format!("/demo/game/{nth}"));
             session.socket.send(&batch(names, &session.id, "1")).await?;
             let Some(replies) = arena.during(session.socket.receive()).await? else { break };
-            told += replies.matches("413::history_channels_max").count();
+            refusals += replies.matches("413::history_channels_max").count();
             published += AT_ONCE;
         }
-        Ok((published, told))
+        Ok((published, refusals))
     });
     let mut nth = 0;
     let refused = others(arena, async |peer| {
@@ -133,9 +133,9 @@ async fn histories(arena: Arena) -> io::Result<Outcome> {
         session.ask(&publication).await.map(drop)
     });
     let refused = refused.await;
-    let (published, told) = done(told).await?;
-    let outcome = Outcome::did(format!("{published} channels, {told} refusals")).broke(refused);
-    Ok(outcome.broke((told == 0).then(|| "nobody was told that there is no history".to_owned())))
+    let (published, refusals) = done(refusals).await?;
+    let outcome = Outcome::did(format!("{published} channels, {refusals} refusals")).broke(refused);
+    Ok(outcome.broke((refusals == 0).then(|| "no error said that there is no history".to_owned())))
 }
 
 async fn credentials(arena: Arena) -> io::Result<Outcome> {

@@ -78,7 +78,7 @@ const LIMITS: &[(&str, Kind)] = &[
     ("rate_entries_max", Without),
 ];
 
-/// Who adds a limit decides whose it is, and writes it down.
+/// A new limit needs a row here: the one that adds it decides whose it is.
 #[test]
 fn every_limit_has_an_owner_or_shares_or_a_reason() {
     let settings = serde_json::to_value(Settings::default()).expect("JSON");
