@@ -59,7 +59,7 @@ pub const CREDENTIALS: Scenario = Scenario {
     config: "[auth]\nsecret = \"0123456789abcdef0123456789abcdef\"\nanonymous = true\n",
     shards: TWO,
     lasts_ms: 1_500,
-    grows_mib_max: 40,
+    grows_mib_max: 12,
     attack: |arena| Box::pin(credentials(arena)),
     ..PLAIN
 };
