@@ -90,14 +90,18 @@ async fn handshake(running: &Running, token: &str) -> String {
         "channel": "/meta/handshake", "version": "1.0", "supportedConnectionTypes": ["long-polling"],
         "ext": {"token": token},
     }]);
-    let body = message.to_string();
+    post(running, "", &message.to_string()).await
+}
+
+/// The answer to a request with these lines in its head.
+async fn post(running: &Running, lines: &str, body: &str) -> String {
     let head = format!(
-        "POST /cometd HTTP/1.1\r\nhost: {}\r\ncontent-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        "POST /cometd HTTP/1.1\r\nhost: {}\r\n{lines}content-type: application/json\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
         running.address(),
         body.len()
     );
     let mut stream = TcpStream::connect(running.address()).await.expect("a connection");
-    stream.write_all((head + &body).as_bytes()).await.expect("the server reads");
+    stream.write_all((head + body).as_bytes()).await.expect("the server reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("text");
     answer
@@ -122,6 +126,18 @@ async fn a_token_opens_a_session_from_each_of_its_sources() {
     }
     let url = format!("http://{}/cometd?access_token={good}", running.address());
     client(Transport::WebSocket).connect(&url).await.expect("accepted by its query");
+    end(running);
+}
+
+/// Programs in PHP write slashes so.
+#[tokio::test]
+async fn a_bearer_token_is_found_however_the_channel_of_the_handshake_is_written() {
+    let running = start(with_secret());
+    let line = format!("authorization: Bearer {}\r\n", token(json!({})));
+    for channel in [r"\/meta\/handshake", r"\u002fmeta/handshake"] {
+        let answer = post(&running, &line, &format!(r#"[{{"channel":"{channel}","version":"1.0"}}]"#)).await;
+        assert!(answer.contains(r#""successful":true"#), "{answer}");
+    }
     end(running);
 }
 
