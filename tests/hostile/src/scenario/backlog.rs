@@ -13,7 +13,7 @@ pub const LATEST: Scenario = Scenario {
     title: "newer messages for 50 sessions that sleep while 100,000 channels wait for each under keep-latest",
     settings: &[r#"channels=[{pattern="/latest/**",slow_consumer="keep-latest"}]"#],
     lasts_ms: 2_000,
-    grows_mib_max: 320,
+    grows_mib_max: 128,
     attack: |arena| Box::pin(latest(arena)),
     ..PLAIN
 };
