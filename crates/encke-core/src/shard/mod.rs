@@ -89,7 +89,10 @@ impl Shard {
     /// - [`STEPS_PER_DELIVERY`] for each message to each of its subscribers, on average over the messages since the last
     ///   flush that returned false;
     /// - [`STEPS_PER_TURN`] in a flush or a tick, and as many again for each time that `out_of_time` has returned false;
-    /// - a search of one outbox, which holds at most twice `outbox_messages_max`.
+    /// - a search of one outbox, which holds at most twice `outbox_messages_max`: for withdrawn messages, or for those that
+    ///   a history has;
+    /// - the ranges and subscriptions of each session that ends;
+    /// - those of all sessions, when settings change, or when sessions end because of `sessions_bytes_max`.
     pub fn steps(&self) -> u64 {
         self.schedule.steps()
     }
