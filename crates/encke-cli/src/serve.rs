@@ -1,7 +1,7 @@
 //! `encke serve`: the server, its signals and its logs.
 
 use std::io::{self, IsTerminal, Write};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -97,12 +97,7 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
     let mut predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
     let (listener, belongs) = inherited_from(predecessor.as_ref()).map_err(Problem::Socket)?;
     let inherited = listener.as_ref().and_then(|listener| listener.local_addr().ok());
-    if let Some(address) = inherited.filter(|_| !sources.demo) {
-        config.settle_demo(address);
-    }
-    if let Some(reason) = config.demo_is_off() {
-        tracing::info!("the services, rules and histories of the demo pages are {reason}");
-    }
+    settle_demo(&mut config, inherited.filter(|_| !sources.demo));
     let server = Server::builder().settings(config.server_settings()).assets(assets::ALL);
     let auth = config.sections.auth.as_ref().map(Jwt::new).transpose()?;
     let server = authenticating(server, auth.as_ref(), sources.demo);
@@ -174,6 +169,14 @@ fn demo_of(program: &config::Program) -> Option<Demo> {
         config::Program { demo: false, .. } => None,
         config::Program { demo_cometd_channels: true, .. } => Some(Demo::with_cometd_channels()),
         config::Program { .. } => Some(Demo::default()),
+    }
+}
+
+/// Decides about the demo pages again if the socket was inherited: its address counts, not the setting.
+fn settle_demo(config: &mut Config, inherited: Option<SocketAddr>) {
+    inherited.into_iter().for_each(|address| config.settle_demo(address));
+    if let Some(reason) = config.demo_is_off() {
+        tracing::info!("the services, rules and histories of the demo pages are {reason}");
     }
 }
 
