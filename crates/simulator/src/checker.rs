@@ -73,6 +73,8 @@ pub enum Invariant {
     PresenceAnnounced,
     /// The table of members stays within its limits.
     PresenceBounded,
+    /// An event takes a bounded number of steps, whatever queues hold.
+    CostBounded,
     /// Nobody gets messages of a channel for which it has no right.
     RightsHold,
     /// Where a rule keeps the latest message of a channel for a slow client, that message arrives.

@@ -23,7 +23,9 @@ impl World {
         let after = self.ends(shard);
         let ends: Vec<u64> = after.iter().zip(before).map(|(after, before)| after - before).collect();
         let mut ended = 0;
-        for note in self.recorder.with(|recording| std::mem::take(&mut recording.notes)) {
+        let notes = self.recorder.with(|recording| std::mem::take(&mut recording.notes));
+        self.check_cost(shard, notes.len(), time_passed || self.is_turn);
+        for note in notes {
             match note {
                 Note::Published(data) => self.is_published(&data),
                 Note::Delivered(to, data) => self.checker.delivered(&to, &data),
@@ -67,7 +69,8 @@ impl World {
         let silent = state.held_since_ms.is_none() && state.last_received_ms + least_ms <= self.now.ms;
         let inactive = self.scenario.settings.iter().any(|s| s.activity_timeout_ms > 0);
         let tight = self.scenario.sessions_end_slow();
-        let reason = (ends[0] > 0 && silent)
+        // A client that has left reads no more.
+        let reason = (ends[0] > 0 && (silent || state.left))
             || (ends[1] > 0 && (self.may_be_ended(session) || inactive))
             || (ends[2] > 0 && tight)
             || (ends[3] > 0 && state.left);
@@ -96,7 +99,7 @@ impl World {
             (true, None) => state.held_since_ms = Some(now_ms),
             (false, Some(_)) => {
                 state.held_since_ms = None;
-                state.last_received_ms = now_ms;
+                state.last_received_ms = state.last_received_ms.max(now_ms);
             }
             // A newer connect has replaced the older one.
             (true, Some(since_ms)) => state.held_since_ms = Some(since_ms.max(state.spoke_ms)),

@@ -21,6 +21,7 @@ pub mod application;
 mod by_handle;
 pub mod checker;
 pub mod client;
+mod cost;
 mod edges;
 mod ending;
 mod feeds;

@@ -120,6 +120,8 @@ pub struct Exchange {
     pub client_waits: bool,
     /// The shard whose connection it came on.
     pub shard: usize,
+    /// The time at which its client has read the response, in milliseconds.
+    pub read_ms: u64,
 }
 
 /// The state of an exchange.

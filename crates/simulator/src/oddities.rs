@@ -108,6 +108,7 @@ impl World {
             state: State::Sent(Box::new(request)),
             client_waits: true,
             shard,
+            read_ms: 0,
         });
     }
 

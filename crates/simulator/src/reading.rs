@@ -28,6 +28,12 @@ impl World {
     /// A client reads one item. False if there is none.
     pub(crate) fn read_one(&mut self, client: usize) -> bool {
         let at = self.overtaking(client);
+        if let Some(Item::Response(exchange, _)) = self.network.inboxes[client].get(at)
+            && !self.healing
+            && self.network.exchanges[*exchange].read_ms > self.now.ms
+        {
+            return false;
+        }
         let Some(item) = self.network.inboxes[client].remove(at) else { return false };
         match item {
             Item::Bytes(conn, mut bytes) => {

@@ -9,6 +9,7 @@ use encke_core::{Saved, Shard, ShardMessage, Shared};
 
 use crate::Sabotage;
 use crate::checker::{Invariant, number_of};
+use crate::cost::Cost;
 use crate::network::{Item, State};
 use crate::rng::Rng;
 use crate::script::{HISTORY_CHANNELS, TREE_RULE};
@@ -123,6 +124,7 @@ impl World {
     /// Shards without sessions.
     pub(crate) fn new_shards(&mut self) -> Vec<Shard> {
         let settings = Arc::new(self.scenario.settings[0].clone());
+        self.costs = vec![Cost::default(); self.scenario.shards];
         (0..self.scenario.shards)
             .map(|index| {
                 let mut bits = Rng::new(self.rng.bits());

@@ -70,6 +70,8 @@ pub enum Sabotage {
     BoundlessTable,
     /// A message of a channel with `keep-latest` is taken and never arrives.
     DroppedLatest,
+    /// Each message costs a search through all queues.
+    LinearSearch,
     /// The gaps in the answers of held requests are removed.
     HushedGap,
     /// A chain of held requests continues one message further.

@@ -85,6 +85,7 @@ impl World {
             state,
             client_waits,
             shard,
+            read_ms: 0,
         });
         if !connects {
             self.clients[client].busy = Some(number);

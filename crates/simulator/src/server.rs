@@ -141,6 +141,7 @@ impl World {
         let before = self.ends(to);
         match item {
             InTransit::ShardMessage(envelope) => {
+                self.note_cost(to, &envelope.message);
                 if let ShardMessage::Request(request) = &envelope.message {
                     self.waiting.push((to, request.exchange.number as usize));
                 }
@@ -201,6 +202,7 @@ impl World {
             return false;
         }
         let before = self.ends(shard);
+        self.is_turn = true;
         if self.rng.chance(300) {
             self.run_effects(shard);
         }
@@ -219,6 +221,7 @@ impl World {
             self.checker.fail(Invariant::CleanFrames, breach);
         }
         self.after(shard, before, false);
+        self.is_turn = false;
         true
     }
 
@@ -234,9 +237,11 @@ impl World {
     /// Processes everything that a shard has received and that waits for writing.
     pub(crate) fn settle_all(&mut self, shard: usize) {
         let before = self.ends(shard);
+        self.is_turn = true;
         self.shards[shard].take_all_arrivals(self.now);
         self.run_effects(shard);
         self.after(shard, before, false);
+        self.is_turn = false;
     }
 
     /// Runs the effects of a shard, without writing.
@@ -337,6 +342,9 @@ impl World {
             return;
         }
         let (client, waits, transport) = (exchange.client, exchange.client_waits, exchange.transport);
+        let session = exchange.session.filter(|_| response.confirm.map(usize::from) == Some(shard));
+        let read_ms = self.reading_time(client, session, response.body.len());
+        self.network.exchanges[number].read_ms = self.now.ms + read_ms;
         let breaks = !self.healing && self.network.rng.chance(self.scenario.faults);
         let lied_to = self.sabotage == Sabotage::FalseReceipt && response.confirm.is_some();
         // A client that left silently: the kernel takes bytes that nobody will read.
@@ -353,6 +361,20 @@ impl World {
             let item = if breaks { Item::Failed(number) } else { Item::Response(number, response) };
             self.network.inboxes[client].push_back(item);
         }
+    }
+
+    /// The time that a client takes to read a response. A client that reads at least 4 bytes in a millisecond is not silent
+    /// meanwhile.
+    fn reading_time(&mut self, client: usize, session: Option<usize>, bytes: usize) -> u64 {
+        if bytes < READ_AT_ONCE_BYTES {
+            return 0;
+        }
+        let busy_ms = bytes as u64 / READ_BYTES_PER_MS;
+        if let Some(session) = session.and_then(|session| self.checker.sessions.get_mut(session)) {
+            session.last_received_ms = session.last_received_ms.max(self.now.ms + busy_ms);
+        }
+        let is_slow = self.scenario.sip_bytes > 0 && client.is_multiple_of(2);
+        if is_slow { self.rng.between(0, busy_ms) } else { 0 }
     }
 
     /// The server has received a well-formed message of a session.
@@ -392,6 +414,11 @@ impl World {
         due
     }
 }
+
+/// Responses of fewer bytes are read at once.
+const READ_AT_ONCE_BYTES: usize = 16 * 1024;
+/// A client that reads more slowly is silent.
+const READ_BYTES_PER_MS: u64 = 4;
 
 /// The JSON in the body of a response.
 pub(crate) fn json_of(transport: Transport, body: &[u8]) -> String {

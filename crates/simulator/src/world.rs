@@ -13,6 +13,7 @@ use crate::application::Recorder;
 use crate::by_handle::Changes;
 use crate::checker::{Broken, Checker, Invariant, Publication, Tally};
 use crate::client::Client;
+use crate::cost::Cost;
 use crate::follower::{Follower, Records};
 use crate::held::Chain;
 use crate::local::Local;
@@ -52,6 +53,10 @@ pub struct World {
     pub(crate) presence: Presence,
     /// The requests of handles.
     pub(crate) changes: Changes,
+    /// True while a shard flushes, or everything that waits in it is processed.
+    pub(crate) is_turn: bool,
+    /// The cost of each shard.
+    pub(crate) costs: Vec<Cost>,
     pub(crate) recorder: Recorder,
     pub(crate) network: Network,
     pub(crate) clients: Vec<Client>,
@@ -145,6 +150,8 @@ impl World {
             presence: Presence::default(),
             changes: Changes::default(),
             browsers: vec![(None, 0); count],
+            is_turn: false,
+            costs: Vec::new(),
             healing: false,
             drained: false,
             sabotage: options.sabotage,

@@ -222,6 +222,11 @@ fn a_latest_message_that_never_arrives_is_found() {
 }
 
 #[test]
+fn a_message_that_costs_a_search_through_all_queues_is_found() {
+    finds(Sabotage::LinearSearch, &[Invariant::CostBounded]);
+}
+
+#[test]
 fn a_gap_of_a_held_request_that_is_not_reported_is_found() {
     finds(Sabotage::HushedGap, &[Invariant::LossReported]);
 }
