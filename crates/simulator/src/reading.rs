@@ -481,7 +481,8 @@ pub(crate) fn field(raw: &str, name: &str) -> String {
     member(raw, name).and_then(decode_string).map(String::from).unwrap_or_default()
 }
 
-/// True if a message was refused because its session is about to end.
+/// True if a message was refused because its session is about to end, or its credentials have ended.
 fn is_ending(raw: &str) -> bool {
-    field(raw, "error").starts_with("403:session_ending")
+    let error = field(raw, "error");
+    ["403:session_ending", "403:token_"].iter().any(|start| error.starts_with(start))
 }
