@@ -199,6 +199,7 @@
 mod api_keys;
 mod app;
 mod asset;
+mod authority;
 mod beside;
 mod builder;
 mod data;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message};
 
-use crate::connections::waits::{Call, Payer};
+use crate::connections::waits::Payer;
 use crate::events::SessionKey;
 use crate::identity::Identity;
 use crate::limits::rate::Rate;
@@ -185,25 +185,6 @@ impl Parts {
             (_, [connection, 0], _) => Payer::Origin(connection),
             (_, [_, address], _) => Payer::Origin(address),
         }
-    }
-
-    /// Counts a refresh of credentials. Otherwise returns the error: it is too large, comes too soon, or is the second at once.
-    pub(super) fn admit_refresh(&mut self, call: &Call) -> Result<(), String> {
-        if let Some(error) = self.over_credentials(call.bytes) {
-            return Err(error.as_str().into());
-        }
-        let rate = Rate(self.settings.session_refreshes_per_s_max as u64);
-        let now = self.now;
-        let owner = self.sessions.get_mut(call.session).and_then(|session| session.owner.as_mut());
-        if owner.is_some_and(|owner| !rate.take(&mut owner.refreshes_full_ns, now, 1)) {
-            self.metrics.session_rates_exceeded.add(1);
-            return Err(BayeuxError::RateExceeded.because("session_refreshes_per_s_max"));
-        }
-        if self.connections.waits.calls().urgent_of(&Payer::Session(call.session)).count > 0 {
-            self.metrics.calls_refused.add(1);
-            return Err(BayeuxError::RefreshDenied.with_code(429, "refresh_under_way"));
-        }
-        if self.may_call(call) { Ok(()) } else { Err(BayeuxError::CallsWaitingMax.as_str().into()) }
     }
 
     /// The error for credentials of so many bytes, before anybody reads them.

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use bayeux::{BayeuxError, ChannelName, Message, json};
 
 use crate::application::{Answer, EndReason, Refusal};
-use crate::connections::waits::Call;
+use crate::connections::waits::{Call, Payer};
 use crate::decision::Awaited;
 use crate::events::SessionKey;
 use crate::identity::Identity;
+use crate::limits::rate::Rate;
 use crate::limits::shares::Urgency;
 use crate::protocol::batch::{Batch, failed_call_frame, message_frame};
 use crate::rights::table::{Entry, Granted, Right};
@@ -85,6 +86,25 @@ impl Parts {
     ) -> Call {
         let payer = self.payer(batch, Some(key));
         Call { session: key, channel: REFRESH.into(), id, bytes, payer, urgency: Urgency::Urgent }
+    }
+
+    /// Counts a refresh of credentials. Otherwise returns the error: it is too large, comes too soon, or is the second at once.
+    pub(super) fn admit_refresh(&mut self, call: &Call) -> Result<(), String> {
+        if let Some(error) = self.over_credentials(call.bytes) {
+            return Err(error.as_str().into());
+        }
+        let rate = Rate(self.settings.session_refreshes_per_s_max as u64);
+        let now = self.now;
+        let owner = self.sessions.get_mut(call.session).and_then(|session| session.owner.as_mut());
+        if owner.is_some_and(|owner| !rate.take(&mut owner.refreshes_full_ns, now, 1)) {
+            self.metrics.session_rates_exceeded.add(1);
+            return Err(BayeuxError::RateExceeded.because("session_refreshes_per_s_max"));
+        }
+        if self.connections.waits.calls().urgent_of(&Payer::Session(call.session)).count > 0 {
+            self.metrics.calls_refused.add(1);
+            return Err(BayeuxError::RefreshDenied.with_code(429, "refresh_under_way"));
+        }
+        if self.may_call(call) { Ok(()) } else { Err(BayeuxError::CallsWaitingMax.as_str().into()) }
     }
 
     /// Takes the result of a refresh: the session has a new identity of the same user, or the old one until it ends.

@@ -10,7 +10,7 @@ use http::header::{
 };
 use http::{HeaderMap, Uri};
 
-use super::host;
+use crate::authority::{self, Host};
 use encke_core::Settings;
 
 /// The relation of a request's origin to the server.
@@ -110,7 +110,7 @@ fn judge(text: &str, origin: &HeaderValue, headers: &HeaderMap, uri: &Uri, setti
     let same = text.split_once("://").is_some_and(|(scheme, rest)| {
         matches!(scheme, "http" | "https") && host.is_some_and(|host| same_host(scheme, rest, host))
     });
-    if same && host.and_then(host::Host::parse).is_some_and(|host| host.is_ours(settings)) {
+    if same && host.and_then(Host::parse).is_some_and(|host| host.is_ours(settings)) {
         return Origin::Own;
     }
     if host.is_some_and(|host| is_loopback_twin(text, host, settings)) {
@@ -123,11 +123,11 @@ fn judge(text: &str, origin: &HeaderValue, headers: &HeaderMap, uri: &Uri, setti
 /// page loaded under one name of loopback, from this server or another on its port, calls this server by another
 /// name.
 fn is_loopback_twin(origin: &str, host: &str, settings: &Settings) -> bool {
-    let is_twin = |authority: &str| host::Host::parse(authority).is_some_and(host::Host::is_this_machine);
+    let is_twin = |authority: &str| Host::parse(authority).is_some_and(Host::is_this_machine);
     settings.listen.ip().is_loopback()
-        && origin
-            .strip_prefix("http://")
-            .is_some_and(|origin| is_twin(origin) && is_twin(host) && host::port_of(origin) == host::port_of(host))
+        && origin.strip_prefix("http://").is_some_and(|origin| {
+            is_twin(origin) && is_twin(host) && authority::port_of(origin) == authority::port_of(host)
+        })
 }
 
 fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use encke_core::{ChannelRule, Settings};
 
 use super::SettingsError;
-use crate::http::host::Host;
+use crate::authority::Host;
 
 /// Checks the texts.
 pub(super) fn texts(settings: &Settings) -> Result<(), SettingsError> {
