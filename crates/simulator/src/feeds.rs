@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::checker::{Invariant, Publication};
+use encke_core::SlowConsumer;
+
+use crate::checker::{Invariant, Publication, Session, covers};
+use crate::script::{CHANNELS, Scenario};
 use crate::world::World;
 
 impl World {
@@ -36,6 +39,19 @@ impl World {
             let detail = format!("session {session} never got message {number}, the latest of {channel}");
             self.checker.fail(Invariant::LatestArrives, detail);
         }
+    }
+}
+
+impl Scenario {
+    /// True if a rule with `keep-latest` may apply to a session: it does not acknowledge, and it has requested a channel of
+    /// such a rule.
+    pub(crate) fn may_keep_latest(&self, session: &Session) -> bool {
+        let keeps = |channel: &str| {
+            let mut rules = self.settings.iter().flat_map(|settings| &settings.channels);
+            rules.any(|rule| rule.slow_consumer == SlowConsumer::KeepLatest && covers(&rule.pattern, channel))
+        };
+        let requests = |channel: &str| session.subscriptions.keys().any(|name| covers(name, channel));
+        !session.acknowledges && CHANNELS.iter().any(|channel| requests(channel) && keeps(channel))
     }
 }
 
