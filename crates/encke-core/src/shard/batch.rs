@@ -107,8 +107,8 @@ impl Shard {
             May::Denied(denial) => return parts.refuse(batch, message, &denial.error()),
             May::Later(later) => return parts.ask(batch, message, later, 0),
         };
-        let id = message.id.clone().map(bayeux::Id::into_owned);
         if is_refresh {
+            let id = message.id.clone().map(bayeux::Id::into_owned);
             let call = parts.refresh_call(batch, key, id, bytes);
             if let Err(error) = parts.admit_refresh(&call) {
                 return parts.refuse(batch, message, &error);
@@ -118,8 +118,7 @@ impl Shard {
         }
         granted.use_for(Right::Call);
         let payer = parts.payer(batch, Some(key));
-        let call = Call { session: key, channel: channel.as_str().into(), id, bytes, payer, urgency: Urgency::Common };
-        if !parts.may_call(&call) {
+        if !parts.may_call(key, payer, bytes, Urgency::Common) {
             return parts.refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
         }
         let Some(session) = parts.sessions.get(key) else { return };
@@ -136,6 +135,8 @@ impl Shard {
         let parts = self.beside_burst();
         parts.accept(batch, message);
         if let Some(later) = later {
+            let (channel, id) = (channel.as_str().into(), message.id.clone().map(bayeux::Id::into_owned));
+            let call = Call { session: key, channel, id, bytes, payer, urgency: Urgency::Common };
             parts.wait_for_answer(call, Awaited::Service(later));
         }
     }

@@ -104,7 +104,11 @@ impl Parts {
             self.metrics.calls_refused.add(1);
             return Err(BayeuxError::RefreshDenied.with_code(429, "refresh_under_way"));
         }
-        if self.may_call(call) { Ok(()) } else { Err(BayeuxError::CallsWaitingMax.as_str().into()) }
+        if self.may_call(call.session, call.payer, call.bytes, call.urgency) {
+            Ok(())
+        } else {
+            Err(BayeuxError::CallsWaitingMax.as_str().into())
+        }
     }
 
     /// Takes the result of a refresh: the session has a new identity of the same user, or the old one until it ends.

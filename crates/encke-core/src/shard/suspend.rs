@@ -5,7 +5,7 @@ use bayeux::{BayeuxError, Message};
 
 use crate::connections::waits::{Call, Payer, Wait};
 use crate::decision::{Awaited, WaitKey};
-use crate::events::{Effect, SocketKey};
+use crate::events::{Effect, SessionKey, SocketKey};
 use crate::limits::shares::{Amount, Urgency};
 use crate::protocol::batch::{Batch, Outcome, Via};
 use crate::schedule::Timer;
@@ -55,15 +55,15 @@ impl Parts {
         }
     }
 
-    /// True if a session may make one more call whose answer may come later.
-    pub(super) fn may_call(&self, call: &Call) -> bool {
-        let (session, waits) = (Payer::Session(call.session), self.connections.waits.calls());
-        let (budget, amount) = (self.settings.calls_waiting, Amount::one(call.bytes));
-        let has_own = match call.urgency {
+    /// True if a session may make one more call of so many bytes whose answer may come later.
+    pub(super) fn may_call(&self, session: SessionKey, payer: Payer, bytes: usize, urgency: Urgency) -> bool {
+        let (session, waits) = (Payer::Session(session), self.connections.waits.calls());
+        let (budget, amount) = (self.settings.calls_waiting, Amount::one(bytes));
+        let has_own = match urgency {
             Urgency::Common => waits.of(&session).count < self.settings.calls_waiting_per_session_max,
             Urgency::Urgent => true,
         };
-        let has_room = has_own && waits.admit(&budget, &call.payer, Some(&session), amount, call.urgency).is_ok();
+        let has_room = has_own && waits.admit(&budget, &payer, Some(&session), amount, urgency).is_ok();
         if !has_room {
             self.metrics.calls_refused.add(1);
         }
