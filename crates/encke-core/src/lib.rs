@@ -57,6 +57,7 @@ pub use events::{
 pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
 pub use limits::counts::Counts;
 pub use limits::network;
+pub use limits::sessions::SessionShares;
 pub use limits::shares::{Amount, Budget, Over, Share, Shares, Urgency};
 pub use metrics::{Count, Meaning, Metrics};
 pub use now::Now;

@@ -280,7 +280,7 @@ impl Handle {
 
     /// The number of sessions of all shards.
     pub fn sessions(&self) -> usize {
-        self.0.shared.sessions.load(Ordering::Relaxed)
+        self.0.shared.sessions.count()
     }
 
     /// Adds metrics of the program to `/metrics`. The server calls the function at each scrape, on the thread of a shard,

@@ -22,7 +22,11 @@ pub(super) const LIMITS: Group = Group {
             &[],
             "Open connections of one address; one more gets status 429. 0: no limit.",
         ),
-        option("sessions_max", &[], "Sessions of the whole server."),
+        option(
+            "sessions_max",
+            &[],
+            "Sessions of the whole server, in shares: a user, or an address, leaves room for others.",
+        ),
         option(
             "held_requests_max",
             &[],

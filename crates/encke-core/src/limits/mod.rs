@@ -4,6 +4,7 @@
 pub mod buckets;
 pub mod counts;
 pub mod rate;
+pub mod sessions;
 pub mod shares;
 
 use std::net::IpAddr;

@@ -282,6 +282,12 @@ impl<Owner> Default for Shares<Owner> {
 }
 
 impl<Owner> Share<Owner> {
+    /// The share of one common thing without bytes, which was taken before. Where there are many, the owner is all that
+    /// each keeps.
+    pub(crate) fn of_one(owner: Owner) -> Share<Owner> {
+        Share { owner, inner: None, amount: Amount::of(1), urgency: Urgency::Common }
+    }
+
     /// The amount.
     pub fn amount(&self) -> Amount {
         self.amount

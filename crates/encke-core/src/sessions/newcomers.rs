@@ -13,6 +13,7 @@ use slab::Slab;
 
 use crate::events::{Peer, SessionKey};
 use crate::limits::network;
+use crate::limits::sessions::SessionOwner;
 
 /// The origins of a session: hashes of its connection and its address; 0 if unknown.
 pub(crate) type Origins = [u64; 2];
@@ -28,6 +29,7 @@ pub(crate) struct Newcomers {
 #[derive(Debug)]
 struct Entry {
     session: SessionKey,
+    owner: SessionOwner,
     origins: [u64; LISTS],
     links: [Link; LISTS],
 }
@@ -50,7 +52,7 @@ const LISTS: usize = 3;
 /// The key of the list that holds all newcomers.
 const ALL: u64 = 1;
 /// The index that means "no entry".
-pub(crate) const NONE: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
 
 impl Newcomers {
     /// No newcomers. `hasher`: that of all shards, so that an address is the same on each.
@@ -86,11 +88,16 @@ impl Newcomers {
         Some(self.entries.get(list.oldest as usize)?.session)
     }
 
+    /// The owner of a newcomer, by its index.
+    pub(crate) fn owner_of(&self, index: u32) -> Option<SessionOwner> {
+        self.entries.get(index as usize).map(|entry| entry.owner)
+    }
+
     /// Adds the newest one. Returns the index to remove it by.
-    pub(crate) fn add(&mut self, session: SessionKey, [connection, address]: Origins) -> u32 {
+    pub(crate) fn add(&mut self, session: SessionKey, owner: SessionOwner, [connection, address]: Origins) -> u32 {
         let origins = [ALL, connection, address];
         let none = Link { before: NONE, behind: NONE };
-        let index = self.entries.insert(Entry { session, origins, links: [none; LISTS] }) as u32;
+        let index = self.entries.insert(Entry { session, owner, origins, links: [none; LISTS] }) as u32;
         for (at, origin) in origins.into_iter().enumerate().filter(|(_, origin)| *origin > 0) {
             let list = self.lists.entry(origin).or_insert(List { oldest: index, latest: NONE, len: 0 });
             self.entries[index as usize].links[at].before = list.latest;
@@ -147,7 +154,7 @@ mod tests {
         let positions: Vec<u32> = [one, two, one, two, [0, 0]]
             .into_iter()
             .enumerate()
-            .map(|(n, o)| newcomers.add(key(n as u32), o))
+            .map(|(n, o)| newcomers.add(key(n as u32), SessionOwner::default(), o))
             .collect();
         assert_eq!((newcomers.of(one[0]), newcomers.of(two[0]), newcomers.of(one[1]), newcomers.len()), (2, 2, 4, 5));
         assert_eq!((newcomers.oldest(), newcomers.oldest_of(two[0])), (Some(key(0)), Some(key(1))));
@@ -166,7 +173,8 @@ mod tests {
     fn sessions_that_are_gone_leave_no_memory() {
         let mut newcomers = Newcomers::default();
         let key = |index| SessionKey { index, generation: 1 };
-        let positions: Vec<u32> = (0..10_000).map(|index| newcomers.add(key(index), [0, 0])).collect();
+        let positions: Vec<u32> =
+            (0..10_000).map(|index| newcomers.add(key(index), SessionOwner::default(), [0, 0])).collect();
         positions.into_iter().for_each(|position| newcomers.remove(position));
         assert!(newcomers.len() == 0 && newcomers.entries.capacity() <= RETAINED);
     }

@@ -6,10 +6,10 @@ use bayeux::Terms;
 use smallvec::SmallVec;
 
 use crate::application::{Caller, EndReason};
-
 use crate::channels::hub::Subscription;
 use crate::events::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use crate::identity::Identity;
+use crate::limits::sessions::Standing;
 use crate::outbox::memory::Counted;
 use crate::outbox::{InFlight, Left, Outbox, Packed, Sweep};
 use crate::schedule::{Marks, Schedule};
@@ -52,8 +52,8 @@ pub struct Session {
     pub buckets: Option<Box<[u64; 2]>>,
     /// Distinguishes sessions that reuse an index, so late events are recognized.
     pub generation: u32,
-    /// Its index among the sessions that have not connected yet.
-    pub newcomer: u32,
+    /// The owner that it counts for below `sessions_max`, or its index among the sessions that have not connected yet.
+    pub(super) standing: Standing,
     /// Its earliest entry in the timer wheel, in milliseconds; `u64::MAX` for none.
     pub armed_ms: u64,
     /// The time when its lazy messages are due, in milliseconds; `u64::MAX` if none are queued.

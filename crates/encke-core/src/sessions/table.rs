@@ -10,11 +10,12 @@ use smallvec::SmallVec;
 
 use crate::application::Actions;
 use crate::events::SessionKey;
+use crate::limits::sessions::{SessionOwner, Standing};
 use crate::outbox::Outbox;
 use crate::rights::table::{Granted, Right};
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
-use crate::sessions::newcomers::{self, Newcomers, Origins};
+use crate::sessions::newcomers::{Newcomers, Origins};
 use crate::sessions::owners::Owners;
 use crate::sessions::session::{Attachment, Confirmation, Owner, Session};
 
@@ -44,10 +45,10 @@ impl Sessions {
         self.slab.len()
     }
 
-    /// Adds a session that may be opened.
+    /// Adds a session that may be opened, and that counts for this owner.
     pub(crate) fn insert(
         &mut self,
-        granted: Granted,
+        (granted, owner): (Granted, SessionOwner),
         id: Id,
         browser: Option<Id>,
         protocol: bayeux::Session,
@@ -72,7 +73,7 @@ impl Sessions {
             subscriptions: SmallVec::new(),
             buckets: None,
             generation: self.generation,
-            newcomer: newcomers::NONE,
+            standing: Standing::of(owner),
             armed_ms: u64::MAX,
             lazy_due_ms: u64::MAX,
             active_ms: now_ms,
@@ -137,20 +138,23 @@ impl Sessions {
 
     /// Adds a session to those that have not connected yet.
     pub(crate) fn add_newcomer(&mut self, key: SessionKey, origins: Origins) {
-        let position = self.newcomers.add(key, origins);
+        let Some(owner) = self.owner_of(key) else { return };
+        let position = self.newcomers.add(key, owner, origins);
         if let Some(session) = self.get_mut(key) {
-            session.newcomer = position;
+            session.standing = Standing::newcomer(position);
         }
     }
 
     /// Removes a session from those that have not connected yet. Returns false if it was not among them.
     pub(crate) fn leave_newcomers(&mut self, key: SessionKey) -> bool {
-        let Some(session) = self.get_mut(key) else { return false };
-        let position = std::mem::replace(&mut session.newcomer, newcomers::NONE);
-        if position != newcomers::NONE {
-            self.newcomers.remove(position);
-        }
-        position != newcomers::NONE
+        let (Some(owner), Some(session)) = (self.owner_of(key), self.get_mut(key)) else { return false };
+        let before = std::mem::replace(&mut session.standing, Standing::of(owner));
+        before.owner().map_err(|position| self.newcomers.remove(position)).is_err()
+    }
+
+    /// The owner that a session counts for below `sessions_max`.
+    pub(crate) fn owner_of(&self, key: SessionKey) -> Option<SessionOwner> {
+        self.get(key)?.standing.owner().or_else(|position| self.newcomers.owner_of(position).ok_or(())).ok()
     }
 
     /// Releases the memory of most slots if most are empty. Slots behind an occupied one stay.

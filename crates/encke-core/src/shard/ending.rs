@@ -1,8 +1,6 @@
 //! The end of a session or of a socket whose client does not read: removes the session from all tables and defers the
 //! application's actions. A disconnect, expiry, an end by the server, a full outbox and a lack of memory lead here.
 
-use std::sync::atomic::Ordering;
-
 use crate::application::{Actions, Caller, EndReason};
 use crate::events::{SessionKey, SocketKey};
 use crate::shard::Parts;
@@ -31,6 +29,7 @@ impl Parts {
         // Its HTTP request must not wait forever.
         self.end_held(key, 503);
         self.has_arrived(key);
+        let counted_for = self.sessions.owner_of(key);
         let owner = self.forget_owner(key);
         let Some(mut session) = self.sessions.remove(key) else { return };
         // A session whose client was away ends later, by another way.
@@ -38,7 +37,7 @@ impl Parts {
         let why = own.unwrap_or(why);
         self.schedule.gauges_are_old = true;
         self.disarm(session.armed_ms);
-        self.shared.sessions.fetch_sub(1, Ordering::Relaxed);
+        counted_for.into_iter().for_each(|owner| self.shared.sessions.give_back(owner));
         if let Some(exchange) = session.response_in_flight() {
             self.connections.exchanges.end(&exchange);
             // Older messages are on their way in a response. These would overtake them.

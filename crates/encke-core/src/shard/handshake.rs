@@ -3,7 +3,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bayeux::advice::{Advice, Reconnect};
 use bayeux::{BayeuxError, Message, RawJson, Reply};
@@ -12,6 +11,7 @@ use crate::application::{Actions, Answer, EndReason, Handshake, Refusal};
 use crate::decision::{Awaited, Resolved};
 use crate::events::{HttpTransport, SessionKey};
 use crate::identity::Identity;
+use crate::limits::sessions::SessionOwner;
 use crate::protocol::batch::{Batch, Outcome, Via, error_reply, ext_of};
 use crate::rights::table::{Entry, Granted};
 use crate::rights::{Client, May, Wish};
@@ -27,8 +27,8 @@ impl Parts {
         if batch.session.is_some() {
             return self.refuse(batch, message, BayeuxError::SessionUnknown.as_str());
         }
-        let (identity, granted) = match self.admit(batch, message) {
-            Admission::Admitted(identity, granted) => (identity, granted),
+        let (identity, granted, counted_for) = match self.admit(batch, message) {
+            Admission::Admitted(identity, granted, counted_for) => (identity, granted, counted_for),
             Admission::Refused(error, advice) => return self.refuse_handshake(batch, message, &error, &advice),
             Admission::Waits => return,
         };
@@ -45,14 +45,13 @@ impl Parts {
         let unacked = acknowledges.then(Unacked::default);
         let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
         let is_counted = identity.as_ref().is_some_and(|identity| self.counts_sessions_of(identity));
-        let key = self.sessions.insert(granted, id, browser, protocol, confirmation, self.now.ms);
+        let key = self.sessions.insert((granted, counted_for), id, browser, protocol, confirmation, self.now.ms);
         if let Some(session) = self.sessions.get_mut(key) {
             session.replay = replays.then(Box::default);
         }
         if let Some(identity) = identity {
             self.set_owner(key, Arc::new(identity), is_counted);
         }
-        self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         self.metrics.handshakes.add(1);
         batch.session = Some(key);
         self.is_new(key, self.origins_of(batch));
@@ -142,13 +141,14 @@ impl Parts {
         }
         // This check comes last, because it makes room by ending another session. A client that is denied must not cost
         // anybody a session.
-        if self.shared.sessions.load(Ordering::Relaxed) >= self.settings.sessions_max && !self.make_room() {
+        let counted_for = self.session_owner(identity.as_ref(), self.origins_of(batch));
+        if !self.count_session(counted_for) {
             if let Some(identity) = identity.filter(|identity| self.counts_sessions_of(identity)) {
                 self.release_user(&identity);
             }
             return Admission::Refused(BayeuxError::SessionsMax.as_str().into(), handshake_after(RETRY_MS));
         }
-        Admission::Admitted(identity, granted)
+        Admission::Admitted(identity, granted, counted_for)
     }
 
     /// The handshake as the application sees it.
@@ -210,8 +210,8 @@ impl Parts {
 
 /// The result of the checks of a handshake.
 enum Admission {
-    /// A session may be opened, with this owner.
-    Admitted(Option<Identity>, Granted),
+    /// A session may be opened, with this identity. It is counted already, for this owner.
+    Admitted(Option<Identity>, Granted, SessionOwner),
     /// The error and the advice for the client.
     Refused(Cow<'static, str>, Advice),
     /// The application decides later.

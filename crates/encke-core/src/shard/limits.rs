@@ -13,6 +13,7 @@ use crate::connections::waits::Payer;
 use crate::events::SessionKey;
 use crate::identity::Identity;
 use crate::limits::rate::Rate;
+use crate::limits::sessions::SessionOwner;
 use crate::limits::{Resource, SESSIONS, SUBSCRIPTIONS};
 use crate::metrics::Count;
 use crate::protocol::batch::{Batch, Via};
@@ -174,13 +175,23 @@ impl Parts {
         }
     }
 
+    /// The owner of a session among those of all shards: its user, or else the client's origin.
+    pub(super) fn session_owner(&self, identity: Option<&Identity>, [connection, address]: Origins) -> SessionOwner {
+        let origin = if address > 0 { address } else { connection };
+        SessionOwner::of(self.user_of(identity).unwrap_or(origin))
+    }
+
+    /// The hash of a user, the same on all shards.
+    fn user_of(&self, identity: Option<&Identity>) -> Option<u64> {
+        let identity = identity.filter(|identity| !identity.user.is_empty())?;
+        Some(self.shared.limits.buckets.key((USER, &*identity.user)))
+    }
+
     /// The owner of what a batch waits for: the user of its session, or else the client's origin. A session is inside it.
     pub(super) fn payer(&self, batch: &Batch, session: Option<SessionKey>) -> Payer {
         let identity = session.and_then(|key| self.sessions.get(key)?.identity());
-        match (identity, self.origins_of(batch), session) {
-            (Some(identity), ..) if !identity.user.is_empty() => {
-                Payer::User(self.shared.limits.buckets.key((USER, &*identity.user)))
-            }
+        match (self.user_of(identity.map(|identity| &**identity)), self.origins_of(batch), session) {
+            (Some(user), ..) => Payer::User(user),
             (_, [0, 0], Some(session)) => Payer::Session(session),
             (_, [connection, 0], _) => Payer::Origin(connection),
             (_, [_, address], _) => Payer::Origin(address),

@@ -50,7 +50,7 @@ pub use publish::Shard;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, AtomicUsize};
+use std::sync::atomic::AtomicIsize;
 
 use crate::application::Application;
 use crate::channels::hub::Hub;
@@ -61,6 +61,7 @@ use crate::events::Effect;
 use crate::fanout::FanOut;
 use crate::history::Histories;
 use crate::limits::SharedLimits;
+use crate::limits::sessions::SessionShares;
 use crate::metrics::Metrics;
 use crate::now::Now;
 use crate::outbox::memory::SessionsMemory;
@@ -219,8 +220,8 @@ pub struct Shared {
     /// True if histories survive the process. Shards then emit [`Effect::Persist`], and replies to publications wait
     /// for the result.
     pub is_durable: bool,
-    /// The number of sessions on all shards.
-    pub sessions: AtomicUsize,
+    /// The number of sessions on all shards, by owner.
+    pub sessions: SessionShares,
     /// For each shard, the number of sessions that have not connected yet, minus those that other shards have asked it
     /// to end.
     pub newcomers: Box<[AtomicIsize]>,
@@ -244,7 +245,7 @@ impl Shared {
     /// Histories live in memory only, unless [`Shared::is_durable`] is set before the first shard is created.
     pub fn new(shards: usize, application: Box<dyn Application>) -> Shared {
         let histories = Arc::new(Histories::new(shards));
-        let (interest, sessions) = (Interest::default(), AtomicUsize::new(0));
+        let (interest, sessions) = (Interest::default(), SessionShares::default());
         let memory = SessionsMemory::new(shards);
         Shared {
             interest,

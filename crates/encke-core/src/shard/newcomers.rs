@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 
 use crate::application::EndReason;
 use crate::events::{Effect, SessionKey, ShardMessage};
+use crate::limits::sessions::SessionOwner;
 use crate::sessions::newcomers::Origins;
 use crate::shard::Parts;
 
@@ -23,9 +24,22 @@ impl Parts {
         self.shared.newcomers[self.index].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts one more session on all shards. False: its owner has its part of `sessions_max`, or all have connected and
+    /// there is no room.
+    pub(super) fn count_session(&mut self, owner: SessionOwner) -> bool {
+        let newcomers: isize = self.shared.newcomers.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        let (max, newcomers) = (self.settings.sessions_max, newcomers.max(0).unsigned_abs());
+        let Some(count) = self.shared.sessions.take(owner, max, newcomers) else { return false };
+        let has_room = count <= max || self.make_room();
+        if !has_room {
+            self.shared.sessions.give_back(owner);
+        }
+        has_room
+    }
+
     /// Ends the oldest session that has not connected yet, here or on another shard. Returns false if there is none. On
     /// another shard it ends a moment later, and until then there is one session more than allowed.
-    pub(super) fn make_room(&mut self) -> bool {
+    fn make_room(&mut self) -> bool {
         if let Some(oldest) = self.sessions.newcomers.oldest() {
             self.remove_session(oldest, EndReason::Unused);
             return true;

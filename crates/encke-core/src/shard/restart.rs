@@ -4,7 +4,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bayeux::ChannelName;
 use bayeux::session::{RequestedTiming, Stage as ProtocolStage};
@@ -178,8 +177,11 @@ impl Parts {
         let replay = saved.replay.as_ref().map(|replay| Box::new(self.restore_replay(replay)));
         let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
         let Admitted { granted, identity, subscriptions } = admitted;
-        let key = self.sessions.insert(granted, saved.id, saved.browser, protocol, confirmation, self.now.ms);
-        self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+        // The address of its client is not known yet: without a user, all restored sessions have one owner.
+        let counted_for = self.session_owner(identity.as_deref(), [0; 2]);
+        self.shared.sessions.add(counted_for);
+        let key =
+            self.sessions.insert((granted, counted_for), saved.id, saved.browser, protocol, confirmation, self.now.ms);
         self.metrics.restored.add(1);
         if saved.stage == Stage::New {
             self.is_new(key, [0; 2]);

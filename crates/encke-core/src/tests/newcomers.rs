@@ -108,6 +108,73 @@ fn at_sessions_max_sessions_that_never_connected_end_first_on_any_shard() {
     assert!(!connected(&mut rig, &used).contains("402"));
 }
 
+/// Gives each session the user that its `ext` names.
+struct Users;
+
+impl Application for Users {
+    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        Answer::Now(Ok(handshake.ext.map(|ext| Identity::of_user(&member_of(ext, "user")))))
+    }
+}
+
+/// Opens sessions that connect until one is refused. Returns the connected ones.
+fn fill(rig: &mut Rig, peer: Peer, fields: &str) -> Vec<String> {
+    let mut clients = Vec::new();
+    loop {
+        let reply = handshake(rig, peer, fields);
+        if reply.contains("413::sessions_max") {
+            assert!(reply.contains(r#""interval":5000"#) && reply.contains(r#""reconnect":"handshake""#), "{reply}");
+            return clients;
+        }
+        let client = member_of(&reply, "clientId");
+        connected(rig, &client);
+        clients.push(client);
+    }
+}
+
+#[test]
+fn one_address_or_user_leaves_sessions_for_others_and_gives_back_what_it_has() {
+    let limits = Settings { sessions_max: 100, ..settings() };
+    let mut rig = Rig::new(1, limits, Box::new(Users));
+    let first = fill(&mut rig, peer(1, 1), "");
+    assert_eq!(first.len(), 77, "7/8 of 7/8 for an owner that is alone");
+    let user = |name| format!(r#","ext":{{"user":"{name}"}}"#);
+    // A user is one owner wherever it comes from, and another one than its address.
+    let mut ann = fill(&mut rig, peer(2, 1), &user("ann"));
+    assert!(ann.len() >= 8, "{}", ann.len());
+    assert!(handshake(&mut rig, peer(3, 2), &user("ann")).contains("413::sessions_max"));
+    for last in 2..9 {
+        assert!(!fill(&mut rig, peer(4, last), "").is_empty(), "address {last} finds no room");
+    }
+    // The greedy ones still get none, and one that leaves makes room for its next.
+    assert!(handshake(&mut rig, peer(1, 1), "").contains("413::sessions_max"));
+    let before = rig.shard.shared.sessions.count();
+    for client in first.iter().chain(&ann) {
+        let body = format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#);
+        rig.exchanges += 1;
+        let exchange = ExchangeId { shard: 0, number: rig.exchanges };
+        let transport = HttpTransport::LongPolling;
+        rig.shard.request(NOW, Request { exchange, transport, browser: None, peer: peer(1, 1), head: None, body });
+        rig.response(exchange).expect("a response");
+    }
+    assert_eq!(rig.shard.shared.sessions.count(), before - first.len() - ann.len());
+    ann = fill(&mut rig, peer(2, 1), &user("ann"));
+    assert!(ann.len() > 50, "{}", ann.len());
+}
+
+#[test]
+fn sessions_that_never_connected_take_no_part_from_others() {
+    let limits = Settings { sessions_max: 100, ..settings() };
+    let mut rig = Rig::new(1, limits, Box::new(NoApplication));
+    (0..200).for_each(|number| drop(open(&mut rig, peer(number + 10, number as u8 % 50))));
+    assert_eq!(rig.shard.sessions(), 100);
+    let others = fill(&mut rig, peer(1, 200), "");
+    assert!((60..80).contains(&others.len()), "{}", others.len());
+    let further = fill(&mut rig, peer(2, 201), "");
+    assert!(!further.is_empty());
+    assert_eq!(rig.shard.sessions(), 100);
+}
+
 /// Denies handshakes that have an `ext`.
 struct Doorkeeper;
 

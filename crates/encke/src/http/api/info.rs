@@ -13,7 +13,7 @@ pub(super) fn info(call: &Call<'_>) -> Answer {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: server_shared.start.elapsed().as_millis() as u64,
         shards: server_shared.mailboxes.len(),
-        sessions: shard.shared().sessions.load(Ordering::Relaxed),
+        sessions: shard.shared().sessions.count(),
         connections: server_shared.connections.load(Ordering::Relaxed),
         draining: shard.is_draining(),
         durable: shard.shared().is_durable,

@@ -26,7 +26,7 @@ const LIMITS: &[(&str, Kind)] = &[
     ("connections_max", Without),
     ("address_connections_max", Own),
     ("connections_per_second_max", Without),
-    ("sessions_max", Without),
+    ("sessions_max", Shares),
     ("held_requests_max", Shares),
     ("held_requests_per_address_max", Own),
     ("unconnected_per_connection_max", Own),

@@ -162,6 +162,28 @@ fn user_sessions_max_refuses_one_more_session_of_a_user() {
 }
 
 #[test]
+fn sessions_of_one_user_leave_room_for_others() {
+    let server = serving(Settings { sessions_max: 16, shards: 2, ..settings() });
+    let connect =
+        json!({"id": "c", "channel": "/meta/connect", "connectionType": "websocket", "advice": {"timeout": 0}});
+    let open = |user: &str| {
+        let (reply, mut ws) = opened(&server, user);
+        if reply["successful"] == false {
+            assert_eq!((&reply["error"], &reply["advice"]["interval"]), (&json!("413::sessions_max"), &json!(5_000)));
+            return None;
+        }
+        assert_eq!(ws.call(connect.clone())["successful"], true);
+        Some(ws)
+    };
+    let mut greedy: Vec<Ws> = (0..20).map_while(|_| open("eve")).collect();
+    assert!((8..16).contains(&greedy.len()), "{}", greedy.len());
+    let _others = ["ann", "bob"].map(|user| open(user).expect("room for others"));
+    assert!(open("eve").is_none());
+    greedy.iter_mut().for_each(|ws| drop(ws.call(json!({"id": "d", "channel": "/meta/disconnect"}))));
+    assert!(open("eve").is_some());
+}
+
+#[test]
 fn user_subscriptions_max_counts_all_sessions_of_a_user() {
     let server = serving(Settings { user_subscriptions_max: 2, shards: 2, ..settings() });
     let (mut first, mut second) = (opened(&server, "ann").1, opened(&server, "ann").1);
