@@ -35,8 +35,12 @@ impl World {
         self.holders.insert(session, holder);
     }
 
-    /// Notes new credentials of a session. They come too late for one whose rights have ended.
+    /// Notes new credentials of a session. They come too late for one whose rights have ended. The server refuses those that
+    /// are revoked, and the earlier ones stay valid until they end.
     pub(crate) fn is_refreshed(&mut self, session: &str, identity: &Identity) {
+        if self.shared.revoked.has(identity) {
+            return;
+        }
         if let Some(holder) = self.holders.get_mut(session).filter(|holder| holder.ends.is_none()) {
             self.checker.tally.refreshes += 1;
             // The shard may have ended its rights already, and then ignores the new credentials.

@@ -382,10 +382,9 @@ impl World {
         let now_ms = self.now.ms;
         if let Some(session) = session.and_then(|session| self.checker.sessions.get_mut(session)) {
             session.spoke_ms = now_ms;
-            // Without its cookie the request is refused.
-            if !session.strayed {
-                session.last_received_ms = now_ms;
-            }
+            // Without its cookie the request is refused: then it neither shows that its client lives, nor ends the time to
+            // read a response. The checker cannot know which.
+            session.last_received_ms = if session.strayed { session.last_received_ms.min(now_ms) } else { now_ms };
         }
     }
 
