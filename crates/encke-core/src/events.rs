@@ -16,7 +16,7 @@ use crate::sessions::id::Id;
 use crate::side::Side;
 
 /// Names a WebSocket of this shard. The generation detects late events for a reused index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketKey {
     /// The index in the shard.
     pub index: u32,
@@ -25,7 +25,7 @@ pub struct SocketKey {
 }
 
 /// Names a session of this shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey {
     /// The index in the shard.
     pub index: u32,

@@ -79,6 +79,7 @@ metrics! {
     Counter unrestored "encke_sessions_not_restored" "Sessions not restored because the settings or the rights no longer admit them."
     Counter disconnected "encke_sessions_disconnected" "Sessions ended by their clients."
     Counter expired "encke_sessions_expired" "Sessions ended because their client was silent."
+    Counter unread "encke_sessions_expired_messages_unread" "Messages in responses that the kernel took, of sessions that expired before their client connected again: it may have lost them."
     Counter kicked "encke_sessions_kicked" "Sessions ended by the server."
     Counter tokens_expired "encke_sessions_token_expired" "Sessions ended because their credentials had expired."
     Counter revoked "encke_sessions_revoked" "Sessions ended because their credentials were revoked."

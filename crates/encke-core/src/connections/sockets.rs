@@ -73,6 +73,11 @@ impl Sockets {
         self.slab.capacity()
     }
 
+    /// The key of the socket in a slot, if there is one.
+    pub(crate) fn key_in_slot(&self, slot: usize) -> Option<SocketKey> {
+        self.slab.get(slot).map(|socket| SocketKey { index: slot as u32, generation: socket.generation })
+    }
+
     /// The socket in a slot, if there is one.
     pub(crate) fn in_slot(&mut self, slot: usize) -> Option<&mut Socket> {
         self.slab.get_mut(slot)

@@ -11,6 +11,7 @@ pub(crate) mod relief;
 mod room;
 mod runs;
 mod sweep;
+pub(crate) mod waste;
 
 use std::collections::HashSet;
 

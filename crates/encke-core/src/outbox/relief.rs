@@ -3,12 +3,16 @@
 //! When the memory of a shard has doubled since its last sweep, the shard packs ranges that keep mostly dead chunks
 //! alive ([`Sweep`]), a part in each turn. When all shards together hold more than `sessions_bytes_max`, edges admit no
 //! heavy messages, and the shards that hold at least their share pack larger parts. A shard that has packed everything
-//! ends the sessions that hold most. Packing millions of ranges takes seconds, so it is never done in one turn.
+//! ends the sessions that hold most. Packing millions of ranges takes seconds, and so does a look at millions of
+//! sessions. So neither is ever done in one turn: each goes on where the last turn has left it. Until the largest
+//! sessions are known, memory may exceed the limit by a 64th for each [`SWEEP_RUNS_MAX`] sessions and sockets.
 
-use std::collections::HashSet;
+use std::collections::{BinaryHeap, HashSet};
 
+use crate::events::{SessionKey, SocketKey};
 use crate::outbox::Sweep;
 use crate::outbox::arena::Chunk;
+use crate::outbox::waste::Waste;
 
 /// The state of a shard's relief.
 #[derive(Debug, Default)]
@@ -28,6 +32,32 @@ pub(crate) struct Relief {
     pub(crate) is_short: bool,
     /// The time when sessions may be ended for memory again, in milliseconds.
     pub(crate) rests_until_ms: u64,
+    /// The search for the largest sessions, while sessions have to end.
+    pub(crate) holders: Option<Holders>,
+    /// The queues of ended sessions.
+    pub(crate) waste: Waste,
+}
+
+/// The sessions and sockets that hold most: found, then ended, a part in each turn.
+#[derive(Debug, Default)]
+pub(crate) struct Holders {
+    /// The next slot to look at: those of sessions first, then those of sockets.
+    pub(crate) next: usize,
+    /// Those found, with the bytes that they held then.
+    pub(crate) found: BinaryHeap<(usize, Holder)>,
+    /// The bytes to free. None until every slot was looked at.
+    pub(crate) excess: Option<usize>,
+    /// The bytes that those held that have ended.
+    pub(crate) freed: usize,
+    /// The number of ended sessions.
+    pub(crate) ended: usize,
+}
+
+/// A session, or the queue of a WebSocket itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Holder {
+    Session(SessionKey),
+    Socket(SocketKey),
 }
 
 impl Relief {
@@ -38,11 +68,11 @@ impl Relief {
 
     /// The bytes of chunks that a sweep holds, without chunks that are in `seen`.
     pub(crate) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
-        self.sweep.as_ref().map_or(0, |sweep| sweep.recount(seen))
+        self.waste.recount(seen) + self.sweep.as_ref().map_or(0, |sweep| sweep.recount(seen))
     }
 }
 
-/// The maximum number of runs that one step of a sweep visits: some milliseconds of work.
+/// The maximum number of runs, sessions and sockets that one part of this work visits: some milliseconds.
 pub(crate) const SWEEP_RUNS_MAX: usize = 98_304;
 
 /// While a sweep owes more runs than this, no heavy message is admitted.

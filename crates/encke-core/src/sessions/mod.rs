@@ -3,6 +3,7 @@
 pub(crate) mod cursors;
 pub(crate) mod id;
 pub(crate) mod loss;
+mod memory;
 pub(crate) mod newcomers;
 pub(crate) mod owners;
 pub(crate) mod replay;

@@ -11,7 +11,7 @@ use crate::events::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use crate::identity::Identity;
 use crate::limits::sessions::Standing;
 use crate::outbox::memory::Counted;
-use crate::outbox::{InFlight, Left, Outbox, Packed, Sweep};
+use crate::outbox::{InFlight, Left, Outbox};
 use crate::schedule::{Marks, Schedule};
 use crate::sessions::id::Id;
 use crate::sessions::owners::Slots;
@@ -134,6 +134,9 @@ pub(crate) enum Confirmation {
         /// True if messages come with connect replies only, even on a WebSocket: `connect_deliver_only` was set when the
         /// session was opened.
         with_connects: bool,
+        /// The number of messages in responses that the kernel has taken since the last connect. Nothing shows yet that
+        /// the client has read them.
+        unread: u32,
     },
     /// The client, by the acknowledgement extension. Messages come with connect replies only.
     ByClient(Box<Unacked>),
@@ -239,13 +242,15 @@ impl Session {
     /// has not taken wait again, before all others.
     pub(crate) fn response_ends(&mut self, exchange: ExchangeId, is_taken: bool) -> usize {
         self.responses = self.responses.saturating_sub(1);
-        let Confirmation::ByKernel { in_flight, .. } = &mut self.confirmation else { return 0 };
+        let Confirmation::ByKernel { in_flight, unread, .. } = &mut self.confirmation else { return 0 };
         let Some(messages) = in_flight.take_if(|in_flight| in_flight.0 == exchange).map(|in_flight| in_flight.1) else {
             return 0;
         };
         if is_taken {
             self.outbox.settle(&messages);
-            return messages.messages();
+            let messages = messages.messages();
+            *unread = unread.saturating_add(messages as u32);
+            return messages;
         }
         tracing::debug!(session = ?self.id, "a response was not delivered: its messages are queued again");
         self.outbox.restore(messages);
@@ -254,6 +259,14 @@ impl Session {
             replay.in_rings = InRings::Maybe;
         }
         0
+    }
+
+    /// Notes that its client connects: it has read the earlier responses. Returns the number of messages in them.
+    pub(crate) fn was_read(&mut self) -> u32 {
+        match &mut self.confirmation {
+            Confirmation::ByKernel { unread, .. } => std::mem::take(unread),
+            Confirmation::ByClient(_) => 0,
+        }
     }
 
     /// The response whose messages the kernel has not taken yet.
@@ -359,7 +372,9 @@ impl Session {
     /// that fails, those messages come first.
     pub(crate) fn is_reachable(&self) -> bool {
         let has_taker = match (&self.attachment, &self.confirmation) {
-            (Attachment::Socket(..), Confirmation::ByKernel { in_flight, with_connects: false }) => in_flight.is_none(),
+            (Attachment::Socket(..), Confirmation::ByKernel { in_flight, with_connects: false, .. }) => {
+                in_flight.is_none()
+            }
             (Attachment::Socket(_, held), Confirmation::ByKernel { in_flight, .. }) => {
                 in_flight.is_none() && held.is_some()
             }
@@ -425,7 +440,7 @@ impl Session {
                 (socket.is_some() || self.may_respond()) && (self.urgent || unacked.must_resend(socket) || has_news)
             }
             // While a response is on its way nothing more can be delivered: the connect waits for its outcome.
-            Confirmation::ByKernel { in_flight, with_connects } => {
+            Confirmation::ByKernel { in_flight, with_connects, .. } => {
                 in_flight.is_none() && (has_news || (self.urgent && (socket.is_none() || *with_connects)))
             }
         }
@@ -457,22 +472,6 @@ impl Session {
         in_flight.map(|in_flight| &in_flight.1).into_iter().chain(unacked)
     }
 
-    pub(crate) fn sweep(&mut self, sweep: &mut Sweep, packed: &mut Packed) {
-        self.outbox.sweep(sweep, packed);
-        let mut sweep_taken = |messages| self.outbox.sweep_taken(messages, sweep, packed);
-        match &mut self.confirmation {
-            Confirmation::ByKernel { in_flight, .. } => {
-                in_flight.iter_mut().for_each(|in_flight| sweep_taken(&mut in_flight.1));
-            }
-            Confirmation::ByClient(unacked) => unacked.messages_mut().for_each(sweep_taken),
-        }
-    }
-
-    /// The bytes that it holds. Bytes shared with other sessions count in proportion.
-    pub(crate) fn share_bytes(&self) -> usize {
-        self.outbox.share_bytes() + self.handed_out().map(|messages| messages.share_bytes()).sum::<usize>()
-    }
-
     /// The time when the shard has to look at it next, in milliseconds.
     pub(crate) fn deadline_ms(&self) -> u64 {
         let waits_for_client = self.is_taking() && !self.protocol.is_held();
@@ -494,7 +493,7 @@ impl Confirmation {
     pub(crate) fn new(unacked: Option<Unacked>, with_connects: bool) -> Confirmation {
         match unacked {
             Some(unacked) => Confirmation::ByClient(Box::new(unacked)),
-            None => Confirmation::ByKernel { in_flight: None, with_connects },
+            None => Confirmation::ByKernel { in_flight: None, with_connects, unread: 0 },
         }
     }
 }

@@ -77,6 +77,11 @@ impl Unacked {
         self.entry.iter().map(|entry| (&*entry.batches, &entry.messages))
     }
 
+    /// The unconfirmed messages, taken out.
+    pub(crate) fn into_messages(self) -> impl Iterator<Item = InFlight> {
+        self.entry.into_iter().map(|entry| entry.messages)
+    }
+
     /// The unconfirmed messages, mutable.
     pub fn messages_mut(&mut self) -> impl Iterator<Item = &mut InFlight> {
         self.entry.iter_mut().map(|entry| &mut entry.messages)

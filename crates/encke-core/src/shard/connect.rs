@@ -8,7 +8,7 @@ use bayeux::{ChannelKind, Message, RawJson, Reply};
 use crate::application::EndReason;
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, Outcome, Via};
-use crate::sessions::session::{HeldConnect, ReplyTo};
+use crate::sessions::session::{HeldConnect, ReplyTo, Session};
 use crate::shard::Parts;
 
 impl Parts {
@@ -19,6 +19,7 @@ impl Parts {
         };
         let socket = on.is_some();
         self.has_arrived(key);
+        self.sessions.get_mut(key).map(Session::was_read);
         self.confirm(key, message.ext);
         self.refresh_by_connect(batch, message, key);
         if !socket {

@@ -3,6 +3,7 @@
 
 use crate::application::{Actions, Caller, EndReason};
 use crate::events::{SessionKey, SocketKey};
+use crate::outbox::Outbox;
 use crate::shard::Parts;
 
 impl Parts {
@@ -12,8 +13,8 @@ impl Parts {
         tracing::info!(session = ?session.id, channel, messages = session.outbox.messages(),
             bytes = session.outbox.bytes(), "slow consumer: session ended");
         let socket = session.socket();
-        self.schedule.count_steps(session.outbox.runs());
-        session.outbox = Default::default();
+        let queue = std::mem::take(&mut session.outbox);
+        self.discard(queue);
         self.remove_session(key, EndReason::Slow);
         if let Some(socket) = socket {
             self.reset_socket(socket);
@@ -23,8 +24,8 @@ impl Parts {
     /// Ends a session and everything that belongs to it. Its connection stays open; the callers decide about that.
     pub(super) fn remove_session(&mut self, key: SessionKey, why: EndReason) {
         self.withdraw_now(key);
-        let freed = self.sessions.get(key).map_or(0, |session| session.outbox.runs() + session.subscriptions.len());
-        self.schedule.count_steps(1 + freed);
+        let subscriptions = self.sessions.get(key).map_or(0, |session| session.subscriptions.len());
+        self.schedule.count_steps(1 + subscriptions);
         self.drop_subscriptions(key);
         // Its HTTP request must not wait forever.
         self.end_held(key, 503);
@@ -62,12 +63,21 @@ impl Parts {
                 // the client must not come back with the positions of newer ones. Only the disconnect message stays.
                 session.outbox.filter(|_, payload| payload.starts_with(b"[{\"channel\":\"/meta/"));
             }
-            self.inherit(socket, session.outbox);
+            self.inherit(socket, std::mem::take(&mut session.outbox));
         }
-        let caller = Caller::new(session.id.as_str(), owner.as_ref().map(|owner| &owner.identity));
+        let id = session.id;
+        let steps = session.discard(&mut self.fanout.relief.waste);
+        self.schedule.count_steps(steps);
+        let caller = Caller::new(id.as_str(), owner.as_ref().map(|owner| &owner.identity));
         let mut actions = Actions::default();
         self.shared.application.ended(&caller, why, &mut actions);
         self.act_later(actions);
+    }
+
+    /// Frees a queue: now if it is short, else in the next flushes.
+    pub(super) fn discard(&mut self, queue: Outbox) {
+        let steps = self.fanout.relief.waste.add(queue);
+        self.schedule.count_steps(steps);
     }
 
     /// Runs an application's actions later: publications may be on their way through outboxes, and the actions come

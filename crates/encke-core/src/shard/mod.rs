@@ -92,8 +92,8 @@ impl Shard {
     /// - [`STEPS_PER_TURN`] in a flush or a tick, and as many again for each time that `out_of_time` has returned false;
     /// - a search of one outbox, which holds at most twice `outbox_messages_max`: for withdrawn messages, or for those that
     ///   a history has;
-    /// - the ranges and subscriptions of each session that ends;
-    /// - those of all sessions, when settings change, or when sessions end because of `sessions_bytes_max`.
+    /// - the subscriptions of each session that ends;
+    /// - those of all sessions, when settings change.
     pub fn steps(&self) -> u64 {
         self.schedule.steps()
     }
@@ -155,7 +155,7 @@ impl Shard {
     }
 
     /// The sizes of all tables and queues, by name. All are zero some time after the last client has left.
-    pub fn holdings(&self) -> [(&'static str, usize); 16] {
+    pub fn holdings(&self) -> [(&'static str, usize); 17] {
         let [writes, connects, searches] = self.schedule.lens();
         let [exchanges, browsers, forwarded] = self.connections.exchanges.lens();
         [
@@ -175,6 +175,7 @@ impl Shard {
             ("sessions without a connect", self.sessions.newcomers.len()),
             ("waits for the application", self.connections.waits.len()),
             ("users and tokens with a session", self.sessions.owners.len()),
+            ("queues of ended sessions", self.fanout.relief.waste.len()),
         ]
     }
 

@@ -2,8 +2,8 @@
 //! that is not enough. `flush` and `tick` lead here once a turn, and `fan_out` when it adds much at once.
 
 use crate::connections::socket::Socket;
-use crate::events::{SessionKey, SocketKey};
-use crate::outbox::relief::SWEEP_RUNS_MAX;
+use crate::events::SessionKey;
+use crate::outbox::relief::{Holder, Holders, SWEEP_RUNS_MAX};
 use crate::outbox::{Outbox, RUN_BYTES};
 use crate::sessions::replay::InRings;
 use crate::sessions::session::Session;
@@ -28,7 +28,14 @@ impl Parts {
         self.fanout.relief.pending_runs += added * 4;
         self.go_on_with_sweep(self.fanout.relief.pending_runs.clamp(SWEEP_RUNS, SWEEP_RUNS_MAX));
         self.publish_memory();
+        let before = self.schedule.steps();
         self.relieve(max);
+        let left = SWEEP_RUNS_MAX.saturating_sub((self.schedule.steps() - before) as usize);
+        let freed = self.fanout.relief.waste.free(left.max(SWEEP_RUNS));
+        self.schedule.count_steps(freed);
+        if freed > 0 {
+            self.publish_memory();
+        }
     }
 
     /// True if memory must be checked before the next tick: the account has changed, or a sweep is under way.
@@ -36,6 +43,7 @@ impl Parts {
         self.fanout.encoder.bytes() != self.fanout.relief.checked_bytes
             || self.fanout.relief.sweep.is_some()
             || self.fanout.relief.is_short
+            || !self.fanout.relief.waste.is_empty()
     }
 
     /// True if the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with the bytes
@@ -44,9 +52,12 @@ impl Parts {
         self.fanout.relief.is_behind() || self.shared.memory.sessions_bytes() > self.settings.sessions_bytes_max
     }
 
-    /// True if this shard packs because memory is short. Each flush then continues the sweep.
+    /// True if this shard packs because memory is short, ends sessions, or frees the queues of those that have ended.
+    /// Each flush then continues that.
     pub(super) fn is_relieving(&self) -> bool {
-        self.fanout.relief.is_behind() || (self.fanout.relief.is_short && self.fanout.relief.sweep.is_some())
+        let relief = &self.fanout.relief;
+        let is_acting = relief.is_short && (relief.sweep.is_some() || relief.holders.is_some());
+        relief.is_behind() || is_acting || !relief.waste.is_empty()
     }
 
     /// Shrinks tables that were large once. Checks them at intervals.
@@ -109,32 +120,41 @@ impl Parts {
             let all = shard.shared.memory.sessions_bytes();
             all > max && shard.fanout.encoder.held_bytes() * shard.shared.shards >= all
         };
-        if !is_short(self) {
-            self.fanout.relief.is_short = false;
-            return;
+        let before = self.schedule.steps();
+        let is_ending = self.fanout.relief.holders.as_ref().is_some_and(|holders| holders.excess.is_some());
+        if !is_ending {
+            if !is_short(self) {
+                (self.fanout.relief.is_short, self.fanout.relief.holders) = (false, None);
+                return;
+            }
+            if !std::mem::replace(&mut self.fanout.relief.is_short, true) && self.fanout.relief.sweep.is_none() {
+                self.begin_sweep();
+            }
+            self.go_on_with_sweep(SWEEP_RUNS_MAX);
+            let relief = &self.fanout.relief;
+            if relief.sweep.is_some() || !relief.waste.is_empty() || self.now.ms < relief.rests_until_ms {
+                return;
+            }
+            self.publish_memory();
+            if !is_short(self) {
+                return;
+            }
         }
-        if !std::mem::replace(&mut self.fanout.relief.is_short, true) && self.fanout.relief.sweep.is_none() {
-            self.begin_sweep();
-        }
-        self.go_on_with_sweep(SWEEP_RUNS_MAX);
-        if self.fanout.relief.sweep.is_some() || self.now.ms < self.fanout.relief.rests_until_ms {
-            return;
-        }
-        self.publish_memory();
-        if is_short(self) {
-            self.end_for_memory(max);
-        }
+        self.end_for_memory(max, before + SWEEP_RUNS_MAX as u64);
     }
 
-    /// Ends sessions until an eighth of the limit is free. An ended session may hold parts of chunks that others hold,
-    /// too: these parts become free when the chunks are packed.
-    fn end_for_memory(&mut self, max: usize) {
-        let held = self.fanout.encoder.held_bytes();
-        let ended = self.end_holders_of(self.shared.memory.sessions_bytes() - (max - max / 8));
+    /// Ends sessions until an eighth of the limit is free: goes on with that up to this number of steps. An ended session
+    /// may hold parts of chunks that others hold, too: these parts become free when the chunks are packed.
+    fn end_for_memory(&mut self, max: usize, until: u64) {
+        let mut holders = self.fanout.relief.holders.take().unwrap_or_default();
+        if !self.find_holders(&mut holders, until) || !self.end_holders(&mut holders, max, until) {
+            self.fanout.relief.holders = Some(holders);
+            return;
+        }
+        let Holders { ended, freed, .. } = holders;
         self.fanout.relief.rests_until_ms = self.now.ms + REST_MS;
         self.fanout.relief.check_from = self.fanout.encoder.bytes() + max / 64;
         self.metrics.ended_for_memory.add(ended);
-        let freed = held - self.fanout.encoder.held_bytes();
         tracing::warn!(
             ended,
             freed,
@@ -145,43 +165,67 @@ impl Parts {
         self.publish_memory();
     }
 
-    /// Ends the sessions that hold most, until the ended ones held this many bytes together. Returns the number of
-    /// ended sessions.
-    fn end_holders_of(&mut self, bytes: usize) -> usize {
-        let (mut ended, mut freed) = (0, 0);
-        for (bytes_held, holder) in self.holders() {
-            if freed >= bytes {
-                break;
+    /// Looks at sessions and sockets until this number of steps. Returns true if it has seen all of them.
+    fn find_holders(&self, holders: &mut Holders, until: u64) -> bool {
+        let sessions = self.sessions.slots();
+        let slots = sessions + self.connections.sockets.slots();
+        while holders.next < slots && self.schedule.steps() < until {
+            let at = holders.next;
+            holders.next += 1;
+            self.schedule.count_steps(1);
+            let session = self.sessions.seen_in_slot(at).map(|session| Holder::Session(session.key(at as u32)));
+            let socket = || at.checked_sub(sessions).and_then(|at| self.connections.sockets.key_in_slot(at));
+            if let Some(holder) = session.or_else(|| socket().map(Holder::Socket)) {
+                holders.found.extend(Some((self.bytes_of(holder), holder)).filter(|(bytes, _)| *bytes > 0));
             }
-            freed += bytes_held;
+        }
+        holders.next >= slots
+    }
+
+    /// Ends those that hold most, until the ended ones held enough together, or this number of steps. Returns true if
+    /// it is over.
+    fn end_holders(&mut self, holders: &mut Holders, max: usize, until: u64) -> bool {
+        let excess = self.shared.memory.sessions_bytes().saturating_sub(max - max / 8);
+        let excess = *holders.excess.get_or_insert(excess);
+        while holders.freed < excess
+            && let Some((bytes_found, holder)) = holders.found.pop()
+        {
+            if self.schedule.steps() >= until {
+                holders.found.push((bytes_found, holder));
+                return false;
+            }
+            let bytes = self.bytes_of(holder);
+            if bytes < bytes_found / 2 {
+                // It has got much of its queue meanwhile.
+                holders.found.extend(Some((bytes, holder)).filter(|(bytes, _)| *bytes > 0));
+                continue;
+            }
+            holders.freed += bytes;
             match holder {
                 Holder::Session(key) if self.resorts_to_history(key) => {}
                 Holder::Session(key) => {
-                    ended += 1;
+                    holders.ended += 1;
                     self.end_slow(key, "");
                 }
                 Holder::Socket(key) => self.cut_off(key),
             }
         }
-        ended
+        true
     }
 
-    /// The holders of memory, the largest first. Shared bytes count for each holder with its part.
-    fn holders(&self) -> Vec<(usize, Holder)> {
-        let bytes_of = |session: &Session| {
-            self.schedule.count_steps(1 + session.outbox.runs());
-            session.share_bytes() + self.retained_bytes(session)
-        };
-        let of_sessions = self.sessions.with_keys().map(|(key, session)| (bytes_of(session), Holder::Session(key)));
-        let bytes_of = |socket: &Socket| {
-            let of_head = socket.head.as_ref().map_or(0, |head| head.counted.bytes());
-            socket.out().map_or(0, Outbox::share_bytes) + unless_ordinary(of_head)
-        };
-        let of_sockets = self.connections.sockets.with_keys();
-        let of_sockets = of_sockets.map(|(key, socket)| (bytes_of(socket), Holder::Socket(key)));
-        let mut holders: Vec<_> = of_sessions.chain(of_sockets).filter(|(bytes, _)| *bytes > 0).collect();
-        holders.sort_unstable_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        holders
+    /// The bytes that a session or socket holds. Shared bytes count for each holder with its part.
+    fn bytes_of(&self, holder: Holder) -> usize {
+        match holder {
+            Holder::Session(key) => self.sessions.get(key).map_or(0, |session| {
+                self.schedule.count_steps(1 + session.outbox.runs() + session.subscriptions.len());
+                session.share_bytes() + self.retained_bytes(session)
+            }),
+            Holder::Socket(key) => self.socket(key).map_or(0, |socket: &Socket| {
+                let of_head = socket.head.as_ref().map_or(0, |head| head.counted.bytes());
+                self.schedule.count_steps(1 + socket.out().map_or(0, Outbox::runs));
+                socket.out().map_or(0, Outbox::share_bytes) + unless_ordinary(of_head)
+            }),
+        }
     }
 
     /// The bytes that a session holds beside its queues: its owner and its subscriptions.
@@ -199,12 +243,6 @@ impl Parts {
         let spilled = replays && self.spill(key, false);
         spilled && self.sessions.get(key).is_none_or(|session| session.share_bytes() < before / 4)
     }
-}
-
-/// A session, or the queue of a WebSocket itself.
-enum Holder {
-    Session(SessionKey),
-    Socket(SocketKey),
 }
 
 /// The interval between two checks of the tables, in milliseconds.

@@ -117,7 +117,8 @@ impl Parts {
         socket.session = None;
         socket.alone_ms = now_ms;
         if socket.phase == Phase::Closed {
-            return socket.own = None;
+            socket.own = None;
+            return self.discard(outbox);
         }
         let own = socket.own_mut();
         own.handed = (0, 0);
@@ -228,10 +229,11 @@ impl Parts {
             self.metrics.deliveries.add(left.messages);
         }
         let Some(socket) = self.socket_mut(key) else { return };
-        socket.own = None;
+        let own = socket.own.take();
         if std::mem::replace(&mut socket.phase, Phase::Closed) != Phase::Closed {
             self.effects.push(effect);
         }
+        own.into_iter().for_each(|own| self.discard(own.out));
     }
 }
 

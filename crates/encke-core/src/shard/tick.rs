@@ -63,9 +63,14 @@ impl Parts {
     /// Ends a silent session. If the server had ended it already, its client was only to learn so with its next
     /// connect.
     fn expire(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else { return };
+        let Some(session) = self.sessions.get_mut(key) else { return };
         let why = if session.protocol.is_ending() { EndReason::Kicked } else { EndReason::Expired };
         let socket = session.socket();
+        let unread = session.was_read();
+        if unread > 0 {
+            self.metrics.unread.add(unread as usize);
+            tracing::info!(session = ?session.id, messages = unread, "session expired: its last messages may be lost");
+        }
         self.remove_session(key, why);
         if let Some(socket) = socket {
             self.close_socket(socket, 1000, "session expired");

@@ -254,3 +254,25 @@ fn an_ending_session_cannot_subscribe() {
         assert!(!received.contains("\"channel\":\"/b\""), "{ext}: {received}");
     }
 }
+
+#[test]
+fn messages_whose_client_never_connects_again_count_when_its_session_expires() {
+    for (ext, reconnects, unread) in [("{}", false, 1), ("{}", true, 0), (r#"{"ack":true}"#, false, 0)] {
+        let mut rig = Rig::new(1, trusting(), Box::new(NoApplication));
+        let client = poller(&mut rig, ext);
+        publish(&mut rig, 7, 10);
+        let exchange = connect(&mut rig, &client, 1);
+        assert_eq!(numbers(&rig.response(exchange).expect("a response")), [7]);
+        // The kernel has it, and the connection breaks.
+        rig.shard.delivered(NOW, exchange, true);
+        if reconnects {
+            let exchange = connect(&mut rig, &client, 2);
+            rig.shard.abandoned(NOW, exchange);
+        }
+        for seconds in 0..120 {
+            rig.shard.advance(Now { ms: NOW.ms + seconds * 1_000, ..NOW });
+        }
+        let metrics = rig.shard.metrics();
+        assert_eq!((metrics.expired.get(), metrics.unread.get()), (1, unread), "{ext} {reconnects}");
+    }
+}
