@@ -23,6 +23,8 @@ pub(crate) struct Presence {
     members: BTreeMap<OnChannel, String>,
     /// Reported members for which the table had no room.
     refused: BTreeSet<OnChannel>,
+    /// Users of restored sessions for which the table had no room. They are announced as gone, also where nobody knew them.
+    missed: BTreeSet<OnChannel>,
     /// The time at which the last listed session of a user left, in milliseconds.
     away: BTreeMap<OnChannel, u64>,
     table: MemberTable,
@@ -143,6 +145,9 @@ impl World {
         if !self.scenario.settings.iter().any(is_limited) {
             self.presence_fails(format!("there is no room for {member:?}"));
         }
+        if !is_new {
+            self.presence.missed.insert((member.0.clone(), user.to_owned()));
+        }
         self.presence.refused.insert(member);
     }
 
@@ -201,8 +206,10 @@ impl World {
             self.note(|_| format!("it is announced: {data}"));
             for user in users_in(&data, "left") {
                 let is_there = self.presence.listed(&channel).any(|listed| listed.1 == user);
-                let away_ms = self.presence.away.get(&(channel.to_string(), user.clone())).copied();
-                let is_over = is_end || away_ms.is_some_and(|since_ms| since_ms + grace_ms <= self.now.ms);
+                let member = (channel.to_string(), user.clone());
+                let away_ms = self.presence.away.get(&member).copied();
+                let is_missed = self.presence.missed.contains(&member);
+                let is_over = is_end || is_missed || away_ms.is_some_and(|since_ms| since_ms + grace_ms <= self.now.ms);
                 if is_there || !is_over {
                     let detail = format!("{user} leaves {channel}, is there: {is_there}, away since {away_ms:?} ms");
                     self.checker.fail(Invariant::PresenceGrace, detail);
@@ -224,8 +231,9 @@ impl World {
         }
         let known = self.presence.known.entry(channel.to_owned()).or_default();
         let (joined, left) = (users_in(data, "joined"), users_in(data, "left"));
-        let is_followed =
-            joined.into_iter().all(|user| known.insert(user)) && left.iter().all(|user| known.remove(user));
+        let missed = &self.presence.missed;
+        let is_followed = joined.into_iter().all(|user| known.insert(user))
+            && left.into_iter().all(|user| known.remove(&user) || missed.contains(&(channel.to_owned(), user)));
         let count = member(data, "users").and_then(integer);
         if !is_followed || count != i64::try_from(known.len()).ok() {
             let detail = format!("after {data} the members of {channel} should be {known:?}");

@@ -121,7 +121,8 @@ struct Announcement<'a> {
 
 impl MemberTable {
     /// Adds a session to a channel. False if there is no room: then it is no member. A session that is there already
-    /// stays. `is_announced`: false for sessions that were members before a restart.
+    /// stays. `is_announced`: false for sessions of before a restart. Subscribers may know those as members, so one without
+    /// room counts as gone.
     pub fn join(
         &mut self,
         channel: &str,
@@ -136,6 +137,9 @@ impl MemberTable {
         }
         if self.sessions + self.leaving.len() >= terms.members_max || self.bytes + cost(channel, user) > terms.bytes_max
         {
+            if !is_announced {
+                self.miss(channel, user, now_ms);
+            }
             return false;
         }
         let (name, mut known) =
@@ -256,6 +260,17 @@ impl MemberTable {
     /// Members in all channels, channels, and their bytes.
     pub fn sizes(&self) -> [usize; 3] {
         [self.sessions, self.channels.len(), self.bytes]
+    }
+
+    /// Announces that a user is not there any more, unless another of its sessions is. Anonymous sessions are a number.
+    fn miss(&mut self, channel: &str, user: &str, now_ms: u64) {
+        let (name, mut known) =
+            self.channels.remove_entry(channel).unwrap_or_else(|| (channel.into(), Channel::default()));
+        if !known.users.contains_key(user) {
+            known.left.extend((!user.is_empty()).then(|| Arc::from(user)));
+            self.change(&name, now_ms);
+        }
+        self.channels.insert(name, known);
     }
 
     fn change(&mut self, name: &Arc<str>, now_ms: u64) {

@@ -179,6 +179,28 @@ fn members_of_an_earlier_process_join_without_a_message() {
 }
 
 #[test]
+fn a_member_of_an_earlier_process_without_room_is_announced_as_gone() {
+    let mut rig = Rig { known: BTreeSet::from(["alice".into(), "bob".into()]), ..Rig::default() };
+    let terms = PresenceTerms { members_max: 1, ..TERMS };
+    let mut restored = |session, user| rig.table.join("/a", &id(session), user, false, 0, &terms);
+    assert!(restored(1, "alice"));
+    assert!(!restored(2, "bob") && !restored(3, "alice") && !restored(4, ""));
+    rig.pass(100);
+    assert_eq!(rig.known, BTreeSet::from(["alice".into()]), "alice is there with another session");
+    assert_eq!(rig.announced.len(), 1);
+    assert_eq!((&rig.announced[0]["users"], &rig.announced[0]["sessions"]), (&1.into(), &1.into()));
+    // There is room for its next session, which joins as a new one.
+    rig.leave(1, "alice");
+    rig.pass(2_000);
+    rig.join(5, "bob");
+    rig.pass(1_000);
+    assert_eq!(rig.known, BTreeSet::from(["bob".into()]));
+    rig.leave(5, "bob");
+    rig.pass(2_000);
+    assert_eq!(rig.table.sizes(), [0, 0, 0]);
+}
+
+#[test]
 fn members_come_in_pages() {
     let mut rig = Rig::default();
     for session in 0..25 {
