@@ -59,13 +59,13 @@ impl SessionShares {
     pub(crate) fn take(&self, owner: SessionOwner, sessions_max: usize, newcomers: usize) -> Option<usize> {
         let budget = Budget::new(sessions_max.saturating_add(newcomers), usize::MAX);
         let mut shares = self.lock();
-        let _kept_by_the_session = shares.take(&budget, owner, Amount::of(1), Urgency::Common).ok()?;
+        let _held_by_the_session = shares.take(&budget, owner, Amount::of(1), Urgency::Common).ok()?;
         Some(shares.used().count)
     }
 
     /// Counts a session that exists already.
     pub(crate) fn add(&self, owner: SessionOwner) {
-        let _kept_by_the_session = self.lock().take_regardless(owner, None, Amount::of(1), Urgency::Common);
+        let _held_by_the_session = self.lock().take_regardless(owner, None, Amount::of(1), Urgency::Common);
     }
 
     /// Ends the count of a session.

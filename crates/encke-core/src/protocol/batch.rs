@@ -53,6 +53,8 @@ pub(crate) struct Batch {
     pub(crate) late: Option<LateKey>,
     /// The positions in histories at which its subscribes begin.
     pub(crate) begun: Option<Box<Begun>>,
+    /// True if its session gets nothing until the decision has come: it names positions, from which messages come again.
+    pub(crate) withholds: bool,
     /// The decisions that came later, or for which it waits.
     pub(crate) decisions: Option<Box<Decisions>>,
 }
@@ -123,6 +125,7 @@ impl Batch {
             outcome: Outcome::Replies,
             late: None,
             begun: None,
+            withholds: false,
             decisions: None,
         }
     }

@@ -29,6 +29,8 @@ pub struct Replay {
     pub(crate) in_rings: InRings,
     /// Queued messages to withdraw, until the outbox has been searched for them.
     pub(crate) withdrawn: Option<Box<Withdrawn>>,
+    /// The number of batches that wait for a decision about a subscribe with positions.
+    pub(crate) undecided: u32,
     /// The number of messages that remained after the last search.
     pub(crate) searched: usize,
     /// The index of the subscription that the next heartbeat begins with.

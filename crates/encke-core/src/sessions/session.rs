@@ -21,8 +21,7 @@ use crate::sessions::unacked::Unacked;
 /// One session. The fields that a fan-out uses come first.
 #[derive(Debug)]
 pub struct Session {
-    /// The number of the last publication offered to it. It gets each publication once, even if several subscriptions
-    /// match.
+    /// The number of the last publication offered to it: it gets each once, even if several subscriptions match.
     pub stamp: u64,
     /// The messages queued for it.
     pub outbox: Outbox,
@@ -285,7 +284,7 @@ impl Session {
         bytes_max: Option<usize>,
         send: impl FnMut(&InFlight),
     ) -> usize {
-        let bytes_max = bytes_max.filter(|_| !self.awaits_withdrawal());
+        let bytes_max = bytes_max.filter(|_| !self.is_withheld());
         let Confirmation::ByClient(unacked) = &mut self.confirmation else { return 0 };
         let again = unacked.send(&mut self.outbox, socket, bytes_max, send);
         self.was_sent();
@@ -382,13 +381,12 @@ impl Session {
             (Attachment::Request(_), _) => self.may_respond(),
             (Attachment::Away, _) => false,
         };
-        has_taker && !self.awaits_withdrawal()
+        has_taker && !self.is_withheld()
     }
 
-    /// True if queued messages may go out: no response with older messages is on its way, and none has to be withdrawn
-    /// first.
+    /// True if queued messages may go out: no response with older messages is on its way, and none is withheld.
     pub(crate) fn is_given(&self) -> bool {
-        !matches!(self.confirmation, Confirmation::ByKernel { in_flight: Some(_), .. }) && !self.awaits_withdrawal()
+        !matches!(self.confirmation, Confirmation::ByKernel { in_flight: Some(_), .. }) && !self.is_withheld()
     }
 
     /// True if one more response may take messages. Without acknowledgement one at a time may. A client that
@@ -431,7 +429,7 @@ impl Session {
 
     /// True if a connect on this WebSocket, or by a request, has something to deliver.
     pub(crate) fn has_something_for(&self, socket: Option<SocketKey>) -> bool {
-        if self.awaits_withdrawal() {
+        if self.is_withheld() {
             return false;
         }
         let has_news = self.replay.as_ref().is_some_and(|replay| replay.has_news());
@@ -446,13 +444,17 @@ impl Session {
         }
     }
 
-    /// True if it gets nothing, because its queued messages have to be searched first.
+    /// True if it gets nothing for now, since messages are withdrawn first, or will come again after a decision about positions.
+    pub(crate) fn is_withheld(&self) -> bool {
+        self.replay.as_ref().is_some_and(|replay| replay.withdrawn.is_some() || replay.undecided > 0)
+    }
+
+    /// True if its queued messages have to be searched first.
     pub(crate) fn awaits_withdrawal(&self) -> bool {
         self.replay.as_ref().is_some_and(|replay| replay.withdrawn.is_some())
     }
 
-    /// Withdraws messages that must not be delivered (again), wherever they are queued: those for whose payload `keep`
-    /// is false.
+    /// Withdraws the messages for whose payload `keep` is false, wherever they are queued.
     pub(crate) fn withdraw(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
         self.outbox.filter(|_, payload| keep(payload));
         match &mut self.confirmation {
@@ -484,8 +486,7 @@ impl Session {
 const READ_BYTES_PER_MS: u64 = 4;
 const READ_AT_ONCE_BYTES: usize = 16 * 1024;
 
-/// The number of responses of an acknowledging session that may be on their way at once: one that the client got no
-/// reply to, and one that it requested after that.
+/// The responses of an acknowledging session at once: one that its client got no reply to, and one requested after it.
 const UNCONFIRMED_RESPONSES_MAX: u32 = 2;
 
 impl Confirmation {

@@ -54,6 +54,7 @@ impl Shard {
 
     /// Continues with a batch at the message that has waited.
     fn resume_batch(&mut self, mut batch: Batch, result: Result<Resolved, Failure>) {
+        self.beside_burst().release_withheld(&mut batch);
         let Some(decisions) = &mut batch.decisions else { return };
         let rest = std::mem::take(&mut decisions.rest);
         let is_abandoned = decisions.is_abandoned;

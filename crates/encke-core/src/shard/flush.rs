@@ -112,7 +112,7 @@ impl Parts {
             let replays = session.as_ref().is_some_and(|session| session.replay.is_some());
             let replaying = socket.session.filter(|_| replays);
             // A session that gets messages with connects only is put on the list when a connect is held.
-            let session = session.filter(|session| session.is_pushed_to());
+            let session = session.filter(|session| session.is_pushed_to() && !session.is_withheld());
             let progress = write_both(key, socket, session, wire, &mut fanout.encoder, metrics);
             if let Some(own) = &mut socket.own
                 && own.handed.0 > 0

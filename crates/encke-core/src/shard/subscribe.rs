@@ -112,6 +112,9 @@ impl Parts {
                     let asked = decisions.iter().enumerate().filter_map(is_asked);
                     if let Some(later) = batch.decisions.as_mut().filter(|later| later.awaited.is_some()) {
                         later.made = asked.map(|at| (at, Resolved::Subscribe(Decision::Allow))).collect();
+                        if replays {
+                            self.withhold(batch, key);
+                        }
                     }
                     return None;
                 }

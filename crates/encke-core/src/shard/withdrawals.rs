@@ -5,6 +5,7 @@
 use crate::connections::socket::Socket;
 use crate::events::SessionKey;
 use crate::outbox::{Capacity, Outbox};
+use crate::protocol::batch::Batch;
 use crate::schedule::Queue;
 use crate::sessions::session::Session;
 use crate::sessions::withdrawn::Withdrawn;
@@ -82,7 +83,28 @@ impl Parts {
         }
     }
 
-    /// Lets a session continue that got nothing while it waited for a search.
+    /// Lets a session get nothing until a batch with positions is decided about. Otherwise messages that come live
+    /// meanwhile would come again from the ring.
+    pub(super) fn withhold(&mut self, batch: &mut Batch, key: SessionKey) {
+        if let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) {
+            replay.undecided += 1;
+            batch.withholds = true;
+        }
+    }
+
+    /// Ends what [`Parts::withhold`] began, when the decision has come.
+    pub(super) fn release_withheld(&mut self, batch: &mut Batch) {
+        if !std::mem::take(&mut batch.withholds) {
+            return;
+        }
+        let Some(key) = batch.session else { return };
+        if let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) {
+            replay.undecided = replay.undecided.saturating_sub(1);
+        }
+        self.resume(key);
+    }
+
+    /// Lets a session continue that got nothing for a while.
     pub(super) fn resume(&mut self, key: SessionKey) {
         let Parts { sessions, connections, schedule, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };

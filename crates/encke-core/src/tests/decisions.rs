@@ -11,7 +11,7 @@ use crate::decision::{Resolved, WaitKey};
 use crate::events::{Effect, ExchangeId, ShardMessage, SocketKey};
 use crate::identity::Identity;
 use crate::now::Now;
-use crate::settings::Settings;
+use crate::settings::{ChannelRule, Settings};
 
 /// Decides everything later that has `slow` in its name.
 struct Slow;
@@ -199,6 +199,33 @@ fn a_subscribe_of_several_names_does_nothing_before_all_are_decided() {
     rig.resolve(awaited[0], Resolved::Subscribe(Decision::deny("no")));
     assert!(rig.flushed(socket).contains("403:no:subscribe_denied"));
     assert_eq!((subscriptions(&rig), rig.waits().0), (6, Vec::new()));
+}
+
+#[test]
+fn messages_that_come_while_a_subscribe_with_positions_waits_come_once() {
+    let rule = ChannelRule { pattern: "/slow/*".into(), history_messages: 10, ..ChannelRule::default() };
+    let mut rig = rig(Settings { channels: vec![rule], ..Settings::default() });
+    let (socket, client) = rig.opened(r#"{"replay":true}"#);
+    let mut subscribe = |rig: &mut Rig| {
+        let fields = r#""channel":"/meta/subscribe","subscription":"/slow/1","ext":{"replay":{"/slow/1":-2}}"#;
+        assert_eq!(rig.send(socket, &client, &[fields]), Received::Waits);
+        rig.waits().0[0]
+    };
+    let first = subscribe(&mut rig);
+    rig.resolve(first, Resolved::Subscribe(Decision::Allow));
+    rig.flushed(socket);
+    let again = subscribe(&mut rig);
+    rig.shard.publish_now("/slow/1", r#"{"n":7}"#);
+    assert_eq!(rig.flushed(socket), "", "the decision may bring it again");
+    rig.resolve(again, Resolved::Subscribe(Decision::Allow));
+    rig.shard.publish_now("/slow/1", r#"{"n":8}"#);
+    let text = rig.flushed(socket);
+    assert_eq!((text.matches(r#""n":7"#).count(), text.matches(r#""n":8"#).count()), (1, 1), "{text}");
+    // One that is refused, or gets no decision, ends the wait as well.
+    let refused = subscribe(&mut rig);
+    rig.shard.publish_now("/slow/1", r#"{"n":9}"#);
+    rig.resolve(refused, Resolved::Failed);
+    assert!(rig.flushed(socket).contains(r#""n":9"#));
 }
 
 #[test]
