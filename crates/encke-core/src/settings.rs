@@ -148,7 +148,7 @@ pub struct Settings {
     pub socket_send_buffer_bytes: usize,
     /// New connections that each shard accepts in a second; more wait in the system's backlog. 0: no limit.
     pub connections_per_second_max: usize,
-    /// Sessions of the whole server.
+    /// Sessions of the whole server, in shares: a user, or an address, leaves room for others.
     pub sessions_max: usize,
     /// Requests below `hold_path` that are held at the same time, of the whole server.
     pub held_requests_max: usize,

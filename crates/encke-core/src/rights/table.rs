@@ -17,7 +17,7 @@ pub enum Right {
     Presence,
 }
 
-/// A way in for clients. [`Rights::may`](super::Rights::may) decides about each.
+/// A way in for clients. `Rights::may` decides about each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// `/meta/handshake`.

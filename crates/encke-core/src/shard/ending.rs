@@ -74,12 +74,6 @@ impl Parts {
         self.act_later(actions);
     }
 
-    /// Frees a queue: now if it is short, else in the next flushes.
-    pub(super) fn discard(&mut self, queue: Outbox) {
-        let steps = self.fanout.relief.waste.add(queue);
-        self.schedule.count_steps(steps);
-    }
-
     /// Runs an application's actions later: publications may be on their way through outboxes, and the actions come
     /// after them.
     pub(super) fn act_later(&mut self, actions: Actions) {

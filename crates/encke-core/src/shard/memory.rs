@@ -2,10 +2,17 @@
 
 use std::collections::HashSet;
 
+use crate::outbox::Outbox;
 use crate::outbox::arena::Chunk;
 use crate::shard::Parts;
 
 impl Parts {
+    /// Frees a queue: now if it is short, else in the next flushes.
+    pub(super) fn discard(&mut self, queue: Outbox) {
+        let steps = self.fanout.relief.waste.add(queue);
+        self.schedule.count_steps(steps);
+    }
+
     /// Updates the gauges where sessions or subscriptions may have come or gone. A publication changes none of these.
     pub(super) fn update_old_gauges(&mut self) {
         if self.schedule.gauges_are_old {

@@ -206,7 +206,7 @@ fn messages_that_come_while_a_subscribe_with_positions_waits_come_once() {
     let rule = ChannelRule { pattern: "/slow/*".into(), history_messages: 10, ..ChannelRule::default() };
     let mut rig = rig(Settings { channels: vec![rule], ..Settings::default() });
     let (socket, client) = rig.opened(r#"{"replay":true}"#);
-    let mut subscribe = |rig: &mut Rig| {
+    let subscribe = |rig: &mut Rig| {
         let fields = r#""channel":"/meta/subscribe","subscription":"/slow/1","ext":{"replay":{"/slow/1":-2}}"#;
         assert_eq!(rig.send(socket, &client, &[fields]), Received::Waits);
         rig.waits().0[0]

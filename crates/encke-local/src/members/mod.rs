@@ -239,7 +239,7 @@ impl MemberTable {
         self.channels.get(channel).map(Channel::counts).unwrap_or_default()
     }
 
-    /// Up to `max` members of a channel whose names come after `after`, of [`PAGE_BYTES_MAX`] bytes at most.
+    /// Up to `max` members of a channel whose names come after `after`, of 64 KiB at most.
     pub fn members(&self, channel: &str, after: &str, max: usize) -> Members {
         let Some(known) = self.channels.get(channel) else { return Members::default() };
         let mut page = Members { counts: known.counts(), ..Members::default() };
