@@ -75,7 +75,7 @@ impl Drop for Backend {
 impl World {
     fn start(backend: &Backend, secret: &str, events: &[EventKind], channels: &[&str]) -> World {
         let webhook = WebhookSettings {
-            url: format!("http://{}/", backend.address),
+            url: format!("http://{}/", backend.address).into(),
             events: events.to_vec(),
             channels: channels.iter().map(ToString::to_string).collect(),
             secret: secret.into(),

@@ -343,13 +343,15 @@ impl World {
         }
         let (client, waits, transport) = (exchange.client, exchange.client_waits, exchange.transport);
         let session = exchange.session.filter(|_| response.confirm.map(usize::from) == Some(shard));
-        let read_ms = self.reading_time(client, session, response.body.len());
-        self.network.exchanges[number].read_ms = self.now.ms + read_ms;
         let breaks = !self.healing && self.network.rng.chance(self.scenario.faults);
+        // Nobody reads a response whose request has been given up, or whose connection breaks.
+        let is_read = waits && !abandoned && !breaks;
+        let read_ms = self.reading_time(client, session.filter(|_| is_read), response.body.len());
+        self.network.exchanges[number].read_ms = self.now.ms + read_ms;
         let lied_to = self.sabotage == Sabotage::FalseReceipt && response.confirm.is_some();
         // A client that left silently: the kernel takes bytes that nobody will read.
         let void = !abandoned && !waits && self.network.rng.chance(300);
-        let taken = lied_to || void || (waits && !abandoned && !breaks);
+        let taken = lied_to || void || is_read;
         if let Some(home) = response.confirm {
             self.checker.tally.refused_responses += u64::from(!taken);
             self.reports.push_back(Report { exchange: id, home: usize::from(home), taken });

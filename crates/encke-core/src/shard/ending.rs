@@ -3,7 +3,6 @@
 
 use crate::application::{Actions, Caller, EndReason};
 use crate::events::{SessionKey, SocketKey};
-use crate::outbox::Outbox;
 use crate::shard::Parts;
 
 impl Parts {
