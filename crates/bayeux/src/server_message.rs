@@ -61,7 +61,7 @@ pub enum ServerBatchError {
     /// One of the messages has no channel.
     #[error("a message without a channel")]
     ChannelMissing,
-    /// It has more than [`SERVER_BATCH_MESSAGES_MAX`](crate::limits::SERVER_BATCH_MESSAGES_MAX) messages.
+    /// It has more than [`SERVER_BATCH_MESSAGES_MAX`] messages.
     #[error("too many messages in one text")]
     TooManyMessages,
 }

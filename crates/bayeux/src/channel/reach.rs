@@ -1,7 +1,7 @@
 //! The channels that a name or pattern reaches.
 
 /// True if a name or pattern covers a channel: `*` is one segment, `**` one or more. For texts that are known to be valid; see
-/// [`ChannelName::matches`] for names that are checked.
+/// `ChannelName::matches` for names that are checked.
 ///
 /// ```
 /// use bayeux::channel::covers;
