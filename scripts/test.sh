@@ -52,7 +52,7 @@ step api aside 600 'HTTP API: the schema fuzzer, and clients in four languages' 
 step held aside 400 'held requests: backends in Python, Node and Go' bash scripts/twice.sh held
 step mail aside 600 'mail: the notifier with a real POP3 and IMAP server' bash scripts/twice.sh mail
 step browser aside 1500 'browser: pages in Chromium' bash scripts/browser.sh
-step hostile alone 600 'hostile: attackers beside witnesses that must not notice' bash scripts/hostile.sh
+step hostile alone 1800 'hostile: attackers beside witnesses that must not notice' bash scripts/hostile.sh
 
 # say TEXT: a line with the time.
 say() { printf '%5d s  %s\n' $((SECONDS - began)) "$1"; }

@@ -143,7 +143,8 @@ const WARM_UP: Duration = Duration::from_millis(300);
 /// The time for which witnesses continue after the attack.
 const COOL_DOWN: Duration = Duration::from_millis(200);
 /// Sessions that lost their connection live for 10 s, and their memory is freed some seconds later.
-const SETTLE_MAX: Duration = Duration::from_secs(20);
+/// A session that got a response of 256 KiB may read it for 64 s before it expires.
+const SETTLE_MAX: Duration = Duration::from_secs(100);
 /// The noise of the pages that an allocator retains for each shard.
 const NOISE_BYTES: u64 = 3 << 20;
 const KERNEL_EVERY: Duration = Duration::from_millis(100);
