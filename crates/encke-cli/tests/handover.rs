@@ -345,17 +345,33 @@ fn a_process_killed_during_its_handover_is_still_replaced() {
     }
 }
 
+/// A server that hands over, and drains for as long as a connection is busy.
+struct Draining {
+    server: Server,
+    /// A session of it, which has missed one message on `/news`.
+    session: Session,
+    connections: Vec<TcpStream>,
+    successor: Pid,
+}
+
+impl Draining {
+    fn begin(folder: &Folder) -> Draining {
+        let data = folder.path("data");
+        let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "120000", "--data", &data];
+        let mut server = Server::start(clean(PROGRAM, &args));
+        let session = Session::open(server.address, "/news");
+        publish(server.address, "/news", "1");
+        let connections = busy(server.address, 1);
+        assert!(ask(server.address, "GET /healthz HTTP/1.0\r\n\r\n").expect("an answer").contains("200"));
+        let successor = server.begin_handover();
+        Draining { server, session, connections, successor }
+    }
+}
+
 #[test]
 fn a_new_process_killed_while_the_old_one_drains_is_replaced() {
     let folder = Folder::new();
-    let data = folder.path("data");
-    let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "120000", "--data", &data];
-    let mut server = Server::start(clean(PROGRAM, &args));
-    let session = Session::open(server.address, "/news");
-    publish(server.address, "/news", "1");
-    let connections = busy(server.address, 1);
-    assert!(ask(server.address, "GET /healthz HTTP/1.0\r\n\r\n").expect("an answer").contains("200"));
-    let successor = server.begin_handover();
+    let Draining { mut server, session, connections, successor } = Draining::begin(&folder);
     kill_process(successor, Signal::KILL).expect("is there");
     drop(connections);
     server.log_until("ended before it served (signal: 9 (SIGKILL)); another one is started");
@@ -365,14 +381,7 @@ fn a_new_process_killed_while_the_old_one_drains_is_replaced() {
 #[test]
 fn a_new_process_killed_after_the_old_one_has_ended_its_work_is_replaced() {
     let folder = Folder::new();
-    let data = folder.path("data");
-    let args = ["serve", "--port", "0", "--shards", "1", "--drain-timeout-ms", "120000", "--data", &data];
-    let mut server = Server::start(clean(PROGRAM, &args));
-    let session = Session::open(server.address, "/news");
-    publish(server.address, "/news", "1");
-    let connections = busy(server.address, 1);
-    assert!(ask(server.address, "GET /healthz HTTP/1.0\r\n\r\n").expect("an answer").contains("200"));
-    let successor = server.begin_handover();
+    let Draining { mut server, session, connections, successor } = Draining::begin(&folder);
     kill_process(successor, Signal::STOP).expect("is there");
     drop(connections);
     server.log_until("sessions are saved for the next start");
