@@ -1,3 +1,5 @@
+//! The demos' services, rooms and rules in a server of their own.
+
 use super::rooms::{LIST_BYTES, NAMES, ROOM_MEMBERS_MAX};
 use super::*;
 use encke::{Action, ChannelRule, Settings};

@@ -1,3 +1,5 @@
+//! All limits of requests.
+
 /// The limits of each request, and of the connections of a [`Fetcher`](crate::Fetcher).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {

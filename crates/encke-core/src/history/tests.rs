@@ -1,3 +1,5 @@
+//! Tests of rings: offsets, limits, expiry, the log.
+
 use std::sync::atomic::AtomicU64;
 
 use super::*;

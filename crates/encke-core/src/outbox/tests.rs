@@ -1,3 +1,5 @@
+//! Tests of the queue of a session and its arenas.
+
 use websocket::Opcode;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! The shard: one type, [`Shard`], that owns the sessions, sockets, channels and timers of one thread. Each submodule
-//! is a chapter: it adds methods for one kind of event or one step of processing. ARCHITECTURE.md lists the chapters in
-//! the order in which they call each other.
+//! is a chapter: it adds methods for one kind of event or one step of processing. ARCHITECTURE.md gives the
+//! order in which they call each other.
 
 mod admission;
 mod attach;

@@ -1,3 +1,5 @@
+//! Sessions that acknowledge: unconfirmed batches come again, once and first.
+
 use crate::application::NoApplication;
 use crate::events::{ShardMessage, SocketKey};
 use crate::sessions::id::Id;

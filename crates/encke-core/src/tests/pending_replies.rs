@@ -1,3 +1,5 @@
+//! Replies to publications that wait for the disk.
+
 use crate::application::NoApplication;
 use crate::connections::pending_replies::{LateReply, merge};
 use crate::connections::socket::Received;

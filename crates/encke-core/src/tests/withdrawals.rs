@@ -1,3 +1,5 @@
+//! Messages that a replay withdraws, and what the search for them costs.
+
 use crate::application::NoApplication;
 use crate::events::SocketKey;
 use crate::now::Now;
