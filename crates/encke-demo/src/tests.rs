@@ -1,4 +1,4 @@
-//! The demos' services, rooms and rules in a server of their own.
+//! The demos' services, rooms and rules.
 
 use super::rooms::{LIST_BYTES, NAMES, ROOM_MEMBERS_MAX};
 use super::*;
