@@ -50,7 +50,7 @@ for (const [browser, { pack, manifest }] of Object.entries(BROWSERS)) {
         legalComments: "none",
         banner: { js: "/*! Screenpush of Encke, with the cometd client (cometd.org), both Apache-2.0 */" },
     });
-    await bundle("esm", ["background", "menu", "settings"]);
+    await bundle("esm", ["background", "menu", "options"]);
     // It may be run twice in one page.
     await bundle("iife", ["content"]);
     await cp(join(HERE, "pages"), folder, { recursive: true });

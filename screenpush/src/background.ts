@@ -7,7 +7,7 @@ import { LOST, problemOf, refusalInWords, sizeInWords } from "../../web/src/scre
 import { Session, type LinkState } from "../../web/src/session";
 import { plainTimers } from "../../web/src/timers";
 import type { Command, PageEvent, Status } from "./messages";
-import { load, save, whenChanged, type Options } from "./options";
+import { load, save, whenChanged, type ExtensionSettings } from "./settings";
 import { show } from "./mark";
 
 const SCRIPT = "events";
@@ -18,7 +18,7 @@ const STEP_MS = 50;
 const ANSWER_MS = 30_000;
 const AWAKE_MS = 20_000;
 
-let options: Options;
+let settings: ExtensionSettings;
 let session: Session | undefined;
 let pusher: Pusher | undefined;
 let status: Status = { kind: "status", state: "closed", problem: "", last: "" };
@@ -31,15 +31,15 @@ const throttle = new Throttle(plainTimers, 0, push);
 const ready = begin();
 
 async function begin(): Promise<void> {
-    options = await load();
-    apply(options);
+    settings = await load();
+    apply(settings);
     await watchPages();
     await chrome.alarms.create("awake", { periodInMinutes: 0.5 });
 }
 
 /** Something has happened that may have changed the picture. */
 function event(): void {
-    if (options.autoPush && !isLocked) {
+    if (settings.autoPush && !isLocked) {
         connect();
         throttle.event();
     }
@@ -51,15 +51,15 @@ function connect(): void {
         return;
     }
     wasConnected = false;
-    session = new Session({ opened: () => void opened(), changed }, { url: options.server, timers: plainTimers, hasHttp: false, answerMs: ANSWER_MS });
+    session = new Session({ opened: () => void opened(), changed }, { url: settings.server, timers: plainTimers, hasHttp: false, answerMs: ANSWER_MS });
     session.open();
 }
 
 async function opened(): Promise<void> {
     const id = await identity();
-    pusher = session === undefined ? undefined : new Pusher(session, { id, name: options.name }, options);
+    pusher = session === undefined ? undefined : new Pusher(session, { id, name: settings.name }, settings);
     pusher?.opened();
-    if (options.autoPush) {
+    if (settings.autoPush) {
         throttle.event();
     }
 }
@@ -77,12 +77,12 @@ function changed(state: LinkState): void {
         wasConnected = true;
         report({ state, problem: "" });
     } else if (state === "reconnecting") {
-        report({ state, problem: wasConnected ? LOST : `No Bayeux server answers at ${options.server} yet. It is tried again.` });
+        report({ state, problem: wasConnected ? LOST : `No Bayeux server answers at ${settings.server} yet. It is tried again.` });
         void diagnose();
     } else if (state === "ended") {
         const refusal = session?.refusal ?? "";
         [session, pusher] = [undefined, undefined];
-        report({ state, problem: refusal === "" ? `No Bayeux server answers at ${options.server}. Choose “Connect” to try again.` : `The connection has ended: ${refusalInWords(refusal, options.channel)}` });
+        report({ state, problem: refusal === "" ? `No Bayeux server answers at ${settings.server}. Choose “Connect” to try again.` : `The connection has ended: ${refusalInWords(refusal, settings.channel)}` });
         void diagnose();
     } else {
         report({ state });
@@ -92,7 +92,7 @@ function changed(state: LinkState): void {
 /** A WebSocket does not say why it was refused; a request does. */
 async function diagnose(): Promise<void> {
     try {
-        const reply = await fetch(options.server, { method: "POST", body: "[]", headers: { "content-type": "application/json" }, credentials: "omit" });
+        const reply = await fetch(settings.server, { method: "POST", body: "[]", headers: { "content-type": "application/json" }, credentials: "omit" });
         if (reply.status === 403 && status.state !== "connected") {
             report({ problem: `The server does not let this extension in. Add its origin to the server’s settings: allowed_origins = ["${location.origin}"]` });
         }
@@ -115,7 +115,7 @@ async function push(isWanted: boolean): Promise<void> {
     if (image === undefined) {
         return;
     }
-    const at = options.pointer && pointer !== undefined ? { x: pointer.x * image.width, y: pointer.y * image.height } : undefined;
+    const at = settings.pointer && pointer !== undefined ? { x: pointer.x * image.width, y: pointer.y * image.height } : undefined;
     const outcome = await pusher.push({ image, width: image.width, height: image.height, pointer: at }, isWanted);
     image.close();
     showOutcome(outcome);
@@ -146,7 +146,7 @@ function showOutcome(outcome: Outcome): void {
         return;
     }
     const last = outcome.kind === "pushed" ? `${sizeInWords(outcome.bytes)}, ${outcome.what === "whole" ? "whole" : "changed tiles"}, ${new Date().toLocaleTimeString()}` : status.last;
-    report({ problem: problemOf(outcome, options.channel), last });
+    report({ problem: problemOf(outcome, settings.channel), last });
 }
 
 /** Waits until there is a connection, or until it is clear that there will be none soon. */
@@ -163,13 +163,13 @@ function report(news: Partial<Status>): void {
     chrome.runtime.sendMessage(status).catch(() => undefined);
 }
 
-/** New options, from the settings page, the menus or the start. */
-function apply(next: Options): void {
-    const isOther = options.server !== next.server || options.channel !== next.channel || options.name !== next.name;
+/** New settings, from the settings page, the menus or the start. */
+function apply(next: ExtensionSettings): void {
+    const isOther = settings.server !== next.server || settings.channel !== next.channel || settings.name !== next.name;
     if (isOther && session !== undefined) {
         disconnect();
     }
-    options = next;
+    settings = next;
     throttle.change(next.pushDelay);
     pusher?.change(next);
     void chrome.contextMenus.update("auto", { checked: next.autoPush }).catch(() => undefined);
@@ -182,7 +182,7 @@ function apply(next: Options): void {
 /** Pages report their events only while auto-push is on. */
 async function watchPages(): Promise<void> {
     const isWatching = (await chrome.scripting.getRegisteredContentScripts({ ids: [SCRIPT] })).length > 0;
-    if (!options.autoPush) {
+    if (!settings.autoPush) {
         if (isWatching) {
             await chrome.scripting.unregisterContentScripts({ ids: [SCRIPT] });
         }
@@ -261,8 +261,8 @@ chrome.contextMenus.onClicked.addListener(({ menuItemId, checked }) => {
 chrome.runtime.onInstalled.addListener(() => void ready.then(async () => {
     await chrome.contextMenus.removeAll();
     chrome.contextMenus.create({ id: "push", title: "Push current screen", contexts: ["action"] });
-    chrome.contextMenus.create({ id: "auto", title: "Auto-push screen", contexts: ["action"], type: "checkbox", checked: options.autoPush });
-    chrome.contextMenus.create({ id: "pointer", title: "Track mouse pointer", contexts: ["action"], type: "checkbox", checked: options.pointer });
+    chrome.contextMenus.create({ id: "auto", title: "Auto-push screen", contexts: ["action"], type: "checkbox", checked: settings.autoPush });
+    chrome.contextMenus.create({ id: "pointer", title: "Track mouse pointer", contexts: ["action"], type: "checkbox", checked: settings.pointer });
 }));
 chrome.runtime.onStartup.addListener(() => void ready);
 chrome.runtime.onMessage.addListener((message, { tab }, respond) => {
@@ -277,16 +277,16 @@ chrome.runtime.onMessage.addListener((message, { tab }, respond) => {
     }
     return false;
 });
-chrome.tabs.onActivated.addListener(() => void ready.then(() => options.events.tabs && event()));
-chrome.tabs.onZoomChange.addListener(() => void ready.then(() => options.events.resize && event()));
+chrome.tabs.onActivated.addListener(() => void ready.then(() => settings.events.tabs && event()));
+chrome.tabs.onZoomChange.addListener(() => void ready.then(() => settings.events.resize && event()));
 chrome.tabs.onUpdated.addListener((_, change, tab) => {
     if (tab.active && (change.status === "complete" || change.url !== undefined)) {
-        void ready.then(() => options.events.navigation && event());
+        void ready.then(() => settings.events.navigation && event());
     }
 });
 chrome.windows.onFocusChanged.addListener((id) => {
     if (id !== chrome.windows.WINDOW_ID_NONE) {
-        void ready.then(() => options.events.tabs && event());
+        void ready.then(() => settings.events.tabs && event());
     }
 });
 chrome.idle.onStateChanged.addListener((state) => void ready.then(() => {
@@ -301,7 +301,7 @@ chrome.idle.onStateChanged.addListener((state) => void ready.then(() => {
 }));
 // The browser ends an extension that does nothing. As long as it is connected, it does something; after that it begins again here.
 chrome.alarms.onAlarm.addListener(() => void ready.then(() => {
-    if (options.autoPush) {
+    if (settings.autoPush) {
         connect();
     }
     if (session?.state === "connected" && !isLocked) {

@@ -1,16 +1,16 @@
 /** Runs in every page while auto-push is on: reports that something has happened, and where the pointer is. Reads nothing of the page. */
 
 import type { PageEvent } from "./messages";
-import { load, whenChanged, type EventName, type Options } from "./options";
+import { load, whenChanged, type EventName, type ExtensionSettings } from "./settings";
 
-let options: Options | undefined;
+let settings: ExtensionSettings | undefined;
 let pointer: { x: number; y: number } | undefined;
 let isOver = false;
 /** Events that are not reported yet: they go together. */
 let waiting: ReturnType<typeof setTimeout> | undefined;
 
 function report(event: EventName | "pointer"): void {
-    const isWanted = options?.autoPush === true && (event === "pointer" ? options.pointer : options.events[event]);
+    const isWanted = settings?.autoPush === true && (event === "pointer" ? settings.pointer : settings.events[event]);
     if (!isWanted || isOver || waiting !== undefined || document.visibilityState !== "visible") {
         return;
     }
@@ -40,8 +40,8 @@ async function start(): Promise<void> {
     addEventListener("load", () => report("navigation"), quiet);
     addEventListener("mousemove", onPointer, quiet);
     new MutationObserver(() => report("changes")).observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
-    whenChanged((changed) => (options = changed));
-    options = await load();
+    whenChanged((changed) => (settings = changed));
+    settings = await load();
     report("navigation");
 }
 

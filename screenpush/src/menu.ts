@@ -2,9 +2,9 @@
 
 import { byId, showLink } from "../../web/src/dom";
 import type { Command, Status } from "./messages";
-import { load, save, whenChanged, type Options } from "./options";
+import { load, save, whenChanged, type ExtensionSettings } from "./settings";
 
-let options: Options;
+let settings: ExtensionSettings;
 
 async function send(command: Command["command"]): Promise<void> {
     showStatus(await chrome.runtime.sendMessage({ kind: "command", command } satisfies Command) as Status);
@@ -21,8 +21,8 @@ function showStatus({ state, problem, last }: Status): void {
     byId("connect").dataset["command"] = isOn ? "disconnect" : "connect";
 }
 
-function showOptions(now: Options): void {
-    options = now;
+function showOptions(now: ExtensionSettings): void {
+    settings = now;
     byId<HTMLInputElement>("auto-push").checked = now.autoPush;
     byId<HTMLInputElement>("pointer").checked = now.pointer;
     byId<HTMLInputElement>("pointer").disabled = !now.autoPush;
@@ -30,8 +30,8 @@ function showOptions(now: Options): void {
 
 /** The viewer's page of the server that gets the pictures. */
 function watch(): void {
-    const { origin } = new URL(options.server);
-    void chrome.tabs.create({ url: `${origin}/demo/screenpush/watch?${new URLSearchParams({ channel: options.channel })}` });
+    const { origin } = new URL(settings.server);
+    void chrome.tabs.create({ url: `${origin}/demo/screenpush/watch?${new URLSearchParams({ channel: settings.channel })}` });
 }
 
 async function start(): Promise<void> {

@@ -1,7 +1,7 @@
 /** The messages between the parts of the extension. */
 
 import type { LinkState } from "../../web/src/session";
-import type { EventName } from "./options";
+import type { EventName } from "./settings";
 
 /** From a page: something happened there. */
 export interface PageEvent {

@@ -1,59 +1,72 @@
-/** The settings of the extension: those of every publisher, and those of a browser. */
+/** The settings page of the extension. A change is stored at once. */
 
-import { DEFAULTS, settingsOf, truth, type PushSettings } from "../../web/src/screenpush/settings";
+import { byId, element, showLink } from "../../web/src/dom";
+import { addressOf, channelOf } from "../../web/src/screenpush/settings";
+import type { Command, Status } from "./messages";
+import { EVENTS, NAMES, load, extensionSettingsOf, save, whenChanged, type ExtensionSettings } from "./settings";
 
-/** The events that push a picture while auto-push is on. */
-export const EVENTS = {
-    navigation: "A page is loaded",
-    click: "A click",
-    typing: "Typing",
-    scroll: "Scrolling",
-    resize: "The window changes its size",
-    tabs: "Another tab or window",
-    changes: "The content of the page changes",
-} as const;
-export type EventName = keyof typeof EVENTS;
-
-export interface Options extends PushSettings {
-    /** True: events push pictures. */
-    autoPush: boolean;
-    events: Record<EventName, boolean>;
+function fill(settings: ExtensionSettings): void {
+    for (const [id, value] of [["server", settings.server], ["channel", settings.channel], ["name", settings.name], ["type", settings.type],
+        ["quality", settings.quality], ["max-width", settings.maxWidth], ["push-delay", settings.pushDelay], ["whole-every", settings.wholeEvery]] as const) {
+        byId<HTMLInputElement>(id).value = String(value);
+    }
+    for (const [id, value] of [["auto-push", settings.autoPush], ["pointer", settings.pointer], ["skip-unchanged", settings.skipUnchanged], ["tiles", settings.tiles],
+        ...NAMES.map((name) => [`on-${name}`, settings.events[name]] as const)] as const) {
+        byId<HTMLInputElement>(id).checked = value;
+    }
+    byId("quality-value").textContent = String(settings.quality);
+    byId("quality-row").hidden = settings.type === "image/png";
 }
 
-export const NAMES = Object.keys(EVENTS) as EventName[];
-
-/** `pointer` is “Track Mouse Pointer” here, which needs auto-push. */
-export const OPTIONS: Options = {
-    ...DEFAULTS,
-    pushDelay: 500,
-    pointer: false,
-    autoPush: false,
-    events: Object.fromEntries(NAMES.map((name) => [name, true])) as Record<EventName, boolean>,
-};
-
-/** The options in `stored`, and the defaults for all others. */
-export function optionsOf(stored: unknown): Options {
-    const { autoPush, events } = (typeof stored === "object" && stored !== null ? stored : {}) as { autoPush?: unknown; events?: Record<string, unknown> };
-    const chosen = NAMES.map((name) => [name, truth(events?.[name]) ?? OPTIONS.events[name]]);
-    return { ...settingsOf(stored, OPTIONS), autoPush: truth(autoPush) ?? OPTIONS.autoPush, events: Object.fromEntries(chosen) as Options["events"] };
+async function store(): Promise<void> {
+    const text = (id: string): string => byId<HTMLInputElement>(id).value;
+    const number = (id: string): number => byId<HTMLInputElement>(id).valueAsNumber;
+    const isOn = (id: string): boolean => byId<HTMLInputElement>(id).checked;
+    const problem = addressOf(text("server")) === undefined ? "Not saved: the server is an address such as http://127.0.0.1:8080/cometd."
+        : channelOf(text("channel")) === undefined ? "Not saved: the channel is a name such as /demo/screenpush/demo, without * and spaces." : "";
+    byId("saved").textContent = problem === "" ? "Saved." : problem;
+    const wanted = {
+        server: text("server"), channel: text("channel"), name: text("name"), type: text("type"), quality: number("quality"), maxWidth: number("max-width"),
+        pushDelay: number("push-delay"), wholeEvery: number("whole-every"), skipUnchanged: isOn("skip-unchanged"), tiles: isOn("tiles"),
+        autoPush: isOn("auto-push"), pointer: isOn("pointer"), events: Object.fromEntries(NAMES.map((name) => [name, isOn(`on-${name}`)])),
+    };
+    if (problem === "") {
+        const settings = extensionSettingsOf(wanted);
+        await save(settings);
+        fill(settings);
+    }
 }
 
-export async function load(): Promise<Options> {
-    return optionsOf((await chrome.storage.local.get(KEY))[KEY]);
+function showStatus({ state, problem }: Status): void {
+    showLink(state, "");
+    byId("problem").textContent = problem;
+    byId("problem").hidden = problem === "";
 }
 
-/** Stores these options beside the others. */
-export async function save(changes: Partial<Options>): Promise<void> {
-    await chrome.storage.local.set({ [KEY]: { ...(await load()), ...changes } });
-}
-
-/** Calls `changed` whenever somebody has stored options. */
-export function whenChanged(changed: (options: Options) => void): void {
-    chrome.storage.onChanged.addListener((changes) => {
-        if (changes[KEY] !== undefined) {
-            changed(optionsOf(changes[KEY].newValue));
+async function start(): Promise<void> {
+    byId("origin").textContent = location.origin;
+    byId("events").append(...NAMES.map((name) => {
+        const label = element("label", "check");
+        const box = document.createElement("input");
+        box.type = "checkbox";
+        box.id = `on-${name}`;
+        label.append(box, EVENTS[name]);
+        return label;
+    }));
+    fill(await load());
+    byId("settings").addEventListener("change", () => void store());
+    byId("settings").addEventListener("submit", (event) => event.preventDefault());
+    whenChanged((settings) => document.hasFocus() || fill(settings));
+    byId("allow-part").hidden = await chrome.permissions.contains(ALL);
+    byId("allow").addEventListener("click", () => void chrome.permissions.request(ALL).then((isAllowed) => (byId("allow-part").hidden = isAllowed)));
+    chrome.runtime.onMessage.addListener((message) => {
+        if ((message as Status).kind === "status") {
+            showStatus(message as Status);
         }
     });
+    showStatus(await chrome.runtime.sendMessage({ kind: "command", command: "status" } satisfies Command) as Status);
 }
 
-const KEY = "options";
+const ALL = { origins: ["<all_urls>"] };
+
+void start();

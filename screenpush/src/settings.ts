@@ -1,72 +1,59 @@
-/** The settings page of the extension. A change is stored at once. */
+/** The settings of the extension: those of every publisher, and those of a browser. */
 
-import { byId, element, showLink } from "../../web/src/dom";
-import { addressOf, channelOf } from "../../web/src/screenpush/settings";
-import type { Command, Status } from "./messages";
-import { EVENTS, NAMES, load, optionsOf, save, whenChanged, type Options } from "./options";
+import { DEFAULTS, settingsOf, truth, type PushSettings } from "../../web/src/screenpush/settings";
 
-function fill(options: Options): void {
-    for (const [id, value] of [["server", options.server], ["channel", options.channel], ["name", options.name], ["type", options.type],
-        ["quality", options.quality], ["max-width", options.maxWidth], ["push-delay", options.pushDelay], ["whole-every", options.wholeEvery]] as const) {
-        byId<HTMLInputElement>(id).value = String(value);
-    }
-    for (const [id, value] of [["auto-push", options.autoPush], ["pointer", options.pointer], ["skip-unchanged", options.skipUnchanged], ["tiles", options.tiles],
-        ...NAMES.map((name) => [`on-${name}`, options.events[name]] as const)] as const) {
-        byId<HTMLInputElement>(id).checked = value;
-    }
-    byId("quality-value").textContent = String(options.quality);
-    byId("quality-row").hidden = options.type === "image/png";
+/** The events that push a picture while auto-push is on. */
+export const EVENTS = {
+    navigation: "A page is loaded",
+    click: "A click",
+    typing: "Typing",
+    scroll: "Scrolling",
+    resize: "The window changes its size",
+    tabs: "Another tab or window",
+    changes: "The content of the page changes",
+} as const;
+export type EventName = keyof typeof EVENTS;
+
+export interface ExtensionSettings extends PushSettings {
+    /** True: events push pictures. */
+    autoPush: boolean;
+    events: Record<EventName, boolean>;
 }
 
-async function store(): Promise<void> {
-    const text = (id: string): string => byId<HTMLInputElement>(id).value;
-    const number = (id: string): number => byId<HTMLInputElement>(id).valueAsNumber;
-    const isOn = (id: string): boolean => byId<HTMLInputElement>(id).checked;
-    const problem = addressOf(text("server")) === undefined ? "Not saved: the server is an address such as http://127.0.0.1:8080/cometd."
-        : channelOf(text("channel")) === undefined ? "Not saved: the channel is a name such as /demo/screenpush/demo, without * and spaces." : "";
-    byId("saved").textContent = problem === "" ? "Saved." : problem;
-    const wanted = {
-        server: text("server"), channel: text("channel"), name: text("name"), type: text("type"), quality: number("quality"), maxWidth: number("max-width"),
-        pushDelay: number("push-delay"), wholeEvery: number("whole-every"), skipUnchanged: isOn("skip-unchanged"), tiles: isOn("tiles"),
-        autoPush: isOn("auto-push"), pointer: isOn("pointer"), events: Object.fromEntries(NAMES.map((name) => [name, isOn(`on-${name}`)])),
-    };
-    if (problem === "") {
-        const options = optionsOf(wanted);
-        await save(options);
-        fill(options);
-    }
+export const NAMES = Object.keys(EVENTS) as EventName[];
+
+/** `pointer` is “Track Mouse Pointer” here, which needs auto-push. */
+export const EXTENSION_DEFAULTS: ExtensionSettings = {
+    ...DEFAULTS,
+    pushDelay: 500,
+    pointer: false,
+    autoPush: false,
+    events: Object.fromEntries(NAMES.map((name) => [name, true])) as Record<EventName, boolean>,
+};
+
+/** The settings in `stored`, and the defaults for all others. */
+export function extensionSettingsOf(stored: unknown): ExtensionSettings {
+    const { autoPush, events } = (typeof stored === "object" && stored !== null ? stored : {}) as { autoPush?: unknown; events?: Record<string, unknown> };
+    const chosen = NAMES.map((name) => [name, truth(events?.[name]) ?? EXTENSION_DEFAULTS.events[name]]);
+    return { ...settingsOf(stored, EXTENSION_DEFAULTS), autoPush: truth(autoPush) ?? EXTENSION_DEFAULTS.autoPush, events: Object.fromEntries(chosen) as ExtensionSettings["events"] };
 }
 
-function showStatus({ state, problem }: Status): void {
-    showLink(state, "");
-    byId("problem").textContent = problem;
-    byId("problem").hidden = problem === "";
+export async function load(): Promise<ExtensionSettings> {
+    return extensionSettingsOf((await chrome.storage.local.get(KEY))[KEY]);
 }
 
-async function start(): Promise<void> {
-    byId("origin").textContent = location.origin;
-    byId("events").append(...NAMES.map((name) => {
-        const label = element("label", "check");
-        const box = document.createElement("input");
-        box.type = "checkbox";
-        box.id = `on-${name}`;
-        label.append(box, EVENTS[name]);
-        return label;
-    }));
-    fill(await load());
-    byId("settings").addEventListener("change", () => void store());
-    byId("settings").addEventListener("submit", (event) => event.preventDefault());
-    whenChanged((options) => document.hasFocus() || fill(options));
-    byId("allow-part").hidden = await chrome.permissions.contains(ALL);
-    byId("allow").addEventListener("click", () => void chrome.permissions.request(ALL).then((isAllowed) => (byId("allow-part").hidden = isAllowed)));
-    chrome.runtime.onMessage.addListener((message) => {
-        if ((message as Status).kind === "status") {
-            showStatus(message as Status);
+/** Stores these settings beside the others. */
+export async function save(changes: Partial<ExtensionSettings>): Promise<void> {
+    await chrome.storage.local.set({ [KEY]: { ...(await load()), ...changes } });
+}
+
+/** Calls `changed` whenever somebody has stored settings. */
+export function whenChanged(changed: (settings: ExtensionSettings) => void): void {
+    chrome.storage.onChanged.addListener((changes) => {
+        if (changes[KEY] !== undefined) {
+            changed(extensionSettingsOf(changes[KEY].newValue));
         }
     });
-    showStatus(await chrome.runtime.sendMessage({ kind: "command", command: "status" } satisfies Command) as Status);
 }
 
-const ALL = { origins: ["<all_urls>"] };
-
-void start();
+const KEY = "options";
