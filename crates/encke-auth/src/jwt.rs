@@ -13,9 +13,9 @@ use crate::verifier::Verifier;
 
 /// Authenticates handshakes by JSON Web Tokens (RFC 7519). Clones share keys and counters.
 #[derive(Clone)]
-pub struct Jwt(Arc<Shared>);
+pub struct Jwt(Arc<Verification>);
 
-struct Shared {
+struct Verification {
     verifier: RwLock<Arc<Verifier>>,
     accepted: AtomicU64,
     /// In the order of [`TokenError::REASONS`].
@@ -58,7 +58,7 @@ impl Jwt {
     /// The first setting that cannot work.
     pub fn new(settings: &AuthSettings) -> Result<Jwt, AuthSettingsError> {
         let verifier = RwLock::new(Arc::new(Verifier::new(settings)?));
-        Ok(Jwt(Arc::new(Shared { verifier, accepted: AtomicU64::new(0), refused: Default::default() })))
+        Ok(Jwt(Arc::new(Verification { verifier, accepted: AtomicU64::new(0), refused: Default::default() })))
     }
 
     /// Replaces settings and keys, for all clones, and reads all files of keys again. Sessions that are open stay so.

@@ -12,8 +12,8 @@ use crate::{Error, LostReason, Message, Refusal};
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     /// By id; servers reply in order.
-    pending: VecDeque<(u64, Waiting)>,
-    batches: HashMap<u64, Batch>,
+    pending: VecDeque<(u64, PendingReply)>,
+    batches: HashMap<u64, PendingBatch>,
     last_batch: u64,
     /// Requests, whose services answer in any order and at any time.
     requests: Vec<Request>,
@@ -22,14 +22,14 @@ pub(crate) struct Replies {
 }
 
 #[derive(Debug)]
-enum Waiting {
+enum PendingReply {
     Publish(oneshot::Sender<Result<(), Error>>),
     /// One of a batch.
-    Batch(u64),
+    OfBatch(u64),
 }
 
 #[derive(Debug)]
-struct Batch {
+struct PendingBatch {
     /// The number of replies that have not come.
     left: usize,
     failure: Option<Error>,
@@ -50,20 +50,20 @@ impl Replies {
     }
 
     pub(crate) fn add(&mut self, id: u64, sender: oneshot::Sender<Result<(), Error>>, now: Instant) {
-        self.push(id, Waiting::Publish(sender), now);
+        self.push(id, PendingReply::Publish(sender), now);
     }
 
     pub(crate) fn add_batch(&mut self, ids: &[u64], sender: oneshot::Sender<Result<(), Error>>, now: Instant) {
         self.last_batch += 1;
-        self.batches.insert(self.last_batch, Batch { left: ids.len(), failure: None, sender });
-        ids.iter().for_each(|id| self.push(*id, Waiting::Batch(self.last_batch), now));
+        self.batches.insert(self.last_batch, PendingBatch { left: ids.len(), failure: None, sender });
+        ids.iter().for_each(|id| self.push(*id, PendingReply::OfBatch(self.last_batch), now));
     }
 
     pub(crate) fn add_request(&mut self, id: u64, sender: oneshot::Sender<Result<Message, Error>>, deadline: Instant) {
         self.requests.push(Request { id, deadline, sender });
     }
 
-    fn push(&mut self, id: u64, waiting: Waiting, now: Instant) {
+    fn push(&mut self, id: u64, waiting: PendingReply, now: Instant) {
         if self.pending.is_empty() {
             self.progress = Some(now);
         }
@@ -138,14 +138,14 @@ impl Replies {
         }
     }
 
-    fn finish(&mut self, waiting: Waiting, outcome: Result<(), Error>) {
+    fn finish(&mut self, waiting: PendingReply, outcome: Result<(), Error>) {
         // The program may have dropped its future.
         let number = match waiting {
-            Waiting::Publish(sender) => {
+            PendingReply::Publish(sender) => {
                 let _gone = sender.send(outcome);
                 return;
             }
-            Waiting::Batch(number) => number,
+            PendingReply::OfBatch(number) => number,
         };
         let Some(batch) = self.batches.get_mut(&number) else { return };
         batch.left -= 1;

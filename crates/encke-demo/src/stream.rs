@@ -19,10 +19,10 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// The streams of a server. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Streams(Arc<Shared>);
+pub struct Streams(Arc<OpenStreams>);
 
 #[derive(Debug)]
-struct Shared {
+struct OpenStreams {
     /// Streams that are open.
     open: AtomicUsize,
     /// True when all streams end.
@@ -37,7 +37,7 @@ struct InFront {
 
 impl Default for Streams {
     fn default() -> Streams {
-        Streams(Arc::new(Shared { open: AtomicUsize::new(0), stopped: watch::Sender::new(false) }))
+        Streams(Arc::new(OpenStreams { open: AtomicUsize::new(0), stopped: watch::Sender::new(false) }))
     }
 }
 
@@ -69,7 +69,7 @@ impl Streams {
                 None,
             );
         };
-        let counted = Counted(self.0.clone());
+        let counted = OpenStream(self.0.clone());
         if self.0.open.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
             let busy = "too many streams are open\n";
             return refused(StatusCode::SERVICE_UNAVAILABLE, busy, Some((RETRY_AFTER, "10")));
@@ -134,7 +134,7 @@ struct Stream {
     sent: Option<u64>,
     ticks: Interval,
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
-    _counted: Counted,
+    _counted: OpenStream,
 }
 
 impl Body for Stream {
@@ -161,9 +161,9 @@ impl Body for Stream {
 }
 
 /// A stream that is counted until it ends.
-struct Counted(Arc<Shared>);
+struct OpenStream(Arc<OpenStreams>);
 
-impl Drop for Counted {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
     }

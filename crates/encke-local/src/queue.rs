@@ -22,17 +22,17 @@ pub(crate) struct Burst {
     side: Side,
     /// The ring, its epoch, and the offset of the first message.
     position: Option<(RingKey, Arc<str>, u64)>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<QueuedBytes>,
 }
 
 /// The bytes of all bursts that wait for a subscriber. Each counts once.
 #[derive(Default)]
-pub(crate) struct Waiting {
+pub(crate) struct QueuedBytes {
     bytes: AtomicUsize,
     bytes_max: AtomicUsize,
 }
 
-impl Waiting {
+impl QueuedBytes {
     /// Sets the limit of one queue. All together may hold some times as much.
     pub(crate) fn limit(&self, queue_bytes_max: usize) {
         self.bytes_max.store(queue_bytes_max.saturating_mul(QUEUES), Ordering::Relaxed);
@@ -75,7 +75,7 @@ struct Inner {
 impl Burst {
     /// Copies a publication: its own bytes are charged to the mailboxes of the server, which slow subscribers must not
     /// fill.
-    pub(crate) fn new(publication: &Publication, waiting: &Arc<Waiting>) -> Burst {
+    pub(crate) fn new(publication: &Publication, waiting: &Arc<QueuedBytes>) -> Burst {
         waiting.bytes.fetch_add(publication.frames.len(), Ordering::Relaxed);
         let position = publication.position.as_ref();
         Burst {

@@ -18,7 +18,7 @@ use bayeux::{ChannelKind, ChannelName, Limits};
 use foldhash::fast::RandomState;
 
 use crate::positions::Start;
-use crate::queue::{Burst, Queue, Waiting};
+use crate::queue::{Burst, Queue, QueuedBytes};
 use crate::subscription::{Cursor, SubscribeError, Subscription};
 use encke_core::{Granted, Metrics, Publication, Right, Settings, Shared};
 
@@ -27,7 +27,7 @@ pub struct Registry {
     pub(crate) shared: Arc<Shared>,
     /// Written by the dispatcher, or while the table is locked.
     metrics: Arc<Metrics>,
-    waiting: Arc<Waiting>,
+    waiting: Arc<QueuedBytes>,
     table: Mutex<Table>,
 }
 

@@ -30,12 +30,12 @@ use crate::settings::{ProxyError, ProxySettings};
 /// A reverse proxy in front of a backend. Clones share its connections.
 #[derive(Clone, Debug)]
 pub struct Proxy {
-    shared: Arc<Shared>,
+    shared: Arc<Backend>,
     fetcher: Fetcher,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct Backend {
     settings: ProxySettings,
     /// The URL of the backend, without a slash at its end.
     backend: String,
@@ -132,7 +132,7 @@ impl Proxy {
                 .with(&[], count(&read.holds_refused)),
             ]
         });
-        Ok(Proxy { shared: Arc::new(Shared { settings, backend, handle, trusted_proxies, counts }), fetcher })
+        Ok(Proxy { shared: Arc::new(Backend { settings, backend, handle, trusted_proxies, counts }), fetcher })
     }
 
     /// True if a path goes to the backend.
@@ -150,7 +150,7 @@ impl Proxy {
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let Shared { settings, counts, trusted_proxies, .. } = &*self.shared;
+        let Backend { settings, counts, trusted_proxies, .. } = &*self.shared;
         let is_head = *request.method() == Method::HEAD;
         let protocols = &settings.upgrade_protocols;
         let protocol = upgrade_of(request.headers(), protocols).filter(|_| request.body().is_end_stream());
@@ -225,7 +225,7 @@ impl Proxy {
         owner: Owner,
         has_room: &mut HasRoom<'_>,
     ) -> Result<Response<Bytes>, Box<Response<ProxyBody>>> {
-        let Shared { settings, counts, .. } = &*self.shared;
+        let Backend { settings, counts, .. } = &*self.shared;
         let Some(taken) = counts.upgraded.take(owner, 0) else {
             let reason = "too many connections speak another protocol\n";
             return Err(Box::new(text(StatusCode::SERVICE_UNAVAILABLE, reason)));
@@ -293,7 +293,7 @@ impl Proxy {
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let Shared { settings, counts, .. } = &*self.shared;
+        let Backend { settings, counts, .. } = &*self.shared;
         let mut taken = counts.request_bytes.begin();
         let (mut body, mut whole) = (pin!(Limited::new(body, settings.request_bytes_max)), BytesMut::new());
         while let Some(frame) = body.frame().await {
@@ -311,7 +311,7 @@ impl Proxy {
 
     /// Holds the answer of the backend, as it has instructed.
     async fn hold(&self, answer: Response<Bytes>, instruct: instruct::Hold, owner: Owner) -> Response<ProxyBody> {
-        let Shared { settings, counts, .. } = &*self.shared;
+        let Backend { settings, counts, .. } = &*self.shared;
         let keep_alive_bytes = instruct.keep_alive.as_ref().map_or(0, |keep| keep.content.len());
         let headers: usize = answer.headers().iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
         let bytes = answer.body().len() + headers + keep_alive_bytes;

@@ -38,7 +38,7 @@ pub struct HistoryStore<D: Disk> {
     policy: Policy,
     terms: StoreOptions,
     /// Appended records that have no answer yet, oldest first.
-    waiting: VecDeque<(Position, Waiting)>,
+    waiting: VecDeque<(Position, Uncommitted)>,
     answers: Vec<Answer>,
     compaction: Compaction,
     /// The size of the last compaction in bytes.
@@ -121,7 +121,7 @@ pub enum StoreError {
 
 /// A record that has no answer yet.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct Uncommitted {
     token: Option<PublishToken>,
     bytes: usize,
 }
@@ -199,7 +199,7 @@ impl<D: Disk> HistoryStore<D> {
 
     /// Takes a request. It is answered when its record is committed, or at once if it is refused.
     pub fn take(&mut self, keep: PersistRequest) {
-        let waiting = Waiting { token: keep.token, bytes: keep.record.len() };
+        let waiting = Uncommitted { token: keep.token, bytes: keep.record.len() };
         // Queued first, so that it is answered even if the log does not survive the append.
         self.waiting.push_back((self.journal.appended().next(), waiting));
         self.note_message(keep.record.len());
@@ -214,7 +214,7 @@ impl<D: Disk> HistoryStore<D> {
 
     /// Answers a request as not persisted without touching the log.
     pub fn refuse(&mut self, keep: &PersistRequest) {
-        self.answer(Waiting { token: keep.token, bytes: keep.record.len() }, false);
+        self.answer(Uncommitted { token: keep.token, bytes: keep.record.len() }, false);
     }
 
     /// Answers all pending requests as not persisted without touching the log.
@@ -293,7 +293,7 @@ impl<D: Disk> HistoryStore<D> {
         if self.policy == Policy::Always { self.journal.synced() } else { self.journal.written() }
     }
 
-    fn answer(&mut self, Waiting { token, bytes }: Waiting, is_persisted: bool) {
+    fn answer(&mut self, Uncommitted { token, bytes }: Uncommitted, is_persisted: bool) {
         let count = if is_persisted { &mut self.figures.persisted } else { &mut self.figures.refused };
         *count += 1;
         self.answers.push(Answer { token, bytes, is_persisted });

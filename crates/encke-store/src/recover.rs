@@ -16,7 +16,7 @@ use journal::Position;
 
 use encke_core::Now;
 use encke_core::Rules;
-use encke_core::history::log_record::{Message, Part, Record, decode};
+use encke_core::history::log_record::{LoggedMessage, Part, Record, decode};
 use encke_core::history::{Entry, Histories, Life, Room, first_number};
 use encke_core::{ChannelRule, HistoryTerms, Settings};
 
@@ -229,8 +229,8 @@ impl Draft {
         }
     }
 
-    fn insert(&mut self, message: &Message<'_>) {
-        let Message { number, wall_ms, side, except, text } = *message;
+    fn insert(&mut self, message: &LoggedMessage<'_>) {
+        let LoggedMessage { number, wall_ms, side, except, text } = *message;
         self.last_received_ms = self.last_received_ms.max(wall_ms);
         if number < self.oldest {
             return;
@@ -288,11 +288,11 @@ mod tests {
     }
 
     /// A message whose offset determines its time: lower offsets are older.
-    fn message(number: u64, text: &str) -> Message<'_> {
-        Message { number, wall_ms: NOW.wall_ms - 1_000 + number, side: Side::Client, except: None, text }
+    fn message(number: u64, text: &str) -> LoggedMessage<'_> {
+        LoggedMessage { number, wall_ms: NOW.wall_ms - 1_000 + number, side: Side::Client, except: None, text }
     }
 
-    fn read(recovery: &mut Recovery<'_>, is_state: bool, channel: &str, messages: Vec<Message<'_>>) {
+    fn read(recovery: &mut Recovery<'_>, is_state: bool, channel: &str, messages: Vec<LoggedMessage<'_>>) {
         let from = if is_state { 1 } else { messages[0].number };
         let next = messages.last().map_or(from, |message| message.number + 1);
         let part = Part { channel, epoch: "e", from, next, messages };
@@ -347,7 +347,7 @@ mod tests {
         let mut settings = settings(1_000, usize::MAX / 2);
         settings.channels[0].history_ms = 500;
         let mut recovery = Recovery::new(&settings, NOW);
-        let set_back = Message {
+        let set_back = LoggedMessage {
             number: 103,
             wall_ms: NOW.wall_ms - 3_600_000,
             side: Side::Client,
@@ -355,7 +355,7 @@ mod tests {
             text: "set back",
         };
         read(&mut recovery, false, "/a", vec![set_back]);
-        let before = [900, 901].map(|age| Message { number: age - 800, ..message(age, "before") });
+        let before = [900, 901].map(|age| LoggedMessage { number: age - 800, ..message(age, "before") });
         read(&mut recovery, true, "/a", before.into_iter().chain([set_back]).collect());
         assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), vec![100, 101, 103])]);
     }

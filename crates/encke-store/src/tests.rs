@@ -8,7 +8,7 @@ use journal::sim::SimDisk;
 
 use super::*;
 use encke_core::ChannelRule;
-use encke_core::history::log_record::{self, Message, Part};
+use encke_core::history::log_record::{self, LoggedMessage, Part};
 use encke_core::history::{Birth, Room};
 use encke_core::{Entropy, Id, Now, Side};
 
@@ -316,8 +316,9 @@ fn a_long_log_is_compacted_without_a_change_of_its_contents() {
 #[test]
 fn records_that_arrive_twice_or_late_change_nothing() {
     let settings = rules(3);
-    let message = |number: u64, text| Message { number, wall_ms: WALL_MS, side: Side::Client, except: None, text };
-    let part = |epoch, from, messages: Vec<Message<'static>>| {
+    let message =
+        |number: u64, text| LoggedMessage { number, wall_ms: WALL_MS, side: Side::Client, except: None, text };
+    let part = |epoch, from, messages: Vec<LoggedMessage<'static>>| {
         let next = messages.last().map_or(from, |message| message.number + 1);
         Part { channel: "/a", epoch, from, next, messages }
     };

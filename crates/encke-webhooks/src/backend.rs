@@ -26,7 +26,7 @@ use crate::signature;
 pub(crate) struct Backend {
     checked: Checked,
     fetcher: Fetcher,
-    queue: Mutex<Queue<Waiting>>,
+    queue: Mutex<Queue<QueuedEvent>>,
     /// Notified when the queue has something to start.
     wake: Wake,
     counters: Counters,
@@ -39,7 +39,7 @@ pub(crate) struct Backend {
 
 /// An event in the queue.
 #[derive(Debug)]
-struct Waiting {
+struct QueuedEvent {
     event: Event,
     /// Takes the answer; nobody waits for that of a notification.
     answer: Option<oneshot::Sender<Result<Answered, Without>>>,
@@ -208,7 +208,7 @@ impl Backend {
         // Held requests have no session: each waits by itself.
         let session = session.filter(|session| !session.is_empty());
         let body_bytes = event.body.len();
-        let pushed = self.queue().push(now_ms, session, owner, body_bytes, terms, Waiting { event, answer });
+        let pushed = self.queue().push(now_ms, session, owner, body_bytes, terms, QueuedEvent { event, answer });
         if pushed.is_ok() {
             self.wake.notify_one();
         }
@@ -304,8 +304,8 @@ impl Backend {
     }
 
     /// Ends events. The answer belongs to the one that was answered.
-    fn settle(&self, ended: Vec<(Waiting, End)>, mut answered: Option<Answered>) {
-        for (Waiting { event, answer }, end) in ended {
+    fn settle(&self, ended: Vec<(QueuedEvent, End)>, mut answered: Option<Answered>) {
+        for (QueuedEvent { event, answer }, end) in ended {
             match (end, answer) {
                 (_, Some(waiting)) => {
                     let answered = match end {
@@ -430,7 +430,7 @@ impl Backend {
     }
 
     /// A mutex is poisoned when a thread has panicked while holding it. The queue is consistent between its calls.
-    fn queue(&self) -> MutexGuard<'_, Queue<Waiting>> {
+    fn queue(&self) -> MutexGuard<'_, Queue<QueuedEvent>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

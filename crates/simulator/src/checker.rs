@@ -104,7 +104,7 @@ impl fmt::Display for Broken {
 
 /// A message that a client sent for others.
 #[derive(Clone, Debug)]
-pub struct Publication {
+pub struct Published {
     /// The session that sent it.
     pub from: usize,
     /// Messages of one stream and channel are in order. A client begins a new stream when it cannot know whether the
@@ -274,7 +274,7 @@ pub struct Tally {
 #[derive(Debug, Default)]
 pub struct Checker {
     /// All publications, by number.
-    pub publications: Vec<Publication>,
+    pub publications: Vec<Published>,
     /// All sessions that some client knows, by number.
     pub sessions: Vec<Session>,
     /// Publications whose publishers know that they were accepted.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::application::{ECHO, WHISPER, WHISPER_TO};
-use crate::checker::{Publication, Subscription};
+use crate::checker::{Published, Subscription};
 use crate::follower::Follower;
 use crate::network::{Exchange, State, Up};
 use crate::script::{LONG_BYTES, Transport};
@@ -271,7 +271,7 @@ impl World {
         let data = format!("{{\"k\":{number},\"big\":12345678901234567890.10,\"t\":\"{padding}\"}}");
         let stream = self.clients[client].stream * self.clients.len() + client;
         let (channel, repeated, copies) = (channel.to_owned(), false, 0);
-        self.checker.publications.push(Publication { from, stream, channel, data: data.clone(), repeated, copies });
+        self.checker.publications.push(Published { from, stream, channel, data: data.clone(), repeated, copies });
         (number, data)
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use encke_core::SlowConsumer;
 
-use crate::checker::{Invariant, Publication, Session, covers};
+use crate::checker::{Invariant, Published, Session, covers};
 use crate::script::{CHANNELS, Scenario};
 use crate::world::World;
 
@@ -19,8 +19,7 @@ impl World {
 
     /// Checks that no session misses the latest message of a feed. Older ones it need not get.
     pub(crate) fn check_feeds(&mut self) {
-        let is_fed =
-            |publication: &Publication| publication.channel.starts_with(FEED) && publication.from == usize::MAX;
+        let is_fed = |publication: &Published| publication.channel.starts_with(FEED) && publication.from == usize::MAX;
         let of_feeds = self.checker.publications.iter().enumerate().filter(|(_, publication)| is_fed(publication));
         let latest: BTreeMap<String, usize> =
             of_feeds.map(|(number, publication)| (publication.channel.clone(), number)).collect();

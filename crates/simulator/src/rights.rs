@@ -7,7 +7,7 @@ use encke_core::{Id, Identity, Owner, SLOT_MS, Settings, ShardMessage, message_f
 
 use crate::Sabotage;
 use crate::application::WHISPER;
-use crate::checker::{Invariant, Publication, number_of};
+use crate::checker::{Invariant, Published, number_of};
 use crate::reading::field;
 use crate::script::{PRESENT, TREE_RULE};
 use crate::world::World;
@@ -87,8 +87,7 @@ impl World {
                 // a client that replays.
                 let may_overtake = self.clients.iter().any(|client| client.follower.is_some());
                 let (from, stream) = (usize::MAX, TO_USERS - if may_overtake { number } else { 0 });
-                let publication =
-                    Publication { from, stream, channel: WHISPER.into(), data, repeated: false, copies: 0 };
+                let publication = Published { from, stream, channel: WHISPER.into(), data, repeated: false, copies: 0 };
                 self.checker.publications.push(publication);
                 Box::new(move || ShardMessage::DeliverToUser(user.clone(), frame.clone()))
             }

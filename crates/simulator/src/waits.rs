@@ -11,7 +11,7 @@ use crate::world::World;
 
 /// A future for which a shard waits.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingFuture {
     shard: usize,
     key: WaitKey,
     awaited: Awaited,
@@ -21,7 +21,7 @@ impl World {
     /// Notes a future that a shard waits for.
     pub(crate) fn wait_for(&mut self, shard: usize, key: WaitKey, awaited: Awaited) {
         self.checker.tally.late_decisions += 1;
-        self.waits.push(Waiting { shard, key, awaited });
+        self.waits.push(WaitingFuture { shard, key, awaited });
     }
 
     /// Drops the future of a wait whose time is over.
@@ -42,7 +42,7 @@ impl World {
             return false;
         }
         let which = self.rng.below(self.waits.len());
-        let Waiting { shard, key, mut awaited } = self.waits.swap_remove(which);
+        let WaitingFuture { shard, key, mut awaited } = self.waits.swap_remove(which);
         let resolved = if !self.healing && self.rng.chance(50) {
             Resolved::Failed
         } else {
@@ -50,7 +50,7 @@ impl World {
                 Poll::Ready(resolved) => resolved,
                 Poll::Pending if self.healing => Resolved::Failed,
                 Poll::Pending => {
-                    self.waits.push(Waiting { shard, key, awaited });
+                    self.waits.push(WaitingFuture { shard, key, awaited });
                     return false;
                 }
             }

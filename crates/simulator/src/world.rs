@@ -11,7 +11,7 @@ use journal::sim::SimDisk;
 
 use crate::application::Recorder;
 use crate::by_handle::Changes;
-use crate::checker::{Broken, Checker, Invariant, Publication, Tally};
+use crate::checker::{Broken, Checker, Invariant, Published, Tally};
 use crate::client::Client;
 use crate::cost::Cost;
 use crate::follower::{Follower, Records};
@@ -24,7 +24,7 @@ use crate::rights::Holders;
 use crate::rng::Rng;
 use crate::sabotage::plan_of;
 use crate::script::{CHANNELS, Scenario};
-use crate::waits::Waiting;
+use crate::waits::WaitingFuture;
 use crate::{Options, Sabotage};
 
 /// A run.
@@ -42,7 +42,7 @@ pub struct World {
     /// Results of responses, not reported to the shards yet.
     pub(crate) reports: VecDeque<Report>,
     /// Futures of the application for which shards wait.
-    pub(crate) waits: Vec<Waiting>,
+    pub(crate) waits: Vec<WaitingFuture>,
     /// The identities of sessions.
     pub(crate) holders: Holders,
     /// The subscribers in the process.
@@ -447,7 +447,7 @@ impl World {
         // Messages to one shard stay in order.
         let (from, stream) = (usize::MAX, usize::MAX - to);
         let publication =
-            Publication { from, stream, channel: channel.into(), data: data.clone(), repeated: false, copies: 0 };
+            Published { from, stream, channel: channel.into(), data: data.clone(), repeated: false, copies: 0 };
         self.checker.publications.push(publication);
         let outside = self.shards.len();
         self.checker.published(&data);

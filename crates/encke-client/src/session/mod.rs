@@ -64,7 +64,7 @@ pub struct ClientSession {
     /// The extensions `ack` and `replay`, where they are on.
     recovery: Option<Box<Recovery>>,
     last_id: u64,
-    batch: Batch,
+    batch: BatchState,
     out: VecDeque<Transmission>,
     events: VecDeque<Event>,
 }
@@ -222,7 +222,7 @@ enum Change {
 
 /// The state of a batch: messages that go into one text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Batch {
+enum BatchState {
     Off,
     /// A batch has begun; it has no message yet.
     Begun,
@@ -260,7 +260,7 @@ impl ClientSession {
             extensions: Extensions::default(),
             recovery: Recovery::new(&mut options),
             last_id: 0,
-            batch: Batch::Off,
+            batch: BatchState::Off,
             out: VecDeque::new(),
             events: VecDeque::new(),
             options,
@@ -308,12 +308,12 @@ impl ClientSession {
     /// Puts all messages that are sent inside into one text: one frame, one request.
     pub fn batch(&mut self, messages: impl FnOnce(&mut ClientSession)) {
         let outer = self.batch;
-        if outer == Batch::Off {
-            self.batch = Batch::Begun;
+        if outer == BatchState::Off {
+            self.batch = BatchState::Begun;
         }
         messages(self);
-        if outer == Batch::Off {
-            self.batch = Batch::Off;
+        if outer == BatchState::Off {
+            self.batch = BatchState::Off;
         }
     }
 
@@ -425,7 +425,7 @@ impl ClientSession {
             ..ClientMessage::default()
         };
         let mut text = match (self.batch, self.out.back_mut()) {
-            (Batch::Written, Some(last)) if last.class == class => {
+            (BatchState::Written, Some(last)) if last.class == class => {
                 let mut text = std::mem::take(&mut last.text).into_bytes();
                 if let Some(end) = text.last_mut() {
                     *end = b',';
@@ -433,8 +433,8 @@ impl ClientSession {
                 text
             }
             _ => {
-                if self.batch == Batch::Begun {
-                    self.batch = Batch::Written;
+                if self.batch == BatchState::Begun {
+                    self.batch = BatchState::Written;
                 }
                 self.out.push_back(Transmission { class, text: String::new() });
                 vec![b'[']

@@ -47,12 +47,12 @@ pub struct Part<'a> {
     /// The offset that follows the last message.
     pub next: u64,
     /// Messages with growing offsets, all from `from` on and below `next`.
-    pub messages: Vec<Message<'a>>,
+    pub messages: Vec<LoggedMessage<'a>>,
 }
 
 /// A message of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message<'a> {
+pub struct LoggedMessage<'a> {
     /// Its offset.
     pub number: u64,
     /// The time when it was published, in milliseconds since 1970.
@@ -76,7 +76,7 @@ pub fn burst<'t>(
     let mut writer = Writer::new(BURST, channel, &at.epoch, at.first);
     let mut next = at.first;
     for text in texts {
-        writer.message(&Message { number: next, wall_ms: at.wall_ms, side, except, text });
+        writer.message(&LoggedMessage { number: next, wall_ms: at.wall_ms, side, except, text });
         next += 1;
     }
     writer.finish(next)
@@ -108,7 +108,7 @@ pub fn state_from(ring: &Ring, number: u64, bytes_max: usize, record_bytes_max: 
             return (writer.finish(next), Some(*number));
         }
         let (number, except) = (*number, except.as_deref().copied());
-        writer.message(&Message { number, wall_ms: *wall_ms, side: *side, except, text });
+        writer.message(&LoggedMessage { number, wall_ms: *wall_ms, side: *side, except, text });
         next = number + 1;
         is_empty = false;
     }
@@ -179,7 +179,7 @@ impl<'a> Part<'a> {
             for number in first..least {
                 let length = u32::from_le_bytes(bytes.array()?);
                 let text = bytes.text(usize::try_from(length).ok()?)?;
-                messages.push(Message { number, wall_ms, side, except, text });
+                messages.push(LoggedMessage { number, wall_ms, side, except, text });
             }
         }
         (least <= next).then_some(Part { channel, epoch, from, next, messages })
@@ -242,8 +242,8 @@ impl Writer {
         Writer { bytes, next_at, run: None }
     }
 
-    fn message(&mut self, message: &Message<'_>) {
-        let Message { number, wall_ms, side, except, text } = *message;
+    fn message(&mut self, message: &LoggedMessage<'_>) {
+        let LoggedMessage { number, wall_ms, side, except, text } = *message;
         match &mut self.run {
             Some(run) if (run.next, run.wall_ms, run.side, run.except) == (number, wall_ms, side, except) => {
                 run.next += 1;
@@ -313,7 +313,7 @@ mod tests {
             let number = next + gap;
             next = number + 1;
             let side = if *is_of_server { Side::Server } else { Side::Client };
-            Message { number, wall_ms: *wall_ms, side, except: is_named.then_some(publisher), text }
+            LoggedMessage { number, wall_ms: *wall_ms, side, except: is_named.then_some(publisher), text }
         });
         let messages = messages.collect();
         Part { channel, epoch, from: *from, next: next + gap, messages }
@@ -326,13 +326,13 @@ mod tests {
 
     #[test]
     fn a_record_of_an_older_version_has_messages_of_clients_and_an_unknown_flag_is_refused() {
-        let message = Message { number: 7, wall_ms: 1, side: Side::Server, except: None, text: "{}" };
+        let message = LoggedMessage { number: 7, wall_ms: 1, side: Side::Server, except: None, text: "{}" };
         let part = Part { channel: "/a", epoch: "e", from: 7, next: 8, messages: vec![message] };
         let mut bytes = Record::Burst(part.clone()).encode();
         let flags_at = bytes.len() - (1 + 4 + 4 + 2);
         assert_eq!(bytes[flags_at], OF_SERVER);
         bytes[flags_at] = 0;
-        let of_client = Message { side: Side::Client, ..message };
+        let of_client = LoggedMessage { side: Side::Client, ..message };
         assert_eq!(decode(&bytes), Some(Record::Burst(Part { messages: vec![of_client], ..part })));
         bytes[flags_at] = 4;
         assert_eq!(decode(&bytes), None);
