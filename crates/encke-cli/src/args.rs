@@ -33,7 +33,7 @@ pub(crate) fn command() -> Command {
         .subcommand_required(true)
         .subcommand(
             Command::new("init")
-                .about("Write a file with every setting and its default; never overwrites")
+                .about("Write a file with every setting and section, each with its default; never overwrites")
                 .arg(file.clone().default_value(FILE).help("The file to write")),
         )
         .subcommand(

@@ -16,6 +16,7 @@ mod rules;
 mod sections;
 mod serve;
 mod talk;
+mod template;
 mod token;
 
 use std::process::ExitCode;

@@ -6,7 +6,7 @@ mod cometd;
 mod limits;
 mod rates;
 
-pub(crate) use auth::AUTH;
+pub(crate) use auth::{AUTH, rows as auth_rows};
 use cometd::OF_EACH_TRANSPORT;
 pub(crate) use cometd::{IGNORED, PREFIXES, REFUSED};
 
