@@ -131,7 +131,8 @@ fn methods_of_shard(modules: &Modules) -> BTreeMap<String, String> {
 }
 
 /// A shard and its parts, as chapters call their methods.
-const RECEIVERS: [&str; 6] = ["self", "shard", "parts", "parts()", "beside_burst()", "at(now)"];
+const RECEIVERS: [&str; 7] =
+    ["self", "shard", "parts", "parts()", "beside_burst()", "settle_burst()", "settle_burst_at(now)"];
 
 /// The methods called on a shard or on its parts.
 fn called_methods(source: &str) -> Vec<&str> {

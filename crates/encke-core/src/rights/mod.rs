@@ -274,14 +274,14 @@ impl Rights<'_> {
     /// True if the rule for a channel lets this user publish there, who may be nobody.
     #[inline]
     fn rule_allows(&mut self, channel: ChannelName<'_>, user: &str) -> bool {
-        if self.settings.rules_have_presence && announced_on(channel.as_str()).is_some() {
+        if self.settings.rules_have_presence() && announced_on(channel.as_str()).is_some() {
             return false;
         }
-        if !self.settings.rules_have_publishers {
+        if !self.settings.rules_have_publishers() {
             return true;
         }
         let rule = self.settings.rule_of(channel);
-        match rule.map_or(Publishers::Anyone, |rule| self.settings.channels[rule].publishers) {
+        match rule.map_or(Publishers::Anyone, |rule| self.settings.given().channels[rule].publishers) {
             Publishers::Anyone => true,
             Publishers::Users => !user.is_empty(),
             Publishers::Server => false,

@@ -1,7 +1,6 @@
 //! The settings in force on a shard, with all that is prepared of them when they are read: the index of the rules for
 //! channels, the limits of names and rates, the timing of the protocol.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use bayeux::{ChannelName, Terms};
@@ -12,35 +11,24 @@ use crate::limits::shares::Budget;
 use crate::outbox::Capacity;
 use crate::settings::{ChannelRule, HistoryTerms, Publishers, Settings, SlowConsumer};
 
-/// The settings in force. It derefs to the settings as they were given.
+/// The settings in force. Nothing outside of this file changes them.
 pub(crate) struct InForce {
     settings: Arc<Settings>,
     /// The rules for channels, indexed.
     rules: Rules,
     /// A buffer to build pattern names in.
     spelling: String,
-    /// The limits of channel names and of JSON.
-    pub(crate) limits: bayeux::Limits,
-    /// The timing of the Bayeux protocol.
-    pub(crate) terms: Terms,
-    /// The capacity of an outbox.
-    pub(crate) capacity: Capacity,
-    /// The rates by which each message is checked.
-    pub(crate) rates: Rates,
-    /// The budget of batches that wait for decisions.
-    pub(crate) decisions_waiting: Budget,
-    /// The budget of calls that wait for answers.
-    pub(crate) calls_waiting: Budget,
-    /// True if any rate is set, also in a rule.
-    pub(crate) has_rates: bool,
-    /// True if the rule for a channel may have a rate.
-    pub(crate) rules_have_rates: bool,
-    /// True if the rule for a channel may say who publishes.
-    pub(crate) rules_have_publishers: bool,
-    /// True if the rule for a channel may limit its subscribers.
-    pub(crate) rules_have_subscribers: bool,
-    /// True if a channel may have presence.
-    pub(crate) rules_have_presence: bool,
+    limits: bayeux::Limits,
+    terms: Terms,
+    capacity: Capacity,
+    rates: Rates,
+    decisions_waiting: Budget,
+    calls_waiting: Budget,
+    has_rates: bool,
+    rules_have_rates: bool,
+    rules_have_publishers: bool,
+    rules_have_subscribers: bool,
+    rules_have_presence: bool,
 }
 
 /// The rates of messages and of their bytes.
@@ -54,14 +42,6 @@ pub(crate) struct Rates {
     pub(crate) address: [Rate; 2],
     /// The rates of the whole server.
     pub(crate) server: [Rate; 2],
-}
-
-impl Deref for InForce {
-    type Target = Settings;
-
-    fn deref(&self) -> &Settings {
-        &self.settings
-    }
 }
 
 impl InForce {
@@ -106,6 +86,68 @@ impl InForce {
         &self.settings
     }
 
+    /// The limits of channel names and of JSON.
+    #[inline]
+    pub(crate) fn limits(&self) -> &bayeux::Limits {
+        &self.limits
+    }
+
+    /// The timing of the Bayeux protocol.
+    #[inline]
+    pub(crate) fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    /// The capacity of an outbox.
+    #[inline]
+    pub(crate) fn capacity(&self) -> &Capacity {
+        &self.capacity
+    }
+
+    /// The rates by which each message is checked.
+    #[inline]
+    pub(crate) fn rates(&self) -> &Rates {
+        &self.rates
+    }
+
+    /// The budget of batches that wait for decisions.
+    pub(crate) fn decisions_waiting(&self) -> Budget {
+        self.decisions_waiting
+    }
+
+    /// The budget of calls that wait for answers.
+    pub(crate) fn calls_waiting(&self) -> Budget {
+        self.calls_waiting
+    }
+
+    /// True if any rate is set, also in a rule.
+    #[inline]
+    pub(crate) fn has_rates(&self) -> bool {
+        self.has_rates
+    }
+
+    /// True if the rule for a channel may have a rate.
+    #[inline]
+    pub(crate) fn rules_have_rates(&self) -> bool {
+        self.rules_have_rates
+    }
+
+    /// True if the rule for a channel may say who publishes.
+    #[inline]
+    pub(crate) fn rules_have_publishers(&self) -> bool {
+        self.rules_have_publishers
+    }
+
+    /// True if the rule for a channel may limit its subscribers.
+    pub(crate) fn rules_have_subscribers(&self) -> bool {
+        self.rules_have_subscribers
+    }
+
+    /// True if a channel may have presence.
+    pub(crate) fn rules_have_presence(&self) -> bool {
+        self.rules_have_presence
+    }
+
     /// The index of the first rule that matches a channel.
     pub(crate) fn rule_of(&mut self, channel: ChannelName<'_>) -> Option<usize> {
         self.rules.first(&self.settings.channels, channel, &mut self.spelling)
@@ -118,30 +160,30 @@ impl InForce {
 
     /// The history of a channel with this rule. None if it has none, as all patterns.
     pub(crate) fn history(&self, channel: ChannelName<'_>, rule: Option<usize>) -> Option<HistoryTerms> {
-        self.channels[rule.filter(|_| !channel.is_pattern())?].history()
+        self.settings.channels[rule.filter(|_| !channel.is_pattern())?].history()
     }
 
     /// True if the publisher on a channel with this rule gets its own messages.
     pub(crate) fn returns_to_publisher(&self, rule: Option<usize>) -> bool {
-        let own = rule.and_then(|rule| self.channels[rule].broadcast_to_publisher);
-        own.unwrap_or(self.broadcast_to_publisher)
+        let own = rule.and_then(|rule| self.settings.channels[rule].broadcast_to_publisher);
+        own.unwrap_or(self.settings.broadcast_to_publisher)
     }
 
     /// The time by which messages of now leave, in milliseconds, if those of a channel with this rule are lazy.
     pub(crate) fn lazy_due_ms(&self, rule: Option<usize>, now_ms: u64) -> Option<u64> {
-        let (rule, most) = (&self.channels[rule?], self.lazy_timeout_max_ms);
+        let (rule, most) = (&self.settings.channels[rule?], self.settings.lazy_timeout_max_ms);
         let wait_ms = if rule.lazy_timeout_ms == 0 { most } else { rule.lazy_timeout_ms.min(most) };
         rule.lazy.then_some(now_ms + wait_ms)
     }
 
     /// The policy for sessions that are too slow for a channel with this rule.
     pub(crate) fn policy(&self, rule: Option<usize>) -> SlowConsumer {
-        rule.map(|rule| self.channels[rule].slow_consumer).unwrap_or_default()
+        rule.map(|rule| self.settings.channels[rule].slow_consumer).unwrap_or_default()
     }
 
     /// The room in an outbox up to which the policy drops nothing: the whole outbox, or less by the channel's rule.
     pub(crate) fn room_of(&self, rule: Option<usize>) -> Capacity {
-        let bytes = match rule.map(|rule| &self.channels[rule]) {
+        let bytes = match rule.map(|rule| &self.settings.channels[rule]) {
             Some(rule) if rule.slow_consumer != SlowConsumer::Disconnect && rule.slow_consumer_bytes > 0 => {
                 rule.slow_consumer_bytes
             }

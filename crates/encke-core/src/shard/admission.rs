@@ -10,8 +10,8 @@ impl Shard {
     /// True if a message of this weight may be processed now. Its fan-outs then count as that weight.
     pub fn admits(&mut self, now: Now, weight: Weight) -> bool {
         let burst = self.burst();
-        if burst.bytes() > BURST_BYTES_MAX || (self.schedule.budget.weight() != weight && !burst.is_empty()) {
-            self.parts();
+        if burst.bytes() > BURST_BYTES_MAX || (self.parts().schedule.budget.weight() != weight && !burst.is_empty()) {
+            self.settle_burst();
         }
         let pending = (self.burst().messages(), self.burst().bytes());
         let parts = self.beside_burst();
@@ -33,13 +33,13 @@ impl Parts {
     /// True if the fan-outs since the last flush that wrote everything leave budget beside `pending`, the messages and
     /// bytes that wait for their fan-out.
     pub(super) fn has_budget(&self, weight: Weight, pending: (usize, usize)) -> bool {
-        self.schedule.budget.has_room(weight, pending, &self.settings.capacity)
+        self.schedule.budget.has_room(weight, pending, self.settings.capacity())
     }
 
     /// Renews the budget, as all that sockets take is written.
     pub(super) fn renew_budget(&mut self) {
         let Parts { fanout, schedule, sessions, settings, now, .. } = self;
-        let (backpressure, budget, capacity) = (&mut fanout.backpressure, &mut schedule.budget, &settings.capacity);
+        let (backpressure, budget, capacity) = (&mut fanout.backpressure, &mut schedule.budget, settings.capacity());
         let is_behind = backpressure.has_readers(sessions, capacity, *now);
         budget.renew(*now, is_behind, held_back_ms(capacity));
         match budget.is_held_back() {

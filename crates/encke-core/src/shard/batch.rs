@@ -33,7 +33,7 @@ impl Shard {
                 break;
             }
         }
-        let parts = if batch.begun.is_some() { self.parts() } else { self.beside_burst() };
+        let parts = if batch.begun.is_some() { self.settle_burst() } else { self.beside_burst() };
         parts.unqueue(batch);
         parts.update_old_gauges();
     }
@@ -54,7 +54,7 @@ impl Shard {
             return parts.refuse(batch, message, fault.error());
         }
         let name = message.channel.as_deref().unwrap_or_default();
-        let channel = match ChannelName::parse(name, &parts.settings.limits) {
+        let channel = match ChannelName::parse(name, parts.settings.limits()) {
             Ok(channel) => channel,
             Err(error) => return parts.refuse(batch, message, error.error()),
         };
@@ -69,7 +69,7 @@ impl Shard {
             }
             return self.beside_burst().received(key);
         }
-        let parts = self.parts();
+        let parts = self.settle_burst();
         parts.schedule.gauges_are_old = true;
         if kind == ChannelKind::Handshake {
             return parts.handshake(batch, message);
@@ -96,7 +96,7 @@ impl Shard {
 
     /// Passes a message to a service of the application.
     fn serve(&mut self, batch: &mut Batch, message: &Message<'_>, channel: ChannelName<'_>, key: SessionKey) {
-        let parts = self.parts();
+        let parts = self.settle_burst();
         parts.active(key);
         let bytes = [message.data, message.ext].iter().flatten().map(|json| json.as_str().len()).sum();
         let has_owner = parts.sessions.get(key).is_some_and(|session| session.owner.is_some());
@@ -161,7 +161,7 @@ impl Shard {
             return parts.refuse(batch, message, BayeuxError::HistoryChannelsMax.as_str());
         }
         let stamp = parts.raw_timestamp();
-        let mut publication = Publication::from_message(channel, message, parts.settings.forward_ext);
+        let mut publication = Publication::from_message(channel, message, parts.settings.given().forward_ext);
         if replacement.is_some() {
             publication.data = replacement.as_deref().map(RawJson::trusted);
         }
@@ -179,7 +179,7 @@ impl Parts {
     /// The bytes of replies after which the rest of a batch is refused.
     fn replies_bytes_max(&self, batch: &Batch) -> usize {
         let is_short = matches!(batch.via, Via::Http { .. }) && self.is_short_of_responses();
-        if is_short { 0 } else { self.settings.capacity.bytes_max / 2 }.max(REPLIES_BYTES_LEAST)
+        if is_short { 0 } else { self.settings.capacity().bytes_max / 2 }.max(REPLIES_BYTES_LEAST)
     }
 
     /// The session of a message: the session of the batch, if the message names it.

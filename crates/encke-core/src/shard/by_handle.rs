@@ -20,7 +20,7 @@ impl Parts {
         if self.subscribes(key, name) {
             return Changed::Done;
         }
-        let limits = self.settings.limits.clone();
+        let limits = self.settings.limits().clone();
         let channel = ChannelName::parse(name, &limits).ok().filter(|channel| channel.kind() == ChannelKind::Broadcast);
         let Some(channel) = channel else {
             self.metrics.subscriptions_refused.add(1);

@@ -48,7 +48,7 @@ impl Parts {
 
     /// True if a session receives a channel by a subscription other than `but`.
     pub(super) fn receives(&mut self, key: SessionKey, channel: &str, but: Option<u32>) -> bool {
-        let Ok(channel) = ChannelName::parse(channel, &self.settings.limits) else { return false };
+        let Ok(channel) = ChannelName::parse(channel, self.settings.limits()) else { return false };
         let lists = self.hub.route(channel);
         let receives = self.sessions.get(key).is_some_and(|session| {
             let mut lists = lists.iter().filter(|list| Some(**list) != but);
@@ -70,8 +70,8 @@ impl Parts {
     /// Closes the cursors of channels that a session no longer receives, after it has given up a subscription.
     pub(super) fn forget_cursors(&mut self, key: SessionKey, name: &str) {
         let Some(replay) = self.sessions.get(key).and_then(|session| session.replay.as_ref()) else { return };
-        let Ok(name) = ChannelName::parse(name, &self.settings.limits) else { return };
-        for channel in replay.cursors.covered(name, &self.settings.limits) {
+        let Ok(name) = ChannelName::parse(name, self.settings.limits()) else { return };
+        for channel in replay.cursors.covered(name, self.settings.limits()) {
             if !self.receives(key, &channel, None)
                 && let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut())
             {
@@ -82,7 +82,7 @@ impl Parts {
 
     /// Subscribes again after a restart.
     pub(super) fn resubscribe(&mut self, key: SessionKey, name: &str, granted: Granted) {
-        let limits = self.settings.limits.clone();
+        let limits = self.settings.limits().clone();
         let Ok(channel) = ChannelName::parse(name, &limits) else { return };
         // It was within the limits before the restart.
         let _counted = self.count_subscription(key, channel, false);
@@ -115,7 +115,7 @@ impl Parts {
             self.shared.interest.add(name, self.index);
             // Also for a plain channel: if the session already receives it by a pattern, it has no cursor that keeps
             // older messages out.
-            if self.settings.channels.iter().any(|rule| rule.history().is_some()) {
+            if self.settings.given().channels.iter().any(|rule| rule.history().is_some()) {
                 self.hub.set_older(subscription.channel, self.shared.histories.bursts());
             }
         }
@@ -138,7 +138,7 @@ impl Parts {
         }
         self.shared.application.unsubscribed(&session.caller(), self.hub.name(subscription.channel));
         let follows = session.replay.is_some();
-        let is_watched = self.settings.rules_have_subscribers || self.settings.rules_have_presence;
+        let is_watched = self.settings.rules_have_subscribers() || self.settings.rules_have_presence();
         let name = is_watched.then(|| self.hub.name(subscription.channel).to_string());
         let bytes_before = self.hub.bytes();
         let (moved, gone) = self.hub.unsubscribe(subscription, follows);

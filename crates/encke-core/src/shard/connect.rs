@@ -32,7 +32,7 @@ impl Parts {
         if self.is_inactive(key) {
             self.end_later(key, EndReason::Kicked);
         }
-        let (now_ms, terms) = (self.now.ms, self.settings.terms);
+        let (now_ms, terms) = (self.now.ms, self.settings.terms());
         let room = self.response_room();
         let (has_room, response_bytes_max) = (socket || room.is_some(), room.unwrap_or(0));
         let Some(session) = self.sessions.get_mut(key) else {
@@ -89,9 +89,9 @@ impl Parts {
     fn surplus(&self, batch: &Batch, key: SessionKey) -> Option<Advice> {
         let Via::Http { .. } = batch.via else { return None };
         let browser = self.sessions.get(key)?.browser?;
-        let max = usize::try_from(self.settings.browser_sessions_max).ok()?;
+        let max = usize::try_from(self.settings.given().browser_sessions_max).ok()?;
         let held = self.connections.exchanges.held_by(&browser);
-        (held >= max).then(|| Advice::multiple_clients(self.settings.browser_surplus_interval_ms))
+        (held >= max).then(|| Advice::multiple_clients(self.settings.given().browser_surplus_interval_ms))
     }
 
     pub(crate) fn hold(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {

@@ -37,7 +37,7 @@ impl Parts {
 
     /// The time of day, if the settings ask for timestamps.
     pub(super) fn timestamp(&self) -> Option<String> {
-        self.settings.timestamps.then(|| ext::timestamp(self.now.wall_ms as i64))
+        self.settings.given().timestamps.then(|| ext::timestamp(self.now.wall_ms as i64))
     }
 
     /// The same as raw JSON, for publications.
@@ -60,7 +60,7 @@ impl Parts {
 
     /// The advice for a connect reply. A draining server spreads its clients over time.
     pub(super) fn take_advice(&mut self, key: SessionKey) -> Option<Advice> {
-        let (terms, advises_grace) = (self.settings.terms, self.settings.handshake_reconnect);
+        let (terms, advises_grace) = (self.settings.terms(), self.settings.given().handshake_reconnect);
         let protocol = &mut self.sessions.get_mut(key)?.protocol;
         let max_interval_ms = advises_grace.then(|| protocol.grace_ms(&terms));
         let advice = protocol.take_advice(&terms).map(|advice| Advice { max_interval_ms, ..advice });
@@ -75,7 +75,7 @@ impl Parts {
     pub(super) fn jitter_ms(&mut self) -> u64 {
         let mut random = [0; 4];
         (self.entropy)(&mut random);
-        u64::from(u32::from_le_bytes(random)) % self.settings.drain_spread_ms.max(1)
+        u64::from(u32::from_le_bytes(random)) % self.settings.given().drain_spread_ms.max(1)
     }
 
     /// Detaches the session from its WebSocket, as it continues over HTTP requests. A connect held on the WebSocket is
@@ -143,7 +143,7 @@ impl Parts {
         } else if is_held {
             // The next connects get the rest, and the last of them gets the disconnect advice.
             self.answer_held(key, None);
-            let (now_ms, terms) = (self.now.ms, self.settings.terms);
+            let (now_ms, terms) = (self.now.ms, self.settings.terms());
             if let Some(session) = self.sessions.get_mut(key) {
                 session.protocol.end(now_ms, &terms);
             }
@@ -154,7 +154,7 @@ impl Parts {
     /// Puts the disconnect message, without an id, into the outbox, and lets the session end with its next connect. The
     /// session gets no later publications, because otherwise its queue might never become empty.
     pub(super) fn end_later(&mut self, key: SessionKey, why: EndReason) {
-        let (now_ms, terms) = (self.now.ms, self.settings.terms);
+        let (now_ms, terms) = (self.now.ms, self.settings.terms());
         let payload: &[u8] = match why {
             EndReason::TokenExpired => {
                 br#"[{"channel":"/meta/disconnect","successful":true,"error":"401::token_expired"}]"#
@@ -199,7 +199,7 @@ impl Parts {
 
     /// Keeps a session from expiring before its client comes back as advised.
     fn await_return(&mut self, key: SessionKey) {
-        let (now_ms, terms, spread_ms) = (self.now.ms, self.settings.terms, self.settings.drain_spread_ms);
+        let (now_ms, terms, spread_ms) = (self.now.ms, self.settings.terms(), self.settings.given().drain_spread_ms);
         if let Some(session) = self.sessions.get_mut(key) {
             session.protocol.received(now_ms + spread_ms, &terms);
         }

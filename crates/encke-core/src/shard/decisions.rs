@@ -13,7 +13,7 @@ use crate::shard::{Parts, Shard};
 impl Shard {
     /// Takes the result of a future. A result that comes after its time-out is dropped.
     pub(super) fn resolved(&mut self, now: Now, key: WaitKey, resolved: Resolved) {
-        let parts = self.at(now);
+        let parts = self.settle_burst_at(now);
         let Some((wait, armed_ms)) = parts.connections.waits.remove(key) else {
             return parts.metrics.results_late.add(1);
         };
@@ -30,7 +30,7 @@ impl Shard {
 
     /// Ends the waits whose time is over.
     pub(super) fn time_out_waits(&mut self) {
-        while let parts = self.parts()
+        while let parts = self.settle_burst()
             && let Some(key) = parts.schedule.overdue.pop()
         {
             if parts.arm_wait(key) {
@@ -49,7 +49,7 @@ impl Shard {
             Wait::Batch(batch) => self.resume_batch(*batch, result),
             Wait::Call(call) => self.answer_call(&call, result),
         }
-        self.parts().update_old_gauges();
+        self.settle_burst().update_old_gauges();
     }
 
     /// Continues with a batch at the message that has waited.
@@ -73,7 +73,7 @@ impl Shard {
             }
         }
         let is_gone = match batch.via {
-            Via::Socket(socket) => !self.is_open(socket),
+            Via::Socket(socket) => !self.parts().is_open(socket),
             Via::Http { .. } => is_abandoned,
         };
         self.process_rest(&mut batch, rest, failure, is_gone);
@@ -87,8 +87,11 @@ impl Shard {
     /// gone: then no session is opened or connected for it.
     fn process_rest(&mut self, batch: &mut Batch, mut rest: Rest, mut failure: Option<BayeuxError>, is_gone: bool) {
         while let Some((text, fault, batch_bytes)) = rest.first() {
-            let limits =
-                bayeux::Limits { batch_messages_max: 1, json_depth_max: usize::MAX, ..self.settings.limits.clone() };
+            let limits = bayeux::Limits {
+                batch_messages_max: 1,
+                json_depth_max: usize::MAX,
+                ..self.parts().settings.limits().clone()
+            };
             let Ok(mut messages) = bayeux::parse_batch(text, &limits) else {
                 debug_assert!(false, "a message is not read again: {text}");
                 rest.pop();
@@ -96,9 +99,9 @@ impl Shard {
             };
             (messages[0].fault, messages[0].batch_bytes) = (fault, batch_bytes);
             let message = &messages[0];
-            self.parts().settle_torn(batch, message);
+            self.settle_burst().settle_torn(batch, message);
             match failure.take() {
-                Some(error) => self.parts().refuse_undecided(batch, message, error),
+                Some(error) => self.settle_burst().refuse_undecided(batch, message, error),
                 None if (is_gone && is_handshake(message))
                     || (is_connect(message) && self.is_stale(batch, is_gone)) => {}
                 None => self.process_next(batch, message),
@@ -112,7 +115,7 @@ impl Shard {
             }
             rest.pop();
         }
-        let parts = if batch.begun.is_some() { self.parts() } else { self.beside_burst() };
+        let parts = if batch.begun.is_some() { self.settle_burst() } else { self.beside_burst() };
         parts.unqueue(batch);
         parts.update_old_gauges();
     }
@@ -120,7 +123,7 @@ impl Shard {
     /// True if a connect of a resumed batch must not take the session: its client has gone, or has connected elsewhere
     /// meanwhile. It gets no reply, like a connect on a WebSocket that a newer one replaces.
     fn is_stale(&self, batch: &Batch, is_gone: bool) -> bool {
-        let session = || batch.session.and_then(|key| self.sessions.get(key));
+        let session = || batch.session.and_then(|key| self.parts().sessions.get(key));
         match batch.via {
             Via::Socket(socket) => is_gone || session().is_some_and(|session| session.socket() != Some(socket)),
             Via::Http { .. } => is_gone,
@@ -133,11 +136,11 @@ impl Shard {
             Ok(Resolved::Service(actions)) => {
                 return self.act(actions, Some((call.session, &call.channel, call.id.as_ref())));
             }
-            Ok(Resolved::Refresh(result)) => return self.parts().refreshed(call, result),
+            Ok(Resolved::Refresh(result)) => return self.settle_burst().refreshed(call, result),
             Ok(_) | Err(Failure::Panicked) => BayeuxError::CallFailed,
             Err(Failure::TimedOut) => BayeuxError::CallTimeout,
         };
-        let parts = self.parts();
+        let parts = self.settle_burst();
         let frame = failed_call_frame(&call.channel, call.id.as_ref(), error.as_str());
         let frames = parts.fanout.encoder.copy_single(&frame);
         parts.deliver_to(call.session, &frames, None);

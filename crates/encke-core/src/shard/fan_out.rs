@@ -59,7 +59,7 @@ impl Parts {
             stamp: self.fanout.next_publication(),
             except,
             lazy_due_ms: self.settings.lazy_due_ms(rule, self.now.ms),
-            active_ms: self.settings.activity_counts_deliveries.then_some(self.now.ms),
+            active_ms: self.settings.given().activity_counts_deliveries.then_some(self.now.ms),
         };
         let lists = self.hub.route(channel);
         let subscribers: usize = lists.iter().map(|list| self.hub.subscribers(*list).len()).sum();
@@ -72,7 +72,7 @@ impl Parts {
         let room = self.settings.room_of(rule);
         let Parts { hub, sessions, schedule, settings, fanout, now, .. } = self;
         let backpressure = &mut fanout.backpressure;
-        let (capacity, manner, lazy) = (&settings.capacity, &manner, Vec::new());
+        let (capacity, manner, lazy) = (settings.capacity(), &manner, Vec::new());
         let mut push = Push { delivery, manner, capacity, room, now: *now, sessions, schedule, backpressure, lazy };
         for list in &lists {
             match positioned.as_ref().filter(|_| hub.wants_positions(*list)) {

@@ -23,7 +23,7 @@ impl Shard {
     /// Returns true if something is left to write. If not, messages of other shards may still wait for the next call:
     /// see [`Shard::is_settled`].
     pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
-        let parts = self.at(now);
+        let parts = self.settle_burst_at(now);
         let is_complete = parts.write(wire, out_of_time);
         if is_complete && !parts.schedule.budget.let_edges_go_first() {
             self.take_arrivals(false);

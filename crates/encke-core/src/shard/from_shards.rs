@@ -14,7 +14,7 @@ impl Shard {
     /// Takes a message from another shard, or from a handle of the server. Processes it now, or lets [`Shard::flush`]
     /// do so when its turn comes.
     pub fn receive(&mut self, now: Now, envelope: Envelope) {
-        let parts = self.at(now);
+        let parts = self.settle_burst_at(now);
         let (flow, is_light) = match &envelope.message {
             ShardMessage::Publication(publication) | ShardMessage::Record(publication) => {
                 let subscribers = parts.subscribers(&publication.channel);
@@ -39,7 +39,7 @@ impl Shard {
             let flow = Box::<str>::from(flow);
             if let ShardMessage::Request(request) = &envelope.message {
                 let name = if is_light { SMALL_REQUESTS } else { LARGE_REQUESTS };
-                let client = parts.client_of_request(&request.body);
+                let client = parts.client_in(&request.body);
                 parts.connections.arrivals.requests.insert(request.exchange, (name, client));
             }
             return parts.connections.arrivals.push(&flow, envelope);
@@ -50,24 +50,24 @@ impl Shard {
 
     /// Processes waiting envelopes as long as the budget lasts, or `all` of them.
     pub(super) fn take_arrivals(&mut self, all: bool) {
-        if self.connections.arrivals.is_empty() {
+        if self.parts().connections.arrivals.is_empty() {
             return;
         }
-        while let parts = self.parts()
+        while let parts = self.settle_burst()
             && (all || parts.has_budget(Weight::Light, (0, 0)))
             && let Some(envelope) = parts.connections.arrivals.pop_small()
         {
             parts.schedule.budget.count_as(Weight::Light);
             self.open(envelope);
         }
-        while let parts = self.parts()
+        while let parts = self.settle_burst()
             && (all || parts.has_budget(Weight::Heavy, (0, 0)))
             && let Some((flow, envelope)) = parts.connections.arrivals.pop()
         {
             let before = parts.schedule.budget.work();
             parts.schedule.budget.count_as(Weight::Heavy);
             self.open(envelope);
-            let parts = self.parts();
+            let parts = self.settle_burst();
             let work = parts.schedule.budget.work() - before;
             parts.connections.arrivals.done(flow, work + ARRIVAL_WORK);
         }
@@ -76,25 +76,30 @@ impl Shard {
     /// Processes a message and releases its charge.
     pub(super) fn open(&mut self, envelope: Envelope) {
         let Envelope { message, charge } = envelope;
-        self.message(self.now, message);
+        self.message(self.parts().now, message);
         drop(charge);
     }
 
     /// Processes all waiting envelopes, when the server has stopped writing.
     pub fn take_all_arrivals(&mut self, now: Now) {
-        self.at(now);
+        self.settle_burst_at(now);
         self.take_arrivals(true);
     }
 
     /// True if this request has arrived and waits.
     pub fn has_waiting(&self, exchange: ExchangeId) -> bool {
-        self.connections.arrivals.requests.contains_key(&exchange)
+        self.parts().connections.arrivals.requests.contains_key(&exchange)
+    }
+
+    /// The session id of the client that sent a request, for [`Shard::request_waits`].
+    pub fn client_of_request(&self, body: &str) -> Option<Id> {
+        self.parts().client_in(body)
     }
 
     /// Processes a message of another shard, or of a handle of the server, at once. [`Shard::receive`] checks first
     /// whether it is its turn.
     pub fn message(&mut self, now: Now, message: ShardMessage) {
-        let parts = self.at(now);
+        let parts = self.settle_burst_at(now);
         parts.schedule.gauges_are_old |= !matches!(message, ShardMessage::Publication(_) | ShardMessage::Record(_));
         match message {
             ShardMessage::Publication(publication) => parts.publication_from_shard(&publication),
@@ -137,14 +142,13 @@ impl Shard {
             ShardMessage::MakeRoom => parts.make_room_for_others(),
             ShardMessage::Drain => parts.drain(),
         }
-        self.parts().update_old_gauges();
+        self.settle_burst().update_old_gauges();
     }
 }
 
 impl Parts {
-    /// The session id of the client that sent a request, for [`Shard::request_waits`].
-    pub fn client_of_request(&self, body: &str) -> Option<Id> {
-        let messages = bayeux::parse_batch(body, &self.settings.limits).ok()?;
+    fn client_in(&self, body: &str) -> Option<Id> {
+        let messages = bayeux::parse_batch(body, self.settings.limits()).ok()?;
         client_of(&messages)
     }
 

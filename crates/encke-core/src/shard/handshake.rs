@@ -34,16 +34,16 @@ impl Parts {
         };
         let id = Id::new(self.index, &mut self.entropy);
         let browser = self.browser_of(batch);
-        let mut protocol = bayeux::Session::new(self.now.ms, &self.settings.terms);
+        let mut protocol = bayeux::Session::new(self.now.ms, &self.settings.terms());
         // A client that asks for a grace period gets the granted value in the reply.
         let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
-        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&self.settings.terms, ms));
+        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&self.settings.terms(), ms));
         let max_interval_ms =
-            asked_ms.or(self.settings.handshake_reconnect.then_some(self.settings.terms.max_interval_ms));
+            asked_ms.or(self.settings.given().handshake_reconnect.then_some(self.settings.terms().max_interval_ms));
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
         let unacked = acknowledges.then(Unacked::default);
-        let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
+        let confirmation = Confirmation::new(unacked, self.settings.given().connect_deliver_only);
         let is_counted = identity.as_ref().is_some_and(|identity| self.counts_sessions_of(identity));
         let key = self.sessions.insert((granted, counted_for), id, browser, protocol, confirmation, self.now.ms);
         if let Some(session) = self.sessions.get_mut(key) {
@@ -62,12 +62,12 @@ impl Parts {
         self.has_opened(key);
         let advice = Advice {
             max_interval_ms,
-            ..Advice::retry(self.settings.terms.timeout_ms, self.settings.terms.interval_ms)
+            ..Advice::retry(self.settings.terms().timeout_ms, self.settings.terms().interval_ms)
         };
         let advice = advice.to_json();
         let ack = acknowledges.then(|| "\"ack\":true".to_string());
         let replay = replays.then(|| "\"replay\":true".to_string());
-        let (timestamp, types) = (self.timestamp(), offered(&self.settings));
+        let (timestamp, types) = (self.timestamp(), offered(self.settings.given()));
         let ext = ext_of([ack, replay, self.timesync(message)]);
         batch.reply(&Reply {
             id: message.id.as_ref(),

@@ -9,7 +9,7 @@ impl Parts {
     /// Ends the held connect, as a newer one has come: over HTTP with an error status, on a WebSocket without a reply
     /// (CometD 9).
     pub(super) fn supersede(&mut self, key: SessionKey) {
-        self.end_held(key, self.settings.duplicate_connect_status);
+        self.end_held(key, self.settings.given().duplicate_connect_status);
     }
 
     /// Takes the held connect out of a session, and updates the counts.
@@ -26,7 +26,7 @@ impl Parts {
 
     /// Marks the session as holding no connect. Its expiry counts from now.
     pub(super) fn release(&mut self, key: SessionKey) {
-        let (now_ms, terms) = (self.now.ms, self.settings.terms);
+        let (now_ms, terms) = (self.now.ms, self.settings.terms());
         if let Some(session) = self.sessions.get_mut(key) {
             session.protocol.release(now_ms, &terms);
             self.arm(key);

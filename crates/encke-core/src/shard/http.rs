@@ -17,8 +17,8 @@ use crate::shard::{Parts, Shard};
 impl Shard {
     /// Processes a request. Its response follows as an [`Effect::Respond`], now or later.
     pub fn request(&mut self, now: Now, mut request: Request) -> Taken {
-        let parts = self.at(now);
-        let messages = match bayeux::parse_batch(&request.body, &parts.settings.limits) {
+        let parts = self.settle_burst_at(now);
+        let messages = match bayeux::parse_batch(&request.body, parts.settings.limits()) {
             Ok(messages) => messages,
             Err(error) => {
                 parts.metrics.batches_refused.add(1);
@@ -54,19 +54,19 @@ impl Shard {
     /// Answers a request as far as its batch has been processed, or suspends the batch.
     pub(super) fn answer_request(&mut self, batch: Batch) {
         if batch.waits() {
-            return self.parts().suspend(batch);
+            return self.settle_burst().suspend(batch);
         }
         if let Via::Http { exchange, transport, .. } = &batch.via
             && !batch.is(Outcome::Held)
         {
             let (exchange, transport) = (*exchange, transport.clone());
-            self.parts().finish_when_persisted(batch, exchange, transport);
+            self.settle_burst().finish_when_persisted(batch, exchange, transport);
         }
     }
 
     /// Handles a client that has gone before it got its response.
     pub fn abandoned(&mut self, now: Now, exchange: ExchangeId) {
-        let parts = self.at(now);
+        let parts = self.settle_burst_at(now);
         if let Some(home) = parts.connections.exchanges.return_forwarded(&exchange) {
             parts.effects.push(Effect::SendToShard(home, ShardMessage::Abandoned(exchange)));
             return;
@@ -85,9 +85,9 @@ impl Shard {
 
     /// Handles the report that the kernel has taken a response, or could not. Until now its client was not silent.
     pub fn delivered(&mut self, now: Now, exchange: ExchangeId, taken: bool) {
-        let parts = self.at(now);
+        let parts = self.settle_burst_at(now);
         let Some(key) = parts.connections.exchanges.end(&exchange) else { return };
-        let terms = parts.settings.terms;
+        let terms = parts.settings.terms();
         let Some(session) = parts.sessions.get_mut(key) else { return };
         parts.metrics.deliveries.add(session.response_ends(exchange, taken));
         if !session.is_taking() {
@@ -121,13 +121,13 @@ impl Shard {
         wish: &Wish<'_>,
         decided: Option<Resolved>,
     ) -> May {
-        self.at(now).may_as(entry, client, wish, decided)
+        self.settle_burst_at(now).may_as(entry, client, wish, decided)
     }
 
     /// The name of the rate of handshakes that a request exceeds which the application is to authenticate by its head. None
     /// if the application reads no heads.
     pub fn request_over_rate(&mut self, now: Now, peer: Peer) -> Option<&'static str> {
-        let parts = self.at(now);
+        let parts = self.settle_burst_at(now);
         let authenticates = parts.shared.application.reads_heads();
         authenticates.then(|| parts.authentication_over_rate(parts.sessions.newcomers.origins(peer))).flatten()
     }

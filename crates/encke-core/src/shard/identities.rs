@@ -44,7 +44,7 @@ impl Parts {
 
     /// Sets the timer for the notice before the end of a session's credentials, or for their end.
     pub(super) fn arm_owner(&mut self, key: SessionKey) {
-        let notice_ms = self.settings.auth_expiry_notice_ms;
+        let notice_ms = self.settings.given().auth_expiry_notice_ms;
         let Parts { sessions, schedule, now, .. } = self;
         let Some(owner) = sessions.get_mut(key).and_then(|session| session.owner.as_mut()) else { return };
         let Some(expires_ms) = owner.identity.expires_ms.filter(|_| owner.ends.is_none()) else { return };

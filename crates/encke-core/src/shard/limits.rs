@@ -34,7 +34,7 @@ impl Parts {
     ) -> Option<String> {
         let has_own = self.sessions.get(key)?.owner.is_some();
         // A message that waited for a decision was counted before.
-        if (!self.settings.has_rates && !has_own) || batch.is_decided() {
+        if (!self.settings.has_rates() && !has_own) || batch.is_decided() {
             return None;
         }
         let exceeded = self.exceeded(batch, message, channel, key)?;
@@ -49,7 +49,7 @@ impl Parts {
         channel: ChannelName<'_>,
         key: SessionKey,
     ) -> Option<&'static str> {
-        let (now, rates) = (self.now, self.settings.rates);
+        let (now, rates) = (self.now, *self.settings.rates());
         let units = [1, message.batch_bytes];
         let session = self.sessions.get_mut(key)?;
         let identity = session.owner.as_ref().map(|owner| owner.identity.clone());
@@ -62,7 +62,7 @@ impl Parts {
                 return Some(name);
             }
         }
-        if !self.settings.has_rates {
+        if !self.settings.has_rates() {
             return None;
         }
         let user = identity.as_ref().map_or("", |identity| &identity.user);
@@ -83,11 +83,11 @@ impl Parts {
                 return Some(names[at]);
             }
         }
-        if self.settings.rules_have_rates
+        if self.settings.rules_have_rates()
             && channel.kind() == ChannelKind::Broadcast
             && let Some(rule) = self.settings.rule_of(channel)
         {
-            let rule = &self.settings.channels[rule];
+            let rule = &self.settings.given().channels[rule];
             let rates = [Rate(rule.messages_per_s_max as u64), Rate(rule.bytes_per_s_max as u64)];
             if let Some(at) = self.first_over(&rates, units, (CHANNEL, channel.as_str())) {
                 self.metrics.channel_rates_exceeded.add(1);
@@ -112,7 +112,13 @@ impl Parts {
     fn take(&self, resource: Resource, rate: Rate, units: usize, owner: impl Hash) -> bool {
         let buckets = &self.shared.limits.buckets;
         !rate.is_on()
-            || buckets.take(buckets.key((resource, owner)), rate, self.now, units, self.settings.rate_entries_max)
+            || buckets.take(
+                buckets.key((resource, owner)),
+                rate,
+                self.now,
+                units,
+                self.settings.given().rate_entries_max,
+            )
     }
 
     /// The name of the rate that one more handshake of a client exceeds, before it is known who the client is.
@@ -121,11 +127,11 @@ impl Parts {
     }
 
     pub(super) fn authentication_over_rate(&self, [_, address]: Origins) -> Option<&'static str> {
-        let rate = Rate(self.settings.address_handshakes_per_s_max as u64);
+        let rate = Rate(self.settings.given().address_handshakes_per_s_max as u64);
         if address > 0 && !self.take(Resource::Handshakes, rate, 1, (ADDRESS, address)) {
             return exceeded(&self.metrics.address_rates_exceeded, "address_handshakes_per_s_max");
         }
-        let rate = Rate(self.settings.handshakes_per_s_max as u64);
+        let rate = Rate(self.settings.given().handshakes_per_s_max as u64);
         let bucket = &self.shared.limits.server[Resource::Handshakes as usize];
         // The last tokens are for addresses that take few, so that one address alone cannot keep all others out.
         let share = rate.0 / ADDRESS_SHARE;
@@ -144,12 +150,12 @@ impl Parts {
         let Some(user) = identity.map(|identity| &*identity.user).filter(|user| !user.is_empty()) else {
             return Ok(());
         };
-        let rate = Rate(self.settings.user_handshakes_per_s_max as u64);
+        let rate = Rate(self.settings.given().user_handshakes_per_s_max as u64);
         if !self.take(Resource::Handshakes, rate, 1, (USER, user)) {
             self.metrics.user_rates_exceeded.add(1);
             return Err(BayeuxError::RateExceeded.because("user_handshakes_per_s_max"));
         }
-        let (users, most) = (&self.shared.limits.users, self.settings.user_sessions_max);
+        let (users, most) = (&self.shared.limits.users, self.settings.given().user_sessions_max);
         if most > 0 && !users.try_add(users.key((SESSIONS, user)), most) {
             return Err(BayeuxError::SessionsMax.because("user_sessions_max"));
         }
@@ -158,7 +164,7 @@ impl Parts {
 
     /// True if [`Parts::admit_user`] has counted this identity, or would.
     pub(super) fn counts_sessions_of(&self, identity: &Identity) -> bool {
-        self.settings.user_sessions_max > 0 && !identity.user.is_empty()
+        self.settings.given().user_sessions_max > 0 && !identity.user.is_empty()
     }
 
     /// Ends the count of a session of a user.
@@ -200,7 +206,7 @@ impl Parts {
 
     /// The error for credentials of so many bytes, before anybody reads them.
     pub(super) fn over_credentials(&self, bytes: usize) -> Option<BayeuxError> {
-        let is_over = bytes > self.settings.credentials_bytes_max;
+        let is_over = bytes > self.settings.given().credentials_bytes_max;
         self.metrics.credentials_too_large.add(usize::from(is_over));
         is_over.then_some(BayeuxError::CredentialsTooLarge)
     }
@@ -215,25 +221,25 @@ impl Parts {
     ) -> Result<(), String> {
         let most = |set: usize| if is_limited && set > 0 { set } else { usize::MAX };
         let limits = &self.shared.limits;
-        let all_max = most(self.settings.all_subscriptions_max);
+        let all_max = most(self.settings.given().all_subscriptions_max);
         let one_more = |all: usize| (all < all_max).then_some(all + 1);
         if limits.subscriptions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
             return Err(self.too_many("all_subscriptions_max"));
         }
-        if self.settings.user_subscriptions_max > 0
+        if self.settings.given().user_subscriptions_max > 0
             && let Some(owner) = self.sessions.get_mut(key).and_then(|session| session.owner.as_deref_mut())
             && !owner.identity.user.is_empty()
         {
             let user = limits.users.key((SUBSCRIPTIONS, &*owner.identity.user));
-            if !limits.users.try_add(user, most(self.settings.user_subscriptions_max)) {
+            if !limits.users.try_add(user, most(self.settings.given().user_subscriptions_max)) {
                 limits.subscriptions.fetch_sub(1, Ordering::Relaxed);
                 return Err(self.too_many("user_subscriptions_max"));
             }
             owner.subscriptions_counted += 1;
         }
-        if self.settings.rules_have_subscribers
+        if self.settings.rules_have_subscribers()
             && let Some(rule) = self.settings.rule_of(channel)
-            && let subscribers_max = self.settings.channels[rule].subscribers_max
+            && let subscribers_max = self.settings.given().channels[rule].subscribers_max
             && subscribers_max > 0
         {
             let name = channel.as_str();
@@ -261,7 +267,7 @@ impl Parts {
     /// States the number of subscribers that a channel has on this shard, or none if its rule does not limit them.
     fn state_subscribers(&mut self, name: &str) {
         let rule = self.settings.rule_of(ChannelName::known(name));
-        let is_limited = rule.is_some_and(|rule| self.settings.channels[rule].subscribers_max > 0);
+        let is_limited = rule.is_some_and(|rule| self.settings.given().channels[rule].subscribers_max > 0);
         let known = self.hub.find(name).filter(|_| is_limited);
         let here = known.map_or(0, |known| self.hub.subscribers(known).len());
         self.shared.limits.subscribers.set(name, self.index, here);
@@ -269,7 +275,7 @@ impl Parts {
 
     /// Notes that a channel has lost a subscriber.
     pub(super) fn has_lost_subscriber(&mut self, name: &str) {
-        if self.settings.rules_have_subscribers {
+        if self.settings.rules_have_subscribers() {
             self.state_subscribers(name);
         }
     }
@@ -288,7 +294,7 @@ impl Parts {
             let Some(owner) = self.sessions.get(key).and_then(|session| session.owner.as_ref()) else { continue };
             let (identity, is_counted) = (owner.identity.clone(), owner.is_counted);
             let is_counted = is_counted || self.count_session_of(&identity);
-            let counts_subscriptions = self.settings.user_subscriptions_max > 0 && !identity.user.is_empty();
+            let counts_subscriptions = self.settings.given().user_subscriptions_max > 0 && !identity.user.is_empty();
             let Some(session) = self.sessions.get_mut(key) else { continue };
             let subscriptions = session.subscriptions.len() as u32;
             let Some(owner) = &mut session.owner else { continue };
@@ -300,7 +306,7 @@ impl Parts {
                 owner.subscriptions_counted += missing;
             }
         }
-        if before.rules_have_subscribers || self.settings.rules_have_subscribers {
+        if before.rules_have_subscribers() || self.settings.rules_have_subscribers() {
             for channel in 0..self.hub.slots() {
                 let name = Box::<str>::from(self.hub.name(channel as u32));
                 if !name.is_empty() {

@@ -60,9 +60,4 @@ impl Parts {
         }
         walked
     }
-
-    /// Bytes that sessions and sockets hold, without the room reserved for the next message.
-    pub fn held_bytes(&self) -> usize {
-        self.fanout.encoder.held_bytes()
-    }
 }

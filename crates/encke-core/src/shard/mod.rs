@@ -57,7 +57,7 @@ use crate::channels::hub::Hub;
 use crate::channels::interest::Interest;
 use crate::connections::Connections;
 use crate::connections::account::MailboxAccount;
-use crate::events::Effect;
+use crate::events::{Effect, SocketKey};
 use crate::fanout::FanOut;
 use crate::history::Histories;
 use crate::limits::SharedLimits;
@@ -77,7 +77,7 @@ impl Shard {
     /// The work done since the start, in bytes written for subscribers and other shards. The difference between two
     /// calls is the work that one connection caused.
     pub fn work(&self) -> u64 {
-        self.schedule.budget.work()
+        self.parts().schedule.budget.work()
     }
 
     /// The steps of loops whose length clients decide, since the start. The difference between two calls is the cost of
@@ -95,54 +95,55 @@ impl Shard {
     /// - the subscriptions of each session that ends;
     /// - those of all sessions, when settings change.
     pub fn steps(&self) -> u64 {
-        self.schedule.steps()
+        self.parts().schedule.steps()
     }
 
     /// True if the server is about to stop.
     pub fn is_draining(&self) -> bool {
-        self.connections.draining
+        self.parts().connections.draining
     }
 
     /// The index of this shard.
     pub fn index(&self) -> usize {
-        self.index
+        self.parts().index
     }
 
     /// The counters and gauges of this shard.
     pub fn metrics(&self) -> &Arc<Metrics> {
-        &self.metrics
+        &self.parts().metrics
     }
 
     /// Bytes of publications recorded in durable histories since the start. The difference between two calls is what
     /// reading one socket caused.
     pub fn recorded_bytes(&self) -> u64 {
-        self.schedule.budget.recorded_bytes
+        self.parts().schedule.budget.recorded_bytes
     }
 
     /// The settings in force.
     pub fn settings(&self) -> &Arc<Settings> {
-        self.settings.given()
+        self.parts().settings.given()
     }
 
     /// True if handshakes need the head of their HTTP request.
     pub fn reads_heads(&self) -> bool {
-        self.shared.application.reads_heads()
+        self.parts().shared.application.reads_heads()
     }
 
     /// The tokens that open no session any more, of all shards.
     pub fn revoked(&self) -> &Revoked {
-        &self.shared.revoked
+        &self.parts().shared.revoked
     }
 
     /// The number of sessions on this shard.
     pub fn sessions(&self) -> usize {
-        self.sessions.len()
+        self.parts().sessions.len()
     }
 
     /// The queue of a session: messages, the bytes of their frames, and bytes of replies on its WebSocket. None if the
     /// session is unknown.
     pub fn waiting(&self, session: &Id) -> Option<(usize, usize, usize)> {
-        let session = self.sessions.get(self.sessions.find(session)?)?;
+        let sessions = &self.parts().sessions;
+        let session = sessions.get(sessions.find(session)?)?;
         let records: usize = session.handed_out().map(|messages| messages.held_bytes() - messages.bytes()).sum();
         let reply_bytes = session.outbox.reply_bytes();
         let bytes = session.outbox.bytes().saturating_sub(records + reply_bytes);
@@ -151,31 +152,33 @@ impl Shard {
 
     /// True if the session has a held connect. None if the session is unknown.
     pub fn holds(&self, session: &Id) -> Option<bool> {
-        Some(self.sessions.get(self.sessions.find(session)?)?.is_held())
+        let sessions = &self.parts().sessions;
+        Some(sessions.get(sessions.find(session)?)?.is_held())
     }
 
     /// The sizes of all tables and queues, by name. All are zero some time after the last client has left.
     pub fn holdings(&self) -> [(&'static str, usize); 17] {
-        let [writes, connects, searches] = self.schedule.lens();
-        let [exchanges, browsers, forwarded] = self.connections.exchanges.lens();
+        let parts = self.parts();
+        let [writes, connects, searches] = parts.schedule.lens();
+        let [exchanges, browsers, forwarded] = parts.connections.exchanges.lens();
         [
-            ("sessions", self.sessions.len()),
-            ("sockets", self.connections.sockets.len()),
-            ("channels", self.hub.channels()),
-            ("subscriptions", self.hub.subscriptions()),
+            ("sessions", parts.sessions.len()),
+            ("sockets", parts.connections.sockets.len()),
+            ("channels", parts.hub.channels()),
+            ("subscriptions", parts.hub.subscriptions()),
             ("browsers", browsers),
             ("exchanges", exchanges),
             ("forwarded requests", forwarded),
-            ("pending publish replies", self.connections.pending_replies.len()),
-            ("messages from other shards", self.connections.arrivals.len()),
-            ("timers", self.schedule.timers.len()),
-            ("waiting writes and effects", writes + self.effects.len()),
+            ("pending publish replies", parts.connections.pending_replies.len()),
+            ("messages from other shards", parts.connections.arrivals.len()),
+            ("timers", parts.schedule.timers.len()),
+            ("waiting writes and effects", writes + parts.effects.len()),
             ("connects that wait for response memory", connects),
             ("sessions that wait for a search", searches),
-            ("sessions without a connect", self.sessions.newcomers.len()),
-            ("waits for the application", self.connections.waits.len()),
-            ("users and tokens with a session", self.sessions.owners.len()),
-            ("queues of ended sessions", self.fanout.relief.waste.len()),
+            ("sessions without a connect", parts.sessions.newcomers.len()),
+            ("waits for the application", parts.connections.waits.len()),
+            ("users and tokens with a session", parts.sessions.owners.len()),
+            ("queues of ended sessions", parts.fanout.relief.waste.len()),
         ]
     }
 
@@ -184,23 +187,50 @@ impl Shard {
     pub fn memory(&self) -> (usize, usize) {
         let mut seen = HashSet::new();
         let pending = self.burst().frames().map_or(0, |frames| frames.chunk.recount(&mut seen));
-        (self.fanout.encoder.bytes(), pending + self.recount(&mut seen))
+        (self.parts().fanout.encoder.bytes(), pending + self.parts().recount(&mut seen))
+    }
+
+    /// Bytes that sessions and sockets hold, without the room reserved for the next message.
+    pub fn held_bytes(&self) -> usize {
+        self.parts().fanout.encoder.held_bytes()
+    }
+
+    /// True if there is room for a body of a response that has nothing to do with sessions.
+    pub fn has_room_for(&self, body_bytes: usize) -> bool {
+        self.parts().has_room_for(body_bytes)
+    }
+
+    /// True if little room is left for further responses. A client that does not take its own is then given up soon.
+    pub fn is_short_of_responses(&self) -> bool {
+        self.parts().is_short_of_responses()
+    }
+
+    /// True if the shard still has this WebSocket.
+    pub fn has_socket(&self, key: SocketKey) -> bool {
+        self.parts().socket(key).is_some()
+    }
+
+    /// True if the kernel took nothing at the last write. The task of the socket must then wait until it is writable,
+    /// and call [`Shard::socket_writable`].
+    pub fn is_blocked(&self, key: SocketKey) -> bool {
+        self.parts().socket(key).is_some_and(|socket| socket.marks.is_blocked())
     }
 
     /// Returns the effects since the last call, in order.
     pub fn take_effects(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.parts().effects)
+        std::mem::take(&mut self.settle_burst().effects)
     }
 
     /// True if nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
-        let has_arrivals = !self.connections.arrivals.is_empty() && !self.are_arrivals_held_back();
-        let has_input = !self.burst().is_empty() || !self.sessions.deferred_actions.is_empty() || has_arrivals;
+        let parts = self.parts();
+        let has_arrivals = !parts.connections.arrivals.is_empty() && !parts.are_arrivals_held_back();
+        let has_input = !self.burst().is_empty() || !parts.sessions.deferred_actions.is_empty() || has_arrivals;
         !has_input
-            && self.schedule.budget.is_fresh()
-            && self.schedule.is_settled(self.now.ms)
-            && self.effects.is_empty()
-            && !self.is_relieving()
+            && parts.schedule.budget.is_fresh()
+            && parts.schedule.is_settled(parts.now.ms)
+            && parts.effects.is_empty()
+            && !parts.is_relieving()
     }
 }
 

@@ -13,7 +13,8 @@ impl Parts {
     /// Registers a session that has not connected yet. Each connection and each address has a limit; beyond it the
     /// oldest are ended.
     pub(super) fn is_new(&mut self, key: SessionKey, origins: Origins) {
-        let most = [self.settings.unconnected_per_connection_max, self.settings.unconnected_per_address_max];
+        let most =
+            [self.settings.given().unconnected_per_connection_max, self.settings.given().unconnected_per_address_max];
         for (origin, most) in origins.into_iter().zip(most) {
             while origin > 0 && self.sessions.newcomers.of(origin) >= most {
                 let Some(oldest) = self.sessions.newcomers.oldest_of(origin) else { break };
@@ -28,7 +29,7 @@ impl Parts {
     /// there is no room.
     pub(super) fn count_session(&mut self, owner: SessionOwner) -> bool {
         let newcomers: isize = self.shared.newcomers.iter().map(|count| count.load(Ordering::Relaxed)).sum();
-        let (max, newcomers) = (self.settings.sessions_max, newcomers.max(0).unsigned_abs());
+        let (max, newcomers) = (self.settings.given().sessions_max, newcomers.max(0).unsigned_abs());
         let Some(count) = self.shared.sessions.take(owner, max, newcomers) else { return false };
         let has_room = count <= max || self.make_room();
         if !has_room {

@@ -21,7 +21,7 @@ use crate::shard::Parts;
 impl Parts {
     /// Looks at the credentials of a session whose timer has come: they may be about to end, or have ended.
     pub(super) fn owner_due(&mut self, key: SessionKey) {
-        let (now, notice_ms) = (self.now, self.settings.auth_expiry_notice_ms);
+        let (now, notice_ms) = (self.now, self.settings.given().auth_expiry_notice_ms);
         let Some(owner) = self.sessions.get_mut(key).and_then(|session| session.owner.as_mut()) else { return };
         if owner.armed_ms > now.ms {
             return;
@@ -93,7 +93,7 @@ impl Parts {
         if let Some(error) = self.over_credentials(call.bytes) {
             return Err(error.as_str().into());
         }
-        let rate = Rate(self.settings.session_refreshes_per_s_max as u64);
+        let rate = Rate(self.settings.given().session_refreshes_per_s_max as u64);
         let now = self.now;
         let owner = self.sessions.get_mut(call.session).and_then(|session| session.owner.as_mut());
         if owner.is_some_and(|owner| !rate.take(&mut owner.refreshes_full_ns, now, 1)) {

@@ -16,7 +16,7 @@ impl Parts {
         // Callback-polling delivers with connects only. Long-polling delivers with every response, unless the settings
         // say otherwise. A session that acknowledges or replays gets messages with connects only: messages on two
         // connections at once may overtake each other, and numbered ones must not.
-        let anytime = *transport == HttpTransport::LongPolling && !self.settings.connect_deliver_only;
+        let anytime = *transport == HttpTransport::LongPolling && !self.settings.given().connect_deliver_only;
         let session = batch.session.and_then(|key| self.sessions.get(key));
         let numbered = session.is_some_and(|session| session.unacked().is_some() || session.replay.is_some());
         let deliver = batch.is_connected() || (anytime && !batch.handshake && !numbered);

@@ -40,18 +40,18 @@ impl Parts {
 
     /// True if a channel has presence by its rule. Patterns and the channels of announcements have none.
     pub(super) fn has_presence(&mut self, name: &str) -> bool {
-        if !self.settings.rules_have_presence || announced_on(name).is_some() {
+        if !self.settings.rules_have_presence() || announced_on(name).is_some() {
             return false;
         }
         let channel = ChannelName::known(name);
         !channel.is_pattern()
-            && self.settings.rule_of(channel).is_some_and(|rule| self.settings.channels[rule].presence)
+            && self.settings.rule_of(channel).is_some_and(|rule| self.settings.given().channels[rule].presence)
     }
 
     /// All members by the rules in force.
     pub(super) fn memberships(&mut self) -> Memberships {
         let mut members = Memberships::new();
-        if !self.settings.rules_have_presence {
+        if !self.settings.rules_have_presence() {
             return members;
         }
         for key in self.sessions.keys() {

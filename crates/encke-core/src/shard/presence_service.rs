@@ -11,7 +11,7 @@ use crate::shard::Parts;
 impl Parts {
     /// True if a service channel is that of presence.
     pub(super) fn serves_presence(&self, channel: ChannelName<'_>) -> bool {
-        self.settings.rules_have_presence && channel.as_str() == PRESENCE_SERVICE
+        self.settings.rules_have_presence() && channel.as_str() == PRESENCE_SERVICE
     }
 
     /// Handles a call of the presence service: `{"channel":…,"after":…,"limit":…}`.
@@ -20,7 +20,7 @@ impl Parts {
         let member = |name| message.data.filter(|data| data.is_object()).and_then(|data| data.member(name));
         let text = |name| member(name).and_then(|value| value.text());
         let channel = text("channel").unwrap_or_default();
-        let limits = self.settings.limits.clone();
+        let limits = self.settings.limits().clone();
         let name = match ChannelName::parse(&channel, &limits) {
             Ok(name) if name.kind() == ChannelKind::Broadcast => name,
             Ok(_) => return self.refuse(batch, message, BayeuxError::SubscribeDenied.as_str()),

@@ -2,7 +2,6 @@
 //! of clients, and the application's actions for its own. The burst goes to `record` if its channel has a history, else
 //! to `fan_out`.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use bayeux::{ChannelName, Publication as Message, RawJson};
@@ -22,7 +21,7 @@ use crate::shard::{Parts, Shared};
 /// One shard of the server. See the documentation of the crate.
 ///
 /// Publications may wait for their fan-out, and everything that looks at outboxes or changes subscriptions has to come
-/// after it. So the parts are reached through `Shard::parts`, which fans out first. Only what does not touch outboxes
+/// after it. So the parts are reached through `Shard::settle_burst`, which fans out first. Only what does not touch outboxes
 /// reaches them beside a burst.
 pub struct Shard {
     /// Publications that wait for their fan-out.
@@ -30,15 +29,6 @@ pub struct Shard {
     /// True while the actions that sessions left at their end are run.
     runs_deferred: bool,
     parts: Parts,
-}
-
-/// Reads a shard: publications that wait for their fan-out are not in the outboxes yet.
-impl Deref for Shard {
-    type Target = Parts;
-
-    fn deref(&self) -> &Parts {
-        &self.parts
-    }
 }
 
 impl Shard {
@@ -54,17 +44,22 @@ impl Shard {
         self
     }
 
-    /// The parts, with nothing that waits for its fan-out.
-    pub(crate) fn parts(&mut self) -> &mut Parts {
+    /// The parts, for reading. Publications that wait for their fan-out are not in the outboxes yet.
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Fans out what waits for it. Returns the parts, which may then look at outboxes and change subscriptions.
+    pub(crate) fn settle_burst(&mut self) -> &mut Parts {
         self.fan_out_burst();
         self.run_deferred_actions();
         &mut self.parts
     }
 
-    /// The parts at this time, with nothing that waits for its fan-out.
-    pub(crate) fn at(&mut self, now: Now) -> &mut Parts {
+    /// The same at this time.
+    pub(crate) fn settle_burst_at(&mut self, now: Now) -> &mut Parts {
         self.parts.now = now;
-        self.parts()
+        self.settle_burst()
     }
 
     /// The parts while publications may wait for their fan-out. Only for what no subscriber can see: reading and
@@ -91,7 +86,7 @@ impl Shard {
         self.parts.metrics.publications.add(1);
         let frames = self.parts.fanout.encoder.publication(message.encoded_bytes(), |bytes| message.write(bytes));
         if !self.burst.take(channel, &frames, from) {
-            let token = self.parts().token(channel).filter(|_| from.is_some());
+            let token = self.settle_burst().token(channel).filter(|_| from.is_some());
             self.burst.start(channel, frames, from, token);
         }
         self.burst.token()
@@ -113,7 +108,7 @@ impl Shard {
 
     /// Publishes for the application. An invalid channel name is ignored.
     pub(crate) fn publish_from_here(&mut self, channel: &str, data: &str) {
-        let limits = self.parts.settings.limits.clone();
+        let limits = self.parts.settings.limits().clone();
         if let Ok(name) = ChannelName::parse(channel, &limits) {
             let timestamp = self.parts.raw_timestamp();
             let message = Message {
@@ -131,10 +126,10 @@ impl Shard {
     /// Runs the application's actions after sessions have ended. Deferred, not recursive: one end can cause others, and
     /// nesting them could overflow the stack.
     fn run_deferred_actions(&mut self) {
-        if self.sessions.deferred_actions.is_empty() || std::mem::replace(&mut self.runs_deferred, true) {
+        if self.parts.sessions.deferred_actions.is_empty() || std::mem::replace(&mut self.runs_deferred, true) {
             return;
         }
-        while !self.sessions.deferred_actions.is_empty() {
+        while !self.parts.sessions.deferred_actions.is_empty() {
             while let Some(actions) = self.parts.sessions.deferred_actions.pop_front() {
                 self.act(actions, None);
             }
@@ -155,12 +150,12 @@ impl Shard {
                     let id = id.map(bayeux::Id::new);
                     let frame = message_frame(&channel, &data, id.as_ref(), None);
                     if let Some(session) = Id::parse(&session) {
-                        self.parts().deliver_by_id(session, frame);
+                        self.settle_burst().deliver_by_id(session, frame);
                     }
                 }
                 Action::Reply { data, successful } => {
                     if let Some((key, channel, id)) = call {
-                        let parts = self.parts();
+                        let parts = self.settle_burst();
                         let frames =
                             parts.fanout.encoder.copy_single(&message_frame(channel, &data, id, Some(successful)));
                         parts.deliver_to(key, &frames, None);
@@ -168,18 +163,18 @@ impl Shard {
                 }
                 Action::DeliverToUser { user, channel, data } => {
                     let frame: Arc<[u8]> = message_frame(&channel, &data, None, None).into();
-                    let parts = self.parts();
+                    let parts = self.settle_burst();
                     parts.send_to_all_others(|| ShardMessage::DeliverToUser((*user).into(), frame.clone()));
                     parts.deliver_to_user(&user, &frame);
                 }
                 Action::DisconnectUser { user } => {
-                    let parts = self.parts();
+                    let parts = self.settle_burst();
                     parts.send_to_all_others(|| ShardMessage::DisconnectUser((*user).into()));
                     parts.disconnect_user(&user);
                 }
                 Action::Disconnect { session } => {
                     if let Some(session) = Id::parse(&session) {
-                        self.parts().kick_by_id(session);
+                        self.settle_burst().kick_by_id(session);
                     }
                 }
             }

@@ -23,7 +23,7 @@ use crate::shard::Parts;
 impl Parts {
     /// The history settings of a channel. None if it has no history.
     pub(super) fn history_of(&mut self, channel: &str) -> Option<HistoryTerms> {
-        let channel = ChannelName::parse(channel, &self.settings.limits).ok()?;
+        let channel = ChannelName::parse(channel, self.settings.limits()).ok()?;
         let rule = self.settings.rule_of(channel);
         self.settings.history(channel, rule)
     }
@@ -34,7 +34,7 @@ impl Parts {
         let room = self.history_room();
         let shared = self.shared.clone();
         let rule = self.settings.rule_of(ChannelName::known(channel));
-        let rule = rule.map_or("", |rule| &self.settings.channels[rule].pattern);
+        let rule = rule.map_or("", |rule| &self.settings.given().channels[rule].pattern);
         let birth = Birth { channel, rule, terms, room, now: self.now, entropy: &mut self.entropy };
         let (ring, record) = shared.histories.open(birth, |ring| shared.is_durable.then(|| log_record::birth(ring)))?;
         // The new epoch must be persisted, because clients are about to get it.
@@ -112,7 +112,7 @@ impl Parts {
         let (frames, side) = (delivery.frames, delivery.side);
         let (shared, room) = (self.shared.clone(), self.history_room());
         let (channel, rule) = (delivery.channel.as_str(), delivery.rule);
-        let rule = rule.map_or("", |rule| &self.settings.channels[rule].pattern);
+        let rule = rule.map_or("", |rule| &self.settings.given().channels[rule].pattern);
         let birth = Birth { channel, rule, terms, room, now: self.now, entropy: &mut self.entropy };
         let (position, keep) = {
             let bytes = frames.chunk.slice(frames.start, frames.end);
@@ -163,7 +163,7 @@ impl Parts {
 
     /// The limits for the rings of this shard: its share of the server's limits.
     pub(crate) fn history_room(&self) -> Room {
-        Room::of(&self.settings, self.shared.shards)
+        Room::of(self.settings.given(), self.shared.shards)
     }
 
     /// Removes messages that are too old.

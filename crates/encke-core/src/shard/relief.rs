@@ -12,7 +12,7 @@ use crate::shard::Parts;
 impl Parts {
     /// Checks how much the sessions of this shard hold: once a turn, and during a turn that adds much.
     pub(super) fn check_memory(&mut self) {
-        let max = self.settings.sessions_bytes_max;
+        let max = self.settings.given().sessions_bytes_max;
         let slack = max / 64;
         let held = self.fanout.encoder.held_bytes();
         self.fanout.relief.check_from = self.fanout.encoder.bytes() + slack;
@@ -49,7 +49,7 @@ impl Parts {
     /// True if the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with the bytes
     /// added here.
     pub(super) fn is_memory_short(&self) -> bool {
-        self.fanout.relief.is_behind() || self.shared.memory.sessions_bytes() > self.settings.sessions_bytes_max
+        self.fanout.relief.is_behind() || self.shared.memory.sessions_bytes() > self.settings.given().sessions_bytes_max
     }
 
     /// True if this shard packs because memory is short, ends sessions, or frees the queues of those that have ended.
@@ -104,7 +104,7 @@ impl Parts {
                 self.fanout.relief.pending_runs = 0;
                 let held = self.fanout.encoder.held_bytes();
                 self.metrics.sweeps.add(1);
-                self.fanout.relief.sweep_from = (held * 2).max(held + self.settings.sessions_bytes_max / 64);
+                self.fanout.relief.sweep_from = (held * 2).max(held + self.settings.given().sessions_bytes_max / 64);
                 return;
             }
         }

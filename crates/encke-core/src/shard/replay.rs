@@ -53,7 +53,7 @@ impl Parts {
 
     /// The most cursors that a session may have.
     pub(super) fn cursors_max(&self) -> usize {
-        self.settings.subscriptions_max + CURSORS_MAX
+        self.settings.given().subscriptions_max + CURSORS_MAX
     }
 
     /// Makes room in a full outbox: removes the messages that are still in a ring, which the session replays later.
@@ -106,7 +106,7 @@ impl Parts {
             return;
         }
         let response_bytes_max = match session.socket() {
-            None => self.settings.response_bytes_max,
+            None => self.settings.given().response_bytes_max,
             Some(_) if session.is_pushed_to() => return,
             Some(_) => SOCKET_BATCH_BYTES_MAX,
         };
@@ -119,7 +119,7 @@ impl Parts {
     pub(super) fn refill(&mut self, key: SessionKey) {
         let Parts { sessions, hub, index, shared, metrics, fanout, settings, schedule, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
-        let mut step = Step::new(session, &settings.capacity);
+        let mut step = Step::new(session, settings.capacity());
         let Some(replay) = &mut session.replay else { return };
         let mut frames = Vec::new();
         while let Some((name, cursor)) = replay.cursors.first_ready() {

@@ -61,7 +61,7 @@ impl Parts {
             && let Some(session) = self.sessions.get_mut(key)
         {
             session.response_begins();
-            session.has_to_read(body.len(), self.now.ms, &self.settings.terms);
+            session.has_to_read(body.len(), self.now.ms, &self.settings.terms());
             self.connections.exchanges.respond(exchange, key);
             confirm = Some(self.index as u16);
         }
@@ -94,21 +94,21 @@ impl Parts {
     pub(super) fn response_room(&self) -> Option<usize> {
         let left = self.responses_left();
         let room = if self.is_short_of_responses() { left / LEFT_SHARE } else { usize::MAX };
-        (left > 0).then_some(self.settings.response_bytes_max.min(room))
+        (left > 0).then_some(self.settings.given().response_bytes_max.min(room))
     }
 
     /// True if there is room for a body of a response that has nothing to do with sessions.
-    pub fn has_room_for(&self, body_bytes: usize) -> bool {
+    pub(super) fn has_room_for(&self, body_bytes: usize) -> bool {
         body_bytes < COUNTED_BYTES || !self.is_short_of_responses() || body_bytes <= self.responses_left() / LEFT_SHARE
     }
 
     /// True if little room is left for further responses. A client that does not take its own is then given up soon.
-    pub fn is_short_of_responses(&self) -> bool {
-        self.responses_left() < self.settings.responses_bytes_max / 4
+    pub(super) fn is_short_of_responses(&self) -> bool {
+        self.responses_left() < self.settings.given().responses_bytes_max / 4
     }
 
     fn responses_left(&self) -> usize {
-        self.settings.responses_bytes_max.saturating_sub(self.shared.memory.body_bytes())
+        self.settings.given().responses_bytes_max.saturating_sub(self.shared.memory.body_bytes())
     }
 
     /// Lets a held connect with messages wait until earlier responses are delivered.

@@ -30,12 +30,12 @@ impl Shard {
     /// the shard afterwards. Messages in a response that is on its way count as not delivered. Clients are not
     /// notified, and the sessions have not ended.
     pub fn save(&mut self, now: Now) -> Saved {
-        self.at(now).save_all()
+        self.settle_burst_at(now).save_all()
     }
 
     /// Restores the sessions of this shard. Call it on all shards before anything else happens to one of them.
     pub fn restore(&mut self, now: Now, saved: &Saved) {
-        self.at(now).restore_all(saved);
+        self.settle_burst_at(now).restore_all(saved);
     }
 }
 
@@ -132,7 +132,7 @@ impl Parts {
         let client = Client::Session(Caller::new(session.id.as_str(), identity.as_ref()));
         let mut subscriptions = Vec::with_capacity(session.subscriptions.len());
         for name in &session.subscriptions {
-            if let Err(error) = ChannelName::parse(name, &self.settings.limits) {
+            if let Err(error) = ChannelName::parse(name, self.settings.limits()) {
                 return Err(format!("{name}: {}", error.error()));
             }
             let wish = Wish { channel: name, ..wish };
@@ -155,8 +155,8 @@ impl Parts {
         };
         let requested = RequestedTiming { interval_ms: saved.interval_ms, max_interval_ms: saved.max_interval_ms };
         // A draining server may have advised the client to come back as late as that.
-        let since_ms = self.now.ms + self.settings.drain_spread_ms;
-        let protocol = bayeux::Session::restored(since_ms, &self.settings.terms, stage, requested);
+        let since_ms = self.now.ms + self.settings.given().drain_spread_ms;
+        let protocol = bayeux::Session::restored(since_ms, &self.settings.terms(), stage, requested);
         let mut outbox = Outbox::default();
         let mut push = |shard: &mut Parts, outbox: &mut Outbox, spans: &[Span]| {
             for number in spans.iter().flat_map(|Span(first, count)| *first..*first + *count) {
@@ -175,7 +175,7 @@ impl Parts {
         });
         push(self, &mut outbox, &saved.waiting);
         let replay = saved.replay.as_ref().map(|replay| Box::new(self.restore_replay(replay)));
-        let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
+        let confirmation = Confirmation::new(unacked, self.settings.given().connect_deliver_only);
         let Admitted { granted, identity, subscriptions } = admitted;
         // The address of its client is not known yet: without a user, all restored sessions have one owner.
         let counted_for = self.session_owner(identity.as_deref(), [0; 2]);

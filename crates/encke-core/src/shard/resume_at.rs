@@ -59,7 +59,7 @@ impl Parts {
             return if self.begin(key, name.as_str(), &position, new, replay_request) { Ok(()) } else { too_many() };
         }
         let matches = |channel: &&str| {
-            let channel = ChannelName::parse(channel, &self.settings.limits);
+            let channel = ChannelName::parse(channel, self.settings.limits());
             channel.is_ok_and(|channel| !channel.is_pattern() && name.matches(channel))
         };
         let named: BTreeSet<String> = replay_request.positions.below(name).filter(matches).map(String::from).collect();

@@ -27,7 +27,7 @@ impl Parts {
     }
 
     pub(super) fn received(&mut self, key: SessionKey) {
-        let (now_ms, terms) = (self.now.ms, self.settings.terms);
+        let (now_ms, terms) = (self.now.ms, self.settings.terms());
         if let Some(session) = self.sessions.get_mut(key) {
             session.protocol.received(now_ms, &terms);
         }
@@ -42,7 +42,7 @@ impl Parts {
     }
 
     pub(super) fn is_inactive(&self, key: SessionKey) -> bool {
-        let max_ms = self.settings.activity_timeout_ms;
+        let max_ms = self.settings.given().activity_timeout_ms;
         let quiet_ms = |session: &Session| self.now.ms.saturating_sub(session.active_ms);
         max_ms > 0 && self.sessions.get(key).is_some_and(|session| quiet_ms(session) >= max_ms)
     }
@@ -83,7 +83,7 @@ impl Parts {
     pub(super) fn is_usable(&self, key: SessionKey, opener: Opener) -> bool {
         self.sessions.get(key).is_some_and(|session| {
             let own = session.browser.is_none() || session.browser == opener.browser() || opener == Opener::Program;
-            own || self.settings.trust_client_session
+            own || self.settings.given().trust_client_session
         })
     }
 }

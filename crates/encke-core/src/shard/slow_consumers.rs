@@ -18,8 +18,9 @@ impl Parts {
     /// Delivers a message to a single session. One whose credentials have ended gets nothing more.
     pub(super) fn deliver_to(&mut self, key: SessionKey, frames: &Frames, rule: Option<usize>) {
         let Some(session) = self.sessions.get_mut(key).filter(|session| !session.has_lost_its_rights()) else { return };
-        if session.outbox.is_full(1, frames.bytes(), &self.settings.capacity) {
-            return self.too_slow(key, (self.settings.policy(rule), None), "", frames, &self.settings.capacity.clone());
+        if session.outbox.is_full(1, frames.bytes(), self.settings.capacity()) {
+            let (policy, capacity) = (self.settings.policy(rule), *self.settings.capacity());
+            return self.too_slow(key, (policy, None), "", frames, &capacity);
         }
         session.outbox.push(frames, Kind::Messages);
         self.schedule.budget.spend(1, frames.bytes(), frames.bytes() as u64);
@@ -67,7 +68,7 @@ impl Parts {
         let bytes = frames.bytes();
         for all in [false, true] {
             let makes_room = self.sessions.get(key).is_some_and(|Session { outbox, .. }| {
-                outbox.is_full(1, bytes, &self.settings.capacity) || (drops && outbox.is_full(1, bytes, room))
+                outbox.is_full(1, bytes, self.settings.capacity()) || (drops && outbox.is_full(1, bytes, room))
             });
             if makes_room && !self.spill(key, all) {
                 // A policy that dropped messages of histories would lose them silently.
@@ -79,7 +80,7 @@ impl Parts {
         let dropped = if drops { session.outbox.drop_oldest(bytes, room) } else { 0 };
         self.schedule.count_steps(1 + dropped);
         self.metrics.slow_dropped.add(dropped);
-        if session.outbox.is_full(1, bytes, &self.settings.capacity) {
+        if session.outbox.is_full(1, bytes, self.settings.capacity()) {
             return self.end_slow(key, channel);
         }
         if dropped > 0 {
@@ -96,7 +97,7 @@ impl Parts {
         self.schedule.count_steps(1);
         let Some(session) = self.sessions.get_mut(key) else { return };
         let is_short = session.outbox.is_short();
-        let is_full = session.outbox.is_full(1, frames.bytes(), &self.settings.capacity.twice());
+        let is_full = session.outbox.is_full(1, frames.bytes(), &self.settings.capacity().twice());
         if session.outbox.has_outgrown_its_pass() {
             self.schedule.pass_over(key, &mut session.marks);
         }
@@ -152,7 +153,7 @@ impl Parts {
         if pass.dropped > 0 {
             tracing::debug!(session = ?session.id, channel, pass.dropped, "slow consumer: messages dropped");
         }
-        if session.outbox.exceeds(pass, &self.settings.capacity) {
+        if session.outbox.exceeds(pass, self.settings.capacity()) {
             self.end_slow(key, channel);
         }
     }
@@ -181,7 +182,7 @@ impl Parts {
             let Some(frames) = part_of(with_positions, delivery.messages, part) else { continue };
             let Some(session) = self.sessions.get_mut(key) else { return };
             let fits = |room| !session.outbox.is_full(count as usize, frames.bytes(), room);
-            let is_full = !fits(&self.settings.capacity);
+            let is_full = !fits(self.settings.capacity());
             // The policy would drop older messages silently. A ring reports those that it does not retain.
             let has_room = session.unacked().is_some() || session.outbox.messages() == 0 || fits(&room);
             if is_full || !has_room {

@@ -81,7 +81,7 @@ impl Parts {
 
     /// Queues a close frame after everything that waits. The socket is shut after that.
     pub(super) fn close_socket(&mut self, key: SocketKey, code: u16, reason: &str) {
-        let until_ms = self.now.ms + self.settings.handshake_timeout_ms;
+        let until_ms = self.now.ms + self.settings.given().handshake_timeout_ms;
         let Some(socket) = self.socket_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
         socket.phase = Phase::Closing { until_ms };
         let mut bytes = Vec::with_capacity(64);

@@ -26,11 +26,6 @@ impl Parts {
         });
     }
 
-    /// True if the shard still has this WebSocket.
-    pub fn has_socket(&self, key: SocketKey) -> bool {
-        self.socket(key).is_some()
-    }
-
     /// True if frames may be sent on this WebSocket.
     pub(super) fn is_open(&self, key: SocketKey) -> bool {
         self.socket(key).is_some_and(|socket| socket.phase == Phase::Open)
@@ -39,7 +34,7 @@ impl Parts {
     pub(super) fn open_socket(&mut self, opener: Opener) -> SocketKey {
         let now = self.now;
         let key = self.connections.sockets.insert(opener, now.ms);
-        self.arm_socket(key, now.ms + self.settings.handshake_timeout_ms);
+        self.arm_socket(key, now.ms + self.settings.given().handshake_timeout_ms);
         self.metrics.sockets.set(self.connections.sockets.len());
         key
     }
@@ -60,17 +55,11 @@ impl Parts {
     /// Notes that the kernel takes no more bytes for a session. Its replies wait behind those that the kernels of both
     /// sides hold.
     pub(super) fn is_blocked_behind(&mut self, key: SessionKey) {
-        let kernel_bytes = KERNEL_BYTES.max(2 * self.settings.socket_send_buffer_bytes);
-        let (now_ms, terms) = (self.now.ms, self.settings.terms);
+        let kernel_bytes = KERNEL_BYTES.max(2 * self.settings.given().socket_send_buffer_bytes);
+        let (now_ms, terms) = (self.now.ms, self.settings.terms());
         if let Some(session) = self.sessions.get_mut(key) {
             session.has_to_read(kernel_bytes, now_ms, &terms);
         }
-    }
-
-    /// True if the kernel took nothing at the last write. The task of the socket must then wait until it is writable,
-    /// and call [`Shard::socket_writable`].
-    pub fn is_blocked(&self, key: SocketKey) -> bool {
-        self.socket(key).is_some_and(|socket| socket.marks.is_blocked())
     }
 
     pub(crate) fn socket(&self, key: SocketKey) -> Option<&Socket> {
@@ -94,7 +83,7 @@ impl Parts {
         if let Some(state) = self.socket_mut(socket) {
             state.session = None;
             state.alone_ms = now_ms;
-            self.arm_socket(socket, now_ms + self.settings.handshake_timeout_ms);
+            self.arm_socket(socket, now_ms + self.settings.given().handshake_timeout_ms);
         }
         if left.is_torn {
             self.abort_socket(socket);
@@ -125,7 +114,7 @@ impl Parts {
         let gone = own.out.append(outbox);
         socket.free_own();
         self.metrics.deliveries.add(gone);
-        self.arm_socket(key, now_ms + self.settings.handshake_timeout_ms);
+        self.arm_socket(key, now_ms + self.settings.given().handshake_timeout_ms);
         self.write_socket(key);
     }
 
@@ -137,7 +126,7 @@ impl Parts {
         let lends = |session: &&mut Session| session.socket_with_messages() == Some(key) && session.is_given();
         let Some(session) = sessions.get_mut(session).filter(lends) else { return true };
         let Some(socket) = connections.sockets.unclosed(key) else { return true };
-        if socket.out_bytes() + session.outbox.waiting_bytes() > 2 * settings.capacity.bytes_max {
+        if socket.out_bytes() + session.outbox.waiting_bytes() > 2 * settings.capacity().bytes_max {
             return false;
         }
         if !session.outbox.is_empty() {
@@ -167,7 +156,7 @@ impl Parts {
     /// True if a socket has so many waiting replies that this many bytes more are too many. Messages of an
     /// acknowledging session do not count: that session's outbox bounds them.
     pub(super) fn is_unread(&mut self, key: SocketKey, bytes: usize) -> bool {
-        let bytes_max = self.settings.capacity.bytes_max;
+        let bytes_max = self.settings.capacity().bytes_max;
         let Parts { connections, sessions, .. } = self;
         let Some(socket) = connections.sockets.get_mut(key) else { return false };
         let mut own_has_too_many = |bytes_max: usize| match &mut socket.own {

@@ -67,7 +67,7 @@ impl Parts {
             self.refuse(batch, message, BayeuxError::SubscriptionMissing.as_str());
             return None;
         };
-        let mut names = match subscription_names(raw, &self.settings.limits) {
+        let mut names = match subscription_names(raw, self.settings.limits()) {
             Ok(names) => names,
             Err(error) => {
                 self.refuse(batch, message, error.error());
@@ -133,7 +133,7 @@ impl Parts {
     /// nothing is to be done for it. `replays`: the message names positions. `added`: the number of subscriptions that
     /// will be made before.
     fn entry_of(&self, key: SessionKey, name: &str, added: usize, replays: bool) -> Option<Entry> {
-        let channel = parse(name, &self.settings.limits).ok()?;
+        let channel = parse(name, self.settings.limits()).ok()?;
         if channel.kind() != ChannelKind::Broadcast {
             None
         } else if self.subscribes(key, name) {
@@ -150,14 +150,14 @@ impl Parts {
         if session.subscriptions.len() + added >= self.subscriptions_max(session) {
             return Some(BayeuxError::SubscriptionsMax);
         }
-        let is_full = self.hub.channels() >= self.settings.channels_max && self.hub.find(name).is_none();
+        let is_full = self.hub.channels() >= self.settings.given().channels_max && self.hub.find(name).is_none();
         is_full.then_some(BayeuxError::ChannelsMax)
     }
 
     /// The number of subscriptions that a session may have.
     fn subscriptions_max(&self, session: &Session) -> usize {
         let own = session.identity().and_then(|identity| identity.limits.subscriptions_max);
-        own.map_or(self.settings.subscriptions_max, |own| own as usize)
+        own.map_or(self.settings.given().subscriptions_max, |own| own as usize)
     }
 
     fn accept_names(&self, batch: &mut Batch, message: &Message<'_>, raw: RawJson<'_>, replay: Option<String>) {
@@ -179,7 +179,7 @@ impl Parts {
         decided: Option<Result<Granted, Denial>>,
         replay_request: Option<&mut ReplayRequest<'_>>,
     ) -> Result<(), Refusal> {
-        let channel = parse(name, &self.settings.limits)?;
+        let channel = parse(name, self.settings.limits())?;
         match channel.kind() {
             ChannelKind::Broadcast => {}
             // Services answer any session that calls them. There is nothing to subscribe to, and trying does no harm
@@ -244,7 +244,7 @@ impl Parts {
     }
 
     pub(super) fn unsubscribe_from(&mut self, key: SessionKey, name: &str) -> Result<(), Refusal> {
-        let channel = parse(name, &self.settings.limits)?;
+        let channel = parse(name, self.settings.limits())?;
         if channel.kind() == ChannelKind::Service {
             return Ok(());
         }

@@ -23,7 +23,7 @@ impl Parts {
 
     /// True if one more batch may wait for a decision. A session that ends does not wait.
     pub(super) fn may_wait(&self, batch: &Batch) -> bool {
-        let (budget, amount) = (self.settings.decisions_waiting, Amount::one(batch.held_bytes()));
+        let (budget, amount) = (self.settings.decisions_waiting(), Amount::one(batch.held_bytes()));
         let inner = batch.session.map(Payer::Session);
         let (payer, waits) = (self.payer(batch, batch.session), self.connections.waits.batches());
         let has_room = waits.admit(&budget, &payer, inner.as_ref(), amount, Urgency::Common).is_ok();
@@ -41,7 +41,7 @@ impl Parts {
         }
         self.metrics.decisions_delayed.add(1);
         let payer = self.payer(&batch, batch.session);
-        self.wait(Wait::Batch(Box::new(batch)), payer, awaited, self.settings.decision_timeout_ms);
+        self.wait(Wait::Batch(Box::new(batch)), payer, awaited, self.settings.given().decision_timeout_ms);
     }
 
     /// Notes that a socket must not be read, or may be read again. Its client is not silent meanwhile.
@@ -58,9 +58,9 @@ impl Parts {
     /// True if a session may make one more call of so many bytes whose answer may come later.
     pub(super) fn may_call(&self, session: SessionKey, payer: Payer, bytes: usize, urgency: Urgency) -> bool {
         let (session, waits) = (Payer::Session(session), self.connections.waits.calls());
-        let (budget, amount) = (self.settings.calls_waiting, Amount::one(bytes));
+        let (budget, amount) = (self.settings.calls_waiting(), Amount::one(bytes));
         let has_own = match urgency {
-            Urgency::Common => waits.of(&session).count < self.settings.calls_waiting_per_session_max,
+            Urgency::Common => waits.of(&session).count < self.settings.given().calls_waiting_per_session_max,
             Urgency::Urgent => true,
         };
         let has_room = has_own && waits.admit(&budget, &payer, Some(&session), amount, urgency).is_ok();
@@ -74,7 +74,7 @@ impl Parts {
     pub(super) fn wait_for_answer(&mut self, call: Call, awaited: Awaited) {
         self.metrics.calls_delayed.add(1);
         let payer = call.payer;
-        self.wait(Wait::Call(Box::new(call)), payer, awaited, self.settings.call_timeout_ms);
+        self.wait(Wait::Call(Box::new(call)), payer, awaited, self.settings.given().call_timeout_ms);
     }
 
     fn wait(&mut self, wait: Wait, payer: Payer, awaited: Awaited, timeout_ms: u64) {

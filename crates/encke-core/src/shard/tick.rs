@@ -13,7 +13,7 @@ use crate::shard::{Parts, Shard};
 impl Shard {
     /// Does everything that is due.
     pub fn advance(&mut self, now: Now) {
-        self.at(now).tick();
+        self.settle_burst_at(now).tick();
         self.time_out_waits();
     }
 }
@@ -86,8 +86,8 @@ impl Parts {
             (socket.last_received_ms, socket.alone_ms) = (now_ms, now_ms);
         }
         let Some(socket) = self.socket(key) else { return };
-        let alone_until_ms = socket.alone_ms + self.settings.handshake_timeout_ms;
-        let idle_ms = self.settings.websocket_idle_timeout_ms;
+        let alone_until_ms = socket.alone_ms + self.settings.given().handshake_timeout_ms;
+        let idle_ms = self.settings.given().websocket_idle_timeout_ms;
         let idle_until_ms = if idle_ms == 0 { u64::MAX } else { socket.last_received_ms + idle_ms };
         let next_ms = match socket.phase {
             Phase::Closed => return,

@@ -25,10 +25,10 @@ impl Shard {
         };
         socket.last_received_ms = now.ms;
         let (opener, carried) = (socket.opener, socket.session);
-        let messages = match bayeux::parse_batch(text, &parts.settings.limits) {
+        let messages = match bayeux::parse_batch(text, parts.settings.limits()) {
             Ok(messages) => messages,
             Err(error) => {
-                let parts = self.parts();
+                let parts = self.settle_burst();
                 parts.metrics.batches_refused.add(1);
                 parts.write_frame(key, Opcode::Text, &batch_error_body(BayeuxError::from(error)));
                 return Received::Here;
@@ -49,7 +49,7 @@ impl Shard {
         if let Some(session) = session
             && carried.is_none()
         {
-            self.parts().carry(session, key, &messages);
+            self.settle_burst().carry(session, key, &messages);
         }
         let mut batch = Batch::new(Via::Socket(key), &messages, session, room);
         self.process(&mut batch, &messages);
@@ -59,11 +59,11 @@ impl Shard {
     /// Sends the replies of a batch as far as it has been processed. If it waits for the application, it is suspended.
     pub(super) fn answer_on_socket(&mut self, key: SocketKey, mut batch: Batch) -> Received {
         // The client's own publications come before the replies. Those of others do not reach it without a subscription.
-        let session = batch.session.and_then(|key| self.sessions.get(key));
+        let session = batch.session.and_then(|key| self.parts().sessions.get(key));
         let is_reached = session.is_none_or(|session| !session.subscriptions.is_empty());
-        let ends = batch.is(Outcome::EndsSession) || self.connections.draining;
+        let ends = batch.is(Outcome::EndsSession) || self.parts().connections.draining;
         let fans_out = ends || (is_reached && !batch.replies.is_empty());
-        let parts = if fans_out { self.parts() } else { self.beside_burst() };
+        let parts = if fans_out { self.settle_burst() } else { self.beside_burst() };
         if batch.is(Outcome::Disconnected)
             && let Some(socket) = parts.socket_mut(key).filter(|socket| socket.pending_replies > 0)
         {
@@ -107,12 +107,12 @@ impl Shard {
 
     /// Closes the socket with this code after everything that waits is written.
     pub fn socket_close(&mut self, now: Now, key: SocketKey, closing: Closing) {
-        self.at(now).close_socket(key, closing.code, closing.reason);
+        self.settle_burst_at(now).close_socket(key, closing.code, closing.reason);
     }
 
     /// Removes a socket that is gone. Its session lives on: the queue waits for the next connection.
     pub fn socket_closed(&mut self, now: Now, key: SocketKey) {
-        let parts = self.at(now);
+        let parts = self.settle_burst_at(now);
         if let Some(session) = parts.socket(key).and_then(|socket| socket.session) {
             parts.take_held(session);
             parts.detach(session);
@@ -125,7 +125,7 @@ impl Shard {
 
     /// Adds a WebSocket that has been opened. `browser` is the browser id in the cookie of its upgrade request.
     pub fn socket_opened(&mut self, now: Now, browser: Option<Id>) -> SocketKey {
-        self.at(now).open_socket(browser.map_or(Opener::Program, Opener::Browser))
+        self.settle_burst_at(now).open_socket(browser.map_or(Opener::Program, Opener::Browser))
     }
 
     /// Notes the origin of a WebSocket, and the head of its upgrade request if the application reads heads. `is_of_page`:
@@ -141,14 +141,14 @@ impl Shard {
 
     /// The origin of a WebSocket, for the shard to which it moves.
     pub fn socket_origin(&self, key: SocketKey) -> Option<SocketOrigin> {
-        let Socket { opener, origins, head, .. } = self.socket(key)?;
+        let Socket { opener, origins, head, .. } = self.parts().socket(key)?;
         let head = head.as_ref().map(|own| own.head.clone());
         Some(SocketOrigin { opener: *opener, origins: *origins, head })
     }
 
     /// Adds a WebSocket that another shard has passed on.
     pub fn socket_moved_here(&mut self, now: Now, origin: SocketOrigin) -> SocketKey {
-        let parts = self.at(now);
+        let parts = self.settle_burst_at(now);
         let key = parts.open_socket(origin.opener);
         parts.set_origin(key, origin.origins, origin.head);
         key
@@ -156,24 +156,24 @@ impl Shard {
 
     /// Notes that the kernel takes bytes again.
     pub fn socket_writable(&mut self, now: Now, key: SocketKey) {
-        self.at(now).unblock(key);
+        self.settle_burst_at(now).unblock(key);
     }
 
     /// Notes a pong: the client is alive.
     pub fn socket_pong(&mut self, now: Now, key: SocketKey) {
-        if let Some(socket) = self.at(now).socket_mut(key) {
+        if let Some(socket) = self.settle_burst_at(now).socket_mut(key) {
             socket.last_received_ms = now.ms;
         }
     }
 
     /// Answers a ping with its payload, or only the latest of many.
     pub fn socket_ping(&mut self, now: Now, key: SocketKey, payload: &[u8]) {
-        self.at(now).pong(key, payload);
+        self.settle_burst_at(now).pong(key, payload);
     }
 
     /// Sends a frame that is not a Bayeux message.
     pub fn socket_send(&mut self, now: Now, key: SocketKey, opcode: Opcode, payload: &[u8]) {
-        let parts = self.at(now);
+        let parts = self.settle_burst_at(now);
         if let Some(socket) = parts.socket_mut(key) {
             (socket.last_received_ms, socket.alone_ms) = (now.ms, now.ms);
             parts.write_frame(key, opcode, payload);

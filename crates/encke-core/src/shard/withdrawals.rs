@@ -24,9 +24,9 @@ impl Parts {
         let Some(replay) = &mut session.replay else { return };
         replay.withdrawn.get_or_insert_default().merge(more);
         let is_paid = messages >= 2 * replay.searched;
-        if messages <= free_max(&self.settings.capacity) {
+        if messages <= free_max(self.settings.capacity()) {
             self.withdraw_now(key);
-        } else if self.schedule.has_time_for(messages, is_paid, self.now.ms, &self.settings.capacity) {
+        } else if self.schedule.has_time_for(messages, is_paid, self.now.ms, self.settings.capacity()) {
             self.schedule.spend(messages, is_paid, self.now.ms);
             self.withdraw_now(key);
         } else if self.schedule.search(key, &mut session.marks, is_paid) {
@@ -37,7 +37,7 @@ impl Parts {
     /// Searches the queues of waiting sessions, as far as one turn may.
     pub(super) fn go_on_with_withdrawals(&mut self) {
         self.schedule.begin_searches();
-        while let Some((key, is_paid)) = self.schedule.next_search(self.now.ms, &self.settings.capacity) {
+        while let Some((key, is_paid)) = self.schedule.next_search(self.now.ms, self.settings.capacity()) {
             let messages = self.messages_of(key);
             let Some(session) = self.sessions.get_mut(key) else { continue };
             session.marks.leave(Queue::Searches);

@@ -193,10 +193,10 @@ fn a_connect_that_is_answered_on_a_socket_that_was_shut_leaves_nothing_there() {
     let (mut rig, socket, client) = acknowledging(Settings::default());
     connect(&mut rig, socket, &client, 0);
     rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
-    rig.shard.parts().reset_socket(socket);
+    rig.shard.settle_burst().reset_socket(socket);
     publish(&mut rig, 2, 20_000);
     rig.flushed(socket);
-    let bytes = |rig: &Rig| rig.shard.socket(socket).map(|socket| socket.out_bytes());
+    let bytes = |rig: &Rig| rig.shard.parts().socket(socket).map(|socket| socket.out_bytes());
     assert_eq!(bytes(&rig), Some(0));
     rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id")));
     rig.flushed(socket);

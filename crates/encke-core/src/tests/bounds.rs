@@ -140,10 +140,10 @@ fn an_acknowledging_client_that_never_reads_its_connect_replies_is_ended() {
         rig.shard.publish_now("/h/1", &format!("\"{}\"", "x".repeat(500)));
         rig.shard.socket_text(NOW, key, &connect);
         rig.flushed(key);
-        most = most.max(rig.shard.socket(key).expect("it is not closed yet").out_bytes());
+        most = most.max(rig.shard.parts().socket(key).expect("it is not closed yet").out_bytes());
     }
     assert!(most > 200 * 1024 && most < 520 * 1024, "{most}");
-    assert_eq!(rig.shard.metrics.slow_disconnected.get(), 1);
+    assert_eq!(rig.shard.parts().metrics.slow_disconnected.get(), 1);
     assert!(rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Reset(socket) if *socket == key)));
 }
 
@@ -163,7 +163,7 @@ fn an_acknowledging_client_may_be_slow_to_read_as_much_as_its_outbox_may_hold() 
         rig.flushed(key);
     }
     rig.shard.socket_ping(NOW, key, b"");
-    assert_eq!(rig.shard.metrics.slow_disconnected.get(), 0);
+    assert_eq!(rig.shard.parts().metrics.slow_disconnected.get(), 0);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn the_latest_ping_is_answered_when_nothing_was_read_and_not_within_a_frame() {
             rig.flushed(key);
         }
     }
-    assert!(rig.shard.socket(key).expect("open").out_bytes() < 100);
+    assert!(rig.shard.parts().socket(key).expect("open").out_bytes() < 100);
     rig.kernel.room = 1_000_000;
     rig.shard.socket_writable(NOW, key);
     let said = begun + &rig.flushed(key);
@@ -219,7 +219,7 @@ fn pings_that_arrive_faster_than_writes_leave_few_pongs() {
     for number in 0..100_000 {
         rig.shard.socket_ping(NOW, key, format!("{number}").as_bytes());
     }
-    assert!(rig.shard.socket(key).expect("open").out_bytes() < 20 * 1024);
+    assert!(rig.shard.parts().socket(key).expect("open").out_bytes() < 20 * 1024);
     let said = rig.flushed(key);
     assert!(said.len() < 30 * 1024 && said.contains("99999"), "{} bytes", said.len());
 }
@@ -233,7 +233,7 @@ fn replies_that_a_socket_without_a_session_does_not_read_are_few() {
         rig.shard.socket_text(NOW, key, "no JSON");
     }
     assert!(rig.shard.take_effects().iter().any(|effect| matches!(effect, Effect::Reset(socket) if *socket == key)));
-    assert_eq!(rig.shard.metrics.websocket_errors.get(), 1);
+    assert_eq!(rig.shard.parts().metrics.websocket_errors.get(), 1);
 }
 
 #[test]
@@ -259,8 +259,8 @@ fn a_session_falls_back_on_a_limited_number_of_channels_and_ends_at_the_next() {
     rig.kernel.room = 0;
     let id = Id::parse(&client).expect("an id");
     let cursors = |rig: &Rig| {
-        let key = rig.shard.sessions.find(&id)?;
-        Some(rig.shard.sessions.get(key)?.replay.as_ref()?.cursors.len())
+        let key = rig.shard.parts().sessions.find(&id)?;
+        Some(rig.shard.parts().sessions.get(key)?.replay.as_ref()?.cursors.len())
     };
     let publish = |rig: &mut Rig, number: usize| {
         rig.shard.publish_now(&format!("/h/{number}"), "1");
@@ -272,7 +272,7 @@ fn a_session_falls_back_on_a_limited_number_of_channels_and_ends_at_the_next() {
     publish(&mut rig, 9_000);
     assert_eq!(cursors(&rig), Some(4_097));
     publish(&mut rig, 9_097);
-    assert_eq!((cursors(&rig), rig.shard.metrics.slow_disconnected.get()), (None, 1));
+    assert_eq!((cursors(&rig), rig.shard.parts().metrics.slow_disconnected.get()), (None, 1));
 }
 
 #[test]
@@ -309,8 +309,9 @@ fn an_outbox_without_history_messages_is_searched_once() {
     rig.subscribe(key, &client);
     rig.flushed(key);
     rig.kernel.room = 0;
-    let session = rig.shard.sessions.find(&Id::parse(&client).expect("an id")).expect("a session");
-    let in_rings = |rig: &Rig| rig.shard.sessions.get(session).and_then(|s| s.replay.as_ref()).map(|r| r.in_rings);
+    let session = rig.shard.parts().sessions.find(&Id::parse(&client).expect("an id")).expect("a session");
+    let in_rings =
+        |rig: &Rig| rig.shard.parts().sessions.get(session).and_then(|s| s.replay.as_ref()).map(|r| r.in_rings);
     for data in 0..10 {
         rig.publish(data);
         rig.flushed(key);
@@ -395,8 +396,8 @@ fn a_rule_with_bytes_drops_old_messages_of_an_outbox_that_is_not_full() {
         if slow_consumer == SlowConsumer::KeepLatest {
             assert!((9_800..10_000).all(latest));
         }
-        assert_eq!(rig.shard.metrics.slow_disconnected.get(), 0);
-        assert!(rig.shard.metrics.slow_dropped.get() > 9_000);
+        assert_eq!(rig.shard.parts().metrics.slow_disconnected.get(), 0);
+        assert!(rig.shard.parts().metrics.slow_dropped.get() > 9_000);
     }
 }
 

@@ -39,7 +39,7 @@ fn a_subscription_by_a_handle_counts_and_is_present_like_one_of_the_client() {
     let settings = Settings { all_subscriptions_max: 1, channels: vec![rule], ..Settings::default() };
     let mut rig = Rig::new(1, settings, Box::new(NoApplication));
     let (_, id) = connected(&mut rig, "{}");
-    let counted = |rig: &Rig| rig.shard.shared.limits.subscriptions.load(Ordering::Relaxed);
+    let counted = |rig: &Rig| rig.shard.parts().shared.limits.subscriptions.load(Ordering::Relaxed);
     for _ in 0..2 {
         let subscribe = |name: &str| ShardMessage::Subscribe(id, name.into(), TOKEN);
         assert_eq!(change(&mut rig, subscribe("/b")), (Changed::Done, vec!["joined"]));

@@ -26,7 +26,7 @@ fn readers(rig: &mut Rig, channel: &str, count: usize) -> Vec<(SocketKey, String
 
 /// A publication from another shard.
 fn envelope(rig: &Rig, channel: &str, data: &str) -> Envelope {
-    let account = rig.shard.shared.mailbox.clone();
+    let account = rig.shard.parts().shared.mailbox.clone();
     let publication = Publication::of_server(&account, channel, data);
     Envelope::new(&account, ShardMessage::Publication(publication.into()))
 }
@@ -54,7 +54,7 @@ fn an_outbox_gets_a_part_of_its_capacity_between_two_flushes_whatever_the_number
             rig.shard.socket_text(NOW, socket, &text);
             most_bytes = most_bytes.max(waiting_bytes(&rig, &client).unwrap_or(usize::MAX));
         }
-        rig.shard.parts();
+        rig.shard.settle_burst();
         // Without asking, the publishers end a reader that had no chance to read.
         assert_eq!(waiting_bytes(&rig, &client).is_some(), asks);
         if asks {
@@ -227,12 +227,12 @@ fn a_message_on_another_channel_does_not_wait_behind_a_flood_from_another_shard(
     assert!(flushes <= 3, "{flushes}");
     // A request is processed before anything else is written.
     let connect = rig.connect(&client);
-    assert!(rig.shard.connections.arrivals.len() > 10 && rig.response(connect).is_none(), "it is held at once");
+    assert!(rig.shard.parts().connections.arrivals.len() > 10 && rig.response(connect).is_none(), "it is held at once");
     while !rig.shard.is_settled() {
         rig.flushed(socket);
         rig.shard.take_effects();
     }
-    assert_eq!(rig.shard.shared.mailbox.bytes(), 0);
+    assert_eq!(rig.shard.parts().shared.mailbox.bytes(), 0);
 }
 
 #[test]
@@ -319,7 +319,7 @@ fn a_session_does_not_expire_while_its_request_waits_behind_a_flood_from_another
     let body = format!(r#"[{{"channel":"/other","clientId":"{client}","data":"{data}"}}]"#);
     let transport = HttpTransport::LongPolling;
     let request = Request { exchange, transport, browser: None, peer: Peer::default(), head: None, body };
-    let account = rig.shard.shared.mailbox.clone();
+    let account = rig.shard.parts().shared.mailbox.clone();
     rig.shard.receive(NOW, Envelope::new(&account, ShardMessage::Request(request.into())));
     assert!(rig.shard.has_waiting(exchange));
     for ms in (0..50_000).step_by(256) {
@@ -362,7 +362,7 @@ fn an_edge_and_the_publications_of_other_shards_take_turns() {
         let envelope = envelope(&rig, "/flood", &data);
         rig.shard.receive(NOW, envelope);
     }
-    let (mut taken, before) = (0, rig.shard.connections.arrivals.len());
+    let (mut taken, before) = (0, rig.shard.parts().connections.arrivals.len());
     for _ in 0..8 {
         if rig.shard.admits(NOW, Weight::Heavy) {
             let text = format!(r#"{{"channel":"/flood","clientId":"{publisher}","data":{data}}}"#);
@@ -371,6 +371,6 @@ fn an_edge_and_the_publications_of_other_shards_take_turns() {
         }
         rig.flushed(socket);
     }
-    let arrived = before - rig.shard.connections.arrivals.len();
+    let arrived = before - rig.shard.parts().connections.arrivals.len();
     assert!(taken >= 3 && arrived >= 3, "{taken} at the edge, {arrived} from the other shard");
 }

@@ -230,7 +230,7 @@ fn a_revoked_token_ends_its_sessions_and_opens_none() {
     let _other = opened(&mut rig, r#"{"user":"ann","token":"t2"}"#);
     rig.shard.socket_closed(NOW, away);
     let wall_ms = NOW.wall_ms;
-    assert!(rig.shard.shared.revoked.add("t1", wall_ms + 1_000_000, wall_ms, 10));
+    assert!(rig.shard.parts().shared.revoked.add("t1", wall_ms + 1_000_000, wall_ms, 10));
     rig.shard.message(NOW, ShardMessage::Revoke("t1".into()));
     let text = rig.flushed(socket);
     assert!(text.contains(r#""error":"401::token_revoked""#), "{text}");

@@ -395,7 +395,7 @@ fn a_session_without_limits_touches_no_table() {
     let mut rig = rig(Settings::default());
     let ann = rig.user("");
     assert_eq!(rig.accepted(NOW, &ann, "/a").0, 100);
-    let limits = &rig.shard.shared.limits;
+    let limits = &rig.shard.parts().shared.limits;
     assert!(!limits.buckets.is_used());
-    assert_eq!(Arc::strong_count(&rig.shard.shared), 1);
+    assert_eq!(Arc::strong_count(&rig.shard.parts().shared), 1);
 }

@@ -197,7 +197,7 @@ fn while_all_sessions_hold_too_much_heavy_messages_wait_and_light_ones_do_not() 
     let settings = Settings { sessions_bytes_max: 8 << 20, ..Settings::default() };
     let mut rig = Rig::new(2, settings, Box::new(NoApplication));
     let mut admitted = |other_shard_bytes| {
-        rig.shard.shared.memory.publish(1, other_shard_bytes);
+        rig.shard.parts().shared.memory.publish(1, other_shard_bytes);
         [Weight::Heavy, Weight::Light].map(|weight| rig.shard.admits(NOW, weight))
     };
     assert_eq!(admitted(7 << 20), [true, true]);
@@ -328,11 +328,11 @@ fn closed_sessions_and_sockets_leave_little_memory() {
         rig.shard.advance(Now { ms: NOW.ms + seconds * 1_000, ..NOW });
     }
     assert_eq!(rig.shard.sessions(), 0);
-    assert!(rig.shard.sessions.slots() <= 4_096, "room for {} sessions", rig.shard.sessions.slots());
+    assert!(rig.shard.parts().sessions.slots() <= 4_096, "room for {} sessions", rig.shard.parts().sessions.slots());
     assert!(
-        rig.shard.connections.sockets.slots() <= 4_096,
+        rig.shard.parts().connections.sockets.slots() <= 4_096,
         "room for {} sockets",
-        rig.shard.connections.sockets.slots()
+        rig.shard.parts().connections.sockets.slots()
     );
 }
 
@@ -347,6 +347,6 @@ fn an_idle_session_and_its_websocket_have_small_records() {
         connect(&mut rig, key, &client);
         rig.shard.socket_ping(NOW, key, b"alive");
         rig.flushed(key);
-        assert!(rig.shard.socket(key).expect("it is open").own.is_none(), "ack: {ack}");
+        assert!(rig.shard.parts().socket(key).expect("it is open").own.is_none(), "ack: {ack}");
     }
 }

@@ -78,7 +78,7 @@ impl Rig {
 
     /// Another shard of the same server.
     pub(super) fn beside(&self, index: usize, settings: Settings) -> Rig {
-        let shard = Shard::new(index, self.shard.shared.clone(), Arc::new(settings), kernel_entropy(), NOW);
+        let shard = Shard::new(index, self.shard.parts().shared.clone(), Arc::new(settings), kernel_entropy(), NOW);
         Rig { shard, kernel: FakeKernel { room: usize::MAX / 2, ..FakeKernel::default() }, exchanges: 0 }
     }
 
@@ -139,21 +139,21 @@ impl Rig {
     /// A channel whose history another shard owns. The rig has two.
     pub(super) fn channel_of_other_shard(&self) -> &'static str {
         let names = ["/a", "/b", "/c", "/d", "/e", "/f", "/x/1", "/x/2"];
-        names.into_iter().find(|name| self.shard.shared.histories.owner(name) == 1).expect("one")
+        names.into_iter().find(|name| self.shard.parts().shared.histories.owner(name) == 1).expect("one")
     }
 
     /// A message that the owner of a history has recorded, on its way to this shard.
     pub(super) fn on_its_way(&self, channel: &str, data: usize) -> Publication {
         let terms = self.shard.settings().channels[0].history().expect("a history");
-        let (room, entropy) = (self.shard.history_room(), &mut kernel_entropy());
+        let (room, entropy) = (self.shard.parts().history_room(), &mut kernel_entropy());
         let birth = history::Birth { channel, rule: "", terms, room, now: NOW, entropy };
         let text = format!(r#"{{"channel":"{channel}","data":{data}}}"#);
         let position =
-            self.shard.shared.histories.append(birth, Side::Server, None, [&*text].into_iter()).expect("room");
+            self.shard.parts().shared.histories.append(birth, Side::Server, None, [&*text].into_iter()).expect("room");
         let mut frames = Vec::new();
         websocket::frame::message(websocket::Opcode::Text, format!("[{text}]").as_bytes(), &mut frames);
         Publication {
-            charge: self.shard.shared.mailbox.charge(0),
+            charge: self.shard.parts().shared.mailbox.charge(0),
             channel: channel.into(),
             frames: frames.into(),
             messages: 1,
@@ -172,9 +172,9 @@ impl Rig {
 impl Shard {
     /// Broadcasts like an application.
     pub(super) fn publish_now(&mut self, channel: &str, data: &str) {
-        self.at(NOW);
+        self.settle_burst_at(NOW);
         self.publish_from_here(channel, data);
-        self.parts().update_gauges();
+        self.settle_burst().update_gauges();
     }
 }
 
@@ -387,7 +387,7 @@ fn publications_of_a_session_end_arrive_after_the_message_that_ended_the_session
     let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{other}","subscription":"/b"}}"#);
     rig.shard.socket_text(NOW, witness, &text);
     rig.flushed(witness);
-    rig.shard.shared.interest.add("/a", 1);
+    rig.shard.parts().shared.interest.add("/a", 1);
     (1..=3).for_each(|data| rig.publish(data));
     assert!(rig.shard.waiting(&Id::parse(&client).expect("an id")).is_none() && rig.flushed(socket).is_empty());
     let text = rig.flushed(witness);

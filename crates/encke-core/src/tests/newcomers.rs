@@ -89,7 +89,7 @@ fn at_sessions_max_sessions_that_never_connected_end_first_on_any_shard() {
     (0..100).for_each(|_| drop(open(&mut rig, peer(1, 1))));
     assert_eq!((rig.shard.sessions(), rig.shard.metrics().unused_ended.get()), (10, 91));
     // The other shard has no such session to end, so it asks this one.
-    let (shared, settings) = (rig.shard.shared.clone(), rig.shard.settings().clone());
+    let (shared, settings) = (rig.shard.parts().shared.clone(), rig.shard.settings().clone());
     let other = Shard::new(1, shared, settings, kernel_entropy(), NOW);
     let mut other = Rig { shard: other, kernel: FakeKernel::default(), exchanges: 0 };
     let mut requests = 0;
@@ -148,7 +148,7 @@ fn one_address_or_user_leaves_sessions_for_others_and_gives_back_what_it_has() {
     }
     // The greedy ones still get none, and one that leaves makes room for its next.
     assert!(handshake(&mut rig, peer(1, 1), "").contains("413::sessions_max"));
-    let before = rig.shard.shared.sessions.count();
+    let before = rig.shard.parts().shared.sessions.count();
     for client in first.iter().chain(&ann) {
         let body = format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#);
         rig.exchanges += 1;
@@ -157,7 +157,7 @@ fn one_address_or_user_leaves_sessions_for_others_and_gives_back_what_it_has() {
         rig.shard.request(NOW, Request { exchange, transport, browser: None, peer: peer(1, 1), head: None, body });
         rig.response(exchange).expect("a response");
     }
-    assert_eq!(rig.shard.shared.sessions.count(), before - first.len() - ann.len());
+    assert_eq!(rig.shard.parts().shared.sessions.count(), before - first.len() - ann.len());
     ann = fill(&mut rig, peer(2, 1), &user("ann"));
     assert!(ann.len() > 50, "{}", ann.len());
 }

@@ -107,10 +107,10 @@ impl Client {
 
     /// Makes the session too slow from this offset on, in this ring of a channel or a later one.
     fn resort_to_history(&mut self, channel: &str, number: u64, later: u64) {
-        let key = self.rig.shard.sessions.find(&Id::parse(&self.id).expect("an id")).expect("a session");
-        let mut position = self.rig.shard.shared.histories.find(channel, number).expect("a ring");
+        let key = self.rig.shard.parts().sessions.find(&Id::parse(&self.id).expect("an id")).expect("a session");
+        let mut position = self.rig.shard.parts().shared.histories.find(channel, number).expect("a ring");
         position.ring.serial += later;
-        self.rig.shard.parts().resort_to_history(key, channel, &position, number);
+        self.rig.shard.settle_burst().resort_to_history(key, channel, &position, number);
     }
 }
 
@@ -400,7 +400,7 @@ fn a_loss_is_reported_when_few_enough_messages_wait_to_be_examined() {
         assert_eq!(received, 500, "{ext}");
         let reported_at = reported_at.expect("it is reported");
         assert!((200..500).contains(&reported_at), "{ext}: with 256 KiB behind it, not after {reported_at} messages");
-        assert!(client.rig.shard.metrics.losses_delayed.get() > 3, "{ext}");
+        assert!(client.rig.shard.parts().metrics.losses_delayed.get() > 3, "{ext}");
     }
 }
 
@@ -466,8 +466,8 @@ fn a_loss_is_reported_after_the_earlier_messages_of_its_channel() {
     client.publish("/a", 100);
     // This response is lost.
     client.hold();
-    let next = client.rig.shard.shared.histories.find("/a", 0).expect("a ring");
-    let next = client.rig.shard.shared.histories.with(next.ring, Ring::next).expect("a ring");
+    let next = client.rig.shard.parts().shared.histories.find("/a", 0).expect("a ring");
+    let next = client.rig.shard.parts().shared.histories.with(next.ring, Ring::next).expect("a ring");
     client.resort_to_history("/a", next, 1);
     client.socket = Some(client.rig.shard.socket_opened(NOW, None));
     let (mut received, mut lost) = (Vec::new(), 0);

@@ -110,9 +110,9 @@ fn responses_that_are_never_read_are_bounded_in_total_and_waiting_connects_are_a
         let mut clients = Clients::new(200, ext);
         // A single message may exceed the limit, because each response holds at least one.
         assert!(clients.body_bytes() < BODIES_MAX + 60_000, "{} bytes: {ext}", clients.body_bytes());
-        assert!(clients.rig.shard.shared.memory.body_bytes() <= BODIES_MAX + 60_000);
+        assert!(clients.rig.shard.parts().shared.memory.body_bytes() <= BODIES_MAX + 60_000);
         assert!(clients.rig.shard.metrics().responses_delayed.get() > 0);
-        let waiting = clients.rig.shard.schedule.lens()[1];
+        let waiting = clients.rig.shard.parts().schedule.lens()[1];
         assert!(waiting > 50 && clients.rig.shard.metrics().held.get() >= waiting as u64, "{waiting} wait: {ext}");
         // All sessions resume when other responses have been taken.
         let mut answered = std::collections::HashSet::new();
@@ -128,8 +128,12 @@ fn responses_that_are_never_read_are_bounded_in_total_and_waiting_connects_are_a
             rounds += 1;
             assert!(rounds < 100);
         }
-        assert_eq!(clients.rig.shard.shared.memory.body_bytes(), 0);
-        assert!(answered.len() >= 200 && clients.rig.shard.schedule.lens()[1] == 0, "{} of 200: {ext}", answered.len());
+        assert_eq!(clients.rig.shard.parts().shared.memory.body_bytes(), 0);
+        assert!(
+            answered.len() >= 200 && clients.rig.shard.parts().schedule.lens()[1] == 0,
+            "{} of 200: {ext}",
+            answered.len()
+        );
     }
 }
 

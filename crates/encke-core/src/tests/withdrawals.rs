@@ -32,7 +32,7 @@ fn from_two(client: &str) -> String {
 }
 
 fn searched(rig: &Rig) -> u64 {
-    rig.shard.metrics.withdrawals_searched.get()
+    rig.shard.parts().metrics.withdrawals_searched.get()
 }
 
 const WAITING: u64 = 50_000;
@@ -56,7 +56,7 @@ fn queued_messages_are_searched_once_for_many_subscribes_with_positions() {
         rig.flushed(key);
     }
     assert!(searched(&rig) <= 3 * WAITING, "{} messages", searched(&rig));
-    assert_eq!(rig.shard.metrics.withdrawals_delayed.get(), 1);
+    assert_eq!(rig.shard.parts().metrics.withdrawals_delayed.get(), 1);
 }
 
 #[test]
@@ -130,11 +130,11 @@ fn connects_deliver_no_messages_before_the_search_and_all_after_it() {
         for _ in 0..3 {
             say(&mut rig, from_two(&client));
         }
-        assert_eq!(rig.shard.schedule.lens()[2], 1, "{way:?} {ext}");
+        assert_eq!(rig.shard.parts().schedule.lens()[2], 1, "{way:?} {ext}");
         let early = say(&mut rig, connect(1));
         assert!(!early.contains("\"data\""), "{way:?} {ext}: {early}");
         rig.shard.advance(Now { ms: NOW.ms + 10, ..NOW });
-        assert_eq!(rig.shard.schedule.lens()[2], 0);
+        assert_eq!(rig.shard.parts().schedule.lens()[2], 0);
         let mut received = String::new();
         for ack in 2..10 {
             received += &say(&mut rig, connect(ack));
@@ -173,7 +173,7 @@ fn a_session_with_few_queued_messages_does_not_wait_for_other_searches() {
         rig.shard.socket_text(NOW, key, &from_two(&client));
         rig.flushed(key);
     }
-    assert_eq!(rig.shard.schedule.lens()[2], 1);
+    assert_eq!(rig.shard.parts().schedule.lens()[2], 1);
     rig.kernel.room = usize::MAX / 2;
     let (other, client) = open(&mut rig);
     rig.kernel.room = 0;
@@ -181,7 +181,7 @@ fn a_session_with_few_queued_messages_does_not_wait_for_other_searches() {
     for _ in 0..3 {
         rig.shard.socket_text(NOW, other, &from_two(&client));
     }
-    assert_eq!(rig.shard.schedule.lens()[2], 1);
+    assert_eq!(rig.shard.parts().schedule.lens()[2], 1);
 }
 
 /// Subscribes to `/h/a` at a position.
@@ -229,14 +229,15 @@ fn stored_messages_come_once_beside_an_older_subscription_after_evicted_ones() {
 #[test]
 fn live_messages_between_two_subscribes_that_share_a_search_arrive_after_their_eviction() {
     let (mut rig, key, client) = with_backlog();
-    let ring = rig.shard.shared.histories.find("/h/a", 0).expect("a ring");
-    let latest = rig.shard.shared.histories.with(ring.ring, |ring| ring.next() - 1).expect("a ring").to_string();
+    let ring = rig.shard.parts().shared.histories.find("/h/a", 0).expect("a ring");
+    let latest =
+        rig.shard.parts().shared.histories.with(ring.ring, |ring| ring.next() - 1).expect("a ring").to_string();
     // The first searches run at once, the third waits.
     (0..3).for_each(|_| from(&mut rig, key, &client, &latest));
-    assert_eq!(rig.shard.schedule.lens()[2], 1);
+    assert_eq!(rig.shard.parts().schedule.lens()[2], 1);
     (10..=25).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
     from(&mut rig, key, &client, "-2");
-    assert_eq!(rig.shard.schedule.lens()[2], 1);
+    assert_eq!(rig.shard.parts().schedule.lens()[2], 1);
     assert_eq!(received(&mut rig, key), (10..=25).collect::<Vec<_>>());
 }
 
@@ -264,11 +265,11 @@ fn one_search_looks_for_a_limited_number_of_channels() {
         rig.flushed(key);
     }
     let before = searched(&rig);
-    let session = rig.shard.socket(key).and_then(|socket| socket.session).expect("a session");
+    let session = rig.shard.parts().socket(key).and_then(|socket| socket.session).expect("a session");
     let mut many = Withdrawn::default();
     (0..RANGES_MAX - 1).for_each(|number| many.note(&format!("/h/{number}"), &"e".into(), 1..2, Unnumbered::None));
-    rig.shard.parts().withdraw(session, many);
-    assert_eq!((searched(&rig), rig.shard.schedule.lens()[2]), (before, 1));
+    rig.shard.settle_burst().withdraw(session, many);
+    assert_eq!((searched(&rig), rig.shard.parts().schedule.lens()[2]), (before, 1));
     // An earlier ring of a channel, and one channel more: each needs another search.
     for (channel, epoch) in [("/h/7", "f"), ("/h/more", "e")] {
         let before = searched(&rig);
@@ -277,8 +278,8 @@ fn one_search_looks_for_a_limited_number_of_channels() {
         if channel == "/h/more" {
             (0..RANGES_MAX).for_each(|number| more.note(&format!("/h/{number}"), &"f".into(), 1..2, Unnumbered::None));
         }
-        rig.shard.parts().withdraw(session, more);
+        rig.shard.settle_burst().withdraw(session, more);
         assert!(searched(&rig) - before >= WAITING, "{channel}");
-        assert_eq!(rig.shard.schedule.lens()[2], 1);
+        assert_eq!(rig.shard.parts().schedule.lens()[2], 1);
     }
 }
