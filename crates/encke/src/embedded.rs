@@ -13,13 +13,11 @@ use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Body as HttpBody;
-use hyper::upgrade::{OnUpgrade, Upgraded};
-use hyper_util::rt::TokioIo;
-use hyper_util::server::conn::auto::upgrade::downcast;
-use tokio::net::TcpStream;
+use hyper::upgrade::OnUpgrade;
 use tokio::sync::oneshot;
 use tower_service::Service;
 
+use crate::byte_stream::detach_upgraded;
 use crate::handle::Handle;
 use crate::http::embedded::{self, Answered, ServiceBody, Visit};
 
@@ -67,8 +65,8 @@ impl EnckeService {
         if let (Some(from), Some(upgrade)) = (upgraded, upgrade) {
             tokio::spawn(async move {
                 let moved = async {
-                    let (tcp, rest) = socket_of(upgrade.await?).await?;
-                    self.handle.run(shard, move |node| embedded::upgraded(node, tcp, from, rest));
+                    let (stream, rest) = detach_upgraded(upgrade.await?).await?;
+                    self.handle.run(shard, move |node| embedded::upgraded(node, stream, from, rest));
                     Ok::<_, BoxError>(())
                 };
                 if let Err(error) = moved.await {
@@ -78,29 +76,6 @@ impl EnckeService {
         }
         response
     }
-}
-
-/// The socket of an upgraded connection, and the bytes that were read from it.
-async fn socket_of(upgraded: Upgraded) -> Result<(std::net::TcpStream, Vec<u8>), BoxError> {
-    let upgraded = match downcast::<TokioIo<TcpStream>>(upgraded) {
-        Ok(parts) => {
-            let tcp = parts.io.into_inner();
-            tcp.set_nodelay(true)?;
-            return Ok((tcp.into_std()?, parts.read_buf.to_vec()));
-        }
-        Err(upgraded) => upgraded,
-    };
-    // The connection is no plain socket, or another hyper server has it.
-    let (near, far) = std::os::unix::net::UnixStream::pair()?;
-    near.set_nonblocking(true)?;
-    far.set_nonblocking(true)?;
-    let mut near = tokio::net::UnixStream::from_std(near)?;
-    tokio::spawn(async move {
-        let ended = tokio::io::copy_bidirectional(&mut TokioIo::new(upgraded), &mut near).await;
-        tracing::trace!(?ended, "a copied connection ended");
-    });
-    // A shard only reads, writes and closes it, which any stream socket can.
-    Ok((std::net::TcpStream::from(std::os::fd::OwnedFd::from(far)), Vec::new()))
 }
 
 /// The body of a request from any server.

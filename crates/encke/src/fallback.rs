@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
-use tokio::net::TcpStream;
+
+use crate::byte_stream::ByteStream;
 
 /// The body of a request for a [`Fallback`].
 pub type RequestBody = hyper::body::Incoming;
@@ -36,23 +37,23 @@ pub trait Fallback: Send + Sync {
 pub struct TakeOver(Arc<Mutex<Option<Task>>>);
 
 /// Uses a connection, and the bytes that the client has sent after its request.
-type Task = Box<dyn FnOnce(TcpStream, Vec<u8>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
+type Task = Box<dyn FnOnce(ByteStream, Vec<u8>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 impl TakeOver {
     /// The function gets the connection, and the bytes that the client has sent after its request. Its future runs on the thread
     /// of a shard: it must not block. It is dropped when the server drains.
-    pub fn new<F>(task: impl FnOnce(TcpStream, Vec<u8>) -> F + Send + 'static) -> TakeOver
+    pub fn new<F>(task: impl FnOnce(ByteStream, Vec<u8>) -> F + Send + 'static) -> TakeOver
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        TakeOver(Arc::new(Mutex::new(Some(Box::new(|tcp, rest| Box::pin(task(tcp, rest)))))))
+        TakeOver(Arc::new(Mutex::new(Some(Box::new(|stream, rest| Box::pin(task(stream, rest)))))))
     }
 
     /// Runs it, once.
-    pub(crate) async fn run(self, tcp: TcpStream, rest: Vec<u8>) {
+    pub(crate) async fn run(self, stream: ByteStream, rest: Vec<u8>) {
         let task = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
-            task(tcp, rest).await;
+            task(stream, rest).await;
         }
     }
 }

@@ -202,6 +202,7 @@ mod asset;
 mod authority;
 mod beside;
 mod builder;
+mod byte_stream;
 mod data;
 mod embedded;
 mod entropy;
@@ -236,6 +237,7 @@ pub use app::route::{RouteReply, RouteRequest};
 pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
 pub use asset::{Asset, Encoded};
 pub use builder::Builder;
+pub use byte_stream::ByteStream;
 pub use embedded::{EnckeService, service};
 pub use encke_core::{
     Action, Actions, Amount, Budget, ChannelRule, ChannelView, EndReason, Head, HistoryCommit, HistoryTerms, Id,

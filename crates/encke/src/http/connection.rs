@@ -16,13 +16,13 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use tokio::net::TcpStream;
 
 use super::held::{Current, InHyper};
 use super::{Body, held, routes};
+use crate::byte_stream::ByteStream;
 use crate::fallback::TakeOver;
 use crate::net::counted::Counted;
-use crate::net::io::{Health, Io, Timeouts, linger, release};
+use crate::net::io::{Health, Io, Timeouts};
 use crate::net::node::Node;
 use crate::net::socket;
 use encke_core::{Head, Id, Peer, Settings, Usage};
@@ -115,53 +115,47 @@ impl Connection {
 }
 
 /// Serves a connection.
-pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream, counted: Counted) {
-    // Messages are small and urgent.
-    if let Err(error) = tcp.set_nodelay(true) {
+pub(crate) fn open(node: &Rc<Node>, stream: ByteStream, counted: Counted) {
+    let send_buffer_bytes = node.shard.borrow().settings().socket_send_buffer_bytes;
+    if let Err(error) = stream.prepare(send_buffer_bytes) {
         return tracing::debug!(%error, "a connection was gone before it was served");
     }
-    let send_buffer_bytes = node.shard.borrow().settings().socket_send_buffer_bytes;
-    if send_buffer_bytes > 0 {
-        // The kernel would let the buffer grow to megabytes for a client that does not read.
-        let _as_it_is = socket2::SockRef::from(&tcp).set_send_buffer_size(send_buffer_bytes);
-    }
-    tokio::task::spawn_local(serve(node.clone(), tcp, counted));
+    tokio::task::spawn_local(serve(node.clone(), stream, counted));
 }
 
-async fn serve(node: Rc<Node>, tcp: TcpStream, counted: Counted) {
-    let peer = tcp.peer_addr().ok().map(|address| address.ip());
-    let connection = Rc::new(Connection::new(&node, peer));
-    let (mut tcp, mut read) = (tcp, Bytes::new());
+async fn serve(node: Rc<Node>, mut stream: ByteStream, counted: Counted) {
+    let connection = Rc::new(Connection::new(&node, stream.peer_address()));
+    let mut read = Bytes::new();
     loop {
         // Boxed: nothing of hyper stays while a request is held.
-        match Box::pin(in_hyper(&connection, tcp, read)).await {
+        match Box::pin(in_hyper(&connection, stream, read)).await {
             Left::Held(held, read_by_hyper) => {
                 let Some(front) = held::wait(&node, &connection.current, &held, read_by_hyper).await else {
                     connection.health.set_broken();
-                    return release(&held);
+                    return held.release();
                 };
-                (tcp, read) = (held, front);
+                (stream, read) = (held, front);
             }
-            Left::Upgraded(tcp, Upgrade::WebSocket { browser, is_of_page, head }, rest) => {
+            Left::Upgraded(stream, Upgrade::WebSocket { browser, is_of_page, head }, rest) => {
                 let from = socket::From { browser, is_of_page, peer: connection.peer(), head };
-                return socket::open(&node, tcp, counted, from, rest);
+                return socket::open(&node, stream, counted, from, rest);
             }
-            Left::Upgraded(tcp, Upgrade::TakenOver(task), rest) => {
-                return Box::pin(taken_over(&node, task, tcp, rest)).await;
+            Left::Upgraded(stream, Upgrade::TakenOver(task), rest) => {
+                return Box::pin(taken_over(&node, task, stream, rest)).await;
             }
-            Left::Done(tcp) => return Box::pin(linger(&tcp)).await,
-            Left::Broken(tcp) => return release(&tcp),
+            Left::Done(stream) => return Box::pin(stream.linger()).await,
+            Left::Broken(stream) => return stream.release(),
         }
     }
 }
 
 /// Lets a fallback use a connection until it is done, or the server drains.
-async fn taken_over(node: &Node, task: TakeOver, tcp: TcpStream, rest: Vec<u8>) {
+async fn taken_over(node: &Node, task: TakeOver, stream: ByteStream, rest: Vec<u8>) {
     let mut leaving = pin!(node.leaving.notified());
     leaving.as_mut().enable();
     if !node.shard.borrow().is_draining() {
         tokio::select! {
-            () = task.run(tcp, rest) => {}
+            () = task.run(stream, rest) => {}
             () = leaving => {}
         }
     }
@@ -170,20 +164,20 @@ async fn taken_over(node: &Node, task: TakeOver, tcp: TcpStream, rest: Vec<u8>) 
 /// The state in which a connection has left hyper.
 enum Left {
     /// Its request waits for long; with the bytes that hyper has read after the request.
-    Held(TcpStream, Vec<u8>),
+    Held(ByteStream, Vec<u8>),
     /// It speaks another protocol, with the bytes after the request.
-    Upgraded(TcpStream, Upgrade, Vec<u8>),
+    Upgraded(ByteStream, Upgrade, Vec<u8>),
     /// It is complete: the rest of the bytes may still arrive at the client.
-    Done(TcpStream),
+    Done(ByteStream),
     /// It is of no more use.
-    Broken(TcpStream),
+    Broken(ByteStream),
 }
 
 /// Serves requests with hyper until the connection ends, becomes a WebSocket, or has a request that waits for long.
-async fn in_hyper(connection: &Rc<Connection>, tcp: TcpStream, read: Bytes) -> Left {
+async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) -> Left {
     let Connection { node, health, current, .. } = &**connection;
     let settings = node.shard.borrow().settings().clone();
-    let io = Io::new(node.clone(), tcp, read, health.clone(), Timeouts::of(&settings));
+    let io = Io::new(node.clone(), stream, read, health.clone(), Timeouts::of(&settings));
     let service = service_fn(|request| {
         let connection = connection.clone();
         // Boxed: an idle connection reserves no room for a request, and hyper returns the socket only from an `Unpin`
@@ -221,23 +215,23 @@ async fn in_hyper(connection: &Rc<Connection>, tcp: TcpStream, read: Bytes) -> L
         health.set_broken();
     }
     let parts = served.into_parts();
-    let (tcp, front) = parts.io.detach();
-    let Some(ended) = ended else { return Left::Held(tcp, [parts.read_buf, front].concat()) };
+    let (stream, front) = parts.io.detach();
+    let Some(ended) = ended else { return Left::Held(stream, [parts.read_buf, front].concat()) };
     let metrics = node.shard.borrow().metrics().clone();
     metrics.timeouts.add(usize::from(health.has_timed_out()));
     // The connection writes no more: bytes that hyper still had are lost.
     health.set_broken();
     match (ended, connection.upgrade.borrow_mut().take()) {
-        (Ok(()), Some(upgrade)) => Left::Upgraded(tcp, upgrade, [parts.read_buf, front].concat()),
-        (Ok(()), None) => Left::Done(tcp),
+        (Ok(()), Some(upgrade)) => Left::Upgraded(stream, upgrade, [parts.read_buf, front].concat()),
+        (Ok(()), None) => Left::Done(stream),
         (Err(error), _) => {
             tracing::debug!(%error, "a connection ended");
             if !error.is_parse() {
-                return Left::Broken(tcp);
+                return Left::Broken(stream);
             }
             // hyper has answered these requests itself: 400, 414 or 431.
             metrics.requests_refused.add(1);
-            Left::Done(tcp)
+            Left::Done(stream)
         }
     }
 }

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::connection::{Connection, Upgrade};
 use super::{Body, BoxError, bayeux, host, whole};
+use crate::byte_stream::Detached;
 use crate::net::counted::Counted;
 use crate::net::io::Health;
 use crate::net::node::Node;
@@ -69,9 +69,9 @@ pub(crate) fn open(node: &Rc<Node>, visit: Visit) {
 }
 
 /// Serves a connection that another HTTP server has upgraded; `rest` are the bytes read after the request.
-pub(crate) fn upgraded(node: &Rc<Node>, tcp: std::net::TcpStream, from: socket::From, rest: Vec<u8>) {
-    match TcpStream::from_std(tcp) {
-        Ok(tcp) => socket::open(node, tcp, Counted::elsewhere(&node.server_shared), from, rest),
+pub(crate) fn upgraded(node: &Rc<Node>, stream: Detached, from: socket::From, rest: Vec<u8>) {
+    match stream.attach() {
+        Ok(stream) => socket::open(node, stream, Counted::elsewhere(&node.server_shared), from, rest),
         Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
     }
 }

@@ -22,9 +22,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::header::{CONNECTION, HeaderMap, UPGRADE};
 use http::{Method, Request, Response, Version};
-use tokio::net::TcpStream;
 
 use super::Body;
+use crate::byte_stream::ByteStream;
 use crate::net::io::Health;
 use crate::net::node::Node;
 
@@ -162,7 +162,7 @@ impl Drop for InHyper {
 
 /// Waits outside hyper until the answer is there. Returns the bytes for another hyper: a head that stands for the
 /// request, and those that the client has sent. None if the client has left.
-pub(super) async fn wait(node: &Rc<Node>, current: &Current, tcp: &TcpStream, mut ahead: Vec<u8>) -> Option<Bytes> {
+pub(super) async fn wait(node: &Rc<Node>, current: &Current, stream: &ByteStream, mut ahead: Vec<u8>) -> Option<Bytes> {
     current.is_outside.set(false);
     let mut answer = current.answer.borrow_mut().take()?;
     let _counted = Held::new(node);
@@ -170,7 +170,7 @@ pub(super) async fn wait(node: &Rc<Node>, current: &Current, tcp: &TcpStream, mu
         if let Poll::Ready(response) = answer.as_mut().poll(cx) {
             return Poll::Ready(Some(response));
         }
-        poll_left(tcp, &mut ahead, cx).map(|()| None)
+        poll_left(stream, &mut ahead, cx).map(|()| None)
     });
     let response = response.await?;
     let mut front = Vec::with_capacity(HEAD_BYTES + ahead.len());
@@ -181,16 +181,16 @@ pub(super) async fn wait(node: &Rc<Node>, current: &Current, tcp: &TcpStream, mu
 }
 
 /// Ready when the client has left. Reads what it sends, up to a limit: beyond it, the kernel makes the client wait.
-fn poll_left(tcp: &TcpStream, ahead: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<()> {
+fn poll_left(stream: &ByteStream, ahead: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<()> {
     while ahead.len() < AHEAD_BYTES_MAX {
-        match tcp.poll_read_ready(cx) {
+        match stream.poll_read_ready(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(_)) => return Poll::Ready(()),
             Poll::Ready(Ok(())) => {}
         }
         let mut bytes = [0; AHEAD_BYTES_MAX];
         let room = AHEAD_BYTES_MAX - ahead.len();
-        match tcp.try_read(&mut bytes[..room]) {
+        match stream.try_read(&mut bytes[..room]) {
             Ok(0) => return Poll::Ready(()),
             Ok(count) => ahead.extend_from_slice(&bytes[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -1,4 +1,4 @@
-//! A TCP connection for hyper: it enforces deadlines for requests that do not come, and records when the connection
+//! A connection for hyper: it enforces deadlines for requests that do not come, and records when the connection
 //! breaks.
 
 use std::future::Future;
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, Bytes};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use super::huge_length::HugeLength;
 use super::node::Node;
 use super::two_lengths::TwoLengths;
+use crate::byte_stream::ByteStream;
 use encke_core::Settings;
 
 /// The state of a connection, for code that has access to its requests only.
@@ -127,7 +127,7 @@ impl Timeouts {
 
 /// The connection.
 pub(crate) struct Io {
-    tcp: TokioIo<TcpStream>,
+    stream: TokioIo<ByteStream>,
     /// Bytes to read before those of the connection.
     front: Bytes,
     health: BrokenOnDrop,
@@ -160,9 +160,9 @@ impl Drop for BrokenOnDrop {
 
 impl Io {
     /// `front` was read before.
-    pub(crate) fn new(node: Rc<Node>, tcp: TcpStream, front: Bytes, health: Arc<Health>, timeouts: Timeouts) -> Io {
+    pub(crate) fn new(node: Rc<Node>, stream: ByteStream, front: Bytes, health: Arc<Health>, timeouts: Timeouts) -> Io {
         Io {
-            tcp: TokioIo::new(tcp),
+            stream: TokioIo::new(stream),
             front,
             health: BrokenOnDrop(health),
             node,
@@ -175,10 +175,10 @@ impl Io {
         }
     }
 
-    /// The socket, and the bytes to read before those of the socket. The connection goes on without this value.
-    pub(crate) fn detach(mut self) -> (TcpStream, Bytes) {
+    /// The connection, and the bytes to read before those of the connection. It goes on without this value.
+    pub(crate) fn detach(mut self) -> (ByteStream, Bytes) {
         self.health.0 = Arc::default();
-        (self.tcp.into_inner(), self.front)
+        (self.stream.into_inner(), self.front)
     }
 
     /// Ready when the client took too long to send or to read.
@@ -206,7 +206,7 @@ impl Io {
         let stall = self.stall.get_or_insert_with(|| Box::new(Stall { since: Instant::now(), look: look() }));
         while stall.look.as_mut().poll(cx).is_ready() {
             if stall.since.elapsed() >= wait || self.node.shard.borrow().is_short_of_responses() {
-                reset(self.tcp.inner());
+                self.stream.inner().reset();
                 return Poll::Ready(self.time_out());
             }
             stall.look = look();
@@ -259,12 +259,12 @@ impl Io {
             return Poll::Ready(Ok(()));
         }
         if self.health.0.busy.load(Ordering::Relaxed) {
-            return Pin::new(&mut self.tcp).poll_read(cx, buf);
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
         }
         let mut bytes = [const { MaybeUninit::<u8>::uninit() }; LOOK_BYTES];
         let room = LOOK_BYTES.min(buf.remaining());
         let mut read = ReadBuf::uninit(&mut bytes[..room]);
-        let result = Pin::new(&mut self.tcp).poll_read(cx, read.unfilled());
+        let result = Pin::new(&mut self.stream).poll_read(cx, read.unfilled());
         self.huge_length.look(read.filled());
         let has_two = self.two_lengths.look(read.filled());
         self.health.0.has_two_lengths.store(has_two, Ordering::Relaxed);
@@ -297,17 +297,17 @@ impl Read for Io {
 impl Write for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let corrected = self.huge_length.corrected(buf);
-        let result = Pin::new(&mut self.tcp).poll_write(cx, corrected.as_deref().unwrap_or(buf));
+        let result = Pin::new(&mut self.stream).poll_write(cx, corrected.as_deref().unwrap_or(buf));
         self.wrote(cx, result)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let result = Pin::new(&mut self.tcp).poll_flush(cx);
+        let result = Pin::new(&mut self.stream).poll_flush(cx);
         self.note(result)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -322,59 +322,15 @@ impl Write for Io {
         if let [first, ..] = bufs
             && let Some(corrected) = self.huge_length.corrected(first)
         {
-            let result = Pin::new(&mut self.tcp).poll_write(cx, &corrected);
+            let result = Pin::new(&mut self.stream).poll_write(cx, &corrected);
             return self.wrote(cx, result);
         }
-        let result = Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs);
+        let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
         self.wrote(cx, result)
     }
-}
-
-/// Waits until the peer has closed, too, so that bytes it still sends do not reset the connection under the last
-/// response (RFC 6455 §7.1.1, RFC 9112 §9.6). The wait is limited in time and in bytes.
-pub(crate) async fn linger(tcp: &TcpStream) {
-    let drain = async {
-        let mut bytes = [0; 4096];
-        let mut drained = 0;
-        while drained < LINGER_BYTES_MAX && tcp.readable().await.is_ok() {
-            match tcp.try_read(&mut bytes) {
-                Ok(0) => return,
-                Ok(count) => drained += count,
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
-                Err(_) => {}
-            }
-            // A peer that floods must not block other tasks of this thread.
-            tokio::task::yield_now().await;
-        }
-    };
-    if tokio::time::timeout(LINGER, drain).await.is_err() {
-        release(tcp);
-    }
-}
-
-/// Lets the kernel deliver the remaining bytes to a peer that may still read, for a limited time.
-pub(crate) fn release(tcp: &TcpStream) {
-    #[cfg(target_os = "linux")]
-    let _gone = socket2::SockRef::from(tcp).set_tcp_user_timeout(Some(UNREAD));
-    #[cfg(not(target_os = "linux"))]
-    let _elsewhere = tcp;
-}
-
-/// Makes the connection end with a reset when it is dropped. The bytes in the kernel's buffer are useless, and the
-/// kernel frees them at once.
-pub(crate) fn reset(tcp: &TcpStream) {
-    // A socket that is already gone has no buffer.
-    let _gone = socket2::SockRef::from(tcp).set_linger(Some(Duration::ZERO));
 }
 
 /// The interval at which a stalled response is checked, and how long it may stall while other responses lack room.
 const STALL_LOOK: Duration = Duration::from_secs(1);
 /// Bytes of a head read at once: the size of hyper's first buffer.
 const LOOK_BYTES: usize = 8 * 1024;
-/// The time for which the kernel tries to deliver the remaining bytes of a dropped connection.
-#[cfg(target_os = "linux")]
-const UNREAD: Duration = Duration::from_secs(10);
-/// The time for which a closed connection waits for its peer.
-const LINGER: Duration = Duration::from_secs(1);
-/// The bytes that a closed connection still reads and discards: a few times what the kernel had already buffered.
-const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;

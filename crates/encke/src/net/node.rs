@@ -7,7 +7,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
 use std::rc::Rc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,7 +15,6 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bayeux::Publication;
 use foldhash::fast::RandomState;
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 
@@ -24,7 +22,7 @@ use super::confirm::{Confirmations, Receipt};
 use super::counted::Counted;
 use super::holds::Holds;
 use super::incomplete::SharedIncomplete;
-use super::io::{Health, reset};
+use super::io::Health;
 use super::outcomes::Outcomes;
 use super::published::{Added, Positions, Published};
 use super::socket::Moving;
@@ -32,6 +30,7 @@ use super::store_thread::Inbox;
 use super::waiting::SharedQueues;
 use crate::api_keys::ApiKeys;
 use crate::asset::Asset;
+use crate::byte_stream::{ByteStream, Detached};
 use crate::fallback::Installed;
 use crate::idempotency::Idempotency;
 use crate::local::Local;
@@ -51,7 +50,7 @@ pub(crate) enum ThreadMessage {
     /// Handles have published something.
     Published,
     /// A new connection.
-    Connection(std::net::TcpStream, Counted),
+    Connection(Detached, Counted),
     /// A WebSocket whose session lives on the receiving shard.
     Socket(Box<Moving>),
     /// Work for the thread, such as a request that another HTTP server has read.
@@ -217,7 +216,7 @@ struct Young {
 pub(crate) struct Stream {
     /// The key of the socket in the shard. An index may be reused.
     pub(crate) key: SocketKey,
-    pub(crate) tcp: TcpStream,
+    pub(crate) connection: ByteStream,
     /// The task that reads.
     pub(crate) reader: Cell<Option<Waker>>,
     /// True if the kernel took nothing at the last attempt.
@@ -378,11 +377,8 @@ impl Node {
         if let Some(stream) = stream.filter(|stream| stream.key == socket) {
             stream.closed.set(Some(how));
             match how {
-                Closed::Orderly => {
-                    // The peer may have disconnected first.
-                    let _gone = socket2::SockRef::from(&stream.tcp).shutdown(Shutdown::Write);
-                }
-                Closed::GivenUp => reset(&stream.tcp),
+                Closed::Orderly => stream.connection.close_writing(),
+                Closed::GivenUp => stream.connection.reset(),
             }
             stream.wake();
         }
@@ -468,10 +464,7 @@ impl Wire for Streams<'_> {
         let Some(stream) = self.0.get(socket.index as usize).and_then(Option::as_ref) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        let result = match slices {
-            [one] => stream.tcp.try_write(one),
-            many => stream.tcp.try_write_vectored(many),
-        };
+        let result = stream.connection.try_write(slices);
         if let Err(error) = &result
             && error.kind() == io::ErrorKind::WouldBlock
         {

@@ -10,14 +10,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use tokio::net::TcpStream;
 use websocket::{Decoder, Event, Flow, Opcode, Role};
 
 use super::counted::Counted;
 use super::incomplete::Sender;
-use super::io::linger;
 use super::node::{Closed, Node, Stream, ThreadMessage};
 use super::waiting::{QueuePosition, Reader};
+use crate::byte_stream::{ByteStream, Detached};
 use encke_core::{
     Charge, Closing, ENVELOPE_BYTES, Head, Id, Now, Peer, Received, SocketKey, SocketOrigin, Usage, Weight,
 };
@@ -50,18 +49,18 @@ pub(crate) struct From {
 }
 
 /// Runs a WebSocket on a connection that was just upgraded; `rest` are the bytes read after the upgrade request.
-pub(crate) fn open(node: &Rc<Node>, tcp: TcpStream, counted: Counted, from: From, rest: Vec<u8>) {
+pub(crate) fn open(node: &Rc<Node>, connection: ByteStream, counted: Counted, from: From, rest: Vec<u8>) {
     let mut shard = node.shard.borrow_mut();
     let key = shard.socket_opened(node.now(), from.browser);
     shard.socket_is_of(key, from.peer, from.is_of_page, from.head);
     let decoder = Decoder::new(Role::Server, shard.settings().message_bytes_max);
     drop(shard);
-    start(node, tcp, Start { key, decoder, counted, text: None, rest });
+    start(node, connection, Start { key, decoder, counted, text: None, rest });
 }
 
 /// A WebSocket on its way to another shard.
 pub(crate) struct Moving {
-    pub(crate) tcp: std::net::TcpStream,
+    pub(crate) connection: Detached,
     pub(crate) decoder: Decoder,
     pub(crate) origin: SocketOrigin,
     pub(crate) counted: Counted,
@@ -75,11 +74,11 @@ pub(crate) struct Moving {
 
 /// Continues a WebSocket that another shard passed on.
 pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
-    let Moving { tcp, decoder, origin, counted, text, rest, charge: _released } = moving;
-    match TcpStream::from_std(tcp) {
-        Ok(tcp) => {
+    let Moving { connection, decoder, origin, counted, text, rest, charge: _released } = moving;
+    match connection.attach() {
+        Ok(connection) => {
             let key = node.shard.borrow_mut().socket_moved_here(node.now(), origin);
-            start(node, tcp, Start { key, decoder, counted, text: Some(text), rest });
+            start(node, connection, Start { key, decoder, counted, text: Some(text), rest });
         }
         Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
     }
@@ -96,11 +95,11 @@ struct Start {
     rest: Vec<u8>,
 }
 
-fn start(node: &Rc<Node>, tcp: TcpStream, start: Start) {
+fn start(node: &Rc<Node>, connection: ByteStream, start: Start) {
     let Start { key, decoder, counted, text, rest } = start;
     let stream = Rc::new(Stream {
         key,
-        tcp,
+        connection,
         reader: Cell::default(),
         blocked: Cell::default(),
         suspended: Cell::default(),
@@ -181,7 +180,7 @@ impl Socket {
             self.node.settle();
         }
         self.stream.reader.set(Some(cx.waker().clone()));
-        if self.stream.blocked.get() && self.stream.tcp.poll_write_ready(cx).is_ready() {
+        if self.stream.blocked.get() && self.stream.connection.poll_write_ready(cx).is_ready() {
             self.stream.blocked.set(false);
             self.node.shard.borrow_mut().socket_writable(self.node.now(), self.stream.key);
             self.node.settle();
@@ -192,7 +191,7 @@ impl Socket {
                 return Poll::Pending;
             }
             if self.unread.is_none() {
-                match self.stream.tcp.poll_read_ready(cx) {
+                match self.stream.connection.poll_read_ready(cx) {
                     Poll::Pending => {
                         // It need not wait: it leaves its line.
                         self.node.leave_queue(&mut self.position);
@@ -213,7 +212,7 @@ impl Socket {
                 Some(unread) => (self.resume(now, *unread), true),
                 None => {
                     let mut buffer = node.read_buffer.borrow_mut();
-                    match self.stream.tcp.try_read(&mut buffer) {
+                    match self.stream.connection.try_read(&mut buffer) {
                         Ok(0) => return Poll::Ready((End::Lost, Vec::new())),
                         Ok(count) => (self.take(now, &mut buffer[..count]), count == buffer.len()),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
@@ -358,7 +357,7 @@ impl Socket {
     }
 
     async fn linger(self) {
-        linger(&self.stream.tcp).await;
+        self.stream.connection.linger().await;
         self.forget();
     }
 
@@ -376,11 +375,11 @@ impl Socket {
         let origin = self.node.shard.borrow().socket_origin(self.stream.key);
         self.forget();
         let Socket { node, stream, decoder, counted, .. } = self;
-        let tcp = Rc::into_inner(stream).and_then(|stream| stream.tcp.into_std().ok());
-        match (tcp, origin) {
-            (Some(tcp), Some(origin)) => {
+        let connection = Rc::into_inner(stream).and_then(|stream| stream.connection.detach().ok());
+        match (connection, origin) {
+            (Some(connection), Some(origin)) => {
                 let charge = node.mailbox.charge(ENVELOPE_BYTES + text.len() + rest.len());
-                let moving = Moving { tcp, decoder, origin, counted, text, rest, charge };
+                let moving = Moving { connection, decoder, origin, counted, text, rest, charge };
                 node.send(shard, ThreadMessage::Socket(Box::new(moving)));
             }
             _ => tracing::warn!("a websocket could not move to its shard"),

@@ -3,7 +3,7 @@
 //! A connection that is not accepted yet waits in the system's backlog, where it costs the shards nothing. A stampede
 //! of new connections is therefore paced, and does not disturb connected clients.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 
+use crate::byte_stream::ByteStream;
 use crate::http;
 use crate::net::counted::Counted;
 use crate::net::node::{Node, ThreadMessage};
@@ -35,10 +36,10 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
     let mut pace = Pace::new(Instant::now());
     let mut at_once = 0;
     loop {
-        match listener.accept().await {
-            Ok((tcp, peer)) => {
+        match ByteStream::accept(listener).await {
+            Ok((stream, peer)) => {
                 troubled = false;
-                welcome(node, tcp, peer, &mut next);
+                welcome(node, stream, peer, &mut next);
             }
             Err(error) => {
                 // Mostly out of file descriptors: a pause lets some be closed, spinning does not.
@@ -69,28 +70,28 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
     }
 }
 
-fn welcome(node: &Rc<Node>, tcp: tokio::net::TcpStream, peer: SocketAddr, next: &mut usize) {
+fn welcome(node: &Rc<Node>, stream: ByteStream, peer: SocketAddr, next: &mut usize) {
     let settings = node.shard.borrow().settings().clone();
     if node.server_shared.connections.load(Ordering::Relaxed) >= settings.connections_max {
         node.shard.borrow().metrics().connections_refused.add(1);
         tracing::debug!(%peer, "connection refused: connections_max reached");
-        let _gone = tcp.try_write(FULL);
+        let _gone = stream.try_write(&[IoSlice::new(FULL)]);
         return;
     }
     let Some(counted) = Counted::new(&node.server_shared, peer.ip(), settings.address_connections_max) else {
         node.shard.borrow().metrics().address_connections_refused.add(1);
         tracing::debug!(%peer, "connection refused: address_connections_max reached");
-        let _gone = tcp.try_write(FULL_FOR_ADDRESS);
+        let _gone = stream.try_write(&[IoSlice::new(FULL_FOR_ADDRESS)]);
         return;
     };
     let shards = node.server_shared.mailboxes.len();
     let shard = *next % shards;
     *next = next.wrapping_add(1);
     if shard == node.shard.borrow().index() {
-        return http::connection::open(node, tcp, counted);
+        return http::connection::open(node, stream, counted);
     }
-    match tcp.into_std() {
-        Ok(tcp) => node.send(shard, ThreadMessage::Connection(tcp, counted)),
+    match stream.detach() {
+        Ok(stream) => node.send(shard, ThreadMessage::Connection(stream, counted)),
         Err(error) => tracing::warn!(%error, "a connection could not be passed to its shard"),
     }
 }

@@ -79,8 +79,8 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
                         node.leave();
                     }
                 }
-                ThreadMessage::Connection(tcp, counted) => match tokio::net::TcpStream::from_std(tcp) {
-                    Ok(tcp) => http::connection::open(node, tcp, counted),
+                ThreadMessage::Connection(stream, counted) => match stream.attach() {
+                    Ok(stream) => http::connection::open(node, stream, counted),
                     Err(error) => tracing::warn!(%error, "a connection was lost on its way to its shard"),
                 },
                 ThreadMessage::Socket(moving) => socket::go_on(node, *moving),

@@ -1,0 +1,35 @@
+//! The connection of a request that another HTTP server has upgraded.
+
+use std::error::Error;
+
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto::upgrade::downcast;
+use tokio::net::TcpStream;
+
+use super::{ByteStream, Detached, Kind};
+
+/// The connection, and the bytes that were read from it. One that is no plain socket is copied to one.
+///
+/// # Errors
+/// The system's error.
+pub(crate) async fn detach_upgraded(upgraded: Upgraded) -> Result<(Detached, Vec<u8>), Box<dyn Error + Send + Sync>> {
+    let upgraded = match downcast::<TokioIo<TcpStream>>(upgraded) {
+        Ok(parts) => {
+            let stream = ByteStream(Kind::Tcp(parts.io.into_inner()));
+            stream.prepare(0)?;
+            return Ok((stream.detach()?, parts.read_buf.to_vec()));
+        }
+        Err(upgraded) => upgraded,
+    };
+    // The connection speaks TLS, or another hyper server has it.
+    let (near, far) = std::os::unix::net::UnixStream::pair()?;
+    near.set_nonblocking(true)?;
+    far.set_nonblocking(true)?;
+    let mut near = tokio::net::UnixStream::from_std(near)?;
+    tokio::spawn(async move {
+        let ended = tokio::io::copy_bidirectional(&mut TokioIo::new(upgraded), &mut near).await;
+        tracing::trace!(?ended, "a copied connection ended");
+    });
+    Ok((Detached::of_socket(far.into()), Vec::new()))
+}
