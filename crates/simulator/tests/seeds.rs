@@ -60,11 +60,23 @@ fn hundreds_of_seeds_violate_no_invariant() {
 }
 
 #[test]
+fn seeds_that_found_a_defect_once_violate_no_invariant() {
+    for seed in FAILED_ONCE {
+        if let Err(failure) = run(seed, &Options::default()) {
+            panic!("seed {}: {}", failure.seed, failure.broken);
+        }
+    }
+}
+
+#[test]
 fn a_seed_runs_the_same_way_twice() {
     for seed in [3, 14, 159] {
         assert_eq!(run(seed, &Options::default()).ok(), run(seed, &Options { trace: true, ..Options::default() }).ok());
     }
 }
+
+/// Seeds that found a defect in some state of the sources.
+const FAILED_ONCE: [u64; 2] = [40_311, 337_801];
 
 /// Checks that a fault is found, and by the intended check.
 fn finds(sabotage: Sabotage, invariants: &[Invariant]) {

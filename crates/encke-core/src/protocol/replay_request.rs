@@ -26,6 +26,8 @@ pub(crate) struct Begun {
     pub(crate) withdrawn: Withdrawn,
     /// True if the session uses replay since this batch. Messages that already wait for it have no position.
     pub(crate) is_first: bool,
+    /// True if rings give messages that may wait already. They come behind the replies of the batch.
+    pub(crate) gives_again: bool,
 }
 
 /// The position at which a session begins to replay a channel.
@@ -88,9 +90,9 @@ impl Start {
 }
 
 impl Begun {
-    /// True if waiting messages may have to be withdrawn before the rings give more.
-    pub(crate) fn is_pending(&self) -> bool {
-        !self.withdrawn.is_empty()
+    /// Returns the messages to withdraw before anything of the session leaves.
+    pub(crate) fn take_withdrawn(&mut self) -> Option<Withdrawn> {
+        (!self.withdrawn.is_empty()).then(|| std::mem::take(&mut self.withdrawn))
     }
 
     /// Withdraws the waiting messages of a channel from offset `lower` up to the end of the ring.
@@ -99,6 +101,7 @@ impl Begun {
         if numbers.is_empty() {
             return;
         }
+        self.gives_again = true;
         self.withdrawn.note(channel, &start.epoch, numbers, unnumbered);
     }
 }

@@ -34,7 +34,7 @@ impl Shard {
             }
         }
         let parts = if batch.begun.is_some() { self.settle_burst() } else { self.beside_burst() };
-        parts.unqueue(batch);
+        parts.unqueue_at_end(batch);
         parts.update_old_gauges();
     }
 
@@ -81,6 +81,10 @@ impl Shard {
         if is_counted && let Some(error) = parts.over_rate(batch, message, channel, key) {
             parts.refuse(batch, message, &error);
             return parts.received(key);
+        }
+        if matches!(kind, ChannelKind::Disconnect | ChannelKind::Service) {
+            // Both may answer a held connect: the actions of a service may end its session.
+            parts.unqueue(batch);
         }
         match kind {
             ChannelKind::Connect => parts.connect(batch, message, key),

@@ -26,7 +26,7 @@ impl Parts {
             self.leave_socket(key);
         }
         self.supersede(key);
-        if batch.begun.as_ref().is_none_or(|begun| !begun.is_pending()) {
+        if batch.begun.as_ref().is_none_or(|begun| !begun.gives_again) {
             self.prime(key);
         }
         if self.is_inactive(key) {

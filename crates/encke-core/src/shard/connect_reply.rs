@@ -87,15 +87,24 @@ impl Parts {
                 // that one.
                 self.take_held(key);
             }
-            self.answer_held(key, None);
+            // Without `prime`: its messages would come back from the WebSocket with the cursors behind them, and the
+            // withdrawal of a subscribe in this batch would remove them.
+            self.reply_to_held(key, None);
             self.detach(key);
         }
     }
 
     /// Answers the held connect. Over HTTP the response takes the waiting messages along.
     pub(super) fn answer_held(&mut self, key: SessionKey, advice: Option<Advice>) {
+        if self.sessions.get(key).is_some_and(Session::is_held) {
+            self.prime(key);
+            self.reply_to_held(key, advice);
+        }
+    }
+
+    /// Answers the held connect with the messages that wait already.
+    fn reply_to_held(&mut self, key: SessionKey, advice: Option<Advice>) {
         let Some((reply_to, held)) = self.take_held(key) else { return };
-        self.prime(key);
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
         let on = match &reply_to {
             ReplyTo::Socket(socket) => Some(*socket),

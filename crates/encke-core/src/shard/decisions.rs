@@ -116,7 +116,7 @@ impl Shard {
             rest.pop();
         }
         let parts = if batch.begun.is_some() { self.settle_burst() } else { self.beside_burst() };
-        parts.unqueue(batch);
+        parts.unqueue_at_end(batch);
         parts.update_old_gauges();
     }
 

@@ -186,13 +186,19 @@ impl Parts {
     }
 
     /// Withdraws messages that wait for the session since an earlier subscription, or may come back from a broken
-    /// connection, and that the ring gives now. It does so before anything of the batch leaves, so that no message
-    /// comes twice.
+    /// connection, and that the ring gives now. It does so before anything of the batch leaves, and before a message of
+    /// the batch that may answer a held connect, so that no message comes twice.
     pub(super) fn unqueue(&mut self, batch: &mut Batch) {
-        let Some(begun) = batch.begun.take().filter(|begun| begun.is_pending()) else { return };
-        if let Some(key) = batch.session {
-            self.withdraw(key, begun.withdrawn);
+        let withdrawn = batch.begun.as_mut().and_then(|begun| begun.take_withdrawn());
+        if let (Some(key), Some(withdrawn)) = (batch.session, withdrawn) {
+            self.withdraw(key, withdrawn);
         }
+    }
+
+    /// Does this at the end of a batch, or when it is suspended.
+    pub(super) fn unqueue_at_end(&mut self, batch: &mut Batch) {
+        self.unqueue(batch);
+        batch.begun = None;
     }
 }
 

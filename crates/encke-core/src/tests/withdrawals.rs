@@ -1,6 +1,6 @@
 //! Messages that a replay withdraws, and what the search for them costs.
 
-use crate::application::NoApplication;
+use crate::application::{Actions, Application, NoApplication, Pending, Service};
 use crate::events::SocketKey;
 use crate::now::Now;
 use crate::sessions::withdrawn::{RANGES_MAX, Unnumbered, Withdrawn};
@@ -202,7 +202,12 @@ fn received(rig: &mut Rig, key: SocketKey) -> Vec<u64> {
         rig.shard.take_effects();
         received += &rig.flushed(key);
     }
-    let messages = received.split("\"channel\":\"/h/a\"").skip(1);
+    of_history(&received)
+}
+
+/// The data of the messages of `/h/a` in this text.
+fn of_history(text: &str) -> Vec<u64> {
+    let messages = text.split("\"channel\":\"/h/a\"").skip(1);
     let data = |rest: &str| {
         rest.split_once("\"payload\":")
             .or_else(|| rest.split_once("\"data\":"))?
@@ -282,4 +287,59 @@ fn one_search_looks_for_a_limited_number_of_channels() {
         assert!(searched(&rig) - before >= WAITING, "{channel}");
         assert_eq!(rig.shard.parts().schedule.lens()[2], 1);
     }
+}
+
+/// A session on a WebSocket that delivers with connects only, with a held connect and 9 messages of `/h/a` that it gets
+/// with `subscription`.
+fn with_a_held_connect(application: Box<dyn Application>, subscription: &str) -> (Rig, SocketKey, String) {
+    let settings = Settings { connect_deliver_only: true, ..history() };
+    let mut rig = Rig::new(1, settings, application);
+    let (key, client) = rig.opened(r#"{"replay":true}"#);
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#);
+    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{subscription}"}}"#);
+    for text in [&connect, &subscribe, &connect] {
+        rig.shard.socket_text(NOW, key, text);
+        rig.flushed(key);
+    }
+    (1..=9).for_each(|data| rig.shard.publish_now("/h/a", &data.to_string()));
+    (rig, key, client)
+}
+
+#[test]
+fn a_request_that_subscribes_at_a_position_and_connects_takes_everything_from_the_websocket() {
+    let (mut rig, key, client) = with_a_held_connect(Box::new(NoApplication), "/other");
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#);
+    let request = rig.request(format!("[{},{connect}]", from_two(&client)));
+    let mut received = rig.response(request).expect("a response");
+    assert_eq!(of_history(&rig.flushed(key)), [], "the WebSocket is left");
+    let next = rig.request(connect);
+    rig.shard.delivered(NOW, request, true);
+    received += &rig.response(next).expect("a response");
+    assert_eq!(of_history(&received), (1..=9).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_disconnect_behind_a_subscribe_at_a_position_gives_no_message_twice() {
+    let (mut rig, key, client) = with_a_held_connect(Box::new(NoApplication), "/h/**");
+    let disconnect = format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#);
+    rig.shard.socket_text(NOW, key, &format!("[{},{disconnect}]", from_two(&client)));
+    assert_eq!(of_history(&rig.flushed(key)), (1..=9).collect::<Vec<_>>());
+}
+
+/// Ends the session that calls it.
+struct Bouncer;
+
+impl Application for Bouncer {
+    fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
+        actions.disconnect(message.caller.id);
+        None
+    }
+}
+
+#[test]
+fn a_service_that_ends_the_session_behind_a_subscribe_at_a_position_gives_no_message_twice() {
+    let (mut rig, key, client) = with_a_held_connect(Box::new(Bouncer), "/h/**");
+    let call = format!(r#"{{"channel":"/service/door","clientId":"{client}"}}"#);
+    rig.shard.socket_text(NOW, key, &format!("[{},{call}]", from_two(&client)));
+    assert_eq!(of_history(&rig.flushed(key)), (1..=9).collect::<Vec<_>>());
 }
