@@ -50,6 +50,7 @@ fn the_logs_contain_no_secrets_and_no_forged_lines() {
     for _ in 0..3 {
         server.http().request("POST", "/cometd?token=SECRET-query", &foreign, b"[]");
     }
+    server.http().request("GET", "/hold/a?timeout=0", &foreign, b"");
     server.http().post_raw(r#"[{"channel":"/meta/handshake","ext":{"password":"SECRET-password"}}]"#);
     let mut ws = Ws::connect(server.address(), &[]);
     ws.handshake();
@@ -66,6 +67,15 @@ fn the_logs_contain_no_secrets_and_no_forged_lines() {
     assert!(text.contains("session opened"), "the log is on:\n{text}");
     let settings_named = text.lines().filter(|line| line.contains("origin refused; allowed_origins")).count();
     assert_eq!(settings_named, 1, "the first refused origin is logged with the setting that would allow it:\n{text}");
+    let refused = |path: &str| {
+        let lines = text.lines().filter(|line| line.contains("origin refused") && line.contains("evil.example"));
+        lines.filter(|line| line.contains("127.0.0.1") && line.contains(path)).count()
+    };
+    assert_eq!(
+        (refused("\"/cometd\""), refused("\"/hold/a\"")),
+        (3, 1),
+        "one line for each, with address and path:\n{text}"
+    );
     let panics = text.lines().filter(|line| line.contains("the condition of a held request has panicked")).count();
     assert_eq!(panics, 1, "a condition that panics is logged:\n{text}");
     for secret in [poller_id.as_str(), &ws_id, &cookie, "SECRET"] {

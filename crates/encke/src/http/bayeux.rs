@@ -3,12 +3,11 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER,
+    CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER,
     SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, SET_COOKIE, UPGRADE,
 };
 use http::{Method, Request, Response, StatusCode};
@@ -18,11 +17,16 @@ use websocket::handshake;
 
 use super::callback::is_callback;
 use super::connection::{Connection, Upgrade};
-use super::origin::{self, Origin};
+use super::guard::{Guard, Pages, methods_as_text};
+use super::origin;
 use super::{Body, BoxError, closing, cookie, form, text, unread, whole};
 use crate::net::incomplete::{GivenUp, Watched};
 use encke_core::{ExchangeId, Head, HttpTransport, Id, Request as Exchange};
 use encke_core::{Settings, TransportName};
+
+/// Its requests come from pages of allowed origins, and from programs.
+const GUARD: Guard =
+    Guard { pages: Pages::AllowedAndScripts, methods: "POST, GET, OPTIONS", not_allowed: methods_as_text };
 
 /// Answers a request to the endpoint.
 pub(crate) async fn answer<B>(connection: &Rc<Connection>, settings: &Settings, request: Request<B>) -> Response<Body>
@@ -30,51 +34,20 @@ where
     B: HttpBody<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    let jsonp = request.method() == Method::GET && !handshake::wants_upgrade(request.headers());
-    let judge = if jsonp { origin::of_script } else { origin::of };
-    let origin = judge(request.headers(), request.uri(), settings);
-    if origin == Origin::Foreign {
-        let metrics = connection.node.shard.borrow().metrics().clone();
-        metrics.origins_refused.add(1);
-        log_refused(request.headers());
-        return unread(text(StatusCode::FORBIDDEN, "this origin is not allowed\n"), &request);
-    }
+    let origin = match GUARD.check(connection, settings, &request) {
+        Ok(origin) => origin,
+        Err(response) => return *response,
+    };
     let mut response = match *request.method() {
         Method::POST if !settings.transports.contains(&TransportName::LongPolling) => {
             unread(text(StatusCode::BAD_REQUEST, "long-polling is off\n"), &request)
         }
         Method::POST => long_polling(connection, settings, request).await,
         Method::GET if handshake::wants_upgrade(request.headers()) => upgrade(connection, settings, &request),
-        Method::GET => callback_polling(connection, settings, &request).await,
-        Method::OPTIONS => {
-            let mut response = text(StatusCode::OK, "");
-            if origin != Origin::None {
-                origin::preflight(response.headers_mut());
-            }
-            response
-        }
-        _ => {
-            let mut response = unread(text(StatusCode::METHOD_NOT_ALLOWED, "POST, GET or OPTIONS\n"), &request);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST, GET, OPTIONS"));
-            response
-        }
+        _ => callback_polling(connection, settings, &request).await,
     };
     origin::allow(&origin, response.headers_mut());
     response
-}
-
-/// Logs a refused origin. The first log line names the setting that would allow it.
-fn log_refused(headers: &HeaderMap) {
-    static IS_LOGGED: AtomicBool = AtomicBool::new(false);
-    let origin = headers.get(ORIGIN).map(|origin| origin.as_bytes().escape_ascii().to_string());
-    if IS_LOGGED.swap(true, Ordering::Relaxed) {
-        tracing::debug!(origin, "origin refused");
-    } else {
-        tracing::warn!(
-            origin,
-            "origin refused; allowed_origins lets pages of other origins in (further ones: log level debug)"
-        );
-    }
 }
 
 async fn long_polling<B>(connection: &Rc<Connection>, settings: &Settings, request: Request<B>) -> Response<Body>
@@ -222,7 +195,11 @@ fn upgrade<B: HttpBody>(connection: &Connection, settings: &Settings, request: &
         Err(error) => {
             let mut response = text(error.status(), "this is no WebSocket handshake\n");
             if error.status() == StatusCode::UPGRADE_REQUIRED {
-                response.headers_mut().insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+                let headers = response.headers_mut();
+                headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+                // RFC 9110 §15.5.22.
+                headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+                headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
             }
             return response;
         }

@@ -13,7 +13,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::oneshot;
 
 use super::connection::{Connection, Upgrade};
-use super::{Body, BoxError, bayeux, host, whole};
+use super::{Body, BoxError, bayeux, guard, whole};
 use crate::byte_stream::Detached;
 use crate::net::counted::Counted;
 use crate::net::io::Health;
@@ -44,7 +44,7 @@ pub(crate) fn open(node: &Rc<Node>, visit: Visit) {
         let connection = Rc::new(Connection::new(&node, peer));
         let settings = node.shard.borrow().settings().clone();
         let metrics = node.shard.borrow().metrics().clone();
-        let response = match host::refusal(&request, &settings, &metrics) {
+        let response = match guard::refuse_host(&connection, &settings, &request) {
             Some(refusal) => refusal,
             None => tokio::select! {
                 response = bayeux::answer(&connection, &settings, request) => response,

@@ -16,18 +16,22 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_core::Stream;
-use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER};
-use http::{Method, Request, Response, StatusCode};
+use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER};
+use http::{Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 
 use super::connection::Connection;
+use super::guard::{Guard, Pages, methods_as_text};
 use super::origin::{self, Origin};
-use super::{Body, closing, form, text, unread, whole};
+use super::{Body, closing, form, text, whole};
 use crate::net::holds::TooMany;
 use encke_core::{
     Answer, Caller, Client, Denial, Entry, Granted, Handshake, Identity, May, Right, Settings, TransportName, Wish,
 };
 use encke_local::{Gap, Message, Start, SubscribeError, Subscription, held_body};
+
+/// Its requests come from pages of allowed origins, and from programs.
+const GUARD: Guard = Guard { pages: Pages::Allowed, methods: "GET, OPTIONS", not_allowed: methods_as_text };
 
 /// The channel in a path below `hold_path`, which is still encoded.
 pub(crate) fn channel_in<'a>(settings: &Settings, path: &'a str) -> Option<&'a str> {
@@ -41,14 +45,12 @@ pub(crate) async fn answer(
     settings: &Settings,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    let origin = origin::of(request.headers(), request.uri(), settings);
-    if origin == Origin::Foreign {
-        connection.node.shard.borrow().metrics().origins_refused.add(1);
-        return unread(text(StatusCode::FORBIDDEN, "this origin is not allowed\n"), &request);
-    }
-    let mut response = match *request.method() {
-        Method::GET if !request.body().is_end_stream() => closing(text(StatusCode::BAD_REQUEST, "a GET has no body\n")),
-        Method::GET => match Wanted::of(settings, &request) {
+    let origin = match GUARD.check(connection, settings, &request) {
+        Ok(origin) => origin,
+        Err(response) => return *response,
+    };
+    let mut response = if request.body().is_end_stream() {
+        match Wanted::of(settings, &request) {
             Ok(wanted) => match decide(connection, &request, &wanted).await {
                 Ok((identity, granted)) => {
                     // Its headers are not needed while it is held.
@@ -59,19 +61,9 @@ pub(crate) async fn answer(
                 Err(status) => text(status, "not allowed\n"),
             },
             Err(refusal) => text(StatusCode::BAD_REQUEST, refusal),
-        },
-        Method::OPTIONS => {
-            let mut response = unread(text(StatusCode::OK, ""), &request);
-            if origin != Origin::None {
-                origin::preflight(response.headers_mut());
-            }
-            response
         }
-        _ => {
-            let mut response = unread(text(StatusCode::METHOD_NOT_ALLOWED, "GET or OPTIONS\n"), &request);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, OPTIONS"));
-            response
-        }
+    } else {
+        closing(text(StatusCode::BAD_REQUEST, "a GET has no body\n"))
     };
     origin::allow(&origin, response.headers_mut());
     if matches!(origin, Origin::Allowed(_) | Origin::Anybody) {

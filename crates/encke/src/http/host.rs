@@ -5,14 +5,10 @@
 //! and `Referer`. Only the `Host` field shows the difference. Programs leave out those fields, too, so the check holds for every
 //! request. Addresses and `localhost` always pass: no DNS server decides where they point.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use http::header::HOST;
-use http::{Request, StatusCode, Version};
+use http::{Request, Version};
 
-use super::{Body, closing, text};
 use crate::authority::Host;
-use encke_core::Metrics;
 use encke_core::Settings;
 
 /// True if a request names this machine, and nothing else: an absolute target and the `Host` field may differ.
@@ -22,8 +18,17 @@ pub(crate) fn is_loopback<B>(request: &Request<B>) -> bool {
     named.peek().is_some() && named.all(|named| Host::parse(named).is_some_and(Host::is_loopback))
 }
 
-/// The response to a request without a valid host, or with one that is not allowed. Health probes may use any name.
-pub(crate) fn refusal<B>(request: &Request<B>, settings: &Settings, metrics: &Metrics) -> Option<http::Response<Body>> {
+/// The host that a request names, as far as its rules say.
+pub(crate) enum Named<'a> {
+    Allowed,
+    /// None, several, or something that is no host.
+    Invalid,
+    /// A name that is not one of this server.
+    Foreign(&'a str),
+}
+
+/// Judges the host that a request names.
+pub(crate) fn of<'a, B>(request: &'a Request<B>, settings: &Settings) -> Named<'a> {
     let mut fields = request.headers().get_all(HOST).iter();
     let field = match (fields.next(), fields.next()) {
         (Some(only), None) => Some(only.to_str().unwrap_or_default()),
@@ -33,26 +38,10 @@ pub(crate) fn refusal<B>(request: &Request<B>, settings: &Settings, metrics: &Me
     };
     let authority = request.uri().authority().map(|authority| authority.as_str());
     for named in field.into_iter().chain(authority) {
-        let Some(host) = Host::parse(named) else {
-            return Some(closing(text(StatusCode::BAD_REQUEST, "a request names one host\n")));
-        };
-        if !host.is_fixed() && !host.is_ours(settings) && !matches!(request.uri().path(), "/healthz" | "/readyz") {
-            metrics.hosts_refused.add(1);
-            log(host);
-            let reason = "this host is not allowed (setting allowed_hosts)\n";
-            return Some(closing(text(StatusCode::MISDIRECTED_REQUEST, reason)));
+        let Some(host) = Host::parse(named) else { return Named::Invalid };
+        if !host.is_fixed() && !host.is_ours(settings) {
+            return Named::Foreign(host.name());
         }
     }
-    None
-}
-
-/// Logs a refused host. The first line names the setting that would allow it.
-fn log(host: Host<'_>) {
-    static IS_LOGGED: AtomicBool = AtomicBool::new(false);
-    let host = host.name();
-    if IS_LOGGED.swap(true, Ordering::Relaxed) {
-        tracing::debug!(host, "host refused");
-    } else {
-        tracing::warn!(host, "host refused: if it is a name of this server, add it to the setting allowed_hosts");
-    }
+    Named::Allowed
 }

@@ -9,6 +9,7 @@ pub(crate) mod cookie;
 pub(crate) mod embedded;
 pub(crate) mod files;
 pub(crate) mod form;
+pub(crate) mod guard;
 mod held;
 pub(crate) mod hold;
 pub(crate) mod host;

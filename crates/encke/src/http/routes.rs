@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{ALLOW, HeaderMap, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
+use http::header::{HeaderMap, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Either;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use websocket::handshake;
 
 use super::connection::{Connection, Upgrade};
-use super::{Body, api, assets, bayeux, closing, files, form, hold, host, metrics, text, unread};
+use super::guard::{self, Guard, Pages, methods_as_text};
+use super::{Body, api, assets, bayeux, closing, files, form, hold, metrics, text, unread};
 use crate::fallback::{ResponseBody, TakeOver};
 use encke_core::{Settings, Shared};
 
@@ -22,7 +23,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
     let settings = connection.node.shard.borrow().settings().clone();
     let metrics = connection.node.shard.borrow().metrics().clone();
     let path = request.uri().path();
-    let mut response = if let Some(refusal) = host::refusal(&request, &settings, &metrics) {
+    let mut response = if let Some(refusal) = guard::refuse_host(connection, &settings, &request) {
         refusal
     } else if connection.health.has_two_lengths() {
         closing(text(StatusCode::BAD_REQUEST, "a body has one length, or it has chunks\n"))
@@ -65,7 +66,12 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
             "/metrics" => metrics::answer(connection, &request),
             _ => Box::pin(page(connection, &settings, &request)).await,
         };
-        unread(only_reading(request.method(), found), &request)
+        let found = if found.status() == StatusCode::NOT_FOUND {
+            found
+        } else {
+            READERS.check(connection, &settings, &request).err().map_or(found, |refusal| *refusal)
+        };
+        unread(found, &request)
     };
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if response.status().as_u16() >= 400 {
@@ -111,15 +117,8 @@ async fn page(connection: &Connection, settings: &Settings, request: &Request<In
     found.unwrap_or_else(|| text(StatusCode::NOT_FOUND, "there is nothing here\n"))
 }
 
-/// Refuses other methods than GET and HEAD for pages and metrics.
-fn only_reading(method: &Method, found: Response<Body>) -> Response<Body> {
-    if matches!(*method, Method::GET | Method::HEAD) || found.status() == StatusCode::NOT_FOUND {
-        return found;
-    }
-    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "GET or HEAD\n");
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-    response
-}
+/// Pages, files, probes and metrics are for all who may read them.
+const READERS: Guard = Guard { pages: Pages::All, methods: "GET, HEAD", not_allowed: methods_as_text };
 
 /// True if a path is the Bayeux endpoint or below it. Paths are compared as they arrived, without decoding or
 /// normalising, so no spelling of another path matches.

@@ -15,6 +15,7 @@ mod durable;
 mod examples;
 mod files;
 mod floods;
+mod guard;
 mod held;
 mod hold;
 mod hold_rust;

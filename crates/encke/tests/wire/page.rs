@@ -26,6 +26,7 @@ const FILES: &[(&str, &str)] = &[
     ("full_disk", include_str!("../../../encke-cli/tests/full_disk.rs")),
     ("handover", include_str!("../../../encke-cli/tests/handover.rs")),
     ("hostile_servers", include_str!("../../../encke-fetch/tests/hostile/main.rs")),
+    ("guard", include_str!("guard.rs")),
     ("grip", include_str!("../../../encke-proxy/tests/grip/main.rs")),
     ("grip::strangers", include_str!("../../../encke-proxy/tests/grip/strangers.rs")),
     ("path::tests", include_str!("../../../encke-proxy/src/path.rs")),

@@ -33,6 +33,7 @@ use self::input::Query;
 use self::problem::{Kind, Problem};
 use self::routes::{Operation, Route, Verb};
 use super::connection::Connection;
+use super::guard::{Guard, Pages};
 use super::{Body, bayeux, unread, whole};
 use encke_core::Settings;
 
@@ -65,6 +66,13 @@ impl Answer {
     }
 }
 
+/// Keys decide about its requests, and the table of routes about their methods.
+const GUARD: Guard = Guard {
+    pages: Pages::All,
+    methods: "GET, HEAD, POST, DELETE",
+    not_allowed: |methods| Problem::method(methods).response(),
+};
+
 /// True if a path belongs to the API.
 pub(crate) fn is_of_api(path: &str) -> bool {
     path.strip_prefix(routes::ROOT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -83,13 +91,13 @@ pub(crate) async fn answer(
     if path == routes::DOCUMENT {
         let response = match verb {
             Some(Verb::Get) => document(),
-            _ => Problem::method("GET, HEAD").response(),
+            _ => GUARD.refuse_method("GET, HEAD", &request),
         };
         return unread(response, &request);
     }
     let (route, id) = match routes::find(path, verb) {
         Some(Ok((route, id))) => (route, id.to_owned()),
-        Some(Err(allow)) => return unread(Problem::method(allow).response(), &request),
+        Some(Err(allow)) => return GUARD.refuse_method(allow, &request),
         None => return unread(no_operation().response(), &request),
     };
     let keys = connection.node.server_shared.api_keys();
