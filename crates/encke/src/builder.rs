@@ -337,9 +337,9 @@ impl Builder {
         self
     }
 
-    /// Calls this function on the thread of a shard that has been busy and is now quiet, or that holds much less than
-    /// before. It returns the thread's free memory to the system: `mi_collect` of mimalloc, for example. Without it,
-    /// an allocator may retain that memory.
+    /// Calls this function on the thread of a shard that has been busy and is now quiet, a few times more while it stays
+    /// quiet, or that holds much less than before. It returns the thread's free memory to the system, with what other
+    /// threads have freed of it: `mi_collect` of mimalloc, for example. Without it, an allocator may retain that memory.
     pub fn reclaim_memory_with(mut self, reclaim: fn()) -> Builder {
         self.reclaim_memory = Some(reclaim);
         self

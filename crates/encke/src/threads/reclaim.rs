@@ -2,7 +2,9 @@
 //!
 //! An allocator retains the free memory of a thread for that thread's next allocations, and notices blocks that other
 //! threads have freed only when it allocates again. A shard that has been busy and is now quiet would hold that memory
-//! until its next busy time. See [`Builder::reclaim_memory_with`](crate::Builder::reclaim_memory_with).
+//! until its next busy time. It reclaims memory when it becomes quiet, and again a few times while it stays quiet: other
+//! threads may free later what it has allocated. See
+//! [`Builder::reclaim_memory_with`](crate::Builder::reclaim_memory_with).
 
 /// The times at which one shard's thread reclaims memory.
 #[derive(Debug, Default)]
@@ -15,8 +17,19 @@ pub(super) struct Reclaim {
     reclaimed: u64,
     /// The earliest time at which a quiet shard reclaims memory again, in milliseconds.
     quiet_ms: u64,
+    /// The next time at which the shard reclaims memory if it stays quiet.
+    again: Option<Again>,
     /// The most bytes held since memory was last reclaimed.
     held_most: usize,
+}
+
+/// One more time at which a shard that stays quiet reclaims memory.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    /// The time, in milliseconds.
+    at_ms: u64,
+    /// The pause before it, in milliseconds.
+    pause_ms: u64,
 }
 
 /// A shard at one moment.
@@ -29,8 +42,8 @@ pub(super) struct Load {
 }
 
 impl Reclaim {
-    /// True if memory is to be reclaimed now: the shard holds much less than before, or it has done something and is
-    /// quiet.
+    /// True if memory is to be reclaimed now: the shard holds much less than before, has done something and is quiet, or
+    /// has stayed quiet for the next pause.
     pub(super) fn is_due(&mut self, now_ms: u64, load: impl FnOnce() -> Load) -> bool {
         if now_ms < self.check_ms {
             return false;
@@ -41,10 +54,15 @@ impl Reclaim {
         let is_idle = is_quiet && work > self.reclaimed && now_ms >= self.quiet_ms;
         self.held_most = self.held_most.max(held_bytes);
         let freed = self.held_most - held_bytes;
-        let is_due = is_idle || freed >= FREED_BYTES.max(self.held_most / 4);
+        let has_changed = is_idle || freed >= FREED_BYTES.max(self.held_most / 4);
+        let stays_quiet = self.again.filter(|again| is_quiet && now_ms >= again.at_ms);
+        let is_due = has_changed || stays_quiet.is_some();
         if is_due {
             (self.reclaimed, self.held_most) = (work, held_bytes);
             self.quiet_ms = now_ms + QUIET_EVERY_MS;
+            let repeated = stays_quiet.filter(|_| !has_changed);
+            let pause_ms = repeated.map_or(QUIET_EVERY_MS, |again| 2 * again.pause_ms);
+            self.again = (pause_ms <= QUIET_PAUSE_MAX_MS).then_some(Again { at_ms: now_ms + pause_ms, pause_ms });
         }
         is_due
     }
@@ -57,6 +75,9 @@ const QUIET_BYTES: u64 = 256 * 1024;
 /// The time between two times at which a quiet shard reclaims memory, in milliseconds. Responses and sessions may end
 /// long after the work that they belong to.
 const QUIET_EVERY_MS: u64 = 5_000;
+/// The longest pause after which a shard that stays quiet reclaims memory again, in milliseconds. The first is
+/// [`QUIET_EVERY_MS`], and each is twice the one before.
+const QUIET_PAUSE_MAX_MS: u64 = 40_000;
 /// Memory is not reclaimed for fewer freed bytes than this.
 const FREED_BYTES: usize = 1024 * 1024;
 
@@ -77,10 +98,15 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_reclaims_when_it_becomes_quiet_and_not_again_without_work() {
+    fn a_shard_reclaims_when_it_becomes_quiet_and_some_times_while_it_stays_quiet() {
         let mut loads = vec![(0, 0), (50, 0), (90, 0)];
-        loads.resize(30, (90, 0));
-        assert_eq!(seconds_reclaimed(&loads), [3]);
+        loads.resize(1_000, (90, 0));
+        assert_eq!(seconds_reclaimed(&loads), [3, 8, 18, 38, 78]);
+    }
+
+    #[test]
+    fn a_shard_that_has_done_nothing_never_reclaims() {
+        assert_eq!(seconds_reclaimed(&[(0, 0); 100]), [0; 0]);
     }
 
     #[test]
