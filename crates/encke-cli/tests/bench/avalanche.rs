@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::late_replies::LateReplies;
+use crate::late_subscribes::LateSubscribes;
 use crate::program::{bench, each, report, text};
 
 #[test]
@@ -19,12 +20,7 @@ fn a_clean_stop_loses_nothing_and_sessions_continue_with_a_connect() {
 #[test]
 fn confirmations_after_the_last_publication_are_waited_for_with_their_deliveries() {
     let proxy = LateReplies::start();
-    let program = env!("CARGO_BIN_EXE_encke");
-    let server = format!(
-        "{program} serve --log warn --port {} --data {{data}} \
-         --set 'channels=[{{pattern=\"/avalanche/**\",history_messages=1000}}]'",
-        proxy.server_port
-    );
+    let server = server_on(proxy.server_port);
     let load = LOAD.replace("--clients 30", "--clients 1");
     let line = format!("{load} --kill term --replay --transport long-polling --port {} --quiet --json", proxy.port);
     let output = bench(UNREACHABLE, &line).args(["--server", &server]).output().expect("runs");
@@ -49,9 +45,12 @@ fn a_killed_server_loses_nothing_confirmed_and_clients_handshake_again() {
 
 #[test]
 fn a_server_that_forgets_its_sessions_is_detected_and_clients_detect_gaps() {
-    // They acknowledge, but do not replay: messages published while they are away reach nobody. There must be some.
-    let load = LOAD.replace("--rate 20", "--rate 500");
-    let output = bench(UNREACHABLE, &format!("{load} --kill kill --ack --quiet --json")).output().expect("runs");
+    // They acknowledge, but do not replay: messages published while they are away do not reach them. Half of the clients come back
+    // only after some. One more client looks at the beginning whether the server supports what the load needs.
+    let proxy = LateSubscribes::start(1 + 30 + 15);
+    let line = format!("{LOAD} --kill kill --ack --transport long-polling --port {} --quiet --json", proxy.port);
+    let server = server_on(proxy.server_port);
+    let output = bench(UNREACHABLE, &line).args(["--server", &server]).output().expect("runs");
     let mut report: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output.stderr)));
     assert_eq!((output.status.code(), &report["holds"]), (Some(1), &Value::Bool(false)));
@@ -72,6 +71,15 @@ fn a_server_that_does_not_start_is_an_error_of_one_line() {
     let printed = text(&output.stderr);
     assert_eq!((output.status.code(), printed.lines().count()), (Some(1), 1), "{printed}");
     assert!(printed.contains("ended instead of listening") && printed.contains("no such luck"), "{printed}");
+}
+
+/// The command of a server with a history, behind a proxy.
+fn server_on(port: u16) -> String {
+    let program = env!("CARGO_BIN_EXE_encke");
+    format!(
+        "{program} serve --log warn --port {port} --data {{data}} \
+         --set 'channels=[{{pattern=\"/avalanche/**\",history_messages=1000}}]'"
+    )
 }
 
 fn figure(trial: &Value, name: &str) -> f64 {

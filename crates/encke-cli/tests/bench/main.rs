@@ -6,6 +6,7 @@ mod faulty;
 mod interrupt;
 mod jitter;
 mod late_replies;
+mod late_subscribes;
 mod order_service;
 mod program;
 mod scenarios;

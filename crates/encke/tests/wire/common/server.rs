@@ -4,7 +4,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use encke::{Builder, Handle, Running, Server, Settings};
+use encke::{Builder, Handle, Running, Server, SessionView, Settings};
 use serde_json::json;
 
 use super::{Http, Poller, TIMEOUT, Tcp, Ws};
@@ -110,6 +110,22 @@ impl TestServer {
     #[track_caller]
     pub fn wait_for_exactly(&self, name: &str, value: u64) {
         wait_until(&format!("{name} == {value}"), || self.metric(name) == value);
+    }
+
+    /// Waits until the outbox of each of these sessions holds `count` messages, with those that it has not acknowledged. Shards
+    /// pass publications on in their own time.
+    #[track_caller]
+    pub fn wait_for_queued<'a>(&self, sessions: impl IntoIterator<Item = &'a String>, count: usize) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let wanted: Vec<&String> = sessions.into_iter().collect();
+        wait_until(&format!("{count} messages for each session"), || {
+            let list = runtime.block_on(self.handle.list_sessions(None, 1_000)).expect("the server runs");
+            let has_all = |id: &&String| {
+                let is_it = |session: &SessionView| session.id.to_string() == **id;
+                list.items.iter().any(|session| is_it(session) && session.waiting_messages == count)
+            };
+            wanted.iter().all(has_all)
+        });
     }
 
     pub fn neighbour(&self) -> Neighbour {
