@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 venv=$(realpath --canonicalize-missing "$target_dir/api-venv")
 work=$(realpath --canonicalize-missing "$target_dir/api")
-suite_seconds_max=240
+suite_seconds_max=480
 # Random requests for each operation, always the same ones.
 examples_max=${EXAMPLES_MAX:-25}
 key=api-test-key-0123456789

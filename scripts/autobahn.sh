@@ -7,7 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 example=${1:-echo}
 venv=$PWD/target/autobahn-venv
 work=$PWD/target/autobahn
-suite_seconds_max=240
+suite_seconds_max=480
 
 # Sets `python`; a 2.7 may be on the path, or one of pyenv's that is not selected.
 find_python() {

@@ -13,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 real_time=(encke encke-auth encke-bench encke-cli encke-client encke-fetch encke-proxy encke-sources encke-webhooks)
 # More failures than this are no accident.
 repeats_max=10
-repeat_seconds_max=300
+repeat_seconds_max=600
 # The tests wait more than they compute.
 threads=${RUST_TEST_THREADS:-8}
 

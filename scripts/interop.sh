@@ -13,7 +13,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # A suite takes a minute, jitter two, a Maven that has nothing yet some more, and a busy machine several times that; this is when it
 # counts as hanging.
-suite_seconds=400
+suite_seconds=750
 
 # need_suites: the programs and packages of the chosen suites.
 need_suites() {

@@ -10,7 +10,7 @@
 #   MAY_SKIP="autobahn deny"   see STRICT
 #
 # A step passes (exit code 0), is skipped because its tool is missing (77), or fails, also when it takes longer than SECONDS_MAX, which is
-# long enough for a build on a busy machine. Its output is in target/test/STEP.log. It may `note`
+# several times what it takes on a quiet machine with all that it builds. Its output is in target/test/STEP.log. It may `note`
 # what it counted: see scripts/lib.sh. Steps marked `aside` mostly wait; they run beside the others, one after another.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -33,26 +33,26 @@ step() {
 step tidy check 60 'rules of the house' bash scripts/tidy.sh
 step words check 60 'words that are not ours' bash scripts/words.sh
 step final check 60 'the rule for failures that are never retried' bash scripts/final-failures-test.sh
-step format check 60 'formatting' cargo fmt --all --check
-step lints check 900 'lints and the minimum Rust version, warnings are errors' cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
-step unit check 1200 'unit tests' bash scripts/cargo-tests.sh unit
-step seeds check 120 'simulator: 2,000 seeds' bash scripts/simulator.sh 2000
-step deny check 120 'licences, sources and advisories of dependencies' bash scripts/deny.sh
-step tests test 1500 'unit, integration and documentation tests' bash scripts/cargo-tests.sh
-step docs test 300 'documentation, warnings are errors' env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
-step simulator test 300 'simulator: seeded faults under virtual time' bash scripts/simulator.sh
-step fuzz test 300 'fuzz targets, ten seconds each' bash scripts/fuzz.sh
-step instructions test 600 'gates: heap per session, instruction counts' bash scripts/twice.sh instructions
-step webhooks test 600 'webhooks: backends in three languages, signatures by the official libraries' bash scripts/twice.sh webhooks
-step node aside 840 'interop: the official clients in Node' bash scripts/interop.sh node
-step java aside 840 'interop: the official client for Java' bash scripts/interop.sh java
-step chromium aside 840 'interop: the official client in Chromium' bash scripts/interop.sh chromium
-step autobahn aside 600 'Autobahn: the WebSocket conformance suite' bash scripts/twice.sh autobahn
-step api aside 600 'HTTP API: the schema fuzzer, and clients in four languages' bash scripts/twice.sh api
-step held aside 400 'held requests: backends in Python, Node and Go' bash scripts/twice.sh held
-step mail aside 600 'mail: the notifier with a real POP3 and IMAP server' bash scripts/twice.sh mail
-step browser aside 1500 'browser: pages in Chromium' bash scripts/browser.sh
-step hostile alone 1800 'hostile: attackers beside witnesses that must not notice' bash scripts/hostile.sh
+step format check 120 'formatting' cargo fmt --all --check
+step lints check 1800 'lints and the minimum Rust version, warnings are errors' cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+step unit check 2400 'unit tests' bash scripts/cargo-tests.sh unit
+step seeds check 300 'simulator: 2,000 seeds' bash scripts/simulator.sh 2000
+step deny check 300 'licences, sources and advisories of dependencies' bash scripts/deny.sh
+step tests test 3000 'unit, integration and documentation tests' bash scripts/cargo-tests.sh
+step docs test 900 'documentation, warnings are errors' env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
+step simulator test 600 'simulator: seeded faults under virtual time' bash scripts/simulator.sh
+step fuzz test 900 'fuzz targets, ten seconds each' bash scripts/fuzz.sh
+step instructions test 1500 'gates: heap per session, instruction counts' bash scripts/twice.sh instructions
+step webhooks test 1200 'webhooks: backends in three languages, signatures by the official libraries' bash scripts/twice.sh webhooks
+step node aside 1600 'interop: the official clients in Node' bash scripts/interop.sh node
+step java aside 1600 'interop: the official client for Java' bash scripts/interop.sh java
+step chromium aside 1600 'interop: the official client in Chromium' bash scripts/interop.sh chromium
+step autobahn aside 1200 'Autobahn: the WebSocket conformance suite' bash scripts/twice.sh autobahn
+step api aside 1200 'HTTP API: the schema fuzzer, and clients in four languages' bash scripts/twice.sh api
+step held aside 900 'held requests: backends in Python, Node and Go' bash scripts/twice.sh held
+step mail aside 900 'mail: the notifier with a real POP3 and IMAP server' bash scripts/twice.sh mail
+step browser aside 2400 'browser: pages in Chromium' bash scripts/browser.sh
+step hostile alone 2400 'hostile: attackers beside witnesses that must not notice' bash scripts/hostile.sh
 
 # say TEXT: a line with the time.
 say() { printf '%5d s  %s\n' $((SECONDS - began)) "$1"; }

@@ -5,7 +5,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 built=$PWD/$target_dir/webhooks
 venv=$built/venv
-suite_seconds_max=240
+suite_seconds_max=480
 
 # try NAME TEST COMMAND…: runs a test with the backend that this command starts.
 try() {
