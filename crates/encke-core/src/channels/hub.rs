@@ -34,7 +34,7 @@ pub struct Subscription {
 #[derive(Debug)]
 pub struct Channel {
     /// Its name.
-    pub name: Box<str>,
+    name: Box<str>,
     subscribers: Vec<Subscriber>,
     /// The number of subscribers that asked for positions.
     position_subscribers: u32,
@@ -66,7 +66,7 @@ pub struct Hub {
     /// The number of patterns among the names.
     patterns: usize,
     /// A buffer to build pattern names in.
-    pub(crate) spelling: String,
+    spelling: String,
     /// A buffer for the lists of a publication.
     lists: Vec<u32>,
 }

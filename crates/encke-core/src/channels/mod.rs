@@ -1,5 +1,250 @@
-//! Subscriptions, and the rules for channels.
+//! The channels of a shard: who subscribes to each, and how far it has been fanned out. The machine knows a session by its
+//! index only. What others have to do after a change, such as to tell the other shards, its methods return.
 
-pub(crate) mod hub;
+mod hub;
 pub(crate) mod interest;
 pub(crate) mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+
+use bayeux::ChannelName;
+use smallvec::SmallVec;
+
+pub(crate) use hub::{LastReceived, Subscriber};
+
+use crate::channels::hub::{Hub, Moved, Subscription};
+use crate::channels::interest::Interest;
+use crate::outbox::memory::Account;
+
+/// The channels of a shard, and the subscriptions of its sessions.
+#[derive(Debug)]
+pub(crate) struct Channels {
+    hub: Hub,
+    /// The subscriptions of each session, by the session's index.
+    sessions: Vec<Subscriptions>,
+    /// The account of the memory that subscriptions take.
+    account: Rc<Account>,
+    /// A buffer to build pattern names in.
+    spelling: String,
+}
+
+type Subscriptions = SmallVec<[Subscription; 1]>;
+
+/// A new subscription.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Subscribed {
+    /// The index of the channel or pattern.
+    pub(crate) channel: u32,
+    /// True if it had no subscriber on this shard: other shards must send its publications from now on.
+    pub(crate) is_first: bool,
+}
+
+impl Channels {
+    /// No channels. Their memory counts in this account.
+    pub(crate) fn new(account: &Rc<Account>) -> Channels {
+        Channels { hub: Hub::default(), sessions: Vec::new(), account: account.clone(), spelling: String::new() }
+    }
+
+    /// The number of channels and patterns with subscribers.
+    pub(crate) fn len(&self) -> usize {
+        self.hub.channels()
+    }
+
+    /// The number of subscriptions of all sessions.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.hub.subscriptions()
+    }
+
+    /// The bytes that count in the account.
+    pub(crate) fn bytes(&self) -> usize {
+        self.hub.bytes()
+    }
+
+    /// The number of slots, empty or occupied.
+    pub(crate) fn slots(&self) -> usize {
+        self.hub.slots()
+    }
+
+    /// The channel or pattern in a slot, with the number of its subscribers.
+    pub(crate) fn in_slot(&self, slot: usize) -> Option<(&str, usize)> {
+        let name = self.hub.name(slot as u32);
+        (!name.is_empty()).then(|| (name, self.hub.subscribers(slot as u32).len()))
+    }
+
+    /// True if a channel or pattern has subscribers.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.hub.find(name).is_some()
+    }
+
+    /// The number of subscribers of exactly this channel or pattern.
+    pub(crate) fn subscribers_of(&self, name: &str) -> usize {
+        self.hub.find(name).map_or(0, |channel| self.hub.subscribers(channel).len())
+    }
+
+    /// Releases the memory of most channels and sessions if most are gone.
+    pub(crate) fn give_room_back(&mut self) {
+        self.hub.give_room_back();
+        let used = self.sessions.iter().rposition(|own| !own.is_empty()).map_or(0, |last| last + 1);
+        if self.sessions.capacity() > ROOM_RETAINED && used < self.sessions.capacity() / 4 {
+            self.sessions.truncate(used);
+            self.sessions.shrink_to(used * 2);
+        }
+    }
+
+    /// Adds a subscription of a session, which must not have it yet. `follows`: the session asked for positions.
+    pub(crate) fn subscribe(&mut self, session: u32, name: &str, follows: bool) -> Subscribed {
+        let index = session as usize;
+        if self.sessions.len() <= index {
+            self.sessions.resize_with(index + 1, Subscriptions::new);
+        }
+        let slot = self.sessions[index].len() as u32;
+        let bytes_before = self.hub.bytes();
+        let (subscription, is_first) = self.hub.subscribe(name, Subscriber { session, slot }, follows);
+        self.account.queue_changed(bytes_before, self.hub.bytes());
+        self.sessions[index].push(subscription);
+        Subscribed { channel: subscription.channel, is_first }
+    }
+
+    /// Removes the subscription at `slot` of a session. The session's last subscription takes that slot. Returns the name
+    /// of the channel if it has no subscriber any more: other shards need not send its publications.
+    pub(crate) fn unsubscribe(&mut self, session: u32, slot: usize, follows: bool) -> Option<Box<str>> {
+        let own = self.sessions.get_mut(session as usize).filter(|own| slot < own.len())?;
+        let subscription = own.swap_remove(slot);
+        if let Some(shifted) = own.get(slot) {
+            self.hub.set_slot(*shifted, slot as u32);
+        }
+        let bytes_before = self.hub.bytes();
+        let (moved, gone) = self.hub.unsubscribe(subscription, follows);
+        self.account.queue_changed(bytes_before, self.hub.bytes());
+        if let Some(Moved { session, slot, position }) = moved {
+            self.sessions[session as usize][slot as usize].position = position;
+        }
+        gone
+    }
+
+    /// The number of subscriptions of a session.
+    #[inline]
+    pub(crate) fn count_of(&self, session: u32) -> usize {
+        self.of(session).len()
+    }
+
+    /// The channels and patterns that a session subscribes to, in the order of their slots.
+    pub(crate) fn names_of(&self, session: u32) -> impl Iterator<Item = &str> {
+        self.of(session).iter().map(|subscription| self.hub.name(subscription.channel))
+    }
+
+    /// The channel at `slot` of a session, and how far it has been fanned out.
+    pub(crate) fn at(&self, session: u32, slot: usize) -> (&str, Option<&LastReceived>) {
+        let subscription = self.of(session).get(slot);
+        subscription.map_or(("", None), |own| (self.hub.name(own.channel), self.hub.received(own.channel)))
+    }
+
+    /// The slot of a session's subscription to exactly this channel or pattern.
+    pub(crate) fn slot_of(&self, session: u32, name: &str) -> Option<usize> {
+        let known = self.hub.find(name)?;
+        self.of(session).iter().position(|own| own.channel == known)
+    }
+
+    /// True if a session receives a channel by a subscription other than that to the channel or pattern `but`.
+    pub(crate) fn receives(&mut self, session: u32, channel: ChannelName<'_>, but: Option<u32>) -> bool {
+        let lists = self.hub.route(channel);
+        let mut others = lists.iter().filter(|list| Some(**list) != but);
+        let receives = others.any(|list| self.of(session).iter().any(|own| own.channel == *list));
+        self.hub.reuse(lists);
+        receives
+    }
+
+    /// The bytes that the subscriptions of a session take. What their channels take counts in proportion.
+    pub(crate) fn share_bytes(&self, session: u32) -> usize {
+        self.of(session).iter().map(|own| self.hub.share_bytes(*own)).sum()
+    }
+
+    /// Notes that a session asks for positions from now on.
+    pub(crate) fn follow(&mut self, session: u32) {
+        for own in self.sessions.get(session as usize).into_iter().flatten() {
+            self.hub.add_position_subscriber(own.channel);
+        }
+    }
+
+    /// Prepares the end of a session's subscription. Messages published before it ends reach the session through its
+    /// other subscriptions, even if those are younger.
+    pub(crate) fn hand_over(&mut self, session: u32, slot: usize) {
+        let Some(own) = self.sessions.get(session as usize) else { return };
+        let Some(ending) = own.get(slot) else { return };
+        own.iter().for_each(|other| self.hub.hand_over(ending.channel, other.channel));
+    }
+
+    /// The number of subscriptions to which a publication on a channel goes.
+    pub(crate) fn reach(&mut self, channel: ChannelName<'_>) -> usize {
+        let lists = self.hub.route(channel);
+        let subscribers = lists.iter().map(|list| self.hub.subscribers(*list).len()).sum();
+        self.hub.reuse(lists);
+        subscribers
+    }
+
+    /// The shards that want a channel, as bits.
+    #[inline]
+    pub(crate) fn shards_that_want(&mut self, interest: &Interest, channel: ChannelName<'_>) -> u64 {
+        interest.of(channel, &mut self.spelling)
+    }
+
+    /// The lists of subscribers that a publication goes to: see [`Hub::route`]. The caller returns them to
+    /// [`Channels::reuse`].
+    #[inline]
+    pub(crate) fn route(&mut self, channel: ChannelName<'_>) -> Vec<u32> {
+        self.hub.route(channel)
+    }
+
+    /// Takes lists back, so that the next ones need no memory.
+    #[inline]
+    pub(crate) fn reuse(&mut self, lists: Vec<u32>) {
+        self.hub.reuse(lists);
+    }
+
+    /// The subscribers in a list.
+    #[inline]
+    pub(crate) fn subscribers(&self, list: u32) -> &[Subscriber] {
+        self.hub.subscribers(list)
+    }
+
+    /// True if a subscriber in a list asked for positions.
+    #[inline]
+    pub(crate) fn wants_positions(&self, list: u32) -> bool {
+        self.hub.wants_positions(list)
+    }
+
+    /// True if a list got its first subscriber after this burst: see [`Hub::began_after`].
+    #[inline]
+    pub(crate) fn began_after(&self, list: u32, owner: usize, burst: u64) -> bool {
+        self.hub.began_after(list, owner, burst)
+    }
+
+    /// Sets, for each owner of histories, the number of bursts older than a channel that has got its first subscriber.
+    pub(crate) fn set_older(&mut self, channel: u32, older: Box<[u64]>) {
+        self.hub.set_older(channel, older);
+    }
+
+    /// Notes how far a channel has been fanned out, if somebody subscribes to exactly it.
+    pub(crate) fn note_received(&mut self, name: &str, received: LastReceived) {
+        if let Some(channel) = self.hub.find(name) {
+            self.hub.set_last_received(channel, received);
+        }
+    }
+
+    /// The same for a publication with these lists, the channel's own first.
+    pub(crate) fn note_fanned_out(&mut self, lists: &[u32], name: &str, received: impl FnOnce() -> LastReceived) {
+        if let Some(own) = lists.first().filter(|list| self.hub.name(**list) == name) {
+            self.hub.set_last_received(*own, received());
+        }
+    }
+
+    #[inline]
+    fn of(&self, session: u32) -> &[Subscription] {
+        self.sessions.get(session as usize).map_or(&[], |own| own)
+    }
+}
+
+/// The number of sessions for which the table keeps room.
+const ROOM_RETAINED: usize = 64;

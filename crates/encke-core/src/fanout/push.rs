@@ -1,6 +1,6 @@
 //! The hot loop of a fan-out: one push for each subscriber.
 
-use crate::channels::hub::Subscriber;
+use crate::channels::Subscriber;
 use crate::connections::admission::part_of;
 use crate::events::SessionKey;
 use crate::fanout::backpressure::Backpressure;

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use bayeux::Terms;
-use smallvec::SmallVec;
 
 use crate::application::{Caller, EndReason};
-use crate::channels::hub::Subscription;
 use crate::events::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use crate::identity::Identity;
 use crate::limits::sessions::Standing;
@@ -45,8 +43,6 @@ pub struct Session {
     pub browser: Option<Id>,
     /// Its owner, if its handshake was authenticated.
     pub owner: Option<Box<Owner>>,
-    /// Its subscriptions.
-    pub subscriptions: SmallVec<[Subscription; 1]>,
     /// The token buckets of its messages and their bytes, if a rate is set.
     pub buckets: Option<Box<[u64; 2]>>,
     /// Distinguishes sessions that reuse an index, so late events are recognized.

@@ -6,7 +6,6 @@ use std::hash::BuildHasher;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use slab::Slab;
-use smallvec::SmallVec;
 
 use crate::application::Actions;
 use crate::events::SessionKey;
@@ -70,7 +69,6 @@ impl Sessions {
             id,
             browser,
             owner: None,
-            subscriptions: SmallVec::new(),
             buckets: None,
             generation: self.generation,
             standing: Standing::of(owner),

@@ -230,17 +230,16 @@ impl Parts {
         let session = self.sessions.get_mut(key)?;
         let replay = session.replay.as_mut()?;
         let losses = waiting.map(|waiting| replay.report_losses(batch, |name| waiting.has(name))).unwrap_or_default();
-        let (count, first) = (session.subscriptions.len(), replay.beat);
+        let (count, first) = (self.channels.count_of(key.index), replay.beat);
         let lost: BTreeSet<&str> = losses.iter().map(|loss| &*loss.name).collect();
         let mut members = Vec::new();
         let mut looked_at = 0;
         while quiet && looked_at < count && members.len() < HEARTBEAT_CHANNELS_MAX {
-            let channel = session.subscriptions[(first + looked_at) % count].channel;
+            let (name, received) = self.channels.at(key.index, (first + looked_at) % count);
             looked_at += 1;
-            let name = self.hub.name(channel);
             let cursor = replay.cursors.of(name);
             let is_lost = lost.contains(name);
-            let far = match (cursor, self.hub.received(channel)) {
+            let far = match (cursor, received) {
                 _ if name.ends_with('*') => None,
                 (Some(cursor), _) if cursor.below > 0 => None,
                 (Some(cursor), Some(received)) if !cursor.open && received.serial >= cursor.ring.serial => {

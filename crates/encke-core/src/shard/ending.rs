@@ -23,7 +23,7 @@ impl Parts {
     /// Ends a session and everything that belongs to it. Its connection stays open; the callers decide about that.
     pub(super) fn remove_session(&mut self, key: SessionKey, why: EndReason) {
         self.withdraw_now(key);
-        let subscriptions = self.sessions.get(key).map_or(0, |session| session.subscriptions.len());
+        let subscriptions = self.sessions.get(key).map_or(0, |_| self.channels.count_of(key.index));
         self.schedule.count_steps(1 + subscriptions);
         self.drop_subscriptions(key);
         // Its HTTP request must not wait forever.

@@ -39,7 +39,7 @@ impl Parts {
     }
 
     fn send_to_others(&mut self, delivery: &Delivery<'_>, except: Option<Id>) {
-        let mut others = self.shared.interest.of(delivery.channel, &mut self.hub.spelling) & !(1 << self.index);
+        let mut others = self.channels.shards_that_want(&self.shared.interest, delivery.channel) & !(1 << self.index);
         if others == 0 {
             return;
         }
@@ -61,24 +61,24 @@ impl Parts {
             lazy_due_ms: self.settings.lazy_due_ms(rule, self.now.ms),
             active_ms: self.settings.given().activity_counts_deliveries.then_some(self.now.ms),
         };
-        let lists = self.hub.route(channel);
-        let subscribers: usize = lists.iter().map(|list| self.hub.subscribers(*list).len()).sum();
+        let lists = self.channels.route(channel);
+        let subscribers: usize = lists.iter().map(|list| self.channels.subscribers(*list).len()).sum();
         let write_bytes = (frames.bytes() * subscribers) as u64;
         self.schedule.count_steps(subscribers);
         self.schedule.budget.spend(messages as usize, frames.bytes(), write_bytes);
-        let positioned = delivery.position.filter(|_| lists.iter().any(|list| self.hub.wants_positions(*list)));
+        let positioned = delivery.position.filter(|_| lists.iter().any(|list| self.channels.wants_positions(*list)));
         let positioned = positioned.map(|position| (position, self.fanout.encoder.with_positions(frames, position)));
         let (mut full, mut special) = (Vec::new(), Vec::new());
         let room = self.settings.room_of(rule);
-        let Parts { hub, sessions, schedule, settings, fanout, now, .. } = self;
+        let Parts { channels, sessions, schedule, settings, fanout, now, .. } = self;
         let backpressure = &mut fanout.backpressure;
         let (capacity, manner, lazy) = (settings.capacity(), &manner, Vec::new());
         let mut push = Push { delivery, manner, capacity, room, now: *now, sessions, schedule, backpressure, lazy };
         for list in &lists {
-            match positioned.as_ref().filter(|_| hub.wants_positions(*list)) {
-                None => push.each(hub.subscribers(*list), &mut full, |_| Some(frames)),
-                Some((position, _)) if hub.began_after(*list, position.ring.owner(), position.burst) => {}
-                Some((_, with_positions)) => push.each(hub.subscribers(*list), &mut special, |session| {
+            match positioned.as_ref().filter(|_| channels.wants_positions(*list)) {
+                None => push.each(channels.subscribers(*list), &mut full, |_| Some(frames)),
+                Some((position, _)) if channels.began_after(*list, position.ring.owner(), position.burst) => {}
+                Some((_, with_positions)) => push.each(channels.subscribers(*list), &mut special, |session| {
                     let Some(replay) = &mut session.replay else { return Some(frames) };
                     if !replay.is_live() || session.outbox.is_full(messages as usize, with_positions.bytes(), &room) {
                         return None;
@@ -97,7 +97,7 @@ impl Parts {
             }
             self.note_last_received(&lists, delivery, position);
         }
-        self.hub.reuse(lists);
+        self.channels.reuse(lists);
         if !full.is_empty() {
             self.overflow(&full, delivery, frames, manner);
         }

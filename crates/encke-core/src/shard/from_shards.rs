@@ -1,6 +1,8 @@
 //! Messages from other shards and from handles of the server. [`Shard::receive`] takes each [`Envelope`]: it processes
 //! the message now, or queues it for [`Shard::flush`] if the budget is spent.
 
+use bayeux::ChannelName;
+
 use crate::connections::admission::{LIGHT_BYTES_MAX, Weight};
 use crate::connections::arrivals::{LARGE_REQUESTS, SMALL_REQUESTS};
 use crate::events::{Effect, Envelope, ExchangeId, ShardMessage};
@@ -17,7 +19,8 @@ impl Shard {
         let parts = self.settle_burst_at(now);
         let (flow, is_light) = match &envelope.message {
             ShardMessage::Publication(publication) | ShardMessage::Record(publication) => {
-                let subscribers = parts.subscribers(&publication.channel);
+                // The sender has checked the name: by the limits that held there, and not by those that hold now.
+                let subscribers = parts.channels.reach(ChannelName::known(&publication.channel));
                 (&*publication.channel, parts.is_light(publication.frames.len(), subscribers))
             }
             ShardMessage::Request(request) if request.body.len() <= LIGHT_BYTES_MAX => (SMALL_REQUESTS, true),

@@ -27,9 +27,11 @@ impl Shard {
 
     /// The sessions from this slot of the table on, at most `max`.
     pub fn sessions_from(&self, slot: usize, max: usize) -> Page<SessionView> {
-        Page::read(slot, self.parts().sessions.slots(), max, |slot| {
-            self.parts().schedule.count_steps(1);
-            self.parts().sessions.seen_in_slot(slot).map(view)
+        let parts = self.parts();
+        Page::read(slot, parts.sessions.slots(), max, |slot| {
+            parts.schedule.count_steps(1);
+            let session = parts.sessions.seen_in_slot(slot)?;
+            Some(view(session, parts.channels.count_of(slot as u32)))
         })
     }
 
@@ -44,34 +46,35 @@ impl Shard {
 
     /// A session, with the channels and patterns that it subscribes to. None if it is unknown.
     pub fn session(&self, id: &Id) -> Option<(SessionView, Vec<Box<str>>)> {
-        let session = self.parts().sessions.get(self.parts().sessions.find(id)?)?;
-        let channels =
-            session.subscriptions.iter().map(|subscription| self.parts().hub.name(subscription.channel).into());
-        Some((view(session), channels.collect()))
+        let parts = self.parts();
+        let key = parts.sessions.find(id)?;
+        let channels: Vec<_> = parts.channels.names_of(key.index).map(Box::from).collect();
+        Some((view(parts.sessions.get(key)?, channels.len()), channels))
     }
 
     /// The channels and patterns with subscribers from this slot of the table on, at most `max` of those that are
     /// wanted.
     pub fn channels_from(&self, slot: usize, max: usize, is_wanted: impl Fn(&str) -> bool) -> Page<ChannelView> {
-        Page::read(slot, self.parts().hub.slots(), max, |slot| {
-            self.parts().schedule.count_steps(1);
-            let name = Some(self.parts().hub.name(slot as u32)).filter(|name| !name.is_empty() && is_wanted(name))?;
-            Some(ChannelView { name: name.into(), subscribers: self.parts().hub.subscribers(slot as u32).len() })
+        let parts = self.parts();
+        Page::read(slot, parts.channels.slots(), max, |slot| {
+            parts.schedule.count_steps(1);
+            let (name, subscribers) = parts.channels.in_slot(slot).filter(|(name, _)| is_wanted(name))?;
+            Some(ChannelView { name: name.into(), subscribers })
         })
     }
 
     /// The number of subscribers of exactly this channel or pattern on this shard.
     pub fn subscribers_of(&self, name: &str) -> usize {
-        self.parts().hub.find(name).map_or(0, |channel| self.parts().hub.subscribers(channel).len())
+        self.parts().channels.subscribers_of(name)
     }
 }
 
-fn view(session: &Session) -> SessionView {
+fn view(session: &Session, subscriptions: usize) -> SessionView {
     SessionView {
         id: session.id,
         user: session.identity().map(|identity| identity.user.clone()).unwrap_or_default(),
         is_connected: !session.is_away(),
-        subscriptions: session.subscriptions.len(),
+        subscriptions,
         waiting_messages: session.outbox.messages(),
         waiting_bytes: session.outbox.bytes(),
     }

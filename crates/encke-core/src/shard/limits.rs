@@ -243,7 +243,7 @@ impl Parts {
             && subscribers_max > 0
         {
             let name = channel.as_str();
-            let here = self.hub.find(name).map_or(0, |known| self.hub.subscribers(known).len());
+            let here = self.channels.subscribers_of(name);
             if !self.shared.limits.subscribers.try_set(name, self.index, here + 1, most(subscribers_max)) {
                 self.uncount_subscription(key);
                 return Err(self.too_many("channel_subscribers_max"));
@@ -268,8 +268,7 @@ impl Parts {
     fn state_subscribers(&mut self, name: &str) {
         let rule = self.settings.rule_of(ChannelName::known(name));
         let is_limited = rule.is_some_and(|rule| self.settings.given().channels[rule].subscribers_max > 0);
-        let known = self.hub.find(name).filter(|_| is_limited);
-        let here = known.map_or(0, |known| self.hub.subscribers(known).len());
+        let here = if is_limited { self.channels.subscribers_of(name) } else { 0 };
         self.shared.limits.subscribers.set(name, self.index, here);
     }
 
@@ -296,7 +295,7 @@ impl Parts {
             let is_counted = is_counted || self.count_session_of(&identity);
             let counts_subscriptions = self.settings.given().user_subscriptions_max > 0 && !identity.user.is_empty();
             let Some(session) = self.sessions.get_mut(key) else { continue };
-            let subscriptions = session.subscriptions.len() as u32;
+            let subscriptions = self.channels.count_of(key.index) as u32;
             let Some(owner) = &mut session.owner else { continue };
             owner.is_counted = is_counted;
             if counts_subscriptions {
@@ -307,9 +306,8 @@ impl Parts {
             }
         }
         if before.rules_have_subscribers() || self.settings.rules_have_subscribers() {
-            for channel in 0..self.hub.slots() {
-                let name = Box::<str>::from(self.hub.name(channel as u32));
-                if !name.is_empty() {
+            for slot in 0..self.channels.slots() {
+                if let Some(name) = self.channels.in_slot(slot).map(|(name, _)| Box::<str>::from(name)) {
                     self.state_subscribers(&name);
                 }
             }

@@ -25,8 +25,8 @@ impl Parts {
         let metrics = &self.metrics;
         metrics.sessions.set(self.sessions.len());
         metrics.sockets.set(self.connections.sockets.len());
-        metrics.channels.set(self.hub.channels());
-        metrics.subscriptions.set(self.hub.subscriptions());
+        metrics.channels.set(self.channels.len());
+        metrics.subscriptions.set(self.channels.subscriptions());
         metrics.arrivals.set(self.connections.arrivals.len());
         metrics.frame_bytes.set(self.fanout.encoder.held_chunk_bytes());
         // Response bodies and revoked tokens belong to no shard, so the first shard counts them.
@@ -52,7 +52,7 @@ impl Parts {
             walked += socket.out().map_or(0, |out| out.recount(seen));
             walked += socket.head.as_ref().map_or(0, |head| head.counted.bytes());
         }
-        walked += self.hub.bytes();
+        walked += self.channels.bytes();
         for session in self.sessions.iter() {
             walked += session.owner.as_ref().map_or(0, |owner| owner.counted.bytes());
             walked += session.outbox.recount(seen);

@@ -53,7 +53,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicIsize;
 
 use crate::application::Application;
-use crate::channels::hub::Hub;
+use crate::channels::Channels;
 use crate::channels::interest::Interest;
 use crate::connections::Connections;
 use crate::connections::account::MailboxAccount;
@@ -164,8 +164,8 @@ impl Shard {
         [
             ("sessions", parts.sessions.len()),
             ("sockets", parts.connections.sockets.len()),
-            ("channels", parts.hub.channels()),
-            ("subscriptions", parts.hub.subscriptions()),
+            ("channels", parts.channels.len()),
+            ("subscriptions", parts.channels.subscriptions()),
             ("browsers", browsers),
             ("exchanges", exchanges),
             ("forwarded requests", forwarded),
@@ -305,8 +305,7 @@ pub struct Parts {
     pub(crate) now: Now,
     pub(crate) sessions: Sessions,
     pub(crate) connections: Connections,
-    /// The subscriptions.
-    hub: Hub,
+    channels: Channels,
     fanout: FanOut,
     /// The sessions and sockets with something to do, the timers, the budget of a turn.
     pub(crate) schedule: Schedule,
@@ -317,7 +316,7 @@ pub struct Parts {
 impl Parts {
     fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Parts {
         shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
-        let sessions = Sessions::new(shared.limits.buckets.hasher());
+        let (sessions, fanout) = (Sessions::new(shared.limits.buckets.hasher()), FanOut::new());
         Parts {
             index,
             shared,
@@ -327,8 +326,8 @@ impl Parts {
             now,
             sessions,
             connections: Connections::default(),
-            hub: Hub::default(),
-            fanout: FanOut::new(),
+            channels: Channels::new(fanout.encoder.account()),
+            fanout,
             schedule: Schedule::new(now.ms),
             effects: Vec::new(),
         }

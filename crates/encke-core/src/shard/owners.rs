@@ -149,9 +149,7 @@ impl Parts {
     /// application is asked again, and its earlier decision holds if it does not answer at once: if it wants to withdraw
     /// more, the new identity has patterns.
     fn drop_what_is_not_allowed(&mut self, key: SessionKey) -> Vec<Box<str>> {
-        let Some(session) = self.sessions.get(key) else { return Vec::new() };
-        let names = session.subscriptions.iter().map(|subscription| Box::from(self.hub.name(subscription.channel)));
-        let mut names: Vec<Box<str>> = names.collect();
+        let mut names: Vec<Box<str>> = self.channels.names_of(key.index).map(Box::from).collect();
         names.retain(|name| {
             let wish = Wish { is_held: true, ..Wish::of(name) };
             match self.may(Entry::RefreshedSubscription, key, &wish, None) {

@@ -55,10 +55,8 @@ impl Parts {
             return members;
         }
         for key in self.sessions.keys() {
-            let Some(session) = self.sessions.get(key) else { continue };
-            self.schedule.count_steps(1 + session.subscriptions.len());
-            let names = session.subscriptions.iter().map(|subscription| Box::from(self.hub.name(subscription.channel)));
-            let names: Vec<Box<str>> = names.collect();
+            self.schedule.count_steps(1 + self.channels.count_of(key.index));
+            let names: Vec<Box<str>> = self.channels.names_of(key.index).map(Box::from).collect();
             members.extend(names.into_iter().filter(|name| self.has_presence(name)).map(|name| (key, name)));
         }
         members

@@ -67,7 +67,7 @@ impl Parts {
         }
         self.fanout.relief.room_ms = self.now.ms + ROOM_EVERY_MS;
         self.sessions.give_room_back();
-        self.hub.give_room_back();
+        self.channels.give_room_back();
         self.connections.sockets.give_room_back();
     }
 
@@ -217,8 +217,8 @@ impl Parts {
     fn bytes_of(&self, holder: Holder) -> usize {
         match holder {
             Holder::Session(key) => self.sessions.get(key).map_or(0, |session| {
-                self.schedule.count_steps(1 + session.outbox.runs() + session.subscriptions.len());
-                session.share_bytes() + self.retained_bytes(session)
+                self.schedule.count_steps(1 + session.outbox.runs() + self.channels.count_of(key.index));
+                session.share_bytes() + self.retained_bytes(key, session)
             }),
             Holder::Socket(key) => self.socket(key).map_or(0, |socket: &Socket| {
                 let of_head = socket.head.as_ref().map_or(0, |head| head.counted.bytes());
@@ -229,10 +229,9 @@ impl Parts {
     }
 
     /// The bytes that a session holds beside its queues: its owner and its subscriptions.
-    fn retained_bytes(&self, session: &Session) -> usize {
+    fn retained_bytes(&self, key: SessionKey, session: &Session) -> usize {
         let of_owner = session.owner.as_ref().map_or(0, |owner| owner.counted.bytes());
-        let subscriptions = session.subscriptions.iter().map(|subscription| self.hub.share_bytes(*subscription));
-        unless_ordinary(of_owner + subscriptions.sum::<usize>())
+        unless_ordinary(of_owner + self.channels.share_bytes(key.index))
     }
 
     /// True if a session that replays could leave most of its queue to the histories that contain it.

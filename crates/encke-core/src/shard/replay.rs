@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use bayeux::ext;
 use bayeux::ext::PositionStamp;
 
-use crate::channels::hub::LastReceived;
+use crate::channels::LastReceived;
 use crate::events::SessionKey;
 use crate::fanout::delivery::write_with_position;
 use crate::history::{Histories, Position, Ring};
@@ -117,7 +117,7 @@ impl Parts {
 
     /// Moves one step of messages out of the rings to the end of an outbox.
     pub(super) fn refill(&mut self, key: SessionKey) {
-        let Parts { sessions, hub, index, shared, metrics, fanout, settings, schedule, .. } = self;
+        let Parts { sessions, channels, index, shared, metrics, fanout, settings, schedule, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         let mut step = Step::new(session, settings.capacity());
         let Some(replay) = &mut session.replay else { return };
@@ -132,13 +132,9 @@ impl Parts {
             if found.more {
                 break;
             }
-            if let Some(cursor) = replay.cursors.pass_turn(*index)
-                && let Some(channel) = hub.find(&name)
-            {
-                hub.set_last_received(
-                    channel,
-                    LastReceived { serial: cursor.ring.serial, epoch: cursor.epoch, id: cursor.next - 1 },
-                );
+            if let Some(cursor) = replay.cursors.pass_turn(*index) {
+                let received = LastReceived { serial: cursor.ring.serial, epoch: cursor.epoch, id: cursor.next - 1 };
+                channels.note_received(&name, received);
             }
         }
         metrics.replayed.add(step.taken_messages);

@@ -9,6 +9,7 @@ use bayeux::ChannelName;
 use bayeux::session::{RequestedTiming, Stage as ProtocolStage};
 
 use crate::application::{Caller, EndReason};
+use crate::events::SessionKey;
 use crate::history::Position;
 use crate::identity::Identity;
 use crate::now::Now;
@@ -53,12 +54,12 @@ impl Parts {
             self.withdraw_now(*key);
         }
         let mut pile = Pile::default();
-        let sessions = keys.iter().filter_map(|key| self.sessions.get(*key));
-        let sessions = sessions.map(|session| self.save_session(session, &mut pile)).collect();
+        let sessions = keys.iter().filter_map(|key| Some((*key, self.sessions.get(*key)?)));
+        let sessions = sessions.map(|(key, session)| self.save_session(key, session, &mut pile)).collect();
         Saved { policy: self.shared.policy, messages: pile.messages, sessions }
     }
 
-    fn save_session(&self, session: &Session, pile: &mut Pile) -> SavedSession {
+    fn save_session(&self, key: SessionKey, session: &Session, pile: &mut Pile) -> SavedSession {
         let RequestedTiming { interval_ms, max_interval_ms } = session.protocol.requested();
         let numbers = |batches: &[Range<u64>]| {
             let number = |batches: &Range<u64>| (batches.start, Some(batches.end).filter(|end| *end < u64::MAX));
@@ -85,7 +86,7 @@ impl Parts {
             },
             interval_ms,
             max_interval_ms,
-            subscriptions: session.subscriptions.iter().map(|s| self.hub.name(s.channel).into()).collect(),
+            subscriptions: self.channels.names_of(key.index).map(Box::from).collect(),
             ack,
             waiting: pile.add(session.outbox.message_ranges()),
             replay: session.replay.as_ref().map(|replay| replay.save()),

@@ -147,10 +147,10 @@ impl Parts {
     /// channels. `added`: the number of those that will be made before.
     fn full(&self, key: SessionKey, name: &str, added: usize) -> Option<BayeuxError> {
         let session = self.sessions.get(key)?;
-        if session.subscriptions.len() + added >= self.subscriptions_max(session) {
+        if self.channels.count_of(key.index) + added >= self.subscriptions_max(session) {
             return Some(BayeuxError::SubscriptionsMax);
         }
-        let is_full = self.hub.channels() >= self.settings.given().channels_max && self.hub.find(name).is_none();
+        let is_full = self.channels.len() >= self.settings.given().channels_max && !self.channels.has(name);
         is_full.then_some(BayeuxError::ChannelsMax)
     }
 
@@ -207,8 +207,7 @@ impl Parts {
 
     /// True if a session has a subscription to exactly this channel or pattern.
     pub(super) fn subscribes(&self, key: SessionKey, name: &str) -> bool {
-        let known = self.hub.find(name).zip(self.sessions.get(key));
-        known.is_some_and(|(known, session)| session.subscriptions.iter().any(|other| other.channel == known))
+        self.sessions.get(key).is_some() && self.channels.slot_of(key.index, name).is_some()
     }
 
     /// Refuses one more subscription of a session if there are too many.
@@ -227,7 +226,10 @@ impl Parts {
         replay_request: Option<&mut ReplayRequest<'_>>,
     ) -> Result<(), Refusal> {
         let name = channel.as_str();
-        let Some(slot) = self.sessions.get(key).map(|session| session.subscriptions.len()) else { return Ok(()) };
+        if self.sessions.get(key).is_none() {
+            return Ok(());
+        }
+        let slot = self.channels.count_of(key.index);
         self.count_subscription(key, channel, true)?;
         // Before the reply leaves: a publication by a client that has seen the reply reaches this session.
         let Some(listed) = self.enlist(key, channel, granted) else { return Ok(()) };
@@ -252,12 +254,11 @@ impl Parts {
             return Err(BayeuxError::ChannelMissing.as_str().into());
         }
         // Unsubscribing from a channel without subscribers succeeds (CometD 9).
-        let Some(known) = self.hub.find(name) else { return Ok(()) };
         let Some(session) = self.sessions.get(key) else { return Ok(()) };
         let follows = session.replay.is_some();
-        if let Some(slot) = session.subscriptions.iter().position(|s| s.channel == known) {
+        if let Some(slot) = self.channels.slot_of(key.index, name) {
             if follows {
-                self.hand_over(key, known);
+                self.channels.hand_over(key.index, slot);
             }
             self.drop_subscription(key, slot);
             self.forget_cursors(key, name);

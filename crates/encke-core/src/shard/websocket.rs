@@ -59,9 +59,10 @@ impl Shard {
     /// Sends the replies of a batch as far as it has been processed. If it waits for the application, it is suspended.
     pub(super) fn answer_on_socket(&mut self, key: SocketKey, mut batch: Batch) -> Received {
         // The client's own publications come before the replies. Those of others do not reach it without a subscription.
-        let session = batch.session.and_then(|key| self.parts().sessions.get(key));
-        let is_reached = session.is_none_or(|session| !session.subscriptions.is_empty());
-        let ends = batch.is(Outcome::EndsSession) || self.parts().connections.draining;
+        let parts = self.parts();
+        let session = batch.session.filter(|key| parts.sessions.get(*key).is_some());
+        let is_reached = session.is_none_or(|key| parts.channels.count_of(key.index) > 0);
+        let ends = batch.is(Outcome::EndsSession) || parts.connections.draining;
         let fans_out = ends || (is_reached && !batch.replies.is_empty());
         let parts = if fans_out { self.settle_burst() } else { self.beside_burst() };
         if batch.is(Outcome::Disconnected)

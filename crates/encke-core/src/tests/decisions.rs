@@ -183,8 +183,7 @@ fn a_subscribe_of_several_names_does_nothing_before_all_are_decided() {
     let (socket, client) = rig.socket();
     let names = r#""channel":"/meta/subscribe","subscription":["/b","/slow/1","/a","/slow/2","/c"],"id":"1""#;
     assert_eq!(rig.send(socket, &client, &[names, LAST]), Received::Waits);
-    let subscriptions =
-        |rig: &Rig| rig.shard.parts().sessions.iter().map(|session| session.subscriptions.len()).sum::<usize>();
+    let subscriptions = |rig: &Rig| rig.shard.holdings()[3].1;
     for _ in 0..2 {
         assert_eq!(subscriptions(&rig), 1);
         let (awaited, ..) = rig.waits();
