@@ -27,6 +27,7 @@ mod metrics;
 mod now;
 mod outbox;
 mod protocol;
+mod requests;
 mod rights;
 mod schedule;
 mod secret;

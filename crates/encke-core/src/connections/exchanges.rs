@@ -14,14 +14,12 @@ pub(crate) struct Exchanges {
     sessions: HashMap<ExchangeId, SessionKey, RandomState>,
     /// The number of held connects of each browser that has any.
     browsers: HashMap<Id, u32, RandomState>,
-    /// Requests forwarded to the shard of their session, with the index of that shard.
-    forwarded: HashMap<ExchangeId, usize, RandomState>,
 }
 
 impl Exchanges {
-    /// The number of exchanges with a session, of browsers, and of forwarded requests.
-    pub(crate) fn lens(&self) -> [usize; 3] {
-        [self.sessions.len(), self.browsers.len(), self.forwarded.len()]
+    /// The number of exchanges with a session, and of browsers.
+    pub(crate) fn lens(&self) -> [usize; 2] {
+        [self.sessions.len(), self.browsers.len()]
     }
 
     /// Notes that a request holds the connect of a session, which this browser has opened.
@@ -63,15 +61,5 @@ impl Exchanges {
     /// Notes that a response has been delivered, or does not count any more. Returns its session.
     pub(crate) fn end(&mut self, exchange: &ExchangeId) -> Option<SessionKey> {
         self.sessions.remove(exchange)
-    }
-
-    /// Notes that a request has been forwarded to this shard.
-    pub(crate) fn forward(&mut self, exchange: ExchangeId, shard: usize) {
-        self.forwarded.insert(exchange, shard);
-    }
-
-    /// Notes that a forwarded request is answered or abandoned. Returns the shard that it was forwarded to.
-    pub(crate) fn return_forwarded(&mut self, exchange: &ExchangeId) -> Option<usize> {
-        self.forwarded.remove(exchange)
     }
 }

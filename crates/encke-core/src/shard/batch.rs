@@ -5,11 +5,11 @@
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, RawJson, ext};
 
 use crate::application::{Actions, Service};
-use crate::connections::waits::Call;
 use crate::decision::Awaited;
 use crate::events::SessionKey;
 use crate::limits::shares::Urgency;
 use crate::protocol::batch::{Batch, Rest, Via};
+use crate::requests::Call;
 use crate::rights::table::{Entry, Right};
 use crate::rights::{May, Wish};
 use crate::shard::owners::REFRESH;

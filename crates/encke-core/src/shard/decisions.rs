@@ -3,18 +3,18 @@
 
 use bayeux::{BayeuxError, Message};
 
-use crate::connections::waits::{Call, Wait};
 use crate::decision::{Resolved, WaitKey};
 use crate::events::Effect;
 use crate::now::Now;
 use crate::protocol::batch::{Batch, Rest, Via, failed_call_frame, is_connect, is_handshake};
+use crate::requests::{Call, Wait};
 use crate::shard::{Parts, Shard};
 
 impl Shard {
     /// Takes the result of a future. A result that comes after its time-out is dropped.
     pub(super) fn resolved(&mut self, now: Now, key: WaitKey, resolved: Resolved) {
         let parts = self.settle_burst_at(now);
-        let Some((wait, armed_ms)) = parts.connections.waits.remove(key) else {
+        let Some((wait, armed_ms)) = parts.requests.end_wait(key) else {
             return parts.metrics.results_late.add(1);
         };
         parts.disarm(armed_ms);
@@ -36,7 +36,7 @@ impl Shard {
             if parts.arm_wait(key) {
                 continue;
             }
-            let Some((wait, _)) = parts.connections.waits.remove(key) else { continue };
+            let Some((wait, _)) = parts.requests.end_wait(key) else { continue };
             parts.metrics.decisions_timed_out.add(1);
             parts.count_waits();
             parts.effects.push(Effect::Cancel(key));

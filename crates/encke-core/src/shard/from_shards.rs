@@ -123,7 +123,7 @@ impl Shard {
                 self.request(now, *request);
             }
             ShardMessage::Response(exchange, response) => {
-                parts.connections.exchanges.return_forwarded(&exchange);
+                parts.requests.end_forwarded(&exchange);
                 parts.effects.push(Effect::Respond(exchange, response));
             }
             ShardMessage::Abandoned(exchange) => self.abandoned(now, exchange),

@@ -9,6 +9,7 @@ use crate::decision::Resolved;
 use crate::events::{Effect, ExchangeId, Peer, Request, Response, SessionKey, ShardMessage};
 use crate::now::Now;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of, is_handshake};
+use crate::requests::Answer;
 use crate::rights::table::Entry;
 use crate::rights::{Client, May, Wish};
 use crate::sessions::id::Id;
@@ -35,7 +36,7 @@ impl Shard {
         let home = client.or(request.browser).map_or(parts.index, |id| id.shard());
         if home != parts.index && home < parts.shared.shards {
             drop(messages);
-            parts.connections.exchanges.forward(request.exchange, home);
+            parts.requests.forward(request.exchange, home);
             parts.effects.push(Effect::SendToShard(home, ShardMessage::Request(Box::new(request))));
             return Taken::Elsewhere(home);
         }
@@ -60,18 +61,19 @@ impl Shard {
             && !batch.is(Outcome::Held)
         {
             let (exchange, transport) = (*exchange, transport.clone());
-            self.settle_burst().finish_when_persisted(batch, exchange, transport);
+            let answer = Answer { batch, exchange, transport };
+            self.settle_burst().finish_when_persisted(answer);
         }
     }
 
     /// Handles a client that has gone before it got its response.
     pub fn abandoned(&mut self, now: Now, exchange: ExchangeId) {
         let parts = self.settle_burst_at(now);
-        if let Some(home) = parts.connections.exchanges.return_forwarded(&exchange) {
+        if let Some(home) = parts.requests.end_forwarded(&exchange) {
             parts.effects.push(Effect::SendToShard(home, ShardMessage::Abandoned(exchange)));
             return;
         }
-        if parts.connections.waits.abandon(&exchange) {
+        if parts.requests.abandon(&exchange) {
             return;
         }
         let Some(key) = parts.connections.exchanges.session(&exchange) else { return };

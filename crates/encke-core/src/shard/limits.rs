@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message};
 
-use crate::connections::waits::Payer;
 use crate::events::SessionKey;
 use crate::identity::Identity;
 use crate::limits::rate::Rate;
@@ -17,6 +16,7 @@ use crate::limits::sessions::SessionOwner;
 use crate::limits::{Resource, SESSIONS, SUBSCRIPTIONS};
 use crate::metrics::Count;
 use crate::protocol::batch::{Batch, Via};
+use crate::requests::Payer;
 use crate::sessions::newcomers::Origins;
 use crate::settings::in_force::InForce;
 use crate::shard::Parts;

@@ -65,6 +65,7 @@ use crate::limits::sessions::SessionShares;
 use crate::metrics::Metrics;
 use crate::now::Now;
 use crate::outbox::memory::SessionsMemory;
+use crate::requests::Requests;
 use crate::rights::policy::Policy;
 use crate::schedule::Schedule;
 use crate::sessions::id::{Entropy, Id};
@@ -160,7 +161,8 @@ impl Shard {
     pub fn holdings(&self) -> [(&'static str, usize); 17] {
         let parts = self.parts();
         let [writes, connects, searches] = parts.schedule.lens();
-        let [exchanges, browsers, forwarded] = parts.connections.exchanges.lens();
+        let [exchanges, browsers] = parts.connections.exchanges.lens();
+        let pending = parts.requests.pending();
         [
             ("sessions", parts.sessions.len()),
             ("sockets", parts.connections.sockets.len()),
@@ -168,15 +170,15 @@ impl Shard {
             ("subscriptions", parts.channels.subscriptions()),
             ("browsers", browsers),
             ("exchanges", exchanges),
-            ("forwarded requests", forwarded),
-            ("pending publish replies", parts.connections.pending_replies.len()),
+            ("forwarded requests", pending.forwarded),
+            ("pending publish replies", pending.replies),
             ("messages from other shards", parts.connections.arrivals.len()),
             ("timers", parts.schedule.timers.len()),
             ("waiting writes and effects", writes + parts.effects.len()),
             ("connects that wait for response memory", connects),
             ("sessions that wait for a search", searches),
             ("sessions without a connect", parts.sessions.newcomers.len()),
-            ("waits for the application", parts.connections.waits.len()),
+            ("waits for the application", pending.waits),
             ("users and tokens with a session", parts.sessions.owners.len()),
             ("queues of ended sessions", parts.fanout.relief.waste.len()),
         ]
@@ -305,6 +307,7 @@ pub struct Parts {
     pub(crate) now: Now,
     pub(crate) sessions: Sessions,
     pub(crate) connections: Connections,
+    pub(crate) requests: Requests,
     channels: Channels,
     fanout: FanOut,
     /// The sessions and sockets with something to do, the timers, the budget of a turn.
@@ -326,6 +329,7 @@ impl Parts {
             now,
             sessions,
             connections: Connections::default(),
+            requests: Requests::default(),
             channels: Channels::new(fanout.encoder.account()),
             fanout,
             schedule: Schedule::new(now.ms),

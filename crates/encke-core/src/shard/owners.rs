@@ -7,13 +7,13 @@ use std::sync::Arc;
 use bayeux::{BayeuxError, ChannelName, Message, json};
 
 use crate::application::{Answer, EndReason, Refusal};
-use crate::connections::waits::{Call, Payer};
 use crate::decision::Awaited;
 use crate::events::SessionKey;
 use crate::identity::Identity;
 use crate::limits::rate::Rate;
 use crate::limits::shares::Urgency;
 use crate::protocol::batch::{Batch, failed_call_frame, message_frame};
+use crate::requests::Call;
 use crate::rights::table::{Entry, Granted, Right};
 use crate::rights::{By, Client, Denial, May, Wish};
 use crate::shard::Parts;
@@ -100,7 +100,7 @@ impl Parts {
             self.metrics.session_rates_exceeded.add(1);
             return Err(BayeuxError::RateExceeded.because("session_refreshes_per_s_max"));
         }
-        if self.connections.waits.calls().urgent_of(&Payer::Session(call.session)).count > 0 {
+        if self.requests.has_urgent_call(call.session) {
             self.metrics.calls_refused.add(1);
             return Err(BayeuxError::RefreshDenied.with_code(429, "refresh_under_way"));
         }

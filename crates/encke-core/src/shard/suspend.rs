@@ -3,11 +3,11 @@
 
 use bayeux::{BayeuxError, Message};
 
-use crate::connections::waits::{Call, Payer, Wait};
 use crate::decision::{Awaited, WaitKey};
 use crate::events::{Effect, SessionKey, SocketKey};
-use crate::limits::shares::{Amount, Urgency};
+use crate::limits::shares::Urgency;
 use crate::protocol::batch::{Batch, Outcome, Via};
+use crate::requests::{Call, Payer, Wait};
 use crate::schedule::Timer;
 use crate::shard::Parts;
 
@@ -23,10 +23,8 @@ impl Parts {
 
     /// True if one more batch may wait for a decision. A session that ends does not wait.
     pub(super) fn may_wait(&self, batch: &Batch) -> bool {
-        let (budget, amount) = (self.settings.decisions_waiting(), Amount::one(batch.held_bytes()));
-        let inner = batch.session.map(Payer::Session);
-        let (payer, waits) = (self.payer(batch, batch.session), self.connections.waits.batches());
-        let has_room = waits.admit(&budget, &payer, inner.as_ref(), amount, Urgency::Common).is_ok();
+        let payer = self.payer(batch, batch.session);
+        let has_room = self.requests.admits_batch(&self.settings.decisions_waiting(), &payer, batch);
         if !has_room {
             self.metrics.decisions_refused.add(1);
         }
@@ -57,13 +55,8 @@ impl Parts {
 
     /// True if a session may make one more call of so many bytes whose answer may come later.
     pub(super) fn may_call(&self, session: SessionKey, payer: Payer, bytes: usize, urgency: Urgency) -> bool {
-        let (session, waits) = (Payer::Session(session), self.connections.waits.calls());
-        let (budget, amount) = (self.settings.calls_waiting(), Amount::one(bytes));
-        let has_own = match urgency {
-            Urgency::Common => waits.of(&session).count < self.settings.given().calls_waiting_per_session_max,
-            Urgency::Urgent => true,
-        };
-        let has_room = has_own && waits.admit(&budget, &payer, Some(&session), amount, urgency).is_ok();
+        let (budget, own_max) = (self.settings.calls_waiting(), self.settings.given().calls_waiting_per_session_max);
+        let has_room = self.requests.admits_call(&budget, own_max, (&payer, session), bytes, urgency);
         if !has_room {
             self.metrics.calls_refused.add(1);
         }
@@ -78,7 +71,7 @@ impl Parts {
     }
 
     fn wait(&mut self, wait: Wait, payer: Payer, awaited: Awaited, timeout_ms: u64) {
-        let key = self.connections.waits.add(wait, payer, self.now.ms + timeout_ms);
+        let key = self.requests.wait(wait, payer, self.now.ms + timeout_ms);
         self.arm_wait(key);
         self.count_waits();
         self.effects.push(Effect::Await(key, awaited));
@@ -86,7 +79,7 @@ impl Parts {
 
     /// Updates the gauges of waits.
     pub(super) fn count_waits(&self) {
-        let (batches, calls) = (self.connections.waits.batches().used(), self.connections.waits.calls().used());
+        let [batches, calls] = self.requests.waiting();
         self.metrics.decisions_waiting.set(batches.count);
         self.metrics.decisions_waiting_bytes.set(batches.bytes);
         self.metrics.calls_waiting.set(calls.count);
@@ -95,12 +88,12 @@ impl Parts {
 
     /// Sets the timer of a wait. Returns false if its time is over.
     pub(super) fn arm_wait(&mut self, key: WaitKey) -> bool {
-        let Parts { connections, schedule, now, .. } = self;
-        let Some((due_ms, armed_ms)) = connections.waits.timer(key) else { return true };
-        if due_ms <= now.ms {
+        let Some(due_ms) = self.requests.due_ms(key) else { return true };
+        if due_ms <= self.now.ms {
             return false;
         }
-        *armed_ms = schedule.timers.set(Timer::Wait(key), due_ms, u64::MAX);
+        let at_ms = self.schedule.timers.set(Timer::Wait(key), due_ms, u64::MAX);
+        self.requests.armed(key, at_ms);
         true
     }
 }

@@ -53,7 +53,7 @@ impl Parts {
         match session.protocol.due(now_ms) {
             Some(Due::Connect) => self.answer_held(key, None),
             // The client waits for the application.
-            Some(Due::Expiry) if self.connections.waits.has_batch_of(key) => self.received(key),
+            Some(Due::Expiry) if self.requests.has_batch_of(key) => self.received(key),
             Some(Due::Expiry) if !session.is_taking() => return self.expire(key),
             Some(Due::Expiry) | None => {}
         }

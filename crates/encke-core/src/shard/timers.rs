@@ -19,11 +19,11 @@ impl Parts {
     /// Notes that the owner of a timer has gone. Its entry is removed together with those of many others.
     pub(super) fn disarm(&mut self, armed_ms: u64) {
         if armed_ms < u64::MAX && self.schedule.timers.forget() {
-            let Parts { schedule, sessions, connections: Connections { sockets, waits, .. }, .. } = self;
+            let Parts { schedule, sessions, connections: Connections { sockets, .. }, requests, .. } = self;
             schedule.timers.retain(|timer| match timer {
                 Timer::Session(key) | Timer::Owner(key) => sessions.get(*key).is_some(),
                 Timer::Socket(key) => sockets.get(*key).is_some(),
-                Timer::Wait(key) => waits.timer(*key).is_some(),
+                Timer::Wait(key) => requests.due_ms(*key).is_some(),
             });
         }
     }

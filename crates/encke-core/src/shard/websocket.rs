@@ -45,7 +45,7 @@ impl Shard {
             (None, _) => None,
         };
         let session = found.filter(|key| parts.is_usable(*key, opener));
-        let room = std::mem::take(&mut parts.connections.replies);
+        let room = parts.requests.take_room();
         if let Some(session) = session
             && carried.is_none()
         {
@@ -81,12 +81,8 @@ impl Shard {
         } else if !batch.replies.is_empty() {
             parts.reply_on_socket(key, batch.session.filter(|_| batch.is_connected()), &batch.replies);
         }
-        if batch.replies.capacity() <= REPLIES_BUFFER_BYTES_MAX {
-            parts.connections.replies = std::mem::take(&mut batch.replies);
-            parts.connections.replies.clear();
-        }
+        parts.requests.reuse(std::mem::take(&mut batch.replies));
         if batch.waits() {
-            batch.replies = Vec::new();
             batch.replies_have_left();
             parts.suspend(batch);
             return Received::Waits;
@@ -208,6 +204,3 @@ impl Parts {
         Received::Here
     }
 }
-
-/// The size up to which the buffer of a batch's replies is reused for the next batch.
-const REPLIES_BUFFER_BYTES_MAX: usize = 4096;

@@ -1,7 +1,6 @@
 //! Replies to publications that wait for the disk.
 
 use crate::application::NoApplication;
-use crate::connections::pending_replies::{LateReply, merge};
 use crate::connections::socket::Received;
 use crate::events::{Closing, Effect, PersistRequest, Persisted, ShardMessage};
 use crate::sessions::id::{Id, kernel_entropy};
@@ -179,7 +178,7 @@ fn a_reply_to_a_closed_connection_leaves_nothing_behind() {
     rig.shard.abandoned(NOW, exchange);
     keeps.iter().filter(|keep| keep.token.is_some()).for_each(|keep| settle(&mut rig, keep, true));
     assert_eq!(rig.shard.holdings()[7].1, 0);
-    assert!(rig.shard.parts().connections.pending_replies.late.is_empty());
+    assert!(!rig.shard.parts().requests.has_late_replies());
 }
 
 #[test]
@@ -275,13 +274,4 @@ fn an_empty_history_is_stored_when_its_position_is_reported() {
     assert_eq!((keeps.len(), keeps[0].token), (1, None));
     rig.subscribe(key, &client);
     assert!(effects(&mut rig).0.is_empty());
-}
-
-#[test]
-fn late_replies_are_merged_in_request_order() {
-    let late = |at: usize, text: &str| LateReply { at, text: text.into() };
-    let text = |others: &str, late: &[LateReply]| String::from_utf8(merge(others.as_bytes(), late)).expect("text");
-    assert_eq!(text("", &[late(0, "{1}"), late(0, "{2}")]), "{1},{2}");
-    assert_eq!(text("{a},{b}", &[late(0, "{1}"), late(3, "{2}"), late(7, "{3}")]), "{1},{a},{2},{b},{3}");
-    assert_eq!(text("{a}", &[late(0, ""), late(3, "{2}")]), "{a},{2}");
 }

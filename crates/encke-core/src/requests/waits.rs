@@ -11,12 +11,12 @@ use slab::Slab;
 
 use crate::decision::WaitKey;
 use crate::events::{ExchangeId, SessionKey};
-use crate::limits::shares::{Amount, Share, Shares, Urgency};
+use crate::limits::shares::{Amount, Budget, Share, Shares, Urgency};
 use crate::protocol::batch::{Batch, Via};
 
 /// The waits of one shard.
 #[derive(Default)]
-pub(crate) struct Waits {
+pub(super) struct Waits {
     slab: Slab<Entry>,
     generation: u32,
     batches: Shares<Payer>,
@@ -102,27 +102,43 @@ impl Wait {
 
 impl Waits {
     /// The number of all waits.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// The batches.
-    pub(crate) fn batches(&self) -> &Shares<Payer> {
-        &self.batches
+    /// The batches and the calls.
+    pub(super) fn used(&self) -> [Amount; 2] {
+        [self.batches.used(), self.calls.used()]
     }
 
-    /// The calls.
-    pub(crate) fn calls(&self) -> &Shares<Payer> {
-        &self.calls
+    pub(super) fn admits_batch(&self, budget: &Budget, payer: &Payer, batch: &Batch) -> bool {
+        let (inner, amount) = (batch.session.map(Payer::Session), Amount::one(batch.held_bytes()));
+        self.batches.admit(budget, payer, inner.as_ref(), amount, Urgency::Common).is_ok()
+    }
+
+    pub(super) fn admits_call(
+        &self,
+        budget: &Budget,
+        per_session_max: usize,
+        (payer, session): (&Payer, SessionKey),
+        bytes: usize,
+        urgency: Urgency,
+    ) -> bool {
+        let session = Payer::Session(session);
+        let has_own = match urgency {
+            Urgency::Common => self.calls.of(&session).count < per_session_max,
+            Urgency::Urgent => true,
+        };
+        has_own && self.calls.admit(budget, payer, Some(&session), Amount::one(bytes), urgency).is_ok()
     }
 
     /// True if a batch of this session waits.
-    pub(crate) fn has_batch_of(&self, session: SessionKey) -> bool {
+    pub(super) fn has_batch_of(&self, session: SessionKey) -> bool {
         self.batches.of(&Payer::Session(session)).count > 0
     }
 
     /// Adds a wait that was admitted, until a time, in milliseconds.
-    pub(crate) fn add(&mut self, wait: Wait, payer: Payer, due_ms: u64) -> WaitKey {
+    pub(super) fn add(&mut self, wait: Wait, payer: Payer, due_ms: u64) -> WaitKey {
         self.generation = self.generation.wrapping_add(1);
         let (inner, exchange, amount) =
             (wait.session().map(Payer::Session), wait.exchange(), Amount::one(wait.bytes()));
@@ -137,7 +153,7 @@ impl Waits {
     }
 
     /// Removes a wait. Returns it with the time of its entry in the timer wheel.
-    pub(crate) fn remove(&mut self, key: WaitKey) -> Option<(Wait, u64)> {
+    pub(super) fn remove(&mut self, key: WaitKey) -> Option<(Wait, u64)> {
         self.slab.get(key.index as usize).filter(|entry| entry.generation == key.generation)?;
         let Entry { wait, armed_ms, share, .. } = self.slab.remove(key.index as usize);
         self.shares(&wait).give_back(share);
@@ -154,14 +170,22 @@ impl Waits {
         }
     }
 
-    /// The end of a wait, and the time of its entry in the timer wheel, in milliseconds.
-    pub(crate) fn timer(&mut self, key: WaitKey) -> Option<(u64, &mut u64)> {
-        let entry = self.slab.get_mut(key.index as usize).filter(|entry| entry.generation == key.generation)?;
-        Some((entry.due_ms, &mut entry.armed_ms))
+    pub(super) fn due_ms(&self, key: WaitKey) -> Option<u64> {
+        let entry = self.slab.get(key.index as usize).filter(|entry| entry.generation == key.generation)?;
+        Some(entry.due_ms)
+    }
+
+    pub(super) fn has_urgent_call(&self, session: SessionKey) -> bool {
+        self.calls.urgent_of(&Payer::Session(session)).count > 0
+    }
+
+    pub(super) fn armed(&mut self, key: WaitKey, at_ms: u64) {
+        let entry = self.slab.get_mut(key.index as usize).filter(|entry| entry.generation == key.generation);
+        entry.into_iter().for_each(|entry| entry.armed_ms = at_ms);
     }
 
     /// Notes that nobody waits for the response to a request. Returns false if its batch does not wait.
-    pub(crate) fn abandon(&mut self, exchange: &ExchangeId) -> bool {
+    pub(super) fn abandon(&mut self, exchange: &ExchangeId) -> bool {
         let Some(key) = self.requests.get(exchange) else { return false };
         if let Some(Entry { wait: Wait::Batch(batch), .. }) = self.slab.get_mut(key.index as usize)
             && let Some(decisions) = &mut batch.decisions

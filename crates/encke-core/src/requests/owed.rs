@@ -1,0 +1,236 @@
+//! Replies to publications that are not persisted yet. Where histories survive the process, a publication is
+//! acknowledged only after it is persisted.
+//!
+//! Consecutive publications on one channel share a token. On a WebSocket their replies leave together when the token is
+//! settled; clients match them by id. If the WebSocket is gone by then, the replies go to the session's outbox, for its
+//! next connection. Over HTTP the whole response waits, with its replies in order. A request that holds a connect is
+//! answered without them; its late replies wait in the session's outbox.
+//!
+//! The bytes that the history store has not reported yet bound the number of waiting replies.
+
+use std::collections::HashMap;
+
+use bayeux::{BayeuxError, Message, Reply};
+use foldhash::fast::RandomState;
+use slab::Slab;
+use smallvec::SmallVec;
+
+use crate::events::{ExchangeId, HttpTransport, Persisted, SessionKey, SocketKey};
+use crate::protocol::batch::{Batch, LateKey, Via};
+
+/// The replies that one shard owes its clients.
+#[derive(Default)]
+pub(super) struct Owed {
+    /// The number of the latest token.
+    tokens: u64,
+    waiting: HashMap<u64, Waiting, RandomState>,
+    late: Slab<Late>,
+    replies: usize,
+}
+
+/// The replies that wait for one token.
+struct Waiting {
+    channel: Box<str>,
+    replies: SmallVec<[(Option<bayeux::Id<'static>>, To); 1]>,
+}
+
+/// The destination of a late reply.
+#[derive(Clone, Copy)]
+enum To {
+    /// The WebSocket of the publication, or the current connection of the publishing session if that WebSocket is gone.
+    Socket(SocketKey, SessionKey),
+    /// A request, and the index of this reply among the request's late replies.
+    Request(LateKey, usize),
+}
+
+/// The replies to settled publications.
+pub(crate) struct Settled {
+    /// The channel of the publications.
+    pub(crate) channel: Box<str>,
+    /// The number of publications.
+    pub(crate) publications: usize,
+    /// The replies, in order.
+    pub(crate) due: SmallVec<[Due; 1]>,
+}
+
+/// Something that is to be sent now.
+pub(crate) enum Due {
+    /// Replies for a WebSocket.
+    Socket(OnSocket),
+    /// A reply for the current or next connection of a session.
+    Session(SessionKey, Vec<u8>),
+    /// The response to a request that was held back.
+    Response(Box<Answer>),
+}
+
+/// Late replies for one WebSocket, of one session.
+pub(crate) struct OnSocket {
+    pub(crate) socket: SocketKey,
+    pub(crate) session: SessionKey,
+    /// The replies, separated by commas.
+    pub(crate) text: Vec<u8>,
+    pub(crate) count: u32,
+}
+
+/// A request whose batch has been processed.
+pub(crate) struct Answer {
+    pub(crate) batch: Batch,
+    pub(crate) exchange: ExchangeId,
+    pub(crate) transport: HttpTransport,
+}
+
+/// A request with late replies.
+struct Late {
+    replies: Vec<LateReply>,
+    missing: usize,
+    fate: Fate,
+}
+
+struct LateReply {
+    /// The byte offset of this reply among the other replies.
+    at: usize,
+    /// The reply. Empty until it is known.
+    text: Vec<u8>,
+}
+
+/// The state of a request with late replies.
+enum Fate {
+    /// The batch is still being processed.
+    Open,
+    /// The request is answered when its last late reply is known.
+    HeldBack(Box<Answer>),
+    /// The request was answered without its late replies. They go to this session.
+    Answered(Option<SessionKey>),
+}
+
+impl Owed {
+    /// The number of waiting replies.
+    pub(super) fn len(&self) -> usize {
+        self.replies
+    }
+
+    /// The number of requests with late replies.
+    #[cfg(test)]
+    pub(super) fn requests(&self) -> usize {
+        self.late.len()
+    }
+
+    pub(super) fn new_token(&mut self) -> u64 {
+        self.tokens += 1;
+        self.tokens
+    }
+
+    pub(super) fn owe(&mut self, token: u64, batch: &mut Batch, message: &Message<'_>, session: SessionKey) {
+        let to = match batch.via {
+            Via::Socket(socket) => To::Socket(socket, session),
+            Via::Http { .. } => {
+                let open = || Late { replies: Vec::new(), missing: 0, fate: Fate::Open };
+                let LateKey(index) = *batch.late.get_or_insert_with(|| LateKey(self.late.insert(open())));
+                let late = &mut self.late[index];
+                late.replies.push(LateReply { at: batch.replies.len(), text: Vec::new() });
+                late.missing += 1;
+                To::Request(LateKey(index), late.replies.len() - 1)
+            }
+        };
+        let waiting = self.waiting.entry(token).or_insert_with(|| Waiting {
+            channel: message.channel.as_deref().unwrap_or_default().into(),
+            replies: SmallVec::new(),
+        });
+        waiting.replies.push((message.id.clone().map(bayeux::Id::into_owned), to));
+        self.replies += 1;
+    }
+
+    pub(super) fn answer(&mut self, mut answer: Answer) -> Option<Answer> {
+        let Some(key) = answer.batch.late else { return Some(answer) };
+        let late = self.late.get_mut(key.0)?;
+        if answer.batch.is_connected() && late.missing > 0 {
+            // A client that waits for its connect must not wait for a disk.
+            late.fate = Fate::Answered(answer.batch.session);
+            answer.batch.replies = merge(&answer.batch.replies, &late.replies);
+            return Some(answer);
+        }
+        late.fate = Fate::HeldBack(Box::new(answer));
+        self.complete(key).map(|answer| *answer)
+    }
+
+    pub(super) fn settle(&mut self, persisted: Persisted, timestamp: Option<&str>) -> Option<Settled> {
+        let Waiting { channel, replies } = self.waiting.remove(&persisted.number)?;
+        let publications = replies.len();
+        self.replies -= publications;
+        let error = BayeuxError::not_stored(&channel);
+        let mut due = SmallVec::new();
+        let mut on_socket: Option<OnSocket> = None;
+        for (id, to) in replies {
+            let reply = Reply {
+                id: id.as_ref(),
+                successful: Some(persisted.is_persisted),
+                error: (!persisted.is_persisted).then_some(&error),
+                timestamp: timestamp.filter(|_| persisted.is_persisted),
+                ..Reply::new(&*channel)
+            };
+            match to {
+                To::Request(key, index) => {
+                    let mut text = Vec::with_capacity(128);
+                    reply.write(&mut text);
+                    due.extend(self.late_reply(key, index, text));
+                }
+                To::Socket(socket, session) => {
+                    if on_socket.as_ref().is_some_and(|other| (other.socket, other.session) != (socket, session)) {
+                        due.extend(on_socket.take().map(Due::Socket));
+                    }
+                    let replies =
+                        on_socket.get_or_insert_with(|| OnSocket { socket, session, text: Vec::new(), count: 0 });
+                    if replies.count > 0 {
+                        replies.text.push(b',');
+                    }
+                    reply.write(&mut replies.text);
+                    replies.count += 1;
+                }
+            }
+        }
+        due.extend(on_socket.map(Due::Socket));
+        Some(Settled { channel, publications, due })
+    }
+
+    fn late_reply(&mut self, key: LateKey, index: usize, text: Vec<u8>) -> Option<Due> {
+        let late = self.late.get_mut(key.0)?;
+        late.missing -= 1;
+        if let Fate::Answered(session) = late.fate {
+            if late.missing == 0 {
+                self.late.remove(key.0);
+            }
+            return Some(Due::Session(session?, text));
+        }
+        late.replies[index].text = text;
+        self.complete(key).map(Due::Response)
+    }
+
+    /// Takes out a request that was held back, if no late reply is missing any more.
+    fn complete(&mut self, key: LateKey) -> Option<Box<Answer>> {
+        self.late.get(key.0).filter(|late| late.missing == 0 && matches!(late.fate, Fate::HeldBack(_)))?;
+        let late = self.late.remove(key.0);
+        let Fate::HeldBack(mut answer) = late.fate else { return None };
+        answer.batch.replies = merge(&answer.batch.replies, &late.replies);
+        Some(answer)
+    }
+}
+
+/// Inserts late replies at their offsets among the others. All are separated by commas.
+fn merge(others: &[u8], late: &[LateReply]) -> Vec<u8> {
+    let mut merged = Vec::with_capacity(others.len() + late.iter().map(|late| late.text.len() + 1).sum::<usize>());
+    let mut add = |part: &[u8]| {
+        let part = part.strip_prefix(b",").unwrap_or(part);
+        if !merged.is_empty() && !part.is_empty() {
+            merged.push(b',');
+        }
+        merged.extend_from_slice(part);
+    };
+    let mut from = 0;
+    for late in late {
+        add(&others[from..late.at]);
+        add(&late.text);
+        from = late.at;
+    }
+    add(&others[from..]);
+    merged
+}
