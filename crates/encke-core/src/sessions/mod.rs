@@ -10,5 +10,7 @@ pub(crate) mod replay;
 pub(crate) mod saved;
 pub(crate) mod session;
 pub(crate) mod table;
+#[cfg(test)]
+mod tests;
 pub(crate) mod unacked;
 pub(crate) mod withdrawn;

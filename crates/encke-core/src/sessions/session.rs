@@ -119,6 +119,17 @@ pub(crate) enum ReplyTo {
     Request(ExchangeId, HttpTransport),
 }
 
+/// The next step of a session's delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Its WebSocket is written.
+    Push,
+    /// A connect is answered. The reply takes messages along.
+    Respond,
+    /// Nothing is delivered: nothing waits, or nothing may take it now.
+    Wait,
+}
+
 /// The party that confirms messages, with those that it has not confirmed yet: they may come back.
 #[derive(Debug)]
 pub(crate) enum Confirmation {
@@ -142,7 +153,7 @@ impl Session {
     #[inline(always)]
     pub(crate) fn make_urgent(&mut self, index: u32, schedule: &mut Schedule) {
         self.urgent = true;
-        if self.marks.may_be_written() && self.is_reachable() {
+        if self.marks.may_be_written() && self.next() != Next::Wait {
             schedule.write_session(self.key(index), &mut self.marks);
         }
     }
@@ -363,41 +374,44 @@ impl Session {
         matches!(self.confirmation, Confirmation::ByKernel { with_connects: false, .. })
     }
 
-    /// True if something could take messages right now. False while a response with older messages is on its way: if
-    /// that fails, those messages come first.
-    pub(crate) fn is_reachable(&self) -> bool {
-        let has_taker = match (&self.attachment, &self.confirmation) {
-            (Attachment::Socket(..), Confirmation::ByKernel { in_flight, with_connects: false, .. }) => {
-                in_flight.is_none()
-            }
-            (Attachment::Socket(_, held), Confirmation::ByKernel { in_flight, .. }) => {
-                in_flight.is_none() && held.is_some()
-            }
-            (Attachment::Socket(_, held), Confirmation::ByClient(_)) => held.is_some(),
-            (Attachment::Request(_), _) => self.may_respond(),
-            (Attachment::Away, _) => false,
+    /// The next step of its delivery, on the connection that it has.
+    #[inline]
+    pub(crate) fn next(&self) -> Next {
+        let must_resend = || self.held_request().is_some() && self.must_resend(None);
+        if self.outbox.is_empty() && !must_resend() { Next::Wait } else { self.taker() }
+    }
+
+    /// The next step of its delivery when a connect comes on this WebSocket, or by a request.
+    pub(crate) fn next_on(&self, socket: Option<SocketKey>) -> Next {
+        let has_messages = match &self.confirmation {
+            Confirmation::ByClient(unacked) => self.urgent || unacked.must_resend(socket),
+            Confirmation::ByKernel { with_connects, .. } => self.urgent && (socket.is_none() || *with_connects),
         };
-        has_taker && !self.is_withheld()
+        let has_news = self.replay.as_ref().is_some_and(|replay| replay.has_news());
+        if (has_messages || has_news) && self.may_send(socket) { Next::Respond } else { Next::Wait }
     }
 
-    /// True if queued messages may go out: no response with older messages is on its way, and none is withheld.
-    pub(crate) fn is_given(&self) -> bool {
-        !matches!(self.confirmation, Confirmation::ByKernel { in_flight: Some(_), .. }) && !self.is_withheld()
-    }
-
-    /// True if one more response may take messages. Without acknowledgement one at a time may. A client that
-    /// acknowledges may give up a response and ask again at once, because it gets nothing twice.
-    pub(crate) fn may_respond(&self) -> bool {
-        match &self.confirmation {
-            Confirmation::ByKernel { in_flight, .. } => in_flight.is_none(),
-            Confirmation::ByClient(_) => self.responses < UNCONFIRMED_RESPONSES_MAX,
+    /// The step that follows if a message comes now.
+    pub(crate) fn taker(&self) -> Next {
+        match &self.attachment {
+            Attachment::Socket(socket, _) if !self.may_send(Some(*socket)) => Next::Wait,
+            Attachment::Socket(..) if self.is_pushed_to() => Next::Push,
+            Attachment::Socket(_, Some(_)) => Next::Respond,
+            Attachment::Request(_) if self.may_send(None) => Next::Respond,
+            Attachment::Socket(_, None) | Attachment::Request(_) | Attachment::Away => Next::Wait,
         }
     }
 
-    /// True if its held connect has something to deliver, and may.
-    pub(crate) fn is_due(&self) -> bool {
-        let must_resend = || self.held_request().is_some() && self.must_resend(None);
-        self.is_reachable() && (!self.outbox.is_empty() || must_resend())
+    /// True if queued messages may go out on this WebSocket, or in one more response: none is withheld, and no response
+    /// with older ones is on its way. If that fails, those come first. A client that acknowledges may give up a response
+    /// and ask again at once, because it gets nothing twice.
+    #[inline]
+    pub(crate) fn may_send(&self, socket: Option<SocketKey>) -> bool {
+        let is_free = match &self.confirmation {
+            Confirmation::ByKernel { in_flight, .. } => in_flight.is_none(),
+            Confirmation::ByClient(_) => socket.is_some() || self.responses < UNCONFIRMED_RESPONSES_MAX,
+        };
+        is_free && !self.is_withheld()
     }
 
     /// Notes that so many bytes are on their way to its client, which is not silent for the time that it may read them.
@@ -420,24 +434,7 @@ impl Session {
             (Some(_), None) => true,
             (Some(_), Some(unacked)) => unacked.fits(&self.outbox, socket),
         };
-        fits && self.is_given()
-    }
-
-    /// True if a connect on this WebSocket, or by a request, has something to deliver.
-    pub(crate) fn has_something_for(&self, socket: Option<SocketKey>) -> bool {
-        if self.is_withheld() {
-            return false;
-        }
-        let has_news = self.replay.as_ref().is_some_and(|replay| replay.has_news());
-        match &self.confirmation {
-            Confirmation::ByClient(unacked) => {
-                (socket.is_some() || self.may_respond()) && (self.urgent || unacked.must_resend(socket) || has_news)
-            }
-            // While a response is on its way nothing more can be delivered: the connect waits for its outcome.
-            Confirmation::ByKernel { in_flight, with_connects, .. } => {
-                in_flight.is_none() && (has_news || (self.urgent && (socket.is_none() || *with_connects)))
-            }
-        }
+        fits && self.may_send(socket)
     }
 
     /// True if it gets nothing for now, since messages are withdrawn first, or will come again after a decision about positions.

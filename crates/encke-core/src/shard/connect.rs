@@ -8,7 +8,7 @@ use bayeux::{ChannelKind, Message, RawJson, Reply};
 use crate::application::EndReason;
 use crate::events::SessionKey;
 use crate::protocol::batch::{Batch, Outcome, Via};
-use crate::sessions::session::{HeldConnect, ReplyTo, Session};
+use crate::sessions::session::{HeldConnect, Next, ReplyTo, Session};
 use crate::shard::Parts;
 
 impl Parts {
@@ -42,7 +42,7 @@ impl Parts {
         let circumstances = Circumstances {
             advice: message.advice,
             may_hold: !self.connections.draining && (socket || batch.len == 1),
-            queued: session.has_something_for(on) && has_room,
+            queued: session.next_on(on) == Next::Respond && has_room,
         };
         // Messages that do not fit into a response come with the next connect. The last connect gets the disconnect
         // advice.
@@ -107,7 +107,7 @@ impl Parts {
         }
         session.hold(on, HeldConnect { id: message.id.clone().map(bayeux::Id::into_owned), timesync });
         self.metrics.held.set(self.metrics.held.get() as usize + 1);
-        let waits_for_room = batch.is(Outcome::Held) && session.is_due();
+        let waits_for_room = batch.is(Outcome::Held) && session.next() == Next::Respond;
         if waits_for_room && self.response_room().is_none() {
             self.answer_when_there_is_room(key);
         }

@@ -222,7 +222,7 @@ impl Parts {
     /// if no message of its channel waits. Nothing is reported while a response is on its way, because its messages may
     /// come back. So it does not matter how many of the waiting messages go with this reply.
     fn heartbeat(&mut self, key: SessionKey, on: Option<SocketKey>) -> Option<String> {
-        let session = self.sessions.get(key).filter(|session| session.is_given())?;
+        let session = self.sessions.get(key).filter(|session| session.may_send(on))?;
         let waiting = session.replay.as_ref().filter(|replay| replay.has_losses()).map(|_| Waiting::of(session, on));
         self.metrics.losses_delayed.add(usize::from(matches!(waiting, Some(Waiting::Any))));
         let quiet = session.outbox.is_empty() && !session.must_resend(on);

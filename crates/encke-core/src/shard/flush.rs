@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::now::Now;
 use crate::outbox::{Kind, Outbox};
 use crate::schedule::{Queue, Writer};
-use crate::sessions::session::Session;
+use crate::sessions::session::{Next, Session};
 use crate::shard::{Parts, Shard};
 
 impl Shard {
@@ -89,7 +89,7 @@ impl Parts {
             return self.written(on, progress, replaying);
         }
         let (socket, needs_response) = (session.socket(), session.held_request().is_some());
-        if session.is_due() {
+        if session.next() == Next::Respond {
             if needs_response && self.response_room().is_none() {
                 return self.answer_when_there_is_room(key);
             }
@@ -159,7 +159,7 @@ impl Parts {
         let Some(session) = self.sessions.get_mut(key) else { return };
         // Urgent messages are already being sent. Lazy ones may wait for more.
         let idle = session.outbox.is_empty() || !session.urgent;
-        let (ready, holds) = (session.is_reachable() && idle, session.is_held());
+        let (ready, holds) = (session.taker() != Next::Wait && idle, session.is_held());
         session.marks.leave(Queue::Replays);
         if !ready || session.replay.is_none() {
             return;
@@ -224,7 +224,7 @@ fn write_both(
         socket.free_own();
     }
     if let Some(session) = session {
-        if progress == Progress::Empty && session.is_given() {
+        if progress == Progress::Empty && session.may_send(Some(key)) {
             progress = write_outbox(&mut session.outbox, key, wire, &mut encoder.scratch, &mut written);
         }
         session.was_sent();

@@ -13,6 +13,7 @@ use crate::requests::Answer;
 use crate::rights::table::Entry;
 use crate::rights::{Client, May, Wish};
 use crate::sessions::id::Id;
+use crate::sessions::session::Next;
 use crate::shard::{Parts, Shard};
 
 impl Shard {
@@ -96,7 +97,7 @@ impl Shard {
             session.protocol.resume(now.ms, &terms);
         }
         let wanted = session.urgent || session.unacked().is_some() || session.socket().is_some();
-        if wanted && session.is_due() {
+        if wanted && session.next() != Next::Wait {
             parts.schedule.write_session(key, &mut session.marks);
         }
         parts.arm(key);

@@ -110,7 +110,7 @@ impl Parts {
             Some(_) if session.is_pushed_to() => return,
             Some(_) => SOCKET_BATCH_BYTES_MAX,
         };
-        if session.is_given() && session.outbox.waiting_bytes() < response_bytes_max {
+        if session.may_send(session.socket()) && session.outbox.waiting_bytes() < response_bytes_max {
             self.refill(key);
         }
     }

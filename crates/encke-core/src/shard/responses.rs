@@ -75,7 +75,7 @@ impl Parts {
     fn write_messages(&mut self, exchange: ExchangeId, key: SessionKey, body: &mut Vec<u8>, behind: usize) -> bool {
         let bytes_max = self.response_room();
         let Some(session) = self.sessions.get_mut(key) else { return false };
-        let bytes_max = bytes_max.filter(|_| session.may_respond() && !session.is_withheld());
+        let bytes_max = bytes_max.filter(|_| session.may_send(None));
         if session.unacked().is_some() {
             body.reserve_exact(bytes_max.unwrap_or(0).min(session.outbox.bytes()) + behind);
             self.send_messages(key, None, bytes_max, |messages| messages.write(body));

@@ -123,7 +123,7 @@ impl Parts {
     /// not read.
     pub(super) fn hand_to_socket(&mut self, session: SessionKey, key: SocketKey) -> bool {
         let Parts { connections, sessions, settings, .. } = self;
-        let lends = |session: &&mut Session| session.socket_with_messages() == Some(key) && session.is_given();
+        let lends = |session: &&mut Session| session.socket_with_messages() == Some(key) && session.may_send(Some(key));
         let Some(session) = sessions.get_mut(session).filter(lends) else { return true };
         let Some(socket) = connections.sockets.unclosed(key) else { return true };
         if socket.out_bytes() + session.outbox.waiting_bytes() > 2 * settings.capacity().bytes_max {
