@@ -1,3 +1,5 @@
+//! Tests of the channels of a shard alone.
+
 use super::*;
 
 fn channels() -> Channels {

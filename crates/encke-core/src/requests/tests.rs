@@ -1,3 +1,5 @@
+//! Tests of the requests of a shard alone.
+
 use super::*;
 use crate::events::{HttpTransport, Peer, SocketKey};
 use crate::protocol::batch::{Outcome, Via};
@@ -20,7 +22,7 @@ fn batch(via: Via) -> Batch {
 }
 
 /// A request with two publications of an earlier token, between two replies that are known.
-fn owing(requests: &mut Requests, via: Via) -> Batch {
+fn unanswered(requests: &mut Requests, via: Via) -> Batch {
     let text = r#"[{"channel":"/a","id":"1"},{"channel":"/a","id":"2"}]"#;
     let messages = bayeux::parse_batch(text, &bayeux::Limits::default()).expect("messages");
     let (mut batch, token) = (batch(via), requests.new_token());
@@ -56,7 +58,7 @@ fn a_request_without_publications_is_answered_at_once() {
 #[test]
 fn a_response_waits_for_the_disk_and_has_its_replies_in_order() {
     let mut requests = Requests::default();
-    let batch = owing(&mut requests, over_http(1));
+    let batch = unanswered(&mut requests, over_http(1));
     assert!(requests.answer(answer(1, batch)).is_none());
     assert_eq!(requests.pending().replies, 2);
     let due = settled(&mut requests, 1);
@@ -70,7 +72,7 @@ fn a_response_waits_for_the_disk_and_has_its_replies_in_order() {
 #[test]
 fn a_connect_does_not_wait_for_the_disk() {
     let mut requests = Requests::default();
-    let mut batch = owing(&mut requests, over_http(1));
+    let mut batch = unanswered(&mut requests, over_http(1));
     batch.comes_to(Outcome::Connected);
     assert!(requests.answer(answer(1, batch)).is_some());
     let due = settled(&mut requests, 1);
@@ -81,7 +83,7 @@ fn a_connect_does_not_wait_for_the_disk() {
 #[test]
 fn replies_for_one_websocket_leave_together() {
     let mut requests = Requests::default();
-    owing(&mut requests, Via::Socket(SOCKET));
+    unanswered(&mut requests, Via::Socket(SOCKET));
     let due = settled(&mut requests, 1);
     let [Due::Socket(OnSocket { socket: SOCKET, session: SESSION, text: replies, count: 2 })] = &due[..] else {
         panic!("{} replies", due.len())
@@ -93,7 +95,7 @@ fn replies_for_one_websocket_leave_together() {
 #[test]
 fn what_was_not_stored_is_an_error() {
     let mut requests = Requests::default();
-    owing(&mut requests, Via::Socket(SOCKET));
+    unanswered(&mut requests, Via::Socket(SOCKET));
     let settled = requests.settle(Persisted { number: 1, is_persisted: false }, Some("now")).expect("it waits");
     assert_eq!((&*settled.channel, settled.publications), ("/a", 2));
     let Due::Socket(replies) = &settled.due[0] else { panic!("not for the socket") };
