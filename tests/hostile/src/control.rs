@@ -86,9 +86,14 @@ impl Curve {
         self.at(to, 0).saturating_sub(self.at(from, 1)).min(to.saturating_sub(from))
     }
 
+    /// A moment as a time since zero.
+    pub fn time(&self, moment: Instant) -> Duration {
+        moment.saturating_duration_since(self.zero)
+    }
+
     /// The machine's share of the time between two moments, 0 to 1.
     pub fn share(&self, from: Instant, to: Instant) -> f64 {
-        let (from, to) = (from.saturating_duration_since(self.zero), to.saturating_duration_since(self.zero));
+        let (from, to) = (self.time(from), self.time(to));
         self.between(from, to).as_secs_f64() / to.saturating_sub(from).as_secs_f64().max(1e-3)
     }
 

@@ -4,7 +4,9 @@
 //! healthy sessions of all kinds. Each run must satisfy:
 //!
 //! - witnesses lose nothing: no gap, no duplicate, no session that ends;
-//! - 99 of 100 of their messages take less than a second, not counting the delay of the machine itself;
+//! - 99 of 100 of their messages take less than a second, not counting the delay of the machine itself, or at most three times
+//!   as long as at a server beside that nobody attacks;
+//! - the same holds for the requests of others, who compete with a greedy owner for a shared limit;
 //! - the server's resident memory stays under the scenario's bound, and returns to its earlier size.
 //!
 //! A run that fails, or whose latency exceeds the limit, is repeated once. If it then passes, it counts as flaky. A failure that
@@ -16,6 +18,7 @@ mod program;
 mod report;
 mod run;
 mod scenario;
+mod unattacked;
 mod witness;
 
 use std::io;
@@ -188,6 +191,7 @@ fn failed(scenario: Scenario, shards: usize, broken: String) -> Report {
         shards,
         did: "nothing".into(),
         latency: report::Latency::default(),
+        others: report::Latency::default(),
         memory: report::Memory { settled: Some(std::time::Duration::ZERO), ..report::Memory::default() },
         machine: 0.0,
         broken: vec![broken],

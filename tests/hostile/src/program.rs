@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::attack;
+use crate::scenario::Scenario;
+
 /// A running `encke serve` on a free port of loopback. Dropping it kills the program.
 pub struct Program {
     child: Child,
@@ -19,10 +22,15 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it with defaults, `shards`, `settings` in the format of `--set`, and the text of a configuration file.
-    pub fn start(encke: &Path, shards: usize, settings: &[&str], config: &str, name: &str) -> io::Result<Program> {
+    /// Starts it with defaults, `shards`, and the settings of a scenario. `role` tells several servers of a scenario apart.
+    pub fn start(encke: &Path, scenario: Scenario, shards: usize, role: &str) -> io::Result<Program> {
+        let Scenario { name, settings, .. } = scenario;
+        let mut config = scenario.config.to_owned();
+        if config.contains(BACKEND) {
+            config = config.replace(BACKEND, &attack::start_backend()?.to_string());
+        }
         let folder = std::env::temp_dir();
-        let log = folder.join(format!("encke-hostile-{}-{name}-{shards}.log", std::process::id()));
+        let log = folder.join(format!("encke-hostile-{}-{name}-{shards}-{role}.log", std::process::id()));
         let mut command = Command::new(encke);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ENCKE_")) {
             command.env_remove(name);
@@ -30,7 +38,7 @@ impl Program {
         command.args(["serve", "--port", "0", "--shards", &shards.to_string(), "--log", "warn"]).current_dir(&folder);
         if !config.is_empty() {
             let file = log.with_extension("toml");
-            fs::write(&file, config)?;
+            fs::write(&file, &config)?;
             command.arg("--config").arg(file);
         }
         command.args(settings.iter().flat_map(|setting| ["--set", setting]));
@@ -85,6 +93,7 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_file(&self.log);
+        let _ = fs::remove_file(self.log.with_extension("toml"));
     }
 }
 
@@ -130,5 +139,7 @@ pub fn wait_until(limit: Duration, mut is_so: impl FnMut() -> bool) -> Option<Du
     }
 }
 
+/// Stands in the configuration of a scenario for the address of a backend.
+const BACKEND: &str = "{backend}";
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOG_LINES: usize = 5;

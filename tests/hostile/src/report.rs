@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::attack::mib;
 use crate::control::Curve;
-use crate::witness::Notes;
 
 /// A run of a scenario.
 #[derive(Clone, Debug)]
@@ -17,6 +16,8 @@ pub struct Report {
     pub did: String,
     /// The latency of the witnesses.
     pub latency: Latency,
+    /// The latency of others, who compete with the attackers for a shared limit.
+    pub others: Latency,
     /// The server's memory.
     pub memory: Memory,
     /// The machine's share of the time of the attack, 0 to 1: the time that the server, the witnesses or a bare timer
@@ -26,7 +27,7 @@ pub struct Report {
     pub broken: Vec<String>,
 }
 
-/// The latency of the witnesses' messages.
+/// The latency of the witnesses' messages, or of the requests of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     /// The number of messages.
@@ -35,6 +36,8 @@ pub struct Latency {
     pub p99: Duration,
     /// The same without the delay of the machine.
     pub judged: Duration,
+    /// The 99th percentile at the server that nobody attacks.
+    pub alone: Duration,
 }
 
 /// The resident memory of the server, in bytes.
@@ -72,13 +75,24 @@ pub enum Verdict {
 }
 
 impl Latency {
-    /// The latency of all messages, each with its planned departure and its arrival.
-    pub fn of(notes: &Notes, machine: &Curve) -> Latency {
-        let times = || notes.received.iter().flat_map(|received| &received.times);
-        let mut taken: Vec<Duration> = times().map(|(left, came)| came.saturating_sub(*left)).collect();
-        let mut judged: Vec<Duration> =
-            times().map(|(left, came)| came.saturating_sub(*left) - machine.between(*left, *came)).collect();
-        Latency { messages: taken.len(), p99: p99(&mut taken), judged: p99(&mut judged) }
+    /// The latency of all messages, each with its planned departure and its arrival. `alone` has the times of those at the
+    /// server that nobody attacks.
+    pub fn of(times: impl Iterator<Item = (Duration, Duration)>, mut alone: Vec<Duration>, machine: &Curve) -> Latency {
+        let (mut taken, mut judged) = (Vec::new(), Vec::new());
+        for (left, came) in times {
+            taken.push(came.saturating_sub(left));
+            judged.push(came.saturating_sub(left) - machine.between(left, came));
+        }
+        Latency { messages: taken.len(), p99: p99(&mut taken), judged: p99(&mut judged), alone: p99(&mut alone) }
+    }
+
+    /// The complaint if it is too long, and much longer than at the server that nobody attacks.
+    fn lateness(&self, of: &str) -> Option<String> {
+        let Latency { p99, judged, alone, .. } = *self;
+        let [p99_ms, judged_ms, alone_ms] = [p99, judged, alone].map(|time| time.as_millis());
+        (judged > P99_MAX && p99 > alone * ALONE_TIMES_MAX).then(|| {
+            format!("{of} p99 {p99_ms} ms, {judged_ms} ms of it the server's, {alone_ms} ms where nobody attacks")
+        })
     }
 }
 
@@ -129,26 +143,32 @@ impl Report {
 
     /// True if latency is the only violation.
     pub fn is_only_late(&self) -> bool {
-        self.lateness().is_some() && self.complaints().len() == 1
+        let late = self.lateness().count();
+        late > 0 && self.complaints().len() == late
     }
 
-    fn lateness(&self) -> Option<String> {
-        let Latency { p99, judged, .. } = self.latency;
-        (judged > P99_MAX)
-            .then(|| format!("witnesses' p99 {} ms, {} ms of it the server's", p99.as_millis(), judged.as_millis()))
+    fn lateness(&self) -> impl Iterator<Item = String> {
+        self.latency.lateness("witnesses'").into_iter().chain(self.others.lateness("others'"))
     }
 
     /// The figures in one line.
     pub fn figures(&self) -> String {
         let Memory { before, peak, peak_max, after, after_max, settled, kernel, kernel_max, .. } = self.memory;
         let kernel = kernel_max.map(|max| format!("; kernel {} of {}", mib(kernel), mib(max))).unwrap_or_default();
+        let others = match self.others {
+            Latency { messages: 0, .. } => String::new(),
+            Latency { messages, p99, alone, .. } => {
+                format!("; {messages} requests of others, p99 {} ms ({} alone)", p99.as_millis(), alone.as_millis())
+            }
+        };
         let settled = settled.map_or("not in time".into(), |time| format!("in {:.1} s", time.as_secs_f64()));
         format!(
-            "{}; {} messages, p99 {} ms ({} judged); resident {} → {} (of {}) → {} (of {}) {settled}{kernel}; machine {:.0} %",
+            "{}; {} messages, p99 {} ms ({} judged, {} alone){others}; resident {} → {} (of {}) → {} (of {}) {settled}{kernel}; machine {:.0} %",
             self.did,
             self.latency.messages,
             self.latency.p99.as_millis(),
             self.latency.judged.as_millis(),
+            self.latency.alone.as_millis(),
             mib(before),
             mib(peak),
             mib(peak_max),
@@ -181,7 +201,7 @@ impl Verdict {
 }
 
 /// True if a complaint contains one of the words of failures that are never retried.
-fn is_final(complaint: &str) -> bool {
+pub fn is_final(complaint: &str) -> bool {
     let words = |text: &str| {
         let words = text.split(|character: char| !character.is_alphanumeric() && character != '_');
         let words: Vec<String> = words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
@@ -203,6 +223,8 @@ fn p99(times: &mut [Duration]) -> Duration {
 
 /// The limit of the 99th percentile of a witness's messages.
 const P99_MAX: Duration = Duration::from_secs(1);
+/// A longer one may be this many times that at the server that nobody attacks.
+const ALONE_TIMES_MAX: u32 = 3;
 /// Bytes that are on their way to healthy clients at any time.
 pub const KERNEL_NOISE_BYTES: u64 = 1 << 20;
 /// The machine's share above which latency is not judged.
@@ -213,10 +235,12 @@ mod tests {
     use super::*;
 
     fn report(judged_ms: u64, machine: f64, broken: &[&str]) -> Report {
-        let latency = Latency { messages: 9, p99: Duration::from_secs(3), judged: Duration::from_millis(judged_ms) };
+        let judged = Duration::from_millis(judged_ms);
+        let latency = Latency { messages: 9, p99: Duration::from_secs(3), judged, alone: Duration::from_millis(900) };
+        let others = Latency::default();
         let memory = Memory { settled: Some(Duration::ZERO), ..Memory::default() };
         let broken = broken.iter().map(|text| text.to_string()).collect();
-        Report { name: "a".into(), shards: 1, did: String::new(), latency, memory, machine, broken }
+        Report { name: "a".into(), shards: 1, did: String::new(), latency, others, memory, machine, broken }
     }
 
     #[test]
@@ -225,6 +249,16 @@ mod tests {
         assert_eq!(report(1100, 0.2, &[]).verdict(), Verdict::Failed);
         assert_eq!(report(1100, 0.9, &[]).verdict(), Verdict::NotMeasured);
         assert_eq!(report(1100, 0.9, &["lost"]).verdict(), Verdict::Failed);
+    }
+
+    #[test]
+    fn lateness_is_not_the_servers_where_a_server_that_nobody_attacks_is_as_late() {
+        let late = report(1100, 0.2, &[]);
+        let alone = |alone_ms| Latency { alone: Duration::from_millis(alone_ms), ..late.latency };
+        assert_eq!(Report { latency: alone(999), ..late.clone() }.verdict(), Verdict::Failed);
+        assert_eq!(Report { latency: alone(1000), ..late.clone() }.verdict(), Verdict::Passed);
+        let others = Report { latency: Latency::default(), others: late.latency, ..late };
+        assert_eq!((others.verdict(), others.is_only_late()), (Verdict::Failed, true));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::control::{Control, Curve};
 use crate::program::{Program, kernel_bytes, wait_until};
 use crate::report::{KERNEL_NOISE_BYTES, Latency, Memory, Report};
 use crate::scenario::Scenario;
+use crate::unattacked::Unattacked;
 use crate::witness::Witnesses;
 
 /// A run whose attack is over.
@@ -20,6 +21,7 @@ pub struct Attacked {
     shards: usize,
     program: Program,
     witnesses: Witnesses,
+    unattacked: Unattacked,
     control: Control,
     outcome: Outcome,
     began: Instant,
@@ -32,8 +34,9 @@ pub struct Attacked {
 /// # Errors
 /// The server does not start, or has no witnesses.
 pub fn start(encke: &Path, scenario: Scenario, shards: usize) -> io::Result<Attacked> {
-    let program = Program::start(encke, shards, scenario.settings, scenario.config, scenario.name)?;
+    let program = Program::start(encke, scenario, shards, "attacked")?;
     let zero = Instant::now();
+    let unattacked = Unattacked::start(encke, scenario, shards, zero)?;
     let witnesses = Witnesses::start(program.address, shards, zero)?;
     let control = Control::start(zero, program.tasks(), witnesses.task.clone())?;
     std::thread::sleep(WARM_UP);
@@ -47,18 +50,22 @@ pub fn start(encke: &Path, scenario: Scenario, shards: usize) -> io::Result<Atta
     };
     let began = Instant::now();
     let until = began + Duration::from_millis(scenario.lasts_ms);
-    let arena = Arena { address: program.address, shards, until };
+    let arena = Arena { address: program.address, unattacked: unattacked.address(), shards, until };
     let kernel = KernelWatch::start(program.address)?;
     let outcome = carry_out(scenario, arena)?;
     let ended = Instant::now();
     let kernel = kernel.most();
     std::thread::sleep(COOL_DOWN);
-    witnesses.rest();
+    std::thread::scope(|scope| {
+        scope.spawn(|| unattacked.rest());
+        witnesses.rest();
+    });
     Ok(Attacked {
         scenario,
         shards,
         program,
         witnesses,
+        unattacked,
         control,
         outcome,
         began,
@@ -70,10 +77,14 @@ pub fn start(encke: &Path, scenario: Scenario, shards: usize) -> io::Result<Atta
 impl Attacked {
     /// Waits until the server has freed the memory of the attack, and checks that all witnesses are still there.
     pub fn settle(self) -> Report {
-        let Attacked { scenario, shards, program, witnesses, control, outcome, began, ended, mut memory } = self;
+        let Attacked { scenario, shards, program, witnesses, unattacked, control, outcome, began, ended, mut memory } =
+            self;
         let curve: Curve = control.curve();
         drop(control);
-        let latency = Latency::of(&witnesses.notes(), &curve);
+        let (alone, unattacked_faults) = unattacked.end();
+        let latency = Latency::of(witnesses.notes().times(), alone, &curve);
+        let others = outcome.others.attacked.iter().map(|(began, ended)| (curve.time(*began), curve.time(*ended)));
+        let others = Latency::of(others, outcome.others.unattacked, &curve);
         let has_settled = || program.resident_bytes() <= memory.after_max && is_given_back(&program, &memory);
         wait_until(SETTLE_MAX, has_settled);
         let took = ended.elapsed();
@@ -84,6 +95,7 @@ impl Attacked {
         witnesses.live(1);
         memory.peak = program.resident_peak_bytes();
         let mut broken = outcome.broken;
+        broken.extend(unattacked_faults);
         if memory.peak == 0 {
             broken.push(format!("the server is gone: {}", program.last_log()));
         }
@@ -92,7 +104,7 @@ impl Attacked {
         broken.extend(faults.into_iter().take(FAULTS_SHOWN));
         broken.extend((more > 0).then(|| format!("and {more} more")));
         let machine = curve.share(began, ended);
-        Report { name: scenario.name.into(), shards, did: outcome.did, latency, memory, machine, broken }
+        Report { name: scenario.name.into(), shards, did: outcome.did, latency, others, memory, machine, broken }
     }
 }
 
@@ -144,7 +156,7 @@ const WARM_UP: Duration = Duration::from_millis(300);
 const COOL_DOWN: Duration = Duration::from_millis(200);
 /// Sessions that lost their connection live for 10 s, and their memory is freed some seconds later.
 /// A session that got a response of 256 KiB may read it for 64 s before it expires.
-const SETTLE_MAX: Duration = Duration::from_secs(100);
+const SETTLE_MAX: Duration = Duration::from_secs(150);
 /// The noise of the pages that an allocator retains for each shard.
 const NOISE_BYTES: u64 = 3 << 20;
 const KERNEL_EVERY: Duration = Duration::from_millis(100);

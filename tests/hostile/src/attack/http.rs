@@ -66,6 +66,16 @@ impl Http {
         self.stream.write_all(head.as_bytes()).await
     }
 
+    /// Sends a GET request that asks for the protocol of WebSockets.
+    pub async fn upgrade(&mut self, path: &str) -> io::Result<()> {
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+            self.host
+        );
+        self.stream.write_all(head.as_bytes()).await
+    }
+
     /// Reads a response and returns its body.
     pub async fn receive(&mut self) -> io::Result<String> {
         self.receive_at(usize::MAX).await

@@ -1,5 +1,6 @@
 //! The parts of attacks: sockets that act only on request, sessions on top, and the end of an attack.
 
+mod backend;
 mod http;
 mod readers;
 mod websocket;
@@ -14,15 +15,18 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
+pub use backend::{POISON, SLOW, start as start_backend};
 pub use http::{Http, Poller};
 pub use readers::{Progress, Readers};
-pub use websocket::{Session, Socket, batch, connect, handshake, publication, text_frame};
+pub use websocket::{Session, Socket, batch, connect, handshake, publication, refresh, text_frame};
 
 /// The target and the time of an attack.
 #[derive(Clone, Copy, Debug)]
 pub struct Arena {
     /// The server.
     pub address: SocketAddr,
+    /// The server beside it that nobody attacks.
+    pub unattacked: SocketAddr,
     /// Its number of shards.
     pub shards: usize,
     /// The time at which the attack ends.
@@ -36,6 +40,18 @@ pub struct Outcome {
     pub did: String,
     /// Broken promises to others than the witnesses: healthy readers ended, newcomers refused.
     pub broken: Vec<String>,
+    /// The times of others than the witnesses.
+    pub others: Times,
+}
+
+/// The times of others. At the server under attack from their beginning to their end; at the one that nobody
+/// attacks, how long they took.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    /// At the server under attack.
+    pub attacked: Vec<(Instant, Instant)>,
+    /// At the other one.
+    pub unattacked: Vec<Duration>,
 }
 
 /// A running attack.
@@ -54,6 +70,11 @@ impl Arena {
         let stream = socket.connect(self.address).await?;
         stream.set_nodelay(true)?;
         Ok(stream)
+    }
+
+    /// The same time at the server that nobody attacks.
+    pub fn beside(&self) -> Arena {
+        Arena { address: self.unattacked, ..*self }
     }
 
     /// True if it is over.
@@ -127,7 +148,7 @@ pub struct Peer {
 impl Outcome {
     /// The outcome of an attack that has broken nothing so far.
     pub fn did(what: impl Into<String>) -> Outcome {
-        Outcome { did: what.into(), broken: Vec::new() }
+        Outcome { did: what.into(), ..Outcome::default() }
     }
 
     /// Records a broken promise, if there is one.
@@ -147,6 +168,7 @@ pub fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
 }
 
-/// The time after the end of an attack at which remaining attackers are stopped.
-const OVERTIME: Duration = Duration::from_secs(10);
+/// The time after the end of an attack at which remaining attackers are stopped. On a busy machine their low priority lets them open
+/// their sessions only slowly.
+const OVERTIME: Duration = Duration::from_secs(90);
 const ATTACKERS_NICE: i32 = 10;

@@ -124,6 +124,21 @@ impl Session {
         self.ask(&subscribe(&self.id, channels, fields)).await.map(drop)
     }
 
+    /// Sends new credentials and waits for the decision; discards other messages.
+    pub async fn refresh(&mut self, token: &str) -> io::Result<()> {
+        self.socket.send(&format!("[{}]", refresh(&self.id, token))).await?;
+        loop {
+            let came: Value = serde_json::from_str(&self.socket.receive().await?).map_err(io::Error::other)?;
+            let mine = |message: &&Value| message["channel"] == REFRESH && !message["successful"].is_null();
+            match came.as_array().and_then(|all| all.iter().find(mine)) {
+                Some(refused) if refused["successful"] == false => return Err(io::Error::other(refused.to_string())),
+                // The message is accepted first, and decided about later.
+                Some(answer) if !answer["data"].is_null() => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
     /// Sends a batch of one message and waits for its reply; discards other messages.
     pub async fn ask(&mut self, text: &str) -> io::Result<Value> {
         ask(&mut self.socket, text).await
@@ -166,6 +181,11 @@ pub fn subscribe(id: &str, channels: &str, fields: &str) -> String {
     format!(r#"[{{"channel":"/meta/subscribe","clientId":"{id}","subscription":{channels}{fields}}}]"#)
 }
 
+/// New credentials, for a batch.
+pub fn refresh(id: &str, token: &str) -> String {
+    format!(r#"{{"channel":"{REFRESH}","clientId":"{id}","id":"r","data":{{"token":"{token}"}}}}"#)
+}
+
 /// A publication, for a batch.
 pub fn publication(channel: &str, id: &str, data: &str) -> String {
     format!(r#"{{"channel":"{channel}","clientId":"{id}","data":{data}}}"#)
@@ -177,6 +197,7 @@ pub fn batch(channels: impl IntoIterator<Item = impl AsRef<str>>, id: &str, data
     format!("[{}]", messages.join(","))
 }
 
+const REFRESH: &str = "/service/auth/refresh";
 /// The number of bytes of one read.
 const READ_BYTES: usize = 256 * 1024;
 const TRIES: usize = 64;

@@ -1,5 +1,6 @@
 //! The attacks, one file each: data, and the attackers' actions.
 
+mod backends;
 mod backlog;
 mod churn;
 mod demo;
@@ -25,7 +26,7 @@ pub struct Scenario {
     pub title: &'static str,
     /// Settings beside the defaults, in the format of `--set`.
     pub settings: &'static [&'static str],
-    /// The text of a configuration file, or nothing.
+    /// The text of a configuration file, or nothing. `{backend}` stands for the address of a backend.
     pub config: &'static str,
     /// The numbers of shards, one run for each.
     pub shards: &'static [usize],
@@ -83,6 +84,9 @@ pub const ALL: &[Scenario] = &[
     shares::HOLDS,
     shares::HISTORIES,
     shares::CREDENTIALS,
+    backends::REFRESHES,
+    backends::WEBHOOK,
+    backends::PROXY,
     mixed::MAILBOX_OF_ONE,
     mixed::SURE_SLEEPERS,
     mixed::EVERYTHING,

@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{PLAIN, Scenario, TWO};
-use crate::attack::{Arena, Http, Outcome, Peer, Session, batch, done, elsewhere, handshake};
+use crate::attack::{Arena, Http, Outcome, Peer, Session, Times, batch, done, elsewhere, handshake};
 
 /// Many sessions make calls that are never answered, until they get no more.
 ///
@@ -78,13 +78,13 @@ async fn calls(arena: Arena) -> io::Result<Outcome> {
         tokio::time::sleep(arena.left()).await;
         Ok(accepted)
     });
-    let refused = others(arena, async |peer| {
+    let refused = others(arena, async |arena, peer| {
         let mut session = Session::open(arena, peer, "").await?;
         let call = call(&session.id);
         session.ask(&call).await.map(drop)
     });
     let refused = refused.await;
-    Ok(Outcome::did(format!("{} calls that nobody answers", done(accepted).await?)).broke(refused))
+    Ok(refused.add_to(Outcome::did(format!("{} calls that nobody answers", done(accepted).await?))))
 }
 
 fn call(id: &str) -> String {
@@ -102,14 +102,14 @@ async fn holds(arena: Arena) -> io::Result<Outcome> {
         tokio::time::sleep(arena.left()).await;
         Ok(held.len())
     });
-    let refused = others(arena, async |peer| {
+    let refused = others(arena, async |arena, peer| {
         let mut http = Http::open(arena, peer).await?;
         http.get("/hold/others?timeout=0").await?;
         let body = http.receive().await?;
         if body == "[]" { Ok(()) } else { Err(io::Error::other(body)) }
     });
     let refused = refused.await;
-    Ok(Outcome::did(format!("{} requests to hold", done(held).await?)).broke(refused))
+    Ok(refused.add_to(Outcome::did(format!("{} requests to hold", done(held).await?))))
 }
 
 async fn histories(arena: Arena) -> io::Result<Outcome> {
@@ -126,7 +126,7 @@ async fn histories(arena: Arena) -> io::Result<Outcome> {
         Ok((published, refusals))
     });
     let mut nth = 0;
-    let refused = others(arena, async |peer| {
+    let refused = others(arena, async |arena, peer| {
         nth += 1;
         let mut session = Session::open(arena, peer, "").await?;
         let publication = batch([format!("/demo/slides/{nth}")], &session.id, "1");
@@ -134,7 +134,7 @@ async fn histories(arena: Arena) -> io::Result<Outcome> {
     });
     let refused = refused.await;
     let (published, refusals) = done(refusals).await?;
-    let outcome = Outcome::did(format!("{published} channels, {refusals} refusals")).broke(refused);
+    let outcome = refused.add_to(Outcome::did(format!("{published} channels, {refusals} refusals")));
     Ok(outcome.broke((refusals == 0).then(|| "no error said that there is no history".to_owned())))
 }
 
@@ -145,29 +145,53 @@ async fn credentials(arena: Arena) -> io::Result<Outcome> {
         let text = handshake("long-polling", &format!(r#","ext":{{"auth":{{"token":null}},"n":[{numbers}0]}}"#));
         Ok(arena.again(1, async || http.ask(&text).await.map(drop)).await)
     });
-    let refused = others(arena, async |peer| Session::open(arena, peer, "").await.map(drop));
+    let refused = others(arena, async |arena, peer| Session::open(arena, peer, "").await.map(drop));
     let refused = refused.await;
-    Ok(Outcome::did(format!("{} handshakes of a mebibyte", done(shaken).await?)).broke(refused))
+    Ok(refused.add_to(Outcome::did(format!("{} handshakes of a mebibyte", done(shaken).await?))))
 }
 
-/// Others come until the attack is over. Returns the complaint of the first that was refused.
-async fn others(arena: Arena, mut one: impl AsyncFnMut(Peer) -> io::Result<()>) -> Option<String> {
-    let (mut came, mut refused) = (0, Vec::new());
+/// The times of others who came during an attack, and their refusals.
+#[derive(Default)]
+pub(super) struct Others {
+    times: Times,
+    refused: Vec<String>,
+}
+
+/// Others come until the attack is over, to the server under attack and in turn to the one that nobody attacks.
+pub(super) async fn others(arena: Arena, mut one: impl AsyncFnMut(Arena, Peer) -> io::Result<()>) -> Others {
+    let mut others = Others::default();
     while !arena.is_over() {
         tokio::time::sleep(OTHER_EVERY).await;
-        came += 1;
-        refused.extend(one(from(7)).await.err());
+        let began = Instant::now();
+        others.note(one(arena, OTHER).await, "");
+        others.times.attacked.push((began, Instant::now()));
+        let began = Instant::now();
+        others.note(one(arena.beside(), OTHER).await, " at the server that nobody attacks");
+        others.times.unattacked.push(began.elapsed());
     }
-    let first = refused.first()?;
-    Some(format!("{} of {came} others were refused: {first}", refused.len()))
+    others
+}
+
+impl Others {
+    fn note(&mut self, result: io::Result<()>, server: &str) {
+        self.refused.extend(result.err().map(|error| format!("{error}{server}")));
+    }
+
+    /// Adds their times, and the complaint of the first that was refused.
+    pub(super) fn add_to(self, outcome: Outcome) -> Outcome {
+        let (count, came) = (self.refused.len(), self.times.attacked.len());
+        let refused = self.refused.first().map(|first| format!("{count} of {came} others were refused: {first}"));
+        Outcome { others: self.times, ..outcome }.broke(refused)
+    }
 }
 
 /// Another machine, from the server's view.
-const fn from(last: u8) -> Peer {
+pub(super) const fn from(last: u8) -> Peer {
     Peer { address: Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))), receive_bytes: None }
 }
 
-const GREEDY: Peer = from(66);
+pub(super) const GREEDY: Peer = from(66);
+const OTHER: Peer = from(7);
 const GREEDY_SESSIONS: usize = 30;
 const HOLDS_WANTED: usize = 900;
 const AT_ONCE: usize = 500;
