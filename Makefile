@@ -6,7 +6,7 @@
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
-serve: ## Build the program and run it on http://127.0.0.1:8080
+serve: ## Build the program quickly and run it on http://127.0.0.1:8080
 	@scripts/serve.sh $(ARGS)
 
 check: ## Check an edit: format, lints, unit tests, 2,000 simulated seeds; under three minutes
