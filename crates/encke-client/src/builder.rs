@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::connection::Target;
 use crate::driver::Driver;
 use crate::endpoint::Endpoint;
+use crate::options::{Options, Transport};
 use crate::session::{ClientSession, ConnectionType, SessionOptions};
 use crate::{Error, Extension, ReplayFrom};
 
@@ -44,31 +45,6 @@ pub struct ClientBuilder {
     /// The name of the first header that HTTP does not allow.
     bad_header: Option<String>,
     message_bytes_max: usize,
-}
-
-/// The options that concern the task of a client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
-    pub(crate) transport: Transport,
-    pub(crate) reconnect: bool,
-    pub(crate) reply_timeout: Duration,
-    pub(crate) subscription_messages_max: usize,
-    pub(crate) slow_reader_timeout: Duration,
-    pub(crate) pending_replies_max: usize,
-    pub(crate) unsent_bytes_max: usize,
-    pub(crate) unread_bytes_max: usize,
-}
-
-/// The transports that a client may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Transport {
-    /// A WebSocket, or long-polling if the first attempt shows that WebSockets do not get through.
-    Auto,
-    /// Only a WebSocket.
-    WebSocket,
-    /// Only HTTP requests, one of them held by the server.
-    LongPolling,
 }
 
 struct BoxedExtension(Box<dyn Extension>);
@@ -237,6 +213,22 @@ impl ClientBuilder {
         let client = Driver::start(self.options, target, session, connection_type);
         client.opened().await?;
         Ok(client)
+    }
+}
+
+impl Client {
+    /// Opens a session with the default options. If the URL has no path, the path is `/cometd`. `http://` and `ws://` have the
+    /// same meaning.
+    ///
+    /// # Errors
+    /// The URL is invalid, no Bayeux server answers there, or the server refuses.
+    pub async fn connect(url: &str) -> Result<Client, Error> {
+        Client::builder().connect(url).await
+    }
+
+    /// A builder, for all options.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
     }
 }
 

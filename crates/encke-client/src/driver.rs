@@ -11,14 +11,15 @@ use bayeux::RawJson;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::builder::{Options, Transport};
-use crate::client::{Client, Command, Connected, Publication, Shared, State};
+use crate::buffer::{Buffer, Item, Pushed};
+use crate::client::Client;
+use crate::command::{Command, Connected, Publication, Shared, State};
 use crate::connection::{Connection, Cookies, Target};
 use crate::error::NotBayeux;
+use crate::options::{Options, Transport};
 use crate::registry::Registry;
 use crate::replies::Replies;
 use crate::session::{ClientSession, ConnectionType, Event, Transmission};
-use crate::subscription::{Buffer, Item, Pushed};
 use crate::{Error, LostReason};
 
 /// The task of a client.

@@ -126,14 +126,17 @@
 //! The protocol is in [`session::ClientSession`], which knows neither sockets nor clocks. A program that owns its sockets
 //! may use it directly.
 
+mod buffer;
 mod builder;
 mod client;
+mod command;
 mod connection;
 mod driver;
 mod endpoint;
 mod error;
 mod extension;
 mod message;
+mod options;
 mod registry;
 mod replies;
 pub mod session;
@@ -141,12 +144,14 @@ mod subscription;
 mod unread;
 
 pub use bayeux::{RawJson, ServerMessage};
-pub use builder::{ClientBuilder, Transport};
-pub use client::{Batch, Client, Connected, PendingPublish, State};
+pub use builder::ClientBuilder;
+pub use client::{Batch, Client, PendingPublish};
+pub use command::{Connected, State};
 pub use endpoint::Endpoint;
 pub use error::{Error, LostReason, NotBayeux, Refusal, UrlError};
 pub use extension::{Extension, Filter, Outgoing};
 pub use message::{Gap, GapCause, Message, Position, ReplayFrom};
+pub use options::Transport;
 pub use session::ConnectionType;
 pub use subscription::Subscription;
 

@@ -7,9 +7,9 @@ use bayeux::channel::{covers, is_pattern};
 use tokio::sync::oneshot;
 
 use crate::Error;
-use crate::client::Kind;
+use crate::buffer::Buffer;
+use crate::command::Kind;
 use crate::session::ClientSession;
-use crate::subscription::Buffer;
 
 /// All subscriptions of a client.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 //!
 //! Parts of the core (all folders but `shard`) depend on each other by the paths they use. Chapters (`shard/*`) are
 //! methods of a shard or of its parts, so they depend on each other by the methods they call. Neither may have a cycle, and no part may
-//! depend on the shard. In other crates, files and folders directly below `src` depend on each other by paths.
+//! depend on the shard. In other crates, files depend on each other by paths, and folders by those of their files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,16 +15,10 @@ type Modules = BTreeMap<String, String>;
 /// The dependencies of each module, each with the path or the method that shows it.
 type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
-/// Crates of several layers, each with its modules that are one: the handles of a client make each other.
-const LAYERED: &[(&str, &[&str])] = &[
-    ("bayeux", &[]),
-    ("encke", &[]),
-    ("encke-bench", &[]),
-    ("encke-cli", &[]),
-    ("encke-sources", &[]),
-    ("encke-client", &["client", "builder", "driver", "registry", "subscription"]),
-    ("websocket", &[]),
-];
+/// Crates of several folders.
+const LAYERED: &[&str] = &["bayeux", "encke", "encke-bench", "encke-cli", "encke-client", "encke-sources", "websocket"];
+/// Crates whose files know each other.
+const ENTANGLED: &[&str] = &["encke-bench", "encke-local", "journal", "simulator"];
 
 #[test]
 fn no_module_of_the_core_depends_on_one_that_depends_on_it() {
@@ -50,12 +44,9 @@ fn no_module_of_the_core_depends_on_one_that_depends_on_it() {
 
 #[test]
 fn no_folder_of_a_crate_depends_on_one_that_depends_on_it() {
-    for (name, one) in LAYERED {
+    for name in LAYERED {
         let mut edges = Edges::new();
-        let folder = |module: &str| {
-            let first = module.split('/').next().unwrap_or_default();
-            if one.contains(&first) { one[0].to_string() } else { first.to_string() }
-        };
+        let folder = |module: &str| module.split('/').next().unwrap_or_default().to_string();
         for (module, used, path) in uses(&modules(name)) {
             let (from, to) = (folder(&module), folder(&used));
             if from != to {
@@ -63,6 +54,21 @@ fn no_folder_of_a_crate_depends_on_one_that_depends_on_it() {
             }
         }
         assert!(!edges.is_empty(), "no dependencies were found in {name}");
+        refuse_cycle(name, &edges);
+    }
+}
+
+#[test]
+fn no_file_of_a_crate_depends_on_one_that_depends_on_it() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let names = fs::read_dir(crates).expect("the crates").map(|entry| entry.expect("an entry").file_name());
+    let names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
+    assert!(names.len() >= 15, "only {} crates were found", names.len());
+    for name in names.iter().filter(|name| !ENTANGLED.contains(&name.as_str())) {
+        let mut edges = Edges::new();
+        for (module, used, path) in uses(&modules(name)) {
+            edges.entry(module).or_default().entry(used).or_insert(path);
+        }
         refuse_cycle(name, &edges);
     }
 }

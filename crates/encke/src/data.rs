@@ -15,9 +15,9 @@ use tokio::sync::mpsc;
 
 use crate::entropy::kernel_entropy;
 use crate::error::StartError;
-use crate::net::node::ThreadMessage;
 use crate::net::outcomes::Outcomes;
 use crate::net::store_thread::{self, Inbox};
+use crate::net::thread_message::ThreadMessage;
 use crate::revocations::{self, Revocations};
 use crate::sessions_file::{self, Found};
 use encke_core::Settings;

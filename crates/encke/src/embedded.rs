@@ -19,7 +19,7 @@ use tower_service::Service;
 
 use crate::byte_stream::detach_upgraded;
 use crate::handle::Handle;
-use crate::http::embedded::{self, Answered, ServiceBody, Visit};
+use crate::http::embedded::{Answered, ServiceBody, Visit, VisitingRequest};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -55,8 +55,8 @@ impl EnckeService {
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let shard = self.next.fetch_add(1, Ordering::Relaxed) % self.handle.shards();
         let (answer, answered) = oneshot::channel();
-        let visit = Visit { request: Request::from_parts(parts, body), peer, answer };
-        self.handle.run(shard, move |node| embedded::open(node, visit));
+        let request = VisitingRequest { request: Request::from_parts(parts, body), peer, answer };
+        self.handle.visit(shard, Visit::Request(Box::new(request)));
         let Ok(Answered { response, upgraded }) = answered.await else {
             let mut response = Response::new(ServiceBody::of("the server has stopped\n"));
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -66,7 +66,7 @@ impl EnckeService {
             tokio::spawn(async move {
                 let moved = async {
                     let (stream, rest) = detach_upgraded(upgrade.await?).await?;
-                    self.handle.run(shard, move |node| embedded::upgraded(node, stream, from, rest));
+                    self.handle.visit(shard, Visit::Upgraded(stream, from, rest));
                     Ok::<_, BoxError>(())
                 };
                 if let Err(error) = moved.await {

@@ -3,21 +3,23 @@
 mod lists;
 
 use std::fmt;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use bayeux::{Publication, RawJson, ext};
+use tokio::sync::mpsc;
 
 use crate::api_keys::ApiKeys;
 use crate::error::{PublishError, PublishManyError, RevocationError};
 use crate::fallback::Fallback;
+use crate::http::embedded::Visit;
 use crate::known::KnownChannels;
 use crate::metric::Metric;
-use crate::net::node::{Node, ServerShared, ThreadMessage};
 use crate::net::published::Published;
 use crate::net::requests::Revocation;
+use crate::net::server_shared::ServerShared;
+use crate::net::thread_message::ThreadMessage;
 use crate::presence::{Announced, Announcer, Presence};
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
@@ -51,6 +53,8 @@ struct Inner {
     /// True if sessions outlive the server.
     keeps: bool,
     known: Arc<KnownChannels>,
+    /// To the shards, from other HTTP servers.
+    visits: Vec<mpsc::UnboundedSender<Visit>>,
 }
 
 impl Handle {
@@ -60,10 +64,11 @@ impl Handle {
         shared: Arc<Shared>,
         settings: Arc<Settings>,
         keeps: bool,
+        visits: Vec<mpsc::UnboundedSender<Visit>>,
     ) -> Handle {
         let known = Arc::new(KnownChannels::new(shared.histories.clone(), &settings.channels));
         let (settings, draining, open) = (Mutex::new(settings), AtomicBool::new(false), RwLock::new(true));
-        Handle(Arc::new(Inner { server_shared, shared, settings, draining, open, keeps, known }))
+        Handle(Arc::new(Inner { server_shared, shared, settings, draining, open, keeps, known, visits }))
     }
 
     /// The number of shards.
@@ -71,10 +76,10 @@ impl Handle {
         self.0.shared.shards
     }
 
-    /// Runs work on the thread of a shard. A shard that has ended drops it.
-    pub(crate) fn run(&self, shard: usize, work: impl FnOnce(&Rc<Node>) + Send + 'static) {
-        if let Some(mailbox) = self.0.server_shared.mailboxes.get(shard) {
-            let _ended = mailbox.send(ThreadMessage::Run(Box::new(work)));
+    /// Passes what another HTTP server has to a shard. A shard that has ended drops it.
+    pub(crate) fn visit(&self, shard: usize, visit: Visit) {
+        if let Some(visits) = self.0.visits.get(shard) {
+            let _ended = visits.send(visit);
         }
     }
 
@@ -357,7 +362,7 @@ impl Handle {
         let started = Instant::now();
         // The first pause lets responses to the drain leave.
         std::thread::sleep(DRAIN_PAUSE);
-        while started.elapsed() < timeouts && self.0.server_shared.connections.load(Ordering::Relaxed) > 0 {
+        while started.elapsed() < timeouts && self.0.server_shared.connections.open() > 0 {
             std::thread::sleep(DRAIN_PAUSE);
         }
         if self.0.keeps {

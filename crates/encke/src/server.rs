@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
@@ -23,15 +22,16 @@ use crate::handle::Handle;
 use crate::local::Local;
 use crate::metric::AddedMetrics;
 use crate::net::confirm::Confirmations;
-use crate::net::node::{ServerShared, ThreadMessage};
 use crate::net::published::Published;
+use crate::net::server_shared::ServerShared;
 use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
 use crate::session_names::SessionNames;
 use crate::settings::check_settings;
 use crate::threads::application::ApplicationThreads;
+use crate::threads::driver::Inputs;
 use crate::threads::{accept, driver};
-use encke_core::{Application, Counts, Metrics, Saved, Settings, Shard, Shared};
+use encke_core::{Application, Metrics, Saved, Settings, Shard, Shared};
 
 /// The beginning of every server: [`Server::builder`].
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,8 @@ impl Builder {
         let (address, listener, again) = listen_at(self.has_listener, self.listener, listen)?;
         let shards = shards_of(&self.settings);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
-        let (mailboxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
+        let (mailboxes, messages): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
+        let (to_visit, visits): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let start = Instant::now();
         let threads = ApplicationThreads::start(settings.application_threads).map_err(StartError::Thread)?;
         let mut registered = self.hooks;
@@ -103,14 +104,14 @@ impl Builder {
             metrics,
             added_metrics: AddedMetrics::default(),
             assets: self.assets,
-            connections: AtomicUsize::new(0),
-            address_connections: Counts::default(),
+            connections: Arc::default(),
             echo: self.echo,
             reclaim_memory: self.reclaim_memory,
             start,
             accepting: watch::Sender::new(true),
         });
-        let handle = Handle::new(server_shared.clone(), shared.clone(), settings.clone(), !settings.data.is_empty());
+        let keeps = !settings.data.is_empty();
+        let handle = Handle::new(server_shared.clone(), shared.clone(), settings.clone(), keeps, to_visit);
         let announcer = handle.downgrade();
         server_shared.presence.announce_by(move || announcer.upgrade());
         hooks.set(handle.downgrade(), handle.known().clone());
@@ -126,7 +127,8 @@ impl Builder {
             handle: handle.clone(),
             application: Arc::new(threads),
         };
-        let (threads, starts) = context.start_shards(receivers, listener, history_store)?;
+        let (threads, starts) =
+            context.start_shards(messages.into_iter().zip(visits).collect(), listener, history_store)?;
         // Removed only now: if an earlier step fails, the next start still finds the sessions.
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
         // A thread that panicked has already logged it.
@@ -216,18 +218,18 @@ struct ThreadContext {
 type ShardThread = JoinHandle<Option<Saved>>;
 
 impl ThreadContext {
-    /// Starts a thread for each mailbox. When this returns, all shards have restored their sessions and wait for
+    /// Starts a thread for each shard. When this returns, all shards have restored their sessions and wait for
     /// their start signals: a publication of one shard must find the subscriptions of the others. A thread whose
     /// start signal is dropped ends.
     fn start_shards(
         self,
-        mailboxes: Vec<mpsc::UnboundedReceiver<ThreadMessage>>,
+        inputs: Vec<Inputs>,
         mut listener: Option<TcpListener>,
         history_store: Option<Inbox>,
     ) -> Result<(Vec<ShardThread>, Vec<Sender<()>>), StartError> {
         let (mut threads, mut starts) = (Vec::new(), Vec::new());
         let (ready, readiness) = channel();
-        for (index, mailbox) in mailboxes.into_iter().enumerate() {
+        for (index, inputs) in inputs.into_iter().enumerate() {
             let (context, ready, history_store, listener) =
                 (self.clone(), ready.clone(), history_store.clone(), listener.take());
             let (start, opened) = channel();
@@ -239,7 +241,7 @@ impl ThreadContext {
                 let _gone = ready.send(Ok(()));
                 drop(ready);
                 opened.recv().ok()?;
-                driver::run(runtime, shard, server_shared, mailbox, listener, history_store)
+                driver::run(runtime, shard, server_shared, inputs, listener, history_store)
             });
             threads.push(thread.map_err(StartError::Thread)?);
             starts.push(start);

@@ -20,7 +20,7 @@ use super::connection::{Connection, Upgrade};
 use super::guard::{Guard, Pages, methods_as_text};
 use super::origin;
 use super::{Body, BoxError, closing, cookie, form, text, unread, whole};
-use crate::net::incomplete::{GivenUp, Watched};
+use crate::net::watched::{GivenUp, Watched};
 use encke_core::{ExchangeId, Head, HttpTransport, Id, Request as Exchange};
 use encke_core::{Settings, TransportName};
 

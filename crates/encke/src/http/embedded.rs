@@ -10,18 +10,24 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::connection::{Connection, Upgrade};
 use super::{Body, BoxError, bayeux, guard, whole};
 use crate::byte_stream::Detached;
-use crate::net::counted::Counted;
-use crate::net::io::Health;
+use crate::net::health::Health;
 use crate::net::node::Node;
 use crate::net::socket;
 
+/// A request, or a connection, of another HTTP server for a shard.
+pub(crate) enum Visit {
+    Request(Box<VisitingRequest>),
+    /// A connection that the other server has upgraded, and the bytes that it read after the request.
+    Upgraded(Detached, socket::From, Vec<u8>),
+}
+
 /// A request on its way to a shard.
-pub(crate) struct Visit {
+pub(crate) struct VisitingRequest {
     pub(crate) request: Request<UnsyncBoxBody<Bytes, BoxError>>,
     pub(crate) peer: Option<IpAddr>,
     pub(crate) answer: oneshot::Sender<Answered>,
@@ -34,13 +40,24 @@ pub(crate) struct Answered {
     pub(crate) upgraded: Option<socket::From>,
 }
 
+/// Takes what other HTTP servers have for a shard, until the shard ends.
+pub(crate) async fn receive(node: Rc<Node>, mut visits: mpsc::UnboundedReceiver<Visit>) {
+    while let Some(visit) = visits.recv().await {
+        match visit {
+            Visit::Request(visit) => answer(&node, *visit),
+            Visit::Upgraded(stream, from, rest) => upgraded(&node, stream, from, rest),
+        }
+        node.settle();
+    }
+}
+
 /// Answers a request. It is abandoned when the other server drops it: its client has left.
-pub(crate) fn open(node: &Rc<Node>, visit: Visit) {
-    let counted = Counted::elsewhere(&node.server_shared);
+fn answer(node: &Rc<Node>, visit: VisitingRequest) {
+    let counted = node.server_shared.connections.count_elsewhere();
     let node = node.clone();
     tokio::task::spawn_local(async move {
         let _counted = counted;
-        let Visit { request, peer, mut answer } = visit;
+        let VisitingRequest { request, peer, mut answer } = visit;
         let connection = Rc::new(Connection::new(&node, peer));
         let settings = node.shard.borrow().settings().clone();
         let metrics = node.shard.borrow().metrics().clone();
@@ -68,10 +85,10 @@ pub(crate) fn open(node: &Rc<Node>, visit: Visit) {
     });
 }
 
-/// Serves a connection that another HTTP server has upgraded; `rest` are the bytes read after the request.
-pub(crate) fn upgraded(node: &Rc<Node>, stream: Detached, from: socket::From, rest: Vec<u8>) {
+/// Serves a connection that another HTTP server has upgraded.
+fn upgraded(node: &Rc<Node>, stream: Detached, from: socket::From, rest: Vec<u8>) {
     match stream.attach() {
-        Ok(stream) => socket::open(node, stream, Counted::elsewhere(&node.server_shared), from, rest),
+        Ok(stream) => socket::open(node, stream, node.server_shared.connections.count_elsewhere(), from, rest),
         Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
     }
 }

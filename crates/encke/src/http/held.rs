@@ -25,7 +25,7 @@ use http::{Method, Request, Response, Version};
 
 use super::Body;
 use crate::byte_stream::ByteStream;
-use crate::net::io::Health;
+use crate::net::health::Health;
 use crate::net::node::Node;
 
 /// The answer to a request, which may take long.
@@ -127,7 +127,7 @@ impl Current {
             return true;
         }
         if !self.is_noted.replace(true) {
-            node.note_young(health, cx.waker());
+            node.young.note(health, cx.waker());
         }
         false
     }

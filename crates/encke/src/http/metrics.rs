@@ -1,7 +1,5 @@
 //! `/metrics` in the Prometheus text format.
 
-use std::sync::atomic::Ordering;
-
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, Response, StatusCode};
 use prometheus_client::collector::Collector;
@@ -13,7 +11,7 @@ use prometheus_client::registry::Registry;
 
 use super::connection::Connection;
 use super::{Body, api, text, whole};
-use crate::net::node::ServerShared;
+use crate::net::server_shared::ServerShared;
 use encke_core::Meaning;
 
 /// Answers a scrape from this machine, or one with an API key that has the scope `metrics`.
@@ -61,7 +59,7 @@ impl Collector for Sums {
         for (index, (name, help, meaning, _)) in first.iter().enumerate() {
             let mut sum: u64 = shards.iter().map(|metrics| metrics[index].3).sum();
             if *name == "encke_connections" {
-                sum = self.0.connections.load(Ordering::Relaxed) as u64;
+                sum = self.0.connections.open() as u64;
             }
             if *name == "encke_mailbox_bytes" {
                 sum = self.0.mailbox.bytes() as u64;

@@ -16,6 +16,7 @@ pub(crate) mod host;
 pub(crate) mod metrics;
 pub(crate) mod origin;
 pub(crate) mod routes;
+pub(crate) mod serve;
 
 use crate::fallback::ResponseBody;
 use bytes::Bytes;

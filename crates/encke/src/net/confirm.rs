@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::io::Health;
+use super::health::Health;
 use encke_core::ExchangeId;
 
 /// A response that the kernel took or that was lost.

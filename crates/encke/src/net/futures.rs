@@ -1,36 +1,31 @@
-//! Futures of the application for which a shard waits: they run on the application's threads, and their results come
-//! back as messages.
+//! Futures of the application for which a shard waits. They run on the application's threads.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
 use tokio::task::AbortHandle;
 
-use super::node::{Node, ThreadMessage};
-use crate::runtime;
-use encke_core::{Awaited, Envelope, ShardMessage, SocketKey, WaitKey};
+use encke_core::WaitKey;
 
-impl Node {
-    /// Runs a future of the application on its threads. The result comes back as a message.
-    pub(super) fn run_later(&self, key: WaitKey, awaited: Awaited) {
-        let Some(mailbox) = self.server_shared.mailboxes.get(self.shard.borrow().index()).cloned() else { return };
-        let account = self.mailbox.clone();
-        let future = runtime::run(&self.server_shared.application, awaited, move |resolved| {
-            let envelope = Envelope::new(&account, ShardMessage::Resolved(key, resolved));
-            // A shard that has ended needs no result.
-            let _ended = mailbox.send(ThreadMessage::FromShard(envelope));
-        });
-        self.futures.borrow_mut().insert(key, future);
+/// The futures of one shard.
+#[derive(Default)]
+pub(crate) struct Futures(RefCell<HashMap<WaitKey, AbortHandle, RandomState>>);
+
+impl Futures {
+    pub(super) fn add(&self, key: WaitKey, future: AbortHandle) {
+        self.0.borrow_mut().insert(key, future);
     }
 
-    /// Notes that a future is done, or is to be dropped.
-    pub(crate) fn forget_future(&self, key: WaitKey) -> Option<AbortHandle> {
-        self.futures.borrow_mut().remove(&key)
+    /// Forgets a future that is done.
+    pub(super) fn forget(&self, key: WaitKey) {
+        self.0.borrow_mut().remove(&key);
     }
 
-    /// Lets a WebSocket read on whose last message has waited for the application.
-    pub(super) fn read_on(&self, socket: SocketKey) {
-        let stream = self.streams.borrow().get(socket.index as usize).cloned().flatten();
-        if let Some(stream) = stream.filter(|stream| stream.key == socket) {
-            stream.suspended.set(false);
-            stream.wake();
+    /// Drops a future whose result nobody needs.
+    pub(super) fn cancel(&self, key: WaitKey) {
+        if let Some(future) = self.0.borrow_mut().remove(&key) {
+            future.abort();
         }
     }
 }

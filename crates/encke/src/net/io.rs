@@ -7,7 +7,6 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -16,93 +15,12 @@ use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::time::Sleep;
 
+use super::health::Health;
 use super::huge_length::HugeLength;
 use super::node::Node;
 use super::two_lengths::TwoLengths;
 use crate::byte_stream::ByteStream;
 use encke_core::Settings;
-
-/// The state of a connection, for code that has access to its requests only.
-#[derive(Debug, Default)]
-pub(crate) struct Health {
-    /// A write failed, or the connection ended: bytes that the kernel had not taken are lost.
-    broken: AtomicBool,
-    /// A request is being answered, so no read deadline applies.
-    busy: AtomicBool,
-    /// A request was taken since the last check.
-    served: AtomicBool,
-    /// At least one request was taken.
-    used: AtomicBool,
-    /// The client exceeded a time-out.
-    timed_out: AtomicBool,
-    /// The kernel took no bytes at the last attempt, so hyper still holds some.
-    stalled: AtomicBool,
-    /// The number of requests so far.
-    requests: AtomicU32,
-    /// The request has waited for its answer for some time.
-    waits_long: AtomicBool,
-    /// The request has a length beside chunks.
-    has_two_lengths: AtomicBool,
-}
-
-impl Health {
-    pub(crate) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
-    }
-
-    /// Marks the connection as broken: bytes that the kernel has not taken by now are lost.
-    pub(crate) fn set_broken(&self) {
-        self.broken.store(true, Ordering::Relaxed);
-    }
-
-    /// True while a request is being answered.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Relaxed)
-    }
-
-    /// True if the connection ended because its client exceeded a time-out.
-    pub(crate) fn has_timed_out(&self) -> bool {
-        self.timed_out.load(Ordering::Relaxed)
-    }
-
-    /// Marks whether a request is being answered.
-    pub(crate) fn set_busy(&self, busy: bool) {
-        self.busy.store(busy, Ordering::Relaxed);
-        self.served.store(true, Ordering::Relaxed);
-        self.used.store(true, Ordering::Relaxed);
-    }
-
-    /// Counts a request that is about to be answered.
-    pub(crate) fn begin_request(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        self.waits_long.store(false, Ordering::Relaxed);
-    }
-
-    /// The number of requests so far.
-    pub(crate) fn requests(&self) -> u32 {
-        self.requests.load(Ordering::Relaxed)
-    }
-
-    /// Marks that the request will wait for its answer, or has waited for some time.
-    pub(crate) fn set_waits_long(&self) {
-        self.waits_long.store(true, Ordering::Relaxed);
-    }
-
-    /// True if the request waits for long, and all responses before it were written.
-    pub(crate) fn may_leave_hyper(&self) -> bool {
-        self.waits_long.load(Ordering::Relaxed) && !self.stalled.load(Ordering::Relaxed)
-    }
-
-    /// True if the request has a length beside chunks.
-    pub(crate) fn has_two_lengths(&self) -> bool {
-        self.has_two_lengths.load(Ordering::Relaxed)
-    }
-
-    /// True if the connection has taken at least one request.
-    pub(crate) fn was_used(&self) -> bool {
-        self.used.load(Ordering::Relaxed)
-    }
-}
 
 /// The time-outs of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -184,7 +102,7 @@ impl Io {
     /// Ready when the client took too long to send or to read.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         self.look_again();
-        if self.health.0.busy.load(Ordering::Relaxed) || self.stall.is_some() {
+        if self.health.0.is_busy() || self.stall.is_some() {
             return Poll::Pending;
         }
         let wait = if self.begun { self.timeouts.head } else { self.timeouts.idle };
@@ -193,8 +111,7 @@ impl Io {
     }
 
     fn time_out(&self) -> io::Error {
-        self.health.0.timed_out.store(true, Ordering::Relaxed);
-        self.health.0.set_broken();
+        self.health.0.set_timed_out();
         io::ErrorKind::TimedOut.into()
     }
 
@@ -217,7 +134,7 @@ impl Io {
     /// The first bytes of a request have arrived: the head deadline begins.
     fn has_read(&mut self) {
         self.look_again();
-        if !self.begun && !self.health.0.busy.load(Ordering::Relaxed) {
+        if !self.begun && !self.health.0.is_busy() {
             self.begun = true;
             self.deadline = None;
         }
@@ -225,7 +142,7 @@ impl Io {
 
     /// Restarts the wait after a request.
     fn look_again(&mut self) {
-        if self.health.0.served.swap(false, Ordering::Relaxed) {
+        if self.health.0.take_served() {
             self.deadline = None;
             self.begun = false;
             self.huge_length.forget();
@@ -237,7 +154,7 @@ impl Io {
     /// too long.
     fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.deadline = None;
-        self.health.0.stalled.store(result.is_pending(), Ordering::Relaxed);
+        self.health.0.set_stalled(result.is_pending());
         if result.is_pending() {
             return self.poll_stall(cx).map(Err);
         }
@@ -253,12 +170,12 @@ impl Io {
             let bytes = self.front.len().min(buf.remaining());
             self.huge_length.look(&self.front[..bytes]);
             let has_two = self.two_lengths.look(&self.front[..bytes]);
-            self.health.0.has_two_lengths.store(has_two, Ordering::Relaxed);
+            self.health.0.set_two_lengths(has_two);
             buf.put_slice(&self.front[..bytes]);
             self.front.advance(bytes);
             return Poll::Ready(Ok(()));
         }
-        if self.health.0.busy.load(Ordering::Relaxed) {
+        if self.health.0.is_busy() {
             return Pin::new(&mut self.stream).poll_read(cx, buf);
         }
         let mut bytes = [const { MaybeUninit::<u8>::uninit() }; LOOK_BYTES];
@@ -267,7 +184,7 @@ impl Io {
         let result = Pin::new(&mut self.stream).poll_read(cx, read.unfilled());
         self.huge_length.look(read.filled());
         let has_two = self.two_lengths.look(read.filled());
-        self.health.0.has_two_lengths.store(has_two, Ordering::Relaxed);
+        self.health.0.set_two_lengths(has_two);
         buf.put_slice(read.filled());
         result
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use bayeux::ChannelName;
 use foldhash::fast::RandomState;
 
-use super::node::ServerShared;
+use super::server_shared::ServerShared;
 use encke_core::{ChannelView, Id, Owner, Page, SessionView, Shard, Shared};
 
 /// A position in a list: a shard, and a slot of its table.

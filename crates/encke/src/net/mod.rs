@@ -1,18 +1,26 @@
 //! The I/O of one shard: its sockets, its mailbox, its clock, and the thread that stores histories.
 
 pub(crate) mod confirm;
-pub(crate) mod counted;
+pub(crate) mod connections;
+mod exchanges;
 mod futures;
+pub(crate) mod health;
 pub(crate) mod holds;
 mod huge_length;
-pub(crate) mod incomplete;
+mod incomplete;
 pub(crate) mod io;
 pub(crate) mod listing;
 pub(crate) mod node;
+mod open_sockets;
 pub(crate) mod outcomes;
 pub(crate) mod published;
+mod queues;
 pub(crate) mod requests;
+pub(crate) mod server_shared;
 pub(crate) mod socket;
 pub(crate) mod store_thread;
+pub(crate) mod thread_message;
 mod two_lengths;
-pub(crate) mod waiting;
+mod waiting;
+pub(crate) mod watched;
+mod young;

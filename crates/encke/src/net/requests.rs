@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use encke_core::{Changed, Envelope, Id, Owner, PublishToken, ShardMessage, Shared};
 
-use super::node::{ServerShared, ThreadMessage};
 use super::outcomes::Outcome;
+use super::server_shared::ServerShared;
+use super::thread_message::ThreadMessage;
 use crate::error::RevocationError;
 
 /// A change of the subscriptions of a session.

@@ -1,9 +1,8 @@
 //! The task of one WebSocket: it reads, decodes, and passes messages to the shard.
 //!
 //! The flusher writes, so there is no queue, channel or buffer per socket here. An idle socket costs this small
-//! future, its [`Stream`], and its entry in the shard.
+//! future, its [`OpenSocket`], and its entry in the shard.
 
-use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -12,14 +11,14 @@ use std::task::{Context, Poll, ready};
 
 use websocket::{Decoder, Event, Flow, Opcode, Role};
 
-use super::counted::Counted;
+use super::connections::Counted;
 use super::incomplete::Sender;
-use super::node::{Closed, Node, Stream, ThreadMessage};
-use super::waiting::{QueuePosition, Reader};
-use crate::byte_stream::{ByteStream, Detached};
-use encke_core::{
-    Charge, Closing, ENVELOPE_BYTES, Head, Id, Now, Peer, Received, SocketKey, SocketOrigin, Usage, Weight,
-};
+use super::node::Node;
+use super::open_sockets::{Closed, OpenSocket};
+use super::queues::{QueuePosition, Reader};
+use super::thread_message::{Moving, ThreadMessage};
+use crate::byte_stream::ByteStream;
+use encke_core::{Closing, ENVELOPE_BYTES, Head, Id, Now, Peer, Received, SocketKey, Usage, Weight};
 
 /// The reason for which a socket's task ends.
 enum End {
@@ -58,20 +57,6 @@ pub(crate) fn open(node: &Rc<Node>, connection: ByteStream, counted: Counted, fr
     start(node, connection, Start { key, decoder, counted, text: None, rest });
 }
 
-/// A WebSocket on its way to another shard.
-pub(crate) struct Moving {
-    pub(crate) connection: Detached,
-    pub(crate) decoder: Decoder,
-    pub(crate) origin: SocketOrigin,
-    pub(crate) counted: Counted,
-    /// The message that named the session.
-    pub(crate) text: String,
-    /// Bytes that were read after that message.
-    pub(crate) rest: Vec<u8>,
-    /// The charge for all of it.
-    pub(crate) charge: Charge,
-}
-
 /// Continues a WebSocket that another shard passed on.
 pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
     let Moving { connection, decoder, origin, counted, text, rest, charge: _released } = moving;
@@ -97,16 +82,8 @@ struct Start {
 
 fn start(node: &Rc<Node>, connection: ByteStream, start: Start) {
     let Start { key, decoder, counted, text, rest } = start;
-    let stream = Rc::new(Stream {
-        key,
-        connection,
-        reader: Cell::default(),
-        blocked: Cell::default(),
-        suspended: Cell::default(),
-        closed: Cell::default(),
-        given_up: Cell::default(),
-    });
-    node.add_stream(key, stream.clone());
+    let stream = Rc::new(OpenSocket::new(key, connection));
+    node.sockets.add(stream.clone());
     // Bytes read before the task started are decoded before anything else is read.
     let has_unread = text.is_some() || !rest.is_empty();
     let socket = Socket {
@@ -132,7 +109,7 @@ struct Unread {
 
 struct Socket {
     node: Rc<Node>,
-    stream: Rc<Stream>,
+    stream: Rc<OpenSocket>,
     decoder: Decoder,
     counted: Counted,
     /// Input that must wait. While there is any, nothing else is read.
@@ -365,7 +342,7 @@ impl Socket {
         if self.decoder.is_partial() {
             self.node.note_incomplete(Sender::Socket(self.stream.key), 0, None);
         }
-        self.node.remove_stream(self.stream.key);
+        self.node.sockets.remove(self.stream.key);
         self.node.shard.borrow_mut().socket_closed(self.node.now(), self.stream.key);
         self.node.settle();
     }
@@ -404,6 +381,6 @@ mod tests {
     #[test]
     fn an_idle_websocket_needs_a_small_task() {
         assert!(size_of::<Task>() <= 128, "{}", size_of::<Task>());
-        assert!(size_of::<Stream>() <= 80, "{}", size_of::<Stream>());
+        assert!(size_of::<OpenSocket>() <= 80, "{}", size_of::<OpenSocket>());
     }
 }

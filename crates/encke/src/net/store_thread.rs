@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use journal::{Directory, Disk};
 use tokio::sync::mpsc as mailbox;
 
-use super::node::ThreadMessage;
 use super::outcomes::Outcomes;
+use super::thread_message::ThreadMessage;
 use encke_core::{Envelope, Metrics, PersistRequest, Persisted, ShardMessage, Shared};
 use encke_store::HistoryStore;
 

@@ -6,62 +6,13 @@
 //! every flush that wrote everything, wakes the next ones to try again. While readers wait, neither they nor their
 //! sessions count as silent.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
 use super::incomplete::Sender;
 use super::node::Node;
-use encke_core::{Id, Now, SocketKey, Usage, Weight};
-
-/// A waiting reader.
-#[derive(Clone, Copy)]
-pub(crate) enum Reader {
-    Socket(SocketKey),
-    /// A request of this session's client, if it names one.
-    Request(Option<Id>),
-}
-
-/// The queue in which a reader waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Queue {
-    Light,
-    Heavy,
-    Disk,
-    /// Behind a message that waits for the application. The shard wakes each by itself.
-    Decision,
-}
-
-/// A position in a queue. The reader holds it until it is admitted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QueuePosition {
-    queue: Queue,
-    number: u64,
-}
-
-struct Waiter {
-    reader: Reader,
-    /// The size of its message, as far as it is known.
-    bytes: usize,
-    waker: Waker,
-}
-
-/// The queues of one shard.
-#[derive(Default)]
-pub(crate) struct Queues {
-    waiters: [BTreeMap<u64, Waiter>; 4],
-    numbers: u64,
-}
-
-impl Queue {
-    fn of(weight: Weight) -> Queue {
-        match weight {
-            Weight::Light => Queue::Light,
-            Weight::Heavy => Queue::Heavy,
-        }
-    }
-}
+use super::queues::{Queue, QueuePosition, Queues, Reader, WaitingReader};
+use encke_core::{Now, Usage, Weight};
 
 impl Node {
     /// True if a reader whose next message has this weight and size may go on. If not, it has a position in a queue and is
@@ -75,26 +26,19 @@ impl Node {
         reader: Reader,
         waker: &Waker,
     ) -> bool {
-        let is_first = {
-            let queues = self.queues.borrow();
-            let first = queues.waiters[Queue::of(weight) as usize].first_key_value().map(|(number, _)| *number);
-            first.is_none_or(|first| {
-                position.is_some_and(|position| position.queue == Queue::of(weight) && position.number <= first)
-            })
-        };
+        let is_first = self.queues.is_first(Queue::of(weight), *position);
         if is_first && self.admits(now, weight) {
             self.leave_queue(position);
             return true;
         }
-        self.wait_in_queue(position, Queue::of(weight), Waiter { reader, bytes, waker: waker.clone() });
+        self.wait_in_queue(position, Queue::of(weight), WaitingReader { reader, bytes, waker: waker.clone() });
         false
     }
 
     /// True if a message behind others that were processed may go on. It is in no queue, so it may not pass
     /// readers that wait.
     pub(crate) fn admits_next(&self, now: Now, weight: Weight, admitted: Option<Weight>) -> bool {
-        let is_its_turn =
-            admitted == Some(weight) || self.queues.borrow().waiters[Queue::of(weight) as usize].is_empty();
+        let is_its_turn = admitted == Some(weight) || self.queues.is_empty(Queue::of(weight));
         is_its_turn && self.admits(now, weight)
     }
 
@@ -120,13 +64,13 @@ impl Node {
             return true;
         }
         self.shard.borrow().metrics().history_store_waits.add(1);
-        self.wait_in_queue(position, Queue::Disk, Waiter { reader, bytes: 0, waker: waker.clone() });
+        self.wait_in_queue(position, Queue::Disk, WaitingReader { reader, bytes: 0, waker: waker.clone() });
         false
     }
 
     /// Lets a reader wait while its last message waits for the application.
     pub(crate) fn wait_for_decision(&self, position: &mut Option<QueuePosition>, reader: Reader, waker: &Waker) {
-        self.wait_in_queue(position, Queue::Decision, Waiter { reader, bytes: 0, waker: waker.clone() });
+        self.wait_in_queue(position, Queue::Decision, WaitingReader { reader, bytes: 0, waker: waker.clone() });
     }
 
     /// Waits until a request may be processed.
@@ -158,69 +102,45 @@ impl Node {
         .await;
     }
 
-    fn wait_in_queue(&self, position: &mut Option<QueuePosition>, queue: Queue, waiter: Waiter) {
-        let mut queues = self.queues.borrow_mut();
-        let known = position.filter(|position| position.queue == queue);
-        let number = known.map_or(queues.numbers, |position| position.number);
-        if known.is_none() {
-            drop(queues);
+    fn wait_in_queue(&self, position: &mut Option<QueuePosition>, queue: Queue, reader: WaitingReader) {
+        if !Queues::is_in(*position, queue) {
             self.leave_queue(position);
-            queues = self.queues.borrow_mut();
-            queues.numbers += 1;
         }
-        queues.waiters[queue as usize].insert(number, waiter);
-        *position = Some(QueuePosition { queue, number });
+        self.queues.enter(position, queue, reader);
     }
 
     /// Removes a reader from its queue, and wakes the next readers.
     pub(crate) fn leave_queue(&self, position: &mut Option<QueuePosition>) {
-        let Some(QueuePosition { queue, number }) = position.take() else { return };
-        let mut queues = self.queues.borrow_mut();
-        queues.waiters[queue as usize].remove(&number);
-        if !queues.waiters[queue as usize].is_empty() {
+        if self.queues.leave(position) {
             self.confirmations.wake.notify_one();
         }
     }
 
     /// Wakes the readers in front whose turn it is: as many as may go on together, not all at once.
     pub(crate) fn wake_readers(&self) {
-        let queues = self.queues.borrow();
         for weight in [Weight::Light, Weight::Heavy] {
-            let queue = &queues.waiters[Queue::of(weight) as usize];
-            if !queue.is_empty() && self.shard.borrow_mut().admits(self.now(), weight) {
-                let mut bytes = 0;
-                for waiter in queue.values().take(WOKEN_AT_ONCE) {
-                    waiter.waker.wake_by_ref();
-                    bytes += waiter.bytes;
-                    if bytes > WOKEN_BYTES {
-                        break;
-                    }
-                }
+            let queue = Queue::of(weight);
+            if !self.queues.is_empty(queue) && self.shard.borrow_mut().admits(self.now(), weight) {
+                self.queues.wake(queue);
             }
         }
         if !self.is_disk_behind() {
-            queues.waiters[Queue::Disk as usize]
-                .values()
-                .take(WOKEN_AT_ONCE)
-                .for_each(|waiter| waiter.waker.wake_by_ref());
+            self.queues.wake(Queue::Disk);
         }
     }
 
     /// Marks the waiting readers as not silent.
     pub(crate) fn keep_waiting_alive(&self) {
         let now = self.now();
-        let queues = self.queues.borrow();
         let mut shard = self.shard.borrow_mut();
-        for waiter in queues.waiters.iter().flat_map(BTreeMap::values) {
-            match waiter.reader {
-                Reader::Socket(key) => {
-                    shard.socket_waits(now, key);
-                    self.incomplete.borrow_mut().excuse(Sender::Socket(key));
-                }
-                Reader::Request(Some(client)) => shard.request_waits(now, client),
-                Reader::Request(None) => {}
+        self.queues.each(|reader| match reader {
+            Reader::Socket(key) => {
+                shard.socket_waits(now, key);
+                self.incomplete.excuse(Sender::Socket(key));
             }
-        }
+            Reader::Request(Some(client)) => shard.request_waits(now, client),
+            Reader::Request(None) => {}
+        });
     }
 }
 
@@ -235,10 +155,3 @@ impl Drop for QueuedRequest<'_> {
         self.node.leave_queue(&mut self.position);
     }
 }
-
-/// The queues, as a node has them.
-pub(crate) type SharedQueues = RefCell<Queues>;
-
-/// The number of readers woken together, and the bytes of their messages after which no more are woken.
-const WOKEN_AT_ONCE: usize = 16;
-const WOKEN_BYTES: usize = 64 * 1024;

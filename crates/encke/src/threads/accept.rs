@@ -6,15 +6,14 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
 
 use crate::byte_stream::ByteStream;
 use crate::http;
-use crate::net::counted::Counted;
-use crate::net::node::{Node, ThreadMessage};
+use crate::net::node::Node;
+use crate::net::thread_message::ThreadMessage;
 
 /// Accepts until the server stops accepting connections.
 pub(crate) async fn run(node: Rc<Node>, listener: std::net::TcpListener) {
@@ -72,13 +71,13 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
 
 fn welcome(node: &Rc<Node>, stream: ByteStream, peer: SocketAddr, next: &mut usize) {
     let settings = node.shard.borrow().settings().clone();
-    if node.server_shared.connections.load(Ordering::Relaxed) >= settings.connections_max {
+    if node.server_shared.connections.open() >= settings.connections_max {
         node.shard.borrow().metrics().connections_refused.add(1);
         tracing::debug!(%peer, "connection refused: connections_max reached");
         let _gone = stream.try_write(&[IoSlice::new(FULL)]);
         return;
     }
-    let Some(counted) = Counted::new(&node.server_shared, peer.ip(), settings.address_connections_max) else {
+    let Some(counted) = node.server_shared.connections.count(peer.ip(), settings.address_connections_max) else {
         node.shard.borrow().metrics().address_connections_refused.add(1);
         tracing::debug!(%peer, "connection refused: address_connections_max reached");
         let _gone = stream.try_write(&[IoSlice::new(FULL_FOR_ADDRESS)]);
@@ -88,7 +87,7 @@ fn welcome(node: &Rc<Node>, stream: ByteStream, peer: SocketAddr, next: &mut usi
     let shard = *next % shards;
     *next = next.wrapping_add(1);
     if shard == node.shard.borrow().index() {
-        return http::connection::open(node, stream, counted);
+        return http::serve::open(node, stream, counted);
     }
     match stream.detach() {
         Ok(stream) => node.send(shard, ThreadMessage::Connection(stream, counted)),

@@ -11,10 +11,13 @@ use tokio::sync::mpsc;
 use super::reclaim::{Load, Reclaim};
 use super::{accept, ending};
 use crate::http;
-use crate::net::node::{Node, ServerShared, Streams, ThreadMessage};
+use crate::http::embedded::{self, Visit};
+use crate::net::node::Node;
+use crate::net::server_shared::ServerShared;
 use crate::net::socket;
 use crate::net::store_thread::Inbox;
-use encke_core::{Saved, Shard, ShardMessage};
+use crate::net::thread_message::ThreadMessage;
+use encke_core::{Saved, Shard};
 
 /// Builds the runtime of a shard's thread.
 ///
@@ -25,13 +28,16 @@ pub(crate) fn runtime() -> io::Result<LocalRuntime> {
     builder.enable_all().max_blocking_threads(FILE_THREADS_MAX).build_local(Default::default())
 }
 
+/// The messages of other threads for a shard, and the requests that other HTTP servers have read for it.
+pub(crate) type Inputs = (mpsc::UnboundedReceiver<ThreadMessage>, mpsc::UnboundedReceiver<Visit>);
+
 /// Runs a shard on this thread until it receives `Stop`. The first shard also accepts connections and deals them out.
 /// Returns the shard's sessions where they survive a restart.
 pub(crate) fn run(
     runtime: LocalRuntime,
     shard: Shard,
     server_shared: Arc<ServerShared>,
-    mut mailbox: mpsc::UnboundedReceiver<ThreadMessage>,
+    (mut mailbox, visits): Inputs,
     listener: Option<std::net::TcpListener>,
     history_store: Option<Inbox>,
 ) -> Option<Saved> {
@@ -39,6 +45,7 @@ pub(crate) fn run(
     let frozen = runtime.block_on(async {
         tokio::task::spawn_local(flush(node.clone()));
         tokio::task::spawn_local(tick(node.clone()));
+        tokio::task::spawn_local(embedded::receive(node.clone(), visits));
         if let Some(listener) = listener {
             tokio::task::spawn_local(accept::run(node.clone(), listener));
         }
@@ -69,22 +76,12 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
         let mut thread_messages = received.drain(..);
         while let Some(thread_message) = thread_messages.next() {
             match thread_message {
-                ThreadMessage::FromShard(envelope) => {
-                    let drains = matches!(envelope.message, ShardMessage::Drain);
-                    if let ShardMessage::Resolved(key, _) = envelope.message {
-                        node.forget_future(key);
-                    }
-                    node.shard.borrow_mut().receive(node.now(), envelope);
-                    if drains {
-                        node.leave();
-                    }
-                }
+                ThreadMessage::FromShard(envelope) => node.receive(envelope),
                 ThreadMessage::Connection(stream, counted) => match stream.attach() {
-                    Ok(stream) => http::connection::open(node, stream, counted),
+                    Ok(stream) => http::serve::open(node, stream, counted),
                     Err(error) => tracing::warn!(%error, "a connection was lost on its way to its shard"),
                 },
                 ThreadMessage::Socket(moving) => socket::go_on(node, *moving),
-                ThreadMessage::Run(work) => work(node),
                 // The publications are taken already. Only a frozen shard gets a request to settle.
                 ThreadMessage::Published | ThreadMessage::Settle(_) => {}
                 ThreadMessage::Inspect(look) => look(&node.shard.borrow()),
@@ -113,8 +110,7 @@ async fn flush(node: Rc<Node>) {
                 let mut shard = node.shard.borrow_mut();
                 let budget = Duration::from_micros(shard.settings().fairness_budget_us);
                 let started = Instant::now();
-                let streams = node.streams.borrow();
-                shard.flush(node.now(), &mut Streams(&streams), &mut || started.elapsed() > budget)
+                shard.flush(node.now(), &mut node.sockets.wire(), &mut || started.elapsed() > budget)
             };
             node.settle();
             node.set_behind(more);
@@ -139,7 +135,7 @@ async fn tick(node: Rc<Node>) {
         // Before the shard's tick checks time-outs.
         if now.ms >= alive_ms {
             node.keep_waiting_alive();
-            node.release_young();
+            node.young.release();
             alive_ms = now.ms + ALIVE_EVERY_MS;
         }
         node.shard.borrow_mut().advance(now);

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{self, error::TryRecvError};
 
-use crate::net::node::{Node, ThreadMessage};
+use crate::net::node::Node;
+use crate::net::thread_message::ThreadMessage;
 use encke_core::Saved;
 
 /// Freezes all shards.
@@ -73,7 +74,6 @@ pub(crate) fn finish(
             Ok(
                 ThreadMessage::Connection(..)
                 | ThreadMessage::Socket(_)
-                | ThreadMessage::Run(_)
                 | ThreadMessage::Published
                 | ThreadMessage::Inspect(_)
                 | ThreadMessage::Freeze,

@@ -1,7 +1,5 @@
 //! Information about the server.
 
-use std::sync::atomic::Ordering;
-
 use super::types::Info;
 use super::{Answer, Call};
 
@@ -14,7 +12,7 @@ pub(super) fn info(call: &Call<'_>) -> Answer {
         uptime_ms: server_shared.start.elapsed().as_millis() as u64,
         shards: server_shared.mailboxes.len(),
         sessions: shard.shared().sessions.count(),
-        connections: server_shared.connections.load(Ordering::Relaxed),
+        connections: server_shared.connections.open(),
         draining: shard.is_draining(),
         durable: shard.shared().is_durable,
     })

@@ -1,0 +1,170 @@
+//! The task of one HTTP connection, until it ends or becomes a WebSocket.
+
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+
+use super::connection::{Connection, Upgrade};
+use super::held::InHyper;
+use super::{Body, held, routes};
+use crate::byte_stream::ByteStream;
+use crate::fallback::TakeOver;
+use crate::net::connections::Counted;
+use crate::net::io::{Io, Timeouts};
+use crate::net::node::Node;
+use crate::net::socket;
+
+/// Serves a connection.
+pub(crate) fn open(node: &Rc<Node>, stream: ByteStream, counted: Counted) {
+    let send_buffer_bytes = node.shard.borrow().settings().socket_send_buffer_bytes;
+    if let Err(error) = stream.prepare(send_buffer_bytes) {
+        return tracing::debug!(%error, "a connection was gone before it was served");
+    }
+    tokio::task::spawn_local(serve(node.clone(), stream, counted));
+}
+
+async fn serve(node: Rc<Node>, mut stream: ByteStream, counted: Counted) {
+    let connection = Rc::new(Connection::new(&node, stream.peer_address()));
+    let mut read = Bytes::new();
+    loop {
+        // Boxed: nothing of hyper stays while a request is held.
+        match Box::pin(in_hyper(&connection, stream, read)).await {
+            Left::Held(held, read_by_hyper) => {
+                let Some(front) = held::wait(&node, &connection.current, &held, read_by_hyper).await else {
+                    connection.health.set_broken();
+                    return held.release();
+                };
+                (stream, read) = (held, front);
+            }
+            Left::Upgraded(stream, Upgrade::WebSocket { browser, is_of_page, head }, rest) => {
+                let from = socket::From { browser, is_of_page, peer: connection.peer(), head };
+                return socket::open(&node, stream, counted, from, rest);
+            }
+            Left::Upgraded(stream, Upgrade::TakenOver(task), rest) => {
+                return Box::pin(taken_over(&node, task, stream, rest)).await;
+            }
+            Left::Done(stream) => return Box::pin(stream.linger()).await,
+            Left::Broken(stream) => return stream.release(),
+        }
+    }
+}
+
+/// Lets a fallback use a connection until it is done, or the server drains.
+async fn taken_over(node: &Node, task: TakeOver, stream: ByteStream, rest: Vec<u8>) {
+    let mut leaving = pin!(node.leaving.notified());
+    leaving.as_mut().enable();
+    if !node.shard.borrow().is_draining() {
+        tokio::select! {
+            () = task.run(stream, rest) => {}
+            () = leaving => {}
+        }
+    }
+}
+
+/// The state in which a connection has left hyper.
+enum Left {
+    /// Its request waits for long; with the bytes that hyper has read after the request.
+    Held(ByteStream, Vec<u8>),
+    /// It speaks another protocol, with the bytes after the request.
+    Upgraded(ByteStream, Upgrade, Vec<u8>),
+    /// It is complete: the rest of the bytes may still arrive at the client.
+    Done(ByteStream),
+    /// It is of no more use.
+    Broken(ByteStream),
+}
+
+/// Serves requests with hyper until the connection ends, becomes a WebSocket, or has a request that waits for long.
+async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) -> Left {
+    let Connection { node, health, current, .. } = &**connection;
+    let settings = node.shard.borrow().settings().clone();
+    let io = Io::new(node.clone(), stream, read, health.clone(), Timeouts::of(&settings));
+    let service = service_fn(|request| {
+        let connection = connection.clone();
+        // Boxed: an idle connection reserves no room for a request, and hyper returns the socket only from an `Unpin`
+        // service.
+        Box::pin(async move { Ok::<_, Infallible>(answer(connection, request).await) })
+    });
+    let mut served = http1::Builder::new()
+        .max_buf_size(settings.header_bytes_max)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(io, service);
+    let mut leaving = pin!(node.leaving.notified());
+    let mut is_leaving = false;
+    // Polled to its end, not only to its last response: only then has hyper flushed its buffers.
+    let ended = poll_fn(|cx| {
+        loop {
+            if let Poll::Ready(ended) = Pin::new(&mut served).poll(cx) {
+                return Poll::Ready(Some(ended));
+            }
+            if current.leaves(node, health, cx) {
+                return Poll::Ready(None);
+            }
+            if is_leaving || leaving.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            is_leaving = true;
+            // A connection without a request so far is about to send one: it is closed after the response.
+            if health.was_used() {
+                Pin::new(&mut served).graceful_shutdown();
+            }
+        }
+    })
+    .await;
+    if ended.as_ref().is_some_and(Result::is_err) {
+        // Set before hyper's buffers are dropped with the bytes that the client did not take.
+        health.set_broken();
+    }
+    let parts = served.into_parts();
+    let (stream, front) = parts.io.detach();
+    let Some(ended) = ended else { return Left::Held(stream, [parts.read_buf, front].concat()) };
+    let metrics = node.shard.borrow().metrics().clone();
+    metrics.timeouts.add(usize::from(health.has_timed_out()));
+    // The connection writes no more: bytes that hyper still had are lost.
+    health.set_broken();
+    match (ended, connection.upgrade.borrow_mut().take()) {
+        (Ok(()), Some(upgrade)) => Left::Upgraded(stream, upgrade, [parts.read_buf, front].concat()),
+        (Ok(()), None) => Left::Done(stream),
+        (Err(error), _) => {
+            tracing::debug!(%error, "a connection ended");
+            if !error.is_parse() {
+                return Left::Broken(stream);
+            }
+            // hyper has answered these requests itself: 400, 414 or 431.
+            metrics.requests_refused.add(1);
+            Left::Done(stream)
+        }
+    }
+}
+
+/// Answers a request, or a head that stands for one whose answer is there.
+async fn answer(connection: Rc<Connection>, request: Request<Incoming>) -> Response<Body> {
+    let current = connection.current.clone();
+    if let Some(response) = current.take_ready() {
+        connection.health.set_busy(false);
+        return response;
+    }
+    connection.health.begin_request();
+    current.begin(&request);
+    let answer = async move {
+        connection.health.set_busy(true);
+        let mut response = routes::answer(&connection, request).await;
+        connection.health.set_busy(false);
+        if connection.node.shard.borrow().is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    };
+    InHyper::new(&current, Box::pin(answer)).await
+}
+
+/// The most header lines of one request.
+const HEADERS_MAX: usize = 100;
