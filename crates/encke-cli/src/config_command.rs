@@ -5,10 +5,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use toml::Value;
-
 use crate::config::{Sources, defaults};
-use crate::{FAILED, USAGE, complain, options, template};
+use crate::template::{self, CHANNELS, SECTIONS, default_of};
+use crate::{FAILED, USAGE, complain, options};
 
 /// Writes a file with every setting, commented out, unless there is one.
 pub(crate) fn init(path: &Path) -> ExitCode {
@@ -122,19 +121,7 @@ fn reference() -> String {
     out
 }
 
-/// The default of an option as TOML.
-pub(crate) fn default_of(name: &str, defaults: &toml::Table) -> Value {
-    match name {
-        "port" => Value::Integer(i64::from(encke::Settings::default().listen.port())),
-        name => defaults[name].clone(),
-    }
-}
-
 const INTRODUCTION: &str = include_str!("reference/introduction.md");
-/// The rules for channels.
-pub(crate) const CHANNELS: &str = include_str!("reference/channels.md");
-/// The other sections of the file but `[auth]`.
-pub(crate) const SECTIONS: &str = include_str!("reference/sections.md");
 const COMETD: &str = include_str!("reference/cometd.md");
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use toml::Value;
+
 use crate::config::defaults;
-use crate::config_command::{CHANNELS, SECTIONS, default_of};
 use crate::options;
 
 /// The file that `init` writes.
@@ -40,6 +41,19 @@ fn add_examples(out: &mut String, reference: &str) {
     }
 }
 
+/// The default of an option as TOML.
+pub(crate) fn default_of(name: &str, defaults: &toml::Table) -> Value {
+    match name {
+        "port" => Value::Integer(i64::from(encke::Settings::default().listen.port())),
+        name => defaults[name].clone(),
+    }
+}
+
+/// The rules for channels.
+pub(crate) const CHANNELS: &str = include_str!("reference/channels.md");
+/// The other sections of the file but `[auth]`.
+pub(crate) const SECTIONS: &str = include_str!("reference/sections.md");
+
 #[cfg(test)]
 mod tests {
     use encke::{ApiKey, ChannelRule};
@@ -49,7 +63,6 @@ mod tests {
     use encke_webhooks::WebhookSettings;
     use serde::Deserialize as _;
     use serde::de::DeserializeOwned;
-    use toml::Value;
 
     use super::*;
     use crate::layers;
