@@ -16,6 +16,7 @@
 
 mod application;
 mod channels;
+mod clients;
 mod connections;
 mod decision;
 mod events;
@@ -46,6 +47,7 @@ pub use application::{
 };
 pub use channels::interest::Interest;
 pub use channels::rules::Rules;
+pub use clients::owners::Revoked;
 pub use connections::account::{Charge, MailboxAccount};
 pub use connections::admission::{Usage, Weight};
 pub use connections::socket::{Received, SocketOrigin};
@@ -71,7 +73,6 @@ pub use secret::Secret;
 #[cfg(test)]
 pub(crate) use sessions::id::kernel_entropy;
 pub use sessions::id::{Entropy, Id};
-pub use sessions::owners::Revoked;
 pub use sessions::saved::{
     Saved, SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage,
 };

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use crate::clients::newcomers::Origins;
 use crate::events::SessionKey;
 use crate::identity::Head;
 use crate::outbox::memory::Counted;
 use crate::outbox::{Lent, Outbox};
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
-use crate::sessions::newcomers::Origins;
 
 /// The close code and the reason for the WebSockets of a draining server.
 pub(crate) const GOING_AWAY: (u16, &str) = (1001, "server going away");

@@ -15,12 +15,12 @@ use std::borrow::Cow;
 use bayeux::{BayeuxError, ChannelName};
 
 use crate::application::{Answer, Application, Caller, Decision, Publishing, Subscribing, Verdict};
+use crate::clients::owners::Revoked;
 use crate::decision::{Awaited, Resolved};
 use crate::events::PRESENCE_CHANNEL;
 use crate::identity::Identity;
 use crate::rights::policy::Policy;
 use crate::rights::table::{Entry, Granted, Right};
-use crate::sessions::owners::Revoked;
 use crate::settings::Publishers;
 use crate::settings::in_force::InForce;
 

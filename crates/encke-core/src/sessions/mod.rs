@@ -4,8 +4,6 @@ pub(crate) mod cursors;
 pub(crate) mod id;
 pub(crate) mod loss;
 mod memory;
-pub(crate) mod newcomers;
-pub(crate) mod owners;
 pub(crate) mod replay;
 pub(crate) mod saved;
 pub(crate) mod session;

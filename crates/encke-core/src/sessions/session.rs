@@ -1,18 +1,11 @@
 //! A session, the state of its delivery, and the questions that decide what it gets now.
 
-use std::sync::Arc;
-
 use bayeux::Terms;
 
-use crate::application::{Caller, EndReason};
 use crate::events::{ExchangeId, HttpTransport, SessionKey, SocketKey};
-use crate::identity::Identity;
-use crate::limits::sessions::Standing;
-use crate::outbox::memory::Counted;
 use crate::outbox::{InFlight, Left, Outbox};
 use crate::schedule::{Marks, Schedule};
 use crate::sessions::id::Id;
-use crate::sessions::owners::Slots;
 use crate::sessions::replay::{InRings, Replay};
 use crate::sessions::unacked::Unacked;
 
@@ -41,43 +34,14 @@ pub struct Session {
     pub id: Id,
     /// The browser that opened it, if it has a cookie.
     pub browser: Option<Id>,
-    /// Its owner, if its handshake was authenticated.
-    pub owner: Option<Box<Owner>>,
-    /// The token buckets of its messages and their bytes, if a rate is set.
-    pub buckets: Option<Box<[u64; 2]>>,
     /// Distinguishes sessions that reuse an index, so late events are recognized.
     pub generation: u32,
-    /// The owner that it counts for below `sessions_max`, or its index among the sessions that have not connected yet.
-    pub(super) standing: Standing,
     /// Its earliest entry in the timer wheel, in milliseconds; `u64::MAX` for none.
     pub armed_ms: u64,
     /// The time when its lazy messages are due, in milliseconds; `u64::MAX` if none are queued.
     pub lazy_due_ms: u64,
     /// The time of its last activity, as the activity extension counts it, in milliseconds.
     pub active_ms: u64,
-}
-
-/// The owner of a session, with the state that only sessions with an owner have.
-#[derive(Debug)]
-pub struct Owner {
-    /// The identity, which decisions that wait share.
-    pub identity: Arc<Identity>,
-    /// True if it counts among the sessions of its user.
-    pub is_counted: bool,
-    /// The number of its subscriptions that count among those of its user.
-    pub subscriptions_counted: u32,
-    /// Its positions among the sessions of its user and of its token.
-    pub(crate) slots: Slots,
-    /// The time of its entry in the timer wheel, in milliseconds; `u64::MAX` for none.
-    pub(crate) armed_ms: u64,
-    /// The memory that it and the identity take.
-    pub(crate) counted: Counted,
-    /// The bucket of its refreshes.
-    pub(crate) refreshes_full_ns: u64,
-    /// True if the client was notified that its credentials are about to end.
-    pub(crate) is_notified: bool,
-    /// The reason why its session ends, if that is the end of the credentials.
-    pub(crate) ends: Option<EndReason>,
 }
 
 /// The state of a session's delivery: the connection that takes its messages, with the connect that is held there.
@@ -166,21 +130,6 @@ impl Session {
             self.lazy_due_ms = u64::MAX;
             self.outbox.is_caught_up();
         }
-    }
-
-    /// The session as the application's hooks see it.
-    pub(crate) fn caller(&self) -> Caller<'_> {
-        Caller::new(self.id.as_str(), self.identity())
-    }
-
-    /// Its identity, if its handshake was authenticated.
-    pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
-        self.owner.as_ref().map(|owner| &owner.identity)
-    }
-
-    /// True if its credentials have ended: its client may only fetch what waits for it.
-    pub(crate) fn has_lost_its_rights(&self) -> bool {
-        self.owner.as_ref().is_some_and(|owner| owner.ends.is_some())
     }
 
     /// Its key, given its index.

@@ -1,22 +1,17 @@
 //! The table of all sessions of a shard.
 
-use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use slab::Slab;
 
-use crate::application::Actions;
 use crate::events::SessionKey;
-use crate::limits::sessions::{SessionOwner, Standing};
 use crate::outbox::Outbox;
 use crate::rights::table::{Granted, Right};
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
-use crate::sessions::newcomers::{Newcomers, Origins};
-use crate::sessions::owners::Owners;
-use crate::sessions::session::{Attachment, Confirmation, Owner, Session};
+use crate::sessions::session::{Attachment, Confirmation, Session};
 
 /// All sessions of a shard, by index and by id.
 #[derive(Debug, Default)]
@@ -25,29 +20,18 @@ pub struct Sessions {
     ids: HashTable<u32>,
     hasher: RandomState,
     generation: u32,
-    /// The sessions of each user and token.
-    pub(crate) owners: Owners,
-    /// Those that have not connected yet.
-    pub(crate) newcomers: Newcomers,
-    /// Actions that the application requested when sessions ended.
-    pub(crate) deferred_actions: VecDeque<Actions>,
 }
 
 impl Sessions {
-    /// No sessions. `hasher`: that of all shards.
-    pub(crate) fn new(hasher: RandomState) -> Sessions {
-        Sessions { newcomers: Newcomers::new(hasher), ..Sessions::default() }
-    }
-
     /// The number of sessions.
     pub fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Adds a session that may be opened, and that counts for this owner.
+    /// Adds a session that may be opened.
     pub(crate) fn insert(
         &mut self,
-        (granted, owner): (Granted, SessionOwner),
+        granted: Granted,
         id: Id,
         browser: Option<Id>,
         protocol: bayeux::Session,
@@ -55,7 +39,7 @@ impl Sessions {
         now_ms: u64,
     ) -> SessionKey {
         granted.use_for(Right::Handshake);
-        self.generation = self.generation.wrapping_add(1);
+        self.generation = self.generation.wrapping_add(1).max(1);
         let index = self.slab.insert(Session {
             stamp: 0,
             outbox: Outbox::default(),
@@ -68,10 +52,7 @@ impl Sessions {
             protocol,
             id,
             browser,
-            owner: None,
-            buckets: None,
             generation: self.generation,
-            standing: Standing::of(owner),
             armed_ms: u64::MAX,
             lazy_due_ms: u64::MAX,
             active_ms: now_ms,
@@ -113,46 +94,9 @@ impl Sessions {
         &mut self.slab[index as usize]
     }
 
-    /// All sessions.
-    pub fn iter(&self) -> impl Iterator<Item = &Session> {
-        self.slab.iter().map(|(_, session)| session)
-    }
-
     /// All sessions with their keys.
     pub fn with_keys(&self) -> impl Iterator<Item = (SessionKey, &Session)> {
         self.slab.iter().map(|(index, session)| (session.key(index as u32), session))
-    }
-
-    /// Takes the owner of a session out of it, and out of the lists of users and tokens.
-    pub(crate) fn take_owner(&mut self, key: SessionKey) -> Option<Box<Owner>> {
-        let owner = self.get_mut(key)?.owner.take()?;
-        for (at, moved) in self.owners.remove(&owner.identity, owner.slots).into_iter().enumerate() {
-            if let Some(other) = moved.and_then(|moved| self.get_mut(moved)?.owner.as_mut()) {
-                other.slots[at] = owner.slots[at];
-            }
-        }
-        Some(owner)
-    }
-
-    /// Adds a session to those that have not connected yet.
-    pub(crate) fn add_newcomer(&mut self, key: SessionKey, origins: Origins) {
-        let Some(owner) = self.owner_of(key) else { return };
-        let position = self.newcomers.add(key, owner, origins);
-        if let Some(session) = self.get_mut(key) {
-            session.standing = Standing::newcomer(position);
-        }
-    }
-
-    /// Removes a session from those that have not connected yet. Returns false if it was not among them.
-    pub(crate) fn leave_newcomers(&mut self, key: SessionKey) -> bool {
-        let (Some(owner), Some(session)) = (self.owner_of(key), self.get_mut(key)) else { return false };
-        let before = std::mem::replace(&mut session.standing, Standing::of(owner));
-        before.owner().map_err(|position| self.newcomers.remove(position)).is_err()
-    }
-
-    /// The owner that a session counts for below `sessions_max`.
-    pub(crate) fn owner_of(&self, key: SessionKey) -> Option<SessionOwner> {
-        self.get(key)?.standing.owner().or_else(|position| self.newcomers.owner_of(position).ok_or(())).ok()
     }
 
     /// Releases the memory of most slots if most are empty. Slots behind an occupied one stay.

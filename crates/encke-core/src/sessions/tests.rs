@@ -4,14 +4,13 @@ use bayeux::Terms;
 use websocket::Opcode;
 
 use crate::application::{Application, NoApplication};
+use crate::clients::owners::Revoked;
 use crate::events::{ExchangeId, HttpTransport, SessionKey, SocketKey};
 use crate::fanout::encoder::Encoder;
-use crate::limits::sessions::SessionOwner;
 use crate::outbox::Kind;
 use crate::rights::table::Entry;
 use crate::rights::{Client, May, Rights, Wish};
 use crate::sessions::id::{Id, kernel_entropy};
-use crate::sessions::owners::Revoked;
 use crate::sessions::session::{Confirmation, HeldConnect, Next, ReplyTo, Session};
 use crate::sessions::table::Sessions;
 use crate::sessions::unacked::Unacked;
@@ -42,10 +41,9 @@ impl Alone {
         let unacked = acknowledges.then(|| Unacked::restored(0, std::iter::empty()));
         let confirmation = Confirmation::new(unacked, with_connects);
         let mut sessions = Sessions::default();
-        let owner = SessionOwner::default();
         let id = Id::new(0, &mut kernel_entropy());
         let protocol = bayeux::Session::new(0, &TERMS);
-        let key = sessions.insert((granted, owner), id, None, protocol, confirmation, 0);
+        let key = sessions.insert(granted, id, None, protocol, confirmation, 0);
         Alone { sessions, key, encoder: Encoder::new() }
     }
 

@@ -103,7 +103,7 @@ impl Shard {
         let parts = self.settle_burst();
         parts.active(key);
         let bytes = [message.data, message.ext].iter().flatten().map(|json| json.as_str().len()).sum();
-        let has_owner = parts.sessions.get(key).is_some_and(|session| session.owner.is_some());
+        let has_owner = parts.clients.identity(key).is_some();
         let is_refresh = has_owner && channel.as_str() == REFRESH;
         let entry = if is_refresh { Entry::RefreshCall } else { Entry::Call };
         let granted = match parts.may(entry, key, &wish_of(message, channel), batch.decided()) {
@@ -125,10 +125,10 @@ impl Shard {
         if !parts.may_call(key, payer, bytes, Urgency::Common) {
             return parts.refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
         }
-        let Some(session) = parts.sessions.get(key) else { return };
+        let Some(caller) = parts.caller(key) else { return };
         let mut actions = Actions::default();
         let service = Service {
-            caller: session.caller(),
+            caller,
             channel: channel.as_str(),
             id: message.id.as_ref().map(bayeux::Id::as_str),
             data: message.data.map(RawJson::as_str),

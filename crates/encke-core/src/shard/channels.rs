@@ -79,9 +79,9 @@ impl Parts {
     pub(super) fn enlist(&mut self, key: SessionKey, channel: ChannelName<'_>, granted: Granted) -> Option<u32> {
         granted.use_for(Right::Subscribe);
         let name = channel.as_str();
-        let session = self.sessions.get(key)?;
-        let Subscribed { channel, is_first } = self.channels.subscribe(key.index, name, session.replay.is_some());
-        self.shared.application.subscribed(&session.caller(), name);
+        let follows = self.sessions.get(key)?.replay.is_some();
+        let Subscribed { channel, is_first } = self.channels.subscribe(key.index, name, follows);
+        self.shared.application.subscribed(&self.caller(key)?, name);
         if is_first && self.shared.shards > 1 {
             self.shared.interest.add(name, self.index);
             // Also for a plain channel: if the session already receives it by a pattern, it has no cursor that keeps
@@ -104,9 +104,9 @@ impl Parts {
 
     /// Removes the subscription at `slot` of a session. The last subscription takes its slot.
     pub(super) fn drop_subscription(&mut self, key: SessionKey, slot: usize) {
-        let Some(session) = self.sessions.get(key) else { return };
+        let (Some(session), Some(caller)) = (self.sessions.get(key), self.caller(key)) else { return };
         let (name, _) = self.channels.at(key.index, slot);
-        self.shared.application.unsubscribed(&session.caller(), name);
+        self.shared.application.unsubscribed(&caller, name);
         let is_watched = self.settings.rules_have_subscribers() || self.settings.rules_have_presence();
         let name = is_watched.then(|| name.to_string());
         let gone = self.channels.unsubscribe(key.index, slot, session.replay.is_some());

@@ -171,10 +171,8 @@ impl Parts {
             EndReason::Revoked => br#"[{"channel":"/meta/disconnect","successful":true,"error":"401::token_revoked"}]"#,
             _ => br#"[{"channel":"/meta/disconnect","successful":true}]"#,
         };
-        if matches!(why, EndReason::TokenExpired | EndReason::Revoked)
-            && let Some(owner) = self.sessions.get_mut(key).and_then(|session| session.owner.as_mut())
-        {
-            owner.ends = Some(why);
+        if matches!(why, EndReason::TokenExpired | EndReason::Revoked) {
+            self.clients.end_rights(key, why);
         }
         let frames = self
             .fanout

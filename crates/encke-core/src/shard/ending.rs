@@ -29,8 +29,8 @@ impl Parts {
         // Its HTTP request must not wait forever.
         self.end_held(key, 503);
         self.has_arrived(key);
-        let counted_for = self.sessions.owner_of(key);
-        let owner = self.forget_owner(key);
+        let (counted_for, owner) = self.clients.close(key);
+        owner.iter().for_each(|owner| self.disarm(owner.armed_ms));
         let Some(mut session) = self.sessions.remove(key) else { return };
         // A session whose client was away ends later, by another way.
         let own = owner.as_ref().and_then(|owner| owner.ends).filter(|_| why == EndReason::Kicked);
@@ -77,7 +77,7 @@ impl Parts {
     /// after them.
     pub(super) fn act_later(&mut self, actions: Actions) {
         if !actions.0.is_empty() {
-            self.sessions.deferred_actions.push_back(actions);
+            self.deferred_actions.push_back(actions);
         }
     }
 

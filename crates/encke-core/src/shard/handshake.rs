@@ -45,7 +45,8 @@ impl Parts {
         let unacked = acknowledges.then(Unacked::default);
         let confirmation = Confirmation::new(unacked, self.settings.given().connect_deliver_only);
         let is_counted = identity.as_ref().is_some_and(|identity| self.counts_sessions_of(identity));
-        let key = self.sessions.insert((granted, counted_for), id, browser, protocol, confirmation, self.now.ms);
+        let key = self.sessions.insert(granted, id, browser, protocol, confirmation, self.now.ms);
+        self.clients.open(key, counted_for);
         if let Some(session) = self.sessions.get_mut(key) {
             session.replay = replays.then(Box::default);
         }
@@ -171,10 +172,10 @@ impl Parts {
 
     /// Notifies the application of a new session.
     fn has_opened(&mut self, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else { return };
-        tracing::debug!(session = ?session.id, "session opened");
+        let Some(caller) = self.caller(key) else { return };
+        tracing::debug!(session = ?self.id_of_session(Some(key)), "session opened");
         let mut actions = Actions::default();
-        self.shared.application.opened(&session.caller(), &mut actions);
+        self.shared.application.opened(&caller, &mut actions);
         self.act_later(actions);
     }
 

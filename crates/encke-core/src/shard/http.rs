@@ -132,7 +132,7 @@ impl Shard {
     pub fn request_over_rate(&mut self, now: Now, peer: Peer) -> Option<&'static str> {
         let parts = self.settle_burst_at(now);
         let authenticates = parts.shared.application.reads_heads();
-        authenticates.then(|| parts.authentication_over_rate(parts.sessions.newcomers.origins(peer))).flatten()
+        authenticates.then(|| parts.authentication_over_rate(parts.clients.origins(peer))).flatten()
     }
 }
 

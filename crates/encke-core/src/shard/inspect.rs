@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use bayeux::ChannelName;
 
+use crate::events::SessionKey;
 use crate::sessions::id::Id;
 use crate::sessions::session::Session;
-use crate::shard::{Shard, Shared};
+use crate::shard::{Parts, Shard, Shared};
 use crate::views::{ChannelView, Owner, Page, SessionView};
 
 impl Shard {
@@ -31,15 +32,15 @@ impl Shard {
         Page::read(slot, parts.sessions.slots(), max, |slot| {
             parts.schedule.count_steps(1);
             let session = parts.sessions.seen_in_slot(slot)?;
-            Some(view(session, parts.channels.count_of(slot as u32)))
+            Some(parts.view(session.key(slot as u32), session))
         })
     }
 
     /// The ids of the sessions of an owner.
     pub fn sessions_of(&self, owner: &Owner) -> Vec<Id> {
         let keys = match owner {
-            Owner::User(user) => self.parts().sessions.owners.of_user(user),
-            Owner::Token(token_id) => self.parts().sessions.owners.of_token(token_id),
+            Owner::User(user) => self.parts().clients.of_user(user),
+            Owner::Token(token_id) => self.parts().clients.of_token(token_id),
         };
         keys.into_iter().filter_map(|key| Some(self.parts().sessions.get(key)?.id)).collect()
     }
@@ -49,7 +50,7 @@ impl Shard {
         let parts = self.parts();
         let key = parts.sessions.find(id)?;
         let channels: Vec<_> = parts.channels.names_of(key.index).map(Box::from).collect();
-        Some((view(parts.sessions.get(key)?, channels.len()), channels))
+        Some((parts.view(key, parts.sessions.get(key)?), channels))
     }
 
     /// The channels and patterns with subscribers from this slot of the table on, at most `max` of those that are
@@ -69,13 +70,15 @@ impl Shard {
     }
 }
 
-fn view(session: &Session, subscriptions: usize) -> SessionView {
-    SessionView {
-        id: session.id,
-        user: session.identity().map(|identity| identity.user.clone()).unwrap_or_default(),
-        is_connected: !session.is_away(),
-        subscriptions,
-        waiting_messages: session.outbox.messages(),
-        waiting_bytes: session.outbox.bytes(),
+impl Parts {
+    fn view(&self, key: SessionKey, session: &Session) -> SessionView {
+        SessionView {
+            id: session.id,
+            user: self.clients.identity(key).map(|identity| identity.user.clone()).unwrap_or_default(),
+            is_connected: !session.is_away(),
+            subscriptions: self.channels.count_of(key.index),
+            waiting_messages: session.outbox.messages(),
+            waiting_bytes: session.outbox.bytes(),
+        }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message};
 
+use crate::clients::newcomers::Origins;
 use crate::events::SessionKey;
 use crate::identity::Identity;
 use crate::limits::rate::Rate;
@@ -17,7 +18,6 @@ use crate::limits::{Resource, SESSIONS, SUBSCRIPTIONS};
 use crate::metrics::Count;
 use crate::protocol::batch::{Batch, Via};
 use crate::requests::Payer;
-use crate::sessions::newcomers::Origins;
 use crate::settings::in_force::InForce;
 use crate::shard::Parts;
 
@@ -32,7 +32,7 @@ impl Parts {
         channel: ChannelName<'_>,
         key: SessionKey,
     ) -> Option<String> {
-        let has_own = self.sessions.get(key)?.owner.is_some();
+        let has_own = self.clients.identity(key).is_some();
         // A message that waited for a decision was counted before.
         if (!self.settings.has_rates() && !has_own) || batch.is_decided() {
             return None;
@@ -51,13 +51,13 @@ impl Parts {
     ) -> Option<&'static str> {
         let (now, rates) = (self.now, *self.settings.rates());
         let units = [1, message.batch_bytes];
-        let session = self.sessions.get_mut(key)?;
-        let identity = session.owner.as_ref().map(|owner| owner.identity.clone());
+        self.sessions.get(key)?;
+        let identity = self.clients.identity(key).cloned();
         let limits = identity.as_ref().map_or_else(Default::default, |identity| identity.limits);
         let own = [limits.messages_per_s_max, limits.bytes_per_s_max];
         for (at, name) in ["session_messages_per_s_max", "session_bytes_per_s_max"].into_iter().enumerate() {
             let rate = own[at].map_or(rates.session[at], |per_s| Rate(u64::from(per_s)));
-            if rate.is_on() && !rate.take(&mut session.buckets.get_or_insert_default()[at], now, units[at]) {
+            if rate.is_on() && !self.clients.take(key, at, rate, now, units[at]) {
                 self.metrics.session_rates_exceeded.add(1);
                 return Some(name);
             }
@@ -177,7 +177,7 @@ impl Parts {
     pub(super) fn origins_of(&self, batch: &Batch) -> Origins {
         match &batch.via {
             Via::Socket(socket) => self.socket(*socket).map_or([0; 2], |socket| socket.origins),
-            Via::Http { peer, .. } => self.sessions.newcomers.origins(*peer),
+            Via::Http { peer, .. } => self.clients.origins(*peer),
         }
     }
 
@@ -195,7 +195,7 @@ impl Parts {
 
     /// The owner of what a batch waits for: the user of its session, or else the client's origin. A session is inside it.
     pub(super) fn payer(&self, batch: &Batch, session: Option<SessionKey>) -> Payer {
-        let identity = session.and_then(|key| self.sessions.get(key)?.identity());
+        let identity = session.and_then(|key| self.clients.identity(key));
         match (self.user_of(identity.map(|identity| &**identity)), self.origins_of(batch), session) {
             (Some(user), ..) => Payer::User(user),
             (_, [0, 0], Some(session)) => Payer::Session(session),
@@ -227,15 +227,14 @@ impl Parts {
             return Err(self.too_many("all_subscriptions_max"));
         }
         if self.settings.given().user_subscriptions_max > 0
-            && let Some(owner) = self.sessions.get_mut(key).and_then(|session| session.owner.as_deref_mut())
-            && !owner.identity.user.is_empty()
+            && let Some(identity) = self.clients.identity(key).filter(|identity| !identity.user.is_empty())
         {
-            let user = limits.users.key((SUBSCRIPTIONS, &*owner.identity.user));
+            let user = limits.users.key((SUBSCRIPTIONS, &*identity.user));
             if !limits.users.try_add(user, most(self.settings.given().user_subscriptions_max)) {
                 limits.subscriptions.fetch_sub(1, Ordering::Relaxed);
                 return Err(self.too_many("user_subscriptions_max"));
             }
-            owner.subscriptions_counted += 1;
+            self.clients.count_subscription(key);
         }
         if self.settings.rules_have_subscribers()
             && let Some(rule) = self.settings.rule_of(channel)
@@ -256,11 +255,8 @@ impl Parts {
     pub(super) fn uncount_subscription(&mut self, key: SessionKey) {
         let limits = &self.shared.limits;
         limits.subscriptions.fetch_sub(1, Ordering::Relaxed);
-        if let Some(owner) = self.sessions.get_mut(key).and_then(|session| session.owner.as_deref_mut())
-            && owner.subscriptions_counted > 0
-        {
-            owner.subscriptions_counted -= 1;
-            limits.users.remove(limits.users.key((SUBSCRIPTIONS, &*owner.identity.user)), 1);
+        if let Some(identity) = self.clients.uncount_subscription(key) {
+            limits.users.remove(limits.users.key((SUBSCRIPTIONS, &*identity.user)), 1);
         }
     }
 
@@ -290,19 +286,13 @@ impl Parts {
     /// channels.
     pub(super) fn restate_counts(&mut self, before: &InForce) {
         for key in self.sessions.keys() {
-            let Some(owner) = self.sessions.get(key).and_then(|session| session.owner.as_ref()) else { continue };
-            let (identity, is_counted) = (owner.identity.clone(), owner.is_counted);
-            let is_counted = is_counted || self.count_session_of(&identity);
-            let counts_subscriptions = self.settings.given().user_subscriptions_max > 0 && !identity.user.is_empty();
-            let Some(session) = self.sessions.get_mut(key) else { continue };
-            let subscriptions = self.channels.count_of(key.index) as u32;
-            let Some(owner) = &mut session.owner else { continue };
-            owner.is_counted = is_counted;
-            if counts_subscriptions {
+            let Some(identity) = self.clients.identity(key).cloned() else { continue };
+            let is_counted = self.clients.is_counted(key) || self.count_session_of(&identity);
+            self.clients.set_counted(key, is_counted);
+            if self.settings.given().user_subscriptions_max > 0 && !identity.user.is_empty() {
                 let users = &self.shared.limits.users;
-                let missing = subscriptions.saturating_sub(owner.subscriptions_counted);
+                let missing = self.clients.count_subscriptions(key, self.channels.count_of(key.index) as u32);
                 users.add(users.key((SUBSCRIPTIONS, &*identity.user)), missing as usize);
-                owner.subscriptions_counted += missing;
             }
         }
         if before.rules_have_subscribers() || self.settings.rules_have_subscribers() {

@@ -53,8 +53,8 @@ impl Parts {
             walked += socket.head.as_ref().map_or(0, |head| head.counted.bytes());
         }
         walked += self.channels.bytes();
-        for session in self.sessions.iter() {
-            walked += session.owner.as_ref().map_or(0, |owner| owner.counted.bytes());
+        for (key, session) in self.sessions.with_keys() {
+            walked += self.clients.bytes_of(key);
             walked += session.outbox.recount(seen);
             walked += session.handed_out().map(|messages| messages.recount(seen)).sum::<usize>();
         }

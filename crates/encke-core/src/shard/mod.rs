@@ -48,13 +48,15 @@ mod withdrawals;
 
 pub use publish::Shard;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicIsize;
 
-use crate::application::Application;
+use crate::application::{Actions, Application};
 use crate::channels::Channels;
 use crate::channels::interest::Interest;
+use crate::clients::Clients;
+use crate::clients::owners::Revoked;
 use crate::connections::Connections;
 use crate::connections::account::MailboxAccount;
 use crate::events::{Effect, SocketKey};
@@ -69,7 +71,6 @@ use crate::requests::Requests;
 use crate::rights::policy::Policy;
 use crate::schedule::Schedule;
 use crate::sessions::id::{Entropy, Id};
-use crate::sessions::owners::Revoked;
 use crate::sessions::table::Sessions;
 use crate::settings::Settings;
 use crate::settings::in_force::InForce;
@@ -177,9 +178,9 @@ impl Shard {
             ("waiting writes and effects", writes + parts.effects.len()),
             ("connects that wait for response memory", connects),
             ("sessions that wait for a search", searches),
-            ("sessions without a connect", parts.sessions.newcomers.len()),
+            ("sessions without a connect", parts.clients.newcomers()),
             ("waits for the application", pending.waits),
-            ("users and tokens with a session", parts.sessions.owners.len()),
+            ("users and tokens with a session", parts.clients.owners()),
             ("queues of ended sessions", parts.fanout.relief.waste.len()),
         ]
     }
@@ -227,7 +228,7 @@ impl Shard {
     pub fn is_settled(&self) -> bool {
         let parts = self.parts();
         let has_arrivals = !parts.connections.arrivals.is_empty() && !parts.are_arrivals_held_back();
-        let has_input = !self.burst().is_empty() || !parts.sessions.deferred_actions.is_empty() || has_arrivals;
+        let has_input = !self.burst().is_empty() || !parts.deferred_actions.is_empty() || has_arrivals;
         !has_input
             && parts.schedule.budget.is_fresh()
             && parts.schedule.is_settled(parts.now.ms)
@@ -306,6 +307,7 @@ pub struct Parts {
     entropy: Entropy,
     pub(crate) now: Now,
     pub(crate) sessions: Sessions,
+    pub(crate) clients: Clients,
     pub(crate) connections: Connections,
     pub(crate) requests: Requests,
     channels: Channels,
@@ -314,12 +316,15 @@ pub struct Parts {
     pub(crate) schedule: Schedule,
     /// The effects since the environment took them.
     effects: Vec<Effect>,
+    /// Actions that the application requested when sessions ended.
+    deferred_actions: VecDeque<Actions>,
 }
 
 impl Parts {
     fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Parts {
         shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
-        let (sessions, fanout) = (Sessions::new(shared.limits.buckets.hasher()), FanOut::new());
+        let hasher = shared.limits.buckets.hasher();
+        let (sessions, fanout) = (Sessions::default(), FanOut::new());
         Parts {
             index,
             shared,
@@ -331,6 +336,8 @@ impl Parts {
             connections: Connections::default(),
             requests: Requests::default(),
             channels: Channels::new(fanout.encoder.account()),
+            clients: Clients::new(hasher, fanout.encoder.account()),
+            deferred_actions: VecDeque::new(),
             fanout,
             schedule: Schedule::new(now.ms),
             effects: Vec::new(),

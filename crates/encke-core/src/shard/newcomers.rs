@@ -4,9 +4,9 @@
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use crate::application::EndReason;
+use crate::clients::newcomers::Origins;
 use crate::events::{Effect, SessionKey, ShardMessage};
 use crate::limits::sessions::SessionOwner;
-use crate::sessions::newcomers::Origins;
 use crate::shard::Parts;
 
 impl Parts {
@@ -16,12 +16,12 @@ impl Parts {
         let most =
             [self.settings.given().unconnected_per_connection_max, self.settings.given().unconnected_per_address_max];
         for (origin, most) in origins.into_iter().zip(most) {
-            while origin > 0 && self.sessions.newcomers.of(origin) >= most {
-                let Some(oldest) = self.sessions.newcomers.oldest_of(origin) else { break };
+            while origin > 0 && self.clients.newcomers_of(origin) >= most {
+                let Some(oldest) = self.clients.oldest_newcomer(Some(origin)) else { break };
                 self.remove_session(oldest, EndReason::Unused);
             }
         }
-        self.sessions.add_newcomer(key, origins);
+        self.clients.is_new(key, origins);
         self.shared.newcomers[self.index].fetch_add(1, Ordering::Relaxed);
     }
 
@@ -41,7 +41,7 @@ impl Parts {
     /// Ends the oldest session that has not connected yet, here or on another shard. Returns false if there is none. On
     /// another shard it ends a moment later, and until then there is one session more than allowed.
     fn make_room(&mut self) -> bool {
-        if let Some(oldest) = self.sessions.newcomers.oldest() {
+        if let Some(oldest) = self.clients.oldest_newcomer(None) {
             self.remove_session(oldest, EndReason::Unused);
             return true;
         }
@@ -57,7 +57,7 @@ impl Parts {
     /// Ends the oldest session that has not connected yet, because another shard has admitted a session in its place.
     pub(super) fn make_room_for_others(&mut self) {
         self.shared.newcomers[self.index].fetch_add(1, Ordering::Relaxed);
-        if let Some(oldest) = self.sessions.newcomers.oldest() {
+        if let Some(oldest) = self.clients.oldest_newcomer(None) {
             self.remove_session(oldest, EndReason::Unused);
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bayeux::{BayeuxError, ChannelName, Message, json};
 
 use crate::application::{Answer, EndReason, Refusal};
+use crate::clients::Credentials;
 use crate::decision::Awaited;
 use crate::events::SessionKey;
 use crate::identity::Identity;
@@ -22,21 +23,15 @@ impl Parts {
     /// Looks at the credentials of a session whose timer has come: they may be about to end, or have ended.
     pub(super) fn owner_due(&mut self, key: SessionKey) {
         let (now, notice_ms) = (self.now, self.settings.given().auth_expiry_notice_ms);
-        let Some(owner) = self.sessions.get_mut(key).and_then(|session| session.owner.as_mut()) else { return };
-        if owner.armed_ms > now.ms {
-            return;
-        }
-        owner.armed_ms = u64::MAX;
-        let Some(expires_ms) = owner.identity.expires_ms else { return };
-        let left_ms = expires_ms.saturating_sub(now.wall_ms);
-        if left_ms == 0 {
-            return self.kick(key, EndReason::TokenExpired);
-        }
-        if left_ms <= notice_ms && !owner.is_notified {
-            owner.is_notified = true;
-            let data = format!("{{\"expires_in_ms\":{left_ms}}}");
-            let frames = self.fanout.encoder.copy_single(&message_frame(EXPIRING, &data, None, None));
-            self.deliver_to(key, &frames, None);
+        match self.clients.due(key, notice_ms, now) {
+            None => return,
+            Some(Credentials::HaveEnded) => return self.kick(key, EndReason::TokenExpired),
+            Some(Credentials::EndSoon(left_ms)) => {
+                let data = format!("{{\"expires_in_ms\":{left_ms}}}");
+                let frames = self.fanout.encoder.copy_single(&message_frame(EXPIRING, &data, None, None));
+                self.deliver_to(key, &frames, None);
+            }
+            Some(Credentials::Hold) => {}
         }
         self.arm_owner(key);
     }
@@ -45,8 +40,8 @@ impl Parts {
     /// answer.
     pub(super) fn refresh(&mut self, call: Call, credentials: &str, granted: Granted) {
         granted.use_for(Right::Call);
-        let Some(session) = self.sessions.get(call.session) else { return };
-        match self.shared.application.refresh(&session.caller(), credentials) {
+        let Some(caller) = self.caller(call.session) else { return };
+        match self.shared.application.refresh(&caller, credentials) {
             Answer::Now(result) => self.refreshed(&call, result),
             Answer::Later(later) => self.wait_for_answer(call, Awaited::Refresh(later)),
         }
@@ -55,7 +50,7 @@ impl Parts {
     /// The credentials in the `ext` of a connect: the member `auth`. They count like a message. A session lives by its
     /// connects, so an error concerns the refresh and not the connect.
     pub(super) fn refresh_by_connect(&mut self, batch: &Batch, message: &Message<'_>, key: SessionKey) {
-        let has_owner = self.sessions.get(key).is_some_and(|session| session.owner.is_some());
+        let has_owner = self.clients.identity(key).is_some();
         let Some(credentials) = message.ext.filter(|_| has_owner).and_then(|ext| json::member(ext.as_str(), "auth"))
         else {
             return;
@@ -95,8 +90,7 @@ impl Parts {
         }
         let rate = Rate(self.settings.given().session_refreshes_per_s_max as u64);
         let now = self.now;
-        let owner = self.sessions.get_mut(call.session).and_then(|session| session.owner.as_mut());
-        if owner.is_some_and(|owner| !rate.take(&mut owner.refreshes_full_ns, now, 1)) {
+        if !self.clients.take_refresh(call.session, rate, now) {
             self.metrics.session_rates_exceeded.add(1);
             return Err(BayeuxError::RateExceeded.because("session_refreshes_per_s_max"));
         }
@@ -114,12 +108,14 @@ impl Parts {
     /// Takes the result of a refresh: the session has a new identity of the same user, or the old one until it ends.
     pub(super) fn refreshed(&mut self, call: &Call, result: Result<Identity, Refusal>) {
         let key = call.session;
-        let owner = self.sessions.get(key).and_then(|session| session.owner.as_ref());
-        let Some(owner) = owner.filter(|owner| owner.ends.is_none()) else { return };
+        if self.clients.has_lost_its_rights(key) {
+            return;
+        }
+        let Some(own) = self.clients.identity(key) else { return };
         let refused = |code, reason: &str| Err(BayeuxError::RefreshDenied.with_code(code, reason));
         let result = match result {
             Err(Refusal { code, reason, .. }) => refused(code, &reason),
-            Ok(identity) if identity.user != owner.identity.user => refused(403, "another_user"),
+            Ok(identity) if identity.user != own.user => refused(403, "another_user"),
             Ok(identity) => {
                 match self.may_as(Entry::Refresh, &Client::Newcomer(Some(&identity)), &Wish::default(), None) {
                     May::Denied(Denial { by: By::Credentials(reason), .. }) => refused(401, reason),
@@ -168,7 +164,7 @@ impl Parts {
 
     /// Delivers a frame to all sessions of a user on this shard.
     pub(super) fn deliver_to_user(&mut self, user: &str, frame: &[u8]) {
-        let sessions = self.sessions.owners.of_user(user);
+        let sessions = self.clients.of_user(user);
         if sessions.is_empty() {
             return;
         }
@@ -181,7 +177,7 @@ impl Parts {
 
     /// Ends all sessions of a user on this shard.
     pub(super) fn disconnect_user(&mut self, user: &str) {
-        for key in self.sessions.owners.of_user(user) {
+        for key in self.clients.of_user(user) {
             self.kick(key, EndReason::Kicked);
         }
     }
@@ -189,7 +185,7 @@ impl Parts {
     /// Ends all sessions of a revoked token on this shard. The token is in [`Revoked`](crate::Revoked) already, so none
     /// can be opened any more.
     pub(super) fn revoke(&mut self, token_id: &str) {
-        for key in self.sessions.owners.of_token(token_id) {
+        for key in self.clients.of_token(token_id) {
             self.kick(key, EndReason::Revoked);
         }
     }

@@ -18,7 +18,7 @@ impl Parts {
         if self.has_presence(name)
             && let Some(session) = self.sessions.get(key)
         {
-            let user = session.caller().user().into();
+            let user = self.clients.identity(key).map_or("", |identity| &identity.user).into();
             let joined = PresenceEvent::Joined { channel: name.into(), session: session.id, user, is_new };
             self.effects.push(Effect::Presence(Box::new(joined)));
         }
@@ -33,7 +33,7 @@ impl Parts {
 
     fn report_left(&mut self, key: SessionKey, name: &str) {
         let Some(session) = self.sessions.get(key) else { return };
-        let user = session.caller().user().into();
+        let user = self.clients.identity(key).map_or("", |identity| &identity.user).into();
         let left = PresenceEvent::Left { channel: name.into(), session: session.id, user };
         self.effects.push(Effect::Presence(Box::new(left)));
     }

@@ -126,11 +126,11 @@ impl Shard {
     /// Runs the application's actions after sessions have ended. Deferred, not recursive: one end can cause others, and
     /// nesting them could overflow the stack.
     fn run_deferred_actions(&mut self) {
-        if self.parts.sessions.deferred_actions.is_empty() || std::mem::replace(&mut self.runs_deferred, true) {
+        if self.parts.deferred_actions.is_empty() || std::mem::replace(&mut self.runs_deferred, true) {
             return;
         }
-        while !self.parts.sessions.deferred_actions.is_empty() {
-            while let Some(actions) = self.parts.sessions.deferred_actions.pop_front() {
+        while !self.parts.deferred_actions.is_empty() {
+            while let Some(actions) = self.parts.deferred_actions.pop_front() {
                 self.act(actions, None);
             }
             self.fan_out_burst();

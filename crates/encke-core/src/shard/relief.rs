@@ -6,7 +6,6 @@ use crate::events::SessionKey;
 use crate::outbox::relief::{Holder, Holders, SWEEP_RUNS_MAX};
 use crate::outbox::{Outbox, RUN_BYTES};
 use crate::sessions::replay::InRings;
-use crate::sessions::session::Session;
 use crate::shard::Parts;
 
 impl Parts {
@@ -67,6 +66,7 @@ impl Parts {
         }
         self.fanout.relief.room_ms = self.now.ms + ROOM_EVERY_MS;
         self.sessions.give_room_back();
+        self.clients.give_room_back();
         self.channels.give_room_back();
         self.connections.sockets.give_room_back();
     }
@@ -218,7 +218,7 @@ impl Parts {
         match holder {
             Holder::Session(key) => self.sessions.get(key).map_or(0, |session| {
                 self.schedule.count_steps(1 + session.outbox.runs() + self.channels.count_of(key.index));
-                session.share_bytes() + self.retained_bytes(key, session)
+                session.share_bytes() + self.retained_bytes(key)
             }),
             Holder::Socket(key) => self.socket(key).map_or(0, |socket: &Socket| {
                 let of_head = socket.head.as_ref().map_or(0, |head| head.counted.bytes());
@@ -229,9 +229,8 @@ impl Parts {
     }
 
     /// The bytes that a session holds beside its queues: its owner and its subscriptions.
-    fn retained_bytes(&self, key: SessionKey, session: &Session) -> usize {
-        let of_owner = session.owner.as_ref().map_or(0, |owner| owner.counted.bytes());
-        unless_ordinary(of_owner + self.channels.share_bytes(key.index))
+    fn retained_bytes(&self, key: SessionKey) -> usize {
+        unless_ordinary(self.clients.bytes_of(key) + self.channels.share_bytes(key.index))
     }
 
     /// True if a session that replays could leave most of its queue to the histories that contain it.

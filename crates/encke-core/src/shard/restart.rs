@@ -78,7 +78,7 @@ impl Parts {
         SavedSession {
             id: session.id,
             browser: session.browser,
-            identity: session.identity().map(|identity| Identity::clone(identity)),
+            identity: self.clients.identity(key).map(|identity| Identity::clone(identity)),
             stage: match session.protocol.stage() {
                 ProtocolStage::New => Stage::New,
                 ProtocolStage::Connected => Stage::Connected,
@@ -181,8 +181,8 @@ impl Parts {
         // The address of its client is not known yet: without a user, all restored sessions have one owner.
         let counted_for = self.session_owner(identity.as_deref(), [0; 2]);
         self.shared.sessions.add(counted_for);
-        let key =
-            self.sessions.insert((granted, counted_for), saved.id, saved.browser, protocol, confirmation, self.now.ms);
+        let key = self.sessions.insert(granted, saved.id, saved.browser, protocol, confirmation, self.now.ms);
+        self.clients.open(key, counted_for);
         self.metrics.restored.add(1);
         if saved.stage == Stage::New {
             self.is_new(key, [0; 2]);

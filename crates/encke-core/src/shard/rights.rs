@@ -1,5 +1,6 @@
 //! Asks for the rights of a session. The chapters for messages lead here, and a request without a session.
 
+use crate::application::Caller;
 use crate::decision::Resolved;
 use crate::events::SessionKey;
 use crate::now::Now;
@@ -24,9 +25,11 @@ impl Parts {
     /// Decides if a session may do something.
     #[inline]
     pub(super) fn may(&mut self, entry: Entry, key: SessionKey, wish: &Wish<'_>, decided: Option<Resolved>) -> May {
-        let Parts { sessions, settings, shared, now, .. } = self;
+        let Parts { sessions, clients, settings, shared, now, .. } = self;
         let client = match sessions.get(key) {
-            Some(session) if !session.has_lost_its_rights() => Client::Session(session.caller()),
+            Some(session) if !clients.has_lost_its_rights(key) => {
+                Client::Session(Caller::new(session.id.as_str(), clients.identity(key)))
+            }
             _ => Client::Ended,
         };
         rights(settings, shared, *now).may(entry, &client, wish, decided)

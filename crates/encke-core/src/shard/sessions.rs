@@ -1,6 +1,7 @@
 //! The table of sessions: their activity, and who may use them. Most other chapters call these methods.
 use std::sync::atomic::Ordering;
 
+use crate::application::Caller;
 use crate::connections::socket::Opener;
 use crate::events::SessionKey;
 use crate::protocol::batch::Batch;
@@ -9,6 +10,11 @@ use crate::sessions::session::Session;
 use crate::shard::Parts;
 
 impl Parts {
+    /// A session as the application's hooks see it.
+    pub(super) fn caller(&self, key: SessionKey) -> Option<Caller<'_>> {
+        Some(Caller::new(self.sessions.get(key)?.id.as_str(), self.clients.identity(key)))
+    }
+
     /// True if a session acknowledges messages.
     pub(super) fn acknowledges(&self, key: SessionKey) -> bool {
         self.sessions.get(key).is_some_and(|session| session.unacked().is_some())
@@ -62,7 +68,7 @@ impl Parts {
 
     /// Removes a session from the newcomers, as it has connected or is about to end.
     pub(super) fn has_arrived(&mut self, key: SessionKey) {
-        if self.sessions.leave_newcomers(key) {
+        if self.clients.has_connected(key) {
             self.shared.newcomers[self.index].fetch_sub(1, Ordering::Relaxed);
         }
     }

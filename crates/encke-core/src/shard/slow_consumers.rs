@@ -17,7 +17,9 @@ use crate::shard::Parts;
 impl Parts {
     /// Delivers a message to a single session. One whose credentials have ended gets nothing more.
     pub(super) fn deliver_to(&mut self, key: SessionKey, frames: &Frames, rule: Option<usize>) {
-        let Some(session) = self.sessions.get_mut(key).filter(|session| !session.has_lost_its_rights()) else { return };
+        let Some(session) = self.sessions.get_mut(key).filter(|_| !self.clients.has_lost_its_rights(key)) else {
+            return;
+        };
         if session.outbox.is_full(1, frames.bytes(), self.settings.capacity()) {
             let (policy, capacity) = (self.settings.policy(rule), *self.settings.capacity());
             return self.too_slow(key, (policy, None), "", frames, &capacity);

@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
+use crate::clients::newcomers::Origins;
 use crate::connections::socket::{Opener, OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket};
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::identity::Head;
 use crate::outbox::arena::Frames;
 use crate::outbox::memory::Counted;
 use crate::outbox::{Kind, Outbox};
-use crate::sessions::newcomers::Origins;
 use crate::sessions::session::Session;
 use crate::shard::Parts;
 

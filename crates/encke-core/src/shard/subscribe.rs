@@ -15,7 +15,6 @@ use crate::protocol::batch::{Batch, ext_of};
 use crate::protocol::replay_request::ReplayRequest;
 use crate::rights::table::{Entry, Granted, Right};
 use crate::rights::{Denial, May, Wish};
-use crate::sessions::session::Session;
 use crate::shard::Parts;
 
 impl Parts {
@@ -146,8 +145,8 @@ impl Parts {
     /// The error if a session has too many subscriptions for one more to a channel or pattern, or its shard too many
     /// channels. `added`: the number of those that will be made before.
     fn full(&self, key: SessionKey, name: &str, added: usize) -> Option<BayeuxError> {
-        let session = self.sessions.get(key)?;
-        if self.channels.count_of(key.index) + added >= self.subscriptions_max(session) {
+        self.sessions.get(key)?;
+        if self.channels.count_of(key.index) + added >= self.subscriptions_max(key) {
             return Some(BayeuxError::SubscriptionsMax);
         }
         let is_full = self.channels.len() >= self.settings.given().channels_max && !self.channels.has(name);
@@ -155,8 +154,8 @@ impl Parts {
     }
 
     /// The number of subscriptions that a session may have.
-    fn subscriptions_max(&self, session: &Session) -> usize {
-        let own = session.identity().and_then(|identity| identity.limits.subscriptions_max);
+    fn subscriptions_max(&self, key: SessionKey) -> usize {
+        let own = self.clients.identity(key).and_then(|identity| identity.limits.subscriptions_max);
         own.map_or(self.settings.given().subscriptions_max, |own| own as usize)
     }
 

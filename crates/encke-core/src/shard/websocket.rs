@@ -129,7 +129,7 @@ impl Shard {
     /// a page of a browser opened it. Then the session of a browser needs that browser's cookie.
     pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer, is_of_page: bool, head: Option<Arc<Head>>) {
         let parts = self.beside_burst();
-        let origins = parts.sessions.newcomers.origins(peer);
+        let origins = parts.clients.origins(peer);
         parts.set_origin(key, origins, head);
         if let Some(socket) = parts.socket_mut(key).filter(|socket| is_of_page && socket.opener == Opener::Program) {
             socket.opener = Opener::Page;

@@ -160,7 +160,7 @@ fn a_handshake_that_waits_opens_its_session_when_it_is_decided() {
     let (awaited, ..) = rig.waits();
     rig.resolve(awaited[0], Resolved::Handshake(Ok(Some(Identity::of_user("ann")))));
     assert!(rig.flushed(socket).contains(r#""successful":true"#));
-    let owners = rig.shard.parts().sessions.iter().filter_map(|session| session.identity());
+    let owners = rig.shard.parts().sessions.with_keys().filter_map(|(key, _)| rig.shard.parts().clients.identity(key));
     assert_eq!(owners.map(|identity| &*identity.user).collect::<Vec<_>>(), ["ann"]);
     // A refusal, and a decision that fails.
     for (resolved, error, advice) in [
@@ -265,8 +265,13 @@ fn a_client_that_goes_while_its_batch_waits_has_published_and_not_connected() {
         rig.flushed(reader);
         rig.resolve(awaited[0], Resolved::Publish(Verdict::Forward));
         order(&rig.flushed(reader), &[r#""data":"slow""#, r#""data":"last""#]);
-        let session =
-            rig.shard.parts().sessions.iter().find(|session| session.id.as_str() == client).expect("it lives");
+        let (_, session) = rig
+            .shard
+            .parts()
+            .sessions
+            .with_keys()
+            .find(|(_, session)| session.id.as_str() == client)
+            .expect("it lives");
         assert!(session.is_away(), "held for a client that has gone");
         assert_eq!(rig.waiting(), 0);
     }
@@ -402,7 +407,7 @@ fn a_connect_that_waited_does_not_take_the_session_from_a_newer_connection() {
     let newer = rig.shard.socket_opened(NOW, None);
     rig.send(newer, &client, &[r#""channel":"/meta/connect","id":"10""#]);
     rig.resolve(awaited[0], Resolved::Publish(Verdict::Forward));
-    let session = rig.shard.parts().sessions.iter().next().expect("it lives");
+    let (_, session) = rig.shard.parts().sessions.with_keys().next().expect("it lives");
     assert_eq!((session.socket(), session.is_held()), (Some(newer), true));
     let text = rig.flushed(socket);
     assert!(text.contains(r#""id":"2","successful":true"#) && !text.contains(r#""id":"9""#), "{text}");

@@ -1,0 +1,340 @@
+//! The clients of a shard: to whom each session belongs, until when its credentials hold, what it has used of its rates,
+//! and which sessions have not connected yet. The machine knows a session by its key only.
+
+pub(crate) mod newcomers;
+pub(crate) mod owners;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use crate::application::EndReason;
+use crate::clients::newcomers::{Newcomers, Origins};
+use crate::clients::owners::{Owners, Slots};
+use crate::events::{Peer, SessionKey};
+use crate::identity::Identity;
+use crate::limits::rate::Rate;
+use crate::limits::sessions::{SessionOwner, Standing};
+use crate::now::Now;
+use crate::outbox::memory::{Account, Counted};
+
+/// The clients of one shard.
+#[derive(Debug)]
+pub(crate) struct Clients {
+    /// The client of each session, by the session's index.
+    clients: Vec<Client>,
+    /// The sessions of each user and token.
+    owners: Owners,
+    /// The sessions that have not connected yet.
+    newcomers: Newcomers,
+    /// The account of the memory that owners take.
+    account: Rc<Account>,
+}
+
+#[derive(Debug)]
+struct Client {
+    /// The generation of its session. 0: there is none.
+    generation: u32,
+    /// The owner that the session counts for below `sessions_max`, or its index among the newcomers.
+    standing: Standing,
+    /// The owner of the session, if its handshake was authenticated.
+    owner: Option<Box<Owner>>,
+    /// The token buckets of its messages and their bytes, if a rate is set.
+    buckets: Option<Box<[u64; 2]>>,
+}
+
+/// The owner of a session, with the state that only sessions with an owner have.
+#[derive(Debug)]
+struct Owner {
+    /// The identity, which decisions that wait share.
+    identity: Arc<Identity>,
+    /// True if the session counts among those of its user.
+    is_counted: bool,
+    /// The number of its subscriptions that count among those of its user.
+    subscriptions_counted: u32,
+    /// Its positions among the sessions of its user and of its token.
+    slots: Slots,
+    /// The time of its entry in the timer wheel, in milliseconds; `u64::MAX` for none.
+    armed_ms: u64,
+    /// The memory that it and the identity take.
+    counted: Counted,
+    /// The bucket of its refreshes.
+    refreshes_full_ns: u64,
+    /// True if the client was notified that its credentials are about to end.
+    is_notified: bool,
+    /// The reason why its session ends, if that is the end of the credentials.
+    ends: Option<EndReason>,
+}
+
+/// The owner of a session that has ended.
+#[derive(Debug)]
+pub(crate) struct Departed {
+    pub(crate) identity: Arc<Identity>,
+    /// True if the session counted among those of its user.
+    pub(crate) is_counted: bool,
+    /// The reason of the end, if that is the end of the credentials.
+    pub(crate) ends: Option<EndReason>,
+    /// The time of its entry in the timer wheel, in milliseconds.
+    pub(crate) armed_ms: u64,
+}
+
+/// The state of credentials whose timer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Credentials {
+    /// They hold.
+    Hold,
+    /// They end after this time, in milliseconds: the client is to be notified.
+    EndSoon(u64),
+    /// They have ended.
+    HaveEnded,
+}
+
+impl Clients {
+    /// No clients. `hasher`: that of all shards. The memory of owners counts in this account.
+    pub(crate) fn new(hasher: RandomState, account: &Rc<Account>) -> Clients {
+        let (owners, newcomers) = (Owners::default(), Newcomers::new(hasher));
+        Clients { clients: Vec::new(), owners, newcomers, account: account.clone() }
+    }
+
+    /// Adds the client of a new session, which counts for this owner below `sessions_max`.
+    pub(crate) fn open(&mut self, key: SessionKey, counted_for: SessionOwner) {
+        let index = key.index as usize;
+        if self.clients.len() <= index {
+            let nobody = || Client {
+                generation: 0,
+                standing: Standing::of(SessionOwner::default()),
+                owner: None,
+                buckets: None,
+            };
+            self.clients.resize_with(index + 1, nobody);
+        }
+        let standing = Standing::of(counted_for);
+        self.clients[index] = Client { generation: key.generation, standing, owner: None, buckets: None };
+    }
+
+    /// Removes the client of a session that has ended. Returns the owner that it counted for below `sessions_max`, and
+    /// its own owner.
+    pub(crate) fn close(&mut self, key: SessionKey) -> (Option<SessionOwner>, Option<Departed>) {
+        self.has_connected(key);
+        let (counted_for, owner) = (self.counted_for(key), self.take_owner(key));
+        if let Some(client) = self.get_mut(key) {
+            (client.generation, client.buckets) = (0, None);
+        }
+        let departed = owner.map(|owner| {
+            let Owner { identity, is_counted, ends, armed_ms, .. } = *owner;
+            Departed { identity, is_counted, ends, armed_ms }
+        });
+        (counted_for, departed)
+    }
+
+    /// Releases the memory of most clients if most are gone.
+    pub(crate) fn give_room_back(&mut self) {
+        let used = self.clients.iter().rposition(|client| client.generation > 0).map_or(0, |last| last + 1);
+        if self.clients.capacity() > ROOM_RETAINED && used < self.clients.capacity() / 4 {
+            self.clients.truncate(used);
+            self.clients.shrink_to(used * 2);
+        }
+    }
+
+    /// The number of users and tokens with a session.
+    pub(crate) fn owners(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// The sessions of a user.
+    pub(crate) fn of_user(&self, user: &str) -> Vec<SessionKey> {
+        self.owners.of_user(user)
+    }
+
+    /// The sessions of a token.
+    pub(crate) fn of_token(&self, token_id: &str) -> Vec<SessionKey> {
+        self.owners.of_token(token_id)
+    }
+
+    /// The identity of a session's owner.
+    #[inline]
+    pub(crate) fn identity(&self, key: SessionKey) -> Option<&Arc<Identity>> {
+        Some(&self.owner(key)?.identity)
+    }
+
+    /// True if the credentials of a session have ended: its client may only fetch what waits for it.
+    #[inline]
+    pub(crate) fn has_lost_its_rights(&self, key: SessionKey) -> bool {
+        self.owner(key).is_some_and(|owner| owner.ends.is_some())
+    }
+
+    /// Notes that the credentials of a session have ended.
+    pub(crate) fn end_rights(&mut self, key: SessionKey, why: EndReason) {
+        self.owner_mut(key).into_iter().for_each(|owner| owner.ends = Some(why));
+    }
+
+    /// The bytes that the owner of a session takes.
+    pub(crate) fn bytes_of(&self, key: SessionKey) -> usize {
+        self.owner(key).map_or(0, |owner| owner.counted.bytes())
+    }
+
+    /// Gives a session its owner, or another one of the same user instead. `is_counted`: it counts among the sessions of
+    /// its user. Returns the time of the timer of the owner before, in milliseconds.
+    pub(crate) fn set_owner(&mut self, key: SessionKey, identity: Arc<Identity>, is_counted: bool) -> Option<u64> {
+        let before = self.take_owner(key);
+        let armed_ms = before.as_ref().map(|before| before.armed_ms);
+        let (is_counted, subscriptions_counted, refreshes_full_ns) = before.map_or((is_counted, 0, 0), |before| {
+            (before.is_counted, before.subscriptions_counted, before.refreshes_full_ns)
+        });
+        let counted = Counted::new(&self.account, size_of::<Owner>() + identity.bytes());
+        self.get(key)?;
+        let slots = self.owners.add(&identity, key);
+        let owner = Owner {
+            identity,
+            is_counted,
+            subscriptions_counted,
+            slots,
+            armed_ms: u64::MAX,
+            counted,
+            refreshes_full_ns,
+            is_notified: false,
+            ends: None,
+        };
+        self.get_mut(key)?.owner = Some(Box::new(owner));
+        armed_ms
+    }
+
+    /// Sets the timer for the notice before the end of a session's credentials, or for their end. `set` gets the time, and
+    /// that of the timer set before, and returns that of the timer set now.
+    pub(crate) fn arm(&mut self, key: SessionKey, notice_ms: u64, now: Now, set: impl FnOnce(u64, u64) -> u64) {
+        let Some(owner) = self.owner_mut(key) else { return };
+        let Some(expires_ms) = owner.identity.expires_ms.filter(|_| owner.ends.is_none()) else { return };
+        let next_ms = if owner.is_notified { expires_ms } else { expires_ms.saturating_sub(notice_ms) };
+        owner.armed_ms = set(now.ms.saturating_add(next_ms.saturating_sub(now.wall_ms)), owner.armed_ms);
+    }
+
+    /// Looks at the credentials of a session whose timer has come. None if they have no timer, or a later one. The notice
+    /// before their end comes once.
+    pub(crate) fn due(&mut self, key: SessionKey, notice_ms: u64, now: Now) -> Option<Credentials> {
+        let owner = self.owner_mut(key).filter(|owner| owner.armed_ms <= now.ms)?;
+        owner.armed_ms = u64::MAX;
+        let left_ms = owner.identity.expires_ms?.saturating_sub(now.wall_ms);
+        Some(match left_ms {
+            0 => Credentials::HaveEnded,
+            _ if left_ms <= notice_ms && !std::mem::replace(&mut owner.is_notified, true) => {
+                Credentials::EndSoon(left_ms)
+            }
+            _ => Credentials::Hold,
+        })
+    }
+
+    /// Counts a refresh of credentials. Returns false if it comes too soon.
+    pub(crate) fn take_refresh(&mut self, key: SessionKey, rate: Rate, now: Now) -> bool {
+        self.owner_mut(key).is_none_or(|owner| rate.take(&mut owner.refreshes_full_ns, now, 1))
+    }
+
+    /// Counts `units` by one of the two rates of a session, which is on. Returns false if they are too many.
+    pub(crate) fn take(&mut self, key: SessionKey, at: usize, rate: Rate, now: Now, units: usize) -> bool {
+        self.get_mut(key).is_none_or(|client| rate.take(&mut client.buckets.get_or_insert_default()[at], now, units))
+    }
+
+    /// Notes that one more subscription of a session counts among those of its user.
+    pub(crate) fn count_subscription(&mut self, key: SessionKey) {
+        self.owner_mut(key).into_iter().for_each(|owner| owner.subscriptions_counted += 1);
+    }
+
+    /// Notes that one less does. Returns the owner, or None if none counted.
+    pub(crate) fn uncount_subscription(&mut self, key: SessionKey) -> Option<&Identity> {
+        let owner = self.owner_mut(key).filter(|owner| owner.subscriptions_counted > 0)?;
+        owner.subscriptions_counted -= 1;
+        Some(&owner.identity)
+    }
+
+    /// True if a session counts among those of its user.
+    pub(crate) fn is_counted(&self, key: SessionKey) -> bool {
+        self.owner(key).is_some_and(|owner| owner.is_counted)
+    }
+
+    /// Lets a session count among those of its user, or not.
+    pub(crate) fn set_counted(&mut self, key: SessionKey, is_counted: bool) {
+        self.owner_mut(key).into_iter().for_each(|owner| owner.is_counted = is_counted);
+    }
+
+    /// Lets this number of subscriptions of a session count among those of its user, or more if more do. Returns the
+    /// number of those that did not.
+    pub(crate) fn count_subscriptions(&mut self, key: SessionKey, subscriptions: u32) -> u32 {
+        let Some(owner) = self.owner_mut(key) else { return 0 };
+        let missing = subscriptions.saturating_sub(owner.subscriptions_counted);
+        owner.subscriptions_counted += missing;
+        missing
+    }
+
+    /// The connection and the address of a client, as numbers.
+    pub(crate) fn origins(&self, peer: Peer) -> Origins {
+        self.newcomers.origins(peer)
+    }
+
+    /// Adds a session to those that have not connected yet.
+    pub(crate) fn is_new(&mut self, key: SessionKey, origins: Origins) {
+        let Some(owner) = self.counted_for(key) else { return };
+        let position = self.newcomers.add(key, owner, origins);
+        self.get_mut(key).into_iter().for_each(|client| client.standing = Standing::newcomer(position));
+    }
+
+    /// Removes a session from those that have not connected yet. Returns false if it was not among them.
+    pub(crate) fn has_connected(&mut self, key: SessionKey) -> bool {
+        let (Some(owner), Some(client)) = (self.counted_for(key), self.get_mut(key)) else { return false };
+        let before = std::mem::replace(&mut client.standing, Standing::of(owner));
+        before.owner().map_err(|position| self.newcomers.remove(position)).is_err()
+    }
+
+    /// The number of sessions that have not connected yet.
+    pub(crate) fn newcomers(&self) -> usize {
+        self.newcomers.len()
+    }
+
+    /// The number of those of this connection or address.
+    pub(crate) fn newcomers_of(&self, origin: u64) -> usize {
+        self.newcomers.of(origin)
+    }
+
+    /// The oldest of all, or of this connection or address.
+    pub(crate) fn oldest_newcomer(&self, origin: Option<u64>) -> Option<SessionKey> {
+        origin.map_or_else(|| self.newcomers.oldest(), |origin| self.newcomers.oldest_of(origin))
+    }
+
+    /// The owner that a session counts for below `sessions_max`.
+    fn counted_for(&self, key: SessionKey) -> Option<SessionOwner> {
+        self.get(key)?.standing.owner().or_else(|position| self.newcomers.owner_of(position).ok_or(())).ok()
+    }
+
+    /// Takes the owner of a session out of it, and out of the lists of users and tokens.
+    fn take_owner(&mut self, key: SessionKey) -> Option<Box<Owner>> {
+        let owner = self.get_mut(key)?.owner.take()?;
+        for (at, moved) in self.owners.remove(&owner.identity, owner.slots).into_iter().enumerate() {
+            if let Some(other) = moved.and_then(|moved| self.owner_mut(moved)) {
+                other.slots[at] = owner.slots[at];
+            }
+        }
+        Some(owner)
+    }
+
+    #[inline]
+    fn owner(&self, key: SessionKey) -> Option<&Owner> {
+        self.get(key)?.owner.as_deref()
+    }
+
+    fn owner_mut(&mut self, key: SessionKey) -> Option<&mut Owner> {
+        self.get_mut(key)?.owner.as_deref_mut()
+    }
+
+    #[inline]
+    fn get(&self, key: SessionKey) -> Option<&Client> {
+        self.clients.get(key.index as usize).filter(|client| client.generation == key.generation)
+    }
+
+    fn get_mut(&mut self, key: SessionKey) -> Option<&mut Client> {
+        self.clients.get_mut(key.index as usize).filter(|client| client.generation == key.generation)
+    }
+}
+
+/// The number of clients for which the table keeps room.
+const ROOM_RETAINED: usize = 64;
