@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::Settings;
-use crate::connections::account::{Charge, MailboxAccount};
+use crate::admission::account::{Charge, MailboxAccount};
 use crate::decision::{Awaited, Resolved, WaitKey};
 use crate::history::Position;
 use crate::identity::Head;

@@ -14,6 +14,7 @@
 //!
 //! [`Shard`] is the entry point. The other modules are its parts: each owns its data and does not know the shard.
 
+mod admission;
 mod application;
 mod channels;
 mod clients;
@@ -41,6 +42,8 @@ mod tests;
 mod views;
 mod wheel;
 
+pub use admission::account::{Charge, MailboxAccount};
+pub use admission::budget::{Usage, Weight};
 pub use application::{
     Action, Actions, Answer, Application, Caller, Decision, EndReason, Handshake, NoApplication, Pending, Publishing,
     Refusal, Service, Subscribing, Verdict,
@@ -48,8 +51,6 @@ pub use application::{
 pub use channels::interest::Interest;
 pub use channels::rules::Rules;
 pub use clients::owners::Revoked;
-pub use connections::account::{Charge, MailboxAccount};
-pub use connections::admission::{Usage, Weight};
 pub use connections::socket::{Received, SocketOrigin};
 pub use decision::{Awaited, Resolved, WaitKey};
 pub use events::{

@@ -1,5 +1,4 @@
-//! The schedule of a shard: the sessions and sockets that have something to do, now or at a time, in which order, and how
-//! much of it in one turn.
+//! The schedule of a shard: the sessions and sockets that have something to do, now or at a time, and in which order.
 //!
 //! ```text
 //!   writes ──▶ replays ──▶ searches     a flush; replays wait until everything is written
@@ -13,13 +12,12 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use crate::connections::admission::Budget;
 use crate::decision::WaitKey;
 use crate::events::{SessionKey, SocketKey};
 use crate::outbox::Capacity;
 use crate::wheel::Wheel;
 
-/// The queues, the timers and the budget of one shard.
+/// The queues and the timers of one shard.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     /// Sessions and sockets that have something to write, in the order in which they got it.
@@ -36,8 +34,6 @@ pub(crate) struct Schedule {
     pub(crate) timers: Wheel<Timer>,
     /// Waits whose timer has come.
     pub(crate) overdue: Vec<WaitKey>,
-    /// The messages fanned out since the last flush that wrote everything.
-    pub(crate) budget: Budget,
     /// Sessions or subscriptions may have come or gone since the gauges were updated.
     pub(crate) gauges_are_old: bool,
     steps: Cell<u64>,
@@ -147,7 +143,6 @@ impl Schedule {
             passes: VecDeque::new(),
             timers: Wheel::new(now_ms),
             overdue: Vec::new(),
-            budget: Budget::default(),
             gauges_are_old: false,
             steps: Cell::new(0),
         }

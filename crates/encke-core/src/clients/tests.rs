@@ -108,11 +108,11 @@ fn newcomers_are_found_by_age_until_they_connect() {
     let mut clients = clients();
     for index in 0..4 {
         clients.open(key(index), SessionOwner::of(u64::from(index)));
-        clients.is_new(key(index), [u64::from(index % 2) + 1, 9]);
+        clients.is_new(key(index), [u64::from(index % 2) + 11, 19]);
     }
-    assert_eq!((clients.newcomers(), clients.newcomers_of(1), clients.newcomers_of(9)), (4, 2, 4));
+    assert_eq!((clients.newcomers(), clients.newcomers_of(11), clients.newcomers_of(19)), (4, 2, 4));
     assert!(clients.has_connected(key(0)) && !clients.has_connected(key(0)));
-    assert_eq!((clients.oldest_newcomer(None), clients.oldest_newcomer(Some(1))), (Some(key(1)), Some(key(2))));
+    assert_eq!((clients.oldest_newcomer(None), clients.oldest_newcomer(Some(11))), (Some(key(1)), Some(key(2))));
     assert_eq!(clients.close(key(1)).0, Some(SessionOwner::of(1)), "it counts for its owner while it is new, too");
     assert_eq!(clients.newcomers(), 2);
 }

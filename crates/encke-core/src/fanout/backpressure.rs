@@ -2,7 +2,7 @@
 //!
 //! A flush writes what sockets take; the rest stays in outboxes. A reader is behind from the moment its outbox holds
 //! more than a quarter of its capacity until it holds less. While any reader is behind, flushes do not renew the budget
-//! of heavy messages (see [`crate::connections::admission`]). So publishers go as fast as active readers take messages,
+//! of heavy messages (see [`crate::admission`]). So publishers go as fast as active readers take messages,
 //! and these readers are not ended as slow.
 //!
 //! No reader can stop publishers that way. A reader that has been behind for a second holds nothing back until its
@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use crate::connections::admission::part_of;
+use crate::admission::budget::part_of;
 use crate::events::SessionKey;
 use crate::now::Now;
 use crate::outbox::Capacity;

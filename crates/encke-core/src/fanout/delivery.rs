@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bayeux::{ChannelName, ext};
 use websocket::{Opcode, frame};
 
-use crate::connections::account::MailboxAccount;
+use crate::admission::account::MailboxAccount;
 use crate::events::{Publication, PublishToken};
 use crate::history::Position;
 use crate::outbox::arena::Frames;

@@ -1,7 +1,7 @@
 //! The hot loop of a fan-out: one push for each subscriber.
 
+use crate::admission::budget::part_of;
 use crate::channels::Subscriber;
-use crate::connections::admission::part_of;
 use crate::events::SessionKey;
 use crate::fanout::backpressure::Backpressure;
 use crate::fanout::delivery::{Delivery, Manner};

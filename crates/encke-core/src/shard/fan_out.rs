@@ -44,7 +44,7 @@ impl Parts {
             return;
         }
         let publication = Arc::new(delivery.to_publication(except, &self.shared.mailbox));
-        self.schedule.budget.add_work(publication.frames.len() as u64);
+        self.admission.add_work(publication.frames.len() as u64);
         while others != 0 {
             let shard = others.trailing_zeros() as usize;
             others &= others - 1;
@@ -65,7 +65,7 @@ impl Parts {
         let subscribers: usize = lists.iter().map(|list| self.channels.subscribers(*list).len()).sum();
         let write_bytes = (frames.bytes() * subscribers) as u64;
         self.schedule.count_steps(subscribers);
-        self.schedule.budget.spend(messages as usize, frames.bytes(), write_bytes);
+        self.admission.spend(messages as usize, frames.bytes(), write_bytes);
         let positioned = delivery.position.filter(|_| lists.iter().any(|list| self.channels.wants_positions(*list)));
         let positioned = positioned.map(|position| (position, self.fanout.encoder.with_positions(frames, position)));
         let (mut full, mut special) = (Vec::new(), Vec::new());

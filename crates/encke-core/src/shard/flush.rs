@@ -25,7 +25,7 @@ impl Shard {
     pub fn flush(&mut self, now: Now, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
         let parts = self.settle_burst_at(now);
         let is_complete = parts.write(wire, out_of_time);
-        if is_complete && !parts.schedule.budget.let_edges_go_first() {
+        if is_complete && !parts.admission.let_edges_go_first() {
             self.take_arrivals(false);
         }
         !is_complete

@@ -3,8 +3,7 @@
 
 use bayeux::ChannelName;
 
-use crate::connections::admission::{LIGHT_BYTES_MAX, Weight};
-use crate::connections::arrivals::{LARGE_REQUESTS, SMALL_REQUESTS};
+use crate::admission::Turn;
 use crate::events::{Effect, Envelope, ExchangeId, ShardMessage};
 use crate::now::Now;
 use crate::protocol::batch::client_of;
@@ -17,62 +16,31 @@ impl Shard {
     /// do so when its turn comes.
     pub fn receive(&mut self, now: Now, envelope: Envelope) {
         let parts = self.settle_burst_at(now);
-        let (flow, is_light) = match &envelope.message {
+        let reach = match &envelope.message {
+            // The sender has checked the name: by the limits that held there, and not by those that hold now.
             ShardMessage::Publication(publication) | ShardMessage::Record(publication) => {
-                // The sender has checked the name: by the limits that held there, and not by those that hold now.
-                let subscribers = parts.channels.reach(ChannelName::known(&publication.channel));
-                (&*publication.channel, parts.is_light(publication.frames.len(), subscribers))
+                parts.channels.reach(ChannelName::known(&publication.channel))
             }
-            ShardMessage::Request(request) if request.body.len() <= LIGHT_BYTES_MAX => (SMALL_REQUESTS, true),
-            ShardMessage::Request(_) => (LARGE_REQUESTS, false),
-            ShardMessage::Abandoned(exchange)
-                if let Some((flow, _)) = parts.connections.arrivals.requests.get(exchange) =>
-            {
-                let flow = *flow;
-                return parts.connections.arrivals.push(flow, envelope);
-            }
-            _ => return self.open(envelope),
+            _ => 0,
         };
-        let weight = if parts.connections.arrivals.is_empty() && parts.has_budget(Weight::Heavy, (0, 0)) {
-            Weight::Heavy
-        } else if is_light && !parts.connections.arrivals.has(flow) && parts.has_budget(Weight::Light, (0, 0)) {
-            Weight::Light
-        } else {
-            parts.metrics.arrivals_delayed.add(1);
-            let flow = Box::<str>::from(flow);
-            if let ShardMessage::Request(request) = &envelope.message {
-                let name = if is_light { SMALL_REQUESTS } else { LARGE_REQUESTS };
-                let client = parts.client_in(&request.body);
-                parts.connections.arrivals.requests.insert(request.exchange, (name, client));
-            }
-            return parts.connections.arrivals.push(&flow, envelope);
-        };
-        parts.schedule.budget.count_as(weight);
-        self.open(envelope);
+        let Parts { admission, settings, metrics, .. } = parts;
+        match admission.arrive(envelope, reach, settings.capacity(), |body| client_in(body, settings)) {
+            Turn::Now(envelope) => self.open(envelope),
+            Turn::Later => metrics.arrivals_delayed.add(1),
+            Turn::Behind => {}
+        }
     }
 
     /// Processes waiting envelopes as long as the budget lasts, or `all` of them.
     pub(super) fn take_arrivals(&mut self, all: bool) {
-        if self.parts().connections.arrivals.is_empty() {
+        if self.parts().admission.waiting() == 0 {
             return;
         }
         while let parts = self.settle_burst()
-            && (all || parts.has_budget(Weight::Light, (0, 0)))
-            && let Some(envelope) = parts.connections.arrivals.pop_small()
+            && let Some((envelope, served)) = parts.admission.next(all, parts.settings.capacity())
         {
-            parts.schedule.budget.count_as(Weight::Light);
             self.open(envelope);
-        }
-        while let parts = self.settle_burst()
-            && (all || parts.has_budget(Weight::Heavy, (0, 0)))
-            && let Some((flow, envelope)) = parts.connections.arrivals.pop()
-        {
-            let before = parts.schedule.budget.work();
-            parts.schedule.budget.count_as(Weight::Heavy);
-            self.open(envelope);
-            let parts = self.settle_burst();
-            let work = parts.schedule.budget.work() - before;
-            parts.connections.arrivals.done(flow, work + ARRIVAL_WORK);
+            self.settle_burst().admission.served(served);
         }
     }
 
@@ -91,12 +59,12 @@ impl Shard {
 
     /// True if this request has arrived and waits.
     pub fn has_waiting(&self, exchange: ExchangeId) -> bool {
-        self.parts().connections.arrivals.requests.contains_key(&exchange)
+        self.parts().admission.has_request(&exchange)
     }
 
     /// The session id of the client that sent a request, for [`Shard::request_waits`].
     pub fn client_of_request(&self, body: &str) -> Option<Id> {
-        self.parts().client_in(body)
+        client_in(body, &self.parts().settings)
     }
 
     /// Processes a message of another shard, or of a handle of the server, at once. [`Shard::receive`] checks first
@@ -150,17 +118,14 @@ impl Shard {
 }
 
 impl Parts {
-    fn client_in(&self, body: &str) -> Option<Id> {
-        let messages = bayeux::parse_batch(body, self.settings.limits()).ok()?;
-        client_of(&messages)
-    }
-
     /// Keeps the sessions of waiting requests from expiring: their clients are not silent.
     pub(super) fn keep_arrivals_alive(&mut self) {
-        let clients: Vec<Id> = self.connections.arrivals.requests.values().filter_map(|(_, client)| *client).collect();
-        clients.iter().for_each(|client| self.alive(client));
+        self.admission.clients().iter().for_each(|client| self.alive(client));
     }
 }
 
-/// The cost of an envelope beside the work that it causes, in bytes.
-const ARRIVAL_WORK: u64 = 256;
+/// The session id of the client that sent a request with this body.
+fn client_in(body: &str, settings: &InForce) -> Option<Id> {
+    let messages = bayeux::parse_batch(body, settings.limits()).ok()?;
+    client_of(&messages)
+}

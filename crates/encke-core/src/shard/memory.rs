@@ -27,7 +27,7 @@ impl Parts {
         metrics.sockets.set(self.connections.sockets.len());
         metrics.channels.set(self.channels.len());
         metrics.subscriptions.set(self.channels.subscriptions());
-        metrics.arrivals.set(self.connections.arrivals.len());
+        metrics.arrivals.set(self.admission.waiting());
         metrics.frame_bytes.set(self.fanout.encoder.held_chunk_bytes());
         // Response bodies and revoked tokens belong to no shard, so the first shard counts them.
         let is_first = self.index == 0;

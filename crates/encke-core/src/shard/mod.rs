@@ -52,13 +52,14 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicIsize;
 
+use crate::admission::Admission;
+use crate::admission::account::MailboxAccount;
 use crate::application::{Actions, Application};
 use crate::channels::Channels;
 use crate::channels::interest::Interest;
 use crate::clients::Clients;
 use crate::clients::owners::Revoked;
 use crate::connections::Connections;
-use crate::connections::account::MailboxAccount;
 use crate::events::{Effect, SocketKey};
 use crate::fanout::FanOut;
 use crate::history::Histories;
@@ -79,7 +80,7 @@ impl Shard {
     /// The work done since the start, in bytes written for subscribers and other shards. The difference between two
     /// calls is the work that one connection caused.
     pub fn work(&self) -> u64 {
-        self.parts().schedule.budget.work()
+        self.parts().admission.work()
     }
 
     /// The steps of loops whose length clients decide, since the start. The difference between two calls is the cost of
@@ -118,7 +119,7 @@ impl Shard {
     /// Bytes of publications recorded in durable histories since the start. The difference between two calls is what
     /// reading one socket caused.
     pub fn recorded_bytes(&self) -> u64 {
-        self.parts().schedule.budget.recorded_bytes
+        self.parts().admission.recorded_bytes()
     }
 
     /// The settings in force.
@@ -173,7 +174,7 @@ impl Shard {
             ("exchanges", exchanges),
             ("forwarded requests", pending.forwarded),
             ("pending publish replies", pending.replies),
-            ("messages from other shards", parts.connections.arrivals.len()),
+            ("messages from other shards", parts.admission.waiting()),
             ("timers", parts.schedule.timers.len()),
             ("waiting writes and effects", writes + parts.effects.len()),
             ("connects that wait for response memory", connects),
@@ -227,10 +228,10 @@ impl Shard {
     /// True if nothing waits for [`Shard::flush`] or [`Shard::take_effects`].
     pub fn is_settled(&self) -> bool {
         let parts = self.parts();
-        let has_arrivals = !parts.connections.arrivals.is_empty() && !parts.are_arrivals_held_back();
+        let has_arrivals = parts.admission.may_serve(parts.settings.capacity());
         let has_input = !self.burst().is_empty() || !parts.deferred_actions.is_empty() || has_arrivals;
         !has_input
-            && parts.schedule.budget.is_fresh()
+            && parts.admission.is_fresh()
             && parts.schedule.is_settled(parts.now.ms)
             && parts.effects.is_empty()
             && !parts.is_relieving()
@@ -309,10 +310,11 @@ pub struct Parts {
     pub(crate) sessions: Sessions,
     pub(crate) clients: Clients,
     pub(crate) connections: Connections,
+    pub(crate) admission: Admission,
     pub(crate) requests: Requests,
     channels: Channels,
     fanout: FanOut,
-    /// The sessions and sockets with something to do, the timers, the budget of a turn.
+    /// The sessions and sockets with something to do, and the timers.
     pub(crate) schedule: Schedule,
     /// The effects since the environment took them.
     effects: Vec<Effect>,
@@ -334,6 +336,7 @@ impl Parts {
             now,
             sessions,
             connections: Connections::default(),
+            admission: Admission::default(),
             requests: Requests::default(),
             channels: Channels::new(fanout.encoder.account()),
             clients: Clients::new(hasher, fanout.encoder.account()),

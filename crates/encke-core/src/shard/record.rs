@@ -73,14 +73,14 @@ impl Parts {
     pub(super) fn record(&mut self, delivery: &Delivery<'_>, terms: HistoryTerms, except: Option<SessionKey>) {
         let owner = self.shared.histories.owner(delivery.channel.as_str());
         if self.shared.is_durable {
-            self.schedule.budget.recorded_bytes += delivery.frames.bytes() as u64;
+            self.admission.record(delivery.frames.bytes());
         }
         let except_id = self.id_of_session(except);
         if owner == self.index {
             return self.append_to_history(delivery, terms, except, except_id);
         }
         let publication = delivery.to_publication(except_id, &self.shared.mailbox);
-        self.schedule.budget.add_work(publication.frames.len() as u64);
+        self.admission.add_work(publication.frames.len() as u64);
         self.effects.push(Effect::SendToShard(owner, ShardMessage::Record(publication.into())));
     }
 

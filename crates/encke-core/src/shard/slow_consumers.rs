@@ -25,7 +25,7 @@ impl Parts {
             return self.too_slow(key, (policy, None), "", frames, &capacity);
         }
         session.outbox.push(frames, Kind::Messages);
-        self.schedule.budget.spend(1, frames.bytes(), frames.bytes() as u64);
+        self.admission.spend(1, frames.bytes(), frames.bytes() as u64);
         session.make_urgent(key.index, &mut self.schedule);
     }
 

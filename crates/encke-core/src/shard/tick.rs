@@ -31,7 +31,7 @@ impl Parts {
                 Timer::Wait(key) => self.schedule.overdue.push(key),
             }
         }
-        if self.schedule.budget.is_held_back() && self.schedule.is_complete() {
+        if self.admission.is_held_back() && self.schedule.is_complete() {
             self.renew_budget();
         }
         self.look_for_room();

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::admission::budget::{Usage, Weight};
 use crate::application::NoApplication;
-use crate::connections::admission::{Usage, Weight};
 use crate::events::{Effect, Envelope, ExchangeId, HttpTransport, Peer, Publication, Request, ShardMessage, SocketKey};
 use crate::now::Now;
 use crate::sessions::id::Id;
@@ -227,7 +227,7 @@ fn a_message_on_another_channel_does_not_wait_behind_a_flood_from_another_shard(
     assert!(flushes <= 3, "{flushes}");
     // A request is processed before anything else is written.
     let connect = rig.connect(&client);
-    assert!(rig.shard.parts().connections.arrivals.len() > 10 && rig.response(connect).is_none(), "it is held at once");
+    assert!(rig.shard.parts().admission.waiting() > 10 && rig.response(connect).is_none(), "it is held at once");
     while !rig.shard.is_settled() {
         rig.flushed(socket);
         rig.shard.take_effects();
@@ -362,7 +362,7 @@ fn an_edge_and_the_publications_of_other_shards_take_turns() {
         let envelope = envelope(&rig, "/flood", &data);
         rig.shard.receive(NOW, envelope);
     }
-    let (mut taken, before) = (0, rig.shard.parts().connections.arrivals.len());
+    let (mut taken, before) = (0, rig.shard.parts().admission.waiting());
     for _ in 0..8 {
         if rig.shard.admits(NOW, Weight::Heavy) {
             let text = format!(r#"{{"channel":"/flood","clientId":"{publisher}","data":{data}}}"#);
@@ -371,6 +371,6 @@ fn an_edge_and_the_publications_of_other_shards_take_turns() {
         }
         rig.flushed(socket);
     }
-    let arrived = before - rig.shard.parts().connections.arrivals.len();
+    let arrived = before - rig.shard.parts().admission.waiting();
     assert!(taken >= 3 && arrived >= 3, "{taken} at the edge, {arrived} from the other shard");
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::admission::budget::Weight;
 use crate::application::{Answer, Application, Handshake, NoApplication, Refusal};
-use crate::connections::admission::Weight;
 use crate::connections::socket::Socket;
 use crate::events::{Peer, SocketKey};
 use crate::identity::{Head, Identity, Patterns};

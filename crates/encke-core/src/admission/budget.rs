@@ -70,7 +70,7 @@ pub(crate) struct Budget {
     /// The work since the start, in bytes written for subscribers and other shards.
     work: u64,
     /// The bytes of publications recorded in durable histories since the start.
-    pub(crate) recorded_bytes: u64,
+    recorded_bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -158,10 +158,25 @@ impl Budget {
         self.work += bytes;
     }
 
+    /// Counts bytes recorded in durable histories.
+    pub(crate) fn record(&mut self, bytes: usize) {
+        self.recorded_bytes += bytes as u64;
+    }
+
+    /// The bytes recorded in durable histories since the start.
+    pub(crate) fn recorded_bytes(&self) -> u64 {
+        self.recorded_bytes
+    }
+
     /// The work since the start, in bytes written for subscribers and other shards.
     pub(crate) fn work(&self) -> u64 {
         self.work
     }
+}
+
+/// True if a fan-out of this many bytes to this many subscribers is light work.
+pub(crate) fn is_light(bytes: usize, subscribers: usize) -> bool {
+    bytes <= LIGHT_BYTES_MAX && bytes * subscribers <= LIGHT_WORK_MAX as usize
 }
 
 /// The part of an outbox that heavy messages may fill between two flushes that wrote everything. Light messages may
@@ -188,7 +203,7 @@ pub(crate) const LIGHT_BYTES_MAX: usize = 8 * 1024;
 
 /// The most work that a connection may have caused lately for its next message to be light, in bytes for all
 /// subscribers: 2 MB/s sustained.
-pub(crate) const LIGHT_WORK_MAX: u32 = 256 * 1024;
+const LIGHT_WORK_MAX: u32 = 256 * 1024;
 
 /// The divisor in [`part_of`].
 const OUTBOX_SHARE: usize = 4;

@@ -3,7 +3,7 @@
 //! Mailboxes themselves have no bound: a send inside the server never fails and never waits, so two shards cannot
 //! wait for each other. This account is the bound. Every [`Envelope`](crate::Envelope) is charged when it is sent, and
 //! its [`Charge`] is released when the receiving shard has processed it. While the account is full, the edges admit
-//! nothing (see [`super::admission`]).
+//! nothing (see [`super::budget`]).
 //!
 //! ```text
 //!   edges ──has_room?──▶ a shard ──charge──▶ mailbox ──▶ another shard ──release──▶ on_room: wake waiting readers
@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::connections::admission::Weight;
+use crate::admission::budget::Weight;
 
 /// The bytes in transit between the shards of a server, as atomics that all threads share.
 #[derive(Default)]

@@ -18,14 +18,14 @@ use crate::sessions::id::Id;
 
 /// Waiting envelopes, by flow.
 #[derive(Default)]
-pub(crate) struct Arrivals {
+pub(super) struct Arrivals {
     flows: Slab<Flow>,
     names: HashMap<Box<str>, usize, RandomState>,
     /// The flow of each waiting request, and the session id of its client. An `Abandoned` message for a waiting request
     /// joins the same flow, so that it comes after the request.
-    pub(crate) requests: HashMap<ExchangeId, (&'static str, Option<Id>), RandomState>,
+    requests: HashMap<ExchangeId, (&'static str, Option<Id>), RandomState>,
     /// Small requests. No heavy message makes them wait.
-    pub(crate) small: VecDeque<Envelope>,
+    small: VecDeque<Envelope>,
     /// All flows that are not empty, by their start. Of equal starts the older entry comes first.
     order: BinaryHeap<Reverse<(u64, u64, usize)>>,
     /// The start of the flow that was served last.
@@ -44,19 +44,19 @@ struct Flow {
 
 impl Arrivals {
     /// The number of waiting envelopes.
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.envelopes
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.envelopes == 0
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub(super) fn has(&self, name: &str) -> bool {
         if name == SMALL_REQUESTS { !self.small.is_empty() } else { self.names.contains_key(name) }
     }
 
-    pub(crate) fn push(&mut self, name: &str, envelope: Envelope) {
+    pub(super) fn push(&mut self, name: &str, envelope: Envelope) {
         self.envelopes += 1;
         if name == SMALL_REQUESTS {
             return self.small.push_back(envelope);
@@ -71,7 +71,7 @@ impl Arrivals {
     }
 
     /// The next envelope and its flow. The caller reports the work to [`Arrivals::done`].
-    pub(crate) fn pop(&mut self) -> Option<(usize, Envelope)> {
+    pub(super) fn pop(&mut self) -> Option<(usize, Envelope)> {
         let Reverse((start, _, index)) = self.order.pop()?;
         let envelope = self.flows.get_mut(index)?.envelopes.pop_front()?;
         self.clock = start;
@@ -80,10 +80,25 @@ impl Arrivals {
     }
 
     /// The next small request.
-    pub(crate) fn pop_small(&mut self) -> Option<Envelope> {
+    pub(super) fn pop_small(&mut self) -> Option<Envelope> {
         let envelope = self.small.pop_front()?;
         self.taken(&envelope);
         Some(envelope)
+    }
+
+    /// Notes the flow of a request that is about to wait, and its client.
+    pub(super) fn note_request(&mut self, exchange: ExchangeId, flow: &'static str, client: Option<Id>) {
+        self.requests.insert(exchange, (flow, client));
+    }
+
+    /// The flow of a request that waits.
+    pub(super) fn flow_of(&self, exchange: &ExchangeId) -> Option<&'static str> {
+        self.requests.get(exchange).map(|(flow, _)| *flow)
+    }
+
+    /// The clients of the requests that wait, as far as they are known.
+    pub(super) fn clients(&self) -> Vec<Id> {
+        self.requests.values().filter_map(|(_, client)| *client).collect()
     }
 
     fn taken(&mut self, envelope: &Envelope) {
@@ -94,7 +109,7 @@ impl Arrivals {
     }
 
     /// Notes the work that an envelope of a flow has caused.
-    pub(crate) fn done(&mut self, index: usize, work: u64) {
+    pub(super) fn done(&mut self, index: usize, work: u64) {
         let Some(flow) = self.flows.get_mut(index) else { return };
         if flow.envelopes.is_empty() {
             let flow = self.flows.remove(index);
@@ -113,6 +128,6 @@ impl Arrivals {
 }
 
 /// Flow names that no channel has.
-pub(crate) const SMALL_REQUESTS: &str = "small requests";
+pub(super) const SMALL_REQUESTS: &str = "small requests";
 
-pub(crate) const LARGE_REQUESTS: &str = "large requests";
+pub(super) const LARGE_REQUESTS: &str = "large requests";
