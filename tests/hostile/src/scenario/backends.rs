@@ -1,4 +1,4 @@
-//! What a backend decides or answers: one greedy owner beside others, who get their answers.
+//! Decisions and answers of a backend: one greedy owner beside others, who get theirs.
 
 use std::io;
 
