@@ -5,7 +5,8 @@ use std::task::{Context, Poll, Waker};
 
 use futures_core::Stream;
 
-use crate::subscription::{Gap, Message, Subscription};
+use crate::message::{Gap, Message};
+use crate::subscription::Subscription;
 
 /// The body that answers a held request: its first item, and those that are there already as long as `has_room` is true for
 /// the bytes so far. Without a first item it is the empty array.

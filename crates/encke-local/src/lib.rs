@@ -3,8 +3,10 @@
 //! Both belong to all shards, and no publication of a shard waits for them. Time is an input, and there is no thread: the
 //! server's own threads drive them, and so does the simulator.
 
+mod cursor;
 mod held;
 mod members;
+mod message;
 mod positions;
 mod queue;
 mod registry;
@@ -12,6 +14,7 @@ mod subscription;
 
 pub use held::held_body;
 pub use members::{Member, MemberTable, Members, PresenceCounts, PresenceTerms};
+pub use message::{Gap, Message};
 pub use positions::{Position, PositionError, Positions, Start};
 pub use registry::{Registry, Scratch};
-pub use subscription::{Gap, Message, SubscribeError, Subscription};
+pub use subscription::{SubscribeError, Subscription};

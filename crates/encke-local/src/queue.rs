@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use websocket::frame;
 
+use crate::message::{Gap, Message};
 use crate::positions::Position;
-use crate::subscription::{Gap, Message};
 use encke_core::history::RingKey;
 use encke_core::{Publication, Side};
 

@@ -14,13 +14,12 @@ use std::collections::HashMap;
 use std::mem::replace;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bayeux::{ChannelKind, ChannelName, Limits};
+use bayeux::ChannelName;
 use foldhash::fast::RandomState;
 
-use crate::positions::Start;
+use crate::cursor::Cursor;
 use crate::queue::{Burst, Queue, QueuedBytes};
-use crate::subscription::{Cursor, SubscribeError, Subscription};
-use encke_core::{Granted, Metrics, Publication, Right, Settings, Shared};
+use encke_core::{Metrics, Publication, Settings, Shared};
 
 /// The subscribers by channel.
 pub struct Registry {
@@ -67,29 +66,6 @@ impl Registry {
         &self.shared
     }
 
-    /// Subscribes to a channel or a pattern.
-    ///
-    /// # Errors
-    /// The name is none to subscribe to, or the start does not fit it.
-    pub fn subscribe(
-        self: &Arc<Registry>,
-        settings: &Settings,
-        pattern: &str,
-        start: &Start,
-        granted: Granted,
-    ) -> Result<Subscription, SubscribeError> {
-        granted.use_for(Right::Subscribe);
-        let name = ChannelName::parse(pattern, &Limits::from(settings)).ok();
-        let Some(name) = name.filter(|name| name.kind() == ChannelKind::Broadcast) else {
-            return Err(SubscribeError::Channel(pattern.into()));
-        };
-        self.waiting.limit(settings.in_process_bytes_max);
-        let queue = Arc::new(Queue::new(settings.in_process_messages_max, settings.in_process_bytes_max));
-        // Before histories are read: a message that is not in them yet comes to the queue.
-        let number = self.add(pattern, &queue);
-        Subscription::begin(self.clone(), number, name, queue, start)
-    }
-
     /// Puts a publication of a shard into the queues of its subscribers.
     pub fn dispatch(&self, publication: &Publication, scratch: &mut Scratch) {
         let Scratch { pattern, queues } = scratch;
@@ -124,6 +100,13 @@ impl Registry {
 
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Registers a new queue for a channel or a pattern. Returns its number, too.
+    pub(crate) fn open(&self, settings: &Settings, name: &str) -> (u64, Arc<Queue>) {
+        self.waiting.limit(settings.in_process_bytes_max);
+        let queue = Arc::new(Queue::new(settings.in_process_messages_max, settings.in_process_bytes_max));
+        (self.add(name, &queue), queue)
     }
 
     /// Adds a subscriber, and returns its number.

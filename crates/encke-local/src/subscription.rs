@@ -10,15 +10,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bayeux::{ChannelName, RawJson};
+use bayeux::{ChannelKind, ChannelName, Limits};
 use bytes::Bytes;
 use futures_core::Stream;
 
+use crate::cursor::Cursor;
+use crate::message::{Gap, Message};
 use crate::positions::{CHANNELS_MAX, Position, Positions, Start};
 use crate::queue::Queue;
 use crate::registry::Registry;
-use encke_core::Side;
-use encke_core::history::RingKey;
+use encke_core::{Granted, Right, Settings};
 
 /// The messages of a channel or a pattern, as a stream.
 ///
@@ -41,45 +42,6 @@ pub struct Subscription {
 
 type Item = Result<Message, Gap>;
 
-/// The position of a subscription in the history of a channel.
-#[derive(Clone, PartialEq)]
-pub(crate) struct Cursor {
-    channel: Arc<str>,
-    ring: RingKey,
-    epoch: Arc<str>,
-    /// The offset of the next message.
-    next: u64,
-    /// True while messages come from the history.
-    is_behind: bool,
-}
-
-/// A message as its subscribers get it.
-#[derive(Clone, Debug)]
-pub struct Message {
-    channel: Arc<str>,
-    json: Bytes,
-    side: Side,
-    position: Option<(Position, RingKey)>,
-}
-
-/// Messages that a subscription did not get.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Gap {
-    /// The reader was too slow, so the oldest messages of its queue were discarded.
-    #[error("{messages} messages were discarded because their reader was too slow")]
-    Slow {
-        /// The number of messages.
-        messages: u64,
-    },
-    /// The history does not have all messages after the position where the subscription begins, or continues.
-    #[error("the history of {channel} does not have all messages after the position")]
-    Gone {
-        /// The channel.
-        channel: Arc<str>,
-    },
-}
-
 /// The reason why a subscription in the process failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -96,41 +58,32 @@ pub enum SubscribeError {
     TooManyChannels,
 }
 
-impl Message {
-    pub(crate) fn new(channel: Arc<str>, json: Bytes, side: Side, position: Option<(Position, RingKey)>) -> Message {
-        Message { channel, json, side, position }
-    }
-
-    /// The channel that it was published to.
-    pub fn channel(&self) -> &str {
-        &self.channel
-    }
-
-    /// The whole message: a JSON object with `channel` and `data`.
-    pub fn json(&self) -> &str {
-        // It was written by the server.
-        str::from_utf8(&self.json).unwrap_or_default()
-    }
-
-    /// The published value as raw JSON; `null` if there is none.
-    pub fn data(&self) -> &str {
-        RawJson::trusted(self.json()).member("data").map_or("null", |data| data.as_str())
-    }
-
-    /// The side that has made it: a client, or the server's own side.
-    pub fn side(&self) -> Side {
-        self.side
-    }
-
-    /// Its position, if the channel has a history.
-    pub fn position(&self) -> Option<&Position> {
-        self.position.as_ref().map(|(position, _)| position)
+impl Registry {
+    /// Subscribes to a channel or a pattern.
+    ///
+    /// # Errors
+    /// The name is none to subscribe to, or the start does not fit it.
+    pub fn subscribe(
+        self: &Arc<Registry>,
+        settings: &Settings,
+        pattern: &str,
+        start: &Start,
+        granted: Granted,
+    ) -> Result<Subscription, SubscribeError> {
+        granted.use_for(Right::Subscribe);
+        let name = ChannelName::parse(pattern, &Limits::from(settings)).ok();
+        let Some(name) = name.filter(|name| name.kind() == ChannelKind::Broadcast) else {
+            return Err(SubscribeError::Channel(pattern.into()));
+        };
+        // Before histories are read: a message that is not in them yet comes to the queue.
+        let (number, queue) = self.open(settings, pattern);
+        Subscription::begin(self.clone(), number, name, queue, start)
     }
 }
 
 impl Subscription {
     /// Begins at positions in the histories. The queue is registered already.
-    pub(crate) fn begin(
+    fn begin(
         registry: Arc<Registry>,
         number: u64,
         name: ChannelName<'_>,
@@ -299,7 +252,7 @@ impl Subscription {
     /// Notes the position of a message that is about to be returned. False if it was returned before: it was read from
     /// the history, and then came to the queue.
     fn advance(&mut self, message: &Message) -> bool {
-        let Some((position, ring)) = &message.position else { return true };
+        let Some((position, ring)) = message.ring_position() else { return true };
         let next = position.offset + 1;
         match self.find(&message.channel) {
             Ok(at) => {

@@ -11,13 +11,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use journal::{Directory, Disk, Opened};
-use tokio::sync::mpsc;
 
 use crate::entropy::kernel_entropy;
 use crate::error::StartError;
+use crate::net::mailboxes::Mailboxes;
 use crate::net::outcomes::Outcomes;
 use crate::net::store_thread::{self, Inbox};
-use crate::net::thread_message::ThreadMessage;
 use crate::revocations::{self, Revocations};
 use crate::sessions_file::{self, Found};
 use encke_core::Settings;
@@ -105,11 +104,11 @@ impl Data {
     pub(crate) fn start(
         self,
         shared: &Arc<Shared>,
-        mailboxes: &[mpsc::UnboundedSender<ThreadMessage>],
+        mailboxes: &Mailboxes,
         outcomes: &Arc<Outcomes>,
         metrics: &Arc<Metrics>,
     ) -> Result<(Inbox, DataInUse), StartError> {
-        let (shared, mailboxes) = (shared.clone(), mailboxes.to_vec());
+        let (shared, mailboxes) = (shared.clone(), mailboxes.clone());
         let started = store_thread::start(self.history_store, shared, mailboxes, outcomes.clone(), metrics.clone());
         let (inbox, history_store) = started.map_err(StartError::Thread)?;
         Ok((inbox, DataInUse { path: self.path, revocations: self.revocations, history_store }))

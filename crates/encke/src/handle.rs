@@ -23,7 +23,7 @@ use crate::net::thread_message::ThreadMessage;
 use crate::presence::{Announced, Announcer, Presence};
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
-use encke_core::{Action, Actions, Envelope, Id, Now, ServerEntry, Settings, ShardMessage, Shared, Weight};
+use encke_core::{Action, Actions, Id, Now, ServerEntry, Settings, ShardMessage, Shared, Weight};
 use encke_local::{Members, Start, SubscribeError, Subscription};
 
 pub use lists::List;
@@ -123,7 +123,7 @@ impl Handle {
     /// The same as of [`Handle::publish`], but any channel outside `/meta/` will do, also one below `/service/`.
     pub fn deliver(&self, client_id: &str, channel: &str, data_json: &str) -> Result<bool, PublishError> {
         let frame = self.frame(&self.terms(), channel, data_json, None)?;
-        if !self.0.server_shared.mailbox.has_room(Weight::Heavy) {
+        if !self.0.server_shared.mailboxes.account().has_room(Weight::Heavy) {
             return Err(PublishError::Busy);
         }
         let Some(id) = Id::parse(client_id) else { return Ok(false) };
@@ -190,14 +190,14 @@ impl Handle {
             return Err(PublishError::Channel(channel.into()));
         }
         let data = bayeux::json::validate(data_json, limits.json_depth_max).map_err(|_| PublishError::Data)?;
-        let now = || ext::timestamp(ServerShared::now(self.0.server_shared.start).wall_ms as i64);
+        let now = || ext::timestamp(self.0.server_shared.clock.now().wall_ms as i64);
         let timestamp = has_timestamp.then(|| format!("\"{}\"", now()));
         let timestamp = timestamp.as_deref().map(RawJson::trusted);
         let message = Publication { channel, data: Some(RawJson::trusted(data)), timestamp, ..Publication::default() };
         // One shard for each channel: it preserves the order of publications, and it owns the channel's history, if
         // any.
         let shard = self.0.shared.histories.owner(channel);
-        let account = &self.0.server_shared.mailbox;
+        let account = self.0.server_shared.mailboxes.account();
         let has_room = weight == Weight::Light || account.has_room(weight);
         if has_room && self.0.server_shared.publish(shard, &message, None, ServerEntry::HandlePublish.may()) {
             return Ok(());
@@ -226,7 +226,7 @@ impl Handle {
 
     /// Installs a service for the requests that are not the server's own, in place of the one before. None: there is none.
     pub fn set_fallback(&self, fallback: Option<Arc<dyn Fallback>>) {
-        self.0.server_shared.fallback.set(fallback);
+        self.0.server_shared.pages.fallback.set(fallback);
     }
 
     /// The frame of a message for one session.
@@ -273,11 +273,11 @@ impl Handle {
 
     /// The revoked tokens that have not expired, each with its end in milliseconds since 1970.
     pub fn revoked_tokens(&self) -> Vec<(Box<str>, u64)> {
-        self.0.shared.revoked.all(ServerShared::now(self.0.server_shared.start).wall_ms)
+        self.0.shared.revoked.all(self.0.server_shared.clock.now().wall_ms)
     }
 
     fn send_to_all_shards(&self, message: impl Fn() -> ShardMessage) {
-        for shard in 0..self.0.server_shared.mailboxes.len() {
+        for shard in 0..self.0.server_shared.mailboxes.shards() {
             // A shard that has ended has no sessions any more.
             let _ended = self.send_to_shard(shard, message());
         }
@@ -291,12 +291,12 @@ impl Handle {
     /// Adds metrics of the program to `/metrics`. The server calls the function at each scrape, on the thread of a shard,
     /// so it must not block. Names begin with `encke_` or the name of the program, and no other metric has them.
     pub fn add_metrics(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
-        self.0.server_shared.added_metrics.add(Arc::new(read));
+        self.0.server_shared.metrics.add(read);
     }
 
     /// Replaces the keys of the HTTP API. A key that is not in the list is revoked.
     pub fn set_api_keys(&self, keys: ApiKeys) {
-        *self.0.server_shared.api_keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        self.0.server_shared.api.set_keys(keys);
     }
 
     /// Applies new settings while the server runs. Returns the names of those that changed but need a restart: they stay
@@ -327,7 +327,7 @@ impl Handle {
             history_commit_interval_ms: current.history_commit_interval_ms,
             ..settings
         });
-        for shard in 0..self.0.server_shared.mailboxes.len() {
+        for shard in 0..self.0.server_shared.mailboxes.shards() {
             // A shard whose mailbox is closed has ended.
             let _ended = self.send_to_shard(shard, ShardMessage::Settings(next.clone()));
         }
@@ -354,9 +354,9 @@ impl Handle {
     }
 
     fn stop_when_empty(&self) {
-        for mailbox in &self.0.server_shared.mailboxes {
-            let _ended = mailbox
-                .send(ThreadMessage::FromShard(Envelope::new(&self.0.server_shared.mailbox, ShardMessage::Drain)));
+        let mailboxes = &self.0.server_shared.mailboxes;
+        for shard in 0..mailboxes.shards() {
+            let _ended = mailboxes.send_to_shard(shard, ShardMessage::Drain);
         }
         let timeouts = Duration::from_millis(self.settings().drain_timeout_ms);
         let started = Instant::now();
@@ -367,18 +367,16 @@ impl Handle {
         }
         if self.0.keeps {
             *self.0.open.write().unwrap_or_else(PoisonError::into_inner) = false;
-            ending::freeze(&self.0.server_shared.mailboxes);
-            ending::settle(&self.0.server_shared.mailboxes);
+            ending::freeze(mailboxes);
+            ending::settle(mailboxes);
             self.announce_the_rest();
         }
         // A frozen shard takes the publications that came before this.
         self.0.server_shared.published.iter().for_each(Published::close);
         if self.0.keeps {
-            ending::settle(&self.0.server_shared.mailboxes);
+            ending::settle(mailboxes);
         }
-        for mailbox in &self.0.server_shared.mailboxes {
-            let _ended = mailbox.send(ThreadMessage::Stop);
-        }
+        mailboxes.send_to_all(|| ThreadMessage::Stop);
         self.0.server_shared.outcomes.close();
         self.0.server_shared.local.stop();
         self.0.server_shared.presence.stop();
@@ -403,15 +401,14 @@ impl Handle {
         // Locked while sending: an accepted message is in a mailbox before the mailboxes are emptied for the last
         // time.
         let open = self.0.open.read().unwrap_or_else(PoisonError::into_inner);
-        let thread_message = || ThreadMessage::FromShard(Envelope::new(&self.0.server_shared.mailbox, message));
-        self.0.server_shared.mailboxes.get(shard).is_some_and(|mailbox| *open && mailbox.send(thread_message()).is_ok())
+        *open && self.0.server_shared.mailboxes.send_to_shard(shard, message)
     }
 }
 
 /// Announces who is on a channel as the program itself.
 impl Announcer for Handle {
     fn now(&self) -> Now {
-        ServerShared::now(self.0.server_shared.start)
+        self.0.server_shared.clock.now()
     }
 
     fn settings(&self) -> Arc<Settings> {

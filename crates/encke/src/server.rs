@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, RwLock};
 use std::thread::JoinHandle;
-use std::time::Instant;
 
 use tokio::sync::{mpsc, watch};
 
@@ -20,18 +19,20 @@ use crate::error::StartError;
 use crate::fallback::Installed;
 use crate::handle::Handle;
 use crate::local::Local;
-use crate::metric::AddedMetrics;
+use crate::net::api_state::ApiState;
+use crate::net::clock::Clock;
 use crate::net::confirm::Confirmations;
+use crate::net::mailboxes::Mailboxes;
 use crate::net::published::Published;
-use crate::net::server_shared::ServerShared;
+use crate::net::server_metrics::ServerMetrics;
+use crate::net::server_shared::{Pages, ServerShared};
 use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
-use crate::session_names::SessionNames;
 use crate::settings::check_settings;
 use crate::threads::application::ApplicationThreads;
 use crate::threads::driver::Inputs;
 use crate::threads::{accept, driver};
-use encke_core::{Application, Metrics, Saved, Settings, Shard, Shared};
+use encke_core::{Application, Saved, Settings, Shard, Shared};
 
 /// The beginning of every server: [`Server::builder`].
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +72,7 @@ impl Builder {
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, messages): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let (to_visit, visits): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
-        let start = Instant::now();
+        let clock = Clock::start();
         let threads = ApplicationThreads::start(settings.application_threads).map_err(StartError::Thread)?;
         let mut registered = self.hooks;
         warn_of_holes(&registered);
@@ -80,35 +81,33 @@ impl Builder {
         let hooks = decisions.context().clone();
         let application = self.layers.into_iter().fold(decisions as Box<dyn Application>, |inner, layer| layer(inner));
         let mut shared = Shared::new(shards, application);
-        let data = Data::open(&settings, &mut shared, ServerShared::now(start))?;
-        revoke_again(&self.revoked, &shared, ServerShared::now(start).wall_ms);
+        let data = Data::open(&settings, &mut shared, clock.now())?;
+        revoke_again(&self.revoked, &shared, clock.now().wall_ms);
         let shared = Arc::new(shared);
         let confirmations = confirmations(&shared);
-        let metrics: Vec<_> = (0..=shards + 2).map(|_| Arc::<Metrics>::default()).collect();
-        let local = Local::start(shared.clone(), metrics[shards + 1].clone()).map_err(StartError::Thread)?;
+        let metrics = ServerMetrics::new(shards);
+        let local = Local::start(shared.clone(), metrics.of_local().clone()).map_err(StartError::Thread)?;
         let server_shared = Arc::new(ServerShared {
-            mailboxes,
+            clock,
+            mailboxes: Mailboxes::new(mailboxes, shared.mailbox.clone()),
             local,
-            fallback: Installed::new(Routes::in_front(routes, &hooks, threads.handle())),
-            holds: Arc::default(),
-            presence: Presence::new(metrics[shards + 2].clone()),
-            confirmations,
+            presence: Presence::new(metrics.of_server().clone()),
             published: (0..shards).map(|_| Published::default()).collect(),
             outcomes: Arc::default(),
-            api_keys: RwLock::new(Arc::new(self.api_keys)),
-            session_names: SessionNames::new(),
-            revocations: data.as_ref().map(Data::revocations).cloned().unwrap_or_default(),
-            idempotency: Arc::default(),
-            mailbox: shared.mailbox.clone(),
+            confirmations,
             application: threads.handle().clone(),
-            metrics,
-            added_metrics: AddedMetrics::default(),
-            assets: self.assets,
             connections: Arc::default(),
+            accepting: watch::Sender::new(true),
+            holds: Arc::default(),
+            api: ApiState::new(self.api_keys),
+            revocations: data.as_ref().map(Data::revocations).cloned().unwrap_or_default(),
+            metrics,
+            pages: Pages {
+                assets: self.assets,
+                fallback: Installed::new(Routes::in_front(routes, &hooks, threads.handle())),
+            },
             echo: self.echo,
             reclaim_memory: self.reclaim_memory,
-            start,
-            accepting: watch::Sender::new(true),
         });
         let keeps = !settings.data.is_empty();
         let handle = Handle::new(server_shared.clone(), shared.clone(), settings.clone(), keeps, to_visit);
@@ -182,7 +181,7 @@ fn start_data(
 ) -> Result<(Option<Inbox>, Option<DataInUse>, Saved), StartError> {
     let Some(data) = data else { return Ok((None, None, Saved::default())) };
     let ServerShared { mailboxes, outcomes, metrics, .. } = server_shared;
-    let (history_store, data) = data.start(shared, mailboxes, outcomes, &metrics[shared.shards])?;
+    let (history_store, data) = data.start(shared, mailboxes, outcomes, metrics.of_store())?;
     let saved = data.sessions(shared.shards, sessions_max)?;
     Ok((Some(history_store), Some(data), saved))
 }
@@ -255,8 +254,8 @@ impl ThreadContext {
 
     /// Creates a shard with its saved sessions.
     fn restored(self, index: usize) -> (Shard, Arc<ServerShared>) {
-        let metrics = self.server_shared.metrics[index].clone();
-        let now = ServerShared::now(self.server_shared.start);
+        let metrics = self.server_shared.metrics.of_shard(index).clone();
+        let now = self.server_shared.clock.now();
         let mut shard = Shard::new(index, self.shared, self.settings, kernel_entropy(), now).with_metrics(metrics);
         shard.restore(now, &self.saved);
         (shard, self.server_shared)

@@ -143,6 +143,8 @@ pub(crate) fn listed(name: &str) -> Option<List> {
 /// The name of a segment under construction. It gets its own name when its header and its first records are on the
 /// disk.
 pub(crate) const UNFINISHED: &str = "unfinished.journal";
+/// The file that tests whether the disk takes a file.
+pub(crate) const PROBE: &str = "probe";
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])

@@ -11,7 +11,7 @@ use crate::format::{
     FRAME_BYTES, HEADER_BYTES, Header, List, RECORD_BYTES_MAX, UNFINISHED, VERSION, encode_record, file_name,
     list_name, note_name,
 };
-use crate::open::Unproven;
+use crate::unproven::Unproven;
 
 /// The position of a record: 1 for the first one ever appended, then 2, … without gaps. 0 precedes all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -82,6 +82,7 @@ mod open;
 mod probe;
 mod read;
 pub mod sim;
+mod unproven;
 
 pub use commit::{Committer, Policy, RETRY_MS};
 pub use disk::{Directory, DirectoryLock, Disk, LOCK};

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use crate::disk::{Disk, LOCK};
 use crate::error::Error;
-use crate::format::{Frame, Header, List, UNFINISHED, VERSION, file_name, list_name, listed, noted, number_of};
+use crate::format::{Header, List, PROBE, UNFINISHED, VERSION, file_name, list_name, listed, noted, number_of};
 use crate::journal::{ActiveSegment, Journal, Options, Position, Segment};
-use crate::probe::PROBE;
 use crate::read::{Found, Reader};
+use crate::unproven::Unproven;
 
 /// The result of opening a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,36 +95,6 @@ impl<D: Disk> Journal<D> {
         journal.adopt_list(listed)?;
         journal.write_again()?;
         Ok((journal, opened))
-    }
-}
-
-/// The records at the end of the last segment that no later record proves to be synced.
-///
-/// The system may hold them while the disk does not: a failed sync marks them as clean, and the next one succeeds. So
-/// they stay in memory as they were read and checked: a second read may come from the disk.
-#[derive(Default)]
-pub(crate) struct Unproven {
-    /// The sequence and the length of each record.
-    records: VecDeque<(u64, usize)>,
-    /// The bytes of all records, concatenated.
-    bytes: Vec<u8>,
-}
-
-impl Unproven {
-    /// The number of records, and their bytes.
-    pub fn into_parts(self) -> (u64, Vec<u8>) {
-        (self.records.len() as u64, self.bytes)
-    }
-
-    /// Adds a record, and drops those that it proves.
-    fn push(&mut self, frame: &Frame, parts: [&[u8]; 2]) {
-        let mut proven = 0;
-        while let Some((_, bytes)) = self.records.pop_front_if(|first| first.0 <= frame.synced_before()) {
-            proven += bytes;
-        }
-        self.bytes.drain(..proven);
-        parts.iter().for_each(|part| self.bytes.extend_from_slice(part));
-        self.records.push_back((frame.sequence, parts[0].len() + parts[1].len()));
     }
 }
 
@@ -246,7 +216,7 @@ fn read_segment<D: Disk>(
         disk.truncate(&file, offset).map_err(|error| failed(disk, "cut", &name, error))?;
         cut.push(Cut { file: disk.path(&name), offset, bytes: end - offset });
     }
-    Ok((offset - unproven.bytes.len() as u64, file, unproven))
+    Ok((offset - unproven.bytes(), file, unproven))
 }
 
 pub(crate) fn failed<D: Disk>(disk: &D, doing: &'static str, name: &str, source: io::Error) -> Error {

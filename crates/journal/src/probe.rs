@@ -4,7 +4,7 @@ use std::io;
 
 use crate::disk::{Disk, LOCK};
 use crate::error::Error;
-use crate::format::number_of;
+use crate::format::{PROBE, number_of};
 use crate::journal::write_all;
 use crate::open::{failed, read_header};
 
@@ -36,7 +36,5 @@ fn write<D: Disk>(disk: &D) -> io::Result<()> {
     written
 }
 
-/// The file that tests whether the disk takes a file.
-pub(crate) const PROBE: &str = "probe";
-/// Its length, in bytes: more than the first record of the owner's next life may need.
+/// The length of the file that tests the disk, in bytes: more than the first record of the owner's next life may need.
 const BLOCK_BYTES: usize = 4096;

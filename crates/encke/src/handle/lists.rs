@@ -49,7 +49,7 @@ impl Handle {
     /// The same as of [`Handle::deliver`].
     pub async fn deliver_to_user(&self, user: &str, channel: &str, data_json: &str) -> Result<usize, PublishError> {
         let frame = self.frame(&self.terms(), channel, data_json, None)?;
-        if !self.0.server_shared.mailbox.has_room(Weight::Heavy) {
+        if !self.0.server_shared.mailboxes.account().has_room(Weight::Heavy) {
             return Err(PublishError::Busy);
         }
         let ids = self.0.server_shared.sessions_of(Owner::User(user.into())).await.unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The Bayeux endpoint. POST is long-polling, GET is callback-polling or a WebSocket, OPTIONS is a browser's
 //! preflight.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,10 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as HttpBody;
+use tokio::sync::oneshot;
 use websocket::handshake;
 
+use super::answer_body;
 use super::callback::is_callback;
 use super::connection::{Connection, Upgrade};
 use super::guard::{Guard, Pages, methods_as_text};
@@ -135,8 +138,8 @@ async fn exchange(
     let script = matches!(transport, HttpTransport::CallbackPolling(_));
     let mut usage = connection.usage.get();
     node.wait_for_admission(&usage, &body).await;
-    let (exchange, answer) = node.exchange();
-    let waiting = Waiting { connection, exchange };
+    let (exchange, mut answers) = node.exchange(answer_body::stays_open(&transport));
+    let mut waiting = Waiting { connection, exchange: Some(exchange) };
     let before = node.shard.borrow().work();
     let bytes = body.len() as u64;
     let peer = connection.peer();
@@ -145,15 +148,11 @@ async fn exchange(
     // The shard of the session does the work.
     usage.add(node.now(), bytes.max(node.shard.borrow().work() - before));
     connection.usage.set(usage);
-    let Ok((answer, receipt)) = answer.await else {
+    let Some((answer, receipt)) = poll_fn(|cx| answers.poll_next(cx)).await else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n");
     };
-    drop(waiting);
-    let bytes = match receipt {
-        Some(receipt) => receipt.attach(connection.health.clone(), answer.body),
-        None => answer.body,
-    };
-    let mut response = Response::new(whole(bytes));
+    let body = answer_body::of((answer.body, receipt), answers, &connection.health, || waiting.until_end());
+    let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
     let kind = if script && answer.status == 200 { "text/javascript; charset=utf-8" } else { "application/json" };
     let headers = response.headers_mut();
@@ -169,15 +168,33 @@ async fn exchange(
     response
 }
 
-/// Abandons the exchange if the client leaves before the answer.
+/// Abandons the exchange if the client leaves before the last answer.
 struct Waiting<'a> {
     connection: &'a Connection,
-    exchange: ExchangeId,
+    /// None if something else abandons it.
+    exchange: Option<ExchangeId>,
+}
+
+impl Waiting<'_> {
+    /// Abandons the exchange when the returned value is dropped: on the thread of the shard, wherever that is.
+    fn until_end(&mut self) -> oneshot::Sender<()> {
+        let (on_end, end) = oneshot::channel();
+        if let Some(exchange) = self.exchange.take() {
+            let node = self.connection.node.clone();
+            tokio::task::spawn_local(async move {
+                let _ended = end.await;
+                node.abandon(exchange);
+            });
+        }
+        on_end
+    }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.connection.node.abandon(self.exchange);
+        if let Some(exchange) = self.exchange {
+            self.connection.node.abandon(exchange);
+        }
     }
 }
 

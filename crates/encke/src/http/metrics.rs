@@ -18,14 +18,13 @@ use encke_core::Meaning;
 pub(crate) fn answer<B>(connection: &Connection, request: &Request<B>) -> Response<Body> {
     let server_shared = &connection.node.server_shared;
     let is_local = connection.node.shard.borrow().settings().metrics_loopback && api::is_from_here(connection, request);
-    if !is_local && !api::may_read_metrics(&server_shared.api_keys(), request.headers()) {
+    if !is_local && !api::may_read_metrics(&server_shared.api.keys(), request.headers()) {
         return text(StatusCode::FORBIDDEN, "metrics are for this machine, or an API key with the scope metrics\n");
     }
-    let (bytes, evicted) = server_shared.idempotency.figures();
-    if let Some(metrics) = server_shared.metrics.last() {
-        metrics.idempotency_bytes.set(bytes);
-        metrics.idempotency_evicted.set(evicted);
-    }
+    let (bytes, evicted) = server_shared.api.idempotency().figures();
+    let metrics = server_shared.metrics.of_server();
+    metrics.idempotency_bytes.set(bytes);
+    metrics.idempotency_evicted.set(evicted);
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Sums(connection.node.server_shared.clone())));
     let mut page = String::new();
@@ -54,7 +53,7 @@ impl std::fmt::Debug for Sums {
 
 impl Collector for Sums {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let shards: Vec<_> = self.0.metrics.iter().map(|metrics| metrics.all()).collect();
+        let shards: Vec<_> = self.0.metrics.all().iter().map(|metrics| metrics.all()).collect();
         let Some(first) = shards.first() else { return Ok(()) };
         for (index, (name, help, meaning, _)) in first.iter().enumerate() {
             let mut sum: u64 = shards.iter().map(|metrics| metrics[index].3).sum();
@@ -62,7 +61,7 @@ impl Collector for Sums {
                 sum = self.0.connections.open() as u64;
             }
             if *name == "encke_mailbox_bytes" {
-                sum = self.0.mailbox.bytes() as u64;
+                sum = self.0.mailboxes.account().bytes() as u64;
             }
             let metric = encoder.encode_descriptor(name, help.trim_end_matches('.'), None, type_of(*meaning))?;
             match meaning {
@@ -70,7 +69,7 @@ impl Collector for Sums {
                 Meaning::Gauge => ConstGauge::new(sum as i64).encode(metric)?,
             }
         }
-        for added in self.0.added_metrics.all() {
+        for added in self.0.metrics.added() {
             let (name, help) = (added.name(), added.help().trim_end_matches('.'));
             let mut metric = encoder.encode_descriptor(name, help, None, type_of(added.kind()))?;
             let encode = |metric: MetricEncoder<'_>, value: u64| match added.kind() {

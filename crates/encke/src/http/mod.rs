@@ -1,5 +1,6 @@
 //! HTTP around the Bayeux endpoint: routes, hosts, origins, cookies, files.
 
+mod answer_body;
 pub(crate) mod api;
 pub(crate) mod assets;
 pub(crate) mod bayeux;

@@ -37,7 +37,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
     } else if hold::channel_in(&settings, path).is_some() {
         Box::pin(hold::answer(connection, &settings, request)).await
     } else if let Some(fallback) =
-        connection.node.server_shared.fallback.of(path).filter(|_| !OWN_PATHS.contains(&path))
+        connection.node.server_shared.pages.fallback.of(path).filter(|_| !OWN_PATHS.contains(&path))
     {
         let mut response = fallback.answer(request, connection.peer).await;
         let body_bytes = response.body().size_hint().lower() as usize;
@@ -59,7 +59,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
             "/readyz" if connection.node.shard.borrow().is_draining() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
             }
-            "/readyz" if connection.node.server_shared.history_store_has_panicked() => {
+            "/readyz" if connection.node.server_shared.metrics.history_store_has_panicked() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "histories are not stored\n")
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
@@ -110,7 +110,7 @@ async fn page(connection: &Connection, settings: &Settings, request: &Request<In
     if is_start && let Some(found) = files::answer(settings, request).await {
         return found;
     }
-    if let Some(found) = assets::answer(connection.node.server_shared.assets, request) {
+    if let Some(found) = assets::answer(connection.node.server_shared.pages.assets, request) {
         return found;
     }
     let found = if is_start { None } else { files::answer(settings, request).await };

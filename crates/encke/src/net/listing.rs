@@ -29,7 +29,7 @@ impl ServerShared {
     pub(crate) fn cursor(&self, text: &str) -> Option<Cursor> {
         let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
         let (shard, slot) = text.split_once('.')?;
-        Some((number(shard)?, number(slot)?)).filter(|(shard, _)| *shard < self.mailboxes.len())
+        Some((number(shard)?, number(slot)?)).filter(|(shard, _)| *shard < self.mailboxes.shards())
     }
 
     /// A page of the sessions. None if the server stops.
@@ -68,7 +68,7 @@ impl ServerShared {
     /// The sessions of an owner, on all shards. None if the server stops.
     pub(crate) async fn sessions_of(&self, owner: Owner) -> Option<Vec<Id>> {
         let mut ids = Vec::new();
-        for shard in 0..self.mailboxes.len() {
+        for shard in 0..self.mailboxes.shards() {
             let owner = owner.clone();
             ids.extend(self.inspect(shard, move |shard| shard.sessions_of(&owner)).await?);
         }
@@ -102,13 +102,13 @@ impl ServerShared {
     fn after(&self, shard: usize, next_slot: Option<usize>) -> Option<Cursor> {
         match next_slot {
             Some(slot) => Some((shard, slot)),
-            None => (shard + 1 < self.mailboxes.len()).then_some((shard + 1, 0)),
+            None => (shard + 1 < self.mailboxes.shards()).then_some((shard + 1, 0)),
         }
     }
 
     /// Adds the subscribers on other shards than the first of each channel.
     async fn add_other_shards(&self, shared: &Shared, channels: &mut [ChannelView]) -> Option<()> {
-        let shards = self.mailboxes.len();
+        let shards = self.mailboxes.shards();
         let mut elsewhere: HashMap<usize, Vec<usize>, RandomState> = HashMap::default();
         for (index, channel) in channels.iter().enumerate() {
             let interested = shared.interest.of_name(&channel.name);

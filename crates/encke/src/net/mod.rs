@@ -1,8 +1,10 @@
 //! The I/O of one shard: its sockets, its mailbox, its clock, and the thread that stores histories.
 
+pub(crate) mod api_state;
+pub(crate) mod clock;
 pub(crate) mod confirm;
 pub(crate) mod connections;
-mod exchanges;
+pub(crate) mod exchanges;
 mod futures;
 pub(crate) mod health;
 pub(crate) mod holds;
@@ -10,12 +12,14 @@ mod huge_length;
 mod incomplete;
 pub(crate) mod io;
 pub(crate) mod listing;
+pub(crate) mod mailboxes;
 pub(crate) mod node;
 mod open_sockets;
 pub(crate) mod outcomes;
 pub(crate) mod published;
 mod queues;
 pub(crate) mod requests;
+pub(crate) mod server_metrics;
 pub(crate) mod server_shared;
 pub(crate) mod socket;
 pub(crate) mod store_thread;

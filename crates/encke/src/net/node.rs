@@ -8,10 +8,10 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::task::Waker;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use super::confirm::Confirmations;
-use super::exchanges::{Answer, Exchanges};
+use super::exchanges::{Answers, Exchanges};
 use super::futures::Futures;
 use super::incomplete::{Incomplete, Sender};
 use super::open_sockets::{Closed, OpenSockets};
@@ -59,7 +59,7 @@ impl Node {
         Node {
             exchanges: Exchanges::new(shard.index(), confirmations.clone()),
             confirmations,
-            mailbox: server_shared.mailbox.clone(),
+            mailbox: server_shared.mailboxes.account().clone(),
             shard: RefCell::new(shard),
             server_shared,
             sockets: OpenSockets::default(),
@@ -77,7 +77,7 @@ impl Node {
 
     /// The current time.
     pub(crate) fn now(&self) -> Now {
-        ServerShared::now(self.server_shared.start)
+        self.server_shared.clock.now()
     }
 
     /// Runs the effects of the last events. Call it after every event.
@@ -107,9 +107,9 @@ impl Node {
         self.exchanges.number()
     }
 
-    /// Registers a request: returns its number and the receiver of its answer.
-    pub(crate) fn exchange(&self) -> (ExchangeId, oneshot::Receiver<Answer>) {
-        self.exchanges.open()
+    /// Registers a request: returns its number and its answers, many if its response stays open.
+    pub(crate) fn exchange(&self, stays_open: bool) -> (ExchangeId, Answers) {
+        self.exchanges.open(stays_open)
     }
 
     /// Drops a request whose response is no longer awaited.
@@ -144,12 +144,10 @@ impl Node {
 
     /// Runs a future of the application on its threads. The result comes back as a message.
     fn run_later(&self, key: WaitKey, awaited: Awaited) {
-        let Some(mailbox) = self.server_shared.mailboxes.get(self.shard.borrow().index()).cloned() else { return };
-        let account = self.mailbox.clone();
+        let (mailboxes, shard) = (self.server_shared.mailboxes.clone(), self.shard.borrow().index());
         let future = runtime::run(&self.server_shared.application, awaited, move |resolved| {
-            let envelope = Envelope::new(&account, ShardMessage::Resolved(key, resolved));
             // A shard that has ended needs no result.
-            let _ended = mailbox.send(ThreadMessage::FromShard(envelope));
+            let _ended = mailboxes.send_to_shard(shard, ShardMessage::Resolved(key, resolved));
         });
         self.futures.add(key, future);
     }
@@ -183,9 +181,7 @@ impl Node {
 
     /// Sends to another shard. A shard that has ended ignores it.
     pub(crate) fn send(&self, shard: usize, thread_message: ThreadMessage) {
-        if let Some(mailbox) = self.server_shared.mailboxes.get(shard) {
-            let _ended = mailbox.send(thread_message);
-        }
+        let _ended = self.server_shared.mailboxes.send(shard, thread_message);
     }
 
     /// Takes the publications of handles.
@@ -203,7 +199,7 @@ impl Node {
             return self.server_shared.report(message);
         }
         let envelope = Envelope::new(&self.mailbox, message);
-        if shard == self.server_shared.mailboxes.len() {
+        if shard == self.server_shared.mailboxes.shards() {
             return self.server_shared.local.send(envelope);
         }
         self.send(shard, ThreadMessage::FromShard(envelope));

@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use encke_core::{Changed, Envelope, Id, Owner, PublishToken, ShardMessage, Shared};
+use encke_core::{Changed, Id, Owner, PublishToken, ShardMessage, Shared};
 
 use super::outcomes::Outcome;
 use super::server_shared::ServerShared;
-use super::thread_message::ThreadMessage;
 use crate::error::RevocationError;
 
 /// A change of the subscriptions of a session.
@@ -36,14 +35,13 @@ impl ServerShared {
         expires_ms: u64,
         tokens_max: usize,
     ) -> Result<Revocation, RevocationError> {
-        let now_ms = ServerShared::now(self.start).wall_ms;
+        let now_ms = self.clock.now().wall_ms;
         // Before its sessions are looked for, so that none is opened in between.
         let is_taken = shared.revoked.add(token_id, expires_ms, now_ms, tokens_max);
         let ids = self.sessions_of(Owner::Token(token_id.into())).await.ok_or(RevocationError::Stopped)?;
-        for mailbox in &self.mailboxes {
-            let message = ShardMessage::Revoke(token_id.into());
+        for shard in 0..self.mailboxes.shards() {
             // A shard that has ended has no sessions any more.
-            let _ended = mailbox.send(ThreadMessage::FromShard(Envelope::new(&self.mailbox, message)));
+            let _ended = self.mailboxes.send_to_shard(shard, ShardMessage::Revoke(token_id.into()));
         }
         if !is_taken {
             return Err(RevocationError::Full);
@@ -57,7 +55,7 @@ impl ServerShared {
 
     /// Subscribes a session to a channel or pattern, or ends its subscription. None if the server stops.
     pub(crate) async fn change_subscription(&self, change: Change, id: Id, channel: &str) -> Option<Changed> {
-        if id.shard() >= self.mailboxes.len() {
+        if id.shard() >= self.mailboxes.shards() {
             return Some(Changed::SessionUnknown);
         }
         let message = |token| match change {
@@ -77,8 +75,7 @@ impl ServerShared {
     async fn request(&self, shard: usize, message: impl FnOnce(PublishToken) -> ShardMessage) -> Option<Outcome> {
         let token = self.outcomes.token();
         let outcome = self.outcomes.wait(token);
-        let envelope = Envelope::new(&self.mailbox, message(token));
-        if self.mailboxes.get(shard)?.send(ThreadMessage::FromShard(envelope)).is_err() {
+        if !self.mailboxes.send_to_shard(shard, message(token)) {
             self.outcomes.forget(token);
             return None;
         }

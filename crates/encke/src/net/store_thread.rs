@@ -18,11 +18,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use journal::{Directory, Disk};
-use tokio::sync::mpsc as mailbox;
 
+use super::mailboxes::Mailboxes;
 use super::outcomes::Outcomes;
-use super::thread_message::ThreadMessage;
-use encke_core::{Envelope, Metrics, PersistRequest, Persisted, ShardMessage, Shared};
+use encke_core::{Metrics, PersistRequest, Persisted, ShardMessage, Shared};
 use encke_store::HistoryStore;
 
 /// A message from a shard to the store thread.
@@ -51,7 +50,7 @@ struct Backlog {
 struct StoreWorker<D: Disk> {
     history_store: HistoryStore<D>,
     shared: Arc<Shared>,
-    mailboxes: Vec<mailbox::UnboundedSender<ThreadMessage>>,
+    mailboxes: Mailboxes,
     outcomes: Arc<Outcomes>,
     metrics: Arc<Metrics>,
     posts: Receiver<Post>,
@@ -71,13 +70,13 @@ struct StoreWorker<D: Disk> {
 pub(crate) fn start(
     history_store: HistoryStore<Directory>,
     shared: Arc<Shared>,
-    mailboxes: Vec<mailbox::UnboundedSender<ThreadMessage>>,
+    mailboxes: Mailboxes,
     outcomes: Arc<Outcomes>,
     metrics: Arc<Metrics>,
 ) -> io::Result<(Inbox, JoinHandle<HistoryStore<Directory>>)> {
     let (sender, posts) = mpsc::channel();
     let backlog = Arc::<Backlog>::default();
-    let answers = vec![Vec::new(); mailboxes.len()];
+    let answers = vec![Vec::new(); mailboxes.shards()];
     let inbox = Inbox { posts: sender, backlog: backlog.clone() };
     let start = Instant::now();
     let left = 0;
@@ -138,7 +137,7 @@ impl<D: Disk> StoreWorker<D> {
             self.deliver_everywhere();
         }
         // A shard that panicked may have assigned offsets that are not stored here.
-        if self.left == self.mailboxes.len() && !self.history_store.close(&self.shared.histories) {
+        if self.left == self.mailboxes.shards() && !self.history_store.close(&self.shared.histories) {
             tracing::warn!("histories on disk are not complete: the next start leaves out some numbers");
         }
         self.deliver_everywhere();
@@ -210,10 +209,8 @@ impl<D: Disk> StoreWorker<D> {
                 answers.push(persisted);
             }
         }
-        for (answers, mailbox) in self.answers.iter_mut().zip(&self.mailboxes).filter(|(stored, _)| !stored.is_empty())
-        {
-            let message = ShardMessage::Persisted(std::mem::take(answers));
-            let _ended = mailbox.send(ThreadMessage::FromShard(Envelope::new(&self.shared.mailbox, message)));
+        for (shard, answers) in self.answers.iter_mut().enumerate().filter(|(_, answers)| !answers.is_empty()) {
+            let _ended = self.mailboxes.send_to_shard(shard, ShardMessage::Persisted(std::mem::take(answers)));
         }
         let (metrics, figures) = (&self.metrics, self.history_store.figures());
         metrics.history_store_backlog_bytes.set(self.backlog.bytes.load(Ordering::Relaxed));
@@ -249,9 +246,11 @@ const GATHER_PAUSE: Duration = Duration::from_micros(200);
 #[cfg(test)]
 mod tests {
     use journal::sim::SimDisk;
+    use tokio::sync::mpsc as mailbox;
 
     use super::*;
-    use encke_core::{HistoryCommit, Settings};
+    use crate::net::thread_message::ThreadMessage;
+    use encke_core::{Envelope, HistoryCommit, Settings};
     use encke_core::{Now, PublishToken};
     use encke_store::{Recovery, StoreOptions};
 
@@ -313,7 +312,7 @@ mod tests {
         let worker = StoreWorker {
             history_store,
             shared: Arc::new(Shared::new(1, Box::new(encke_core::NoApplication))),
-            mailboxes: vec![mailbox],
+            mailboxes: Mailboxes::new(vec![mailbox], Arc::default()),
             outcomes: Arc::default(),
             metrics: metrics.clone(),
             posts,

@@ -56,7 +56,7 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
             tokio::task::yield_now().await;
         }
         let per_second_max = node.shard.borrow().settings().connections_per_second_max;
-        let wait = pace.step(Instant::now(), per_second_max.saturating_mul(node.server_shared.mailboxes.len()));
+        let wait = pace.step(Instant::now(), per_second_max.saturating_mul(node.server_shared.mailboxes.shards()));
         if wait.is_some() || node.is_behind() {
             node.shard.borrow().metrics().accepts_delayed.add(1);
         }
@@ -83,7 +83,7 @@ fn welcome(node: &Rc<Node>, stream: ByteStream, peer: SocketAddr, next: &mut usi
         let _gone = stream.try_write(&[IoSlice::new(FULL_FOR_ADDRESS)]);
         return;
     };
-    let shards = node.server_shared.mailboxes.len();
+    let shards = node.server_shared.mailboxes.shards();
     let shard = *next % shards;
     *next = next.wrapping_add(1);
     if shard == node.shard.borrow().index() {

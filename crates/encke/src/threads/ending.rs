@@ -12,25 +12,22 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{self, error::TryRecvError};
 
+use crate::net::mailboxes::Mailboxes;
 use crate::net::node::Node;
 use crate::net::thread_message::ThreadMessage;
 use encke_core::Saved;
 
 /// Freezes all shards.
-pub(crate) fn freeze(mailboxes: &[mpsc::UnboundedSender<ThreadMessage>]) {
-    for mailbox in mailboxes {
-        // A shard whose thread panicked is gone.
-        let _gone = mailbox.send(ThreadMessage::Freeze);
-    }
+pub(crate) fn freeze(mailboxes: &Mailboxes) {
+    // A shard whose thread panicked is gone.
+    mailboxes.send_to_all(|| ThreadMessage::Freeze);
 }
 
 /// Waits until no message is on its way between frozen shards.
-pub(crate) fn settle(mailboxes: &[mpsc::UnboundedSender<ThreadMessage>]) {
+pub(crate) fn settle(mailboxes: &Mailboxes) {
     for _ in 0..SETTLE_ROUNDS_MAX {
         let (answer, answers) = std::sync::mpsc::channel();
-        for mailbox in mailboxes {
-            let _gone = mailbox.send(ThreadMessage::Settle(answer.clone()));
-        }
+        mailboxes.send_to_all(|| ThreadMessage::Settle(answer.clone()));
         drop(answer);
         if !answers.iter().fold(false, |any, had_messages| any | had_messages) {
             return;

@@ -9,8 +9,8 @@ pub(super) fn info(call: &Call<'_>) -> Answer {
     Answer::new(&Info {
         name: "encke",
         version: env!("CARGO_PKG_VERSION"),
-        uptime_ms: server_shared.start.elapsed().as_millis() as u64,
-        shards: server_shared.mailboxes.len(),
+        uptime_ms: server_shared.clock.uptime().as_millis() as u64,
+        shards: server_shared.mailboxes.shards(),
         sessions: shard.shared().sessions.count(),
         connections: server_shared.connections.open(),
         draining: shard.is_draining(),

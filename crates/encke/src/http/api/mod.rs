@@ -100,7 +100,7 @@ pub(crate) async fn answer(
         Some(Err(allow)) => return GUARD.refuse_method(allow, &request),
         None => return unread(no_operation().response(), &request),
     };
-    let keys = connection.node.server_shared.api_keys();
+    let keys = connection.node.server_shared.api.keys();
     let key_name = match access::check(connection, settings, &keys, &request, route.scope) {
         Ok(key_name) => key_name,
         Err(problem) => {

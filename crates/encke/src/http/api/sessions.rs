@@ -147,7 +147,7 @@ async fn of_owner(call: &Call<'_>, owner: Owner) -> Result<Vec<Id>, Problem> {
 /// A session with its channels. None if there is none with this name or id.
 async fn find(call: &Call<'_>, id: &str) -> Result<Option<(SessionView, Vec<Box<str>>)>, Problem> {
     let server_shared = &call.connection.node.server_shared;
-    let shards = server_shared.mailboxes.len();
+    let shards = server_shared.mailboxes.shards();
     let Some(id) = call.names().id(id).filter(|id| id.shard() < shards) else { return Ok(None) };
     server_shared.inspect(id.shard(), move |shard| shard.session(&id)).await.ok_or_else(going_away)
 }
@@ -170,7 +170,7 @@ fn item(call: &Call<'_>, view: &SessionView) -> SessionItem {
 impl Call<'_> {
     /// The names of sessions in answers.
     pub(super) fn names(&self) -> &SessionNames {
-        &self.connection.node.server_shared.session_names
+        self.connection.node.server_shared.api.session_names()
     }
 
     /// The number of items that the request wants.
