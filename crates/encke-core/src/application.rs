@@ -91,7 +91,8 @@ pub trait Application: Send + Sync {
     }
 
     /// The fingerprint of its policy: of that which authenticates, and of that which decides about subscriptions. Sessions
-    /// that were saved under another authentication are not restored.
+    /// that were saved under another authentication are not restored. Shards ask at the start, and at each change of
+    /// the settings.
     fn policy(&self) -> Policy {
         Policy::default()
     }

@@ -18,7 +18,7 @@ use crate::sessions::replay::Replay;
 /// The sessions of one shard, or of all shards, to be restored by the next process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// The policy by which the sessions were admitted.
+    /// The policy by which the sessions were admitted that name no other.
     pub policy: Policy,
     /// Queued messages: JSON objects.
     pub messages: Vec<Box<str>>,
@@ -36,6 +36,9 @@ pub struct SavedSession {
     /// Its owner, if its handshake was authenticated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<Identity>,
+    /// The policy by which it was admitted, if another has come into force since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
     /// The stage of its life.
     pub stage: Stage,
     /// The interval that its client asked for last, in milliseconds.

@@ -8,6 +8,7 @@ use slab::Slab;
 
 use crate::events::SessionKey;
 use crate::outbox::Outbox;
+use crate::rights::policy::Policy;
 use crate::rights::table::{Granted, Right};
 use crate::schedule::Marks;
 use crate::sessions::id::Id;
@@ -20,9 +21,36 @@ pub struct Sessions {
     ids: HashTable<u32>,
     hasher: RandomState,
     generation: u32,
+    /// The policies by which sessions were admitted, each with the generation of the last session before it.
+    policies: Vec<(u32, Policy)>,
 }
 
 impl Sessions {
+    /// No sessions. `policy`: the policy that admits the next ones.
+    pub(crate) fn new(policy: Policy) -> Sessions {
+        Sessions { policies: vec![(0, policy)], ..Sessions::default() }
+    }
+
+    /// Notes the policy that admits sessions from now on.
+    pub(crate) fn are_admitted_by(&mut self, policy: Policy) {
+        if self.policy() != policy {
+            self.policies.push((self.generation, policy));
+        }
+    }
+
+    /// The policy that admits sessions.
+    pub(crate) fn policy(&self) -> Policy {
+        self.policies.last().map(|(_, policy)| *policy).unwrap_or_default()
+    }
+
+    /// The policy by which a session was admitted.
+    pub(crate) fn policy_of(&self, session: &Session) -> Policy {
+        // Generations wrap around, but their distances do not.
+        let age = |generation: u32| self.generation.wrapping_sub(generation);
+        let of_session = |(before, _): &&(u32, Policy)| age(*before) > age(session.generation);
+        self.policies.iter().rev().find(of_session).map(|(_, policy)| *policy).unwrap_or_default()
+    }
+
     /// The number of sessions.
     pub fn len(&self) -> usize {
         self.slab.len()

@@ -109,6 +109,9 @@ impl Shard {
                 let before = std::mem::replace(&mut parts.settings, InForce::new(settings));
                 parts.restate_presence(&members);
                 parts.restate_counts(&before);
+                // New settings of the application come with these.
+                let policy = parts.shared.application.policy();
+                parts.sessions.are_admitted_by(policy);
             }
             ShardMessage::MakeRoom => parts.make_room_for_others(),
             ShardMessage::Drain => parts.drain(),

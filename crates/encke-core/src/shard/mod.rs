@@ -266,7 +266,7 @@ pub struct Shared {
     pub limits: SharedLimits,
     /// The application's hooks.
     pub application: Box<dyn Application>,
-    /// Their fingerprint.
+    /// Their fingerprint at the start.
     pub policy: Policy,
     /// Tokens that open no session any more.
     pub revoked: Revoked,
@@ -326,7 +326,7 @@ impl Parts {
     fn new(index: usize, shared: Arc<Shared>, settings: Arc<Settings>, entropy: Entropy, now: Now) -> Parts {
         shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
         let hasher = shared.limits.buckets.hasher();
-        let (sessions, fanout) = (Sessions::default(), FanOut::new());
+        let (sessions, fanout) = (Sessions::new(shared.policy), FanOut::new());
         Parts {
             index,
             shared,

@@ -56,7 +56,7 @@ impl Parts {
         let mut pile = Pile::default();
         let sessions = keys.iter().filter_map(|key| Some((*key, self.sessions.get(*key)?)));
         let sessions = sessions.map(|(key, session)| self.save_session(key, session, &mut pile)).collect();
-        Saved { policy: self.shared.policy, messages: pile.messages, sessions }
+        Saved { policy: self.sessions.policy(), messages: pile.messages, sessions }
     }
 
     fn save_session(&self, key: SessionKey, session: &Session, pile: &mut Pile) -> SavedSession {
@@ -79,6 +79,7 @@ impl Parts {
             id: session.id,
             browser: session.browser,
             identity: self.clients.identity(key).map(|identity| Identity::clone(identity)),
+            policy: Some(self.sessions.policy_of(session)).filter(|own| *own != self.sessions.policy()),
             stage: match session.protocol.stage() {
                 ProtocolStage::New => Stage::New,
                 ProtocolStage::Connected => Stage::Connected,
@@ -98,7 +99,7 @@ impl Parts {
         let index = self.index;
         let mut lost = 0;
         for session in saved.sessions.iter().filter(|session| session.id.shard() == index) {
-            match self.may_restore(session, saved.policy) {
+            match self.may_restore(session, session.policy.unwrap_or(saved.policy)) {
                 Ok(admitted) => self.restore_session(session, admitted, &saved.messages, &mut frames),
                 Err(reason) => {
                     tracing::info!(session = ?session.id, reason, "session not restored");
