@@ -14,11 +14,12 @@ use bayeux::ChannelName;
 
 use crate::events::{Effect, PersistRequest, Publication, PublishToken, Report, SessionKey, ShardMessage};
 use crate::fanout::delivery::Delivery;
-use crate::history::{Birth, RingKey, Room, log_record};
+use crate::history::{Birth, Ring, RingKey, Room, log_record};
 use crate::outbox::payloads;
+use crate::rights::table::{Granted, Right};
 use crate::sessions::id::Id;
 use crate::settings::HistoryTerms;
-use crate::shard::Parts;
+use crate::shard::{Parts, Shared};
 
 impl Parts {
     /// The history settings of a channel. None if it has no history.
@@ -178,5 +179,13 @@ impl Parts {
         self.metrics.history_bytes.set(holding.bytes);
         self.metrics.history_channels.set(holding.channels);
         self.metrics.history_evicted.set(holding.evicted);
+    }
+}
+
+impl Shared {
+    /// Reads the history of a channel, on any shard. None if it has none.
+    pub fn read_history<T>(&self, channel: &str, granted: Granted, read: impl FnOnce(&Ring) -> T) -> Option<T> {
+        granted.use_for(Right::History);
+        self.histories.with(self.histories.find(channel, 0)?.ring, read)
     }
 }

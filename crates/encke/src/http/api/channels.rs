@@ -1,7 +1,7 @@
 //! Channels and their histories.
 
 use bayeux::ChannelName;
-use encke_core::{ChannelView, Id, Right, ServerEntry};
+use encke_core::{ChannelView, Id, ServerEntry};
 use serde_json::value::RawValue;
 
 use crate::net::listing::written;
@@ -46,25 +46,22 @@ pub(super) fn history(call: &Call<'_>) -> Result<Answer, Problem> {
     let limit = call.limit()?;
     let after = call.query.number("after", 0..=OFFSET_MAX)?;
     let channel = channel(call)?;
-    ServerEntry::ApiHistory.may().use_for(Right::History);
     let shared = call.connection.node.shard.borrow().shared().clone();
-    let found = shared.histories.find(&channel, 0).and_then(|position| {
-        shared.histories.with(position.ring, |ring| {
-            let first = after.map_or(ring.oldest(), |after| after + 1);
-            let mut bytes = 0;
-            let entries = ring.from(first).take(limit).take_while(|entry| {
-                let is_first = bytes == 0;
-                bytes += entry.text.len();
-                is_first || bytes <= HISTORY_BYTES_MAX
-            });
-            let message = |entry: &encke_core::history::Entry| {
-                let text = RawValue::from_string(entry.text.to_string()).ok()?;
-                Some(HistoryMessage { offset: entry.number, time_ms: entry.wall_ms, message: text })
-            };
-            let messages = entries.filter_map(message).collect();
-            let (epoch, oldest, next) = (ring.epoch().to_string(), ring.oldest(), ring.next());
-            History { channel: channel.clone(), epoch, oldest, next, complete: first >= oldest, messages }
-        })
+    let found = shared.read_history(&channel, ServerEntry::ApiHistory.may(), |ring| {
+        let first = after.map_or(ring.oldest(), |after| after + 1);
+        let mut bytes = 0;
+        let entries = ring.from(first).take(limit).take_while(|entry| {
+            let is_first = bytes == 0;
+            bytes += entry.text.len();
+            is_first || bytes <= HISTORY_BYTES_MAX
+        });
+        let message = |entry: &encke_core::history::Entry| {
+            let text = RawValue::from_string(entry.text.to_string()).ok()?;
+            Some(HistoryMessage { offset: entry.number, time_ms: entry.wall_ms, message: text })
+        };
+        let messages = entries.filter_map(message).collect();
+        let (epoch, oldest, next) = (ring.epoch().to_string(), ring.oldest(), ring.next());
+        History { channel: channel.clone(), epoch, oldest, next, complete: first >= oldest, messages }
     });
     found.map(|history| Answer::new(&history)).ok_or_else(no_history)
 }
