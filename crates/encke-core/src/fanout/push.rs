@@ -30,13 +30,14 @@ pub(crate) struct Push<'a> {
 impl Push<'_> {
     /// Pushes the frames that `frames_for` chooses to the outbox of each subscriber that has not got them yet. `others`
     /// gets the sessions for which a push does not do: those with a full outbox, and those for which `frames_for`
-    /// returns None.
+    /// returns None. `is_pushed` sees each session that has got them.
     #[inline(always)]
     pub(crate) fn each<'f>(
         &mut self,
         subscribers: &[Subscriber],
         others: &mut Vec<SessionKey>,
-        frames_for: impl Fn(&mut Session) -> Option<&'f Frames>,
+        frames_for: impl Fn(&Session) -> Option<&'f Frames>,
+        is_pushed: impl Fn(&mut Session),
     ) {
         let Delivery { messages, position, .. } = *self.delivery;
         let Manner { stamp, except, lazy_due_ms, active_ms } = *self.manner;
@@ -64,6 +65,7 @@ impl Push<'_> {
                 }
             }
             session.outbox.push_many(frames, Kind::Messages, messages);
+            is_pushed(session);
             session.active_ms = active_ms.unwrap_or(session.active_ms);
             if lazy_due_ms.is_some() {
                 self.lazy.push(session.key(subscriber.session));

@@ -117,7 +117,7 @@ impl Session {
     #[inline(always)]
     pub(crate) fn make_urgent(&mut self, index: u32, schedule: &mut Schedule) {
         self.urgent = true;
-        if self.marks.may_be_written() && self.next() != Next::Wait {
+        if self.marks.may_be_written() && self.taker() != Next::Wait {
             schedule.write_session(self.key(index), &mut self.marks);
         }
     }
@@ -341,6 +341,7 @@ impl Session {
     }
 
     /// The step that follows if a message comes now.
+    #[inline]
     pub(crate) fn taker(&self) -> Next {
         match &self.attachment {
             Attachment::Socket(socket, _) if !self.may_send(Some(*socket)) => Next::Wait,
@@ -389,6 +390,12 @@ impl Session {
     /// True if it gets nothing for now, since messages are withdrawn first, or will come again after a decision about positions.
     pub(crate) fn is_withheld(&self) -> bool {
         self.replay.as_ref().is_some_and(|replay| replay.withdrawn.is_some() || replay.undecided > 0)
+    }
+
+    /// True if it has something to replay, or a loss to report.
+    #[inline]
+    pub(crate) fn may_replay(&self) -> bool {
+        self.replay.as_ref().is_some_and(|replay| replay.cursors.is_behind() || replay.has_news)
     }
 
     /// True if its queued messages have to be searched first.

@@ -33,9 +33,10 @@ impl Shard {
                 break;
             }
         }
-        let parts = if batch.begun.is_some() { self.settle_burst() } else { self.beside_burst() };
-        parts.unqueue_at_end(batch);
-        parts.update_old_gauges();
+        if batch.begun.is_some() {
+            self.settle_burst().unqueue_at_end(batch);
+        }
+        self.beside_burst().update_old_gauges();
     }
 
     /// Processes the next message of a batch that has been suspended.

@@ -115,9 +115,10 @@ impl Shard {
             }
             rest.pop();
         }
-        let parts = if batch.begun.is_some() { self.settle_burst() } else { self.beside_burst() };
-        parts.unqueue_at_end(batch);
-        parts.update_old_gauges();
+        if batch.begun.is_some() {
+            self.settle_burst().unqueue_at_end(batch);
+        }
+        self.beside_burst().update_old_gauges();
     }
 
     /// True if a connect of a resumed batch must not take the session: its client has gone, or has connected elsewhere

@@ -54,18 +54,30 @@ impl Parts {
 
     /// Pushes to the outbox of each subscriber of this shard. Sessions that use replay get the frames with positions.
     fn fan_out(&mut self, delivery: &Delivery<'_>, except: Option<u32>) {
-        let Delivery { channel, frames, messages, rule, .. } = *delivery;
+        let frames = delivery.frames;
+        let lists = self.channels.route(delivery.channel);
+        let subscribers: usize = lists.iter().map(|list| self.channels.subscribers(*list).len()).sum();
+        let write_bytes = (frames.bytes() * subscribers) as u64;
+        self.schedule.count_steps(subscribers);
+        self.admission.spend(delivery.messages as usize, frames.bytes(), write_bytes);
+        if !lists.is_empty() {
+            self.push_to(&lists, delivery, except);
+        }
+        self.channels.reuse(lists);
+        if self.fanout.encoder.bytes() > self.fanout.relief.check_from {
+            self.check_memory();
+        }
+    }
+
+    /// Pushes to the outbox of each subscriber in these lists.
+    fn push_to(&mut self, lists: &[u32], delivery: &Delivery<'_>, except: Option<u32>) {
+        let Delivery { frames, rule, .. } = *delivery;
         let manner = Manner {
             stamp: self.fanout.next_publication(),
             except,
             lazy_due_ms: self.settings.lazy_due_ms(rule, self.now.ms),
             active_ms: self.settings.given().activity_counts_deliveries.then_some(self.now.ms),
         };
-        let lists = self.channels.route(channel);
-        let subscribers: usize = lists.iter().map(|list| self.channels.subscribers(*list).len()).sum();
-        let write_bytes = (frames.bytes() * subscribers) as u64;
-        self.schedule.count_steps(subscribers);
-        self.admission.spend(messages as usize, frames.bytes(), write_bytes);
         let positioned = delivery.position.filter(|_| lists.iter().any(|list| self.channels.wants_positions(*list)));
         let positioned = positioned.map(|position| (position, self.fanout.encoder.with_positions(frames, position)));
         let (mut full, mut special) = (Vec::new(), Vec::new());
@@ -74,18 +86,20 @@ impl Parts {
         let backpressure = &mut fanout.backpressure;
         let (capacity, manner, lazy) = (settings.capacity(), &manner, Vec::new());
         let mut push = Push { delivery, manner, capacity, room, now: *now, sessions, schedule, backpressure, lazy };
-        for list in &lists {
+        for list in lists {
+            let subscribers = channels.subscribers(*list);
             match positioned.as_ref().filter(|_| channels.wants_positions(*list)) {
-                None => push.each(channels.subscribers(*list), &mut full, |_| Some(frames)),
+                None => push.each(subscribers, &mut full, |_| Some(frames), |_| {}),
                 Some((position, _)) if channels.began_after(*list, position.ring.owner(), position.burst) => {}
-                Some((_, with_positions)) => push.each(channels.subscribers(*list), &mut special, |session| {
-                    let Some(replay) = &mut session.replay else { return Some(frames) };
-                    if !replay.is_live() || session.outbox.is_full(messages as usize, with_positions.bytes(), &room) {
-                        return None;
-                    }
-                    replay.in_rings = InRings::Maybe;
-                    Some(with_positions)
-                }),
+                Some((_, with_positions)) => push.each(
+                    subscribers,
+                    &mut special,
+                    |session| match &session.replay {
+                        None => Some(frames),
+                        Some(replay) => replay.is_live().then_some(with_positions),
+                    },
+                    |session| session.replay.iter_mut().for_each(|replay| replay.in_rings = InRings::Maybe),
+                ),
             }
         }
         for key in push.lazy {
@@ -95,14 +109,10 @@ impl Parts {
             for key in special {
                 self.deliver_specially(key, delivery, position, with_positions, manner);
             }
-            self.note_last_received(&lists, delivery, position);
+            self.note_last_received(lists, delivery, position);
         }
-        self.channels.reuse(lists);
         if !full.is_empty() {
             self.overflow(&full, delivery, frames, manner);
-        }
-        if self.fanout.encoder.bytes() > self.fanout.relief.check_from {
-            self.check_memory();
         }
     }
 }

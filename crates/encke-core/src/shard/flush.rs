@@ -84,7 +84,7 @@ impl Parts {
             if !socket.may_write() {
                 return session.marks.block();
             }
-            let replaying = session.replay.is_some().then_some(key);
+            let replaying = session.may_replay().then_some(key);
             let progress = write_both(on, socket, Some(session), wire, &mut fanout.encoder, metrics);
             return self.written(on, progress, replaying);
         }

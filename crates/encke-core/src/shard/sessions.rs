@@ -76,7 +76,7 @@ impl Parts {
     /// Schedules a session to replay more, if it has something to replay.
     pub(super) fn replay_later(&mut self, key: SessionKey) {
         if let Some(session) = self.sessions.get_mut(key)
-            && session.replay.as_ref().is_some_and(|replay| replay.cursors.is_behind() || replay.has_news)
+            && session.may_replay()
         {
             self.schedule.replay(key, &mut session.marks);
         }
