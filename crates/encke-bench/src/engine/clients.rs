@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
+use crate::engine::breaker::Breaker;
 use crate::engine::clock;
-use crate::engine::cuts::Breaker;
 use crate::engine::error::ConnectionError;
 use crate::engine::poll::Ready;
 use crate::engine::pool::Pool;
+use crate::engine::published::Published;
 use crate::engine::session::{Session, SessionState};
 use crate::engine::shared::Shared;
 use crate::engine::timers::Timers;
@@ -102,13 +103,6 @@ pub struct Counts {
     pub received_batches: u64,
     /// Their bytes.
     pub received_bytes: u64,
-}
-
-/// The number of publications of one worker in each room: `next[room]` is the next sequence number.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Published {
-    /// By room.
-    pub next: Vec<u32>,
 }
 
 impl Clients {

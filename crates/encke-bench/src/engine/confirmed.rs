@@ -1,31 +1,12 @@
-//! The server's support for recovery, and the publications that it has confirmed.
-
-use std::collections::HashSet;
+//! The server's support for recovery, and the deliveries of publications that it has confirmed.
 
 use crate::engine::clients::Clients;
+use crate::engine::confirmations::Confirmations;
 use crate::engine::http_link::Ids;
 use crate::engine::members::channel_of;
 use crate::engine::session::{Connection, Session, SessionState};
 use crate::order::{ClientsSpec, Recovery, Replay};
 use crate::problem::Problem;
-
-/// The replies to the publications of one session in one room, whose ids are then their sequence numbers.
-#[derive(Debug, Default)]
-pub(super) struct Confirmations {
-    confirmed: HashSet<u64>,
-    /// Those whose reply may still come.
-    unanswered: HashSet<u64>,
-}
-
-impl Confirmations {
-    /// The reply to a publication has come.
-    pub(super) fn answered(&mut self, id: u64, successful: bool) {
-        self.unanswered.remove(&id);
-        if successful {
-            self.confirmed.insert(id);
-        }
-    }
-}
 
 impl Clients {
     /// Opens one client and returns the first recovery feature that the server does not support, worded to follow "the

@@ -5,8 +5,10 @@
 //! - [`connections`]: connections that speak another protocol.
 //! - [`Target`]: the server's address. [`allow_sockets`]: the limit of open files. [`clock`]: the time.
 
+mod breaker;
 mod clients;
 pub mod clock;
+mod confirmations;
 mod confirmed;
 pub mod connections;
 mod cuts;
@@ -21,6 +23,7 @@ mod opening;
 pub mod poll;
 mod pool;
 mod protocol;
+mod published;
 mod publishing;
 mod raw;
 mod reader;
@@ -34,6 +37,7 @@ mod timers;
 pub(crate) mod timing;
 mod websocket_link;
 
-pub use clients::{Clients, Counts, PlannedMessage, Published};
+pub use clients::{Clients, Counts, PlannedMessage};
 pub use files::allow_sockets;
+pub use published::Published;
 pub use target::Target;

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use crate::engine::clients::{Clients, Published, Stage};
+use crate::engine::clients::{Clients, Stage};
 use crate::engine::clock::now_us;
 use crate::engine::error::ConnectionError;
 use crate::engine::files::allow_sockets;
 use crate::engine::members::{channel_of, rooms_of};
 use crate::engine::poll::Poll;
 use crate::engine::pool::{POOL_CONNECTIONS, Pool};
+use crate::engine::published::Published;
 use crate::engine::reader::Reader;
 use crate::engine::session::{Session, SessionState};
 use crate::engine::shared::Shared;

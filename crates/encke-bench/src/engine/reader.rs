@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::engine::clock::now_us;
-use crate::engine::confirmed::Confirmations;
+use crate::engine::confirmations::Confirmations;
 use crate::engine::members::is_channel_of;
 use crate::engine::stamp::{CALL_ROOM, DATA_BYTES_MIN, Stamped};
 use crate::engine::tally::Tally;

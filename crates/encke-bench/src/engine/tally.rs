@@ -1,7 +1,7 @@
 //! Compares the deliveries to all sessions of a worker with the publications.
 
-use crate::engine::clients::Published;
 use crate::engine::flow::{Flow, Sequence};
+use crate::engine::published::Published;
 use crate::engine::stamp::{CALL_ROOM, Stamped};
 use crate::outcome::Faults;
 

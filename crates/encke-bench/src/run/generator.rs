@@ -1,7 +1,7 @@
 //! The load generator: this process, or several workers.
 
 use super::plan::Share;
-use super::trial_run::{self, Coordinator, Event};
+use super::trial_run::{self, Coordinator, Event, Watch};
 use super::{latency, workers::Workers};
 use crate::engine::{Clients, Published};
 use crate::order::{ClientsSpec, Order};
@@ -26,9 +26,6 @@ pub struct Local {
     spec: ClientsSpec,
     published: Vec<Published>,
 }
-
-/// Called while an order runs, with an event or none. Returns false to stop.
-pub type Watch<'a> = dyn FnMut(Option<Event<'_>>) -> bool + 'a;
 
 impl Generator {
     /// Opens all sessions, in this process or, if `workers` is above one, in that many worker processes, each pinned to

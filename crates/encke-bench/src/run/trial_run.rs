@@ -34,6 +34,9 @@ pub trait Coordinator {
     fn totals(&mut self, own: &Published) -> Result<Option<Vec<Published>>, Problem>;
 }
 
+/// Called while an order runs, with an event or none. Returns false to stop.
+pub type Watch<'a> = dyn FnMut(Option<Event<'_>>) -> bool + 'a;
+
 /// An event of a running order.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {

@@ -6,9 +6,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::generator::Watch;
 use super::latency;
-use super::trial_run::{Event, Snapshot};
+use super::trial_run::{Event, Snapshot, Watch};
 use super::wire::{self, FromWorker, ToWorker};
 use crate::engine::Clients;
 use crate::order::{ClientsSpec, Order, Size};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::restart_run::{RestartRun, RestartTimes};
+use self::restart_run::{RestartRun, RestartTerms, RestartTimes, SHARES};
 use self::server::{Kill, Plan};
 use super::{Scenario, parts};
 use crate::engine::{Clients, Target};
@@ -81,13 +81,24 @@ impl Scenario for Avalanche {
         }
         let Some(mut generator) = super::opened(bench, &spec)? else { return Ok(report) };
         let Some(clients) = super::local_clients(&mut generator) else { return Ok(report) };
-        let times = RestartRun::new(self, bench, clients).run(&plan, server)?;
+        let times = RestartRun::new(self.terms(), bench, clients).run(&plan, server)?;
         report.trials.extend(times.map(|times| self.judged(times, clients)));
         Ok(report)
     }
 }
 
 impl Avalanche {
+    fn terms(&self) -> RestartTerms {
+        RestartTerms {
+            clients: self.clients,
+            kill: self.kill,
+            rate: self.rate,
+            message_size: self.message_size,
+            around: self.around,
+            back_within: self.back_within,
+        }
+    }
+
     /// Judges the restart.
     fn judged(&self, times: RestartTimes, sessions: &Clients) -> Trial {
         let (breaks, counts, clients) = (sessions.breaks(), sessions.counts(), u64::from(self.clients));
@@ -166,5 +177,3 @@ impl Avalanche {
 }
 
 const CHANNEL: &str = "/avalanche";
-/// Percent of the clients that are timed.
-const SHARES: [u64; 3] = [50, 99, 100];

@@ -3,14 +3,16 @@
 mod drive;
 mod figures;
 mod listener;
+mod over;
 mod session;
 mod stream;
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use self::drive::Plan;
+use self::over::Over;
 use super::Scenario;
 use super::http::probe;
 use crate::engine::{Target, allow_sockets};
@@ -40,15 +42,6 @@ pub struct Flood {
     /// Length of an interval in the table of connection rates
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse::some_duration, hide_short_help = true)]
     interval: Duration,
-}
-
-/// The transport of chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Over {
-    /// An endless response, as `encke flood-target` sends it.
-    Stream,
-    /// Publications that answer a held connect: one Bayeux session on one connection each.
-    LongPolling,
 }
 
 impl Scenario for Flood {

@@ -95,7 +95,7 @@ impl Rooms {
         let order = Order { warm_up_ms: 0, ..order.clone() };
         for iteration in 1..=self.iterations {
             let name = if self.iterations == 1 { "rooms".into() } else { format!("iteration {iteration}") };
-            let began = rooms_transcript::begin(self);
+            let began = rooms_transcript::begin(&self.load());
             let (trial, outcome) = match measure.trial_with_outcome(&name, &order, Limits::default()) {
                 Ok(Some(done)) => done,
                 Ok(None) => break,
@@ -109,6 +109,19 @@ impl Rooms {
             }
         }
         Ok(())
+    }
+
+    /// The load as CometD's client prints it.
+    fn load(&self) -> rooms_transcript::Load {
+        rooms_transcript::Load {
+            clients: self.clients,
+            rooms: self.rooms,
+            rooms_per_client: self.rooms_per_client,
+            batches: self.batches,
+            batch_size: self.batch_size,
+            message_size: self.message_size,
+            batch_pause: self.batch_pause,
+        }
     }
 
     fn traffic(&self, batches_per_s: Option<f64>) -> crate::order::Traffic {

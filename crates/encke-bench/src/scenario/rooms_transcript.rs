@@ -1,13 +1,25 @@
 //! The output of CometD's load client, without the lines that only apply to a Java machine.
 
-use super::rooms::Rooms;
+use std::time::Duration;
+
 use crate::machine;
 use crate::outcome::Outcome;
 use crate::report::Trial;
 use crate::report::units;
 
+/// The load of an iteration, as CometD's client prints it.
+pub(super) struct Load {
+    pub(super) clients: u32,
+    pub(super) rooms: u32,
+    pub(super) rooms_per_client: u32,
+    pub(super) batches: u32,
+    pub(super) batch_size: u32,
+    pub(super) message_size: u32,
+    pub(super) batch_pause: Duration,
+}
+
 /// The lines before an iteration.
-pub(super) fn begin(rooms: &Rooms) -> Vec<String> {
+pub(super) fn begin(load: &Load) -> Vec<String> {
     let facts = machine::facts();
     vec![
         format!("Statistics Started at {}", now()),
@@ -19,13 +31,13 @@ pub(super) fn begin(rooms: &Rooms) -> Vec<String> {
             facts.memory_bytes as f64 / GIB
         ),
         THIN.into(),
-        format!("Testing {} clients in {} rooms, {} rooms/client", rooms.clients, rooms.rooms, rooms.rooms_per_client),
+        format!("Testing {} clients in {} rooms, {} rooms/client", load.clients, load.rooms, load.rooms_per_client),
         format!(
             "Sending {} batches of {}x{} bytes messages every {} µs",
-            rooms.batches,
-            rooms.batch_size,
-            rooms.message_size,
-            rooms.batch_pause.as_micros()
+            load.batches,
+            load.batch_size,
+            load.message_size,
+            load.batch_pause.as_micros()
         ),
         THIN.into(),
     ]

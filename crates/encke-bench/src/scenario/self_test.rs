@@ -5,6 +5,7 @@
 //! machine's own delays.
 
 mod bare;
+mod reads;
 mod sender;
 
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use self::bare::Bare;
+use self::reads::Reads;
 use self::sender::{Mode, Sender, Sent};
 use super::Scenario;
 use crate::engine::{Clients, Published};
@@ -249,41 +251,6 @@ impl Measured {
             load_cores: self.cpu.as_secs_f64() * 1000.0 / self.flow.window_ms.max(1) as f64,
             ..Trial::default()
         }
-    }
-}
-
-/// A reader of the sender's frames.
-trait Reads {
-    /// Reads the available data, or waits up to `timeout` for some.
-    fn turn(&mut self, timeout: Duration) -> Result<(), Problem>;
-
-    /// Latencies count from now on.
-    fn time_from_now(&mut self);
-
-    /// The data received since the beginning; its window is zero.
-    fn received(&self) -> Flow;
-
-    /// The recorded latencies, and the highest.
-    fn latencies_us(&self) -> (Counted, u64);
-}
-
-impl Reads for Clients {
-    fn turn(&mut self, timeout: Duration) -> Result<(), Problem> {
-        Clients::turn(self, timeout)
-    }
-
-    fn time_from_now(&mut self) {
-        self.time_from(Clients::clock_us(), 1, u64::MAX);
-    }
-
-    fn received(&self) -> Flow {
-        let counts = self.counts();
-        let (messages, batches, bytes) = (counts.received, counts.received_batches, counts.received_bytes);
-        Flow { messages, batches, bytes, window_ms: 0 }
-    }
-
-    fn latencies_us(&self) -> (Counted, u64) {
-        Clients::latencies_us(self)
     }
 }
 

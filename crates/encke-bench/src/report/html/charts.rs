@@ -3,13 +3,8 @@
 use super::super::chart::{Axis, Chart, Plot, Point, Scale, Series, Unit};
 use super::super::model::{Latency, Report, Trial};
 use super::super::units::count;
+use super::line::{Line, chart};
 use super::time::{connections, over_time};
-
-/// A trial and its name among the others of a chart.
-pub(super) struct Line<'a> {
-    pub(super) name: String,
-    pub(super) trial: &'a Trial,
-}
 
 /// Trials that a line of a chart goes through, and its name.
 pub(super) struct TrialLine<'a> {
@@ -115,10 +110,6 @@ pub(super) fn percentiles(lines: &[Line]) -> Option<Chart> {
         y: Axis::new("latency", Unit::Micros, Scale::Auto),
         series: lines.iter().filter_map(series).collect(),
     })
-}
-
-pub(super) fn chart(plot: Plot) -> Option<Chart> {
-    (!plot.is_empty()).then_some(Chart::Plot(plot))
 }
 
 fn throughput_chart(title: &str, label: &str, trial_lines: &[&TrialLine], series: Vec<Series>) -> Chart {

@@ -2,6 +2,7 @@
 //! everything else is there without scripts.
 
 mod charts;
+mod line;
 mod parts;
 mod side_by_side;
 mod time;

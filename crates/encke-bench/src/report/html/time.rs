@@ -3,7 +3,7 @@
 use super::super::chart::{Axis, Chart, Plot, Scale, Series, Unit};
 use super::super::model::Sample;
 use super::super::units::span;
-use super::charts::{Line, chart};
+use super::line::{Line, chart};
 
 /// The number of connections over time, if it changes.
 pub(super) fn connections(lines: &[Line]) -> Vec<Chart> {

@@ -7,7 +7,6 @@
 use std::time::{Duration, Instant};
 
 use super::server::{Kill, Plan, Running};
-use super::{Avalanche, SHARES};
 use crate::engine::{Clients, PlannedMessage};
 use crate::problem::Problem;
 use crate::report::Sample;
@@ -16,7 +15,7 @@ use crate::run::{Bench, Interrupt};
 
 /// A restart run.
 pub(super) struct RestartRun<'a> {
-    terms: &'a Avalanche,
+    terms: RestartTerms,
     bench: &'a mut Bench,
     clients: &'a mut Clients,
     /// The planned time of the next message, in microseconds.
@@ -24,6 +23,21 @@ pub(super) struct RestartRun<'a> {
     began: Instant,
     samples: Vec<Sample>,
 }
+
+/// The terms of a restart run.
+pub(super) struct RestartTerms {
+    pub(super) clients: u32,
+    pub(super) kill: Kill,
+    /// Messages per second, and the length of each.
+    pub(super) rate: f64,
+    pub(super) message_size: u32,
+    /// Time to send messages before the stop, and after all are back.
+    pub(super) around: Duration,
+    pub(super) back_within: Duration,
+}
+
+/// Percent of the clients that are timed.
+pub(super) const SHARES: [u64; 3] = [50, 99, 100];
 
 /// The times of a restart.
 pub(super) struct RestartTimes {
@@ -53,7 +67,7 @@ pub(super) fn started(plan: &Plan, interrupt: &Interrupt) -> Result<Option<Runni
 }
 
 impl<'a> RestartRun<'a> {
-    pub(super) fn new(terms: &'a Avalanche, bench: &'a mut Bench, clients: &'a mut Clients) -> RestartRun<'a> {
+    pub(super) fn new(terms: RestartTerms, bench: &'a mut Bench, clients: &'a mut Clients) -> RestartRun<'a> {
         let now_us = Clients::clock_us();
         RestartRun { terms, bench, clients, next_us: now_us, began: Instant::now(), samples: Vec::new() }
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Over;
 use super::listener::{Listener, Shared};
+use super::over::Over;
 use super::session::{Session, next_keep_alive_us};
 use super::stream::Stream;
 use crate::engine::Target;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use websocket::{Decoder, Event, Opcode, Role, frame, handshake};
 
-use super::Reads;
+use super::reads::Reads;
 use crate::engine::poll::{Interest, Poll, Ready};
 use crate::engine::stamp::Stamped;
 use crate::engine::timing::Timing;
