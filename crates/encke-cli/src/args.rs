@@ -115,8 +115,8 @@ fn with_settings(mut command: Command) -> Command {
                 .help("Any setting by its name, or by CometD's, such as ws.maxMessageSize=65536"),
         );
     let defaults = defaults();
-    for group in options::GROUPS {
-        for option in group.options {
+    for group in options::GROUPS.iter() {
+        for option in &group.options {
             let default = defaults.get(option.name);
             let shown = default.map(|value| format!(" [default: {value}]")).unwrap_or_default();
             let mut arg = Arg::new(option.name)
@@ -125,7 +125,7 @@ fn with_settings(mut command: Command) -> Command {
                 .allow_hyphen_values(true)
                 .help_heading(group.title)
                 .hide_short_help(!COMMON.contains(&option.name))
-                .help(format!("{}{shown}", option.doc.replace('`', "")));
+                .help(format!("{}{shown}", options::description(option).replace('`', "")));
             if matches!(default, Some(Value::Boolean(_))) {
                 arg = arg.num_args(0..=1).require_equals(true).default_missing_value("true");
                 command = command.arg(

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use encke::Settings;
-use serde::{Deserialize, Serialize};
+use encke::{Declared as _, Setting, Settings};
+use serde::Deserialize as _;
 use toml::{Table, Value};
 
 use crate::demo;
 use crate::layers::{self, Given, Origin, Problem, Raw};
-use crate::logs::{self, LogFormat};
-use crate::options::{self, Found, NotFound, Opt};
+use crate::logs;
+use crate::options::{self, Found, NotFound, Program};
 use crate::rules;
 use crate::sections::Sections;
 
@@ -43,26 +43,6 @@ pub(crate) struct Config {
     pub(crate) notes: Vec<String>,
     values: Table,
     origins: BTreeMap<&'static str, Origin>,
-}
-
-/// Settings of the program beside those of the server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct Program {
-    /// True if the demo's services run.
-    pub(crate) demo: bool,
-    /// True if they answer on the channels of CometD's demo chat, too.
-    pub(crate) demo_cometd_channels: bool,
-    /// The filter of the logs.
-    pub(crate) log: String,
-    /// The form of the logs.
-    pub(crate) log_format: LogFormat,
-}
-
-impl Default for Program {
-    fn default() -> Program {
-        Program { demo: true, demo_cometd_channels: false, log: "info".into(), log_format: LogFormat::Text }
-    }
 }
 
 impl Sources {
@@ -137,7 +117,7 @@ impl Config {
     }
 
     /// Each option with its value and its source, unless it is the default.
-    pub(crate) fn effective(&self) -> impl Iterator<Item = (&'static Opt, &Value, Option<&Origin>)> {
+    pub(crate) fn effective(&self) -> impl Iterator<Item = (&'static Setting, &Value, Option<&Origin>)> {
         options::all().filter_map(|option| {
             let value = self.values.get(option.name)?;
             Some((option, value, self.origins.get(option.name)))
@@ -341,7 +321,7 @@ impl Merge {
 }
 
 fn is_of_program(name: &str) -> bool {
-    ["demo", "demo_cometd_channels", "log", "log_format"].contains(&name)
+    Program::DECLARED.iter().flat_map(|group| group.settings).any(|setting| setting.name == name)
 }
 
 /// Describes the source of a name, with the name if the source does not contain it.

@@ -94,13 +94,13 @@ pub(crate) fn complain_all(problems: &[crate::layers::Problem]) -> ExitCode {
 fn reference() -> String {
     let defaults = defaults();
     let mut out = String::from(INTRODUCTION);
-    for group in options::GROUPS {
+    for group in options::GROUPS.iter() {
         let _ =
             write!(out, "\n## {}\n\n| name | default | CometD | meaning |\n| --- | --- | --- | --- |\n", group.title);
-        for option in group.options {
-            let cometd: Vec<String> = option.cometd.iter().map(|name| format!("`{name}`")).collect();
-            let default = default_of(option.name, &defaults);
-            let _ = writeln!(out, "| `{}` | `{default}` | {} | {} |", option.name, cometd.join(", "), option.doc);
+        for option in &group.options {
+            let cometd = option.cometd.map(|name| format!("`{name}`")).unwrap_or_default();
+            let (default, meaning) = (default_of(option.name, &defaults), options::description(option));
+            let _ = writeln!(out, "| `{}` | `{default}` | {cometd} | {meaning} |", option.name);
         }
     }
     for text in [CHANNELS, options::AUTH, SECTIONS, COMETD] {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use encke::{Builder, Fallback, Handle, Running, Server};
+use encke::{Builder, Declared as _, Fallback, Handle, Running, Server};
 use encke_auth::{AuthSettingsError, Jwt};
 use encke_demo::{Demo, Source, Streams};
 use encke_proxy::{Proxy, ProxyError, ProxySettings};
@@ -18,10 +18,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::config::{self, Config, Sources};
+use crate::config::{Config, Sources};
 use crate::handover::{Handover, Predecessor, Program};
 use crate::logs::LogLevel;
-use crate::{FAILED, allocator, assets, complain, config_command, demo};
+use crate::{FAILED, allocator, assets, complain, config_command, demo, options};
 
 /// Runs the server until a signal ends it. `opens` is true if `encke demo` opens a browser.
 pub(crate) fn run(sources: Sources, opens: bool) -> ExitCode {
@@ -164,11 +164,11 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
 }
 
 /// The services of the demo pages, if they are on.
-fn demo_of(program: &config::Program) -> Option<Demo> {
+fn demo_of(program: &options::Program) -> Option<Demo> {
     match program {
-        config::Program { demo: false, .. } => None,
-        config::Program { demo_cometd_channels: true, .. } => Some(Demo::with_cometd_channels()),
-        config::Program { .. } => Some(Demo::default()),
+        options::Program { demo: false, .. } => None,
+        options::Program { demo_cometd_channels: true, .. } => Some(Demo::with_cometd_channels()),
+        options::Program { .. } => Some(Demo::default()),
     }
 }
 
@@ -418,18 +418,14 @@ impl Signals {
             tracing::warn!("[auth] stays as it is until a restart");
         }
         let changes = new.changes_from(&self.current);
-        // It stays until a restart, and the rules of its channels with it.
-        new.program.demo = self.current.program.demo;
+        // The demo stays as it is, and the rules of its channels with it.
+        let kept = new.program.keep_fixed(&self.current.program);
         let mut restart = match self.handle.reload(new.server_settings()) {
             Ok(names) => names,
             Err(error) => return tracing::error!("{error}; the old settings stay in force"),
         };
         self.handle.set_api_keys(new.sections.api_keys.clone());
-        restart.extend(
-            ["demo", "demo_cometd_channels", "log_format"]
-                .into_iter()
-                .filter(|name| changes.iter().any(|(changed, ..)| changed == name)),
-        );
+        restart.extend(kept);
         restart.extend((new.sections.proxy != self.current.sections.proxy).then_some("proxy"));
         let publishing = self.publishing.reload(new.sections.sources.clone());
         for (what, names) in

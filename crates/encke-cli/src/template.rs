@@ -11,10 +11,11 @@ use crate::options;
 pub(crate) fn template() -> String {
     let defaults = defaults();
     let mut out = String::from("# Settings of encke serve. Each line shows a default; take away its # to change it.\n");
-    for group in options::GROUPS {
+    for group in options::GROUPS.iter() {
         let _ = write!(out, "\n# ---- {}\n", group.title);
-        for option in group.options {
-            let _ = write!(out, "\n# {}\n# {} = {}\n", option.doc, option.name, default_of(option.name, &defaults));
+        for option in &group.options {
+            let (default, meaning) = (default_of(option.name, &defaults), options::description(option));
+            let _ = write!(out, "\n# {meaning}\n# {} = {default}\n", option.name);
         }
     }
     out.push_str("\n# ---- Sections. To use one, take away the # of its name in brackets, too.\n");

@@ -78,7 +78,8 @@ pub use sessions::saved::{
     Saved, SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage,
 };
 pub use settings::{
-    ChannelRule, HistoryCommit, HistoryTerms, Publishers, SHARDS_MAX, Settings, SlowConsumer, TransportName,
+    ChannelRule, Declared, Group, HistoryCommit, HistoryTerms, Publishers, SHARDS_MAX, Setting, Settings, SlowConsumer,
+    TransportName,
 };
 pub use shard::flush::Wire;
 pub use shard::http::Taken;

@@ -1,9 +1,10 @@
 //! All settings with their defaults: one flat list of names with their units.
 //!
 //! The program reads these names from its file, its environment and its flags; the library takes the struct. The whole
-//! server has one list, so that each setting is declared once. The server checks it before it passes it to a shard. The
-//! defaults are CometD's where CometD has the option (reference: CometD 9 "Server options").
+//! server has one list, in which each setting is declared once: its documentation, type, default, CometD's name, range, and
+//! whether a change needs a restart. The server checks the list before it passes it to a shard. The defaults are CometD's where CometD has the option (reference: CometD 9 "Server options").
 
+mod declare;
 pub(crate) mod in_force;
 mod rule;
 
@@ -12,256 +13,260 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use declare::{Declared, Group, Setting};
 pub use rule::{ChannelRule, HistoryTerms, Publishers, SlowConsumer};
 
-/// The settings of a server. `Settings::default()` describes a server on loopback. A program writes
-/// `Settings { timeout_ms: 30_000, ..Settings::default() }`: later versions have more fields.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    // ---- where
-    /// Address and port to listen on. Port 0: any free port.
-    pub listen: SocketAddr,
-    /// Number of shards (threads with their own sessions). 0: one per core.
-    pub shards: usize,
-    /// Number of threads for futures of the application that wait. 0: one per core.
-    pub application_threads: usize,
-    /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.
-    pub files: String,
-    /// A directory that stores histories and sessions across a restart; created if it does not exist. Empty: they are in memory only.
-    pub data: String,
-    /// The point at which a publication on a channel with a history is acknowledged, if `data` is set: `os` (the operating system has the
-    /// message), `interval` (the same, and it is on disk soon) or `always` (it is on disk).
-    pub history_commit: HistoryCommit,
-    /// Longest time until a message is on disk with `history_commit = "interval"`, in milliseconds.
-    pub history_commit_interval_ms: u64,
+crate::settings! {
+    /// The settings of a server. `Settings::default()` describes a server on loopback. A program writes
+    /// `Settings { timeout_ms: 30_000, ..Settings::default() }`: later versions have more fields.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Settings;
 
-    // ---- Bayeux timing
-    /// Time that a `/meta/connect` is held, in milliseconds.
-    pub timeout_ms: u64,
-    /// Time that a client waits between two connects, in milliseconds.
-    pub interval_ms: u64,
-    /// Time that a silent session lives after `interval_ms`, in milliseconds.
-    pub max_interval_ms: u64,
-    /// The longest hold time that a client may request, and the longest sum of its pause and grace, in milliseconds.
-    pub client_interval_max_ms: u64,
-    /// Longest time that a lazy message waits, in milliseconds.
-    pub lazy_timeout_max_ms: u64,
-    /// Longest time that a WebSocket may stay without a Bayeux handshake, in milliseconds.
-    pub handshake_timeout_ms: u64,
-    /// Longest time that a WebSocket may stay without any frame from its client, in milliseconds. 0: no limit.
-    pub websocket_idle_timeout_ms: u64,
-    /// Longest time that the headers or the body of a request take to arrive, in milliseconds.
-    pub request_timeout_ms: u64,
-    /// Time after which the server resets a connection whose client reads nothing of its response, in milliseconds.
-    pub response_timeout_ms: u64,
-    /// Time that an idle keep-alive connection stays open, in milliseconds.
-    pub keep_alive_timeout_ms: u64,
-    /// Time that a draining server waits for its clients to leave, in milliseconds.
-    pub drain_timeout_ms: u64,
-    /// Window over which a draining server spreads its clients' reconnects, in milliseconds.
-    pub drain_spread_ms: u64,
-
-    /// Time that the application may take for a decision, in milliseconds. The message is then refused.
-    pub decision_timeout_ms: u64,
-    /// Time that the application may take for the answer to a call, in milliseconds. The call has then failed.
-    pub call_timeout_ms: u64,
-    /// Time before the end of a session's credentials at which its client is notified, in milliseconds. 0: it is not.
-    pub auth_expiry_notice_ms: u64,
-
-    // ---- Bayeux behaviour
-    /// The transports offered, in this order: `websocket`, `long-polling`, `callback-polling`.
-    pub transports: Vec<TransportName>,
-    /// The paths of the Bayeux endpoint, each with all its sub-paths.
-    pub mounts: Vec<String>,
-    /// A publisher that subscribes to its own channel gets its own messages.
-    pub broadcast_to_publisher: bool,
-    /// Messages are sent with connect replies only, also on a WebSocket.
-    pub connect_deliver_only: bool,
-    /// Advice includes `maxInterval`, so that clients handshake again by themselves after a longer break.
-    pub handshake_reconnect: bool,
-    /// The sub-protocol that a WebSocket must offer and the server selects. Empty: the server ignores offers.
-    pub websocket_protocol: String,
-    /// The `ext` of a published message is sent to the subscribers (the binary extension needs it).
-    pub forward_ext: bool,
-    /// Replies and publications carry a `timestamp` (the timestamp extension).
-    pub timestamps: bool,
-    /// Time without messages from its client after which a session is disconnected, in milliseconds (the activity extension). 0: off.
-    pub activity_timeout_ms: u64,
-    /// Messages to a session also count as its activity.
-    pub activity_counts_deliveries: bool,
-    /// Rules for channels. The first rule that matches applies.
-    pub channels: Vec<ChannelRule>,
-
-    // ---- browsers
-    /// Origins (`https://example.com`) allowed in addition to the server's. `*` allows all, without credentials.
-    pub allowed_origins: Vec<String>,
-    /// Host names that requests may use for this server, in addition to addresses and `localhost`. Empty: any; on loopback none.
-    pub allowed_hosts: Vec<String>,
-    /// Connects held at the same time for one browser; the others are advised to poll. -1: no limit, 0: none.
-    pub browser_sessions_max: i32,
-    /// Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.
-    pub browser_surplus_interval_ms: u64,
-    /// A request needs no cookie, only a `clientId`.
-    pub trust_client_session: bool,
-    /// The name of the cookie that identifies a browser.
-    pub cookie_name: String,
-    /// The domain of the cookie. Empty: none.
-    pub cookie_domain: String,
-    /// The path of the cookie.
-    pub cookie_path: String,
-    /// The lifetime of the cookie in seconds. -1: until the browser closes.
-    pub cookie_max_age_s: i64,
-    /// Scripts cannot see the cookie.
-    pub cookie_http_only: bool,
-    /// Browsers send the cookie over TLS only.
-    pub cookie_secure: bool,
-    /// The cookie's `SameSite`: `Lax`, `Strict`, `None`, or empty for none.
-    pub cookie_same_site: String,
-    /// Browsers partition the cookie by top-level site.
-    pub cookie_partitioned: bool,
-    /// The HTTP status that ends a held connect when a newer one replaces it (400 to 599).
-    pub duplicate_connect_status: u16,
-    /// The query parameter that names the callback of callback-polling.
-    pub callback_parameter: String,
-
-    /// Programs on this machine may use the HTTP API without a key. All others need one: `[[api_keys]]`.
-    pub api_loopback: bool,
-    /// Programs on this machine may read `/metrics` without a key. A proxy on this machine that adds no header and calls the server by a
-    /// loopback name looks like one: behind such a proxy, turn this off and give the scraper a key.
-    pub metrics_loopback: bool,
-    /// Time for which the HTTP API remembers the answer to a request with an idempotency key, in milliseconds.
-    pub idempotency_ms: u64,
-    /// Bytes of the answers that the HTTP API remembers; above it the oldest are forgotten.
-    pub idempotency_bytes_max: usize,
-    /// The path below which GET requests are held until a message comes on the channel that follows. Empty: no path.
-    pub hold_path: String,
-    /// The longest time for which such a request is held, in milliseconds.
-    pub hold_timeout_max_ms: u64,
-
-    // ---- limits
-    /// Open connections of the whole server.
-    pub connections_max: usize,
-    /// Open connections of one address; one more gets status 429. 0: no limit.
-    pub address_connections_max: usize,
-    /// Bytes that the system may buffer for one connection (SO_SNDBUF). 0: the system's default.
-    pub socket_send_buffer_bytes: usize,
-    /// New connections that each shard accepts in a second; more wait in the system's backlog. 0: no limit.
-    pub connections_per_second_max: usize,
-    /// Sessions of the whole server, in shares: a user, or an address, leaves room for others.
-    pub sessions_max: usize,
-    /// Requests below `hold_path` that are held at the same time, of the whole server.
-    pub held_requests_max: usize,
-    /// Requests below `hold_path` that are held at the same time, of one address.
-    pub held_requests_per_address_max: usize,
-    /// Sessions of one connection that have not connected yet.
-    pub unconnected_per_connection_max: usize,
-    /// Sessions of one address that have not connected yet.
-    pub unconnected_per_address_max: usize,
-    /// Bytes of one WebSocket message or request body.
-    pub message_bytes_max: usize,
-    /// Bytes of incomplete messages and request bodies of one shard; at least two messages.
-    pub incomplete_bytes_max: usize,
-    /// Bytes of the `ext` of a handshake, and of the credentials of a refresh. They come from somebody who is not known yet.
-    pub credentials_bytes_max: usize,
-    /// Size of all headers of a request, in bytes.
-    pub header_bytes_max: usize,
-    /// Messages in one batch.
-    pub batch_messages_max: usize,
-    /// Depth of nesting in JSON; at most 128.
-    pub json_depth_max: usize,
-    /// Length of a channel name, in bytes.
-    pub channel_bytes_max: usize,
-    /// Segments of a channel name.
-    pub channel_segments_max: usize,
-    /// Channels and patterns with a subscriber, of one shard.
-    pub channels_max: usize,
-    /// Subscriptions of one session.
-    pub subscriptions_max: usize,
-    /// Messages that wait in the outbox of one session.
-    pub outbox_messages_max: usize,
-    /// Bytes of one outbox, including its queue and unacknowledged messages. A response or batch on its way may add
-    /// 280 bytes for its record.
-    pub outbox_bytes_max: usize,
-    /// Bytes that all sessions hold in memory; above it the largest sessions are ended.
-    pub sessions_bytes_max: usize,
-    /// Bytes of messages in one response; the rest comes with the next connect.
-    pub response_bytes_max: usize,
-    /// Bytes of all responses that clients are reading; above it connects and held requests wait.
-    pub responses_bytes_max: usize,
-    /// Bytes of all histories together; the oldest messages are removed first.
-    pub history_bytes_max: usize,
-    /// Channels with a history. Those of one rule may have three quarters; above it other channels get none, and clients cannot
-    /// publish on them.
-    pub history_channels_max: usize,
-    /// Batches of one shard that wait for decisions of the application; further messages that would wait are refused.
-    pub decisions_waiting_max: usize,
-    /// Bytes of these batches. One user, or one address without users, may have 3/4 of them and of their number.
-    pub decisions_waiting_bytes_max: usize,
-    /// Calls of one shard that wait for answers of the application; further calls are refused.
-    pub calls_waiting_max: usize,
-    /// Bytes of the data of these calls. One user, or one address without users, may have two thirds of them and of their
-    /// number; refreshes of credentials have an eighth for themselves.
-    pub calls_waiting_bytes_max: usize,
-    /// Calls of one session that wait for answers of the application.
-    pub calls_waiting_per_session_max: usize,
-    /// Revoked tokens that have not expired, with ids of up to 255 bytes; longer ones count as several. Further ones cannot be
-    /// revoked.
-    pub revoked_tokens_max: usize,
-    /// Length of the name of a JSONP callback, in bytes.
-    pub callback_bytes_max: usize,
-    /// Bytes in transit between shards, and as many again of light messages.
-    pub mailbox_bytes_max: usize,
-    /// Messages that may wait for one subscription of the program itself; above it the oldest are discarded.
-    pub in_process_messages_max: usize,
-    /// Bytes that may wait for one subscription of the program itself, and 16 times as many for all; above it messages are discarded.
-    pub in_process_bytes_max: usize,
-    /// Time after which a fan-out yields to other work, in microseconds.
-    pub fairness_budget_us: u64,
-
-    // ---- presence
-    /// Time for which a user without a session stays a member of a channel, so that a reload is no leave, in milliseconds.
-    pub presence_grace_ms: u64,
-    /// Shortest time between two announcements of a channel's members, in milliseconds.
-    pub presence_interval_ms: u64,
-    /// Members of all channels with presence; sessions above it are not listed.
-    pub presence_members_max: usize,
-    /// Bytes of all members of channels with presence; sessions above it are not listed.
-    pub presence_bytes_max: usize,
-
-    // ---- rates
-    /// Messages that the client of one session may send in a second. 0: no limit.
-    pub session_messages_per_s_max: usize,
-    /// Bytes of messages that the client of one session may send in a second. 0: no limit.
-    pub session_bytes_per_s_max: usize,
-    /// Refreshes of its credentials that one session may send in a second. They also count as messages. 0: no limit.
-    pub session_refreshes_per_s_max: usize,
-    /// Messages that all sessions of one user may send in a second. 0: no limit.
-    pub user_messages_per_s_max: usize,
-    /// Bytes of messages that all sessions of one user may send in a second. 0: no limit.
-    pub user_bytes_per_s_max: usize,
-    /// Handshakes of one user in a second. 0: no limit.
-    pub user_handshakes_per_s_max: usize,
-    /// Sessions of one user. 0: no limit.
-    pub user_sessions_max: usize,
-    /// Subscriptions of all sessions of one user. 0: no limit.
-    pub user_subscriptions_max: usize,
-    /// Messages that all clients of one address may send in a second. 0: no limit.
-    pub address_messages_per_s_max: usize,
-    /// Bytes of messages that all clients of one address may send in a second. 0: no limit.
-    pub address_bytes_per_s_max: usize,
-    /// Handshakes of one address in a second. 0: no limit.
-    pub address_handshakes_per_s_max: usize,
-    /// Messages that all clients may send in a second. 0: no limit.
-    pub messages_per_s_max: usize,
-    /// Bytes of messages that all clients may send in a second. 0: no limit.
-    pub bytes_per_s_max: usize,
-    /// Handshakes of the whole server in a second. The last quarter is for addresses that take less than that. 0: no limit.
-    pub handshakes_per_s_max: usize,
-    /// Subscriptions of all sessions. 0: no limit.
-    pub all_subscriptions_max: usize,
-    /// Users, addresses and channels whose rates are known at the same time; above it those that sent least are forgotten.
-    pub rate_entries_max: usize,
+    "The server" {
+        /// Address and port to listen on. Port 0: any free port.
+        listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8080)), restart();
+        /// Number of shards (threads with their own sessions). 0: one per core.
+        shards: usize = 0, at_most(SHARDS_MAX as u64, "0 (one per core) to 63"), restart();
+        /// Number of threads for futures of the application that wait. 0: one per core.
+        application_threads: usize = 0, restart();
+        /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.
+        files: String = String::new();
+        /// A directory that stores histories and sessions across a restart; created if it does not exist. Empty: they are in memory only.
+        data: String = String::new(), restart();
+        /// The point at which a publication on a channel with a history is acknowledged, if `data` is set: `os` (the operating system has the
+        /// message), `interval` (the same, and it is on disk soon) or `always` (it is on disk).
+        history_commit: HistoryCommit = HistoryCommit::default(), restart();
+        /// Longest time until a message is on disk with `history_commit = "interval"`, in milliseconds.
+        history_commit_interval_ms: u64 = 1_000, positive(), restart();
+    }
+    "Bayeux timing" {
+        /// Time that a `/meta/connect` is held, in milliseconds.
+        timeout_ms: u64 = 20_000, cometd_of_each_transport("timeout"), positive();
+        /// Time that a client waits between two connects, in milliseconds.
+        interval_ms: u64 = 0, cometd_of_each_transport("interval");
+        /// Time that a silent session lives after `interval_ms`, in milliseconds.
+        max_interval_ms: u64 = 10_000, cometd_of_each_transport("maxInterval"), positive();
+        /// The longest hold time that a client may request, and the longest sum of its pause and grace, in milliseconds.
+        client_interval_max_ms: u64 = 600_000;
+        /// Longest time that a lazy message waits, in milliseconds.
+        lazy_timeout_max_ms: u64 = 5_000, cometd_of_each_transport("maxLazyTimeout");
+        /// Longest time that a WebSocket may stay without a Bayeux handshake, in milliseconds.
+        handshake_timeout_ms: u64 = 10_000, positive();
+        /// Longest time that a WebSocket may stay without any frame from its client, in milliseconds. 0: no limit.
+        websocket_idle_timeout_ms: u64 = 300_000, cometd("idleTimeout");
+        /// Longest time that the headers or the body of a request take to arrive, in milliseconds.
+        request_timeout_ms: u64 = 10_000, positive();
+        /// Time after which the server resets a connection whose client reads nothing of its response, in milliseconds.
+        response_timeout_ms: u64 = 30_000, positive();
+        /// Time that an idle keep-alive connection stays open, in milliseconds.
+        keep_alive_timeout_ms: u64 = 60_000;
+        /// Time that a draining server waits for its clients to leave, in milliseconds.
+        drain_timeout_ms: u64 = 5_000;
+        /// Window over which a draining server spreads its clients' reconnects, in milliseconds.
+        drain_spread_ms: u64 = 5_000;
+        /// Time that the application may take for a decision, in milliseconds. The message is then refused.
+        decision_timeout_ms: u64 = 5_000, positive();
+        /// Time that the application may take for the answer to a call, in milliseconds. The call has then failed.
+        call_timeout_ms: u64 = 30_000, positive();
+        /// Time before the end of a session's credentials at which its client is notified, in milliseconds. 0: it is not.
+        auth_expiry_notice_ms: u64 = 60_000;
+    }
+    "Bayeux behaviour" {
+        /// The transports offered, in this order: `websocket`, `long-polling`, `callback-polling`.
+        transports: Vec<TransportName> =
+            vec![TransportName::Websocket, TransportName::LongPolling, TransportName::CallbackPolling], cometd("allowedTransports");
+        /// The paths of the Bayeux endpoint, each with all its sub-paths.
+        mounts: Vec<String> = ["/cometd", "/bayeux", "/faye"].map(String::from).to_vec(), cometd("cometdURLMapping");
+        /// A publisher that subscribes to its own channel gets its own messages.
+        broadcast_to_publisher: bool = true, cometd("broadcastToPublisher");
+        /// Messages are sent with connect replies only, also on a WebSocket.
+        connect_deliver_only: bool = false, cometd_of_each_transport("metaConnectDeliverOnly");
+        /// Advice includes `maxInterval`, so that clients handshake again by themselves after a longer break.
+        handshake_reconnect: bool = false, cometd_of_each_transport("handshakeReconnect");
+        /// The sub-protocol that a WebSocket must offer and the server selects. Empty: the server ignores offers.
+        websocket_protocol: String = String::new(), cometd("protocol");
+        /// The `ext` of a published message is sent to the subscribers (the binary extension needs it).
+        forward_ext: bool = true;
+        /// Replies and publications carry a `timestamp` (the timestamp extension).
+        timestamps: bool = false;
+        /// Time without messages from its client after which a session is disconnected, in milliseconds (the activity extension). 0: off.
+        activity_timeout_ms: u64 = 0;
+        /// Messages to a session also count as its activity.
+        activity_counts_deliveries: bool = false;
+        /// Rules for channels. The first rule that matches applies.
+        channels: Vec<ChannelRule> = Vec::new();
+    }
+    "Browsers" {
+        /// Origins (`https://example.com`) allowed in addition to the server's. `*` allows all, without credentials.
+        allowed_origins: Vec<String> = Vec::new();
+        /// Host names that requests may use for this server, in addition to addresses and `localhost`. Empty: any; on loopback none.
+        allowed_hosts: Vec<String> = Vec::new();
+        /// Connects held at the same time for one browser; the others are advised to poll. -1: no limit, 0: none.
+        browser_sessions_max: i32 = 1, cometd("maxSessionsPerBrowser");
+        /// Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.
+        browser_surplus_interval_ms: u64 = 2_000, cometd("multiSessionInterval");
+        /// A request needs no cookie, only a `clientId`.
+        trust_client_session: bool = false, cometd("trustClientSession");
+        /// The name of the cookie that identifies a browser.
+        cookie_name: String = "BAYEUX_BROWSER".into(), cometd("browserCookieName");
+        /// The domain of the cookie. Empty: none.
+        cookie_domain: String = String::new(), cometd("browserCookieDomain");
+        /// The path of the cookie.
+        cookie_path: String = "/".into(), cometd("browserCookiePath");
+        /// The lifetime of the cookie in seconds. -1: until the browser closes.
+        cookie_max_age_s: i64 = -1, cometd("browserCookieMaxAge");
+        /// Scripts cannot see the cookie.
+        cookie_http_only: bool = true, cometd("browserCookieHttpOnly");
+        /// Browsers send the cookie over TLS only.
+        cookie_secure: bool = false, cometd("browserCookieSecure");
+        /// The cookie's `SameSite`: `Lax`, `Strict`, `None`, or empty for none.
+        cookie_same_site: String = "Lax".into(), cometd("browserCookieSameSite");
+        /// Browsers partition the cookie by top-level site.
+        cookie_partitioned: bool = false, cometd("browserCookiePartitioned");
+        /// The HTTP status that ends a held connect when a newer one replaces it (400 to 599).
+        duplicate_connect_status: u16 = 409, cometd("duplicateMetaConnectHttpResponseCode"),
+            at_least(400, STATUS), at_most(599, STATUS);
+        /// The query parameter that names the callback of callback-polling.
+        callback_parameter: String = "jsonp".into(), cometd("callbackParameter");
+        /// Programs on this machine may use the HTTP API without a key. All others need one: `[[api_keys]]`.
+        api_loopback: bool = false;
+        /// Programs on this machine may read `/metrics` without a key. A proxy on this machine that adds no header and calls the server by a
+        /// loopback name looks like one: behind such a proxy, turn this off and give the scraper a key.
+        metrics_loopback: bool = true;
+        /// Time for which the HTTP API remembers the answer to a request with an idempotency key, in milliseconds.
+        idempotency_ms: u64 = 300_000;
+        /// The path below which GET requests are held until a message comes on the channel that follows. Empty: no path.
+        hold_path: String = "/hold".into();
+        /// The longest time for which such a request is held, in milliseconds.
+        hold_timeout_max_ms: u64 = 120_000;
+    }
+    "Limits" {
+        /// Open connections of the whole server.
+        connections_max: usize = 1_000_000, positive();
+        /// Bytes that the system may buffer for one connection (SO_SNDBUF). 0: the system's default.
+        socket_send_buffer_bytes: usize = 128 * 1024;
+        /// New connections that each shard accepts in a second; more wait in the system's backlog. 0: no limit.
+        connections_per_second_max: usize = 20_000;
+        /// Open connections of one address; one more gets status 429. 0: no limit.
+        address_connections_max: usize = 0;
+        /// Sessions of the whole server, in shares: a user, or an address, leaves room for others.
+        sessions_max: usize = 1_000_000, positive();
+        /// Requests below `hold_path` that are held at the same time, of the whole server.
+        held_requests_max: usize = 100_000;
+        /// Requests below `hold_path` that are held at the same time, of one address.
+        held_requests_per_address_max: usize = 20_000;
+        /// Sessions of one connection that have not connected yet.
+        unconnected_per_connection_max: usize = 1_000;
+        /// Sessions of one address that have not connected yet.
+        unconnected_per_address_max: usize = 20_000;
+        /// Bytes of one WebSocket message or request body.
+        message_bytes_max: usize = 1024 * 1024, cometd_of_each_transport("maxMessageSize"), at_least(64, ROOM);
+        /// Bytes of incomplete messages and request bodies of one shard; at least two messages.
+        incomplete_bytes_max: usize = 64 * 1024 * 1024;
+        /// Bytes of the `ext` of a handshake, and of the credentials of a refresh. They come from somebody who is not known yet.
+        credentials_bytes_max: usize = 32 * 1024, at_least(1024, ROOM);
+        /// Size of all headers of a request, in bytes.
+        header_bytes_max: usize = 16 * 1024, at_least(8192, ROOM);
+        /// Messages in one batch.
+        batch_messages_max: usize = 1_000, positive();
+        /// Depth of nesting in JSON; at most 128.
+        json_depth_max: usize = 64, positive(), at_most(bayeux::json::DEPTH_CAP as u64, "at most 128");
+        /// Length of a channel name, in bytes.
+        channel_bytes_max: usize = 256;
+        /// Segments of a channel name.
+        channel_segments_max: usize = 16, positive();
+        /// Channels and patterns with a subscriber, of one shard.
+        channels_max: usize = 1_000_000, positive();
+        /// Subscriptions of one session.
+        subscriptions_max: usize = 1_000, positive();
+        /// Messages that wait in the outbox of one session.
+        outbox_messages_max: usize = 100_000, cometd_of_each_transport("maxQueue"), positive();
+        /// Bytes of one outbox, including its queue and unacknowledged messages. A response or batch on its way may add
+        /// 280 bytes for its record.
+        outbox_bytes_max: usize = 16 * 1024 * 1024, at_least(1024, ROOM);
+        /// Bytes that all sessions hold in memory; above it the largest sessions are ended.
+        sessions_bytes_max: usize = 1024 * 1024 * 1024, at_least(1024 * 1024, ROOM);
+        /// Bytes of messages in one response; the rest comes with the next connect.
+        response_bytes_max: usize = 256 * 1024;
+        /// Bytes of all responses that clients are reading; above it connects and held requests wait.
+        responses_bytes_max: usize = 256 * 1024 * 1024, at_least(1024, ROOM);
+        /// Bytes of all histories together; the oldest messages are removed first.
+        history_bytes_max: usize = 256 * 1024 * 1024, positive();
+        /// Channels with a history. Those of one rule may have three quarters; above it other channels get none, and clients cannot
+        /// publish on them.
+        history_channels_max: usize = 100_000, positive();
+        /// Batches of one shard that wait for decisions of the application; further messages that would wait are refused.
+        decisions_waiting_max: usize = 10_000, positive();
+        /// Bytes of these batches. One user, or one address without users, may have 3/4 of them and of their number.
+        decisions_waiting_bytes_max: usize = 64 * 1024 * 1024, positive();
+        /// Calls of one shard that wait for answers of the application; further calls are refused.
+        calls_waiting_max: usize = 10_000, positive();
+        /// Bytes of the data of these calls. One user, or one address without users, may have two thirds of them and of their
+        /// number; refreshes of credentials have an eighth for themselves.
+        calls_waiting_bytes_max: usize = 64 * 1024 * 1024, positive();
+        /// Calls of one session that wait for answers of the application.
+        calls_waiting_per_session_max: usize = 100, positive();
+        /// Revoked tokens that have not expired, with ids of up to 255 bytes; longer ones count as several. Further ones cannot be
+        /// revoked.
+        revoked_tokens_max: usize = 100_000, positive();
+        /// Length of the name of a JSONP callback, in bytes.
+        callback_bytes_max: usize = 64, cometd("callbackParameterMaxLength");
+        /// Bytes of the answers that the HTTP API remembers; above it the oldest are forgotten.
+        idempotency_bytes_max: usize = 16 * 1024 * 1024;
+        /// Bytes in transit between shards, and as many again of light messages.
+        mailbox_bytes_max: usize = 8 * 1024 * 1024, positive();
+        /// Messages that may wait for one subscription of the program itself; above it the oldest are discarded.
+        in_process_messages_max: usize = 10_000, positive();
+        /// Bytes that may wait for one subscription of the program itself, and 16 times as many for all; above it messages are discarded.
+        in_process_bytes_max: usize = 16 * 1024 * 1024, positive();
+        /// Time after which a fan-out yields to other work, in microseconds.
+        fairness_budget_us: u64 = 2_000;
+    }
+    "Presence" {
+        /// Time for which a user without a session stays a member of a channel, so that a reload is no leave, in milliseconds.
+        presence_grace_ms: u64 = 5_000;
+        /// Shortest time between two announcements of a channel's members, in milliseconds.
+        presence_interval_ms: u64 = 500;
+        /// Members of all channels with presence; sessions above it are not listed.
+        presence_members_max: usize = 1_000_000;
+        /// Bytes of all members of channels with presence; sessions above it are not listed.
+        presence_bytes_max: usize = 512 * 1024 * 1024;
+    }
+    "Rates" {
+        /// Messages that the client of one session may send in a second. 0: no limit.
+        session_messages_per_s_max: usize = 0;
+        /// Bytes of messages that the client of one session may send in a second. 0: no limit.
+        session_bytes_per_s_max: usize = 0;
+        /// Refreshes of its credentials that one session may send in a second. They also count as messages. 0: no limit.
+        session_refreshes_per_s_max: usize = 5;
+        /// Messages that all sessions of one user may send in a second. 0: no limit.
+        user_messages_per_s_max: usize = 0;
+        /// Bytes of messages that all sessions of one user may send in a second. 0: no limit.
+        user_bytes_per_s_max: usize = 0;
+        /// Handshakes of one user in a second. 0: no limit.
+        user_handshakes_per_s_max: usize = 0;
+        /// Sessions of one user. 0: no limit.
+        user_sessions_max: usize = 0;
+        /// Subscriptions of all sessions of one user. 0: no limit.
+        user_subscriptions_max: usize = 0;
+        /// Messages that all clients of one address may send in a second. 0: no limit.
+        address_messages_per_s_max: usize = 0;
+        /// Bytes of messages that all clients of one address may send in a second. 0: no limit.
+        address_bytes_per_s_max: usize = 0;
+        /// Handshakes of one address in a second. 0: no limit.
+        address_handshakes_per_s_max: usize = 0;
+        /// Messages that all clients may send in a second. 0: no limit.
+        messages_per_s_max: usize = 0;
+        /// Bytes of messages that all clients may send in a second. 0: no limit.
+        bytes_per_s_max: usize = 0;
+        /// Handshakes of the whole server in a second. The last quarter is for addresses that take less than that. 0: no limit.
+        handshakes_per_s_max: usize = 100_000;
+        /// Subscriptions of all sessions. 0: no limit.
+        all_subscriptions_max: usize = 0;
+        /// Users, addresses and channels whose rates are known at the same time; above it those that sent least are forgotten.
+        rate_entries_max: usize = 262_144, positive(), restart();
+    }
 }
 
 /// The point at which a message counts as stored.
@@ -314,124 +319,10 @@ impl From<&Settings> for bayeux::Limits {
     }
 }
 
-impl Default for Settings {
-    #[expect(clippy::too_many_lines, reason = "a line for each setting")]
-    fn default() -> Self {
-        Settings {
-            listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
-            shards: 0,
-            application_threads: 0,
-            files: String::new(),
-            data: String::new(),
-            history_commit: HistoryCommit::default(),
-            history_commit_interval_ms: 1_000,
-            timeout_ms: 20_000,
-            interval_ms: 0,
-            max_interval_ms: 10_000,
-            client_interval_max_ms: 600_000,
-            lazy_timeout_max_ms: 5_000,
-            handshake_timeout_ms: 10_000,
-            websocket_idle_timeout_ms: 300_000,
-            request_timeout_ms: 10_000,
-            response_timeout_ms: 30_000,
-            keep_alive_timeout_ms: 60_000,
-            drain_timeout_ms: 5_000,
-            drain_spread_ms: 5_000,
-            decision_timeout_ms: 5_000,
-            call_timeout_ms: 30_000,
-            auth_expiry_notice_ms: 60_000,
-            transports: vec![TransportName::Websocket, TransportName::LongPolling, TransportName::CallbackPolling],
-            mounts: ["/cometd", "/bayeux", "/faye"].map(String::from).to_vec(),
-            broadcast_to_publisher: true,
-            connect_deliver_only: false,
-            handshake_reconnect: false,
-            websocket_protocol: String::new(),
-            forward_ext: true,
-            timestamps: false,
-            activity_timeout_ms: 0,
-            activity_counts_deliveries: false,
-            channels: Vec::new(),
-            allowed_origins: Vec::new(),
-            allowed_hosts: Vec::new(),
-            browser_sessions_max: 1,
-            browser_surplus_interval_ms: 2_000,
-            trust_client_session: false,
-            cookie_name: "BAYEUX_BROWSER".into(),
-            cookie_domain: String::new(),
-            cookie_path: "/".into(),
-            cookie_max_age_s: -1,
-            cookie_http_only: true,
-            cookie_secure: false,
-            cookie_same_site: "Lax".into(),
-            cookie_partitioned: false,
-            duplicate_connect_status: 409,
-            callback_parameter: "jsonp".into(),
-            api_loopback: false,
-            metrics_loopback: true,
-            idempotency_ms: 300_000,
-            idempotency_bytes_max: 16 * 1024 * 1024,
-            hold_path: "/hold".into(),
-            hold_timeout_max_ms: 120_000,
-            connections_max: 1_000_000,
-            address_connections_max: 0,
-            connections_per_second_max: 20_000,
-            socket_send_buffer_bytes: 128 * 1024,
-            sessions_max: 1_000_000,
-            held_requests_max: 100_000,
-            held_requests_per_address_max: 20_000,
-            unconnected_per_connection_max: 1_000,
-            unconnected_per_address_max: 20_000,
-            message_bytes_max: 1024 * 1024,
-            incomplete_bytes_max: 64 * 1024 * 1024,
-            credentials_bytes_max: 32 * 1024,
-            header_bytes_max: 16 * 1024,
-            batch_messages_max: 1_000,
-            json_depth_max: 64,
-            channel_bytes_max: 256,
-            channel_segments_max: 16,
-            channels_max: 1_000_000,
-            subscriptions_max: 1_000,
-            outbox_messages_max: 100_000,
-            outbox_bytes_max: 16 * 1024 * 1024,
-            sessions_bytes_max: 1024 * 1024 * 1024,
-            response_bytes_max: 256 * 1024,
-            responses_bytes_max: 256 * 1024 * 1024,
-            history_bytes_max: 256 * 1024 * 1024,
-            history_channels_max: 100_000,
-            decisions_waiting_max: 10_000,
-            decisions_waiting_bytes_max: 64 * 1024 * 1024,
-            calls_waiting_max: 10_000,
-            calls_waiting_bytes_max: 64 * 1024 * 1024,
-            calls_waiting_per_session_max: 100,
-            revoked_tokens_max: 100_000,
-            callback_bytes_max: 64,
-            mailbox_bytes_max: 8 * 1024 * 1024,
-            in_process_messages_max: 10_000,
-            in_process_bytes_max: 16 * 1024 * 1024,
-            fairness_budget_us: 2_000,
-            presence_grace_ms: 5_000,
-            presence_interval_ms: 500,
-            presence_members_max: 1_000_000,
-            presence_bytes_max: 512 * 1024 * 1024,
-            session_messages_per_s_max: 0,
-            session_bytes_per_s_max: 0,
-            session_refreshes_per_s_max: 5,
-            user_messages_per_s_max: 0,
-            user_bytes_per_s_max: 0,
-            user_handshakes_per_s_max: 0,
-            user_sessions_max: 0,
-            user_subscriptions_max: 0,
-            address_messages_per_s_max: 0,
-            address_bytes_per_s_max: 0,
-            address_handshakes_per_s_max: 0,
-            messages_per_s_max: 0,
-            bytes_per_s_max: 0,
-            handshakes_per_s_max: 100_000,
-            all_subscriptions_max: 0,
-            rate_entries_max: 262_144,
-        }
-    }
-}
-
 /// The maximum number of shards: the map of interest holds one bit for each, and one for the subscribers in the process.
 pub const SHARDS_MAX: usize = 63;
+
+/// The least of bytes that hold anything useful, in one text for all settings that have such a limit.
+const ROOM: &str = "at least 1024 bytes (headers: 8192, messages: 64, all sessions: 1048576)";
+/// The range of a status.
+const STATUS: &str = "an HTTP status from 400 to 599";

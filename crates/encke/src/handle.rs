@@ -23,7 +23,7 @@ use crate::net::thread_message::ThreadMessage;
 use crate::presence::{Announced, Announcer, Presence};
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
-use encke_core::{Action, Actions, Id, Now, ServerEntry, Settings, ShardMessage, Shared, Weight};
+use encke_core::{Action, Actions, Declared as _, Id, Now, ServerEntry, Settings, ShardMessage, Shared, Weight};
 use encke_local::{Members, Start, SubscribeError, Subscription};
 
 pub use lists::List;
@@ -304,36 +304,21 @@ impl Handle {
     ///
     /// # Errors
     /// When a setting cannot work: the old settings stay in force.
-    pub fn reload(&self, settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
+    pub fn reload(&self, mut settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
         check_settings(&settings)?;
         let mut current = self.0.settings.lock().unwrap_or_else(PoisonError::into_inner);
         // Settings that need a restart remain unchanged here, too: the next call compares with the settings in force.
-        let fixed = [
-            ("listen", settings.listen != current.listen && settings.listen.port() != 0),
-            ("shards", settings.shards != current.shards),
-            ("application_threads", settings.application_threads != current.application_threads),
-            ("data", settings.data != current.data),
-            ("rate_entries_max", settings.rate_entries_max != current.rate_entries_max),
-            ("history_commit", settings.history_commit != current.history_commit),
-            ("history_commit_interval_ms", settings.history_commit_interval_ms != current.history_commit_interval_ms),
-        ];
-        let next = Arc::new(Settings {
-            listen: current.listen,
-            shards: current.shards,
-            application_threads: current.application_threads,
-            data: current.data.clone(),
-            rate_entries_max: current.rate_entries_max,
-            history_commit: current.history_commit,
-            history_commit_interval_ms: current.history_commit_interval_ms,
-            ..settings
-        });
+        let takes_any_port = settings.listen.port() == 0;
+        let mut kept = settings.keep_fixed(&current);
+        kept.retain(|name| !(takes_any_port && *name == "listen"));
+        let next = Arc::new(settings);
         for shard in 0..self.0.server_shared.mailboxes.shards() {
             // A shard whose mailbox is closed has ended.
             let _ended = self.send_to_shard(shard, ShardMessage::Settings(next.clone()));
         }
         self.0.known.set_rules(&next.channels);
         *current = next;
-        Ok(fixed.into_iter().filter_map(|(name, changed)| changed.then_some(name)).collect())
+        Ok(kept)
     }
 
     /// Stops accepting connections. Those already in the system's backlog wait for another process that holds the

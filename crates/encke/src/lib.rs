@@ -240,9 +240,10 @@ pub use builder::Builder;
 pub use byte_stream::ByteStream;
 pub use embedded::{EnckeService, service};
 pub use encke_core::{
-    Action, Actions, Amount, Budget, ChannelRule, ChannelView, EndReason, Head, HistoryCommit, HistoryTerms, Id,
-    Identity, Over, PatternError, Patterns, Pending, Publishers, Refusal, Secret, SessionLimits, SessionView, Settings,
-    Share, Shares, Side, SlowConsumer, TransportName, Urgency, Verdict, network,
+    Action, Actions, Amount, Budget, ChannelRule, ChannelView, Declared, EndReason, Group, Head, HistoryCommit,
+    HistoryTerms, Id, Identity, Over, PatternError, Patterns, Pending, Publishers, Refusal, Secret, SessionLimits,
+    SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer, TransportName, Urgency, Verdict, network,
+    settings,
 };
 pub use encke_local::{
     Gap, Member, Members, Message, Position, PositionError, Positions, PresenceCounts, Start, SubscribeError,

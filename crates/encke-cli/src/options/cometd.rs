@@ -10,18 +10,6 @@ pub(crate) const PREFIXES: &[&str] = &[
     "ws.",
 ];
 
-/// CometD's options that may differ between its transports, but not here.
-pub(super) const OF_EACH_TRANSPORT: &[&str] = &[
-    "timeout",
-    "interval",
-    "maxInterval",
-    "maxLazyTimeout",
-    "metaConnectDeliverOnly",
-    "maxMessageSize",
-    "maxQueue",
-    "handshakeReconnect",
-];
-
 /// CometD's options that have no effect here, each with the reason. A `*` matches any end.
 pub(crate) const IGNORED: &[(&str, &str)] = &[
     ("allowMessageDeliveryDuringHandshake", "messages follow with the first connect"),

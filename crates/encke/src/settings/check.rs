@@ -1,5 +1,4 @@
-//! Checks of times, of texts (those written into headers and those compared with client input), and of the rules for
-//! channels.
+//! Checks of texts (those written into headers and those compared with client input) and of the rules for channels.
 
 use std::collections::HashMap;
 
@@ -42,21 +41,6 @@ pub(super) fn texts(settings: &Settings) -> Result<(), SettingsError> {
     };
     let wanted = "letters, digits, - _ . and ~, and not message, which names the messages";
     one("callback_parameter", &settings.callback_parameter, is_parameter, wanted)
-}
-
-/// Checks the times.
-pub(super) fn times(settings: &Settings) -> Result<(), SettingsError> {
-    let times = numbers! { settings:
-        history_commit_interval_ms timeout_ms interval_ms max_interval_ms client_interval_max_ms
-        lazy_timeout_max_ms handshake_timeout_ms websocket_idle_timeout_ms request_timeout_ms
-        response_timeout_ms keep_alive_timeout_ms drain_timeout_ms drain_spread_ms decision_timeout_ms
-        call_timeout_ms auth_expiry_notice_ms activity_timeout_ms idempotency_ms browser_surplus_interval_ms
-        hold_timeout_max_ms
-    };
-    if let Some((name, value)) = times.into_iter().find(|(_, value)| *value > TIME_CAP_MS) {
-        return SettingsError::of(name, &value, "at most 1000000000000, which is 31 years");
-    }
-    Ok(())
 }
 
 /// Checks the rules for channels.
@@ -108,8 +92,6 @@ fn covering(pattern: &str) -> Vec<String> {
     all
 }
 
-/// A longer time could overflow when added to the time of day.
-const TIME_CAP_MS: u64 = 1_000_000_000_000;
 /// Paths that the server itself answers.
 const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 

@@ -1,0 +1,26 @@
+//! The settings of the program around the server.
+
+use serde::{Deserialize, Serialize};
+
+use crate::logs::LogFormat;
+
+encke::settings! {
+    /// Settings of the program beside those of the server.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub(crate) struct Program;
+
+    "The program" {
+        /// Runs the services of the demo pages (`/service/demo/**`, `/service/echo`), the filter of `/demo/chat/**`, and the rules of their
+        /// channels below `/demo/**`: histories and presence. Your rules take precedence. Without a value of yours it is off with `[auth]`,
+        /// and where `listen` is not a loopback address. `encke demo` always turns it on.
+        demo: bool = true, restart();
+        /// The demo's services answer on the channels of CometD's demo chat, too: `/service/members`, `/service/privatechat`, and the filter
+        /// of `/chat/**`.
+        demo_cometd_channels: bool = false, restart();
+        /// Log levels: `off`, `error`, `warn`, `info`, `debug` or `trace`, or levels by module such as `warn,encke=debug`.
+        log: String = "info".into();
+        /// Format of the logs: `text` or `json`.
+        log_format: LogFormat = LogFormat::Text, restart();
+    }
+}
