@@ -104,7 +104,7 @@ fn nearest(name: &str) -> Option<&'static str> {
 /// The options in groups.
 pub(crate) static GROUPS: LazyLock<Vec<Group>> = LazyLock::new(|| {
     let declared = Settings::DECLARED.iter().chain(Program::DECLARED);
-    let group = |group: &encke::Group| Group { title: group.title, options: group.settings.iter().collect() };
+    let group = |group: &encke::SettingGroup| Group { title: group.title, options: group.settings.iter().collect() };
     let mut groups: Vec<Group> = declared.map(group).collect();
     // A part of `listen`, which comes first.
     groups[0].options.insert(1, &PORT);

@@ -19,7 +19,7 @@ use crate::event::{Event, Writer};
 use crate::owner::{Owner, Owners};
 use crate::perform;
 use crate::queue::{Attempt, Cause, End, EventId, Outcome, Queue, QueueLimits, Refused, Terms};
-use crate::settings::{Checked, Decide, EventKind, Notify};
+use crate::settings::{Checked, Decide, EventKind, Notify, WebhookSettings};
 use crate::signature;
 
 /// A backend with the events that wait for it.
@@ -416,6 +416,11 @@ impl Backend {
     /// Events that have not ended.
     pub(crate) fn waiting(&self) -> usize {
         self.queue().messages()
+    }
+
+    /// Its settings.
+    pub(crate) fn settings(&self) -> &WebhookSettings {
+        &self.checked.settings
     }
 
     /// Its metrics now.

@@ -17,6 +17,7 @@ mod breaker;
 mod counters;
 mod event;
 mod hooks;
+mod list;
 mod owner;
 mod perform;
 mod queue;

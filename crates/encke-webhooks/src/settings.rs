@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use encke_core::{Patterns, Settings};
 use encke_fetch::SecretUrl;
 use http::Uri;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::signature::Secret;
@@ -98,7 +99,7 @@ impl Default for WebhookSettings {
 }
 
 /// An event that a backend can get. Its name is the `type` of the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {

@@ -12,6 +12,7 @@ use tokio::sync::{oneshot, watch};
 use crate::backend::Backend;
 use crate::counters;
 use crate::hooks::Hooks;
+use crate::list;
 use crate::settings::{WebhookError, WebhookSettings, check_all, check_times};
 
 /// The webhooks of a server. Their requests run on a separate thread, so that shards never wait. When this is dropped, requests end.
@@ -95,9 +96,11 @@ impl Webhooks {
         server.layer(move |inner| Box::new(Hooks::new(&backends, inner)))
     }
 
-    /// Connects the webhooks with their server once it has started: it performs the actions of backends, and shows the metrics.
+    /// Connects the webhooks with their server once it has started: it performs the actions of backends, shows the metrics, and lists the
+    /// webhooks in its HTTP API.
     pub fn serve(&self, server: &Handle) {
         self.server.send_replace(Some(server.clone()));
+        server.add_operation(list::operation(self.backends.clone()));
         if self.backends.is_empty() {
             return;
         }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bayeux::{Publication, RawJson, ext};
 use tokio::sync::mpsc;
 
+use crate::added_operation::ApiOperation;
 use crate::api_keys::ApiKeys;
 use crate::error::{PublishError, PublishManyError, RevocationError};
 use crate::fallback::Fallback;
@@ -292,6 +293,11 @@ impl Handle {
     /// so it must not block. Names begin with `encke_` or the name of the program, and no other metric has them.
     pub fn add_metrics(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
         self.0.server_shared.metrics.add(read);
+    }
+
+    /// Adds an operation to the HTTP API and its OpenAPI document. No other operation has its name or its path.
+    pub fn add_operation(&self, operation: ApiOperation) {
+        self.0.server_shared.api.added_operations().add(operation);
     }
 
     /// Replaces the keys of the HTTP API. A key that is not in the list is revoked.

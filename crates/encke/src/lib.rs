@@ -194,8 +194,9 @@
 //!
 //! `/metrics` answers in the OpenMetrics text format, to clients on the same machine and to those with an [`ApiKey`] that has the scope
 //! [`Scope::Metrics`]. Each name begins with `encke_`, and each metric has a line of help. `/healthz` answers while the process lives, `/readyz` while it takes
-//! new clients. [`Handle::add_metrics`] adds those of the program. Logs are events of the crate `tracing`; the library prints nothing.
+//! new clients. [`Handle::add_metrics`] adds those of the program, [`Handle::add_operation`] an operation of its own to the HTTP API. Logs are events of the crate `tracing`; the library prints nothing.
 
+mod added_operation;
 mod api_keys;
 mod app;
 mod asset;
@@ -225,6 +226,7 @@ mod sessions_file;
 mod settings;
 mod threads;
 
+pub use added_operation::ApiOperation;
 pub use api_keys::{ApiKey, ApiKeys, ApiKeysError, Scope};
 pub use app::access::{Access, Grant, Operation};
 pub use app::authenticate::{Authenticate, Handshake};
@@ -240,10 +242,10 @@ pub use builder::Builder;
 pub use byte_stream::ByteStream;
 pub use embedded::{EnckeService, service};
 pub use encke_core::{
-    Action, Actions, Amount, Budget, ChannelRule, ChannelView, Declared, EndReason, Group, Head, HistoryCommit,
-    HistoryTerms, Id, Identity, Over, PatternError, Patterns, Pending, Publishers, Refusal, Secret, SessionLimits,
-    SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer, TransportName, Urgency, Verdict, network,
-    settings,
+    Action, Actions, Amount, Budget, ChannelRule, ChannelView, Declared, EndReason, Group as SettingGroup, Head,
+    HistoryCommit, HistoryTerms, Id, Identity, Over, PatternError, Patterns, Pending, Publishers, Refusal, Secret,
+    SessionLimits, SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer, TransportName, Urgency, Verdict,
+    network, settings,
 };
 pub use encke_local::{
     Gap, Member, Members, Message, Position, PositionError, Positions, PresenceCounts, Start, SubscribeError,

@@ -306,6 +306,34 @@ async fn a_response_that_ends_in_the_middle_is_no_decision() {
 }
 
 #[tokio::test]
+async fn the_http_api_lists_webhooks_with_their_breakers() {
+    let backend = Backend::start(|_| Answer::Json(json!({ "allow": true })));
+    let mut down = webhook(backend.address, &[EventKind::Opened]);
+    (down.breaker_failures, down.breaker_pause_ms, down.breaker_pause_ms_max) = (1, 600_000, 600_000);
+    down.url = format!("http://{}/encke?token=secret", backend.stop()).into();
+    down.name = "down".into();
+    let up = Backend::start(|_| Answer::Json(json!({ "allow": true })));
+    let world = World::start(&[webhook(up.address, &[EventKind::Publish]), down]);
+    let client = world.client("ann").await.expect("a session");
+    world.wait_for_metric("encke_webhook_breaker_opened_total", 1).await;
+    publish(&client).await.expect("the other one decides");
+    let text = world.get("/api/v1/webhooks").await;
+    let list: Value = serde_json::from_slice(text.body()).expect("JSON");
+    assert_eq!(list["webhooks"].as_array().map(Vec::len), Some(2), "{list}");
+    let (first, second) = (&list["webhooks"][0], &list["webhooks"][1]);
+    assert_eq!(
+        (&first["events"], &first["breaker"], &first["answered"]),
+        (&json!(["publish"]), &json!("closed"), &json!(1))
+    );
+    assert_eq!(
+        (&second["name"], &second["breaker"], &second["queue_messages"]),
+        (&json!("down"), &json!("open"), &json!(1))
+    );
+    let url = second["url"].as_str().expect("a text");
+    assert!(url.ends_with("/encke?***") && !list.to_string().contains("secret"), "{list}");
+}
+
+#[tokio::test]
 async fn a_backend_that_comes_back_decides_again_and_gets_what_waited() {
     let backend = Backend::start(|_| Answer::Json(json!({ "allow": true })));
     let mut settings = webhook(backend.address, &[EventKind::Publish, EventKind::Opened]);

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crate::added_operation::AddedOperations;
 use crate::api_keys::ApiKeys;
 use crate::idempotency::Idempotency;
 use crate::session_names::SessionNames;
@@ -11,12 +12,14 @@ pub(crate) struct ApiState {
     keys: RwLock<Arc<ApiKeys>>,
     session_names: SessionNames,
     idempotency: Arc<Idempotency>,
+    added_operations: AddedOperations,
 }
 
 impl ApiState {
     pub(crate) fn new(keys: ApiKeys) -> ApiState {
         let keys = RwLock::new(Arc::new(keys));
-        ApiState { keys, session_names: SessionNames::new(), idempotency: Arc::default() }
+        let (idempotency, added_operations) = (Arc::default(), AddedOperations::default());
+        ApiState { keys, session_names: SessionNames::new(), idempotency, added_operations }
     }
 
     /// The keys that are valid now.
@@ -32,6 +35,11 @@ impl ApiState {
     /// The names of sessions in lists.
     pub(crate) fn session_names(&self) -> &SessionNames {
         &self.session_names
+    }
+
+    /// The operations of the program.
+    pub(crate) fn added_operations(&self) -> &AddedOperations {
+        &self.added_operations
     }
 
     /// Answers that are remembered.

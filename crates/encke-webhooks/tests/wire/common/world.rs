@@ -58,7 +58,7 @@ impl World {
         let webhooks = Webhooks::start(webhooks).expect("webhooks that work");
         let listen = "127.0.0.1:0".parse().expect("an address");
         let threads = Settings { shards: 2, ..Settings::default() };
-        let settings = Settings { listen, drain_timeout_ms: 0, ..threads };
+        let settings = Settings { listen, drain_timeout_ms: 0, api_loopback: true, ..threads };
         let running = webhooks.in_front_of(Server::builder().settings(settings)).start().expect("a server");
         webhooks.serve(&running.handle());
         let address = running.address();

@@ -21,6 +21,7 @@ mod types;
 pub(crate) use access::{is_from_here, may_read_metrics};
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -35,13 +36,16 @@ use self::routes::{Operation, Route, Verb};
 use super::connection::Connection;
 use super::guard::{Guard, Pages};
 use super::{Body, bayeux, unread, whole};
+use crate::added_operation::ApiOperation;
 use encke_core::Settings;
 
 /// A request that has passed the checks of its key and its query.
 struct Call<'a> {
     connection: &'a Connection,
     settings: &'a Settings,
-    route: &'static Route,
+    route: Route,
+    /// The operations that the program has added.
+    added: &'a [Arc<ApiOperation>],
     headers: &'a HeaderMap,
     query: Query,
     /// The part of the path that `{id}` stands for.
@@ -88,14 +92,16 @@ pub(crate) async fn answer(
     metrics.api_requests.add(1);
     let path = request.uri().path().strip_prefix(routes::ROOT).unwrap_or_default();
     let verb = Verb::of(request.method());
+    let operations = connection.node.server_shared.api.added_operations();
+    let added = operations.all();
     if path == routes::DOCUMENT {
         let response = match verb {
-            Some(Verb::Get) => document(),
+            Some(Verb::Get) => document(operations.document(openapi::text)),
             _ => GUARD.refuse_method("GET, HEAD", &request),
         };
         return unread(response, &request);
     }
-    let (route, id) = match routes::find(path, verb) {
+    let (route, id) = match routes::find(path, verb, &added) {
         Some(Ok((route, id))) => (route, id.to_owned()),
         Some(Err(allow)) => return GUARD.refuse_method(allow, &request),
         None => return unread(no_operation().response(), &request),
@@ -109,10 +115,10 @@ pub(crate) async fn answer(
         }
     };
     let (parts, body) = request.into_parts();
-    let outcome = match read(connection, settings, route, &parts, body).await {
+    let outcome = match read(connection, settings, &route, &parts, body).await {
         Ok((query, body)) => {
             let (headers, id, key_name) = (&parts.headers, &*id, &*key_name);
-            let call = Call { connection, settings, route, headers, query, id, key_name, body: &body };
+            let call = Call { connection, settings, route, added: &added, headers, query, id, key_name, body: &body };
             run(&call).await
         }
         Err(problem) => Err(problem),
@@ -192,12 +198,23 @@ async fn perform(call: &Call<'_>) -> Result<Answer, Problem> {
         Operation::ReadHistory => channels::history(call),
         Operation::RemoveHistory => channels::remove_history(call).await,
         Operation::GetInfo => Ok(info::info(call)),
+        Operation::Added(_) => of_program(call),
     }
 }
 
+/// The answer of an operation that the program has added.
+fn of_program(call: &Call<'_>) -> Result<Answer, Problem> {
+    let added = call.added.iter().find(|added| added.path == call.route.path);
+    let body = added.map(|added| (added.read)()).transpose().map_err(|error| {
+        tracing::error!(%error, path = call.route.path, "the answer of an operation is no JSON");
+        Problem::new(Kind::Busy, "the answer of this operation is no JSON")
+    })?;
+    Ok(Answer { status: StatusCode::OK, body: body.unwrap_or_default().into(), is_repeated: false })
+}
+
 /// The OpenAPI document.
-fn document() -> Response<Body> {
-    let mut response = Response::new(whole(openapi::text()));
+fn document(text: Bytes) -> Response<Body> {
+    let mut response = Response::new(whole(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

@@ -1,5 +1,7 @@
 //! The operations of the HTTP API: the one table that requests are routed by and that the OpenAPI document is made from.
 
+use std::sync::Arc;
+
 use schemars::{Schema, SchemaGenerator};
 use serde::Serialize;
 
@@ -7,9 +9,11 @@ use super::types::{
     ChannelList, Deliver, Disconnect, History, Info, OneSession, PresenceList, Publish, PublishBatch, Published,
     Reached, Removed, Revoke, RevokedToken, SessionList, Subscription, channel, channel_or_pattern,
 };
+use crate::added_operation::ApiOperation;
 use crate::api_keys::Scope;
 
 /// An operation.
+#[derive(Clone, Copy)]
 pub(super) struct Route {
     pub(super) method: Verb,
     /// The path below [`ROOT`]. `{id}` stands for one segment.
@@ -57,6 +61,9 @@ pub(super) enum Operation {
     ReadHistory,
     RemoveHistory,
     GetInfo,
+    /// One that the program has added, by its name.
+    #[serde(untagged)]
+    Added(&'static str),
 }
 
 /// A parameter of the query, or of the path.
@@ -80,10 +87,27 @@ impl Verb {
     }
 }
 
+impl Route {
+    /// An operation that the program has added.
+    fn added(added: &ApiOperation) -> Route {
+        let ApiOperation { name, path, scope, summary, description, answer, .. } = *added;
+        Route { summary, description, ..without_body(path, Operation::Added(name), scope, answer) }
+    }
+}
+
+/// The routes of the server, and those that the program has added.
+pub(super) fn all(added: &[Arc<ApiOperation>]) -> impl Iterator<Item = Route> {
+    ROUTES.iter().copied().chain(added.iter().map(|added| Route::added(added)))
+}
+
 /// The route of a path below [`ROOT`] with the value of its `{id}`, or the methods of the path. None if there is no such
 /// path.
-pub(super) fn find(path: &str, verb: Option<Verb>) -> Option<Result<(&'static Route, &str), &'static str>> {
-    let of_path = || ROUTES.iter().filter_map(|route| Some((route, id_in(path, route)?)));
+pub(super) fn find<'a>(
+    path: &'a str,
+    verb: Option<Verb>,
+    added: &[Arc<ApiOperation>],
+) -> Option<Result<(Route, &'a str), &'static str>> {
+    let of_path = || all(added).filter_map(|route| Some((route, id_in(path, &route)?)));
     if let Some(found) = of_path().find(|(route, _)| Some(route.method) == verb) {
         return Some(Ok(found));
     }
@@ -268,12 +292,13 @@ mod tests {
 
     #[test]
     fn a_path_has_its_methods() {
-        let found = |path, verb| find(path, Some(verb)).map(|found| found.map(|(route, id)| (route.operation, id)));
+        let found =
+            |path, verb| find(path, Some(verb), &[]).map(|found| found.map(|(route, id)| (route.operation, id)));
         assert_eq!(found("/publish", Verb::Post), Some(Ok((Operation::Publish, ""))));
         assert_eq!(found("/publish", Verb::Get), Some(Err("POST")));
         assert_eq!(found("/sessions/abc", Verb::Get), Some(Ok((Operation::GetSession, "abc"))));
         assert_eq!(found("/history", Verb::Post), Some(Err("GET, HEAD, DELETE")));
-        assert_eq!(find("/history", None).map(|found| found.err()), Some(Some("GET, HEAD, DELETE")));
+        assert_eq!(find("/history", None, &[]).map(|found| found.err()), Some(Some("GET, HEAD, DELETE")));
         for path in ["", "/", "/publish/", "/sessions/", "/sessions/a/b", "/PUBLISH", "/other"] {
             assert_eq!(found(path, Verb::Get), None, "{path}");
         }

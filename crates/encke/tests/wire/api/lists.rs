@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use encke::Settings;
+use encke::{ApiOperation, Scope, Settings};
 use serde_json::{Value, json};
 
-use super::{Api, serve};
+use super::{Api, KEY, keys, serve};
 use crate::common::{Ws, settings};
 
 /// All items of a listing, page by page.
@@ -141,6 +141,35 @@ fn the_document_needs_no_key_and_describes_every_path() {
         }
         assert_eq!(http.request("PUT", &path, &[], b"").status, 405, "{path}");
     }
+}
+
+/// What a test adds to the API.
+#[derive(serde::Serialize, schemars::JsonSchema)]
+struct Till {
+    /// The orders of today.
+    orders: u64,
+}
+
+#[test]
+fn a_program_adds_an_operation_with_its_scope_and_its_part_of_the_document() {
+    const READER: &str = "reader-key-0123456789";
+    let server = serve(settings());
+    server.handle.set_api_keys(keys(&[("all", KEY, &Scope::ALL), ("reader", READER, &[Scope::Read])]));
+    let operation = || ApiOperation::get("getTill", "/shop/till", Scope::Manage, || Till { orders: 7 });
+    let before: Value = serde_json::from_slice(&server.http().get("/api/v1/openapi.json").body).expect("JSON");
+    assert!(before["paths"]["/api/v1/shop/till"].is_null());
+    server.handle.add_operation(operation().summary("Show the till").description("The orders of today."));
+    assert_eq!(Api::of(&server).get("/shop/till"), json!({"orders": 7}));
+    let mut http = server.http();
+    assert_eq!(http.get("/api/v1/shop/till").status, 401, "without a key");
+    assert_eq!(http.again().request("POST", "/api/v1/shop/till", &[], b"").status, 405);
+    let reader = ("x-api-key", READER);
+    assert_eq!(http.again().request("GET", "/api/v1/shop/till", &[reader], b"").status, 403, "without the scope");
+    let document: Value = serde_json::from_slice(&server.http().get("/api/v1/openapi.json").body).expect("JSON");
+    let described = &document["paths"]["/api/v1/shop/till"]["get"];
+    assert_eq!((&described["operationId"], &described["summary"]), (&json!("getTill"), &json!("Show the till")));
+    assert_eq!(described["description"], "The orders of today. Needs the scope `manage`.");
+    assert_eq!(document["components"]["schemas"]["Till"]["properties"]["orders"]["type"], "integer");
 }
 
 /// The value of a future of a handle.
