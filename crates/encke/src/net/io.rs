@@ -16,7 +16,6 @@ use hyper_util::rt::TokioIo;
 use tokio::time::Sleep;
 
 use super::health::Health;
-use super::huge_length::HugeLength;
 use super::node::Node;
 use super::two_lengths::TwoLengths;
 use crate::byte_stream::ByteStream;
@@ -57,7 +56,6 @@ pub(crate) struct Io {
     stall: Option<Box<Stall>>,
     /// True if bytes of the awaited request have arrived.
     begun: bool,
-    huge_length: HugeLength,
     two_lengths: TwoLengths,
 }
 
@@ -88,7 +86,6 @@ impl Io {
             deadline: None,
             stall: None,
             begun: false,
-            huge_length: HugeLength::default(),
             two_lengths: TwoLengths::default(),
         }
     }
@@ -145,7 +142,6 @@ impl Io {
         if self.health.0.take_served() {
             self.deadline = None;
             self.begun = false;
-            self.huge_length.forget();
             self.two_lengths = TwoLengths::default();
         }
     }
@@ -168,7 +164,6 @@ impl Io {
     fn poll_look(&mut self, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         if !self.front.is_empty() {
             let bytes = self.front.len().min(buf.remaining());
-            self.huge_length.look(&self.front[..bytes]);
             let has_two = self.two_lengths.look(&self.front[..bytes]);
             self.health.0.set_two_lengths(has_two);
             buf.put_slice(&self.front[..bytes]);
@@ -182,7 +177,6 @@ impl Io {
         let room = LOOK_BYTES.min(buf.remaining());
         let mut read = ReadBuf::uninit(&mut bytes[..room]);
         let result = Pin::new(&mut self.stream).poll_read(cx, read.unfilled());
-        self.huge_length.look(read.filled());
         let has_two = self.two_lengths.look(read.filled());
         self.health.0.set_two_lengths(has_two);
         buf.put_slice(read.filled());
@@ -213,8 +207,7 @@ impl Read for Io {
 
 impl Write for Io {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let corrected = self.huge_length.corrected(buf);
-        let result = Pin::new(&mut self.stream).poll_write(cx, corrected.as_deref().unwrap_or(buf));
+        let result = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.wrote(cx, result)
     }
 
@@ -236,12 +229,6 @@ impl Write for Io {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let [first, ..] = bufs
-            && let Some(corrected) = self.huge_length.corrected(first)
-        {
-            let result = Pin::new(&mut self.stream).poll_write(cx, &corrected);
-            return self.wrote(cx, result);
-        }
         let result = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
         self.wrote(cx, result)
     }

@@ -8,7 +8,6 @@ pub(crate) mod exchanges;
 mod futures;
 pub(crate) mod health;
 pub(crate) mod holds;
-mod huge_length;
 mod incomplete;
 pub(crate) mod io;
 pub(crate) mod listing;

@@ -239,20 +239,21 @@ fn bodies_with_other_transfer_codings_than_chunked_get_501() {
 fn a_body_with_too_large_a_content_length_gets_413_at_once() {
     let server = TestServer::start(Settings { message_bytes_max: 2_000, ..settings() });
     let mut neighbour = server.neighbour();
-    for (expect, length) in [
-        ("expect: 100-continue\r\n", "2001"),
-        ("", "2001"),
-        ("", "9223372036854775808"),
-        ("", "18446744073709551613"),
-        ("", "18446744073709551614"),
-        ("", "18446744073709551615"),
+    for (expect, length, status) in [
+        ("expect: 100-continue\r\n", "2001", 413),
+        ("", "2001", 413),
+        ("", "9223372036854775808", 413),
+        ("", "18446744073709551613", 413),
+        // hyper reserves these two numbers, and refuses them by itself.
+        ("", "18446744073709551614", 431),
+        ("", "18446744073709551615", 431),
     ] {
         let mut tcp = server.tcp();
         let host = server.address();
         tcp.send(format!("POST /cometd HTTP/1.1\r\nhost: {host}\r\n{expect}content-length: {length}\r\n\r\n"));
         // The final response comes first, with no 100 before it.
         let response = tcp.response().expect("a response");
-        assert_eq!((response.status, response.header("connection")), (413, Some("close")), "{expect}{length}");
+        assert_eq!((response.status, response.header("connection")), (status, Some("close")), "{expect}{length}");
         assert!(tcp.ends());
     }
     let mut tcp = server.tcp();
