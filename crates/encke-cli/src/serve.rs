@@ -419,13 +419,13 @@ impl Signals {
         }
         let changes = new.changes_from(&self.current);
         // The demo stays as it is, and the rules of its channels with it.
-        let kept = new.program.keep_fixed(&self.current.program);
+        let unchanged = new.program.keep_fixed(&self.current.program);
         let mut restart = match self.handle.reload(new.server_settings()) {
             Ok(names) => names,
             Err(error) => return tracing::error!("{error}; the old settings stay in force"),
         };
         self.handle.set_api_keys(new.sections.api_keys.clone());
-        restart.extend(kept);
+        restart.extend(unchanged);
         restart.extend((new.sections.proxy != self.current.sections.proxy).then_some("proxy"));
         let publishing = self.publishing.reload(new.sections.sources.clone());
         for (what, names) in

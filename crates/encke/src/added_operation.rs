@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::api_keys::Scope;
 
-/// An operation that a program adds to the HTTP API: `GET` on a path of its own, with an answer in JSON. See
+/// An operation that a program adds to the HTTP API: `GET` on a separate path, with an answer in JSON. See
 /// [`Handle::add_operation`](crate::Handle::add_operation).
 ///
 /// ```
@@ -56,12 +56,12 @@ impl ApiOperation {
         ApiOperation { name, path, scope, summary: "", description: "", answer, read }
     }
 
-    /// What it does, in a few words.
+    /// The purpose of the operation, in a few words.
     pub fn summary(self, summary: &'static str) -> ApiOperation {
         ApiOperation { summary, ..self }
     }
 
-    /// What it does, in sentences.
+    /// Its effect and its answer, in sentences.
     pub fn description(self, description: &'static str) -> ApiOperation {
         ApiOperation { description, ..self }
     }

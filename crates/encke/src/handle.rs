@@ -315,8 +315,8 @@ impl Handle {
         let mut current = self.0.settings.lock().unwrap_or_else(PoisonError::into_inner);
         // Settings that need a restart remain unchanged here, too: the next call compares with the settings in force.
         let takes_any_port = settings.listen.port() == 0;
-        let mut kept = settings.keep_fixed(&current);
-        kept.retain(|name| !(takes_any_port && *name == "listen"));
+        let mut fixed = settings.keep_fixed(&current);
+        fixed.retain(|name| !(takes_any_port && *name == "listen"));
         let next = Arc::new(settings);
         for shard in 0..self.0.server_shared.mailboxes.shards() {
             // A shard whose mailbox is closed has ended.
@@ -324,7 +324,7 @@ impl Handle {
         }
         self.0.known.set_rules(&next.channels);
         *current = next;
-        Ok(kept)
+        Ok(fixed)
     }
 
     /// Stops accepting connections. Those already in the system's backlog wait for another process that holds the

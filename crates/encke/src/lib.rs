@@ -194,7 +194,7 @@
 //!
 //! `/metrics` answers in the OpenMetrics text format, to clients on the same machine and to those with an [`ApiKey`] that has the scope
 //! [`Scope::Metrics`]. Each name begins with `encke_`, and each metric has a line of help. `/healthz` answers while the process lives, `/readyz` while it takes
-//! new clients. [`Handle::add_metrics`] adds those of the program, [`Handle::add_operation`] an operation of its own to the HTTP API. Logs are events of the crate `tracing`; the library prints nothing.
+//! new clients. [`Handle::add_metrics`] adds those of the program, [`Handle::add_operation`] an operation to the HTTP API. Logs are events of the crate `tracing`; the library prints nothing.
 
 mod added_operation;
 mod api_keys;

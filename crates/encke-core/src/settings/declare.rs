@@ -172,15 +172,15 @@ macro_rules! settings {
             }
 
             fn keep_fixed(&mut self, in_force: &Self) -> Vec<&'static str> {
-                let mut kept = Vec::new();
+                let mut fixed = Vec::new();
                 $($(
                     let needs_restart = const { $crate::Setting::new("", "")$(.$known($($argument),*))*.needs_restart };
                     if needs_restart && self.$name != in_force.$name {
                         self.$name.clone_from(&in_force.$name);
-                        kept.push(stringify!($name));
+                        fixed.push(stringify!($name));
                     }
                 )*)*
-                kept
+                fixed
             }
         }
     };

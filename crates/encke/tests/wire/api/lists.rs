@@ -143,7 +143,7 @@ fn the_document_needs_no_key_and_describes_every_path() {
     }
 }
 
-/// What a test adds to the API.
+/// The answer of an operation that a test adds.
 #[derive(serde::Serialize, schemars::JsonSchema)]
 struct Till {
     /// The orders of today.
