@@ -79,7 +79,7 @@ impl Setting {
     }
 }
 
-/// Settings that [`settings!`](crate::settings) has declared.
+/// Settings that [`settings!`](crate::settings!) has declared.
 pub trait Declared {
     /// All that is known of each setting, in groups.
     const DECLARED: &'static [Group];
