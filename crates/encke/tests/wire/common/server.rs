@@ -31,6 +31,8 @@ pub fn settings() -> Settings {
         max_interval_ms: LONG_MS,
         handshake_timeout_ms: LONG_MS,
         request_timeout_ms: LONG_MS,
+        response_timeout_ms: LONG_MS,
+        keep_alive_timeout_ms: LONG_MS,
         decision_timeout_ms: LONG_MS,
         call_timeout_ms: LONG_MS,
         drain_timeout_ms: 0,
