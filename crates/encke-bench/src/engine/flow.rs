@@ -52,9 +52,26 @@ impl Flow {
         Flow { next, window: None }
     }
 
-    /// The number of deliveries from `base` on; none if there are gaps.
-    pub(super) fn ahead_of(&self, base: u32) -> Option<u32> {
-        if self.window.is_none() && self.next != HAS_GAPS { self.next.checked_sub(base) } else { None }
+    /// Begins to count at `base`: nothing before it is expected any more. Returns the number of publications from `base` on that have
+    /// already come.
+    pub(super) fn begin(&mut self, base: u32) -> u32 {
+        let has_gaps = self.next == HAS_GAPS;
+        let end = self.window.as_ref().filter(|_| has_gaps).map_or(self.next, |window| window.top);
+        if end <= base {
+            *self = Flow::new(base);
+            return 0;
+        }
+        if let Some(window) = &mut self.window {
+            window.forget_given_up_before(base);
+            if has_gaps {
+                window.fill_before(base);
+                if window.holes == 0 {
+                    self.next = window.top;
+                    window.close();
+                }
+            }
+        }
+        end - base - self.lost(end) as u32
     }
 
     /// Takes one; `publisher` is asked only if the order is unclear.
@@ -142,6 +159,23 @@ impl Window {
     fn has(&self, sequence: u32) -> bool {
         let offset = (sequence - self.first) as usize;
         self.words.get(offset / 64).is_some_and(|word| word >> (offset % 64) & 1 == 1)
+    }
+
+    /// Takes the holes before `base` as filled.
+    fn fill_before(&mut self, base: u32) {
+        for sequence in self.first..self.top.min(base) {
+            if !self.has(sequence) {
+                let offset = (sequence - self.first) as usize;
+                self.words[offset / 64] |= 1 << (offset % 64);
+                self.holes -= 1;
+            }
+        }
+    }
+
+    fn forget_given_up_before(&mut self, base: u32) {
+        self.given_up.iter_mut().for_each(|range| range.start = range.start.max(base));
+        self.given_up.retain(|range| !range.is_empty());
+        self.given_up_count = self.given_up.iter().map(|range| u64::from(range.end - range.start)).sum();
     }
 
     fn order(&mut self, sequence: u32, publisher: u32) -> Sequence {
@@ -250,6 +284,24 @@ mod tests {
         assert_eq!((flow.lost(4), doubled, reordered), (0, 0, 0));
         let (flow, doubled, reordered) = taken([(1, 8), (3, 7), (0, 8), (2, 7)]);
         assert_eq!((flow.lost(4), doubled, reordered), (0, 0, 2));
+    }
+
+    #[test]
+    fn publications_that_come_before_the_count_begins_are_counted_in_any_order() {
+        let begun = |sequences: &[u32], base| {
+            let (mut flow, ..) = of_one(sequences.iter().copied());
+            let early = flow.begin(base);
+            (early, flow.missing(6), flow.lost(6))
+        };
+        assert_eq!(begun(&[0, 1, 2], 0), (3, vec![3, 4, 5], 3));
+        assert_eq!(begun(&[1, 0, 2], 1), (2, vec![3, 4, 5], 3));
+        assert_eq!(begun(&[0, 3, 4], 0), (3, vec![1, 2, 5], 3));
+        assert_eq!(begun(&[0, 3, 4], 2), (2, vec![2, 5], 2));
+        assert_eq!(begun(&[0, 2, 4], 4), (1, vec![5], 1), "what was missing before does not matter");
+        assert_eq!(begun(&[1], 5), (0, vec![5], 1));
+        let (mut flow, ..) = of_one((0..200_000).filter(|sequence| ![5, 70_000].contains(sequence)));
+        assert_eq!((flow.begin(60_000), flow.missing(200_000)), (139_999, vec![70_000]));
+        assert_eq!(flow.take(200_000, || 1), Sequence::InOrder);
     }
 
     #[test]

@@ -148,10 +148,7 @@ impl Tally {
         for (index, flow) in self.flows.iter_mut().enumerate() {
             let (index_in_rooms, worker) = (index / self.workers as usize, index as u32 % self.workers);
             let base = first_of(all, worker, self.rooms[index_in_rooms]);
-            match flow.ahead_of(base) {
-                Some(ahead) => early += u64::from(ahead),
-                None => *flow = Flow::new(base),
-            }
+            early += u64::from(flow.begin(base));
         }
         for calls in &mut self.calls {
             (calls.base, calls.answers) = (calls.next, Flow::new(calls.next));

@@ -97,7 +97,7 @@ struct Settling {
 }
 
 impl Settling {
-    /// Memory when it has not moved by more than 1 % for two seconds, or after 15 seconds, or on Ctrl-C.
+    /// Memory when it has not moved by more than 1 % for seven seconds, or after 30 seconds, or on Ctrl-C.
     fn settled(&mut self, bench: &mut Bench, generator: &mut Generator) -> Result<Memory, Problem> {
         let end = Instant::now() + SETTLE_MAX;
         let (mut reference, mut still_since) = (self.process.memory()?, Instant::now());
@@ -125,8 +125,9 @@ impl Settling {
 
 const WARM_SESSIONS: u32 = 16;
 const SAMPLE_EVERY: Duration = Duration::from_millis(200);
-const SETTLE: Duration = Duration::from_secs(2);
-const SETTLE_MAX: Duration = Duration::from_secs(15);
+/// Longer than the pause of some seconds after which a quiet server returns free memory to the system once more.
+const SETTLE: Duration = Duration::from_secs(7);
+const SETTLE_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
