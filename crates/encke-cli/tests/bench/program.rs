@@ -132,7 +132,7 @@ pub(crate) fn wait(child: &mut Child) -> Option<i32> {
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of runs after which the machine counts as too slow.
-pub(crate) const RUNS_MAX: usize = 10;
+pub(crate) const RUNS_MAX: usize = 20;
 
 /// The texts of a trial in which the load or the server could not keep up.
 const BEHIND: [&str; 2] = ["the load itself stayed behind", "did not keep up"];
