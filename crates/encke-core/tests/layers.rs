@@ -73,6 +73,14 @@ fn no_file_of_a_crate_depends_on_one_that_depends_on_it() {
     }
 }
 
+/// TLS and other ways of bytes need no change elsewhere.
+#[test]
+fn only_the_type_of_connections_names_a_socket() {
+    let modules = modules("encke");
+    let named = modules.iter().filter(|(_, source)| source.contains("TcpStream")).map(|(name, _)| name.as_str());
+    assert_eq!(named.collect::<Vec<_>>(), ["byte_stream", "byte_stream/upgraded"]);
+}
+
 fn is_of_shard(module: &str) -> bool {
     module == "shard" || module.starts_with("shard/")
 }
