@@ -29,6 +29,7 @@ mod metrics;
 mod now;
 mod outbox;
 mod protocol;
+mod relief;
 mod requests;
 mod rights;
 mod schedule;

@@ -7,7 +7,7 @@ pub(crate) mod encoder;
 pub(crate) mod push;
 
 use crate::outbox::Latest;
-use crate::outbox::relief::Relief;
+use crate::relief::Relief;
 
 /// The frames of publications on this shard, and their readers.
 pub(crate) struct FanOut {

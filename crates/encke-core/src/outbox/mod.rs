@@ -7,7 +7,6 @@ pub(crate) mod arena;
 mod in_flight;
 mod latest;
 pub(crate) mod memory;
-pub(crate) mod relief;
 mod room;
 mod runs;
 mod sweep;

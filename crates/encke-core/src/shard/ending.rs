@@ -65,7 +65,7 @@ impl Parts {
             self.inherit(socket, std::mem::take(&mut session.outbox));
         }
         let id = session.id;
-        let steps = session.discard(&mut self.fanout.relief.waste);
+        let steps = session.discard(self.fanout.relief.waste());
         self.schedule.count_steps(steps);
         let caller = Caller::new(id.as_str(), owner.as_ref().map(|owner| &owner.identity));
         let mut actions = Actions::default();

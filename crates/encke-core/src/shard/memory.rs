@@ -9,7 +9,7 @@ use crate::shard::Parts;
 impl Parts {
     /// Frees a queue: now if it is short, else in the next flushes.
     pub(super) fn discard(&mut self, queue: Outbox) {
-        let steps = self.fanout.relief.waste.add(queue);
+        let steps = self.fanout.relief.discard(queue);
         self.schedule.count_steps(steps);
     }
 

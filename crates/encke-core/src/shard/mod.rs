@@ -182,7 +182,7 @@ impl Shard {
             ("sessions without a connect", parts.clients.newcomers()),
             ("waits for the application", pending.waits),
             ("users and tokens with a session", parts.clients.owners()),
-            ("queues of ended sessions", parts.fanout.relief.waste.len()),
+            ("queues of ended sessions", parts.fanout.relief.queues()),
         ]
     }
 

@@ -3,8 +3,8 @@
 
 use crate::connections::socket::Socket;
 use crate::events::SessionKey;
-use crate::outbox::relief::{Holder, Holders, SWEEP_RUNS_MAX};
-use crate::outbox::{Outbox, RUN_BYTES};
+use crate::outbox::Outbox;
+use crate::relief::{Holder, Holders, SWEEP_RUNS_MAX};
 use crate::sessions::replay::InRings;
 use crate::shard::Parts;
 
@@ -12,25 +12,14 @@ impl Parts {
     /// Checks how much the sessions of this shard hold: once a turn, and during a turn that adds much.
     pub(super) fn check_memory(&mut self) {
         let max = self.settings.given().sessions_bytes_max;
-        let slack = max / 64;
-        let held = self.fanout.encoder.held_bytes();
-        self.fanout.relief.check_from = self.fanout.encoder.bytes() + slack;
-        let next = (held * 2).max(held + slack);
-        let from = &mut self.fanout.relief.sweep_from;
-        *from = if *from == 0 { next } else { next.min(*from) };
-        if held >= *from && self.fanout.relief.sweep.is_none() {
+        if self.fanout.relief.check(self.fanout.encoder.held_bytes(), self.fanout.encoder.bytes(), max) {
             self.begin_sweep();
         }
-        // The work of a sweep is proportional to the added bytes, but spread over turns.
-        let before = std::mem::replace(&mut self.fanout.relief.checked_bytes, self.fanout.encoder.bytes());
-        let added = self.fanout.encoder.bytes().saturating_sub(before) / RUN_BYTES;
-        self.fanout.relief.pending_runs += added * 4;
-        self.go_on_with_sweep(self.fanout.relief.pending_runs.clamp(SWEEP_RUNS, SWEEP_RUNS_MAX));
+        self.go_on_with_sweep(self.fanout.relief.runs());
         self.publish_memory();
         let before = self.schedule.steps();
         self.relieve(max);
-        let left = SWEEP_RUNS_MAX.saturating_sub((self.schedule.steps() - before) as usize);
-        let freed = self.fanout.relief.waste.free(left.max(SWEEP_RUNS));
+        let freed = self.fanout.relief.free((self.schedule.steps() - before) as usize);
         self.schedule.count_steps(freed);
         if freed > 0 {
             self.publish_memory();
@@ -39,10 +28,7 @@ impl Parts {
 
     /// True if memory must be checked before the next tick: the account has changed, or a sweep is under way.
     pub(super) fn needs_memory_care(&self) -> bool {
-        self.fanout.encoder.bytes() != self.fanout.relief.checked_bytes
-            || self.fanout.relief.sweep.is_some()
-            || self.fanout.relief.is_short
-            || !self.fanout.relief.waste.is_empty()
+        self.fanout.relief.needs_care(self.fanout.encoder.bytes())
     }
 
     /// True if the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with the bytes
@@ -54,34 +40,27 @@ impl Parts {
     /// True if this shard packs because memory is short, ends sessions, or frees the queues of those that have ended.
     /// Each flush then continues that.
     pub(super) fn is_relieving(&self) -> bool {
-        let relief = &self.fanout.relief;
-        let is_acting = relief.is_short && (relief.sweep.is_some() || relief.holders.is_some());
-        relief.is_behind() || is_acting || !relief.waste.is_empty()
+        self.fanout.relief.is_acting()
     }
 
     /// Shrinks tables that were large once. Checks them at intervals.
     pub(super) fn give_room_back(&mut self) {
-        if self.now.ms < self.fanout.relief.room_ms {
-            return;
+        if self.fanout.relief.gives_room_back(self.now.ms) {
+            self.sessions.give_room_back();
+            self.clients.give_room_back();
+            self.channels.give_room_back();
+            self.connections.sockets.give_room_back();
         }
-        self.fanout.relief.room_ms = self.now.ms + ROOM_EVERY_MS;
-        self.sessions.give_room_back();
-        self.clients.give_room_back();
-        self.channels.give_room_back();
-        self.connections.sockets.give_room_back();
     }
 
     fn begin_sweep(&mut self) {
-        self.fanout.relief.sweep = Some(self.fanout.encoder.sweep());
+        self.fanout.relief.begin(self.fanout.encoder.sweep());
     }
 
     /// Continues the sweep over up to `runs_max` runs: sessions first, then sockets. The first walk marks all of them,
     /// the second packs them.
     fn go_on_with_sweep(&mut self, runs_max: usize) {
-        let Some(mut sweep) = self.fanout.relief.sweep.take() else {
-            self.fanout.relief.pending_runs = 0;
-            return;
-        };
+        let Some(mut sweep) = self.fanout.relief.take_sweep() else { return };
         sweep.looked_at = 0;
         while sweep.looked_at < runs_max {
             let (at, sessions) = (sweep.next, self.sessions.slots());
@@ -101,16 +80,13 @@ impl Parts {
             } else {
                 self.schedule.count_steps(sweep.looked_at);
                 drop(sweep);
-                self.fanout.relief.pending_runs = 0;
-                let held = self.fanout.encoder.held_bytes();
                 self.metrics.sweeps.add(1);
-                self.fanout.relief.sweep_from = (held * 2).max(held + self.settings.given().sessions_bytes_max / 64);
-                return;
+                let max = self.settings.given().sessions_bytes_max;
+                return self.fanout.relief.end_sweep(self.fanout.encoder.held_bytes(), max);
             }
         }
         self.schedule.count_steps(sweep.looked_at);
-        self.fanout.relief.pending_runs = self.fanout.relief.pending_runs.saturating_sub(sweep.looked_at);
-        self.fanout.relief.sweep = Some(sweep);
+        self.fanout.relief.go_on_later(sweep);
     }
 
     /// Acts when all sessions together hold too much: packs a part of the memory of this shard, and ends sessions if
@@ -121,18 +97,16 @@ impl Parts {
             all > max && shard.fanout.encoder.held_bytes() * shard.shared.shards >= all
         };
         let before = self.schedule.steps();
-        let is_ending = self.fanout.relief.holders.as_ref().is_some_and(|holders| holders.excess.is_some());
-        if !is_ending {
-            if !is_short(self) {
-                (self.fanout.relief.is_short, self.fanout.relief.holders) = (false, None);
-                return;
-            }
-            if !std::mem::replace(&mut self.fanout.relief.is_short, true) && self.fanout.relief.sweep.is_none() {
+        if !self.fanout.relief.is_ending_sessions() {
+            let is_short_now = is_short(self);
+            if self.fanout.relief.set_short(is_short_now) {
                 self.begin_sweep();
             }
+            if !is_short_now {
+                return;
+            }
             self.go_on_with_sweep(SWEEP_RUNS_MAX);
-            let relief = &self.fanout.relief;
-            if relief.sweep.is_some() || !relief.waste.is_empty() || self.now.ms < relief.rests_until_ms {
+            if !self.fanout.relief.may_end_sessions(self.now.ms) {
                 return;
             }
             self.publish_memory();
@@ -146,14 +120,12 @@ impl Parts {
     /// Ends sessions until an eighth of the limit is free: goes on with that up to this number of steps. An ended session
     /// may hold parts of chunks that others hold, too: these parts become free when the chunks are packed.
     fn end_for_memory(&mut self, max: usize, until: u64) {
-        let mut holders = self.fanout.relief.holders.take().unwrap_or_default();
+        let mut holders = self.fanout.relief.take_search();
         if !self.find_holders(&mut holders, until) || !self.end_holders(&mut holders, max, until) {
-            self.fanout.relief.holders = Some(holders);
-            return;
+            return self.fanout.relief.search_later(holders);
         }
-        let Holders { ended, freed, .. } = holders;
-        self.fanout.relief.rests_until_ms = self.now.ms + REST_MS;
-        self.fanout.relief.check_from = self.fanout.encoder.bytes() + max / 64;
+        let (ended, freed) = holders.outcome();
+        self.fanout.relief.end_search(self.now.ms, self.fanout.encoder.bytes(), max);
         self.metrics.ended_for_memory.add(ended);
         tracing::warn!(
             ended,
@@ -169,42 +141,35 @@ impl Parts {
     fn find_holders(&self, holders: &mut Holders, until: u64) -> bool {
         let sessions = self.sessions.slots();
         let slots = sessions + self.connections.sockets.slots();
-        while holders.next < slots && self.schedule.steps() < until {
-            let at = holders.next;
-            holders.next += 1;
+        while self.schedule.steps() < until
+            && let Some(at) = holders.next_slot(slots)
+        {
             self.schedule.count_steps(1);
             let session = self.sessions.seen_in_slot(at).map(|session| Holder::Session(session.key(at as u32)));
             let socket = || at.checked_sub(sessions).and_then(|at| self.connections.sockets.key_in_slot(at));
             if let Some(holder) = session.or_else(|| socket().map(Holder::Socket)) {
-                holders.found.extend(Some((self.bytes_of(holder), holder)).filter(|(bytes, _)| *bytes > 0));
+                holders.add(holder, self.bytes_of(holder));
             }
         }
-        holders.next >= slots
+        holders.have_seen(slots)
     }
 
     /// Ends those that hold most, until the ended ones held enough together, or this number of steps. Returns true if
     /// it is over.
     fn end_holders(&mut self, holders: &mut Holders, max: usize, until: u64) -> bool {
-        let excess = self.shared.memory.sessions_bytes().saturating_sub(max - max / 8);
-        let excess = *holders.excess.get_or_insert(excess);
-        while holders.freed < excess
-            && let Some((bytes_found, holder)) = holders.found.pop()
-        {
+        holders.set_excess(|| self.shared.memory.sessions_bytes().saturating_sub(max - max / 8));
+        while let Some((bytes_found, holder)) = holders.largest() {
             if self.schedule.steps() >= until {
-                holders.found.push((bytes_found, holder));
+                holders.add(holder, bytes_found);
                 return false;
             }
-            let bytes = self.bytes_of(holder);
-            if bytes < bytes_found / 2 {
-                // It has got much of its queue meanwhile.
-                holders.found.extend(Some((bytes, holder)).filter(|(bytes, _)| *bytes > 0));
+            if !holders.takes((bytes_found, holder), self.bytes_of(holder)) {
                 continue;
             }
-            holders.freed += bytes;
             match holder {
                 Holder::Session(key) if self.resorts_to_history(key) => {}
                 Holder::Session(key) => {
-                    holders.ended += 1;
+                    holders.has_ended();
                     self.end_slow(key, "");
                 }
                 Holder::Socket(key) => self.cut_off(key),
@@ -243,9 +208,6 @@ impl Parts {
     }
 }
 
-/// The interval between two checks of the tables, in milliseconds.
-const ROOM_EVERY_MS: u64 = 1_000;
-
 /// The bytes that a session or socket holds beside its queues, unless these are few: the end of one with few frees nothing that
 /// matters.
 fn unless_ordinary(bytes: usize) -> usize {
@@ -253,9 +215,3 @@ fn unless_ordinary(bytes: usize) -> usize {
 }
 
 const ORDINARY_BYTES: usize = 4 * 1024;
-
-/// The least number of runs that a sweep looks at in each turn.
-const SWEEP_RUNS: usize = 16_384;
-
-/// The pause after sessions were ended for memory, in milliseconds. The memory they held is freed meanwhile.
-const REST_MS: u64 = 10;
