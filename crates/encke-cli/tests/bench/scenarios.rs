@@ -86,7 +86,7 @@ fn a_list_of_rates_is_a_trial_each() {
         .filter_map(|trial| trial["planned_per_s"].as_f64())
         .collect();
     assert_eq!(planned, [50.0, 100.0]);
-    // A trial that kept up has sent nine tenths of the 50 messages that were planned, to ten clients each.
+    // A trial that holds has sent nine tenths of the 50 messages that were planned, to ten clients each.
     assert!((450..600).contains(&report["trials"][1]["incoming"]["messages"].as_u64().expect("a count")), "{report}");
 }
 
