@@ -81,6 +81,28 @@ test("a reload stays the same player, and the seat of another cannot be taken", 
     assert.equal(await watcher.locator("#seat-white .player").innerText(), "Caroline");
 });
 
+test("a page that comes after a table without its last move learns that move from the others", { timeout: TEST_LIMIT_MS }, async (t) => {
+    const [browser, server, caroline, johann] = await twoPlayers(t);
+    await play([caroline, johann, caroline], ["e2e4", "e7e5", "g1f3"]);
+    await eventually(() => moves(johann), ["e4 e5", "Nf3"]);
+    const players = await Promise.all([caroline, johann].map((page) => page.evaluate(() => sessionStorage["encke.game.id"])));
+    const [white, black] = [{ id: players[0], name: "Caroline" }, { id: players[1], name: "Johann" }];
+    // As after a restart without memory: the last move stands before the table that lacks it.
+    await server.kill();
+    await Promise.all([caroline, johann].map((page) => page.context().setOffline(true)));
+    await Server.start(t, server.port);
+    await publish(server, { kind: "move", game: 1, ply: 2, id: players[0], move: "g1f3" });
+    await publish(server, { kind: "state", table: { game: 1, players: { white, black }, moves: ["e2e4", "e7e5"] } });
+    await publish(server, { kind: "move", game: 1, ply: 3, id: players[1], move: "b8c6" });
+    const late = await browser.open(`${server.url}/demo/game`);
+    await eventually(() => moves(late), ["e4 e5"]);
+    await Promise.all([caroline, johann].map((page) => page.context().setOffline(false)));
+    for (const page of [caroline, johann, late]) {
+        await eventually(() => moves(page), ["e4 e5", "Nf3 Nc6"]);
+    }
+    assert.equal(await late.locator("#refused").isVisible(), false);
+});
+
 test("messages that break the rules change nothing, and every window shows them", { timeout: TEST_LIMIT_MS }, async (t) => {
     const [browser, server, caroline, johann] = await twoPlayers(t);
     await play([caroline], ["e2e4"]);

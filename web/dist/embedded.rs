@@ -10,8 +10,8 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"5ebcc304846725e0-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"5ebcc304846725e0-gzip\"")]),
     Asset::new("/assets/game.css", "text/css; charset=utf-8", include_bytes!("assets/game.css"), "\"332509ef5650d187\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/game.css.br"), "\"332509ef5650d187-br\""), Encoded::new("gzip", include_bytes!("assets/game.css.gz"), "\"332509ef5650d187-gzip\"")]),
-    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"94cff5cede6441ab\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"94cff5cede6441ab-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"94cff5cede6441ab-gzip\"")]),
+    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"3285417c1eb12107\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"3285417c1eb12107-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"3285417c1eb12107-gzip\"")]),
     Asset::new("/assets/mail.css", "text/css; charset=utf-8", include_bytes!("assets/mail.css"), "\"601ddcb43b80e7cf\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/mail.css.br"), "\"601ddcb43b80e7cf-br\""), Encoded::new("gzip", include_bytes!("assets/mail.css.gz"), "\"601ddcb43b80e7cf-gzip\"")]),
     Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"8339e7e17dfa41a5\"")
@@ -47,8 +47,8 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"1d25c0c29f6d802f-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"1d25c0c29f6d802f-gzip\"")]),
     Asset::new("/assets/start.css", "text/css; charset=utf-8", include_bytes!("assets/start.css"), "\"0c64ca38e1fbca5f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.css.br"), "\"0c64ca38e1fbca5f-br\""), Encoded::new("gzip", include_bytes!("assets/start.css.gz"), "\"0c64ca38e1fbca5f-gzip\"")]),
-    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"ee5551686252438e\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"ee5551686252438e-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"ee5551686252438e-gzip\"")]),
+    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"231bb9b7c306268b\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"231bb9b7c306268b-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"231bb9b7c306268b-gzip\"")]),
     Asset::new("/assets/stream.css", "text/css; charset=utf-8", include_bytes!("assets/stream.css"), "\"032fb1ff0f8c4a28\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/stream.css.br"), "\"032fb1ff0f8c4a28-br\""), Encoded::new("gzip", include_bytes!("assets/stream.css.gz"), "\"032fb1ff0f8c4a28-gzip\"")]),
     Asset::new("/assets/stream.js", "text/javascript; charset=utf-8", include_bytes!("assets/stream.js"), "\"7374279da83aed79\"")

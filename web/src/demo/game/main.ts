@@ -26,9 +26,13 @@ function opened(again: boolean): void {
     session.subscribe(channel, receive, (why) => notice("refused", `The server refuses this table (${why}). Choose another one.`));
     clearTimeout(restating);
     if (again && !table.isFresh) {
-        // One page is enough; the others see its message first.
-        restating = setTimeout(() => publish({ kind: "state", table: table.snapshot() }), RESTATE_MS * (0.3 + Math.random()));
+        restate();
     }
+}
+
+/** Publishes the table soon. One page is enough: the others see its message first. */
+function restate(): void {
+    restating = setTimeout(() => publish({ kind: "state", table: table.snapshot() }), RESTATE_MS * (0.3 + Math.random()));
 }
 
 function receive(data: unknown): void {
@@ -37,10 +41,14 @@ function receive(data: unknown): void {
         refuse("A message that is no message of a game was ignored.");
         return;
     }
+    const outcome = table.apply(message);
     if (message.kind === "state") {
         clearTimeout(restating);
+        if (outcome.kind === "behind") {
+            // A move was on its way when a page sent this. Whoever comes now would miss it.
+            restate();
+        }
     }
-    const outcome = table.apply(message);
     // A table that is still empty knows too little to refuse.
     if (outcome.kind === "refused" && !table.isFresh) {
         refuse(outcome.why);

@@ -34,8 +34,8 @@ export type Message =
     /** The table as a page knows it, for a server that has forgotten it. */
     | { kind: "state"; table: Snapshot };
 
-/** The effect of a message: it changed the table, said nothing new, or broke a rule. */
-export type Outcome = { kind: "changed" } | { kind: "known" } | { kind: "refused"; why: string };
+/** The effect of a message: it changed the table, said nothing new, told less than this page knows, or broke a rule. */
+export type Outcome = { kind: "changed" } | { kind: "known" } | { kind: "behind" } | { kind: "refused"; why: string };
 
 export class Table {
     #game = 1;
@@ -156,9 +156,13 @@ export class Table {
             // The same message, sent again after a break whose reply was lost, says nothing new.
             return this.#moves[ply] === move ? KNOWN : refused(`${move} came too late: move ${ply + 1} was made already.`);
         }
+        if (ply > this.#moves.length) {
+            // This page has missed moves. Another one sends the table.
+            return KNOWN;
+        }
         const player = this.#players[this.turn];
         const by = SIDES.map((side) => this.#players[side]).find((player) => player?.id === id)?.name ?? "Somebody without a seat";
-        if (player?.id !== id || ply > this.#moves.length) {
+        if (player?.id !== id) {
             return refused(`${by} sent ${move} out of turn.`);
         }
         if (this.isOver || !play(this.#chess, move)) {
@@ -196,7 +200,8 @@ export class Table {
         const isSame = table.game === this.#game && table.moves.length === this.#moves.length && goesOn;
         const isFurther = table.game > this.#game || (table.game === this.#game && table.moves.length > this.#moves.length && goesOn);
         if (!isFurther && !(isSame && this.isFresh)) {
-            return KNOWN;
+            const isPrefix = table.moves.length < this.#moves.length && table.moves.every((move, ply) => this.#moves[ply] === move);
+            return table.game < this.#game || (table.game === this.#game && isPrefix) ? BEHIND : KNOWN;
         }
         const chess = new Chess();
         if (!table.moves.every((move) => play(chess, move))) {
@@ -285,3 +290,4 @@ export const MAX_NAME = 24;
 const MAX_PLIES = 1_200;
 const CHANGED: Outcome = { kind: "changed" };
 const KNOWN: Outcome = { kind: "known" };
+const BEHIND: Outcome = { kind: "behind" };
