@@ -34,7 +34,7 @@ export type Message =
     /** The table as a page knows it, for a server that has forgotten it. */
     | { kind: "state"; table: Snapshot };
 
-/** The effect of a message: it changed the table, said nothing new, told less than this page knows, or broke a rule. */
+/** The effect of a message: it changed the table, said nothing new, knew less than this page, or broke a rule. */
 export type Outcome = { kind: "changed" } | { kind: "known" } | { kind: "behind" } | { kind: "refused"; why: string };
 
 export class Table {
