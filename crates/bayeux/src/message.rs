@@ -203,7 +203,7 @@ pub fn parse_batch<'a>(text: &'a str, limits: &Limits) -> Result<Vec<Message<'a>
 fn read_message<'a>(scanner: &mut Scanner<'a>, message: &mut Message<'a>, limits: &Limits) -> Result<(), BatchError> {
     let mut pending = Pending::default();
     read_fields(scanner, limits.json_depth_max, |key, value| pending.set(message, key, value, limits))?;
-    pending.interpret(message, limits);
+    pending.interpret(message, limits, scanner.has_escapes());
     Ok(())
 }
 
@@ -279,9 +279,11 @@ impl<'a> Pending<'a> {
         }
     }
 
-    fn interpret(self, message: &mut Message<'a>, limits: &Limits) {
-        message.client_id = self.client_id.and_then(RawJson::text);
-        message.connection_type = self.connection_type.and_then(RawJson::text);
+    /// `has_escapes`: its strings may have some. Otherwise they need not be searched.
+    fn interpret(self, message: &mut Message<'a>, limits: &Limits, has_escapes: bool) {
+        let text = |raw: RawJson<'a>| if has_escapes { raw.text() } else { raw.plain_text() };
+        message.client_id = self.client_id.and_then(text);
+        message.connection_type = self.connection_type.and_then(text);
         message.advice = self.advice.and_then(ClientAdvice::read);
         for raw in [
             &mut message.ext,
@@ -294,9 +296,9 @@ impl<'a> Pending<'a> {
         }
 
         let channel = present(self.channel);
-        message.channel = channel.and_then(RawJson::text);
+        message.channel = channel.and_then(text);
         let id = present(self.id);
-        message.id = id.and_then(|raw| readable_id(raw, limits));
+        message.id = id.and_then(|raw| raw_text(raw, text)).filter(|text| text.len() <= limits.id_bytes_max).map(Id);
         let ext_is_object = message.ext.is_none_or(RawJson::is_object);
 
         message.fault = if channel.is_none() {
@@ -323,17 +325,14 @@ fn present(raw: Option<RawJson<'_>>) -> Option<RawJson<'_>> {
     raw.filter(|raw| !raw.is_null())
 }
 
-/// The id, if it can be echoed.
-fn readable_id<'a>(raw: RawJson<'a>, limits: &Limits) -> Option<Id<'a>> {
-    let text = raw_text(raw)?;
-    (text.len() <= limits.id_bytes_max).then_some(Id(text))
-}
-
-/// The text of a string, or the digits of a number.
+/// The text of a string, as `text` reads it, or the digits of a number.
 #[inline]
-pub(crate) fn raw_text(raw: RawJson<'_>) -> Option<Cow<'_, str>> {
+pub(crate) fn raw_text<'a>(
+    raw: RawJson<'a>,
+    text: impl FnOnce(RawJson<'a>) -> Option<Cow<'a, str>>,
+) -> Option<Cow<'a, str>> {
     match raw.as_str().as_bytes().first() {
-        Some(b'"') => raw.text(),
+        Some(b'"') => text(raw),
         Some(b'-' | b'0'..=b'9') => Some(Cow::Borrowed(raw.as_str())),
         _ => None,
     }

@@ -93,7 +93,7 @@ impl<'a> ServerMessage<'a> {
         let present = Some(value).filter(|value| !value.is_null());
         match &*key {
             "channel" => self.channel = value.text().unwrap_or_default(),
-            "id" => self.id = present.and_then(raw_text),
+            "id" => self.id = present.and_then(|raw| raw_text(raw, RawJson::text)),
             "clientId" => self.client_id = value.text(),
             "successful" => self.successful = present.map(|value| value.as_str() == "true"),
             "error" => self.error = value.text(),

@@ -80,6 +80,12 @@ impl<'a> RawJson<'a> {
         decode_string(self.0)
     }
 
+    /// The text of a JSON string that has no escapes.
+    #[inline]
+    pub(crate) fn plain_text(self) -> Option<Cow<'a, str>> {
+        Some(Cow::Borrowed(self.0.strip_prefix('"')?.strip_suffix('"')?))
+    }
+
     /// The whole part of a number; see [`integer`].
     pub fn integer(self) -> Option<i64> {
         integer(self.0)

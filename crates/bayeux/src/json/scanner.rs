@@ -7,17 +7,25 @@ use super::{JsonError, RawString};
 pub(crate) struct Scanner<'a> {
     text: &'a str,
     at: usize,
+    /// True if a string has had an escape.
+    has_escapes: bool,
 }
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        Scanner { text, at: 0 }
+        Scanner { text, at: 0, has_escapes: false }
     }
 
     /// The number of bytes read.
     #[inline]
     pub(crate) fn at(&self) -> usize {
         self.at
+    }
+
+    /// True if a string read so far has escapes.
+    #[inline]
+    pub(crate) fn has_escapes(&self) -> bool {
+        self.has_escapes
     }
 
     /// The next byte; `None` at the end.
@@ -193,6 +201,7 @@ impl<'a> Scanner<'a> {
     #[inline(never)]
     fn escaped_string(&mut self, start: usize) -> Result<RawString<'a>, JsonError> {
         let bytes = self.text.as_bytes();
+        self.has_escapes = true;
         while self.peek() == Some(b'\\') {
             self.at += escape_bytes(&bytes[self.at..])?;
             self.at = skip_plain(bytes, self.at);
