@@ -154,6 +154,16 @@ impl Clients {
         self.owners.of_token(token_id)
     }
 
+    /// The identity of the owner of a session, unless its credentials have ended: then the client may only fetch what waits for
+    /// it.
+    #[inline]
+    pub(crate) fn entitled(&self, key: SessionKey) -> Result<Option<&Arc<Identity>>, EndReason> {
+        match self.owner(key) {
+            Some(Owner { ends: Some(why), .. }) => Err(*why),
+            owner => Ok(owner.map(|owner| &owner.identity)),
+        }
+    }
+
     /// The identity of a session's owner.
     #[inline]
     pub(crate) fn identity(&self, key: SessionKey) -> Option<&Arc<Identity>> {
@@ -163,7 +173,7 @@ impl Clients {
     /// True if the credentials of a session have ended: its client may only fetch what waits for it.
     #[inline]
     pub(crate) fn has_lost_its_rights(&self, key: SessionKey) -> bool {
-        self.owner(key).is_some_and(|owner| owner.ends.is_some())
+        self.entitled(key).is_err()
     }
 
     /// Notes that the credentials of a session have ended.

@@ -134,20 +134,17 @@ impl Runs {
 
     #[inline(always)]
     pub(super) fn pop_front(&mut self) -> Option<Run> {
-        let run = self.first.take()?;
-        if !self.rest.is_empty() {
-            self.move_up(&run);
-        }
-        Some(run)
+        if self.rest.is_empty() { self.first.take() } else { self.move_up() }
     }
 
-    /// Moves the next run to the place of the first, which is gone.
+    /// Removes the first run. The next one is the first then.
     #[inline(never)]
-    fn move_up(&mut self, gone: &Run) {
-        self.first = self.rest.pop_front();
+    fn move_up(&mut self) -> Option<Run> {
+        let gone = std::mem::replace(&mut self.first, self.rest.pop_front())?;
         if self.rest.capacity() > UNCOUNTED {
             self.shrink(gone.frames.chunk.account());
         }
+        Some(gone)
     }
 
     /// Appends all runs of another queue, which is empty afterwards.

@@ -114,11 +114,11 @@ impl Rest {
 
 impl Batch {
     /// Its replies are written into `room`.
-    pub(crate) fn new(via: Via, messages: &[Message<'_>], session: Option<SessionKey>, room: Vec<u8>) -> Batch {
+    pub(crate) fn new(via: Via, len: usize, handshake: bool, session: Option<SessionKey>, room: Vec<u8>) -> Batch {
         Batch {
             via,
-            len: messages.len(),
-            handshake: messages.iter().any(is_handshake),
+            len,
+            handshake,
             session,
             replies: room,
             set_browser: None,
@@ -189,12 +189,11 @@ impl Batch {
     }
 }
 
-/// The first client id, which decides the session of a batch. None if a handshake opens a new session.
-pub(crate) fn client_of(messages: &[Message<'_>]) -> Option<Id> {
-    if messages.iter().any(is_handshake) {
-        return None;
-    }
-    Id::parse(messages.iter().find_map(|message| message.client_id.as_deref())?)
+/// True if a handshake opens a new session. Otherwise the first client id decides the session of a batch.
+pub(crate) fn client_of<'a>(messages: &'a [Message<'_>]) -> (bool, Option<&'a str>) {
+    let handshake = messages.iter().any(is_handshake);
+    let client = messages.iter().filter(|_| !handshake).find_map(|message| message.client_id.as_deref());
+    (handshake, client)
 }
 
 /// An `ext` object of these members. None if there are none.

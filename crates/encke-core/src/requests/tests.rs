@@ -18,7 +18,7 @@ fn over_http(number: u64) -> Via {
 }
 
 fn batch(via: Via) -> Batch {
-    Batch::new(via, &[], Some(SESSION), Vec::new())
+    Batch::new(via, 0, false, Some(SESSION), Vec::new())
 }
 
 /// A request with two publications of an earlier token, between two replies that are known.

@@ -64,11 +64,11 @@ impl Shard {
             let Some(key) = parts.sender(batch, message) else {
                 return parts.refuse_unknown(batch, message, kind);
             };
-            match parts.over_rate(batch, message, channel, key) {
-                Some(error) => parts.refuse(batch, message, &error),
-                None => self.publish(batch, message, channel, key),
-            }
-            return self.beside_burst().received(key);
+            let Some(error) = parts.over_rate(batch, message, channel, key) else {
+                return self.publish(batch, message, channel, key);
+            };
+            parts.received(key);
+            return parts.refuse(batch, message, &error);
         }
         let parts = self.settle_burst();
         parts.schedule.gauges_are_old = true;

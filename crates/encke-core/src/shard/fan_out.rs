@@ -25,16 +25,17 @@ impl Parts {
         self.fan_out(&delivery, except.map(|key| key.index));
     }
 
-    /// Delivers to the subscribers of this shard, and to the other shards that have some.
+    /// Delivers to the subscribers of this shard, and to the other shards that have some, but not to the session `except`.
+    /// `id_of` returns its id.
     pub(super) fn deliver_everywhere(
         &mut self,
         delivery: &Delivery<'_>,
         except: Option<SessionKey>,
-        except_id: Option<Id>,
+        id_of: impl FnOnce(&Parts) -> Option<Id>,
     ) {
         self.fan_out(delivery, except.map(|key| key.index));
         if !self.shared.interest.is_empty() {
-            self.send_to_others(delivery, except_id);
+            self.send_to_others(delivery, id_of(self));
         }
     }
 

@@ -272,10 +272,11 @@ fn write_outbox(
     messages: &mut usize,
 ) -> Progress {
     while !outbox.is_empty() {
-        let result = if outbox.runs() > 1 && outbox.bytes() <= COPY_BYTES_MAX.min(outbox.runs() * RUN_BYTES_MAX) {
-            write_copied(outbox, socket, wire, scratch)
-        } else {
-            write_gathered(outbox, socket, wire)
+        let copied_max = || COPY_BYTES_MAX.min(outbox.runs() * RUN_BYTES_MAX);
+        let result = match outbox.only_run() {
+            Some((chunk, start, end)) => wire.write(socket, &[IoSlice::new(&chunk.slice(start, end))]),
+            None if outbox.bytes() <= copied_max() => write_copied(outbox, socket, wire, scratch),
+            None => write_gathered(outbox, socket, wire),
         };
         if let Some(progress) = take_note(outbox, result, messages) {
             return progress;
@@ -320,9 +321,6 @@ fn write_copied(outbox: &Outbox, socket: SocketKey, wire: &mut dyn Wire, scratch
 }
 
 fn write_gathered(outbox: &Outbox, socket: SocketKey, wire: &mut dyn Wire) -> io::Result<usize> {
-    if let Some((chunk, start, end)) = outbox.only_run() {
-        return wire.write(socket, &[IoSlice::new(&chunk.slice(start, end))]);
-    }
     let runs: Vec<_> = outbox.unwritten().take(SLICES_MAX).collect();
     let bytes: Vec<_> = runs.iter().map(|frames| frames.chunk.slice(frames.start, frames.end)).collect();
     let slices: Vec<_> = bytes.iter().map(|bytes| IoSlice::new(bytes)).collect();

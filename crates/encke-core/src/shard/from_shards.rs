@@ -130,5 +130,5 @@ impl Parts {
 /// The session id of the client that sent a request with this body.
 fn client_in(body: &str, settings: &InForce) -> Option<Id> {
     let messages = bayeux::parse_batch(body, settings.limits()).ok()?;
-    client_of(&messages)
+    client_of(&messages).1.and_then(Id::parse)
 }

@@ -8,7 +8,7 @@ use crate::connections::socket::Opener;
 use crate::decision::Resolved;
 use crate::events::{Effect, ExchangeId, Peer, Request, Response, SessionKey, ShardMessage};
 use crate::now::Now;
-use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of, is_handshake};
+use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
 use crate::requests::Answer;
 use crate::rights::table::Entry;
 use crate::rights::{Client, May, Wish};
@@ -29,10 +29,11 @@ impl Shard {
                 return Taken::Here;
             }
         };
-        if !messages.iter().any(is_handshake) {
+        let (handshake, client) = client_of(&messages);
+        let client = client.and_then(Id::parse);
+        if !handshake {
             request.head = None;
         }
-        let client = client_of(&messages);
         // A browser's sessions live on the shard that its cookie names, so that one shard counts its windows.
         let home = client.or(request.browser).map_or(parts.index, |id| id.shard());
         if home != parts.index && home < parts.shared.shards {
@@ -46,7 +47,7 @@ impl Shard {
             session.filter(|key| parts.is_usable(*key, request.browser.map_or(Opener::Page, Opener::Browser)));
         let Request { exchange, transport, browser, peer, head, .. } = request;
         let via = Via::Http { exchange, transport, browser, peer, head };
-        let mut batch = Batch::new(via, &messages, session, Vec::with_capacity(256));
+        let mut batch = Batch::new(via, messages.len(), handshake, session, Vec::with_capacity(256));
         messages.iter().for_each(|message| parts.settle_torn(&batch, message));
         self.process(&mut batch, &messages);
         self.answer_request(batch);

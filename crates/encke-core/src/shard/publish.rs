@@ -102,7 +102,7 @@ impl Shard {
         let delivery = Delivery { channel, frames: &frames, messages, side, rule, position: None, token };
         match parts.settings.history(channel, rule) {
             Some(terms) => parts.record(&delivery, terms, except),
-            None => parts.deliver_everywhere(&delivery, except, parts.id_of_session(except)),
+            None => parts.deliver_everywhere(&delivery, except, |parts| parts.id_of_session(except)),
         }
     }
 

@@ -97,7 +97,7 @@ impl Parts {
             Some(terms) => self.append_to_history(&delivery, terms, except, publication.except),
             // The channel has no history: the settings have changed meanwhile, or the application has published.
             None => {
-                self.deliver_everywhere(&Delivery { token: None, ..delivery }, except, publication.except);
+                self.deliver_everywhere(&Delivery { token: None, ..delivery }, except, |_| publication.except);
                 self.settle_token(token, true);
             }
         }
@@ -137,7 +137,9 @@ impl Parts {
             self.count_refused_history(delivery.channel, delivery.messages as usize);
         }
         self.effects.extend(keep.map(Effect::Persist));
-        self.deliver_everywhere(&Delivery { position: position.as_ref(), token: None, ..*delivery }, except, except_id);
+        self.deliver_everywhere(&Delivery { position: position.as_ref(), token: None, ..*delivery }, except, |_| {
+            except_id
+        });
         if is_refused {
             self.settle_token(delivery.token, false);
         }

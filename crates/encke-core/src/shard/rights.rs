@@ -26,10 +26,8 @@ impl Parts {
     #[inline]
     pub(super) fn may(&mut self, entry: Entry, key: SessionKey, wish: &Wish<'_>, decided: Option<Resolved>) -> May {
         let Parts { sessions, clients, settings, shared, now, .. } = self;
-        let client = match sessions.get(key) {
-            Some(session) if !clients.has_lost_its_rights(key) => {
-                Client::Session(Caller::new(session.id.as_str(), clients.identity(key)))
-            }
+        let client = match (sessions.get(key), clients.entitled(key)) {
+            (Some(session), Ok(identity)) => Client::Session(Caller::new(session.id.as_str(), identity)),
             _ => Client::Ended,
         };
         rights(settings, shared, *now).may(entry, &client, wish, decided)

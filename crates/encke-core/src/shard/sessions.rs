@@ -22,7 +22,6 @@ impl Parts {
 
     pub(super) fn alive(&mut self, session: &Id) {
         if let Some(key) = self.sessions.find(session) {
-            self.received(key);
             self.active(key);
         }
     }
@@ -39,11 +38,12 @@ impl Parts {
         }
     }
 
-    /// Notes that the client did something other than connecting (the activity extension).
+    /// Notes that the client did something other than connecting (the activity extension). It is alive.
     pub(super) fn active(&mut self, key: SessionKey) {
-        let now_ms = self.now.ms;
+        let (now_ms, terms) = (self.now.ms, self.settings.terms());
         if let Some(session) = self.sessions.get_mut(key) {
             session.active_ms = now_ms;
+            session.protocol.received(now_ms, &terms);
         }
     }
 

@@ -36,12 +36,15 @@ impl Shard {
         };
         // A socket may only use the session attached to it, even if its client knows other ids (CometD 9).
         let carried = carried.and_then(|key| Some((key, parts.sessions.get(key)?.id)));
-        let found = match (client_of(&messages), carried) {
-            (Some(id), Some((key, carried))) => (id == carried).then_some(key),
-            (Some(id), None) if id.shard() != parts.index && id.shard() < parts.shared.shards => {
-                return parts.send_away(key, id.shard());
-            }
-            (Some(id), None) => parts.sessions.find(&id),
+        let (handshake, client) = client_of(&messages);
+        let found = match (client, carried) {
+            (Some(client), Some((key, carried))) => carried.is(client).then_some(key),
+            (Some(client), None) => match Id::parse(client) {
+                Some(id) if id.shard() != parts.index && id.shard() < parts.shared.shards => {
+                    return parts.send_away(key, id.shard());
+                }
+                id => id.and_then(|id| parts.sessions.find(&id)),
+            },
             (None, _) => None,
         };
         let session = found.filter(|key| parts.is_usable(*key, opener));
@@ -51,7 +54,7 @@ impl Shard {
         {
             self.settle_burst().carry(session, key, &messages);
         }
-        let mut batch = Batch::new(Via::Socket(key), &messages, session, room);
+        let mut batch = Batch::new(Via::Socket(key), messages.len(), handshake, session, room);
         self.process(&mut batch, &messages);
         self.answer_on_socket(key, batch)
     }
@@ -184,7 +187,6 @@ impl Shard {
         let Some(socket) = parts.socket_mut(key) else { return };
         (socket.last_received_ms, socket.alone_ms) = (now.ms, now.ms);
         if let Some(session) = socket.session {
-            parts.received(session);
             parts.active(session);
         }
     }
