@@ -67,11 +67,7 @@ impl ApiOperation {
     }
 }
 
-impl std::fmt::Debug for ApiOperation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ApiOperation").field("path", &self.path).finish_non_exhaustive()
-    }
-}
+opaque!(ApiOperation, path);
 
 /// The operations that the program has added, and the document with all operations.
 #[derive(Default)]

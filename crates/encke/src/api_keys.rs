@@ -71,22 +71,14 @@ pub struct ApiKeys(Vec<Known>);
 
 /// A key as it is compared: by its digest, so that the time of a comparison shows nothing of the key.
 #[derive(Clone, PartialEq, Eq)]
-struct Known {
+pub(crate) struct Known {
     digest: [u8; 32],
-    name: Box<str>,
+    pub(crate) name: Box<str>,
     /// A bit for each scope.
     scopes: u8,
 }
 
-/// The key of a request.
-#[derive(Clone, Copy)]
-pub(crate) struct Holder<'a> {
-    /// The name of the key.
-    pub(crate) name: &'a str,
-    scopes: u8,
-}
-
-impl Holder<'_> {
+impl Known {
     /// True if the key has this scope.
     pub(crate) fn has(&self, scope: Scope) -> bool {
         self.scopes & bit(scope) != 0
@@ -130,19 +122,19 @@ impl ApiKeys {
     /// The names of the keys, each with the names of its scopes.
     pub fn names(&self) -> impl Iterator<Item = (&str, String)> {
         self.0.iter().map(|known| {
-            let scopes = Scope::ALL.into_iter().filter(|scope| known.scopes & bit(*scope) != 0);
+            let scopes = Scope::ALL.into_iter().filter(|scope| known.has(*scope));
             (&*known.name, scopes.map(Scope::name).collect::<Vec<_>>().join(", "))
         })
     }
 
-    /// The holder of a key. Compares with all keys, and all bytes of each.
-    pub(crate) fn find(&self, key: &[u8]) -> Option<Holder<'_>> {
+    /// The key with this secret. Compares with all keys, and all bytes of each.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&Known> {
         let given = digest(key);
         let mut found = None;
         for known in &self.0 {
             let differs = known.digest.iter().zip(&given).fold(0, |differs, (one, other)| differs | (one ^ other));
             if black_box(differs) == 0 {
-                found = Some(Holder { name: &known.name, scopes: known.scopes });
+                found = Some(known);
             }
         }
         found
@@ -199,7 +191,7 @@ mod tests {
         two.scopes = vec![Scope::Publish, Scope::Metrics];
         let keys = ApiKeys::new(&[key("one", "aaaaaaaaaaaaaaaa"), two]).expect("valid");
         let found = keys.find(b"bbbbbbbbbbbbbbbb").expect("known");
-        assert_eq!(found.name, "two");
+        assert_eq!(&*found.name, "two");
         assert_eq!(Scope::ALL.map(|scope| found.has(scope)), [true, false, false, false, true]);
         for wrong in ["", "aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaab", "aaaaaaaaaaaaaaaaa"] {
             assert!(keys.find(wrong.as_bytes()).is_none(), "{wrong}");

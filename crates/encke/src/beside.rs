@@ -10,13 +10,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tower_service::Service;
 
 use crate::asset::Asset;
-use crate::fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
+use crate::fallback::{BoxError, Fallback, FallbackResponse, RequestBody, ResponseBody};
+use crate::http::of_status;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Answer = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, BoxError>> + Send>>;
 
 /// A service of the program that does not run yet.
@@ -33,11 +33,9 @@ pub(crate) struct Tower {
 impl Beside {
     pub(crate) fn new<S, B>(service: S) -> Beside
     where
-        S: Service<Request<RequestBody>, Response = Response<B>> + Clone + Send + Sync + 'static,
-        S::Future: Send,
-        S::Error: Into<BoxError>,
-        B: HttpBody<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
+        S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>, Future: Send>,
+        S: Clone + Send + Sync + 'static,
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         Beside(Box::new(move |request| {
             let mut service = service.clone();
@@ -74,49 +72,40 @@ pub(crate) fn run_on(
     threads: &Handle,
     answer: impl Future<Output = Result<Response<ResponseBody>, BoxError>> + Send + 'static,
 ) -> FallbackResponse {
-    let mut task = AbortOnDrop(threads.spawn(answer));
+    let mut task = JoinSet::new();
+    task.spawn_on(answer, threads);
     Box::pin(async move {
-        match (&mut task.0).await {
-            Ok(Ok(response)) => return response,
-            Ok(Err(error)) => tracing::error!(%error, "the program could not answer a request"),
+        match task.join_next().await {
+            Some(Ok(Ok(response))) => return response,
+            Some(Ok(Err(error))) => tracing::error!(%error, "the program could not answer a request"),
             // It panicked, which is in the log already.
-            Err(_) => {}
+            _ => {}
         }
         let text = Full::from("the request could not be answered\n").map_err(Into::into);
-        let mut response = Response::new(ResponseBody::new(text));
-        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-        response
+        of_status(StatusCode::INTERNAL_SERVER_ERROR, Response::new(ResponseBody::new(text)))
     })
-}
-
-struct AbortOnDrop<T>(JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 /// A body whose pieces another thread makes.
 struct Pieces {
     pieces: mpsc::Receiver<Result<Frame<Bytes>, BoxError>>,
     hint: SizeHint,
-    _task: AbortOnDrop<()>,
+    /// Ends the task when the client leaves.
+    _task: JoinSet<()>,
 }
 
 /// Takes a body that is small, or starts a task that reads it: the thread of a shard does none of its work.
-async fn pass<B>(body: B) -> Result<ResponseBody, BoxError>
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+async fn pass(
+    body: impl HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+) -> Result<ResponseBody, BoxError> {
     let hint = body.size_hint();
     if hint.exact().is_some_and(|bytes| bytes <= WHOLE_BYTES_MAX) {
         let whole = body.collect().await.map_err(Into::into)?.to_bytes();
         return Ok(ResponseBody::new(Full::new(whole).map_err(Into::into)));
     }
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
-    let task = tokio::spawn(async move {
+    let mut task = JoinSet::new();
+    task.spawn(async move {
         let mut body = std::pin::pin!(body.map_err(Into::<BoxError>::into));
         while let Some(piece) = body.frame().await {
             if sender.send(piece).await.is_err() {
@@ -124,7 +113,7 @@ where
             }
         }
     });
-    Ok(ResponseBody::new(Pieces { pieces, hint, _task: AbortOnDrop(task) }))
+    Ok(ResponseBody::new(Pieces { pieces, hint, _task: task }))
 }
 
 impl HttpBody for Pieces {

@@ -1,6 +1,5 @@
 //! The builder of a server: settings, hooks, files.
 
-use std::fmt;
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -14,13 +13,14 @@ use tower_service::Service;
 use crate::api_keys::ApiKeys;
 use crate::app::access::{Access, Authorizer, Grant};
 use crate::app::authenticate::Authenticate;
-use crate::app::events::{ChannelEvent, ChannelListener, SessionEvent, SessionListener};
+use crate::app::events::{ChannelEvent, SessionEvent};
 use crate::app::filter::{Filter, Publishing};
 use crate::app::hooks::Hooks;
 use crate::app::route::{Route, RouteReply, RouteRequest};
 use crate::app::service::{Registered, ServiceHandler};
 use crate::asset::Asset;
 use crate::beside::Beside;
+use crate::fallback::BoxError;
 
 /// A server before its start: its settings, the hooks of the application, its files. [`Builder::start`] runs it.
 ///
@@ -47,6 +47,7 @@ use crate::beside::Beside;
 /// program itself ([`Handle::publish`]) pass no hook.
 ///
 /// [`Handle::publish`]: crate::Handle::publish
+#[derive(Default)]
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder {
     pub(crate) settings: Settings,
@@ -57,34 +58,15 @@ pub struct Builder {
     pub(crate) revoked: Vec<(Box<str>, u64)>,
     pub(crate) layers: Vec<Box<Layer>>,
     pub(crate) fallback: Option<Beside>,
-    pub(crate) has_listener: bool,
+    pub(crate) without_listener: bool,
     pub(crate) echo: bool,
     pub(crate) reclaim_memory: Option<fn()>,
 }
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Puts an application in front of another.
 pub(crate) type Layer = dyn FnOnce(Box<dyn Application>) -> Box<dyn Application> + Send;
 
 impl Builder {
-    /// A builder with default settings and without hooks.
-    pub(crate) fn new() -> Builder {
-        Builder {
-            settings: Settings::default(),
-            hooks: Hooks::default(),
-            assets: &[],
-            listener: None,
-            api_keys: ApiKeys::default(),
-            revoked: Vec::new(),
-            layers: Vec::new(),
-            fallback: None,
-            has_listener: true,
-            echo: false,
-            reclaim_memory: None,
-        }
-    }
-
     /// Sets the settings.
     pub fn settings(mut self, settings: Settings) -> Builder {
         self.settings = settings;
@@ -216,7 +198,7 @@ impl Builder {
     where
         F: Fn(&SessionEvent<'_>, &mut Actions) + Send + Sync + 'static,
     {
-        self.hooks.sessions.push(SessionListener(Box::new(listener)));
+        self.hooks.sessions.push(Box::new(listener));
         self
     }
 
@@ -227,7 +209,7 @@ impl Builder {
         F: Fn(&ChannelEvent<'_>, &mut Actions) + Send + Sync + 'static,
     {
         if let Some(hooks) = self.hooks.channel(pattern) {
-            hooks.listeners.push(ChannelListener(Box::new(listener)));
+            hooks.listeners.push(Box::new(listener));
         }
         self
     }
@@ -288,7 +270,7 @@ impl Builder {
     /// Starts without a socket, for a server inside another HTTP server: see [`service`](crate::service).
     /// [`Settings::listen`] should be the address of that server: it decides which host names are ours.
     pub fn without_listener(mut self) -> Builder {
-        self.has_listener = false;
+        self.without_listener = true;
         self
     }
 
@@ -301,11 +283,9 @@ impl Builder {
     /// connection to another protocol: for that, put Encke inside the router ([`service`](crate::service)).
     pub fn fallback<S, B>(mut self, service: S) -> Builder
     where
-        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + Sync + 'static,
-        S::Future: Send,
-        S::Error: Into<BoxError>,
-        B: HttpBody<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
+        S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>, Future: Send>,
+        S: Clone + Send + Sync + 'static,
+        B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         self.fallback = Some(Beside::new(service));
         self
@@ -346,8 +326,4 @@ impl Builder {
     }
 }
 
-impl fmt::Debug for Builder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Builder").field("settings", &self.settings).finish_non_exhaustive()
-    }
-}
+opaque!(Builder, settings);

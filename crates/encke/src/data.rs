@@ -19,9 +19,8 @@ use crate::net::outcomes::Outcomes;
 use crate::net::store_thread::{self, Inbox};
 use crate::revocations::{self, Revocations};
 use crate::sessions_file::{self, Found};
-use encke_core::Settings;
 use encke_core::history::Room;
-use encke_core::{Metrics, Now, Saved, Shared};
+use encke_core::{Metrics, Now, Saved, Settings, Shared};
 use encke_store::{HistoryStore, Recovered, Recovery, StoreError, StoreOptions};
 
 /// An opened data directory, whose histories have been recovered. While this lives, no other process can open it.
@@ -49,7 +48,7 @@ impl Data {
         }
         let began = Instant::now();
         let path = PathBuf::from(&settings.data);
-        let directory = open_in(&path, path.join(HISTORY))?;
+        let directory = open_in(&path, HISTORY)?;
         wait_until_free(&directory);
         let mut salt = [0; 8];
         kernel_entropy()(&mut salt);
@@ -59,7 +58,7 @@ impl Data {
         let recovered = recovery.restore(&shared.histories, Room::of(settings, shared.shards));
         shared.is_durable = true;
         report(&path, &opened, &recovered, began);
-        let directory = open_in(&path, revocations::directory_in(&path))?;
+        let directory = open_in(&path, revocations::DIRECTORY)?;
         wait_until_free(&directory);
         let revocations = Arc::new(Revocations::open(directory, &shared.revoked, now.wall_ms)?);
         Ok(Some(Data { path, revocations, history_store }))
@@ -80,9 +79,10 @@ impl Data {
             return Ok(());
         }
         let path = Path::new(&settings.data);
-        let history = open_in(path, path.join(HISTORY))?;
+        let history = open_in(path, HISTORY)?;
         journal::probe(&history).map_err(StoreError::Journal)?;
-        revocations::probe(&open_in(path, revocations::directory_in(path))?)
+        let revoked = open_in(path, revocations::DIRECTORY)?;
+        journal::probe(&revoked).map_err(|error| StartError::Revocations(error.into()))
     }
 
     /// Saves sessions for the next start.
@@ -173,7 +173,8 @@ impl DataInUse {
 }
 
 /// A directory in the data directory, created if it is missing.
-fn open_in(data: &Path, path: PathBuf) -> Result<Directory, StartError> {
+fn open_in(data: &Path, name: &str) -> Result<Directory, StartError> {
+    let path = data.join(name);
     Directory::open(&path).map_err(|source| {
         // If the data directory itself is not usable, the error names it.
         let path = if data.is_dir() { path } else { data.into() };

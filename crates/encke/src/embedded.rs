@@ -1,7 +1,6 @@
 //! The Bayeux endpoint as a service inside another HTTP server, such as an axum router.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,10 +17,10 @@ use tokio::sync::oneshot;
 use tower_service::Service;
 
 use crate::byte_stream::detach_upgraded;
+use crate::fallback::{BoxError, ResponseBody};
 use crate::handle::Handle;
 use crate::http::embedded::{Answered, ServiceBody, Visit, VisitingRequest};
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+use crate::http::of_status;
 
 /// The Bayeux endpoint of a server as a tower service: `router.nest_service("/cometd", running.service())` puts it into
 /// an axum router. Clones serve the same server.
@@ -49,7 +48,7 @@ impl EnckeService {
         self
     }
 
-    async fn answer(self, request: Request<BoxedBody>) -> Response<ServiceBody> {
+    async fn answer(self, request: Request<ResponseBody>) -> Response<ServiceBody> {
         let (mut parts, body) = request.into_parts();
         let peer = (self.peer)(&parts);
         let upgrade = parts.extensions.remove::<OnUpgrade>();
@@ -58,9 +57,8 @@ impl EnckeService {
         let request = VisitingRequest { request: Request::from_parts(parts, body), peer, answer };
         self.handle.visit(shard, Visit::Request(Box::new(request)));
         let Ok(Answered { response, upgraded }) = answered.await else {
-            let mut response = Response::new(ServiceBody::of("the server has stopped\n"));
-            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            return response;
+            let response = Response::new(ServiceBody::of("the server has stopped\n"));
+            return of_status(StatusCode::SERVICE_UNAVAILABLE, response);
         };
         if let (Some(from), Some(upgrade)) = (upgraded, upgrade) {
             tokio::spawn(async move {
@@ -78,14 +76,7 @@ impl EnckeService {
     }
 }
 
-/// The body of a request from any server.
-pub(crate) type BoxedBody = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
-
-impl<B> Service<Request<B>> for EnckeService
-where
-    B: HttpBody<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
+impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Service<Request<B>> for EnckeService {
     type Response = Response<ServiceBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<ServiceBody>, Infallible>> + Send>>;
@@ -101,8 +92,4 @@ where
     }
 }
 
-impl fmt::Debug for EnckeService {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EnckeService").finish_non_exhaustive()
-    }
-}
+opaque!(EnckeService);

@@ -1,6 +1,5 @@
 //! A service for the requests that are not the server's own.
 
-use std::error::Error;
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -12,10 +11,13 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::byte_stream::ByteStream;
 
+/// An error of any kind.
+pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The body of a request for a [`Fallback`].
 pub type RequestBody = hyper::body::Incoming;
 /// The body of a response of a [`Fallback`]: whole, or a stream.
-pub type ResponseBody = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
+pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 /// The response of a [`Fallback`], which may take long: the client's connection needs few bytes meanwhile.
 pub type FallbackResponse = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>;
 
@@ -58,22 +60,17 @@ impl TakeOver {
     }
 }
 
-impl std::fmt::Debug for TakeOver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TakeOver")
-    }
-}
+opaque!(TakeOver);
 
 /// The routes of the builder, and the fallback of a server, if it has them.
-#[derive(Default)]
 pub(crate) struct Installed {
-    routes: Option<Arc<dyn Fallback>>,
+    routes: Arc<dyn Fallback>,
     fallback: RwLock<Option<Arc<dyn Fallback>>>,
 }
 
 impl Installed {
     /// Routes, and no fallback.
-    pub(crate) fn new(routes: Option<Arc<dyn Fallback>>) -> Installed {
+    pub(crate) fn new(routes: Arc<dyn Fallback>) -> Installed {
         Installed { routes, fallback: RwLock::default() }
     }
 
@@ -84,8 +81,8 @@ impl Installed {
 
     /// The routes if they take a path, else the fallback if it does.
     pub(crate) fn of(&self, path: &str) -> Option<Arc<dyn Fallback>> {
-        if let Some(routes) = self.routes.as_ref().filter(|routes| routes.takes(path)) {
-            return Some(routes.clone());
+        if self.routes.takes(path) {
+            return Some(self.routes.clone());
         }
         let installed = self.fallback.read().unwrap_or_else(PoisonError::into_inner);
         installed.as_ref().filter(|fallback| fallback.takes(path)).cloned()

@@ -2,7 +2,6 @@
 
 mod lists;
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -21,13 +20,10 @@ use crate::net::published::Published;
 use crate::net::requests::Revocation;
 use crate::net::server_shared::ServerShared;
 use crate::net::thread_message::ThreadMessage;
-use crate::presence::{Announced, Announcer, Presence};
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
-use encke_core::{Action, Actions, Declared as _, Id, Now, ServerEntry, Settings, ShardMessage, Shared, Weight};
+use encke_core::{Action, Actions, Declared as _, Id, ServerEntry, Settings, ShardMessage, Weight};
 use encke_local::{Members, Start, SubscribeError, Subscription};
-
-pub use lists::List;
 
 /// Controls a running server, from any thread. Clones control the same server; they do not keep it running.
 #[derive(Clone)]
@@ -46,14 +42,13 @@ impl WeakHandle {
 
 struct Inner {
     server_shared: Arc<ServerShared>,
-    shared: Arc<Shared>,
     settings: Mutex<Arc<Settings>>,
     draining: AtomicBool,
     /// True while requests of handles are accepted.
     open: RwLock<bool>,
     /// True if sessions outlive the server.
     keeps: bool,
-    known: Arc<KnownChannels>,
+    known: KnownChannels,
     /// To the shards, from other HTTP servers.
     visits: Vec<mpsc::UnboundedSender<Visit>>,
 }
@@ -62,19 +57,18 @@ impl Handle {
     /// A handle of a server that has just started. `keeps`: its sessions outlive it.
     pub(crate) fn new(
         server_shared: Arc<ServerShared>,
-        shared: Arc<Shared>,
         settings: Arc<Settings>,
         keeps: bool,
         visits: Vec<mpsc::UnboundedSender<Visit>>,
     ) -> Handle {
-        let known = Arc::new(KnownChannels::new(shared.histories.clone(), &settings.channels));
+        let known = KnownChannels::new(server_shared.shared().histories.clone(), &settings.channels);
         let (settings, draining, open) = (Mutex::new(settings), AtomicBool::new(false), RwLock::new(true));
-        Handle(Arc::new(Inner { server_shared, shared, settings, draining, open, keeps, known, visits }))
+        Handle(Arc::new(Inner { server_shared, settings, draining, open, keeps, known, visits }))
     }
 
     /// The number of shards.
     pub(crate) fn shards(&self) -> usize {
-        self.0.shared.shards
+        self.0.server_shared.shared().shards
     }
 
     /// Passes what another HTTP server has to a shard. A shard that has ended drops it.
@@ -136,39 +130,35 @@ impl Handle {
     pub(crate) fn act(&self, actions: Actions) {
         let terms = self.terms();
         for action in actions {
-            let done = match &action {
-                Action::Publish { channel, data } => self.broadcast(&terms, channel, data, Weight::Light),
-                Action::Deliver { session, channel, data, id } => {
-                    let frame = self.frame(&terms, channel, data, id.as_deref());
-                    frame.map(|frame| {
-                        let id = Id::parse(session);
-                        _ = id.is_some_and(|id| self.send_to_shard(id.shard(), ShardMessage::Deliver(id, frame)));
-                    })
-                }
-                Action::DeliverToUser { user, channel, data } => {
-                    let frame = self.frame(&terms, channel, data, None);
-                    frame.map(|frame| {
-                        self.send_to_all_shards(|| ShardMessage::DeliverToUser((**user).into(), frame.clone()));
-                    })
-                }
-                Action::DisconnectUser { user } => {
-                    self.send_to_all_shards(|| ShardMessage::DisconnectUser((**user).into()));
-                    Ok(())
-                }
-                Action::Disconnect { session } => {
-                    self.disconnect(session);
-                    Ok(())
-                }
-                _ => Ok(()),
-            };
-            if let Err(error) = done {
+            if let Err(error) = self.perform(&terms, &action) {
                 tracing::error!(%error, "a hook requested what cannot be done");
             }
         }
     }
 
+    fn perform(&self, terms: &(bayeux::Limits, bool), action: &Action) -> Result<(), PublishError> {
+        match action {
+            Action::Publish { channel, data } => self.broadcast(terms, channel, data, Weight::Light)?,
+            Action::Deliver { session, channel, data, id } => {
+                let frame = self.frame(terms, channel, data, id.as_deref())?;
+                _ = Id::parse(session)
+                    .is_some_and(|id| self.send_to_shard(id.shard(), ShardMessage::Deliver(id, frame)));
+            }
+            Action::DeliverToUser { user, channel, data } => {
+                let frame = self.frame(terms, channel, data, None)?;
+                self.send_to_all_shards(|| ShardMessage::DeliverToUser((**user).into(), frame.clone()));
+            }
+            Action::DisconnectUser { user } => {
+                self.send_to_all_shards(|| ShardMessage::DisconnectUser((**user).into()));
+            }
+            Action::Disconnect { session } => _ = self.disconnect(session),
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// The channels that exist although nobody subscribes to them.
-    pub(crate) fn known(&self) -> &Arc<KnownChannels> {
+    pub(crate) fn known(&self) -> &KnownChannels {
         &self.0.known
     }
 
@@ -195,12 +185,9 @@ impl Handle {
         let timestamp = has_timestamp.then(|| format!("\"{}\"", now()));
         let timestamp = timestamp.as_deref().map(RawJson::trusted);
         let message = Publication { channel, data: Some(RawJson::trusted(data)), timestamp, ..Publication::default() };
-        // One shard for each channel: it preserves the order of publications, and it owns the channel's history, if
-        // any.
-        let shard = self.0.shared.histories.owner(channel);
         let account = self.0.server_shared.mailboxes.account();
         let has_room = weight == Weight::Light || account.has_room(weight);
-        if has_room && self.0.server_shared.publish(shard, &message, None, ServerEntry::HandlePublish.may()) {
+        if has_room && self.0.server_shared.publish(&message, None, ServerEntry::HandlePublish.may()) {
             return Ok(());
         }
         Err(PublishError::Busy)
@@ -222,7 +209,12 @@ impl Handle {
     /// When it is no channel or pattern for broadcasts, the positions do not fit, or a pattern matches too many channels
     /// with a history.
     pub fn subscribe_from(&self, pattern: &str, start: &Start) -> Result<Subscription, SubscribeError> {
-        self.0.server_shared.local.subscribe(&self.settings(), pattern, start, ServerEntry::HandleSubscribe.may())
+        self.0.server_shared.local.registry.subscribe(
+            &self.settings(),
+            pattern,
+            start,
+            ServerEntry::HandleSubscribe.may(),
+        )
     }
 
     /// Installs a service for the requests that are not the server's own, in place of the one before. None: there is none.
@@ -269,12 +261,12 @@ impl Handle {
     /// When too many tokens are revoked, or the disk does not take it.
     pub async fn revoke(&self, token_id: &str, expires_ms: u64) -> Result<Revocation, RevocationError> {
         let tokens_max = self.settings().revoked_tokens_max;
-        self.0.server_shared.revoke(&self.0.shared, token_id, expires_ms, tokens_max).await
+        self.0.server_shared.revoke(token_id, expires_ms, tokens_max).await
     }
 
     /// The revoked tokens that have not expired, each with its end in milliseconds since 1970.
     pub fn revoked_tokens(&self) -> Vec<(Box<str>, u64)> {
-        self.0.shared.revoked.all(self.0.server_shared.clock.now().wall_ms)
+        self.0.server_shared.shared().revoked.all(self.0.server_shared.clock.now().wall_ms)
     }
 
     fn send_to_all_shards(&self, message: impl Fn() -> ShardMessage) {
@@ -286,7 +278,7 @@ impl Handle {
 
     /// The number of sessions of all shards.
     pub fn sessions(&self) -> usize {
-        self.0.shared.sessions.count()
+        self.0.server_shared.shared().sessions.count()
     }
 
     /// Adds metrics of the program to `/metrics`. The server calls the function at each scrape, on the thread of a shard,
@@ -318,10 +310,7 @@ impl Handle {
         let mut fixed = settings.keep_fixed(&current);
         fixed.retain(|name| !(takes_any_port && *name == "listen"));
         let next = Arc::new(settings);
-        for shard in 0..self.0.server_shared.mailboxes.shards() {
-            // A shard whose mailbox is closed has ended.
-            let _ended = self.send_to_shard(shard, ShardMessage::Settings(next.clone()));
-        }
+        self.send_to_all_shards(|| ShardMessage::Settings(next.clone()));
         self.0.known.set_rules(&next.channels);
         *current = next;
         Ok(fixed)
@@ -346,9 +335,7 @@ impl Handle {
 
     fn stop_when_empty(&self) {
         let mailboxes = &self.0.server_shared.mailboxes;
-        for shard in 0..mailboxes.shards() {
-            let _ended = mailboxes.send_to_shard(shard, ShardMessage::Drain);
-        }
+        self.send_to_all_shards(|| ShardMessage::Drain);
         let timeouts = Duration::from_millis(self.settings().drain_timeout_ms);
         let started = Instant::now();
         // The first pause lets responses to the drain leave.
@@ -358,7 +345,8 @@ impl Handle {
         }
         if self.0.keeps {
             *self.0.open.write().unwrap_or_else(PoisonError::into_inner) = false;
-            ending::freeze(mailboxes);
+            // A shard whose thread panicked is gone.
+            mailboxes.send_to_all(|| ThreadMessage::Freeze);
             ending::settle(mailboxes);
             self.announce_the_rest();
         }
@@ -373,6 +361,12 @@ impl Handle {
         self.0.server_shared.presence.stop();
         // It may have a handle of this server.
         self.set_fallback(None);
+    }
+
+    /// The work of the thread that announces changes of members, until the server stops.
+    pub(crate) fn announce(&self) {
+        let ServerShared { presence, clock, .. } = &*self.0.server_shared;
+        while presence.announce(clock.now(), &self.settings(), |channel, data| self.publish(channel, data)) {}
     }
 
     /// Publishes the last changes of members: saved sessions know of all others.
@@ -396,34 +390,7 @@ impl Handle {
     }
 }
 
-/// Announces who is on a channel as the program itself.
-impl Announcer for Handle {
-    fn now(&self) -> Now {
-        self.0.server_shared.clock.now()
-    }
-
-    fn settings(&self) -> Arc<Settings> {
-        Handle::settings(self)
-    }
-
-    fn publish(&self, channel: &str, data: &str) -> Announced {
-        match Handle::publish(self, channel, data) {
-            Ok(()) => Announced::Published,
-            Err(PublishError::Busy) => Announced::Busy,
-            Err(_) => Announced::Refused,
-        }
-    }
-
-    fn presence(&self) -> &Presence {
-        &self.0.server_shared.presence
-    }
-}
-
-impl fmt::Debug for Handle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handle").field("sessions", &self.sessions()).finish_non_exhaustive()
-    }
-}
+opaque!(Handle);
 
 /// The interval at which a drain counts the connections that are left.
 const DRAIN_PAUSE: Duration = Duration::from_millis(50);

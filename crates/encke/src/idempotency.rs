@@ -77,7 +77,9 @@ impl Idempotency {
     /// Looks a key up, and reserves it if it is new.
     pub(crate) fn begin(self: &Arc<Self>, key: Sum, request: Sum, now_ms: u64, window: Window) -> Known {
         let mut table = self.lock();
-        table.forget_old(now_ms, window);
+        while table.order.front().is_some_and(|(at_ms, _)| at_ms.saturating_add(window.ms) <= now_ms) {
+            table.forget_oldest();
+        }
         match table.entries.get(&key) {
             Some(entry) if entry.request != request => Known::OtherRequest,
             Some(Entry { answer: Some(answer), .. }) => Known::Answered(answer.clone()),
@@ -127,12 +129,6 @@ impl Drop for Reservation {
 }
 
 impl Table {
-    fn forget_old(&mut self, now_ms: u64, window: Window) {
-        while self.order.front().is_some_and(|(at_ms, _)| at_ms.saturating_add(window.ms) <= now_ms) {
-            self.forget_oldest();
-        }
-    }
-
     fn forget_oldest(&mut self) {
         let Some((_, key)) = self.order.pop_front() else { return };
         if let Some(Entry { answer: Some((_, body)), .. }) = self.entries.remove(&key) {

@@ -196,6 +196,17 @@
 //! [`Scope::Metrics`]. Each name begins with `encke_`, and each metric has a line of help. `/healthz` answers while the process lives, `/readyz` while it takes
 //! new clients. [`Handle::add_metrics`] adds those of the program, [`Handle::add_operation`] an operation to the HTTP API. Logs are events of the crate `tracing`; the library prints nothing.
 
+/// Shows a type by its name, and by those of its fields that are listed.
+macro_rules! opaque {
+    ($Type:ident $(, $field:ident)*) => {
+        impl std::fmt::Debug for $Type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($Type))$(.field(stringify!($field), &self.$field))*.finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 mod added_operation;
 mod api_keys;
 mod app;
@@ -204,6 +215,7 @@ mod authority;
 mod beside;
 mod builder;
 mod byte_stream;
+mod caught;
 mod data;
 mod embedded;
 mod entropy;
@@ -219,7 +231,6 @@ mod metric;
 mod net;
 mod presence;
 mod revocations;
-mod runtime;
 mod server;
 mod session_names;
 mod sessions_file;
@@ -255,10 +266,11 @@ pub use error::{
     HookError, PublishError, PublishManyError, RemovalError, RevocationError, StartError, SubscriptionError,
 };
 pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody, TakeOver};
-pub use handle::{Handle, List};
+pub use handle::Handle;
 pub use hold::{ConditionPanicked, Hold, Release};
 pub use http::embedded::ServiceBody;
 pub use metric::Metric;
+pub use net::listing::List;
 pub use net::requests::Revocation;
 pub use server::{Running, Server};
 pub use settings::{SettingsError, check_settings, hidden_rule};

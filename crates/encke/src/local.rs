@@ -4,7 +4,6 @@
 //! other shards. [`Registry`] has their queues.
 
 use std::io;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -13,7 +12,7 @@ use encke_local::{Registry, Scratch};
 
 /// The virtual shard of the subscribers in the process.
 pub(crate) struct Local {
-    registry: Arc<Registry>,
+    pub(crate) registry: Arc<Registry>,
     /// To the dispatcher. None ends it.
     inbox: Sender<Option<Envelope>>,
 }
@@ -40,14 +39,6 @@ impl Local {
     /// Ends all subscriptions, after the publications that were sent before.
     pub(crate) fn stop(&self) {
         let _ended = self.inbox.send(None);
-    }
-}
-
-impl Deref for Local {
-    type Target = Arc<Registry>;
-
-    fn deref(&self) -> &Arc<Registry> {
-        &self.registry
     }
 }
 

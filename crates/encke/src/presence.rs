@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::error::PublishError;
 use bayeux::ChannelName;
 use encke_core::{
     Granted, Id, Metrics, Now, PRESENCE_CHANNEL, PRESENCE_SERVICE, PresenceEvent, Right, Settings, ShardMessage,
@@ -37,29 +38,6 @@ struct State {
     is_stopped: bool,
 }
 
-/// The environment of the thread: clock, settings and publications.
-pub(crate) trait Announcer: Send + 'static {
-    /// The time.
-    fn now(&self) -> Now;
-    /// The settings in force.
-    fn settings(&self) -> Arc<Settings>;
-    /// Publishes an announcement.
-    fn publish(&self, channel: &str, data: &str) -> Announced;
-    /// The members.
-    fn presence(&self) -> &Presence;
-}
-
-/// The outcome of an announcement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Announced {
-    /// It is on its way.
-    Published,
-    /// The shards have too much to do.
-    Busy,
-    /// The name of the channel is too long.
-    Refused,
-}
-
 /// The answer of the service.
 #[derive(Serialize)]
 struct Answer<'a> {
@@ -74,14 +52,9 @@ impl Presence {
         Presence { state: Mutex::default(), changed: Condvar::new(), metrics }
     }
 
-    /// Lets the thread start with the first member. `announcer` returns none if the server has stopped by then: what
-    /// waits for the thread must not hold the server.
-    pub(crate) fn announce_by<A: Announcer>(&self, announcer: impl FnOnce() -> Option<A> + Send + 'static) {
-        self.lock().starter = Some(Box::new(move || {
-            if let Some(announcer) = announcer() {
-                run(&announcer);
-            }
-        }));
+    /// Starts a thread with this work when the first member comes. What waits for the thread must not hold the server.
+    pub(crate) fn announce_by(&self, work: impl FnOnce() + Send + 'static) {
+        self.lock().starter = Some(Box::new(work));
     }
 
     /// Ends the thread. Nothing is announced any more.
@@ -147,6 +120,43 @@ impl Presence {
         self.lock().table.members(channel, after, max)
     }
 
+    /// Publishes the next change, or waits for one. False if the server has stopped.
+    pub(crate) fn announce(
+        &self,
+        now: Now,
+        settings: &Settings,
+        publish: impl Fn(&str, &str) -> Result<(), PublishError>,
+    ) -> bool {
+        let mut state = self.lock();
+        if state.is_stopped {
+            return false;
+        }
+        if state.unpublished.is_empty() {
+            state.unpublished = state.table.advance(now.ms, &PresenceTerms::of(settings)).into();
+            self.measure(&state);
+        }
+        let pause = match state.unpublished.front() {
+            // Under the lock: what is published must not be there when the server ends.
+            Some((channel, data)) => match publish(&name_for(channel), data) {
+                Err(PublishError::Busy) => BUSY_PAUSE,
+                outcome => {
+                    if outcome.is_err() {
+                        tracing::debug!(channel = &**channel, "a change of members is not announced");
+                    }
+                    state.unpublished.pop_front();
+                    return true;
+                }
+            },
+            None => {
+                let next_ms = state.table.next_ms();
+                let pause_ms = next_ms.map_or(PAUSE_MAX_MS, |next_ms| next_ms.saturating_sub(now.ms).max(1));
+                Duration::from_millis(pause_ms.min(PAUSE_MAX_MS))
+            }
+        };
+        let _woken = self.changed.wait_timeout(state, pause);
+        true
+    }
+
     fn measure(&self, state: &State) {
         let [members, channels, bytes] = state.table.sizes();
         self.metrics.presence_members.set(members);
@@ -156,42 +166,6 @@ impl Presence {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The thread: announces changes until the server stops.
-fn run(announcer: &impl Announcer) {
-    let presence = announcer.presence();
-    loop {
-        let terms = PresenceTerms::of(&announcer.settings());
-        let mut state = presence.lock();
-        if state.is_stopped {
-            return;
-        }
-        let now = announcer.now();
-        if state.unpublished.is_empty() {
-            state.unpublished = state.table.advance(now.ms, &terms).into();
-            presence.measure(&state);
-        }
-        let pause = match state.unpublished.front() {
-            // Under the lock: what is published must not be there when the server ends.
-            Some((channel, data)) => match announcer.publish(&name_for(channel), data) {
-                Announced::Busy => BUSY_PAUSE,
-                outcome => {
-                    if outcome == Announced::Refused {
-                        tracing::debug!(channel = &**channel, "a change of members is not announced");
-                    }
-                    state.unpublished.pop_front();
-                    continue;
-                }
-            },
-            None => {
-                let next_ms = state.table.next_ms();
-                let pause_ms = next_ms.map_or(PAUSE_MAX_MS, |next_ms| next_ms.saturating_sub(now.ms).max(1));
-                Duration::from_millis(pause_ms.min(PAUSE_MAX_MS))
-            }
-        };
-        let _woken = presence.changed.wait_timeout(state, pause);
     }
 }
 

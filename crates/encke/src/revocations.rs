@@ -4,7 +4,6 @@
 //! its id. Of several records of one token the latest time counts. Records of expired tokens leave when the journal has
 //! grown: it is written again with the others.
 
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use encke_core::Revoked;
@@ -137,19 +136,8 @@ fn rewrite_at(live_bytes: u64) -> u64 {
     2 * live_bytes + 4 * SEGMENT_BYTES
 }
 
-/// True if a directory can be opened as such a journal, as far as it shows while another process has it.
-///
-/// # Errors
-/// When the disk takes no file, or the first bytes are of another version.
-pub(crate) fn probe(directory: &Directory) -> Result<(), StartError> {
-    journal::probe(directory).map_err(|error| StartError::Revocations(error.into()))
-}
-
 /// The name of the directory in the data directory.
-pub(crate) fn directory_in(data: &Path) -> std::path::PathBuf {
-    data.join("revoked")
-}
-
+pub(crate) const DIRECTORY: &str = "revoked";
 /// The first byte of each record.
 const KIND: u8 = 1;
 /// The length at which a segment ends, in bytes.
@@ -163,7 +151,7 @@ const UNSYNCED_BYTES_MAX: usize = 1 << 20;
 mod tests {
     use super::*;
 
-    fn open(path: &Path, now_ms: u64) -> (Result<Revocations, StartError>, Revoked) {
+    fn open(path: &std::path::Path, now_ms: u64) -> (Result<Revocations, StartError>, Revoked) {
         let revoked = Revoked::default();
         let directory = Directory::open(path).expect("a directory");
         (Revocations::open(directory, &revoked, now_ms), revoked)

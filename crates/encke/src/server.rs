@@ -1,6 +1,5 @@
 //! A server: its start and its end.
 
-use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -41,7 +40,7 @@ pub enum Server {}
 impl Server {
     /// A builder of a server with default settings and without hooks.
     pub fn builder() -> Builder {
-        Builder::new()
+        Builder::default()
     }
 }
 
@@ -67,7 +66,7 @@ impl Builder {
         check_settings(&self.settings)?;
         self.hooks.check()?;
         let listen = self.settings.listen;
-        let (address, listener, again) = listen_at(self.has_listener, self.listener, listen)?;
+        let (address, listener, again) = listen_at(self.without_listener, self.listener, listen)?;
         let shards = shards_of(&self.settings);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, messages): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
@@ -82,7 +81,10 @@ impl Builder {
         let application = self.layers.into_iter().fold(decisions as Box<dyn Application>, |inner, layer| layer(inner));
         let mut shared = Shared::new(shards, application);
         let data = Data::open(&settings, &mut shared, clock.now())?;
-        revoke_again(&self.revoked, &shared, clock.now().wall_ms);
+        for (token_id, until_ms) in &self.revoked {
+            // They were within `revoked_tokens_max` when they were revoked.
+            shared.revoked.add(token_id, *until_ms, clock.now().wall_ms, usize::MAX);
+        }
         let shared = Arc::new(shared);
         let confirmations = confirmations(&shared);
         let metrics = ServerMetrics::new(shards);
@@ -104,22 +106,21 @@ impl Builder {
             metrics,
             pages: Pages {
                 assets: self.assets,
-                fallback: Installed::new(Routes::in_front(routes, &hooks, threads.handle())),
+                fallback: Installed::new(Arc::new(Routes::new(routes, hooks.clone(), threads.handle().clone()))),
             },
             echo: self.echo,
             reclaim_memory: self.reclaim_memory,
         });
         let keeps = !settings.data.is_empty();
-        let handle = Handle::new(server_shared.clone(), shared.clone(), settings.clone(), keeps, to_visit);
+        let handle = Handle::new(server_shared.clone(), settings.clone(), keeps, to_visit);
         let announcer = handle.downgrade();
-        server_shared.presence.announce_by(move || announcer.upgrade());
-        hooks.set(handle.downgrade(), handle.known().clone());
+        server_shared.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
+        hooks.set(handle.downgrade());
         if let Some(beside) = self.fallback {
             handle.set_fallback(Some(Arc::new(beside.on(server_shared.application.clone(), self.assets))));
         }
-        let (history_store, data, saved) = start_data(data, &shared, &server_shared, settings.sessions_max)?;
+        let (history_store, data, saved) = start_data(data, &server_shared, settings.sessions_max)?;
         let context = ThreadContext {
-            shared: shared.clone(),
             settings: settings.clone(),
             server_shared: server_shared.clone(),
             saved: Arc::new(saved),
@@ -148,21 +149,13 @@ fn warn_of_holes(hooks: &Hooks) {
     }
 }
 
-/// Revokes the tokens of an earlier process.
-fn revoke_again(tokens: &[(Box<str>, u64)], shared: &Shared, now_ms: u64) {
-    for (token_id, until_ms) in tokens {
-        // They were within `revoked_tokens_max` when they were revoked.
-        shared.revoked.add(token_id, *until_ms, now_ms, usize::MAX);
-    }
-}
-
 /// The address to accept connections at, and its socket twice, if there is to be one.
 fn listen_at(
-    has_listener: bool,
+    without_listener: bool,
     given: Option<TcpListener>,
     address: SocketAddr,
 ) -> Result<(SocketAddr, Option<TcpListener>, Option<TcpListener>), StartError> {
-    if !has_listener {
+    if without_listener {
         return Ok((address, None, None));
     }
     let listen = || {
@@ -175,14 +168,13 @@ fn listen_at(
 /// Starts the thread that stores histories, and reads the saved sessions, if there is a data directory.
 fn start_data(
     data: Option<Data>,
-    shared: &Arc<Shared>,
     server_shared: &ServerShared,
     sessions_max: usize,
 ) -> Result<(Option<Inbox>, Option<DataInUse>, Saved), StartError> {
     let Some(data) = data else { return Ok((None, None, Saved::default())) };
     let ServerShared { mailboxes, outcomes, metrics, .. } = server_shared;
-    let (history_store, data) = data.start(shared, mailboxes, outcomes, metrics.of_store())?;
-    let saved = data.sessions(shared.shards, sessions_max)?;
+    let (history_store, data) = data.start(server_shared.shared(), mailboxes, outcomes, metrics.of_store())?;
+    let saved = data.sessions(mailboxes.shards(), sessions_max)?;
     Ok((Some(history_store), Some(data), saved))
 }
 
@@ -204,7 +196,6 @@ fn shards_of(settings: &Settings) -> usize {
 /// The context that the threads of all shards start with.
 #[derive(Clone)]
 struct ThreadContext {
-    shared: Arc<Shared>,
     settings: Arc<Settings>,
     server_shared: Arc<ServerShared>,
     saved: Arc<Saved>,
@@ -256,7 +247,8 @@ impl ThreadContext {
     fn restored(self, index: usize) -> (Shard, Arc<ServerShared>) {
         let metrics = self.server_shared.metrics.of_shard(index).clone();
         let now = self.server_shared.clock.now();
-        let mut shard = Shard::new(index, self.shared, self.settings, kernel_entropy(), now).with_metrics(metrics);
+        let mut shard = Shard::new(index, self.server_shared.shared().clone(), self.settings, kernel_entropy(), now)
+            .with_metrics(metrics);
         shard.restore(now, &self.saved);
         (shard, self.server_shared)
     }
@@ -313,8 +305,4 @@ impl Running {
     }
 }
 
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("address", &self.address).finish_non_exhaustive()
-    }
-}
+opaque!(Running, address);

@@ -2,10 +2,9 @@
 
 mod check;
 
-use std::fmt;
-
 use encke_core::{Declared as _, Settings};
 
+pub(crate) use check::OWN_PATHS;
 pub use check::hidden_rule;
 
 /// A setting that cannot work: its name, its value and a description of valid values.
@@ -21,31 +20,25 @@ pub struct SettingsError {
     pub wanted: &'static str,
 }
 
-impl SettingsError {
-    pub(crate) fn of(name: &'static str, value: &dyn fmt::Display, wanted: &'static str) -> Result<(), SettingsError> {
-        Err(SettingsError { name, value: value.to_string(), wanted })
-    }
-}
-
 /// Checks what types cannot express: ranges, and settings that contradict each other. [`Builder::start`](crate::Builder::start)
 /// and [`Handle::reload`](crate::Handle::reload) do so themselves.
 ///
 /// # Errors
 /// The first setting that cannot work.
 pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
-    let fail = SettingsError::of;
+    let fail = |name, value: &str, wanted| Err(SettingsError { name, value: value.to_string(), wanted });
     if settings.transports.is_empty() {
-        return fail("transports", &"[]", "at least one of websocket, long-polling, callback-polling");
+        return fail("transports", "[]", "at least one of websocket, long-polling, callback-polling");
     }
     if settings.mounts.is_empty() {
-        return fail("mounts", &"[]", "at least one path such as /cometd");
+        return fail("mounts", "[]", "at least one path such as /cometd");
     }
     if !settings.files.is_empty() && std::fs::read_dir(&settings.files).is_err() {
         return fail("files", &settings.files, "a directory that is there and can be read");
     }
     check::texts(settings)?;
     if let Some((setting, value, wanted)) = settings.out_of_range() {
-        return fail(setting.name, &value, wanted);
+        return fail(setting.name, &value.to_string(), wanted);
     }
     check::rules(settings)
 }

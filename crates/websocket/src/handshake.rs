@@ -155,7 +155,7 @@ pub fn check_response(status: StatusCode, headers: &HeaderMap, key: &str) -> Res
 }
 
 /// True if a header that holds a list of tokens, possibly over several lines, contains `token` in any case.
-fn names(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
+pub fn names(headers: &HeaderMap, name: HeaderName, token: &str) -> bool {
     let lines = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split(',')).any(|item| item.trim().eq_ignore_ascii_case(token))
 }

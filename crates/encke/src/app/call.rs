@@ -10,7 +10,6 @@ use serde::de::DeserializeOwned;
 use super::caller::Caller;
 use super::reply::{Failure, Json, Raw};
 use crate::handle::{Handle, WeakHandle};
-use crate::known::KnownChannels;
 
 /// A call of a service as it arrives, before a handler has taken anything from it. It borrows from the message.
 #[derive(Clone, Copy, Debug)]
@@ -25,11 +24,11 @@ pub struct Call(Arc<Content>);
 
 #[derive(Debug)]
 struct Content {
-    /// The session, the channel, the id, the data and the `ext` of the message, one after the other.
-    text: Box<str>,
-    /// The ends of the first four in the text.
-    ends: [usize; 4],
-    has: [bool; 3],
+    session: Box<str>,
+    channel: Box<str>,
+    id: Option<Box<str>>,
+    data: Option<Box<str>>,
+    ext: Option<Box<str>>,
     identity: Option<Arc<Identity>>,
     context: Arc<Context>,
 }
@@ -39,7 +38,7 @@ struct Content {
 pub(crate) struct Context {
     states: States,
     /// Set when the server starts.
-    server: OnceLock<(WeakHandle, Arc<KnownChannels>)>,
+    server: OnceLock<WeakHandle>,
 }
 
 impl Context {
@@ -48,18 +47,18 @@ impl Context {
     }
 
     /// Sets the server, once.
-    pub(crate) fn set(&self, handle: WeakHandle, known: Arc<KnownChannels>) {
-        let _again = self.server.set((handle, known));
+    pub(crate) fn set(&self, handle: WeakHandle) {
+        let _again = self.server.set(handle);
     }
 
     /// True if a channel exists although nobody subscribes to it.
     pub(crate) fn knows(&self, channel: &str) -> bool {
-        self.server.get().is_some_and(|(_, known)| known.has(channel))
+        self.handle().is_some_and(|handle| handle.known().has(channel))
     }
 
     /// A handle of the server, while it runs.
     pub(crate) fn handle(&self) -> Option<Handle> {
-        self.server.get()?.0.upgrade()
+        self.server.get()?.upgrade()
     }
 }
 
@@ -67,11 +66,7 @@ impl Context {
 #[derive(Default)]
 pub(crate) struct States(HashMap<TypeId, Box<dyn Any + Send + Sync>>);
 
-impl std::fmt::Debug for States {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "States({})", self.0.len())
-    }
-}
+opaque!(States);
 
 impl States {
     pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, state: T) {
@@ -108,27 +103,27 @@ impl Call {
 
     /// The id of the session that calls: its client id.
     pub fn session(&self) -> &str {
-        &self.0.text[..self.0.ends[0]]
+        &self.0.session
     }
 
     /// The channel of the service, below `/service/`.
     pub fn channel(&self) -> &str {
-        &self.0.text[self.0.ends[0]..self.0.ends[1]]
+        &self.0.channel
     }
 
     /// The id of the message. The reply carries it.
     pub fn id(&self) -> Option<&str> {
-        self.0.has[0].then(|| &self.0.text[self.0.ends[1]..self.0.ends[2]])
+        self.0.id.as_deref()
     }
 
     /// The `data` of the message, as raw JSON.
     pub fn data(&self) -> Option<&str> {
-        self.0.has[1].then(|| &self.0.text[self.0.ends[2]..self.0.ends[3]])
+        self.0.data.as_deref()
     }
 
     /// The `ext` of the message, as raw JSON.
     pub fn ext(&self) -> Option<&str> {
-        self.0.has[2].then(|| &self.0.text[self.0.ends[3]..])
+        self.0.ext.as_deref()
     }
 
     /// The identity of the session, if its handshake gave it one.
@@ -183,19 +178,12 @@ impl<'a> Calling<'a> {
     /// The same with all of the message, without references.
     pub fn to_call(&self) -> Call {
         let service = &self.message;
-        let parts = [Some(service.caller.id), Some(service.channel), service.id, service.data, service.ext];
-        let mut ends = [0; 4];
-        let mut text = String::with_capacity(parts.iter().flatten().map(|part| part.len()).sum());
-        for (at, part) in parts.iter().enumerate() {
-            text.push_str(part.unwrap_or_default());
-            if let Some(end) = ends.get_mut(at) {
-                *end = text.len();
-            }
-        }
         Call(Arc::new(Content {
-            text: text.into(),
-            ends,
-            has: [service.id.is_some(), service.data.is_some(), service.ext.is_some()],
+            session: service.caller.id.into(),
+            channel: service.channel.into(),
+            id: service.id.map(Box::from),
+            data: service.data.map(Box::from),
+            ext: service.ext.map(Box::from),
             identity: service.caller.identity.cloned(),
             context: self.context.clone(),
         }))

@@ -63,7 +63,7 @@ impl Decisions {
     fn notify_channel(&self, found: &Found<'_, ChannelHooks>, event: ChannelEvent<'_>) {
         let mut actions = Actions::default();
         for listener in found.iter().flat_map(|hooks| &hooks.listeners) {
-            self.notify(|| listener.0(&event, &mut actions));
+            self.notify(|| listener(&event, &mut actions));
         }
         if let Some(handle) = self.0.context.handle() {
             handle.act(actions);
@@ -183,14 +183,14 @@ impl Application for Decisions {
     fn opened(&self, caller: &encke_core::Caller<'_>, actions: &mut Actions) {
         for listener in &self.0.hooks.sessions {
             let event = SessionEvent::Opened { caller: Caller::from(caller) };
-            self.notify(|| listener.0(&event, actions));
+            self.notify(|| listener(&event, actions));
         }
     }
 
     fn ended(&self, caller: &encke_core::Caller<'_>, reason: EndReason, actions: &mut Actions) {
         for listener in &self.0.hooks.sessions {
             let event = SessionEvent::Ended { caller: Caller::from(caller), reason };
-            self.notify(|| listener.0(&event, actions));
+            self.notify(|| listener(&event, actions));
         }
     }
 

@@ -39,11 +39,7 @@ pub enum ChannelEvent<'a> {
 }
 
 /// A registered listener for sessions.
-pub(crate) struct SessionListener(pub(crate) Box<OnSession>);
-
-type OnSession = dyn Fn(&SessionEvent<'_>, &mut Actions) + Send + Sync;
+pub(crate) type SessionListener = Box<dyn Fn(&SessionEvent<'_>, &mut Actions) + Send + Sync>;
 
 /// A registered listener for channels.
-pub(crate) struct ChannelListener(pub(crate) Box<OnChannel>);
-
-type OnChannel = dyn Fn(&ChannelEvent<'_>, &mut Actions) + Send + Sync;
+pub(crate) type ChannelListener = Box<dyn Fn(&ChannelEvent<'_>, &mut Actions) + Send + Sync>;

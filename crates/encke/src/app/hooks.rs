@@ -40,10 +40,7 @@ pub(crate) struct ChannelHooks {
 impl Hooks {
     /// The hooks of a channel or pattern. None if the name is no such thing: the start reports it.
     pub(crate) fn channel(&mut self, pattern: &str) -> Option<&mut ChannelHooks> {
-        let Ok(name) = ChannelName::parse(pattern, &any_length()) else {
-            self.errors.push(HookError::Pattern(pattern.into()));
-            return None;
-        };
+        let name = self.named(pattern, HookError::Pattern)?;
         Some(self.channels.entry(name))
     }
 
@@ -54,9 +51,7 @@ impl Hooks {
     }
 
     pub(crate) fn service(&mut self, channel: &str, service: Registered) {
-        let Ok(name) = ChannelName::parse(channel, &any_length()) else {
-            return self.errors.push(HookError::Pattern(channel.into()));
-        };
+        let Some(name) = self.named(channel, HookError::Pattern) else { return };
         if name.kind() != ChannelKind::Service {
             return self.errors.push(HookError::NotAService(channel.into()));
         }
@@ -69,20 +64,25 @@ impl Hooks {
     }
 
     pub(crate) fn route(&mut self, path: &str, route: Route) {
-        match ChannelName::parse(path, &any_length()) {
-            Err(_) => self.errors.push(HookError::Path(path.into())),
-            Ok(name) => {
-                if self.routes.entry(name).replace(route).is_some() {
-                    self.errors.push(HookError::TwoRoutes(path.into()));
-                }
-            }
+        if let Some(name) = self.named(path, HookError::Path)
+            && self.routes.entry(name).replace(route).is_some()
+        {
+            self.errors.push(HookError::TwoRoutes(path.into()));
         }
+    }
+
+    /// The name with this text. None if it is none: the start reports it. Settings limit only the names of clients.
+    fn named<'n>(&mut self, text: &'n str, error: fn(String) -> HookError) -> Option<ChannelName<'n>> {
+        let limits = Limits { channel_bytes_max: usize::MAX, channel_segments_max: usize::MAX, ..Limits::default() };
+        let name = ChannelName::parse(text, &limits).ok();
+        self.errors.extend(name.is_none().then(|| error(text.into())));
+        name
     }
 
     /// The channels and patterns with authorizers, in the order of their names.
     pub(crate) fn authorized(&self) -> Vec<String> {
         let named = self.channels.named().into_iter().filter(|(_, hooks)| !hooks.authorizers.is_empty());
-        named.map(|(name, _)| name).collect()
+        named.map(|(name, _)| name.to_owned()).collect()
     }
 
     /// The patterns of a single level with authorizers below which channels are open to everybody: those of `/room/*` do not
@@ -107,9 +107,4 @@ impl Hooks {
             |(service, state): (&String, _)| HookError::StateMissing { service: service.clone(), state };
         missing.next().map_or(Ok(()), |found| Err(state_missing(found)))
     }
-}
-
-/// Limits on names that the program itself gives: settings limit only those of clients.
-fn any_length() -> Limits {
-    Limits { channel_bytes_max: usize::MAX, channel_segments_max: usize::MAX, ..Limits::default() }
 }

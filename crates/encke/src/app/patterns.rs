@@ -26,9 +26,7 @@ pub(crate) struct Patterns<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    kind: Kind,
-    /// The name without the stars and the slash before them.
-    stem: Box<str>,
+    name: Box<str>,
     value: T,
 }
 
@@ -37,16 +35,6 @@ enum Kind {
     Name,
     Shallow,
     Deep,
-}
-
-impl Kind {
-    fn stars(self) -> &'static str {
-        match self {
-            Kind::Name => "",
-            Kind::Shallow => "/*",
-            Kind::Deep => "/**",
-        }
-    }
 }
 
 /// The values for one channel, of the widest pattern first. Most channels have few.
@@ -71,9 +59,9 @@ impl<T: Default> Patterns<T> {
         *depths |= bit(depth);
         let Patterns { hasher, entries, .. } = self;
         let hash = hasher.hash_one(stem);
-        let is_it = |entry: &Entry<T>| entry.kind == kind && *entry.stem == *stem;
-        let again = |entry: &Entry<T>| hasher.hash_one(&*entry.stem);
-        let new = || Entry { kind, stem: stem.into(), value: T::default() };
+        let is_it = |entry: &Entry<T>| parts(&entry.name) == (kind, stem);
+        let again = |entry: &Entry<T>| hasher.hash_one(parts(&entry.name).1);
+        let new = || Entry { name: name.as_str().into(), value: T::default() };
         &mut entries.entry(hash, is_it, again).or_insert_with(new).into_mut().value
     }
 }
@@ -111,17 +99,16 @@ impl<T> Patterns<T> {
     /// cover it as a whole, in the order of these names.
     pub(crate) fn within(&self, pattern: &str) -> Found<'_, T> {
         let covering = self.of(pattern);
-        let is_within = |(name, value): &(String, &T)| {
+        let is_within = |(name, value): &(&str, &T)| {
             overlap(name, pattern) && !covering.iter().any(|wider| std::ptr::eq(*wider, *value))
         };
         self.named().into_iter().filter(is_within).map(|(_, value)| value).collect()
     }
 
     /// All channels and patterns with their values, in the order of their names.
-    pub(crate) fn named(&self) -> Vec<(String, &T)> {
-        let name = |entry: &Entry<T>| format!("{}{}", entry.stem, entry.kind.stars());
-        let mut named: Vec<_> = self.entries.iter().map(|entry| (name(entry), &entry.value)).collect();
-        named.sort_by(|(one, _), (other, _)| one.cmp(other));
+    pub(crate) fn named(&self) -> Vec<(&str, &T)> {
+        let mut named: Vec<_> = self.entries.iter().map(|entry| (&*entry.name, &entry.value)).collect();
+        named.sort_by_key(|(name, _)| *name);
         named
     }
 
@@ -145,7 +132,7 @@ impl<T> Patterns<T> {
 
     #[inline]
     fn get(&self, kind: Kind, stem: &str) -> Option<&T> {
-        let is_it = |entry: &Entry<T>| entry.kind == kind && *entry.stem == *stem;
+        let is_it = |entry: &Entry<T>| parts(&entry.name) == (kind, stem);
         self.entries.find(self.hasher.hash_one(stem), is_it).map(|entry| &entry.value)
     }
 }

@@ -72,14 +72,7 @@ impl IntoReply for () {
 
 impl<T: Serialize> IntoReply for Json<T> {
     fn into_reply(self) -> Actions {
-        match serde_json::to_string(&self.0) {
-            Ok(data) => {
-                let mut actions = Actions::default();
-                actions.reply(data);
-                actions
-            }
-            Err(error) => unwritable(&error).into_reply(),
-        }
+        serde_json::to_string(&self.0).map_err(|error| unwritable(&error)).map(reply).into_reply()
     }
 }
 
@@ -89,9 +82,7 @@ impl IntoReply for Raw {
             tracing::error!("the raw reply of a service is no JSON");
             return Failure::new("internal", "the reply could not be written").into_reply();
         }
-        let mut actions = Actions::default();
-        actions.reply(self.0);
-        actions
+        reply(self.0)
     }
 }
 
@@ -124,6 +115,12 @@ impl<R: IntoReply> IntoReply for (R, Actions) {
         actions.append(self.1);
         actions
     }
+}
+
+fn reply(data: String) -> Actions {
+    let mut actions = Actions::default();
+    actions.reply(data);
+    actions
 }
 
 /// The reply if the data of a reply cannot be written as JSON. Its type is at fault, so the log has the reason.

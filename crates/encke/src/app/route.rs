@@ -2,10 +2,8 @@
 
 use std::future::Future;
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -18,9 +16,11 @@ use super::call::Context as Shared;
 use super::patterns::Patterns;
 use super::reply::{Json, Raw};
 use crate::beside::run_on;
+use crate::caught::Caught;
 use crate::fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
 use crate::handle::Handle;
 use crate::hold::{ConditionPanicked, Hold};
+use crate::http::of_status;
 use encke_local::SubscribeError;
 
 /// A request for a route of the program.
@@ -60,11 +60,6 @@ impl RouteRequest {
     /// The request with its head.
     pub fn request(&self) -> &Request<RequestBody> {
         &self.request
-    }
-
-    /// The same with its body.
-    pub fn into_request(self) -> Request<RequestBody> {
-        self.request
     }
 }
 
@@ -120,9 +115,7 @@ impl RouteReply for StatusCode {
 
 impl<R: RouteReply> RouteReply for (StatusCode, R) {
     fn into_response(self) -> Response<ResponseBody> {
-        let mut response = self.1.into_response();
-        *response.status_mut() = self.0;
-        response
+        of_status(self.0, self.1.into_response())
     }
 }
 
@@ -149,14 +142,15 @@ impl<R: RouteReply, E: RouteReply> RouteReply for Result<R, E> {
 
 fn whole(status: StatusCode, content_type: &'static str, text: String) -> Response<ResponseBody> {
     let body = Full::new(Bytes::from(text)).map_err(|never| match never {});
-    let mut response = Response::new(ResponseBody::new(body));
-    *response.status_mut() = status;
+    let mut response = of_status(status, Response::new(ResponseBody::new(body)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
 /// A registered route.
-pub(crate) struct Route(Box<dyn Fn(RouteRequest) -> Guarded + Send + Sync>);
+pub(crate) struct Route(Box<dyn Fn(RouteRequest) -> RouteAnswer + Send + Sync>);
+
+type RouteAnswer = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>;
 
 impl Route {
     pub(crate) fn new<F, Fut, R>(handler: F) -> Route
@@ -168,27 +162,15 @@ impl Route {
         let handler = Arc::new(handler);
         Route(Box::new(move |request| {
             let (path, handler) = (request.path().to_owned(), handler.clone());
-            Guarded { path, answer: Box::pin(async move { handler(request).await.into_response() }) }
+            Box::pin(async move {
+                // A panic fails only this request.
+                let caught = Caught(Box::pin(async move { handler(request).await.into_response() })).await;
+                caught.unwrap_or_else(|_| {
+                    tracing::error!(path, "the handler of a route has panicked");
+                    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+                })
+            })
         }))
-    }
-}
-
-/// A call of a handler. Its panic fails only this request, with the status 500.
-struct Guarded {
-    path: String,
-    answer: Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>,
-}
-
-impl Future for Guarded {
-    type Output = Response<ResponseBody>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<ResponseBody>> {
-        let Guarded { path, answer } = &mut *self;
-        // After a panic the future is not polled again.
-        catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))).unwrap_or_else(|_| {
-            tracing::error!(path, "the handler of a route has panicked");
-            Poll::Ready(StatusCode::INTERNAL_SERVER_ERROR.into_response())
-        })
     }
 }
 
@@ -200,14 +182,9 @@ pub(crate) struct Routes {
 }
 
 impl Routes {
-    /// The routes of a server, on these threads. None if there are none.
-    pub(crate) fn in_front(
-        routes: Patterns<Option<Route>>,
-        shared: &Arc<Shared>,
-        threads: &runtime::Handle,
-    ) -> Option<Arc<dyn Fallback>> {
-        let is_empty = routes.is_empty();
-        (!is_empty).then(|| Arc::new(Routes { routes, shared: shared.clone(), threads: threads.clone() }) as _)
+    /// The routes of a server, on these threads.
+    pub(crate) fn new(routes: Patterns<Option<Route>>, shared: Arc<Shared>, threads: runtime::Handle) -> Routes {
+        Routes { routes, shared, threads }
     }
 }
 

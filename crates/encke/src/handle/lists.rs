@@ -1,28 +1,19 @@
 //! Lists of sessions and channels, and what waits for the answer of a shard: all sessions of a user, the subscriptions of a
 //! session, the removal of a history.
 
-use super::{Handle, Inner};
+use super::Handle;
 use crate::error::{PublishError, RemovalError, SubscriptionError};
-use crate::net::listing::{Listed, written};
+use crate::net::listing::List;
 use crate::net::requests::Change;
 use encke_core::{Changed, ChannelView, Id, Owner, SessionView, ShardMessage, Weight};
-
-/// A page of a list. Items that exist during the whole listing are on exactly one page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct List<T> {
-    /// The items. There may be fewer than the limit, or none, and still a next page.
-    pub items: Vec<T>,
-    /// The cursor of the next page. None after the last one.
-    pub next: Option<String>,
-}
 
 impl Handle {
     /// Lists sessions, at most `limit` of them: the first page, or the one at the cursor of the page before. None if the
     /// cursor is not valid, or the server has stopped.
     pub async fn list_sessions(&self, cursor: Option<&str>, limit: usize) -> Option<List<SessionView>> {
         let server_shared = &self.0.server_shared;
-        let from = cursor.map_or(Some((0, 0)), |cursor| server_shared.cursor(cursor))?;
-        server_shared.list_sessions(from, limit).await.map(List::from)
+        let from = server_shared.cursor(cursor)?;
+        server_shared.list_sessions(from, limit).await
     }
 
     /// Lists channels and patterns with their subscribers, at most `limit` of them: those that `pattern` matches, or all.
@@ -38,8 +29,8 @@ impl Handle {
             return None;
         }
         let server_shared = &self.0.server_shared;
-        let from = cursor.map_or(Some((0, 0)), |cursor| server_shared.cursor(cursor))?;
-        server_shared.list_channels(&self.0.shared, from, limit, pattern).await.map(List::from)
+        let from = server_shared.cursor(cursor)?;
+        server_shared.list_channels(from, limit, pattern).await
     }
 
     /// Sends a message to all sessions of a user, as a message of this channel. Returns their number, which is 0 if the
@@ -105,18 +96,11 @@ impl Handle {
     /// # Errors
     /// When the channel has no history, or the removal could not be stored.
     pub async fn remove_history(&self, channel: &str) -> Result<usize, RemovalError> {
-        let Inner { server_shared, shared, .. } = &*self.0;
-        let outcome = server_shared.clear_history(shared, channel).await.ok_or(RemovalError::Stopped)?;
+        let outcome = self.0.server_shared.clear_history(channel).await.ok_or(RemovalError::Stopped)?;
         match outcome.removed {
             None => Err(RemovalError::NoHistory(channel.into())),
             Some(_) if !outcome.is_persisted => Err(RemovalError::NotStored),
             Some(removed) => Ok(removed),
         }
-    }
-}
-
-impl<T> From<Listed<T>> for List<T> {
-    fn from(listed: Listed<T>) -> List<T> {
-        List { items: listed.items, next: listed.next.map(written) }
     }
 }

@@ -16,8 +16,8 @@ use http_body_util::Either;
 use hyper::body::{Body as HttpBody, Frame};
 use tokio::sync::oneshot;
 
-use super::{Body, BoxError, whole};
-use crate::fallback::ResponseBody;
+use super::{Body, whole};
+use crate::fallback::{BoxError, ResponseBody};
 use crate::net::confirm::Receipt;
 use crate::net::exchanges::Answers;
 use crate::net::health::Health;

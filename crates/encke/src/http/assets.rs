@@ -1,12 +1,12 @@
 //! Pages that are part of the program.
 
 use http::header::{
-    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderMap,
-    HeaderValue, IF_NONE_MATCH, VARY,
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, ETAG, HeaderMap, HeaderValue,
+    IF_NONE_MATCH, VARY,
 };
 use http::{Request, Response, StatusCode};
 
-use super::{Body, whole};
+use super::{Body, typed, with};
 use crate::asset::{Asset, Encoded};
 
 /// Answers with the asset of the request's path, if there is one.
@@ -16,40 +16,28 @@ pub(crate) fn answer<B>(assets: &'static [Asset], request: &Request<B>) -> Optio
     let form = preferred(asset.encoded, request.headers());
     let (body, etag) = form.map_or((asset.body, asset.etag), |form| (form.body, form.etag));
     let known = request.headers().get_all(IF_NONE_MATCH).iter().any(|tags| matches(tags, etag));
-    let mut response = Response::new(whole(if known { b"" } else { body }));
-    let headers = response.headers_mut();
-    for (name, value) in [
-        (ETAG, etag),
-        (CACHE_CONTROL, "no-cache"),
-        (CONTENT_TYPE, asset.content_type),
-        (CONTENT_SECURITY_POLICY, asset.content_security_policy),
-    ] {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
+    let (status, body) = if known { (StatusCode::NOT_MODIFIED, &b""[..]) } else { (StatusCode::OK, body) };
+    let fields = [(ETAG, etag), (CACHE_CONTROL, "no-cache"), (CONTENT_SECURITY_POLICY, asset.content_security_policy)];
+    let mut response = with(typed(status, asset.content_type, body), &fields);
     if !asset.encoded.is_empty() {
-        headers.insert(VARY, HeaderValue::from_static("accept-encoding"));
+        response = with(response, &[(VARY, "accept-encoding")]);
     }
-    if let Some(form) = form {
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(form.coding));
-    }
-    if known {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-    }
-    Some(response)
+    Some(match form {
+        Some(form) => with(response, &[(CONTENT_ENCODING, form.coding)]),
+        None => response,
+    })
 }
 
 /// The form that a request prefers (RFC 9110 §12.5.3): the one with the highest weight, at equal weights the first. None
 /// if the client takes none of them, or prefers the file itself.
 fn preferred(forms: &'static [Encoded], headers: &HeaderMap) -> Option<&'static Encoded> {
-    let mut best: Option<(&Encoded, u16)> = None;
-    for form in forms {
-        let weight = weight(headers, form.coding).or_else(|| weight(headers, "*")).unwrap_or_default();
-        if weight > best.map_or(0, |(_, weight)| weight) {
-            best = Some((form, weight));
-        }
-    }
-    let identity = weight(headers, "identity").unwrap_or_default();
-    best.filter(|(_, weight)| *weight >= identity).map(|(form, _)| form)
+    let weighed = |form: &'static Encoded| {
+        (form, weight(headers, form.coding).or_else(|| weight(headers, "*")).unwrap_or_default())
+    };
+    let least = weight(headers, "identity").unwrap_or_default().max(1);
+    // Of several greatest ones it is the last.
+    let best = forms.iter().rev().map(weighed).max_by_key(|(_, weight)| *weight);
+    best.filter(|(_, weight)| *weight >= least).map(|(form, _)| form)
 }
 
 /// The weight of a coding in thousandths; none if the request does not name it. A weight that cannot be read is 0.

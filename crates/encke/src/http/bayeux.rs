@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER,
-    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, SET_COOKIE, UPGRADE,
+    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, UPGRADE,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -22,21 +22,27 @@ use super::callback::is_callback;
 use super::connection::{Connection, Upgrade};
 use super::guard::{Guard, Pages, methods_as_text};
 use super::origin;
-use super::{Body, BoxError, closing, cookie, form, text, unread, whole};
+use super::{Body, closing, cookie, form, of_status, text, unread, whole, with};
+use crate::fallback::BoxError;
+use crate::net::socket;
 use crate::net::watched::{GivenUp, Watched};
-use encke_core::{ExchangeId, Head, HttpTransport, Id, Request as Exchange};
-use encke_core::{Settings, TransportName};
+use encke_core::{ExchangeId, Head, HttpTransport, Id, Request as Exchange, Settings, TransportName};
+
+/// The body of a request, from hyper or another HTTP server.
+pub(crate) trait RequestBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin {}
+
+impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody for B {}
 
 /// Its requests come from pages of allowed origins, and from programs.
 const GUARD: Guard =
     Guard { pages: Pages::AllowedAndScripts, methods: "POST, GET, OPTIONS", not_allowed: methods_as_text };
 
 /// Answers a request to the endpoint.
-pub(crate) async fn answer<B>(connection: &Rc<Connection>, settings: &Settings, request: Request<B>) -> Response<Body>
-where
-    B: HttpBody<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+pub(crate) async fn answer(
+    connection: &Rc<Connection>,
+    settings: &Settings,
+    request: Request<impl RequestBody>,
+) -> Response<Body> {
     let origin = match GUARD.check(connection, settings, &request) {
         Ok(origin) => origin,
         Err(response) => return *response,
@@ -53,40 +59,38 @@ where
     response
 }
 
-async fn long_polling<B>(connection: &Rc<Connection>, settings: &Settings, request: Request<B>) -> Response<Body>
-where
-    B: HttpBody<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+async fn long_polling(
+    connection: &Rc<Connection>,
+    settings: &Settings,
+    request: Request<impl RequestBody>,
+) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let request = Request::from_parts(parts, ());
-    let batch = match check_content(request.headers()) {
-        Ok(()) => collect(connection, body, settings).await.and_then(|body| {
-            connection.set_body_read();
-            batch_of(body)
-        }),
-        Err(refusal) => Err(refusal),
+    let batch = async {
+        check_content(request.headers())?;
+        let body = collect(connection, body, settings).await?;
+        connection.current.set_body_read();
+        batch_of(body)
     };
-    let batch = match batch {
+    let batch = match batch.await {
         Ok(batch) => batch,
         Err(refusal) => {
             let late = usize::from(refusal.status == StatusCode::REQUEST_TIMEOUT);
-            connection.node.shard.borrow().metrics().timeouts.add(late);
+            connection.node.shard().metrics().timeouts.add(late);
             return refusal.response();
         }
     };
-    let requester = Requester::of(connection, settings, &request);
+    let (browser, head) = (cookie::browser(request.headers(), settings), connection.head(&request));
     // Its headers are not needed while it is held.
     drop(request);
-    exchange(connection, settings, HttpTransport::LongPolling, requester, batch).await
+    exchange(connection, settings, HttpTransport::LongPolling, browser, head, batch).await
 }
 
 async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, request: &Request<B>) -> Response<Body> {
     if !settings.transports.contains(&TransportName::CallbackPolling) {
         return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n");
     }
-    let mut callbacks = Vec::new();
-    let mut batch = Batch::default();
+    let (mut callbacks, mut messages) = (Vec::new(), Vec::new());
     let query = request.uri().query().unwrap_or_default();
     for field in form::fields(query.as_bytes()) {
         let Some((name, value)) = field else {
@@ -95,7 +99,7 @@ async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, r
         if name == settings.callback_parameter {
             callbacks.push(value);
         } else if name == "message" {
-            batch.add(&value);
+            messages.push(value);
         }
     }
     let [callback] = &callbacks[..] else {
@@ -104,26 +108,12 @@ async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, r
     if !is_callback(callback, settings.callback_bytes_max) {
         return text(StatusCode::BAD_REQUEST, "this is no name of a callback\n");
     }
-    let Some(batch) = batch.finish() else {
+    let Some(batch) = batch_of_fields(&messages) else {
         return text(StatusCode::BAD_REQUEST, "there is no message\n");
     };
     let transport = HttpTransport::CallbackPolling(callback.as_str().into());
-    let requester = Requester::of(connection, settings, request);
-    exchange(connection, settings, transport, requester, batch).await
-}
-
-/// The parts of a request's head that its shard needs.
-struct Requester {
-    /// The browser's cookie.
-    browser: Option<Id>,
-    /// The head, if the application reads heads. The shard knows if a message needs it.
-    head: Option<Arc<Head>>,
-}
-
-impl Requester {
-    fn of<B>(connection: &Connection, settings: &Settings, request: &Request<B>) -> Requester {
-        Requester { browser: cookie::browser(request.headers(), settings), head: connection.head(request) }
-    }
+    let (browser, head) = (cookie::browser(request.headers(), settings), connection.head(request));
+    exchange(connection, settings, transport, browser, head, batch).await
 }
 
 /// Passes a batch to the shard and waits for its answer, for as long as a connect may be held.
@@ -131,39 +121,39 @@ async fn exchange(
     connection: &Rc<Connection>,
     settings: &Settings,
     transport: HttpTransport,
-    Requester { browser, head }: Requester,
+    browser: Option<Id>,
+    head: Option<Arc<Head>>,
     body: String,
 ) -> Response<Body> {
     let node = &connection.node;
     let script = matches!(transport, HttpTransport::CallbackPolling(_));
     let mut usage = connection.usage.get();
-    node.wait_for_admission(&usage, &body).await;
+    node.wait_for_turn(&usage, body.len(), || node.shard().client_of_request(&body)).await;
     let (exchange, mut answers) = node.exchange(answer_body::stays_open(&transport));
     let mut waiting = Waiting { connection, exchange: Some(exchange) };
-    let before = node.shard.borrow().work();
+    let before = node.shard().work();
     let bytes = body.len() as u64;
     let peer = connection.peer();
-    node.shard.borrow_mut().request(node.now(), Exchange { exchange, transport, browser, peer, head, body });
+    node.shard_mut().request(node.now(), Exchange { exchange, transport, browser, peer, head, body });
     node.settle();
     // The shard of the session does the work.
-    usage.add(node.now(), bytes.max(node.shard.borrow().work() - before));
+    usage.add(node.now(), bytes.max(node.shard().work() - before));
     connection.usage.set(usage);
     let Some((answer, receipt)) = poll_fn(|cx| answers.poll_next(cx)).await else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n");
     };
     let body = answer_body::of((answer.body, receipt), answers, &connection.health, || waiting.until_end());
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
     let kind = if script && answer.status == 200 { "text/javascript; charset=utf-8" } else { "application/json" };
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if script {
-        // An old plug-in that loads this as a document gets a file instead (CVE-2014-4671).
-        headers.insert(CONTENT_DISPOSITION, HeaderValue::from_static("attachment; filename=f.txt"));
-    }
+    let fields = [
+        (CONTENT_TYPE, kind),
+        (CACHE_CONTROL, "no-store"),
+        // An old plug-in that loads a script as a document gets a file instead (CVE-2014-4671).
+        (CONTENT_DISPOSITION, "attachment; filename=f.txt"),
+    ];
+    let mut response = with(of_status(status, Response::new(body)), if script { &fields } else { &fields[..2] });
     if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings)) {
-        headers.append(SET_COOKIE, cookie);
+        response.headers_mut().append(SET_COOKIE, cookie);
     }
     response
 }
@@ -210,15 +200,11 @@ fn upgrade<B: HttpBody>(connection: &Connection, settings: &Settings, request: &
     let accept = match handshake::check(request.method(), request.version(), request.headers()) {
         Ok(accept) => accept,
         Err(error) => {
-            let mut response = text(error.status(), "this is no WebSocket handshake\n");
-            if error.status() == StatusCode::UPGRADE_REQUIRED {
-                let headers = response.headers_mut();
-                headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-                // RFC 9110 §15.5.22.
-                headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-                headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-            }
-            return response;
+            let response = text(error.status(), "this is no WebSocket handshake\n");
+            // RFC 9110 §7.8: whoever sends `Upgrade` names it in `Connection`.
+            let upgrades = error.status() == StatusCode::UPGRADE_REQUIRED;
+            let connection: &[_] = if upgrades { &[(CONNECTION, "upgrade")] } else { &[] };
+            return with(with(response, error.headers()), connection);
         }
     };
     let protocol = &settings.websocket_protocol;
@@ -230,16 +216,13 @@ fn upgrade<B: HttpBody>(connection: &Connection, settings: &Settings, request: &
     };
     let browser = cookie::browser(request.headers(), settings);
     let is_of_page = request.headers().contains_key(ORIGIN) || cookie::is_sent(request.headers(), settings);
-    let head = connection.head(request);
-    *connection.upgrade.borrow_mut() = Some(Upgrade::WebSocket { browser, is_of_page, head });
-    let mut response = Response::new(whole(""));
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    let from = socket::From { browser, is_of_page, peer: connection.peer(), head: connection.head(request) };
+    *connection.upgrade.borrow_mut() = Some(Upgrade::WebSocket(from));
+    let response = of_status(StatusCode::SWITCHING_PROTOCOLS, Response::new(whole("")));
+    let mut response = with(response, &[(CONNECTION, "upgrade"), (UPGRADE, "websocket")]);
+    response.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, accept);
     if let Some(protocol) = HeaderValue::try_from(protocol).ok().filter(|protocol| !protocol.is_empty()) {
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+        response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, protocol);
     }
     response
 }
@@ -254,14 +237,9 @@ pub(super) struct Refusal {
 
 impl Refusal {
     fn response(&self) -> Response<Body> {
-        let mut response = text(self.status, self.text);
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
-        }
-        if self.close {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        response
+        let busy: &[_] = if self.status == StatusCode::SERVICE_UNAVAILABLE { &[(RETRY_AFTER, "5")] } else { &[] };
+        let response = with(text(self.status, self.text), busy);
+        if self.close { closing(response) } else { response }
     }
 }
 
@@ -286,11 +264,11 @@ fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
 
 /// Reads the whole body, within its limit and its time. A declared length over the limit is refused unread: the first
 /// read would make hyper ask for the body (`100 Continue`).
-pub(super) async fn collect<B>(connection: &Connection, body: B, settings: &Settings) -> Result<Bytes, Refusal>
-where
-    B: HttpBody<Data = Bytes> + Unpin,
-    B::Error: Into<BoxError>,
-{
+pub(super) async fn collect(
+    connection: &Connection,
+    body: impl RequestBody,
+    settings: &Settings,
+) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > settings.message_bytes_max as u64 {
         return Err(Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text: TOO_LARGE, close: true });
     }
@@ -314,37 +292,18 @@ fn batch_of(body: Bytes) -> Result<String, Refusal> {
     if !body.starts_with(b"message=") {
         return String::from_utf8(body.into()).map_err(|_| refusal);
     }
-    let mut batch = Batch::default();
-    for field in form::fields(&body) {
-        let Some((name, value)) = field else { return Err(refusal) };
-        if name == "message" {
-            batch.add(&value);
-        }
-    }
-    Ok(batch.finish().unwrap_or_default())
+    let fields: Option<Vec<_>> = form::fields(&body).collect();
+    let messages = fields.ok_or(refusal)?.into_iter().filter(|(name, _)| name == "message").map(|(_, value)| value);
+    Ok(batch_of_fields(&messages.collect::<Vec<_>>()).unwrap_or_default())
 }
 
-/// Several `message` fields, each an object or an array, as one batch.
-#[derive(Default)]
-struct Batch {
-    fields: usize,
-    text: String,
-}
-
-impl Batch {
-    fn add(&mut self, field: &str) {
+/// Several `message` fields, each an object or an array, as one batch. None if there is no field.
+fn batch_of_fields(fields: &[String]) -> Option<String> {
+    let inner = |field: &String| {
         let field = field.trim();
-        let inner = field.strip_prefix('[').and_then(|field| field.strip_suffix(']')).unwrap_or(field);
-        if self.fields > 0 {
-            self.text.push(',');
-        }
-        self.text.push_str(inner);
-        self.fields += 1;
-    }
-
-    fn finish(self) -> Option<String> {
-        (self.fields > 0).then(|| format!("[{}]", self.text))
-    }
+        field.strip_prefix('[').and_then(|field| field.strip_suffix(']')).unwrap_or(field).to_owned()
+    };
+    (!fields.is_empty()).then(|| format!("[{}]", fields.iter().map(inner).collect::<Vec<_>>().join(",")))
 }
 
 const TOO_LARGE: &str = "the body is larger than message_bytes_max\n";

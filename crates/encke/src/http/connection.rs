@@ -12,7 +12,8 @@ use super::held::Current;
 use crate::fallback::TakeOver;
 use crate::net::health::Health;
 use crate::net::node::Node;
-use encke_core::{Head, Id, Peer, Settings, Usage};
+use crate::net::socket;
+use encke_core::{Head, Peer, Settings, Usage};
 
 /// A connection, as the handlers of its requests see it.
 pub(crate) struct Connection {
@@ -31,15 +32,8 @@ pub(crate) struct Connection {
 
 /// The further use of a connection after HTTP.
 pub(crate) enum Upgrade {
-    /// A WebSocket of the Bayeux endpoint, with the parts of the request that it needs.
-    WebSocket {
-        /// The browser's cookie.
-        browser: Option<Id>,
-        /// True if a page of a browser sent the request, even without a valid cookie.
-        is_of_page: bool,
-        /// The head, if the application reads heads.
-        head: Option<Arc<Head>>,
-    },
+    /// A WebSocket of the Bayeux endpoint.
+    WebSocket(socket::From),
     /// The fallback has it.
     TakenOver(TakeOver),
 }
@@ -60,7 +54,7 @@ impl Connection {
 
     /// The head of a request, if the application reads heads.
     pub(crate) fn head<B>(&self, request: &http::Request<B>) -> Option<Arc<Head>> {
-        if !self.node.shard.borrow().reads_heads() {
+        if !self.node.shard().reads_heads() {
             return None;
         }
         let target = request.uri().path_and_query().map_or("", |target| target.as_str());
@@ -75,7 +69,7 @@ impl Connection {
 
     /// A part of a response, whose bytes count until the client has read it.
     pub(super) fn counted(&self, part: Bytes) -> Bytes {
-        self.node.shard.borrow().shared().counted_part(part)
+        self.node.shard().shared().counted_part(part)
     }
 
     /// Waits until there is room for a large response. False if the clients of other responses leave none.
@@ -83,21 +77,16 @@ impl Connection {
         let looks = settings.response_timeout_ms / ROOM_PAUSE.as_millis() as u64;
         for _ in 0..=looks {
             let (is_short, is_draining) = {
-                let shard = self.node.shard.borrow();
+                let shard = self.node.shard();
                 (shard.is_short_of_responses(), shard.is_draining())
             };
             if !is_short || is_draining {
                 return !is_short;
             }
-            self.health.set_waits_long();
+            self.health.waits_long.set(true);
             tokio::time::sleep(ROOM_PAUSE).await;
         }
         false
-    }
-
-    /// The body of the request was read: the request may leave hyper if it waits for long.
-    pub(crate) fn set_body_read(&self) {
-        self.current.set_body_read();
     }
 }
 

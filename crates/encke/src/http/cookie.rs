@@ -3,8 +3,7 @@
 use http::HeaderMap;
 use http::header::{COOKIE, HeaderValue};
 
-use encke_core::Id;
-use encke_core::Settings;
+use encke_core::{Id, Settings};
 
 /// The browser id of a request. A cookie with any other value is ignored.
 pub(crate) fn browser(headers: &HeaderMap, settings: &Settings) -> Option<Id> {
@@ -25,26 +24,20 @@ fn values<'a>(headers: &'a HeaderMap, settings: &'a Settings) -> impl Iterator<I
 /// The `Set-Cookie` field of a new browser id.
 pub(crate) fn set(browser: &Id, settings: &Settings) -> Option<HeaderValue> {
     let mut cookie = format!("{}={browser}", settings.cookie_name);
-    if !settings.cookie_path.is_empty() {
-        cookie += &format!("; Path={}", settings.cookie_path);
-    }
-    if !settings.cookie_domain.is_empty() {
-        cookie += &format!("; Domain={}", settings.cookie_domain);
-    }
-    if settings.cookie_max_age_s >= 0 {
-        cookie += &format!("; Max-Age={}", settings.cookie_max_age_s);
-    }
-    for (wanted, attribute) in [
-        (settings.cookie_http_only, "; HttpOnly"),
-        (settings.cookie_secure, "; Secure"),
-        (settings.cookie_partitioned, "; Partitioned"),
+    let given = |text| Some(text).filter(|text: &&str| !text.is_empty());
+    let max_age = Some(settings.cookie_max_age_s).filter(|age| *age >= 0).map(|age| age.to_string());
+    for (attribute, value) in [
+        ("; Path=", given(&settings.cookie_path)),
+        ("; Domain=", given(&settings.cookie_domain)),
+        ("; Max-Age=", max_age.as_deref()),
+        ("; HttpOnly", settings.cookie_http_only.then_some("")),
+        ("; Secure", settings.cookie_secure.then_some("")),
+        ("; Partitioned", settings.cookie_partitioned.then_some("")),
+        ("; SameSite=", given(&settings.cookie_same_site)),
     ] {
-        if wanted {
-            cookie += attribute;
+        if let Some(value) = value {
+            cookie = cookie + attribute + value;
         }
-    }
-    if !settings.cookie_same_site.is_empty() {
-        cookie += &format!("; SameSite={}", settings.cookie_same_site);
     }
     HeaderValue::try_from(cookie).ok()
 }

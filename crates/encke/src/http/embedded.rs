@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::{mpsc, oneshot};
 
 use super::connection::{Connection, Upgrade};
-use super::{Body, BoxError, bayeux, guard, whole};
+use super::{Body, bayeux, guard, whole};
 use crate::byte_stream::Detached;
+use crate::fallback::{BoxError, ResponseBody};
 use crate::net::health::Health;
 use crate::net::node::Node;
 use crate::net::socket;
@@ -28,7 +28,7 @@ pub(crate) enum Visit {
 
 /// A request on its way to a shard.
 pub(crate) struct VisitingRequest {
-    pub(crate) request: Request<UnsyncBoxBody<Bytes, BoxError>>,
+    pub(crate) request: Request<ResponseBody>,
     pub(crate) peer: Option<IpAddr>,
     pub(crate) answer: oneshot::Sender<Answered>,
 }
@@ -45,7 +45,10 @@ pub(crate) async fn receive(node: Rc<Node>, mut visits: mpsc::UnboundedReceiver<
     while let Some(visit) = visits.recv().await {
         match visit {
             Visit::Request(visit) => answer(&node, *visit),
-            Visit::Upgraded(stream, from, rest) => upgraded(&node, stream, from, rest),
+            Visit::Upgraded(stream, from, rest) => match stream.attach() {
+                Ok(stream) => socket::open(&node, stream, node.server().connections.count_elsewhere(), from, rest),
+                Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
+            },
         }
         node.settle();
     }
@@ -53,14 +56,14 @@ pub(crate) async fn receive(node: Rc<Node>, mut visits: mpsc::UnboundedReceiver<
 
 /// Answers a request. It is abandoned when the other server drops it: its client has left.
 fn answer(node: &Rc<Node>, visit: VisitingRequest) {
-    let counted = node.server_shared.connections.count_elsewhere();
+    let counted = node.server().connections.count_elsewhere();
     let node = node.clone();
     tokio::task::spawn_local(async move {
         let _counted = counted;
         let VisitingRequest { request, peer, mut answer } = visit;
         let connection = Rc::new(Connection::new(&node, peer));
-        let settings = node.shard.borrow().settings().clone();
-        let metrics = node.shard.borrow().metrics().clone();
+        let settings = node.shard().settings().clone();
+        let metrics = node.shard().metrics().clone();
         let response = match guard::refuse_host(&connection, &settings, &request) {
             Some(refusal) => refusal,
             None => tokio::select! {
@@ -72,9 +75,7 @@ fn answer(node: &Rc<Node>, visit: VisitingRequest) {
             metrics.requests_refused.add(1);
         }
         let upgraded = match connection.upgrade.borrow_mut().take() {
-            Some(Upgrade::WebSocket { browser, is_of_page, head }) => {
-                Some(socket::From { browser, is_of_page, peer: connection.peer(), head })
-            }
+            Some(Upgrade::WebSocket(from)) => Some(from),
             // Only a fallback takes a connection over, and it gets no requests here.
             Some(Upgrade::TakenOver(_)) | None => None,
         };
@@ -83,14 +84,6 @@ fn answer(node: &Rc<Node>, visit: VisitingRequest) {
         // If nobody waits, the body reports its messages as lost.
         let _gone = answer.send(Answered { response, upgraded });
     });
-}
-
-/// Serves a connection that another HTTP server has upgraded.
-fn upgraded(node: &Rc<Node>, stream: Detached, from: socket::From, rest: Vec<u8>) {
-    match stream.attach() {
-        Ok(stream) => socket::open(node, stream, node.server_shared.connections.count_elsewhere(), from, rest),
-        Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
-    }
 }
 
 /// The body of a response of [`EnckeService`](crate::EnckeService).
@@ -129,16 +122,12 @@ impl HttpBody for ServiceBody {
 impl Drop for ServiceBody {
     fn drop(&mut self) {
         if !self.is_taken {
-            self.health.set_broken();
+            self.health.broken.set(true);
         }
     }
 }
 
-impl std::fmt::Debug for ServiceBody {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServiceBody").finish_non_exhaustive()
-    }
-}
+opaque!(ServiceBody);
 
 #[cfg(test)]
 mod tests {
@@ -156,10 +145,10 @@ mod tests {
     fn a_response_that_the_other_server_drops_counts_as_lost() {
         let (unread, health) = body();
         drop(unread);
-        assert!(health.is_broken());
+        assert!(health.broken.is_set());
         let (taken, health) = body();
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(taken.collect()).expect("the text");
-        assert!(!health.is_broken());
+        assert!(!health.broken.is_set());
     }
 }

@@ -86,10 +86,8 @@ struct About {
     modified: Option<SystemTime>,
 }
 
-enum Content {
-    Small(Cursor<Vec<u8>>),
-    Large(tokio::fs::File),
-}
+/// A small file in memory, or a large one on the disk.
+type Content = tokio_util::either::Either<Cursor<Vec<u8>>, tokio::fs::File>;
 
 impl Tree {
     async fn find(self, path: PathBuf) -> io::Result<Found> {
@@ -152,26 +150,17 @@ impl Metadata for About {
 
 impl AsyncRead for Found {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match &mut self.content {
-            Content::Small(bytes) => Pin::new(bytes).poll_read(cx, buf),
-            Content::Large(file) => Pin::new(file).poll_read(cx, buf),
-        }
+        Pin::new(&mut self.content).poll_read(cx, buf)
     }
 }
 
 impl AsyncSeek for Found {
     fn start_seek(mut self: Pin<&mut Self>, position: SeekFrom) -> io::Result<()> {
-        match &mut self.content {
-            Content::Small(bytes) => Pin::new(bytes).start_seek(position),
-            Content::Large(file) => Pin::new(file).start_seek(position),
-        }
+        Pin::new(&mut self.content).start_seek(position)
     }
 
     fn poll_complete(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<u64>> {
-        match &mut self.content {
-            Content::Small(bytes) => Pin::new(bytes).poll_complete(cx),
-            Content::Large(file) => Pin::new(file).poll_complete(cx),
-        }
+        Pin::new(&mut self.content).poll_complete(cx)
     }
 }
 
@@ -209,18 +198,18 @@ fn opened(mut file: std::fs::File) -> io::Result<Found> {
     let metadata = file.metadata()?;
     let mut about = About { is_dir: metadata.is_dir(), bytes: metadata.len(), modified: metadata.modified().ok() };
     if metadata.is_dir() {
-        return Ok(Found { about, content: Content::Small(Cursor::default()) });
+        return Ok(Found { about, content: Content::Left(Cursor::default()) });
     }
     if !metadata.is_file() {
         return Err(io::ErrorKind::NotFound.into());
     }
     if about.bytes > SMALL_FILE_BYTES_MAX {
-        return Ok(Found { about, content: Content::Large(file.into()) });
+        return Ok(Found { about, content: Content::Right(file.into()) });
     }
     let mut bytes = Vec::with_capacity(metadata.len() as usize);
     Read::take(&mut file, SMALL_FILE_BYTES_MAX).read_to_end(&mut bytes)?;
     about.bytes = bytes.len() as u64;
-    Ok(Found { about, content: Content::Small(Cursor::new(bytes)) })
+    Ok(Found { about, content: Content::Left(Cursor::new(bytes)) })
 }
 
 /// Files up to this size are read when they are opened: one call to another thread instead of two. Larger ones are

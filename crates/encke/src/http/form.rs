@@ -1,44 +1,20 @@
 //! Forms and queries: `name=value&name=value`, percent-encoded (URL standard §5.1). Decoding is strict about UTF-8:
 //! nothing a client sent is replaced.
 
+use percent_encoding::percent_decode;
+
 /// The fields in order; None for one that is not UTF-8.
 pub(crate) fn fields(form: &[u8]) -> impl Iterator<Item = Option<(String, String)>> {
     form.split(|byte| *byte == b'&').filter(|field| !field.is_empty()).map(|field| {
-        let end = field.iter().position(|byte| *byte == b'=').unwrap_or(field.len());
-        Some((decode(&field[..end])?, decode(field.get(end + 1..).unwrap_or_default())?))
+        let field: Vec<u8> = field.iter().map(|byte| if *byte == b'+' { b' ' } else { *byte }).collect();
+        let (name, value) = field.split_at(field.iter().position(|byte| *byte == b'=').unwrap_or(field.len()));
+        Some((decode(name)?, decode(value.get(1..).unwrap_or_default())?))
     })
 }
 
-/// A path, where `+` is itself. None if it is not UTF-8.
-pub(crate) fn path(encoded: &[u8]) -> Option<String> {
-    decode_with(encoded, b'+')
-}
-
-/// `+` is a space, `%41` is a byte; a percent sign before anything else is itself.
-fn decode(encoded: &[u8]) -> Option<String> {
-    decode_with(encoded, b' ')
-}
-
-fn decode_with(encoded: &[u8], plus: u8) -> Option<String> {
-    let mut bytes = Vec::with_capacity(encoded.len());
-    let mut rest = encoded;
-    while let Some((byte, after)) = rest.split_first() {
-        let escaped = match (byte, after) {
-            (b'%', [high, low, ..]) => digit(*high).zip(digit(*low)),
-            _ => None,
-        };
-        rest = if escaped.is_some() { &after[2..] } else { after };
-        bytes.push(match escaped {
-            Some((high, low)) => high * 16 + low,
-            None if *byte == b'+' => plus,
-            None => *byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).map(|digit| digit as u8)
+/// A path, or a part of a query without `+`. None if it is not UTF-8.
+pub(crate) fn decode(encoded: &[u8]) -> Option<String> {
+    percent_decode(encoded).decode_utf8().ok().map(String::from)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::header::{ALLOW, HeaderValue, ORIGIN};
+use http::header::{ALLOW, ORIGIN};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Body as HttpBody;
 use websocket::handshake;
@@ -11,7 +11,7 @@ use websocket::handshake;
 use super::connection::Connection;
 use super::host::{self, Named};
 use super::origin::{self, Origin};
-use super::{Body, closing, text, unread, whole};
+use super::{Body, closing, text, unread, with};
 use encke_core::Settings;
 
 /// The rules of one part of the server.
@@ -53,15 +53,15 @@ impl Guard {
             Pages::Allowed | Pages::AllowedAndScripts => origin::of(headers, request.uri(), settings),
         };
         let mut response = if origin == Origin::Foreign {
-            connection.node.shard.borrow().metrics().origins_refused.add(1);
-            log_origin(connection, request);
+            connection.node.shard().metrics().origins_refused.add(1);
+            static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+            let origin = request.headers().get(ORIGIN).map(|origin| origin.as_bytes().escape_ascii().to_string());
+            let advice = "; allowed_origins lets pages of other origins in (further ones: log level debug)";
+            log_refusal(&IS_LOGGED, connection, request, "origin", origin.as_deref(), advice);
             unread(text(StatusCode::FORBIDDEN, "this origin is not allowed\n"), request)
         } else if method == Method::OPTIONS && self.pages != Pages::All {
-            let mut response = unread(text(StatusCode::OK, ""), request);
-            if origin != Origin::None {
-                origin::preflight(response.headers_mut());
-            }
-            response
+            let fields = if origin == Origin::None { &[] } else { origin::PREFLIGHT };
+            with(unread(text(StatusCode::OK, ""), request), fields)
         } else if self.methods.split(", ").any(|allowed| allowed == method.as_str()) {
             return Ok(origin);
         } else {
@@ -73,19 +73,14 @@ impl Guard {
 
     /// The response to a request whose path has only these methods.
     pub(super) fn refuse_method<B: HttpBody>(&self, methods: &'static str, request: &Request<B>) -> Response<Body> {
-        let mut response = unread((self.not_allowed)(methods), request);
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static(methods));
-        response
+        with(unread((self.not_allowed)(methods), request), &[(ALLOW, methods)])
     }
 }
 
 /// The plain text for a method that is not allowed: `POST, GET or OPTIONS`.
 pub(super) fn methods_as_text(methods: &'static str) -> Response<Body> {
-    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "");
-    let (first, last) = methods.rsplit_once(", ").unwrap_or(("", methods));
-    let or = if first.is_empty() { "" } else { " or " };
-    *response.body_mut() = whole(format!("{first}{or}{last}\n"));
-    response
+    let named = methods.rsplit_once(", ").map(|(first, last)| format!("{first} or {last}\n"));
+    text(StatusCode::METHOD_NOT_ALLOWED, named.unwrap_or_else(|| format!("{methods}\n")))
 }
 
 /// The response to a request without a valid host, or with one that is not allowed. Health probes may use any name.
@@ -99,43 +94,30 @@ pub(super) fn refuse_host<B>(
         Named::Invalid => Some(closing(text(StatusCode::BAD_REQUEST, "a request names one host\n"))),
         Named::Foreign(_) if matches!(request.uri().path(), "/healthz" | "/readyz") => None,
         Named::Foreign(host) => {
-            connection.node.shard.borrow().metrics().hosts_refused.add(1);
-            log_host(connection, request, host);
+            connection.node.shard().metrics().hosts_refused.add(1);
+            static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+            let advice = ": if it is a name of this server, add it to the setting allowed_hosts";
+            log_refusal(&IS_LOGGED, connection, request, "host", Some(host), advice);
             let reason = "this host is not allowed (setting allowed_hosts)\n";
             Some(closing(text(StatusCode::MISDIRECTED_REQUEST, reason)))
         }
     }
 }
 
-/// Logs a refused origin. The first line names the setting that would allow it.
-fn log_origin<B>(connection: &Connection, request: &Request<B>) {
-    static IS_LOGGED: AtomicBool = AtomicBool::new(false);
+/// Logs a refused origin or host. The first line of each names the setting that would allow it.
+fn log_refusal<B>(
+    is_logged: &AtomicBool,
+    connection: &Connection,
+    request: &Request<B>,
+    what: &str,
+    value: Option<&str>,
+    advice: &str,
+) {
     let (address, path) = (connection.peer.map(|address| address.to_string()), request.uri().path());
-    let origin = request.headers().get(ORIGIN).map(|origin| origin.as_bytes().escape_ascii().to_string());
-    if IS_LOGGED.swap(true, Ordering::Relaxed) {
-        tracing::debug!(address, path, origin, "origin refused");
+    let (origin, host) = if what == "origin" { (value, None) } else { (None, value) };
+    if is_logged.swap(true, Ordering::Relaxed) {
+        tracing::debug!(address, path, origin, host, "{what} refused");
     } else {
-        tracing::warn!(
-            address,
-            path,
-            origin,
-            "origin refused; allowed_origins lets pages of other origins in (further ones: log level debug)"
-        );
-    }
-}
-
-/// Logs a refused host. The first line names the setting that would allow it.
-fn log_host<B>(connection: &Connection, request: &Request<B>, host: &str) {
-    static IS_LOGGED: AtomicBool = AtomicBool::new(false);
-    let (address, path) = (connection.peer.map(|address| address.to_string()), request.uri().path());
-    if IS_LOGGED.swap(true, Ordering::Relaxed) {
-        tracing::debug!(address, path, host, "host refused");
-    } else {
-        tracing::warn!(
-            address,
-            path,
-            host,
-            "host refused: if it is a name of this server, add it to the setting allowed_hosts"
-        );
+        tracing::warn!(address, path, origin, host, "{what} refused{advice}");
     }
 }

@@ -20,8 +20,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderMap, UPGRADE};
+use http::header::{CONNECTION, UPGRADE};
 use http::{Method, Request, Response, Version};
+use websocket::handshake;
 
 use super::Body;
 use crate::byte_stream::ByteStream;
@@ -60,7 +61,7 @@ struct Head {
 
 impl Head {
     fn of<B>(request: &Request<B>) -> Head {
-        let has = |token: &str| has_token(request.headers(), token);
+        let has = |token: &str| handshake::names(request.headers(), CONNECTION, token);
         Head {
             is_head: *request.method() == Method::HEAD,
             is_http_10: request.version() == Version::HTTP_10,
@@ -81,11 +82,6 @@ impl Head {
         };
         [method, version, connection].into_iter().for_each(|part| out.extend_from_slice(part));
     }
-}
-
-fn has_token(headers: &HeaderMap, token: &str) -> bool {
-    let lists = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
-    lists.flat_map(|list| list.split(',')).any(|one| one.trim().eq_ignore_ascii_case(token))
 }
 
 impl Current {
@@ -127,7 +123,7 @@ impl Current {
             return true;
         }
         if !self.is_noted.replace(true) {
-            node.young.note(health, cx.waker());
+            node.young().note(health, cx.waker());
         }
         false
     }
@@ -205,19 +201,16 @@ struct Held(Rc<Node>);
 
 impl Held {
     fn new(node: &Rc<Node>) -> Held {
-        Held::count(node, node.held.get() + 1);
+        node.shard().metrics().held_requests.add(1);
         Held(node.clone())
-    }
-
-    fn count(node: &Node, held: usize) {
-        node.held.set(held);
-        node.shard.borrow().metrics().held_requests.set(held);
     }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        Held::count(&self.0, self.0.held.get() - 1);
+        let shard = self.0.shard();
+        let held = &shard.metrics().held_requests;
+        held.set(held.get() as usize - 1);
     }
 }
 

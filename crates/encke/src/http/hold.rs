@@ -8,25 +8,22 @@
 //!        link: </hold/chat/*?after=/chat/a:k3jd9a2f-17>; rel="next"          continues without a loss
 //! ```
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
-use futures_core::Stream;
-use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LINK, RETRY_AFTER};
+use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, HeaderValue, LINK, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::connection::Connection;
 use super::guard::{Guard, Pages, methods_as_text};
 use super::origin::{self, Origin};
-use super::{Body, closing, form, text, whole};
-use crate::net::holds::TooMany;
+use super::{Body, closing, form, text, typed, with};
 use encke_core::{
-    Answer, Caller, Client, Denial, Entry, Granted, Handshake, Identity, May, Right, Settings, TransportName, Wish,
+    Answer, Caller, Client, Entry, Granted, Handshake, Identity, May, Over, Right, Settings, TransportName, Wish,
 };
 use encke_local::{Gap, Message, Start, SubscribeError, Subscription, held_body};
 
@@ -84,7 +81,7 @@ struct Wanted {
 impl Wanted {
     fn of<B>(settings: &Settings, request: &Request<B>) -> Result<Wanted, &'static str> {
         let path = channel_in(settings, request.uri().path()).unwrap_or_default();
-        let channel = form::path(path.as_bytes()).ok_or("the path is not UTF-8\n")?;
+        let channel = form::decode(path.as_bytes()).ok_or("the path is not UTF-8\n")?;
         let (mut start, mut timeout_s) = (Start::Latest, None);
         for field in form::fields(request.uri().query().unwrap_or_default().as_bytes()) {
             let (name, value) = field.ok_or("the query is not UTF-8\n")?;
@@ -107,10 +104,10 @@ async fn decide<B>(
     wanted: &Wanted,
 ) -> Result<(Option<Arc<Identity>>, Granted), StatusCode> {
     let node = &connection.node;
-    if node.shard.borrow_mut().request_over_rate(node.now(), connection.peer()).is_some() {
+    if node.shard_mut().request_over_rate(node.now(), connection.peer()).is_some() {
         return Err(TOO_MANY);
     }
-    let shared = connection.node.server_shared.local.shared().clone();
+    let shared = connection.node.server().shared().clone();
     let application = &shared.application;
     let head = connection.head(request);
     let mut handshake = Handshake::new(None);
@@ -127,34 +124,28 @@ async fn decide<B>(
     check_credentials(connection, identity.as_deref())?;
     let entry = if wanted.start == Start::Latest { Entry::Hold } else { Entry::HoldAfter };
     let (client, wish) = (Client::Session(Caller::new("", identity.as_ref())), Wish::of(&wanted.channel));
-    let may = |decided| node.shard.borrow_mut().may_without_session(node.now(), entry, &client, &wish, decided);
+    let may = |decided| node.shard_mut().may_without_session(node.now(), entry, &client, &wish, decided);
     let may = match may(None) {
         May::Later(later) => may(Some(in_time(connection, later).await?)),
         may => may,
     };
-    match may {
-        May::Granted(granted) => Ok((identity, granted)),
-        May::Denied(denial) => Err(status_of(&denial)),
-        May::Later(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
-    }
+    Ok((identity, granted_by(may)?))
 }
 
 /// Checks that the credentials of a request have neither ended nor been revoked.
 fn check_credentials(connection: &Connection, identity: Option<&Identity>) -> Result<(), StatusCode> {
-    let (node, client) = (&connection.node, Client::Newcomer(identity));
-    match node.shard.borrow_mut().may_without_session(node.now(), Entry::HoldHandshake, &client, &Wish::default(), None)
-    {
-        May::Granted(granted) => {
-            granted.use_for(Right::Handshake);
-            Ok(())
-        }
-        May::Denied(denial) => Err(status_of(&denial)),
-        May::Later(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
-    }
+    let (node, wish, client) = (&connection.node, Wish::default(), Client::Newcomer(identity));
+    let may = node.shard_mut().may_without_session(node.now(), Entry::HoldHandshake, &client, &wish, None);
+    granted_by(may).map(|granted| granted.use_for(Right::Handshake))
 }
 
-fn status_of(denial: &Denial) -> StatusCode {
-    StatusCode::from_u16(denial.status()).unwrap_or(StatusCode::FORBIDDEN)
+/// The right of a request, or the status of its refusal.
+fn granted_by(may: May) -> Result<Granted, StatusCode> {
+    match may {
+        May::Granted(granted) => Ok(granted),
+        May::Denied(denial) => Err(StatusCode::from_u16(denial.status()).unwrap_or(StatusCode::FORBIDDEN)),
+        May::Later(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
+    }
 }
 
 /// The result of a decision that waits. It does so on the threads of the application; if it does not come in time, or
@@ -163,12 +154,9 @@ async fn in_time<T: Send + 'static>(
     connection: &Connection,
     pending: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, StatusCode> {
-    let timeout = Duration::from_millis(connection.node.shard.borrow().settings().decision_timeout_ms);
-    let task = connection.node.server_shared.application.spawn(tokio::time::timeout(timeout, pending));
-    match task.await {
-        Ok(Ok(made)) => Ok(made),
-        _ => Err(StatusCode::SERVICE_UNAVAILABLE),
-    }
+    let timeout = Duration::from_millis(connection.node.shard().settings().decision_timeout_ms);
+    let task = connection.node.server().application.spawn(tokio::time::timeout(timeout, pending));
+    task.await.ok().and_then(Result::ok).ok_or(StatusCode::SERVICE_UNAVAILABLE)
 }
 
 /// Holds a request until a message comes, its time is over, or the server drains.
@@ -180,29 +168,31 @@ async fn hold(
     granted: Granted,
 ) -> Response<Body> {
     let node = &connection.node;
-    if node.shard.borrow().is_draining() {
+    if node.shard().is_draining() {
         return refused(connection, StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }
-    let _held = match node.server_shared.holds.begin(connection.peer, settings) {
+    let _held = match node.server().holds.begin(connection.peer, settings) {
         Ok(held) => held,
-        Err(TooMany::InAll) => {
+        Err(Over::All) => {
             return refused(connection, StatusCode::SERVICE_UNAVAILABLE, "too many requests are held\n");
         }
-        Err(TooMany::OfAddress) => {
+        Err(Over::Part) => {
             return refused(connection, TOO_MANY, "too many requests of this address are held\n");
         }
     };
-    let mut subscription = match node.server_shared.local.subscribe(settings, &wanted.channel, &wanted.start, granted) {
-        Ok(subscription) => subscription,
-        Err(SubscribeError::Channel(_)) => return text(StatusCode::BAD_REQUEST, "this is no channel or pattern\n"),
-        Err(SubscribeError::Positions) => {
-            return text(StatusCode::BAD_REQUEST, "after is not a position of this channel or pattern\n");
-        }
-        Err(SubscribeError::TooManyChannels) => {
-            return text(StatusCode::BAD_REQUEST, "the pattern matches too many channels with a history\n");
-        }
-        Err(_) => return text(StatusCode::BAD_REQUEST, "this cannot be waited for\n"),
-    };
+    let mut subscription =
+        match node.server().local.registry.subscribe(settings, &wanted.channel, &wanted.start, granted) {
+            Ok(subscription) => subscription,
+            Err(error) => {
+                let reason = match error {
+                    SubscribeError::Channel(_) => "this is no channel or pattern\n",
+                    SubscribeError::Positions => "after is not a position of this channel or pattern\n",
+                    SubscribeError::TooManyChannels => "the pattern matches too many channels with a history\n",
+                    _ => "this cannot be waited for\n",
+                };
+                return text(StatusCode::BAD_REQUEST, reason);
+            }
+        };
     let no_room =
         || refused(connection, StatusCode::SERVICE_UNAVAILABLE, "too many responses are not read by their clients\n");
     // Messages of a history are copied when they are read.
@@ -211,31 +201,27 @@ async fn hold(
     }
     let item = first(connection, &mut subscription, wanted.timeout).await;
     let bytes = item.as_ref().map_or(0, |item| item.as_ref().map_or(0, |message| message.json().len()));
-    if !node.shard.borrow().has_room_for(bytes) && !connection.room_for_response(settings).await {
+    if !node.shard().has_room_for(bytes) && !connection.room_for_response(settings).await {
         return no_room();
     }
     if let Err(status) = check_credentials(connection, identity) {
         return text(status, "not allowed\n");
     }
     let body = held_body(item, &mut subscription, |bytes| {
-        bytes < settings.response_bytes_max && node.shard.borrow().has_room_for(bytes)
+        bytes < settings.response_bytes_max && node.shard().has_room_for(bytes)
     });
-    let mut response = Response::new(whole(connection.counted(body.into())));
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let mut response = typed(StatusCode::OK, "application/json", connection.counted(body.into()));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(link) = next_link(settings, wanted, &subscription) {
-        headers.insert(LINK, link);
+        response.headers_mut().insert(LINK, link);
     }
     response
 }
 
 /// The response to a request for which there is no room now.
 fn refused(connection: &Connection, status: StatusCode, reason: &'static str) -> Response<Body> {
-    let mut response = text(status, reason);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
-    connection.node.shard.borrow().metrics().holds_refused.add(1);
-    response
+    connection.node.shard().metrics().holds_refused.add(1);
+    with(text(status, reason), &[(RETRY_AFTER, "5")])
 }
 
 /// The first item; None if the time is over or the server ends.
@@ -244,45 +230,32 @@ async fn first(
     subscription: &mut Subscription,
     timeout: Duration,
 ) -> Option<Result<Message, Gap>> {
-    let mut leaving = pin!(connection.node.leaving.notified());
-    let mut deadline = pin!(tokio::time::sleep(timeout));
-    poll_fn(|cx| {
-        if let Poll::Ready(item) = pin!(&mut *subscription).poll_next(cx) {
-            return Poll::Ready(item);
-        }
-        if leaving.as_mut().poll(cx).is_ready() || deadline.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(None);
-        }
-        connection.health.set_waits_long();
-        Poll::Pending
-    })
-    .await
+    connection.health.waits_long.set(true);
+    tokio::select! {
+        biased;
+        item = subscription.next() => item,
+        () = connection.node.leaving() => None,
+        () = tokio::time::sleep(timeout) => None,
+    }
 }
 
 /// The request that continues after the last message. None if more channels have positions than a request can name.
 fn next_link(settings: &Settings, wanted: &Wanted, subscription: &Subscription) -> Option<HeaderValue> {
     let positions = subscription.positions()?.to_string();
-    let mut link = format!("<{}", settings.hold_path);
-    encode(&wanted.channel, &mut link);
-    link.push_str("?after=");
-    encode(&positions, &mut link);
-    if let Some(seconds) = wanted.timeout_s {
-        link.push_str(&format!("&timeout={seconds}"));
-    }
-    link.push_str(">; rel=\"next\"");
+    let (path, timeout) = (&settings.hold_path, wanted.timeout_s.map(|seconds| format!("&timeout={seconds}")));
+    let [channel, after] = [&wanted.channel, &positions].map(|text| utf8_percent_encode(text, ENCODED));
+    let link = format!("<{path}{channel}?after={after}{}>; rel=\"next\"", timeout.unwrap_or_default());
     HeaderValue::try_from(link).ok()
 }
 
-/// Percent-encodes every byte but those that may stand in a path and in a query (RFC 3986 §3.3, §3.4).
-fn encode(text: &str, out: &mut String) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~/:,*!$()@".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
+/// Every byte but those that may stand in a path and in a query (RFC 3986 §3.3, §3.4).
+const ENCODED: &AsciiSet = &{
+    let (mut set, mut plain) = (NON_ALPHANUMERIC.remove(b'-'), b"._~/:,*!$()@".as_slice());
+    while let [byte, rest @ ..] = plain {
+        (set, plain) = (set.remove(*byte), rest);
     }
-}
+    set
+};
 
 const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 /// The time for which a request is held if it names none, in milliseconds.

@@ -21,12 +21,10 @@ pub(crate) mod serve;
 
 use crate::fallback::ResponseBody;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use tower_http::services::fs::ServeFileSystemResponseBody;
-
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of a response: complete in memory, a file that is read while it is sent, or that of a fallback.
 pub(crate) type Body = Either<Full<Bytes>, Either<ServeFileSystemResponseBody, ResponseBody>>;
@@ -36,18 +34,34 @@ pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {
     Either::Left(Full::new(bytes.into()))
 }
 
+/// A response with a body in memory, of this media type.
+pub(crate) fn typed(status: StatusCode, kind: &'static str, bytes: impl Into<Bytes>) -> Response<Body> {
+    let response = with(Response::new(whole(bytes)), &[(CONTENT_TYPE, kind)]);
+    of_status(status, response)
+}
+
 /// A response of plain text: a status and a short neutral sentence.
-pub(crate) fn text(status: StatusCode, text: &'static str) -> Response<Body> {
-    let mut response = Response::new(whole(text));
+pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    typed(status, "text/plain; charset=utf-8", text)
+}
+
+/// The same response with these fields.
+pub(crate) fn with(mut response: Response<Body>, fields: &[(HeaderName, &'static str)]) -> Response<Body> {
+    for (name, value) in fields {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// The same response with this status.
+pub(crate) fn of_status<B>(status: StatusCode, mut response: Response<B>) -> Response<B> {
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 
 /// A response after which the connection closes: the unread rest of a body blocks further requests.
-pub(crate) fn closing(mut response: Response<Body>) -> Response<Body> {
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
+pub(crate) fn closing(response: Response<Body>) -> Response<Body> {
+    with(response, &[(CONNECTION, "close")])
 }
 
 /// A response to a request whose body, if any, is not read.

@@ -163,17 +163,12 @@ pub(crate) fn allow(origin: &Origin, headers: &mut HeaderMap) {
     }
 }
 
-/// Adds the remaining fields of a preflight response.
-pub(crate) fn preflight(headers: &mut HeaderMap) {
-    const ANSWER: [(HeaderName, &str); 3] = [
-        (ACCESS_CONTROL_ALLOW_METHODS, "POST, GET, OPTIONS"),
-        (ACCESS_CONTROL_ALLOW_HEADERS, "content-type, x-requested-with, authorization"),
-        (ACCESS_CONTROL_MAX_AGE, "600"),
-    ];
-    for (name, value) in ANSWER {
-        headers.insert(name, HeaderValue::from_static(value));
-    }
-}
+/// The remaining fields of a preflight response.
+pub(crate) const PREFLIGHT: &[(HeaderName, &str)] = &[
+    (ACCESS_CONTROL_ALLOW_METHODS, "POST, GET, OPTIONS"),
+    (ACCESS_CONTROL_ALLOW_HEADERS, "content-type, x-requested-with, authorization"),
+    (ACCESS_CONTROL_MAX_AGE, "600"),
+];
 
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 /// Longer origins are treated as foreign.

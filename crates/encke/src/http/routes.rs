@@ -14,52 +14,48 @@ use websocket::handshake;
 
 use super::connection::{Connection, Upgrade};
 use super::guard::{self, Guard, Pages, methods_as_text};
-use super::{Body, api, assets, bayeux, closing, files, form, hold, metrics, text, unread};
-use crate::fallback::{ResponseBody, TakeOver};
+use super::{Body, api, assets, bayeux, closing, files, form, hold, metrics, of_status, text, unread, with};
+use crate::fallback::{BoxError, ResponseBody, TakeOver};
+use crate::settings::OWN_PATHS;
 use encke_core::{Settings, Shared};
 
 /// Answers one request.
 pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incoming>) -> Response<Body> {
-    let settings = connection.node.shard.borrow().settings().clone();
-    let metrics = connection.node.shard.borrow().metrics().clone();
+    let settings = connection.node.shard().settings().clone();
+    let metrics = connection.node.shard().metrics().clone();
     let path = request.uri().path();
-    let mut response = if let Some(refusal) = guard::refuse_host(connection, &settings, &request) {
+    let response = if let Some(refusal) = guard::refuse_host(connection, &settings, &request) {
         refusal
-    } else if connection.health.has_two_lengths() {
+    } else if connection.health.has_two_lengths.is_set() {
         closing(text(StatusCode::BAD_REQUEST, "a body has one length, or it has chunks\n"))
     } else if has_other_coding(request.headers()) {
         closing(text(StatusCode::NOT_IMPLEMENTED, "chunked is the one transfer coding\n"))
-    } else if api::is_of_api(path) && !connection.node.server_shared.echo {
+    } else if api::is_of_api(path) && !connection.node.server().echo {
         Box::pin(api::answer(connection, &settings, request)).await
-    } else if connection.node.server_shared.echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request)
-    {
+    } else if connection.node.server().echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request) {
         bayeux::answer(connection, &settings, request).await
     } else if hold::channel_in(&settings, path).is_some() {
         Box::pin(hold::answer(connection, &settings, request)).await
     } else if let Some(fallback) =
-        connection.node.server_shared.pages.fallback.of(path).filter(|_| !OWN_PATHS.contains(&path))
+        connection.node.server().pages.fallback.of(path).filter(|_| !OWN_PATHS.contains(&path))
     {
         let mut response = fallback.answer(request, connection.peer).await;
         let body_bytes = response.body().size_hint().lower() as usize;
-        if !connection.node.shard.borrow().has_room_for(body_bytes) {
-            response = response.map(|_| ResponseBody::default());
-            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
-            response.headers_mut().clear();
+        if !connection.node.shard().has_room_for(body_bytes) {
+            response = of_status(StatusCode::SERVICE_UNAVAILABLE, Response::default());
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let task = response.extensions_mut().remove::<TakeOver>();
             *connection.upgrade.borrow_mut() = task.map(Upgrade::TakenOver);
         }
-        let shared = connection.node.shard.borrow().shared().clone();
+        let shared = connection.node.shard().shared().clone();
         response.map(|body| Either::Right(Either::Right(ResponseBody::new(Counted { body, shared }))))
     } else {
         let found = match path {
             "/healthz" => text(StatusCode::OK, "ok\n"),
-            "/readyz" if connection.node.shard.borrow().is_draining() => {
-                text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-            }
-            "/readyz" if connection.node.server_shared.metrics.history_store_has_panicked() => {
+            "/readyz" if connection.node.shard().is_draining() => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+            "/readyz" if connection.node.server().metrics.history_store_has_panicked() => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "histories are not stored\n")
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
@@ -73,11 +69,10 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
         };
         unread(found, &request)
     };
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if response.status().as_u16() >= 400 {
         metrics.requests_refused.add(1);
     }
-    response
+    with(response, &[(X_CONTENT_TYPE_OPTIONS, "nosniff")])
 }
 
 /// The body of a fallback. Its parts count until the client has read them.
@@ -88,7 +83,7 @@ struct Counted {
 
 impl HttpBody for Counted {
     type Data = Bytes;
-    type Error = super::BoxError;
+    type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
@@ -110,7 +105,7 @@ async fn page(connection: &Connection, settings: &Settings, request: &Request<In
     if is_start && let Some(found) = files::answer(settings, request).await {
         return found;
     }
-    if let Some(found) = assets::answer(connection.node.server_shared.pages.assets, request) {
+    if let Some(found) = assets::answer(connection.node.server().pages.assets, request) {
         return found;
     }
     let found = if is_start { None } else { files::answer(settings, request).await };
@@ -141,8 +136,6 @@ fn is_for_root_mount<B>(settings: &Settings, request: &Request<B>) -> bool {
         }
 }
 
-/// Paths that no fallback answers.
-const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 const ROOT: &str = "/";
 
 /// True for transfer codings other than one `chunked` (RFC 9112 §6.1). hyper accepts any that end in `chunked` and decodes only that.

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, HeaderValue};
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -15,17 +14,17 @@ use hyper::service::service_fn;
 
 use super::connection::{Connection, Upgrade};
 use super::held::InHyper;
-use super::{Body, held, routes};
+use super::{Body, closing, held, routes};
 use crate::byte_stream::ByteStream;
 use crate::fallback::TakeOver;
 use crate::net::connections::Counted;
-use crate::net::io::{Io, Timeouts};
+use crate::net::io::Io;
 use crate::net::node::Node;
 use crate::net::socket;
 
 /// Serves a connection.
 pub(crate) fn open(node: &Rc<Node>, stream: ByteStream, counted: Counted) {
-    let send_buffer_bytes = node.shard.borrow().settings().socket_send_buffer_bytes;
+    let send_buffer_bytes = node.shard().settings().socket_send_buffer_bytes;
     if let Err(error) = stream.prepare(send_buffer_bytes) {
         return tracing::debug!(%error, "a connection was gone before it was served");
     }
@@ -40,13 +39,12 @@ async fn serve(node: Rc<Node>, mut stream: ByteStream, counted: Counted) {
         match Box::pin(in_hyper(&connection, stream, read)).await {
             Left::Held(held, read_by_hyper) => {
                 let Some(front) = held::wait(&node, &connection.current, &held, read_by_hyper).await else {
-                    connection.health.set_broken();
+                    connection.health.broken.set(true);
                     return held.release();
                 };
                 (stream, read) = (held, front);
             }
-            Left::Upgraded(stream, Upgrade::WebSocket { browser, is_of_page, head }, rest) => {
-                let from = socket::From { browser, is_of_page, peer: connection.peer(), head };
+            Left::Upgraded(stream, Upgrade::WebSocket(from), rest) => {
                 return socket::open(&node, stream, counted, from, rest);
             }
             Left::Upgraded(stream, Upgrade::TakenOver(task), rest) => {
@@ -60,9 +58,9 @@ async fn serve(node: Rc<Node>, mut stream: ByteStream, counted: Counted) {
 
 /// Lets a fallback use a connection until it is done, or the server drains.
 async fn taken_over(node: &Node, task: TakeOver, stream: ByteStream, rest: Vec<u8>) {
-    let mut leaving = pin!(node.leaving.notified());
+    let mut leaving = pin!(node.leaving());
     leaving.as_mut().enable();
-    if !node.shard.borrow().is_draining() {
+    if !node.shard().is_draining() {
         tokio::select! {
             () = task.run(stream, rest) => {}
             () = leaving => {}
@@ -85,8 +83,8 @@ enum Left {
 /// Serves requests with hyper until the connection ends, becomes a WebSocket, or has a request that waits for long.
 async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) -> Left {
     let Connection { node, health, current, .. } = &**connection;
-    let settings = node.shard.borrow().settings().clone();
-    let io = Io::new(node.clone(), stream, read, health.clone(), Timeouts::of(&settings));
+    let settings = node.shard().settings().clone();
+    let io = Io::new(node.clone(), stream, read, health.clone());
     let service = service_fn(|request| {
         let connection = connection.clone();
         // Boxed: an idle connection reserves no room for a request, and hyper returns the socket only from an `Unpin`
@@ -97,7 +95,7 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
         .max_buf_size(settings.header_bytes_max)
         .max_headers(HEADERS_MAX)
         .serve_connection(io, service);
-    let mut leaving = pin!(node.leaving.notified());
+    let mut leaving = pin!(node.leaving());
     let mut is_leaving = false;
     // Polled to its end, not only to its last response: only then has hyper flushed its buffers.
     let ended = poll_fn(|cx| {
@@ -121,15 +119,15 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
     .await;
     if ended.as_ref().is_some_and(Result::is_err) {
         // Set before hyper's buffers are dropped with the bytes that the client did not take.
-        health.set_broken();
+        health.broken.set(true);
     }
     let parts = served.into_parts();
     let (stream, front) = parts.io.detach();
     let Some(ended) = ended else { return Left::Held(stream, [parts.read_buf, front].concat()) };
-    let metrics = node.shard.borrow().metrics().clone();
-    metrics.timeouts.add(usize::from(health.has_timed_out()));
+    let metrics = node.shard().metrics().clone();
+    metrics.timeouts.add(usize::from(health.timed_out.is_set()));
     // The connection writes no more: bytes that hyper still had are lost.
-    health.set_broken();
+    health.broken.set(true);
     match (ended, connection.upgrade.borrow_mut().take()) {
         (Ok(()), Some(upgrade)) => Left::Upgraded(stream, upgrade, [parts.read_buf, front].concat()),
         (Ok(()), None) => Left::Done(stream),
@@ -156,10 +154,10 @@ async fn answer(connection: Rc<Connection>, request: Request<Incoming>) -> Respo
     current.begin(&request);
     let answer = async move {
         connection.health.set_busy(true);
-        let mut response = routes::answer(&connection, request).await;
+        let response = routes::answer(&connection, request).await;
         connection.health.set_busy(false);
-        if connection.node.shard.borrow().is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        if connection.node.shard().is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return closing(response);
         }
         response
     };

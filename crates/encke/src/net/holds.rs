@@ -9,15 +9,6 @@ use encke_core::{Amount, Budget, Over, Settings, Share, Shares, Urgency, network
 #[derive(Default)]
 pub(crate) struct Holds(Mutex<Shares<u128>>);
 
-/// The limit that a request would exceed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TooMany {
-    /// `held_requests_max`.
-    InAll,
-    /// `held_requests_per_address_max`, or the part of an address of `held_requests_max`.
-    OfAddress,
-}
-
 /// Counts a request while it is held.
 pub(crate) struct Hold {
     holds: Arc<Holds>,
@@ -26,17 +17,17 @@ pub(crate) struct Hold {
 
 impl Holds {
     /// Counts one more request, if the limits allow it. Requests without an address are those of one owner.
-    pub(crate) fn begin(self: &Arc<Holds>, address: Option<IpAddr>, settings: &Settings) -> Result<Hold, TooMany> {
+    ///
+    /// # Errors
+    /// The limit that it would exceed: `held_requests_max`, or the part of an address.
+    pub(crate) fn begin(self: &Arc<Holds>, address: Option<IpAddr>, settings: &Settings) -> Result<Hold, Over> {
         let owner = address.map_or(0, network);
         let budget = Budget::new(settings.held_requests_max, usize::MAX);
         let mut shares = self.lock();
         if address.is_some() && shares.of(&owner).count >= settings.held_requests_per_address_max {
-            return Err(TooMany::OfAddress);
+            return Err(Over::Part);
         }
-        let share = shares.take(&budget, owner, Amount::of(1), Urgency::Common).map_err(|over| match over {
-            Over::All => TooMany::InAll,
-            Over::Part => TooMany::OfAddress,
-        })?;
+        let share = shares.take(&budget, owner, Amount::of(1), Urgency::Common)?;
         Ok(Hold { holds: self.clone(), share: Some(share) })
     }
 
@@ -64,11 +55,11 @@ mod tests {
         let of = |last: u8| holds.begin(Some(IpAddr::from([10, 0, 0, last])), &settings);
         let mut held: Vec<_> = std::iter::from_fn(|| of(1).ok()).collect();
         assert!((600..650).contains(&held.len()), "{}", held.len());
-        assert_eq!(of(1).err(), Some(TooMany::OfAddress));
+        assert_eq!(of(1).err(), Some(Over::Part));
         held.extend((2..100).map(|last| of(last).expect("room for others")));
         drop(held);
         assert_eq!(holds.lock().owners(), 0);
         let nobody = Settings { held_requests_max: 0, ..settings };
-        assert_eq!(holds.begin(None, &nobody).err(), Some(TooMany::InAll));
+        assert_eq!(holds.begin(None, &nobody).err(), Some(Over::All));
     }
 }

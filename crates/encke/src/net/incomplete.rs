@@ -6,7 +6,6 @@
 //! read never counts. A message that the server itself is not reading at the moment is given up only when there are
 //! no others.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::task::Waker;
 
@@ -25,10 +24,7 @@ pub(crate) enum Sender {
 
 /// All incomplete messages of one shard.
 #[derive(Default)]
-pub(crate) struct Incomplete(RefCell<IncompleteMessages>);
-
-#[derive(Default)]
-struct IncompleteMessages {
+pub(crate) struct Incomplete {
     bytes: usize,
     numbers: u64,
     /// Ordered by the time of the last growth, oldest first.
@@ -47,34 +43,26 @@ impl Incomplete {
     /// Sets the bytes that a message holds: 0 for one that is complete or gone. Over the limit it gives up others, or this
     /// one: it passes their senders on, with the waker of a request's task. Returns the bytes of all.
     pub(super) fn note(
-        &self,
+        &mut self,
         sender: Sender,
         bytes: usize,
         waker: Option<&Waker>,
         settings: &Settings,
         mut give_up: impl FnMut(Sender, Option<Waker>),
     ) -> usize {
-        let mut messages = self.0.borrow_mut();
-        messages.set(sender, bytes, waker.cloned());
+        self.set(sender, bytes, waker.cloned());
         let bytes_max = settings.incomplete_bytes_max.max(MESSAGES_LEAST * settings.message_bytes_max);
-        while let Some(Entry { sender, waker, .. }) = messages.give_up(bytes_max) {
+        while let Some(Entry { sender, waker, .. }) = self.give_up(bytes_max) {
             give_up(sender, waker);
         }
-        messages.bytes
-    }
-
-    /// Counts the message as just grown: the server is not reading its sender.
-    pub(super) fn excuse(&self, sender: Sender) {
-        self.0.borrow_mut().excuse(sender);
+        self.bytes
     }
 
     /// True if a sender has an incomplete message that was not given up.
     pub(super) fn has(&self, sender: Sender) -> bool {
-        self.0.borrow().senders.contains_key(&sender)
+        self.senders.contains_key(&sender)
     }
-}
 
-impl IncompleteMessages {
     /// Sets the size of a message: 0 for one that is complete or gone.
     fn set(&mut self, sender: Sender, bytes: usize, waker: Option<Waker>) {
         if let Some(entry) = self.senders.remove(&sender).and_then(|number| self.order.remove(&number)) {
@@ -89,7 +77,7 @@ impl IncompleteMessages {
     }
 
     /// Counts the message as just grown: the server is not reading its sender.
-    fn excuse(&mut self, sender: Sender) {
+    pub(super) fn excuse(&mut self, sender: Sender) {
         if let Some(entry) = self.senders.get(&sender).and_then(|number| self.order.remove(number)) {
             self.numbers += 1;
             self.order.insert(self.numbers, entry);
@@ -118,8 +106,8 @@ mod tests {
 
     #[test]
     fn the_longest_stalled_sender_is_given_up_unless_it_is_not_being_read() {
-        let mut incomplete = IncompleteMessages::default();
-        let given_up = |incomplete: &mut IncompleteMessages| incomplete.give_up(100).map(|entry| entry.sender);
+        let mut incomplete = Incomplete::default();
+        let given_up = |incomplete: &mut Incomplete| incomplete.give_up(100).map(|entry| entry.sender);
         for number in 0..4 {
             incomplete.set(Sender::Request(number), 25, None);
         }

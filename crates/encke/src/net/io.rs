@@ -19,28 +19,6 @@ use super::health::Health;
 use super::node::Node;
 use super::two_lengths::TwoLengths;
 use crate::byte_stream::ByteStream;
-use encke_core::Settings;
-
-/// The time-outs of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timeouts {
-    /// The time for the rest of a request whose first byte has arrived.
-    pub(crate) head: Duration,
-    /// The time for the next request to begin.
-    pub(crate) idle: Duration,
-    /// The time for the client to take any byte of a response.
-    pub(crate) write: Duration,
-}
-
-impl Timeouts {
-    pub(crate) fn of(settings: &Settings) -> Timeouts {
-        Timeouts {
-            head: Duration::from_millis(settings.request_timeout_ms),
-            idle: Duration::from_millis(settings.keep_alive_timeout_ms),
-            write: Duration::from_millis(settings.response_timeout_ms),
-        }
-    }
-}
 
 /// The connection.
 pub(crate) struct Io {
@@ -49,7 +27,12 @@ pub(crate) struct Io {
     front: Bytes,
     health: BrokenOnDrop,
     node: Rc<Node>,
-    timeouts: Timeouts,
+    /// The time for the rest of a request whose first byte has arrived.
+    head_timeout: Duration,
+    /// The time for the next request to begin.
+    idle_timeout: Duration,
+    /// The time for the client to take any byte of a response.
+    write_timeout: Duration,
     /// Set while waiting for a request. It is allocated only then, so that held requests cost nothing.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Set while the kernel takes no bytes of a response.
@@ -70,19 +53,22 @@ struct BrokenOnDrop(Arc<Health>);
 
 impl Drop for BrokenOnDrop {
     fn drop(&mut self) {
-        self.0.set_broken();
+        self.0.broken.set(true);
     }
 }
 
 impl Io {
     /// `front` was read before.
-    pub(crate) fn new(node: Rc<Node>, stream: ByteStream, front: Bytes, health: Arc<Health>, timeouts: Timeouts) -> Io {
+    pub(crate) fn new(node: Rc<Node>, stream: ByteStream, front: Bytes, health: Arc<Health>) -> Io {
+        let settings = node.shard().settings().clone();
         Io {
             stream: TokioIo::new(stream),
             front,
             health: BrokenOnDrop(health),
             node,
-            timeouts,
+            head_timeout: Duration::from_millis(settings.request_timeout_ms),
+            idle_timeout: Duration::from_millis(settings.keep_alive_timeout_ms),
+            write_timeout: Duration::from_millis(settings.response_timeout_ms),
             deadline: None,
             stall: None,
             begun: false,
@@ -102,24 +88,25 @@ impl Io {
         if self.health.0.is_busy() || self.stall.is_some() {
             return Poll::Pending;
         }
-        let wait = if self.begun { self.timeouts.head } else { self.timeouts.idle };
+        let wait = if self.begun { self.head_timeout } else { self.idle_timeout };
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
         deadline.as_mut().poll(cx).map(|()| self.time_out())
     }
 
     fn time_out(&self) -> io::Error {
-        self.health.0.set_timed_out();
+        self.health.0.timed_out.set(true);
+        self.health.0.broken.set(true);
         io::ErrorKind::TimedOut.into()
     }
 
     /// Ready when the client has taken nothing for too long. Where responses have little room left, that time is
     /// short.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let wait = self.timeouts.write;
+        let wait = self.write_timeout;
         let look = || Box::pin(tokio::time::sleep(STALL_LOOK.min(wait)));
         let stall = self.stall.get_or_insert_with(|| Box::new(Stall { since: Instant::now(), look: look() }));
         while stall.look.as_mut().poll(cx).is_ready() {
-            if stall.since.elapsed() >= wait || self.node.shard.borrow().is_short_of_responses() {
+            if stall.since.elapsed() >= wait || self.node.shard().is_short_of_responses() {
                 self.stream.inner().reset();
                 return Poll::Ready(self.time_out());
             }
@@ -150,7 +137,7 @@ impl Io {
     /// too long.
     fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.deadline = None;
-        self.health.0.set_stalled(result.is_pending());
+        self.health.0.stalled.set(result.is_pending());
         if result.is_pending() {
             return self.poll_stall(cx).map(Err);
         }
@@ -165,7 +152,7 @@ impl Io {
         if !self.front.is_empty() {
             let bytes = self.front.len().min(buf.remaining());
             let has_two = self.two_lengths.look(&self.front[..bytes]);
-            self.health.0.set_two_lengths(has_two);
+            self.health.0.has_two_lengths.set(has_two);
             buf.put_slice(&self.front[..bytes]);
             self.front.advance(bytes);
             return Poll::Ready(Ok(()));
@@ -178,14 +165,14 @@ impl Io {
         let mut read = ReadBuf::uninit(&mut bytes[..room]);
         let result = Pin::new(&mut self.stream).poll_read(cx, read.unfilled());
         let has_two = self.two_lengths.look(read.filled());
-        self.health.0.set_two_lengths(has_two);
+        self.health.0.has_two_lengths.set(has_two);
         buf.put_slice(read.filled());
         result
     }
 
     fn note<T>(&self, result: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(Err(_)) = &result {
-            self.health.0.set_broken();
+            self.health.0.broken.set(true);
         }
         result
     }

@@ -7,33 +7,31 @@ use bayeux::ChannelName;
 use foldhash::fast::RandomState;
 
 use super::server_shared::ServerShared;
-use encke_core::{ChannelView, Id, Owner, Page, SessionView, Shard, Shared};
+use encke_core::{ChannelView, Id, Owner, Page, SessionView, Shard};
 
 /// A position in a list: a shard, and a slot of its table.
 pub(crate) type Cursor = (usize, usize);
 
-/// A page of a list.
-pub(crate) struct Listed<T> {
-    pub(crate) items: Vec<T>,
-    /// The position of the next page. None after the last one.
-    pub(crate) next: Option<Cursor>,
-}
-
-/// The text of a position.
-pub(crate) fn written((shard, slot): Cursor) -> String {
-    format!("{shard}.{slot}")
+/// A page of a list. Items that exist during the whole listing are on exactly one page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List<T> {
+    /// The items. There may be fewer than the limit, or none, and still a next page.
+    pub items: Vec<T>,
+    /// The cursor of the next page. None after the last one.
+    pub next: Option<String>,
 }
 
 impl ServerShared {
-    /// The position with this text. None if it is the text of no position.
-    pub(crate) fn cursor(&self, text: &str) -> Option<Cursor> {
+    /// The position with this text, or the first one. None if it is the text of no position.
+    pub(crate) fn cursor(&self, text: Option<&str>) -> Option<Cursor> {
+        let Some(text) = text else { return Some((0, 0)) };
         let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten();
         let (shard, slot) = text.split_once('.')?;
         Some((number(shard)?, number(slot)?)).filter(|(shard, _)| *shard < self.mailboxes.shards())
     }
 
     /// A page of the sessions. None if the server stops.
-    pub(crate) async fn list_sessions(&self, from: Cursor, limit: usize) -> Option<Listed<SessionView>> {
+    pub(crate) async fn list_sessions(&self, from: Cursor, limit: usize) -> Option<List<SessionView>> {
         self.list(from, limit, |slot, max| move |shard: &Shard| shard.sessions_from(slot, max)).await
     }
 
@@ -42,11 +40,10 @@ impl ServerShared {
     /// server stops.
     pub(crate) async fn list_channels(
         &self,
-        shared: &Shared,
         from: Cursor,
         limit: usize,
         pattern: Option<&str>,
-    ) -> Option<Listed<ChannelView>> {
+    ) -> Option<List<ChannelView>> {
         let page = |slot, max| {
             let pattern = pattern.map(String::from);
             move |shard: &Shard| {
@@ -61,7 +58,7 @@ impl ServerShared {
             }
         };
         let mut listed = self.list(from, limit, page).await?;
-        self.add_other_shards(shared, &mut listed.items).await?;
+        self.add_other_shards(&mut listed.items).await?;
         Some(listed)
     }
 
@@ -81,37 +78,30 @@ impl ServerShared {
         from: Cursor,
         limit: usize,
         look: impl Fn(usize, usize) -> L,
-    ) -> Option<Listed<T>> {
-        let mut listed = Listed { items: Vec::new(), next: Some(from) };
-        while let Some((shard, slot)) = listed.next
-            && listed.items.len() < limit
+    ) -> Option<List<T>> {
+        let (mut items, mut next) = (Vec::new(), Some(from));
+        while let Some((shard, slot)) = next
+            && items.len() < limit
         {
-            let max = limit - listed.items.len();
+            let max = limit - items.len();
             let page = self.inspect(shard, look(slot, max)).await?;
             let has_searched = page.next.is_some() && page.items.len() < max;
-            listed.items.extend(page.items);
-            listed.next = self.after(shard, page.next);
+            items.extend(page.items);
+            let following = (shard + 1 < self.mailboxes.shards()).then_some((shard + 1, 0));
+            next = page.next.map(|slot| (shard, slot)).or(following);
             if has_searched {
                 break;
             }
         }
-        Some(listed)
-    }
-
-    /// The position behind a page of a shard.
-    fn after(&self, shard: usize, next_slot: Option<usize>) -> Option<Cursor> {
-        match next_slot {
-            Some(slot) => Some((shard, slot)),
-            None => (shard + 1 < self.mailboxes.shards()).then_some((shard + 1, 0)),
-        }
+        Some(List { items, next: next.map(|(shard, slot)| format!("{shard}.{slot}")) })
     }
 
     /// Adds the subscribers on other shards than the first of each channel.
-    async fn add_other_shards(&self, shared: &Shared, channels: &mut [ChannelView]) -> Option<()> {
+    async fn add_other_shards(&self, channels: &mut [ChannelView]) -> Option<()> {
         let shards = self.mailboxes.shards();
         let mut elsewhere: HashMap<usize, Vec<usize>, RandomState> = HashMap::default();
         for (index, channel) in channels.iter().enumerate() {
-            let interested = shared.interest.of_name(&channel.name);
+            let interested = self.shared().interest.of_name(&channel.name);
             // The lowest bit is the shard that has listed it.
             let others = interested & interested.wrapping_sub(1);
             (0..shards).filter(|shard| others >> shard & 1 == 1).for_each(|shard| {

@@ -5,7 +5,6 @@ pub(crate) mod clock;
 pub(crate) mod confirm;
 pub(crate) mod connections;
 pub(crate) mod exchanges;
-mod futures;
 pub(crate) mod health;
 pub(crate) mod holds;
 mod incomplete;

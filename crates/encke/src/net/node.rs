@@ -4,15 +4,18 @@
 //! at once, and leaves writing to the flusher of the driver, which runs after all tasks that are ready, so
 //! that they all add to the same write.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
 
+use foldhash::fast::RandomState;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+use tokio::task::AbortHandle;
 
 use super::confirm::Confirmations;
 use super::exchanges::{Answers, Exchanges};
-use super::futures::Futures;
 use super::incomplete::{Incomplete, Sender};
 use super::open_sockets::{Closed, OpenSockets};
 use super::queues::Queues;
@@ -20,72 +23,108 @@ use super::server_shared::ServerShared;
 use super::store_thread::Inbox;
 use super::thread_message::ThreadMessage;
 use super::young::YoungRequests;
-use crate::runtime;
+use crate::caught::Caught;
 use encke_core::{
-    Awaited, Effect, Envelope, ExchangeId, MailboxAccount, Now, PersistRequest, Persisted, PresenceEvent, PublishToken,
+    Awaited, Effect, Envelope, ExchangeId, Now, PersistRequest, Persisted, PresenceEvent, PublishToken, Resolved,
     Shard, ShardMessage, WaitKey,
 };
 
 /// One shard with its I/O.
 pub(crate) struct Node {
-    pub(crate) shard: RefCell<Shard>,
-    pub(crate) server_shared: Arc<ServerShared>,
-    pub(crate) mailbox: Arc<MailboxAccount>,
-    pub(crate) confirmations: Arc<Confirmations>,
+    shard: RefCell<Shard>,
+    server: Arc<ServerShared>,
+    confirmations: Arc<Confirmations>,
     /// The connections of its WebSockets.
-    pub(crate) sockets: OpenSockets,
+    sockets: OpenSockets,
     /// The buffer that every socket of the shard reads into.
-    pub(crate) read_buffer: RefCell<Vec<u8>>,
+    read_buffer: RefCell<Vec<u8>>,
     /// The inbox of the store thread, where histories are persisted.
     history_store: Option<Inbox>,
     exchanges: Exchanges,
-    futures: Futures,
+    /// The futures of the application for which the shard waits. They run on the application's threads.
+    futures: RefCell<HashMap<WaitKey, AbortHandle, RandomState>>,
     /// True if writing takes longer than its budget.
     behind: Cell<bool>,
     /// The readers that wait to be read.
-    pub(super) queues: Queues,
-    pub(super) incomplete: Incomplete,
+    pub(super) queues: RefCell<Queues>,
+    pub(super) incomplete: RefCell<Incomplete>,
     /// Wakes the tasks of HTTP connections when the server drains.
-    pub(crate) leaving: Notify,
+    leaving: Notify,
     /// Requests that wait inside hyper.
-    pub(crate) young: YoungRequests,
-    /// The number of requests that wait outside hyper.
-    pub(crate) held: Cell<usize>,
+    young: YoungRequests,
 }
 
 impl Node {
-    pub(crate) fn new(shard: Shard, server_shared: Arc<ServerShared>, history_store: Option<Inbox>) -> Node {
-        let confirmations = server_shared.confirmations[shard.index()].clone();
+    pub(crate) fn new(shard: Shard, server: Arc<ServerShared>, history_store: Option<Inbox>) -> Node {
+        let confirmations = server.confirmations[shard.index()].clone();
         Node {
             exchanges: Exchanges::new(shard.index(), confirmations.clone()),
             confirmations,
-            mailbox: server_shared.mailboxes.account().clone(),
             shard: RefCell::new(shard),
-            server_shared,
+            server,
             sockets: OpenSockets::default(),
             read_buffer: RefCell::new(vec![0; READ_BYTES]),
             history_store,
-            futures: Futures::default(),
+            futures: RefCell::default(),
             behind: Cell::new(false),
-            queues: Queues::default(),
-            incomplete: Incomplete::default(),
+            queues: RefCell::default(),
+            incomplete: RefCell::default(),
             leaving: Notify::new(),
             young: YoungRequests::default(),
-            held: Cell::new(0),
         }
+    }
+
+    /// The shard, for reading.
+    pub(crate) fn shard(&self) -> Ref<'_, Shard> {
+        self.shard.borrow()
+    }
+
+    /// The shard, for one event.
+    pub(crate) fn shard_mut(&self) -> RefMut<'_, Shard> {
+        self.shard.borrow_mut()
+    }
+
+    /// The state that all shards share.
+    pub(crate) fn server(&self) -> &Arc<ServerShared> {
+        &self.server
+    }
+
+    /// The connections of its WebSockets.
+    pub(crate) fn sockets(&self) -> &OpenSockets {
+        &self.sockets
+    }
+
+    /// The buffer that every socket of the shard reads into.
+    pub(super) fn read_buffer(&self) -> RefMut<'_, Vec<u8>> {
+        self.read_buffer.borrow_mut()
+    }
+
+    /// The requests that wait inside hyper.
+    pub(crate) fn young(&self) -> &YoungRequests {
+        &self.young
+    }
+
+    /// Ready when the server drains.
+    pub(crate) fn leaving(&self) -> Notified<'_> {
+        self.leaving.notified()
+    }
+
+    /// Ready when there may be something to write.
+    pub(crate) fn woken(&self) -> Notified<'_> {
+        self.confirmations.wake.notified()
     }
 
     /// The current time.
     pub(crate) fn now(&self) -> Now {
-        self.server_shared.clock.now()
+        self.server.clock.now()
     }
 
     /// Runs the effects of the last events. Call it after every event.
     pub(crate) fn settle(&self) {
-        if self.shard.borrow().is_settled() {
+        if self.shard().is_settled() {
             return;
         }
-        let effects = self.shard.borrow_mut().take_effects();
+        let effects = self.shard_mut().take_effects();
         for effect in effects {
             match effect {
                 Effect::Respond(exchange, response) => self.exchanges.answer(exchange, response),
@@ -94,11 +133,20 @@ impl Node {
                 Effect::SendToShard(shard, message) => self.send_to_shard(shard, message),
                 Effect::Persist(keep) => self.keep(keep),
                 Effect::Await(key, awaited) => self.run_later(key, awaited),
-                Effect::Cancel(key) => self.futures.cancel(key),
+                Effect::Cancel(key) => {
+                    if let Some(future) = self.futures.borrow_mut().remove(&key) {
+                        future.abort();
+                    }
+                }
                 Effect::Continue(socket) => self.sockets.read_on(socket),
                 Effect::Presence(event) => self.take_presence(*event),
             }
         }
+        self.wake();
+    }
+
+    /// Wakes the flusher, and through it the readers that wait.
+    pub(super) fn wake(&self) {
         self.confirmations.wake.notify_one();
     }
 
@@ -115,15 +163,15 @@ impl Node {
     /// Drops a request whose response is no longer awaited.
     pub(crate) fn abandon(&self, exchange: ExchangeId) {
         if self.exchanges.abandon(exchange) {
-            self.shard.borrow_mut().abandoned(self.now(), exchange);
+            self.shard_mut().abandoned(self.now(), exchange);
             self.settle();
         }
     }
 
     /// Notes who is on a channel, or answers who is.
     fn take_presence(&self, event: PresenceEvent) {
-        let settings = self.shard.borrow().settings().clone();
-        if let Some((session, answer)) = self.server_shared.presence.take(event, self.now(), &settings) {
+        let settings = self.shard().settings().clone();
+        if let Some((session, answer)) = self.server.presence.take(event, self.now(), &settings) {
             self.send_to_shard(session.shard(), answer);
         }
     }
@@ -135,7 +183,7 @@ impl Node {
             None => Some(keep),
         };
         let Some(PersistRequest { token, .. }) = refused else { return };
-        self.shard.borrow().metrics().history_store_refused.add(1);
+        self.shard().metrics().history_store_refused.add(1);
         if let Some(token) = token {
             let stored = Persisted { number: token.number, is_persisted: false };
             self.send_to_shard(usize::from(token.shard), ShardMessage::Persisted(vec![stored]));
@@ -144,21 +192,26 @@ impl Node {
 
     /// Runs a future of the application on its threads. The result comes back as a message.
     fn run_later(&self, key: WaitKey, awaited: Awaited) {
-        let (mailboxes, shard) = (self.server_shared.mailboxes.clone(), self.shard.borrow().index());
-        let future = runtime::run(&self.server_shared.application, awaited, move |resolved| {
+        let (mailboxes, shard) = (self.server.mailboxes.clone(), self.shard().index());
+        let future = self.server.application.spawn(async move {
+            let mut caught = Caught(awaited);
+            let resolved = (&mut caught).await.unwrap_or_else(|_| {
+                tracing::error!(what = ?caught.0, "a future of the application has panicked");
+                Resolved::Failed
+            });
             // A shard that has ended needs no result.
             let _ended = mailboxes.send_to_shard(shard, ShardMessage::Resolved(key, resolved));
         });
-        self.futures.add(key, future);
+        self.futures.borrow_mut().insert(key, future.abort_handle());
     }
 
     /// Passes a message of another thread to the shard.
     pub(crate) fn receive(&self, envelope: Envelope) {
         let drains = matches!(envelope.message, ShardMessage::Drain);
         if let ShardMessage::Resolved(key, _) = envelope.message {
-            self.futures.forget(key);
+            self.futures.borrow_mut().remove(&key);
         }
-        self.shard.borrow_mut().receive(self.now(), envelope);
+        self.shard_mut().receive(self.now(), envelope);
         if drains {
             // Idle connections end.
             self.leaving.notify_waiters();
@@ -168,8 +221,8 @@ impl Node {
     /// Sets the bytes that an incomplete message holds now: 0 for one that is complete or gone. Over the limit it
     /// gives up others, or this one.
     pub(crate) fn note_incomplete(&self, sender: Sender, bytes: usize, waker: Option<&Waker>) {
-        let shard = self.shard.borrow();
-        let bytes = self.incomplete.note(sender, bytes, waker, shard.settings(), |sender, waker| {
+        let shard = self.shard();
+        let bytes = self.incomplete.borrow_mut().note(sender, bytes, waker, shard.settings(), |sender, waker| {
             shard.metrics().incomplete_given_up.add(1);
             match sender {
                 Sender::Socket(key) => self.sockets.give_up(key),
@@ -181,14 +234,14 @@ impl Node {
 
     /// Sends to another shard. A shard that has ended ignores it.
     pub(crate) fn send(&self, shard: usize, thread_message: ThreadMessage) {
-        let _ended = self.server_shared.mailboxes.send(shard, thread_message);
+        let _ended = self.server.mailboxes.send(shard, thread_message);
     }
 
     /// Takes the publications of handles.
     pub(crate) fn take_published(&self, mut each: impl FnMut(&mut Shard, Envelope)) -> bool {
-        let mut shard = self.shard.borrow_mut();
-        let Some(published) = self.server_shared.published.get(shard.index()) else { return false };
-        let (envelopes, messages) = published.take(&self.mailbox);
+        let mut shard = self.shard_mut();
+        let Some(published) = self.server.published.get(shard.index()) else { return false };
+        let (envelopes, messages) = published.take(self.server.mailboxes.account());
         shard.metrics().publications.add(messages);
         envelopes.into_iter().for_each(|envelope| each(&mut shard, envelope));
         messages > 0
@@ -196,11 +249,11 @@ impl Node {
 
     pub(crate) fn send_to_shard(&self, shard: usize, message: ShardMessage) {
         if shard == usize::from(PublishToken::HANDLES) {
-            return self.server_shared.report(message);
+            return self.server.report(message);
         }
-        let envelope = Envelope::new(&self.mailbox, message);
-        if shard == self.server_shared.mailboxes.shards() {
-            return self.server_shared.local.send(envelope);
+        let envelope = Envelope::new(self.server.mailboxes.account(), message);
+        if shard == self.server.mailboxes.shards() {
+            return self.server.local.send(envelope);
         }
         self.send(shard, ThreadMessage::FromShard(envelope));
     }
@@ -210,8 +263,8 @@ impl Node {
         for confirmed in self.confirmations.take() {
             let home = usize::from(confirmed.shard);
             let message = ShardMessage::Delivered(confirmed.exchange, confirmed.taken);
-            if home == self.shard.borrow().index() {
-                self.shard.borrow_mut().message(self.now(), message);
+            if home == self.shard().index() {
+                self.shard_mut().message(self.now(), message);
             } else {
                 self.send_to_shard(home, message);
             }

@@ -1,6 +1,5 @@
 //! The queues of readers that wait at the edge of a shard. A reader holds its position until it is admitted.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::task::Waker;
 
@@ -50,10 +49,7 @@ pub(super) struct WaitingReader {
 
 /// The queues of one shard.
 #[derive(Default)]
-pub(crate) struct Queues(RefCell<ReadersInQueues>);
-
-#[derive(Default)]
-struct ReadersInQueues {
+pub(crate) struct Queues {
     readers: [BTreeMap<u64, WaitingReader>; 4],
     numbers: u64,
 }
@@ -61,43 +57,36 @@ struct ReadersInQueues {
 impl Queues {
     /// True if a reader with this position, or without one, would pass nobody in a queue.
     pub(super) fn is_first(&self, queue: Queue, position: Option<QueuePosition>) -> bool {
-        let waiting = self.0.borrow();
-        let first = waiting.readers[queue as usize].first_key_value().map(|(number, _)| *number);
+        let first = self.readers[queue as usize].first_key_value().map(|(number, _)| *number);
         first.is_none_or(|first| position.is_some_and(|position| position.queue == queue && position.number <= first))
     }
 
     pub(super) fn is_empty(&self, queue: Queue) -> bool {
-        self.0.borrow().readers[queue as usize].is_empty()
+        self.readers[queue as usize].is_empty()
     }
 
-    /// Puts a reader into a queue, or renews it there. It must have left any other.
-    pub(super) fn enter(&self, position: &mut Option<QueuePosition>, queue: Queue, reader: WaitingReader) {
-        let mut waiting = self.0.borrow_mut();
-        let number = position.map_or(waiting.numbers, |position| position.number);
-        if position.is_none() {
-            waiting.numbers += 1;
-        }
-        waiting.readers[queue as usize].insert(number, reader);
+    /// Puts a reader into a queue, or renews it there. True if it leaves another queue, in which others wait.
+    pub(super) fn enter(&mut self, position: &mut Option<QueuePosition>, queue: Queue, reader: WaitingReader) -> bool {
+        let has_left = position.is_some_and(|position| position.queue != queue) && self.leave(position);
+        let number = position.map_or(self.numbers, |position| position.number);
+        self.numbers += u64::from(position.is_none());
+        self.readers[queue as usize].insert(number, reader);
         *position = Some(QueuePosition { queue, number });
-    }
-
-    /// True if a position is in this queue.
-    pub(super) fn is_in(position: Option<QueuePosition>, queue: Queue) -> bool {
-        position.is_some_and(|position| position.queue == queue)
+        has_left
     }
 
     /// Removes a reader. True if others wait in its queue.
-    pub(super) fn leave(&self, position: &mut Option<QueuePosition>) -> bool {
+    pub(super) fn leave(&mut self, position: &mut Option<QueuePosition>) -> bool {
         let Some(QueuePosition { queue, number }) = position.take() else { return false };
-        let mut waiting = self.0.borrow_mut();
-        waiting.readers[queue as usize].remove(&number);
-        !waiting.readers[queue as usize].is_empty()
+        let readers = &mut self.readers[queue as usize];
+        readers.remove(&number);
+        !readers.is_empty()
     }
 
     /// Wakes the readers in front: as many as may go on together, not all at once.
     pub(super) fn wake(&self, queue: Queue) {
         let mut bytes = 0;
-        for reader in self.0.borrow().readers[queue as usize].values().take(WOKEN_AT_ONCE) {
+        for reader in self.readers[queue as usize].values().take(WOKEN_AT_ONCE) {
             reader.waker.wake_by_ref();
             bytes += reader.bytes;
             if bytes > WOKEN_BYTES {
@@ -108,7 +97,7 @@ impl Queues {
 
     /// Calls a function with each waiting reader.
     pub(super) fn each(&self, mut each: impl FnMut(Reader)) {
-        self.0.borrow().readers.iter().flat_map(BTreeMap::values).for_each(|waiting| each(waiting.reader));
+        self.readers.iter().flat_map(BTreeMap::values).for_each(|waiting| each(waiting.reader));
     }
 }
 
@@ -126,7 +115,7 @@ mod tests {
 
     #[test]
     fn readers_go_on_in_the_order_in_which_they_came() {
-        let queues = Queues::default();
+        let mut queues = Queues::default();
         let (mut one, mut two) = (None, None);
         assert!(queues.is_first(Queue::Light, one), "nobody waits");
         queues.enter(&mut one, Queue::Light, reader(1));

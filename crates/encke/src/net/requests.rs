@@ -1,9 +1,7 @@
 //! Requests of handles and of the HTTP API whose outcome they wait for: subscriptions of a session, removals from a history,
 //! and revocations.
 
-use std::sync::Arc;
-
-use encke_core::{Changed, Id, Owner, PublishToken, ShardMessage, Shared};
+use encke_core::{Changed, Id, Owner, PublishToken, ShardMessage};
 
 use super::outcomes::Outcome;
 use super::server_shared::ServerShared;
@@ -30,14 +28,13 @@ impl ServerShared {
     /// Revokes a token, until it expires in milliseconds since 1970, and ends its sessions.
     pub(crate) async fn revoke(
         &self,
-        shared: &Arc<Shared>,
         token_id: &str,
         expires_ms: u64,
         tokens_max: usize,
     ) -> Result<Revocation, RevocationError> {
         let now_ms = self.clock.now().wall_ms;
         // Before its sessions are looked for, so that none is opened in between.
-        let is_taken = shared.revoked.add(token_id, expires_ms, now_ms, tokens_max);
+        let is_taken = self.shared().revoked.add(token_id, expires_ms, now_ms, tokens_max);
         let ids = self.sessions_of(Owner::Token(token_id.into())).await.ok_or(RevocationError::Stopped)?;
         for shard in 0..self.mailboxes.shards() {
             // A shard that has ended has no sessions any more.
@@ -46,7 +43,7 @@ impl ServerShared {
         if !is_taken {
             return Err(RevocationError::Full);
         }
-        let (revocations, shared, token_id) = (self.revocations.clone(), shared.clone(), String::from(token_id));
+        let (revocations, shared, token_id) = (self.revocations.clone(), self.shared().clone(), String::from(token_id));
         let persist = move || revocations.persist((&token_id, expires_ms), &shared.revoked, now_ms);
         // The disk may take long, and shards wait for nothing.
         let is_durable = self.application.spawn_blocking(persist).await.map_err(|_| RevocationError::Stopped)??;
@@ -67,8 +64,9 @@ impl ServerShared {
     }
 
     /// Removes all messages from the history of a channel. None if the server stops.
-    pub(crate) async fn clear_history(&self, shared: &Shared, channel: &str) -> Option<Outcome> {
-        self.request(shared.histories.owner(channel), |token| ShardMessage::ClearHistory(channel.into(), token)).await
+    pub(crate) async fn clear_history(&self, channel: &str) -> Option<Outcome> {
+        self.request(self.shared().histories.owner(channel), |token| ShardMessage::ClearHistory(channel.into(), token))
+            .await
     }
 
     /// Sends a request to a shard and waits for its outcome.

@@ -1,21 +1,24 @@
 //! All metrics of a server.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::metric::{AddedMetrics, Metric};
+use crate::metric::Metric;
 use encke_core::Metrics;
+
+type Read = dyn Fn() -> Vec<Metric> + Send + Sync;
 
 /// The metrics of the shards and of the other threads, and those that the program adds.
 pub(crate) struct ServerMetrics {
     shards: usize,
     all: Vec<Arc<Metrics>>,
-    added: AddedMetrics,
+    /// The functions that read the metrics of the program.
+    added: Mutex<Vec<Arc<Read>>>,
 }
 
 impl ServerMetrics {
     pub(crate) fn new(shards: usize) -> ServerMetrics {
         let all = (0..shards + OTHERS).map(|_| Arc::default()).collect();
-        ServerMetrics { shards, all, added: AddedMetrics::default() }
+        ServerMetrics { shards, all, added: Mutex::default() }
     }
 
     /// Those of a shard.
@@ -38,19 +41,21 @@ impl ServerMetrics {
         &self.all[self.shards + 2]
     }
 
-    /// All of them, whose sums a scrape shows.
-    pub(crate) fn all(&self) -> &[Arc<Metrics>] {
-        &self.all
+    /// The sums of all of them, and the metrics of the program with their current values.
+    pub(crate) fn read(&self) -> Vec<Metric> {
+        let parts: Vec<_> = self.all.iter().map(|metrics| metrics.all()).collect();
+        let sum = |(index, (name, help, kind, _)): (usize, _)| {
+            let value = parts.iter().map(|metrics| metrics[index].3).sum();
+            Metric { name, help, kind, values: vec![(Vec::new(), value)] }
+        };
+        let added = self.added.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let first = self.all[0].all().into_iter();
+        first.enumerate().map(sum).chain(added.iter().flat_map(|read| read())).collect()
     }
 
     /// Adds a function that reads metrics of the program.
     pub(crate) fn add(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
-        self.added.add(Arc::new(read));
-    }
-
-    /// The metrics of the program.
-    pub(crate) fn added(&self) -> Vec<Metric> {
-        self.added.all()
+        self.added.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(read));
     }
 
     /// True if the store thread has panicked and answers every request as not persisted.

@@ -20,7 +20,7 @@ use crate::fallback::Installed;
 use crate::local::Local;
 use crate::presence::Presence;
 use crate::revocations::Revocations;
-use encke_core::{Granted, Right, Shard, ShardMessage};
+use encke_core::{Granted, Right, Shard, ShardMessage, Shared};
 
 /// Data shared by all shards of a server.
 pub(crate) struct ServerShared {
@@ -63,15 +63,21 @@ pub(crate) struct Pages {
 }
 
 impl ServerShared {
-    /// Passes a publication to the shard that owns its channel. False if the server has stopped.
+    /// What all shards of the core share.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        self.local.registry.shared()
+    }
+
+    /// Passes a publication to the shard that owns its channel, and its history, if any: so publications of one channel keep
+    /// their order. False if the server has stopped.
     pub(crate) fn publish(
         &self,
-        owner: usize,
         message: &Publication<'_>,
         wanted: Option<(&mut Positions<'_>, usize)>,
         granted: Granted,
     ) -> bool {
         granted.use_for(Right::Publish);
+        let owner = self.shared().histories.owner(message.channel);
         let Some(published) = self.published.get(owner) else { return false };
         match published.add(self.mailboxes.account(), message, wanted) {
             Added::Noted => {}

@@ -30,12 +30,6 @@ enum End {
     Move(usize, String),
 }
 
-/// The result of one turn of reading.
-enum Turn {
-    Again,
-    End(End),
-}
-
 /// The origin of a WebSocket.
 pub(crate) struct From {
     /// The browser id in the cookie of the upgrade request.
@@ -49,12 +43,12 @@ pub(crate) struct From {
 
 /// Runs a WebSocket on a connection that was just upgraded; `rest` are the bytes read after the upgrade request.
 pub(crate) fn open(node: &Rc<Node>, connection: ByteStream, counted: Counted, from: From, rest: Vec<u8>) {
-    let mut shard = node.shard.borrow_mut();
+    let mut shard = node.shard_mut();
     let key = shard.socket_opened(node.now(), from.browser);
     shard.socket_is_of(key, from.peer, from.is_of_page, from.head);
     let decoder = Decoder::new(Role::Server, shard.settings().message_bytes_max);
     drop(shard);
-    start(node, connection, Start { key, decoder, counted, text: None, rest });
+    start(node, connection, key, decoder, counted, Unread { text: None, rest });
 }
 
 /// Continues a WebSocket that another shard passed on.
@@ -62,36 +56,24 @@ pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
     let Moving { connection, decoder, origin, counted, text, rest, charge: _released } = moving;
     match connection.attach() {
         Ok(connection) => {
-            let key = node.shard.borrow_mut().socket_moved_here(node.now(), origin);
-            start(node, connection, Start { key, decoder, counted, text: Some(text), rest });
+            let key = node.shard_mut().socket_moved_here(node.now(), origin);
+            start(node, connection, key, decoder, counted, Unread { text: Some(text), rest });
         }
         Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
     }
 }
 
-/// The state of a WebSocket when its task starts.
-struct Start {
-    key: SocketKey,
-    decoder: Decoder,
-    counted: Counted,
-    /// A message that the other shard decoded.
-    text: Option<String>,
-    /// Bytes that are already read.
-    rest: Vec<u8>,
-}
-
-fn start(node: &Rc<Node>, connection: ByteStream, start: Start) {
-    let Start { key, decoder, counted, text, rest } = start;
+fn start(node: &Rc<Node>, connection: ByteStream, key: SocketKey, decoder: Decoder, counted: Counted, unread: Unread) {
     let stream = Rc::new(OpenSocket::new(key, connection));
-    node.sockets.add(stream.clone());
+    node.sockets().add(stream.clone());
     // Bytes read before the task started are decoded before anything else is read.
-    let has_unread = text.is_some() || !rest.is_empty();
+    let has_unread = unread.text.is_some() || !unread.rest.is_empty();
     let socket = Socket {
         node: node.clone(),
         stream,
         decoder,
         counted,
-        unread: has_unread.then(|| Box::new(Unread { text, rest })),
+        unread: has_unread.then(|| Box::new(unread)),
         position: None,
         admitted: None,
         usage: Usage::default(),
@@ -159,7 +141,7 @@ impl Socket {
         self.stream.reader.set(Some(cx.waker().clone()));
         if self.stream.blocked.get() && self.stream.connection.poll_write_ready(cx).is_ready() {
             self.stream.blocked.set(false);
-            self.node.shard.borrow_mut().socket_writable(self.node.now(), self.stream.key);
+            self.node.shard_mut().socket_writable(self.node.now(), self.stream.key);
             self.node.settle();
         }
         loop {
@@ -185,10 +167,10 @@ impl Socket {
             }
             let node = self.node.clone();
             let before = counts(&node);
-            let (turn, is_full) = match self.unread.take() {
+            let (ended, is_full) = match self.unread.take() {
                 Some(unread) => (self.resume(now, *unread), true),
                 None => {
-                    let mut buffer = node.read_buffer.borrow_mut();
+                    let mut buffer = node.read_buffer();
                     match self.stream.connection.try_read(&mut buffer) {
                         Ok(0) => return Poll::Ready((End::Lost, Vec::new())),
                         Ok(count) => (self.take(now, &mut buffer[..count]), count == buffer.len()),
@@ -202,8 +184,8 @@ impl Socket {
             self.usage.add(now, after.0 - before.0);
             self.for_histories = after.1 > before.1;
             self.admitted = None;
-            if let Some((end, rest)) = turn {
-                return Poll::Ready((end, rest));
+            if let Some(ended) = ended {
+                return Poll::Ready(ended);
             }
             if let Some(end) = self.closed() {
                 return Poll::Ready((end, Vec::new()));
@@ -250,8 +232,8 @@ impl Socket {
     /// Processes bytes as they were read, and retains input that must wait. Returns how the task ends, if it does,
     /// and the bytes not decoded.
     fn take(&mut self, now: Now, bytes: &mut [u8]) -> Option<(End, Vec<u8>)> {
-        let (turn, taken) = self.feed(now, bytes);
-        if let Turn::End(end) = turn {
+        let (end, taken) = self.feed(now, bytes);
+        if let Some(end) = end {
             return Some((end, bytes[taken..].to_vec()));
         }
         if let Some(unread) = &mut self.unread {
@@ -265,8 +247,8 @@ impl Socket {
         self.stream.closed.get().map(|how| if how == Closed::Orderly { End::Closed } else { End::Lost })
     }
 
-    /// Decodes bytes and passes the events to the shard. Returns the number of bytes taken.
-    fn feed(&mut self, now: Now, bytes: &mut [u8]) -> (Turn, usize) {
+    /// Decodes bytes and passes the events to the shard. Returns how the task ends, if it does, and the number of bytes taken.
+    fn feed(&mut self, now: Now, bytes: &mut [u8]) -> (Option<End>, usize) {
         let mut end = None;
         let was_partial = self.decoder.is_partial();
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Role::Server, 0));
@@ -281,11 +263,11 @@ impl Socket {
         match result {
             Err(error) => {
                 tracing::debug!(code = error.close_code(), reason = error.reason(), "websocket closed");
-                self.node.shard.borrow().metrics().websocket_errors.add(1);
+                self.node.shard().metrics().websocket_errors.add(1);
                 self.close(now, error.close_code(), error.reason());
-                (Turn::Again, bytes.len())
+                (None, bytes.len())
             }
-            Ok(taken) => (end.map_or(Turn::Again, Turn::End), taken),
+            Ok(taken) => (end, taken),
         }
     }
 
@@ -303,12 +285,10 @@ impl Socket {
                     Received::Here => {}
                 }
             }
-            Event::Binary(bytes) if self.node.server_shared.echo => self.echo(now, Opcode::Binary, bytes),
+            Event::Binary(bytes) if self.node.server().echo => self.echo(now, Opcode::Binary, bytes),
             Event::Binary(_) => self.close(now, 1003, "text messages only"),
-            Event::Ping(payload) => {
-                self.node.shard.borrow_mut().socket_ping(now, self.stream.key, payload);
-            }
-            Event::Pong(_) => self.node.shard.borrow_mut().socket_pong(now, self.stream.key),
+            Event::Ping(payload) => self.node.shard_mut().socket_ping(now, self.stream.key, payload),
+            Event::Pong(_) => self.node.shard_mut().socket_pong(now, self.stream.key),
             // The peer's code is sent back (RFC 6455 §5.5.1).
             Event::Close(code) => self.close(now, code.map_or(1000, |(code, _)| code), ""),
         }
@@ -316,21 +296,21 @@ impl Socket {
     }
 
     fn text(&mut self, now: Now, text: &str) -> Received {
-        if self.node.server_shared.echo {
+        if self.node.server().echo {
             self.echo(now, Opcode::Text, text.as_bytes());
             return Received::Here;
         }
-        let received = self.node.shard.borrow_mut().socket_text(now, self.stream.key, text);
+        let received = self.node.shard_mut().socket_text(now, self.stream.key, text);
         self.stream.suspended.set(received == Received::Waits);
         received
     }
 
     fn echo(&mut self, now: Now, opcode: Opcode, payload: &[u8]) {
-        self.node.shard.borrow_mut().socket_send(now, self.stream.key, opcode, payload);
+        self.node.shard_mut().socket_send(now, self.stream.key, opcode, payload);
     }
 
     fn close(&mut self, now: Now, code: u16, reason: &'static str) {
-        self.node.shard.borrow_mut().socket_close(now, self.stream.key, Closing { code, reason });
+        self.node.shard_mut().socket_close(now, self.stream.key, Closing { code, reason });
     }
 
     async fn linger(self) {
@@ -342,20 +322,20 @@ impl Socket {
         if self.decoder.is_partial() {
             self.node.note_incomplete(Sender::Socket(self.stream.key), 0, None);
         }
-        self.node.sockets.remove(self.stream.key);
-        self.node.shard.borrow_mut().socket_closed(self.node.now(), self.stream.key);
+        self.node.sockets().remove(self.stream.key);
+        self.node.shard_mut().socket_closed(self.node.now(), self.stream.key);
         self.node.settle();
     }
 
     /// Moves the connection to the shard of its session.
     fn leave(self, shard: usize, text: String, rest: Vec<u8>) {
-        let origin = self.node.shard.borrow().socket_origin(self.stream.key);
+        let origin = self.node.shard().socket_origin(self.stream.key);
         self.forget();
         let Socket { node, stream, decoder, counted, .. } = self;
         let connection = Rc::into_inner(stream).and_then(|stream| stream.connection.detach().ok());
         match (connection, origin) {
             (Some(connection), Some(origin)) => {
-                let charge = node.mailbox.charge(ENVELOPE_BYTES + text.len() + rest.len());
+                let charge = node.server().mailboxes.account().charge(ENVELOPE_BYTES + text.len() + rest.len());
                 let moving = Moving { connection, decoder, origin, counted, text, rest, charge };
                 node.send(shard, ThreadMessage::Socket(Box::new(moving)));
             }
@@ -366,7 +346,7 @@ impl Socket {
 
 /// Work and bytes for histories since the start.
 fn counts(node: &Node) -> (u64, u64) {
-    let shard = node.shard.borrow();
+    let shard = node.shard();
     (shard.work(), shard.recorded_bytes())
 }
 

@@ -11,8 +11,8 @@ use std::task::{Poll, Waker};
 
 use super::incomplete::Sender;
 use super::node::Node;
-use super::queues::{Queue, QueuePosition, Queues, Reader, WaitingReader};
-use encke_core::{Now, Usage, Weight};
+use super::queues::{Queue, QueuePosition, Reader, WaitingReader};
+use encke_core::{Id, Now, Usage, Weight};
 
 impl Node {
     /// True if a reader whose next message has this weight and size may go on. If not, it has a position in a queue and is
@@ -26,28 +26,33 @@ impl Node {
         reader: Reader,
         waker: &Waker,
     ) -> bool {
-        let is_first = self.queues.is_first(Queue::of(weight), *position);
+        let is_first = self.queues.borrow().is_first(Queue::of(weight), *position);
         if is_first && self.admits(now, weight) {
             self.leave_queue(position);
             return true;
         }
-        self.wait_in_queue(position, Queue::of(weight), WaitingReader { reader, bytes, waker: waker.clone() });
+        self.wait_in_queue(position, Queue::of(weight), reader, bytes, waker);
         false
     }
 
     /// True if a message behind others that were processed may go on. It is in no queue, so it may not pass
     /// readers that wait.
     pub(crate) fn admits_next(&self, now: Now, weight: Weight, admitted: Option<Weight>) -> bool {
-        let is_its_turn = admitted == Some(weight) || self.queues.is_empty(Queue::of(weight));
+        let is_its_turn = admitted == Some(weight) || self.queues.borrow().is_empty(Queue::of(weight));
         is_its_turn && self.admits(now, weight)
     }
 
     fn admits(&self, now: Now, weight: Weight) -> bool {
-        let mut shard = self.shard.borrow_mut();
+        let mut shard = self.shard_mut();
         let admits = shard.admits(now, weight);
         if !admits {
             let metrics = shard.metrics();
-            if self.mailbox.has_room(weight) { &metrics.flush_waits } else { &metrics.mailbox_waits }.add(1);
+            if self.server().mailboxes.account().has_room(weight) {
+                &metrics.flush_waits
+            } else {
+                &metrics.mailbox_waits
+            }
+            .add(1);
         }
         admits
     }
@@ -63,35 +68,23 @@ impl Node {
         if !self.is_disk_behind() {
             return true;
         }
-        self.shard.borrow().metrics().history_store_waits.add(1);
-        self.wait_in_queue(position, Queue::Disk, WaitingReader { reader, bytes: 0, waker: waker.clone() });
+        self.shard().metrics().history_store_waits.add(1);
+        self.wait_in_queue(position, Queue::Disk, reader, 0, waker);
         false
     }
 
     /// Lets a reader wait while its last message waits for the application.
     pub(crate) fn wait_for_decision(&self, position: &mut Option<QueuePosition>, reader: Reader, waker: &Waker) {
-        self.wait_in_queue(position, Queue::Decision, WaitingReader { reader, bytes: 0, waker: waker.clone() });
+        self.wait_in_queue(position, Queue::Decision, reader, 0, waker);
     }
 
-    /// Waits until a request may be processed.
-    pub(crate) async fn wait_for_admission(&self, usage: &Usage, body: &str) {
+    /// Waits until a request may be processed. `client` finds the session that it names, if it names one.
+    pub(crate) async fn wait_for_turn(&self, usage: &Usage, bytes: usize, client: impl FnOnce() -> Option<Id>) {
         let now = self.now();
-        if self.admits_next(now, usage.weigh(now, body.len()), None) {
+        if self.admits_next(now, usage.weigh(now, bytes), None) {
             return;
         }
-        let reader = Reader::Request(self.shard.borrow().client_of_request(body));
-        self.wait_in_line(usage, body.len(), reader).await;
-    }
-
-    /// Waits until a request of no session may be processed.
-    pub(crate) async fn wait_for_turn(&self, usage: &Usage, bytes: usize) {
-        let now = self.now();
-        if !self.admits_next(now, usage.weigh(now, bytes), None) {
-            self.wait_in_line(usage, bytes, Reader::Request(None)).await;
-        }
-    }
-
-    async fn wait_in_line(&self, usage: &Usage, bytes: usize, reader: Reader) {
+        let reader = Reader::Request(client());
         let mut queued = QueuedRequest { node: self, position: None };
         poll_fn(|cx| {
             let now = self.now();
@@ -102,17 +95,24 @@ impl Node {
         .await;
     }
 
-    fn wait_in_queue(&self, position: &mut Option<QueuePosition>, queue: Queue, reader: WaitingReader) {
-        if !Queues::is_in(*position, queue) {
-            self.leave_queue(position);
+    fn wait_in_queue(
+        &self,
+        position: &mut Option<QueuePosition>,
+        queue: Queue,
+        reader: Reader,
+        bytes: usize,
+        waker: &Waker,
+    ) {
+        let reader = WaitingReader { reader, bytes, waker: waker.clone() };
+        if self.queues.borrow_mut().enter(position, queue, reader) {
+            self.wake();
         }
-        self.queues.enter(position, queue, reader);
     }
 
     /// Removes a reader from its queue, and wakes the next readers.
     pub(crate) fn leave_queue(&self, position: &mut Option<QueuePosition>) {
-        if self.queues.leave(position) {
-            self.confirmations.wake.notify_one();
+        if self.queues.borrow_mut().leave(position) {
+            self.wake();
         }
     }
 
@@ -120,23 +120,23 @@ impl Node {
     pub(crate) fn wake_readers(&self) {
         for weight in [Weight::Light, Weight::Heavy] {
             let queue = Queue::of(weight);
-            if !self.queues.is_empty(queue) && self.shard.borrow_mut().admits(self.now(), weight) {
-                self.queues.wake(queue);
+            if !self.queues.borrow().is_empty(queue) && self.shard_mut().admits(self.now(), weight) {
+                self.queues.borrow().wake(queue);
             }
         }
         if !self.is_disk_behind() {
-            self.queues.wake(Queue::Disk);
+            self.queues.borrow().wake(Queue::Disk);
         }
     }
 
     /// Marks the waiting readers as not silent.
     pub(crate) fn keep_waiting_alive(&self) {
         let now = self.now();
-        let mut shard = self.shard.borrow_mut();
-        self.queues.each(|reader| match reader {
+        let mut shard = self.shard_mut();
+        self.queues.borrow().each(|reader| match reader {
             Reader::Socket(key) => {
                 shard.socket_waits(now, key);
-                self.incomplete.excuse(Sender::Socket(key));
+                self.incomplete.borrow_mut().excuse(Sender::Socket(key));
             }
             Reader::Request(Some(client)) => shard.request_waits(now, client),
             Reader::Request(None) => {}

@@ -8,6 +8,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::incomplete::Sender;
 use super::node::Node;
+use crate::fallback::BoxError;
 
 /// The body of a request, counted until it is complete.
 pub(crate) struct Watched<'a, B> {
@@ -18,16 +19,9 @@ pub(crate) struct Watched<'a, B> {
 }
 
 /// The body was given up.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("too many incomplete messages")]
 pub(crate) struct GivenUp;
-
-impl std::fmt::Display for GivenUp {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("too many incomplete messages")
-    }
-}
-
-impl std::error::Error for GivenUp {}
 
 impl<'a, B> Watched<'a, B> {
     pub(crate) fn new(node: &'a Node, body: B) -> Watched<'a, B> {
@@ -35,16 +29,12 @@ impl<'a, B> Watched<'a, B> {
     }
 }
 
-impl<B> Body for Watched<'_, B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Watched<'_, B> {
     type Data = Bytes;
-    type Error = Box<dyn std::error::Error + Send + Sync>;
+    type Error = BoxError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        if self.bytes > 0 && !self.node.incomplete.has(self.sender) {
+        if self.bytes > 0 && !self.node.incomplete.borrow().has(self.sender) {
             return Poll::Ready(Some(Err(GivenUp.into())));
         }
         let polled = Pin::new(&mut self.body).poll_frame(cx);

@@ -29,7 +29,7 @@ impl YoungRequests {
         let young = std::mem::take(&mut *self.0.borrow_mut());
         for Young { connection, request, task } in young {
             if connection.requests() == request && connection.is_busy() {
-                connection.set_waits_long();
+                connection.waits_long.set(true);
                 task.wake();
             }
         }

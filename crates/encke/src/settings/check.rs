@@ -1,7 +1,6 @@
 //! Checks of texts (those written into headers and those compared with client input) and of the rules for channels.
 
-use std::collections::HashMap;
-
+use bayeux::channel::covers;
 use encke_core::{ChannelRule, Settings};
 
 use super::SettingsError;
@@ -68,32 +67,18 @@ pub(super) fn rules(settings: &Settings) -> Result<(), SettingsError> {
 
 /// The indexes of the first rule that can never apply, preceded by that of an earlier rule that matches all its channels.
 pub fn hidden_rule(rules: &[ChannelRule]) -> Option<(usize, usize)> {
-    let mut earlier: HashMap<&str, usize> = HashMap::new();
-    rules.iter().enumerate().find_map(|(index, rule)| {
-        let first = covering(&rule.pattern).iter().find_map(|pattern| earlier.get(pattern.as_str()).copied());
-        earlier.insert(&rule.pattern, index);
-        first.map(|first| (first, index))
-    })
-}
-
-/// The pattern itself, and those that match all channels that it matches.
-fn covering(pattern: &str) -> Vec<String> {
-    let (parent, last) = pattern.rsplit_once('/').unwrap_or_default();
-    let mut all = vec![pattern.to_string()];
-    if !last.starts_with('*') {
-        all.push(format!("{parent}/*"));
-    }
-    let above = |path: &str| path.rsplit_once('/').map(|(above, _)| above.to_string());
-    let mut path = if last == "**" { above(parent) } else { Some(parent.to_string()) };
-    while let Some(name) = path {
-        all.push(format!("{name}/**"));
-        path = above(&name);
-    }
-    all
+    let covering = |hidden: usize| {
+        let pattern = rules[hidden].pattern.as_str();
+        // `/a/*` matches one segment, so it does not hide `/a/**`.
+        let is_deep = |pattern: &str| pattern.ends_with("/**");
+        let wide = |rule: &ChannelRule| covers(&rule.pattern, pattern) && (is_deep(&rule.pattern) || !is_deep(pattern));
+        rules[..hidden].iter().position(wide).map(|first| (first, hidden))
+    };
+    (0..rules.len()).find_map(covering)
 }
 
 /// Paths that the server itself answers.
-const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+pub(crate) const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 fn each(
     name: &'static str,

@@ -21,7 +21,7 @@ pub(crate) async fn run(node: Rc<Node>, listener: std::net::TcpListener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the listening socket is of no use"),
     };
-    let mut accepting = node.server_shared.accepting.subscribe();
+    let mut accepting = node.server().accepting.subscribe();
     tokio::select! {
         // The process that takes over the listening socket accepts the connections left in the backlog.
         _ = accepting.wait_for(|accepting| !accepting) => tracing::debug!("no more connections are accepted"),
@@ -42,7 +42,7 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
             }
             Err(error) => {
                 // Mostly out of file descriptors: a pause lets some be closed, spinning does not.
-                node.shard.borrow().metrics().accept_failures.add(1);
+                node.shard().metrics().accept_failures.add(1);
                 if !std::mem::replace(&mut troubled, true) {
                     tracing::error!(%error, "no connections can be accepted at the moment");
                 }
@@ -55,10 +55,10 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
             // Runs after every task that is ready, including those that write.
             tokio::task::yield_now().await;
         }
-        let per_second_max = node.shard.borrow().settings().connections_per_second_max;
-        let wait = pace.step(Instant::now(), per_second_max.saturating_mul(node.server_shared.mailboxes.shards()));
+        let per_second_max = node.shard().settings().connections_per_second_max;
+        let wait = pace.step(Instant::now(), per_second_max.saturating_mul(node.server().mailboxes.shards()));
         if wait.is_some() || node.is_behind() {
-            node.shard.borrow().metrics().accepts_delayed.add(1);
+            node.shard().metrics().accepts_delayed.add(1);
         }
         if let Some(wait) = wait {
             tokio::time::sleep(wait).await;
@@ -70,23 +70,23 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
 }
 
 fn welcome(node: &Rc<Node>, stream: ByteStream, peer: SocketAddr, next: &mut usize) {
-    let settings = node.shard.borrow().settings().clone();
-    if node.server_shared.connections.open() >= settings.connections_max {
-        node.shard.borrow().metrics().connections_refused.add(1);
+    let settings = node.shard().settings().clone();
+    if node.server().connections.open() >= settings.connections_max {
+        node.shard().metrics().connections_refused.add(1);
         tracing::debug!(%peer, "connection refused: connections_max reached");
         let _gone = stream.try_write(&[IoSlice::new(FULL)]);
         return;
     }
-    let Some(counted) = node.server_shared.connections.count(peer.ip(), settings.address_connections_max) else {
-        node.shard.borrow().metrics().address_connections_refused.add(1);
+    let Some(counted) = node.server().connections.count(peer.ip(), settings.address_connections_max) else {
+        node.shard().metrics().address_connections_refused.add(1);
         tracing::debug!(%peer, "connection refused: address_connections_max reached");
         let _gone = stream.try_write(&[IoSlice::new(FULL_FOR_ADDRESS)]);
         return;
     };
-    let shards = node.server_shared.mailboxes.shards();
+    let shards = node.server().mailboxes.shards();
     let shard = *next % shards;
     *next = next.wrapping_add(1);
-    if shard == node.shard.borrow().index() {
+    if shard == node.shard().index() {
         return http::serve::open(node, stream, counted);
     }
     match stream.detach() {

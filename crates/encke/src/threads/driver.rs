@@ -84,7 +84,7 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
                 ThreadMessage::Socket(moving) => socket::go_on(node, *moving),
                 // The publications are taken already. Only a frozen shard gets a request to settle.
                 ThreadMessage::Published | ThreadMessage::Settle(_) => {}
-                ThreadMessage::Inspect(look) => look(&node.shard.borrow()),
+                ThreadMessage::Inspect(look) => look(&node.shard()),
                 ThreadMessage::Freeze => return Some(thread_messages.collect()),
                 ThreadMessage::Stop => return None,
             }
@@ -103,19 +103,19 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
 /// everything.
 async fn flush(node: Rc<Node>) {
     loop {
-        node.confirmations.wake.notified().await;
+        node.woken().await;
         loop {
             node.confirm();
             let more = {
-                let mut shard = node.shard.borrow_mut();
+                let mut shard = node.shard_mut();
                 let budget = Duration::from_micros(shard.settings().fairness_budget_us);
                 let started = Instant::now();
-                shard.flush(node.now(), &mut node.sockets.wire(), &mut || started.elapsed() > budget)
+                shard.flush(node.now(), &mut node.sockets().wire(), &mut || started.elapsed() > budget)
             };
             node.settle();
             node.set_behind(more);
             node.wake_readers();
-            if !more && node.shard.borrow().is_settled() {
+            if !more && node.shard().is_settled() {
                 break;
             }
             tokio::task::yield_now().await;
@@ -135,12 +135,12 @@ async fn tick(node: Rc<Node>) {
         // Before the shard's tick checks time-outs.
         if now.ms >= alive_ms {
             node.keep_waiting_alive();
-            node.young.release();
+            node.young().release();
             alive_ms = now.ms + ALIVE_EVERY_MS;
         }
-        node.shard.borrow_mut().advance(now);
+        node.shard_mut().advance(now);
         node.settle();
-        if let Some(reclaim_memory) = node.server_shared.reclaim_memory
+        if let Some(reclaim_memory) = node.server().reclaim_memory
             && reclaim.is_due(now.ms, || load(&node))
         {
             reclaim_memory();
@@ -151,7 +151,7 @@ async fn tick(node: Rc<Node>) {
 }
 
 fn load(node: &Node) -> Load {
-    let shard = node.shard.borrow();
+    let shard = node.shard();
     let received = shard.metrics().messages.get() * MESSAGE_BYTES;
     Load { work: shard.work() + received, held_bytes: shard.held_bytes() + shard.sessions() * SESSION_BYTES }
 }

@@ -17,12 +17,6 @@ use crate::net::node::Node;
 use crate::net::thread_message::ThreadMessage;
 use encke_core::Saved;
 
-/// Freezes all shards.
-pub(crate) fn freeze(mailboxes: &Mailboxes) {
-    // A shard whose thread panicked is gone.
-    mailboxes.send_to_all(|| ThreadMessage::Freeze);
-}
-
 /// Waits until no message is on its way between frozen shards.
 pub(crate) fn settle(mailboxes: &Mailboxes) {
     for _ in 0..SETTLE_ROUNDS_MAX {
@@ -46,7 +40,7 @@ pub(crate) fn finish(
     let mut first = first.into_iter();
     let mut had_messages = true;
     // Arrivals that wait for pending writes need not wait any more: nothing is written.
-    node.shard.borrow_mut().take_all_arrivals(node.now());
+    node.shard_mut().take_all_arrivals(node.now());
     node.confirm();
     // Effects of the last events before the freeze.
     node.settle();
@@ -58,7 +52,7 @@ pub(crate) fn finish(
         };
         match thread_message {
             Ok(ThreadMessage::FromShard(envelope)) => {
-                node.shard.borrow_mut().message(node.now(), envelope.message);
+                node.shard_mut().message(node.now(), envelope.message);
                 node.settle();
                 had_messages = true;
             }
@@ -79,7 +73,7 @@ pub(crate) fn finish(
             Err(TryRecvError::Empty) => std::thread::sleep(PAUSE),
         }
     }
-    node.shard.borrow_mut().save(node.now())
+    node.shard_mut().save(node.now())
 }
 
 /// Processes the publications of handles. False if there were none.

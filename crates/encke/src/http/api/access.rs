@@ -19,7 +19,7 @@ pub(super) fn check<B>(
     scope: Scope,
 ) -> Result<Box<str>, Problem> {
     let headers = request.headers();
-    let refused = |detail| Err(Problem::new(Kind::Unauthorized, detail));
+    let refused = |detail| Err(Problem::new(Kind::UNAUTHORIZED, detail));
     let Ok(given) = key_of(headers) else {
         return refused("name one key: Authorization: Bearer KEY, or X-API-Key: KEY");
     };
@@ -31,9 +31,9 @@ pub(super) fn check<B>(
     };
     let Some(holder) = keys.find(given) else { return refused("the key is not valid") };
     if holder.has(scope) {
-        return Ok(holder.name.into());
+        return Ok(holder.name.clone());
     }
-    Err(Problem::new(Kind::Forbidden, format!("the key {:?} lacks the scope {}", holder.name, scope.name())))
+    Err(Problem::new(Kind::FORBIDDEN, format!("the key {:?} lacks the scope {}", holder.name, scope.name())))
 }
 
 /// True if a request has a key with the scope `metrics`.

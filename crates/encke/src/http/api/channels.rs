@@ -4,13 +4,13 @@ use bayeux::ChannelName;
 use encke_core::{ChannelView, Id, ServerEntry};
 use serde_json::value::RawValue;
 
-use crate::net::listing::written;
 use encke_local::{Member, PresenceCounts};
 
 use super::input::{any_channel, broadcast_channel};
 use super::problem::{Kind, Problem};
-use super::routes::OFFSET_MAX;
-use super::types::{ChannelItem, ChannelList, History, HistoryMessage, Page, PresenceItem, PresenceList, Removed};
+use super::types::{
+    ChannelItem, ChannelList, History, HistoryMessage, OFFSET_MAX, Page, PresenceItem, PresenceList, Removed,
+};
 use super::{Answer, Call, going_away};
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -18,19 +18,18 @@ pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let pattern = call.query.text("pattern").map(|name| any_channel(name, &limits)).transpose();
     let pattern = pattern.map_err(|detail| Problem::parameter("pattern", detail))?.map(ChannelName::as_str);
     let node = &call.connection.node;
-    let shared = node.shard.borrow().shared().clone();
-    let listed = node.server_shared.list_channels(&shared, from, limit, pattern).await.ok_or_else(going_away)?;
+    let listed = node.server().list_channels(from, limit, pattern).await.ok_or_else(going_away)?;
     let item = |channel: ChannelView| ChannelItem { channel: channel.name.into(), subscribers: channel.subscribers };
     let channels = listed.items.into_iter().map(item).collect();
-    Ok(Answer::new(&ChannelList { channels, page: Page { next: listed.next.map(written) } }))
+    Ok(Answer::new(&ChannelList { channels, page: Page { next: listed.next } }))
 }
 
 /// Lists the users on a channel.
-pub(super) fn presence(call: &Call<'_>) -> Result<Answer, Problem> {
+pub(super) async fn presence(call: &Call<'_>) -> Result<Answer, Problem> {
     let (limit, channel) = (call.limit()?, channel(call)?);
     let after = call.query.text("cursor").unwrap_or_default();
     let members =
-        call.connection.node.server_shared.presence.members(&channel, after, limit, ServerEntry::ApiPresence.may());
+        call.connection.node.server().presence.members(&channel, after, limit, ServerEntry::ApiPresence.may());
     let item = |member: Member| {
         let Member { user, sessions, session_ids, .. } = member;
         let session_ids = session_ids.iter().filter_map(|id| Some(call.names().of(&Id::parse(id)?))).collect();
@@ -42,12 +41,11 @@ pub(super) fn presence(call: &Call<'_>) -> Result<Answer, Problem> {
 }
 
 /// Reads messages of a history. Any shard may read it.
-pub(super) fn history(call: &Call<'_>) -> Result<Answer, Problem> {
+pub(super) async fn history(call: &Call<'_>) -> Result<Answer, Problem> {
     let limit = call.limit()?;
     let after = call.query.number("after", 0..=OFFSET_MAX)?;
     let channel = channel(call)?;
-    let shared = call.connection.node.shard.borrow().shared().clone();
-    let found = shared.read_history(&channel, ServerEntry::ApiHistory.may(), |ring| {
+    let found = call.connection.node.server().shared().read_history(&channel, ServerEntry::ApiHistory.may(), |ring| {
         let first = after.map_or(ring.oldest(), |after| after + 1);
         let mut bytes = 0;
         let entries = ring.from(first).take(limit).take_while(|entry| {
@@ -69,12 +67,11 @@ pub(super) fn history(call: &Call<'_>) -> Result<Answer, Problem> {
 pub(super) async fn remove_history(call: &Call<'_>) -> Result<Answer, Problem> {
     let channel = channel(call)?;
     let node = &call.connection.node;
-    let shared = node.shard.borrow().shared().clone();
-    let outcome = node.server_shared.clear_history(&shared, &channel).await.ok_or_else(going_away)?;
+    let outcome = node.server().clear_history(&channel).await.ok_or_else(going_away)?;
     match outcome.removed {
         None => Err(no_history()),
         Some(_) if !outcome.is_persisted => {
-            Err(Problem::new(Kind::NotStored, "removed; the messages may return with the next start"))
+            Err(Problem::new(Kind::NOT_STORED, "removed; the messages may return with the next start"))
         }
         Some(removed) => Ok(Answer::new(&Removed { removed })),
     }
@@ -87,7 +84,7 @@ fn channel(call: &Call<'_>) -> Result<String, Problem> {
 }
 
 fn no_history() -> Problem {
-    Problem::new(Kind::NotFound, "the channel has no history: no rule gives it one, or it was never used")
+    Problem::new(Kind::NOT_FOUND, "the channel has no history: no rule gives it one, or it was never used")
 }
 
 /// Bytes of messages in one answer, but at least one message.

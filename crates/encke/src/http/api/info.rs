@@ -1,12 +1,13 @@
 //! Information about the server.
 
+use super::problem::Problem;
 use super::types::Info;
 use super::{Answer, Call};
 
-pub(super) fn info(call: &Call<'_>) -> Answer {
+pub(super) async fn info(call: &Call<'_>) -> Result<Answer, Problem> {
     let node = &call.connection.node;
-    let (server_shared, shard) = (&node.server_shared, node.shard.borrow());
-    Answer::new(&Info {
+    let (server_shared, shard) = (&node.server(), node.shard());
+    Ok(Answer::new(&Info {
         name: "encke",
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: server_shared.clock.uptime().as_millis() as u64,
@@ -15,5 +16,5 @@ pub(super) fn info(call: &Call<'_>) -> Answer {
         connections: server_shared.connections.open(),
         draining: shard.is_draining(),
         durable: shard.shared().is_durable,
-    })
+    }))
 }

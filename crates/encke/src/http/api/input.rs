@@ -20,7 +20,7 @@ impl Query {
         let mut parameters: Vec<(String, String)> = Vec::new();
         for parameter in form::fields(query.as_bytes()) {
             let Some((name, value)) = parameter else {
-                return Err(Problem::new(Kind::Invalid, "the query is not UTF-8"));
+                return Err(Problem::new(Kind::INVALID, "the query is not UTF-8"));
             };
             if !known.contains(&name.as_str()) {
                 let wanted = if known.is_empty() { "none".into() } else { known.join(", ") };
@@ -56,7 +56,7 @@ impl Query {
 
 /// Checks that a body is JSON in UTF-8 by its headers.
 pub(super) fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
-    let refused = |detail| Err(Problem::new(Kind::MediaType, detail).and_close());
+    let refused = |detail| Err(Problem::new(Kind::MEDIA_TYPE, detail).and_close());
     if headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
         return refused("a body without a content coding");
     }
@@ -73,8 +73,8 @@ pub(super) fn check_media_type(headers: &HeaderMap) -> Result<(), Problem> {
 pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map_err(|error| match error.classify() {
         Category::Data => wrong_type::<T>(body),
-        _ if body.is_empty() => Problem::new(Kind::NotJson, "the body is empty"),
-        _ => Problem::new(Kind::NotJson, error.to_string()),
+        _ if body.is_empty() => Problem::new(Kind::NOT_JSON, "the body is empty"),
+        _ => Problem::new(Kind::NOT_JSON, error.to_string()),
     })
 }
 
@@ -82,11 +82,11 @@ pub(super) fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem>
 /// time. The rest of it may not even be JSON.
 fn wrong_type<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Problem {
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(body) {
-        return Problem::new(Kind::NotJson, error.to_string());
+        return Problem::new(Kind::NOT_JSON, error.to_string());
     }
     let deserializer = &mut serde_json::Deserializer::from_slice(body);
     let Err(error) = serde_path_to_error::deserialize::<_, T>(deserializer) else {
-        return Problem::new(Kind::Invalid, "the body is not as the API describes it");
+        return Problem::new(Kind::INVALID, "the body is not as the API describes it");
     };
     let mut pointer = String::new();
     for segment in error.path() {

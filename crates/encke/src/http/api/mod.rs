@@ -24,18 +24,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{CACHE_CONTROL, HeaderMap, HeaderName};
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use serde::Serialize;
 
 use self::input::Query;
 use self::problem::{Kind, Problem};
-use self::routes::{Operation, Route, Verb};
+use self::routes::Route;
 use super::connection::Connection;
 use super::guard::{Guard, Pages};
-use super::{Body, bayeux, unread, whole};
+use super::{Body, bayeux, typed, unread, with};
 use crate::added_operation::ApiOperation;
 use encke_core::Settings;
 
@@ -88,25 +88,29 @@ pub(crate) async fn answer(
     settings: &Settings,
     request: Request<Incoming>,
 ) -> Response<Body> {
-    let metrics = connection.node.shard.borrow().metrics().clone();
+    let metrics = connection.node.shard().metrics().clone();
     metrics.api_requests.add(1);
     let path = request.uri().path().strip_prefix(routes::ROOT).unwrap_or_default();
-    let verb = Verb::of(request.method());
-    let operations = connection.node.server_shared.api.added_operations();
+    // hyper leaves out the body of the response to HEAD.
+    let method = if request.method() == Method::HEAD { "GET" } else { request.method().as_str() };
+    let operations = connection.node.server().api.added_operations();
     let added = operations.all();
     if path == routes::DOCUMENT {
-        let response = match verb {
-            Some(Verb::Get) => document(operations.document(openapi::text)),
+        let response = match method {
+            "GET" => typed(StatusCode::OK, "application/json", operations.document(openapi::text)),
             _ => GUARD.refuse_method("GET, HEAD", &request),
         };
         return unread(response, &request);
     }
-    let (route, id) = match routes::find(path, verb, &added) {
+    let (route, id) = match routes::find(path, method, &added) {
         Some(Ok((route, id))) => (route, id.to_owned()),
         Some(Err(allow)) => return GUARD.refuse_method(allow, &request),
-        None => return unread(no_operation().response(), &request),
+        None => {
+            let problem = Problem::new(Kind::NOT_FOUND, "there is no such operation: see /api/v1/openapi.json");
+            return unread(problem.response(), &request);
+        }
     };
-    let keys = connection.node.server_shared.api.keys();
+    let keys = connection.node.server().api.keys();
     let key_name = match access::check(connection, settings, &keys, &request, route.scope) {
         Ok(key_name) => key_name,
         Err(problem) => {
@@ -125,16 +129,10 @@ pub(crate) async fn answer(
     };
     match outcome {
         Ok(Answer { status, body, is_repeated }) => {
-            let mut response = Response::new(whole(connection.counted(body)));
-            *response.status_mut() = status;
             let is_problem = status.is_client_error() || status.is_server_error();
             let kind = if is_problem { "application/problem+json" } else { "application/json" };
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-            response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            if is_repeated {
-                response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-            }
-            response
+            let fields = [(CACHE_CONTROL, "no-store"), (HeaderName::from_static("idempotency-replayed"), "true")];
+            with(typed(status, kind, connection.counted(body)), &fields[..1 + usize::from(is_repeated)])
         }
         Err(problem) => problem.response(),
     }
@@ -152,7 +150,7 @@ async fn read(
     let has_body = !hyper::body::Body::is_end_stream(&body);
     let query = Query::parse(parts.uri.query().unwrap_or_default(), &known);
     if route.body.is_none() {
-        let refused = || Problem::new(Kind::Invalid, "this operation has no body").and_close();
+        let refused = || Problem::new(Kind::INVALID, "this operation has no body").and_close();
         return if has_body { Err(refused()) } else { query.map(|query| (query, Bytes::new())) };
     }
     let close = |problem: Problem| if has_body { problem.and_close() } else { problem };
@@ -160,10 +158,10 @@ async fn read(
     input::check_media_type(&parts.headers)?;
     let body = bayeux::collect(connection, body, settings).await.map_err(|refusal| {
         let kind = match refusal.status {
-            StatusCode::PAYLOAD_TOO_LARGE => Kind::TooLarge,
-            StatusCode::REQUEST_TIMEOUT => Kind::Timeout,
-            StatusCode::SERVICE_UNAVAILABLE => Kind::Busy,
-            _ => Kind::Invalid,
+            StatusCode::PAYLOAD_TOO_LARGE => Kind::TOO_LARGE,
+            StatusCode::REQUEST_TIMEOUT => Kind::TIMEOUT,
+            StatusCode::SERVICE_UNAVAILABLE => Kind::BUSY,
+            _ => Kind::INVALID,
         };
         Problem::new(kind, refusal.text.trim_end()).and_close()
     })?;
@@ -171,59 +169,28 @@ async fn read(
 }
 
 async fn run(call: &Call<'_>) -> Result<Answer, Problem> {
-    let (connection, reads) = (call.connection, call.route.method == Verb::Get);
-    let busy = || Problem::new(Kind::Busy, "responses that their clients do not read fill the room for responses");
+    let (connection, reads) = (call.connection, call.route.method == "GET");
+    let busy = || Problem::new(Kind::BUSY, "responses that their clients do not read fill the room for responses");
     if reads && !connection.room_for_response(call.settings).await {
         return Err(busy());
     }
-    let answer = perform(call).await?;
+    let answer = (call.route.run)(call).await?;
     // Others may have been answered meanwhile.
-    let has_room = !reads || connection.node.shard.borrow().has_room_for(answer.body.len());
+    let has_room = !reads || connection.node.shard().has_room_for(answer.body.len());
     if has_room { Ok(answer) } else { Err(busy()) }
 }
 
-async fn perform(call: &Call<'_>) -> Result<Answer, Problem> {
-    match call.route.operation {
-        Operation::Publish => publish::one(call).await,
-        Operation::PublishBatch => publish::batch(call).await,
-        Operation::Deliver => sessions::deliver(call).await,
-        Operation::Disconnect => sessions::disconnect(call).await,
-        Operation::Subscribe => sessions::subscribe(call).await,
-        Operation::Unsubscribe => sessions::unsubscribe(call).await,
-        Operation::RevokeToken => sessions::revoke(call).await,
-        Operation::ListSessions => sessions::list(call).await,
-        Operation::GetSession => sessions::one(call).await,
-        Operation::ListChannels => channels::list(call).await,
-        Operation::ListPresence => channels::presence(call),
-        Operation::ReadHistory => channels::history(call),
-        Operation::RemoveHistory => channels::remove_history(call).await,
-        Operation::GetInfo => Ok(info::info(call)),
-        Operation::Added(_) => of_program(call),
-    }
-}
-
 /// The answer of an operation that the program has added.
-fn of_program(call: &Call<'_>) -> Result<Answer, Problem> {
+async fn of_program(call: &Call<'_>) -> Result<Answer, Problem> {
     let added = call.added.iter().find(|added| added.path == call.route.path);
     let body = added.map(|added| (added.read)()).transpose().map_err(|error| {
         tracing::error!(%error, path = call.route.path, "the answer of an operation is no JSON");
-        Problem::new(Kind::Busy, "the answer of this operation is no JSON")
+        Problem::new(Kind::BUSY, "the answer of this operation is no JSON")
     })?;
     Ok(Answer { status: StatusCode::OK, body: body.unwrap_or_default().into(), is_repeated: false })
 }
 
-/// The OpenAPI document.
-fn document(text: Bytes) -> Response<Body> {
-    let mut response = Response::new(whole(text));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-fn no_operation() -> Problem {
-    Problem::new(Kind::NotFound, "there is no such operation: see /api/v1/openapi.json")
-}
-
 /// The server stops while a request is being processed.
 fn going_away() -> Problem {
-    Problem::new(Kind::Busy, "the server is going away")
+    Problem::new(Kind::BUSY, "the server is going away")
 }

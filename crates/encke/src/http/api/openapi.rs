@@ -6,7 +6,7 @@ use schemars::generate::{SchemaGenerator, SchemaSettings};
 use serde_json::{Map, Value, json};
 
 use super::problem::Details;
-use super::routes::{self, ROOT, Route, Verb};
+use super::routes::{self, ROOT, Route};
 use crate::added_operation::ApiOperation;
 
 /// The document as JSON, with the operations that the program has added.
@@ -24,12 +24,7 @@ fn document(added: &[Arc<ApiOperation>]) -> Value {
     let mut paths = Map::new();
     for route in routes::all(added) {
         let path = paths.entry(format!("{ROOT}{}", route.path)).or_insert_with(|| json!({}));
-        let method = match route.method {
-            Verb::Get => "get",
-            Verb::Post => "post",
-            Verb::Delete => "delete",
-        };
-        path[method] = operation(&route, &mut generator, &problem);
+        path[route.method.to_ascii_lowercase()] = operation(&route, &mut generator, &problem);
     }
     let schemas = generator.take_definitions(true);
     json!({

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::http::{Body, closing, whole};
+use crate::http::{Body, closing, typed, with};
 
 /// An error of the HTTP API.
 #[derive(Debug)]
@@ -15,53 +15,36 @@ pub(super) struct Problem {
     kind: Kind,
     detail: Cow<'static, str>,
     errors: Vec<InputError>,
-    /// The methods of a path, for [`Kind::Method`].
+    /// The methods of a path, for [`Kind::METHOD`].
     allow: &'static str,
     /// True if the connection closes: the rest of the body was not read.
     closes: bool,
 }
 
-/// The kind of an error: its type, its title and its status.
+/// The kind of an error: the last part of its type, its title, and its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    NotJson,
-    Invalid,
-    Unauthorized,
-    Forbidden,
-    NotFound,
-    Method,
-    Timeout,
-    InProgress,
-    Full,
-    TooLarge,
-    MediaType,
-    KeyReused,
-    Busy,
-    NotStored,
-}
+pub(super) struct Kind(&'static str, &'static str, StatusCode);
 
 impl Kind {
-    /// The last part of its type, its title, and its status.
-    fn parts(self) -> (&'static str, &'static str, StatusCode) {
-        match self {
-            Kind::NotJson => ("not-json", "The body is not JSON", StatusCode::BAD_REQUEST),
-            Kind::Invalid => ("invalid-request", "The request is not valid", StatusCode::BAD_REQUEST),
-            Kind::Unauthorized => ("unauthorized", "A valid API key is needed", StatusCode::UNAUTHORIZED),
-            Kind::Forbidden => ("forbidden", "The API key may not do this", StatusCode::FORBIDDEN),
-            Kind::NotFound => ("not-found", "There is nothing here", StatusCode::NOT_FOUND),
-            Kind::Method => ("method-not-allowed", "Another method is needed", StatusCode::METHOD_NOT_ALLOWED),
-            Kind::Timeout => ("timeout", "The request took too long", StatusCode::REQUEST_TIMEOUT),
-            Kind::InProgress => ("in-progress", "The first request is still in progress", StatusCode::CONFLICT),
-            Kind::Full => ("full", "A limit is reached", StatusCode::CONFLICT),
-            Kind::TooLarge => ("too-large", "The body is too large", StatusCode::PAYLOAD_TOO_LARGE),
-            Kind::MediaType => ("media-type", "The body must be JSON in UTF-8", StatusCode::UNSUPPORTED_MEDIA_TYPE),
-            Kind::KeyReused => {
-                ("idempotency-key-reused", "The key belongs to another request", StatusCode::UNPROCESSABLE_ENTITY)
-            }
-            Kind::Busy => ("busy", "The server is busy", StatusCode::SERVICE_UNAVAILABLE),
-            Kind::NotStored => ("not-stored", "Delivered, but not stored", StatusCode::INSUFFICIENT_STORAGE),
-        }
-    }
+    pub(super) const NOT_JSON: Kind = Kind("not-json", "The body is not JSON", StatusCode::BAD_REQUEST);
+    pub(super) const INVALID: Kind = Kind("invalid-request", "The request is not valid", StatusCode::BAD_REQUEST);
+    pub(super) const UNAUTHORIZED: Kind = Kind("unauthorized", "A valid API key is needed", StatusCode::UNAUTHORIZED);
+    pub(super) const FORBIDDEN: Kind = Kind("forbidden", "The API key may not do this", StatusCode::FORBIDDEN);
+    pub(super) const NOT_FOUND: Kind = Kind("not-found", "There is nothing here", StatusCode::NOT_FOUND);
+    pub(super) const METHOD: Kind =
+        Kind("method-not-allowed", "Another method is needed", StatusCode::METHOD_NOT_ALLOWED);
+    pub(super) const TIMEOUT: Kind = Kind("timeout", "The request took too long", StatusCode::REQUEST_TIMEOUT);
+    pub(super) const IN_PROGRESS: Kind =
+        Kind("in-progress", "The first request is still in progress", StatusCode::CONFLICT);
+    pub(super) const FULL: Kind = Kind("full", "A limit is reached", StatusCode::CONFLICT);
+    pub(super) const TOO_LARGE: Kind = Kind("too-large", "The body is too large", StatusCode::PAYLOAD_TOO_LARGE);
+    pub(super) const MEDIA_TYPE: Kind =
+        Kind("media-type", "The body must be JSON in UTF-8", StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    pub(super) const KEY_REUSED: Kind =
+        Kind("idempotency-key-reused", "The key belongs to another request", StatusCode::UNPROCESSABLE_ENTITY);
+    pub(super) const BUSY: Kind = Kind("busy", "The server is busy", StatusCode::SERVICE_UNAVAILABLE);
+    pub(super) const NOT_STORED: Kind =
+        Kind("not-stored", "Delivered, but not stored", StatusCode::INSUFFICIENT_STORAGE);
 }
 
 /// An error in a field of the body, or in a parameter of the query.
@@ -105,18 +88,18 @@ impl Problem {
     /// An error in a field of the body, named by its JSON Pointer.
     pub(super) fn field(pointer: &str, detail: impl Into<String>) -> Problem {
         let error = InputError { pointer: Some(format!("#{pointer}")), parameter: None, detail: shortened(detail) };
-        Problem { errors: vec![error], ..Problem::new(Kind::Invalid, "a field of the body is wrong: see errors") }
+        Problem { errors: vec![error], ..Problem::new(Kind::INVALID, "a field of the body is wrong: see errors") }
     }
 
     /// An error in a parameter of the query.
     pub(super) fn parameter(name: &str, detail: impl Into<String>) -> Problem {
         let error = InputError { pointer: None, parameter: Some(shortened(name)), detail: shortened(detail) };
-        Problem { errors: vec![error], ..Problem::new(Kind::Invalid, "a parameter of the query is wrong: see errors") }
+        Problem { errors: vec![error], ..Problem::new(Kind::INVALID, "a parameter of the query is wrong: see errors") }
     }
 
     /// A method that the path does not have.
     pub(super) fn method(allow: &'static str) -> Problem {
-        Problem { allow, ..Problem::new(Kind::Method, format!("the methods of this path: {allow}")) }
+        Problem { allow, ..Problem::new(Kind::METHOD, format!("the methods of this path: {allow}")) }
     }
 
     /// The connection closes after the response.
@@ -126,12 +109,12 @@ impl Problem {
 
     /// The status of the response.
     pub(super) fn status(&self) -> StatusCode {
-        self.kind.parts().2
+        self.kind.2
     }
 
     /// The body of the response.
     pub(super) fn body(&self) -> Vec<u8> {
-        let (name, title, status) = self.kind.parts();
+        let Kind(name, title, status) = self.kind;
         let (kind, status) = (format!("urn:encke:problem:{name}"), status.as_u16());
         let details = Details { kind, title, status, detail: &self.detail, errors: &self.errors };
         // A struct of texts and numbers always has a JSON form.
@@ -140,16 +123,13 @@ impl Problem {
 
     /// The response.
     pub(super) fn response(&self) -> Response<Body> {
-        let mut response = Response::new(whole(self.body()));
-        *response.status_mut() = self.status();
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        match self.kind {
-            Kind::Unauthorized => _ = headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")),
-            Kind::Busy | Kind::InProgress => _ = headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S)),
-            Kind::Method => _ = headers.insert(ALLOW, HeaderValue::from_static(self.allow)),
-            _ => {}
-        }
+        let field = match self.kind {
+            Kind::UNAUTHORIZED => Some((WWW_AUTHENTICATE, "Bearer")),
+            Kind::BUSY | Kind::IN_PROGRESS => Some((RETRY_AFTER, RETRY_AFTER_S)),
+            Kind::METHOD => Some((ALLOW, self.allow)),
+            _ => None,
+        };
+        let response = with(typed(self.status(), "application/problem+json", self.body()), field.as_slice());
         if self.closes { closing(response) } else { response }
     }
 }

@@ -68,7 +68,7 @@ pub(super) async fn batch(call: &Call<'_>) -> Result<Answer, Problem> {
 
 impl Call<'_> {
     pub(super) fn limits(&self) -> bayeux::Limits {
-        self.connection.node.shard.borrow().limits().clone()
+        self.connection.node.shard().limits().clone()
     }
 
     /// Checks the depth of data.
@@ -83,8 +83,8 @@ impl Call<'_> {
     /// Waits until the server admits the work of this request.
     pub(super) async fn wait_for_turn(&self) -> Result<(), Problem> {
         let usage = self.connection.usage.get();
-        let turn = self.connection.node.wait_for_turn(&usage, self.body.len());
-        let busy = |_| Problem::new(Kind::Busy, "the server takes no messages at the moment; nothing was published");
+        let turn = self.connection.node.wait_for_turn(&usage, self.body.len(), || None);
+        let busy = |_| Problem::new(Kind::BUSY, "the server takes no messages at the moment; nothing was published");
         tokio::time::timeout(ADMISSION_TIMEOUT, turn).await.map_err(busy)
     }
 
@@ -107,12 +107,12 @@ impl Call<'_> {
         let node = &self.connection.node;
         let window = Window { ms: self.settings.idempotency_ms, bytes_max: self.settings.idempotency_bytes_max };
         let key = sum_of(&[self.key_name.as_bytes(), self.route.path.as_bytes(), key.as_bytes()]);
-        Ok(Some(node.server_shared.api.idempotency().begin(key, sum_of(&[self.body]), node.now().ms, window)))
+        Ok(Some(node.server().api.idempotency().begin(key, sum_of(&[self.body]), node.now().ms, window)))
     }
 }
 
 fn invalid_key(detail: &'static str) -> Problem {
-    Problem::new(Kind::Invalid, format!("Idempotency-Key: {detail}"))
+    Problem::new(Kind::INVALID, format!("Idempotency-Key: {detail}"))
 }
 
 /// Publishes, unless the request has been answered before.
@@ -122,14 +122,14 @@ async fn publish(call: &Call<'_>, key: Option<String>, publications: &[Checked<'
         None => None,
         Some(Known::New(reservation)) => Some(reservation),
         Some(Known::Answered((status, body))) => {
-            node.shard.borrow().metrics().api_repeated.add(1);
+            node.shard().metrics().api_repeated.add(1);
             return Ok(Answer { status, body, is_repeated: true });
         }
         Some(Known::OtherRequest) => {
-            return Err(Problem::new(Kind::KeyReused, "the first request with this Idempotency-Key had another body"));
+            return Err(Problem::new(Kind::KEY_REUSED, "the first request with this Idempotency-Key had another body"));
         }
         Some(Known::InProgress) => {
-            return Err(Problem::new(Kind::InProgress, "a request with this Idempotency-Key is in progress"));
+            return Err(Problem::new(Kind::IN_PROGRESS, "a request with this Idempotency-Key is in progress"));
         }
     };
     call.wait_for_turn().await?;
@@ -161,16 +161,15 @@ fn complete(reservation: Reservation, now_ms: u64, answer: Result<Answer, Proble
 /// Sends publications to the shards that own their channels. Returns those that get a position, with their channels.
 fn publish_now(call: &Call<'_>, publications: &[Checked<'_>]) -> Result<Vec<(String, InBurst)>, Problem> {
     let node = &call.connection.node;
-    let shard = node.shard.borrow();
-    let server_shared = &node.server_shared;
+    let shard = node.shard();
+    let server_shared = &node.server();
     let timestamp = call.settings.timestamps.then(|| format!("\"{}\"", ext::timestamp(node.now().wall_ms as i64)));
     let timestamp = timestamp.as_deref().map(RawJson::trusted);
     let mut positions = Positions::new(&server_shared.outcomes);
     for (index, (channel, data)) in publications.iter().enumerate() {
         let message = Publication { channel: channel.as_str(), data: Some(*data), timestamp, ..Publication::default() };
-        let owner = shard.shared().histories.owner(channel.as_str());
         let wanted = shard.has_history(*channel).then_some((&mut positions, index));
-        if !server_shared.publish(owner, &message, wanted, ServerEntry::ApiPublish.may()) {
+        if !server_shared.publish(&message, wanted, ServerEntry::ApiPublish.may()) {
             return Err(going_away());
         }
     }
@@ -189,7 +188,7 @@ async fn answer(published: u64, bursts: Vec<(String, InBurst)>) -> Result<Answer
     for (channel, InBurst { last, outcome, .. }) in bursts {
         let outcome = tokio::time::timeout(OUTCOME_TIMEOUT, outcome).await;
         let Ok(Ok(outcome)) = outcome else {
-            return Err(Problem::new(Kind::NotStored, "published; the server does not know yet if it is stored"));
+            return Err(Problem::new(Kind::NOT_STORED, "published; the server does not know yet if it is stored"));
         };
         is_stored &= outcome.is_persisted;
         let Some((epoch, first)) = outcome.first else { continue };
@@ -205,7 +204,7 @@ async fn answer(published: u64, bursts: Vec<(String, InBurst)>) -> Result<Answer
     if is_stored {
         return Ok(Answer::new(&Published { published, positions }));
     }
-    Err(Problem::new(Kind::NotStored, "published; a history could not store it"))
+    Err(Problem::new(Kind::NOT_STORED, "published; a history could not store it"))
 }
 
 /// The time for which a request waits until the server admits its work.

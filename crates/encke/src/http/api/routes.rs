@@ -1,24 +1,30 @@
 //! The operations of the HTTP API: the one table that requests are routed by and that the OpenAPI document is made from.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use schemars::{Schema, SchemaGenerator};
-use serde::Serialize;
 
+use super::problem::Problem;
 use super::types::{
-    ChannelList, Deliver, Disconnect, History, Info, OneSession, PresenceList, Publish, PublishBatch, Published,
-    Reached, Removed, Revoke, RevokedToken, SessionList, Subscription, channel, channel_or_pattern,
+    ChannelList, Deliver, Disconnect, History, Info, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, OneSession, PresenceList,
+    Publish, PublishBatch, Published, Reached, Removed, Revoke, RevokedToken, SessionList, Subscription, channel,
+    channel_or_pattern,
 };
+use super::{Answer, Call, channels, info, publish, sessions};
 use crate::added_operation::ApiOperation;
 use crate::api_keys::Scope;
+use crate::net::requests::Change;
 
 /// An operation.
 #[derive(Clone, Copy)]
 pub(super) struct Route {
-    pub(super) method: Verb,
+    pub(super) method: &'static str,
     /// The path below [`ROOT`]. `{id}` stands for one segment.
     pub(super) path: &'static str,
-    pub(super) operation: Operation,
+    /// Its name in the OpenAPI document.
+    pub(super) operation: &'static str,
+    pub(super) run: Run,
     /// The scope that a key needs.
     pub(super) scope: Scope,
     pub(super) summary: &'static str,
@@ -35,36 +41,8 @@ pub(super) struct Route {
 /// Makes a schema.
 pub(super) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
-/// A method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verb {
-    Get,
-    Post,
-    Delete,
-}
-
-/// The operations, by their names in the OpenAPI document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum Operation {
-    Publish,
-    PublishBatch,
-    Deliver,
-    Disconnect,
-    Subscribe,
-    Unsubscribe,
-    RevokeToken,
-    ListSessions,
-    GetSession,
-    ListChannels,
-    ListPresence,
-    ReadHistory,
-    RemoveHistory,
-    GetInfo,
-    /// One that the program has added, by its name.
-    #[serde(untagged)]
-    Added(&'static str),
-}
+/// Performs an operation.
+pub(super) type Run = for<'a> fn(&'a Call<'a>) -> Pin<Box<dyn Future<Output = Result<Answer, Problem>> + 'a>>;
 
 /// A parameter of the query, or of the path.
 pub(super) struct Parameter {
@@ -75,23 +53,11 @@ pub(super) struct Parameter {
     pub(super) schema: SchemaOf,
 }
 
-impl Verb {
-    pub(super) fn of(method: &http::Method) -> Option<Verb> {
-        match *method {
-            // hyper leaves out the body of the response to HEAD.
-            http::Method::GET | http::Method::HEAD => Some(Verb::Get),
-            http::Method::POST => Some(Verb::Post),
-            http::Method::DELETE => Some(Verb::Delete),
-            _ => None,
-        }
-    }
-}
-
 impl Route {
     /// An operation that the program has added.
     fn added(added: &ApiOperation) -> Route {
         let ApiOperation { name, path, scope, summary, description, answer, .. } = *added;
-        Route { summary, description, ..without_body(path, Operation::Added(name), scope, answer) }
+        Route { summary, description, ..without_body(path, name, scope, answer) }
     }
 }
 
@@ -104,15 +70,15 @@ pub(super) fn all(added: &[Arc<ApiOperation>]) -> impl Iterator<Item = Route> {
 /// path.
 pub(super) fn find<'a>(
     path: &'a str,
-    verb: Option<Verb>,
+    method: &str,
     added: &[Arc<ApiOperation>],
 ) -> Option<Result<(Route, &'a str), &'static str>> {
     let of_path = || all(added).filter_map(|route| Some((route, id_in(path, &route)?)));
-    if let Some(found) = of_path().find(|(route, _)| Some(route.method) == verb) {
+    if let Some(found) = of_path().find(|(route, _)| route.method == method) {
         return Some(Ok(found));
     }
-    let has = |verb| of_path().any(|(route, _)| route.method == verb);
-    match (has(Verb::Get), has(Verb::Post), has(Verb::Delete)) {
+    let has = |method| of_path().any(|(route, _)| route.method == method);
+    match (has("GET"), has("POST"), has("DELETE")) {
         (false, false, false) => None,
         (true, false, false) => Some(Err("GET, HEAD")),
         (true, false, true) => Some(Err("GET, HEAD, DELETE")),
@@ -145,16 +111,16 @@ fn text(_: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({ "type": "string" })
 }
 
-/// An operation without a body that can have parameters. Its texts are empty.
-const fn without_body(path: &'static str, operation: Operation, scope: Scope, answer: SchemaOf) -> Route {
-    let (method, body, parameters, errors): (_, _, &[Parameter], &[u16]) = (Verb::Get, None, &[], &[]);
-    let (summary, description) = ("", "");
-    Route { method, path, operation, scope, summary, description, parameters, body, answer, errors }
+/// An operation without a body that can have parameters, as programs add it. Its texts are empty.
+const fn without_body(path: &'static str, operation: &'static str, scope: Scope, answer: SchemaOf) -> Route {
+    let (method, body, parameters, errors): (_, _, &[Parameter], &[u16]) = ("GET", None, &[], &[]);
+    let (summary, description, run): (_, _, Run) = ("", "", |call| Box::pin(super::of_program(call)));
+    Route { method, path, operation, run, scope, summary, description, parameters, body, answer, errors }
 }
 
 /// An operation with a body.
-const fn post(path: &'static str, operation: Operation, scope: Scope, body: SchemaOf, answer: SchemaOf) -> Route {
-    Route { method: Verb::Post, body: Some(body), ..without_body(path, operation, scope, answer) }
+const fn post(path: &'static str, operation: &'static str, scope: Scope, body: SchemaOf, answer: SchemaOf) -> Route {
+    Route { method: "POST", body: Some(body), ..without_body(path, operation, scope, answer) }
 }
 
 const fn parameter(name: &'static str, schema: SchemaOf, description: &'static str) -> Parameter {
@@ -170,13 +136,6 @@ const CHANNEL: Parameter = Parameter { is_required: true, ..parameter("channel",
 pub(super) const ROOT: &str = "/api/v1";
 /// The path of the OpenAPI document below [`ROOT`].
 pub(super) const DOCUMENT: &str = "/openapi.json";
-/// Items of one answer.
-pub(super) const LIMIT_MAX: u64 = 1_000;
-/// Items of one answer if the request does not say.
-pub(super) const LIMIT_DEFAULT: u64 = 100;
-/// The largest offset: the largest integer that JavaScript can represent exactly.
-pub(super) const OFFSET_MAX: u64 = (1 << 53) - 1;
-
 /// All operations.
 pub(super) const ROUTES: &[Route] = &[
     Route {
@@ -184,50 +143,58 @@ pub(super) const ROUTES: &[Route] = &[
         description: "All subscribers of the channel get the message. If the channel has a history, the answer comes when the message is \
                       stored, and contains its position. Requests that are sent one after another publish in this order.",
         errors: &[409, 422, 507],
-        ..post("/publish", Operation::Publish, Scope::Publish, of::<Publish<'_>>, of::<Published>)
+        run: |call| Box::pin(publish::one(call)),
+        ..post("/publish", "publish", Scope::Publish, of::<Publish<'_>>, of::<Published>)
     },
     Route {
         summary: "Publish messages, each on one or more channels",
         description: "The messages are published in their order. If one of them is not valid, none is published.",
         errors: &[409, 422, 507],
-        ..post("/publish/batch", Operation::PublishBatch, Scope::Publish, of::<PublishBatch<'_>>, of::<Published>)
+        run: |call| Box::pin(publish::batch(call)),
+        ..post("/publish/batch", "publishBatch", Scope::Publish, of::<PublishBatch<'_>>, of::<Published>)
     },
     Route {
         summary: "Send a message to one session, or to all sessions of a user",
         description: "The sessions need no subscription. The answer comes when the message is on its way.",
         errors: &[404],
-        ..post("/deliver", Operation::Deliver, Scope::Deliver, of::<Deliver<'_>>, of::<Reached>)
+        run: |call| Box::pin(sessions::deliver(call)),
+        ..post("/deliver", "deliver", Scope::Deliver, of::<Deliver<'_>>, of::<Reached>)
     },
     Route {
         summary: "End one session, or all sessions of a user",
         description: "The clients get a disconnect message. A user without sessions is no error.",
         errors: &[404],
-        ..post("/disconnect", Operation::Disconnect, Scope::Manage, of::<Disconnect>, of::<Reached>)
+        run: |call| Box::pin(sessions::disconnect(call)),
+        ..post("/disconnect", "disconnect", Scope::Manage, of::<Disconnect>, of::<Reached>)
     },
     Route {
         summary: "Subscribe a session to a channel or pattern",
         description: "Nothing is decided about it, and its client gets no reply: only the messages from now on.",
         errors: &[404, 409],
-        ..post("/subscribe", Operation::Subscribe, Scope::Manage, of::<Subscription>, of::<Reached>)
+        run: |call| Box::pin(sessions::change(call, Change::Subscribe)),
+        ..post("/subscribe", "subscribe", Scope::Manage, of::<Subscription>, of::<Reached>)
     },
     Route {
         summary: "End the subscription of a session",
         description: "Its client gets no reply. A subscription that it does not have is no error.",
         errors: &[404],
-        ..post("/unsubscribe", Operation::Unsubscribe, Scope::Manage, of::<Subscription>, of::<Reached>)
+        run: |call| Box::pin(sessions::change(call, Change::Unsubscribe)),
+        ..post("/unsubscribe", "unsubscribe", Scope::Manage, of::<Subscription>, of::<Reached>)
     },
     Route {
         summary: "Revoke a token",
         description: "All sessions that were opened with the token end, and it opens no other for 30 days. If the server has a data \
                       directory, the answer comes when the revocation is stored.",
         errors: &[409, 507],
-        ..post("/revoke", Operation::RevokeToken, Scope::Manage, of::<Revoke>, of::<RevokedToken>)
+        run: |call| Box::pin(sessions::revoke(call)),
+        ..post("/revoke", "revokeToken", Scope::Manage, of::<Revoke>, of::<RevokedToken>)
     },
     Route {
         summary: "List sessions",
         description: "A session that exists during the whole listing is on exactly one page.",
         parameters: &[LIMIT, CURSOR],
-        ..without_body("/sessions", Operation::ListSessions, Scope::Read, of::<SessionList>)
+        run: |call| Box::pin(sessions::list(call)),
+        ..without_body("/sessions", "listSessions", Scope::Read, of::<SessionList>)
     },
     Route {
         summary: "Show one session",
@@ -238,7 +205,8 @@ pub(super) const ROUTES: &[Route] = &[
             ..parameter("id", text, "The session: its `id` in a list, or its `clientId`.")
         }],
         errors: &[404],
-        ..without_body("/sessions/{id}", Operation::GetSession, Scope::Read, of::<OneSession>)
+        run: |call| Box::pin(sessions::one(call)),
+        ..without_body("/sessions/{id}", "getSession", Scope::Read, of::<OneSession>)
     },
     Route {
         summary: "List channels and patterns with subscribers",
@@ -248,13 +216,15 @@ pub(super) const ROUTES: &[Route] = &[
             CURSOR,
             parameter("pattern", channel_or_pattern, "Only channels that this pattern matches, or this channel."),
         ],
-        ..without_body("/channels", Operation::ListChannels, Scope::Read, of::<ChannelList>)
+        run: |call| Box::pin(channels::list(call)),
+        ..without_body("/channels", "listChannels", Scope::Read, of::<ChannelList>)
     },
     Route {
         summary: "List the users on a channel",
         description: "In the order of their names. A channel whose rule has no presence has no members.",
         parameters: &[CHANNEL, LIMIT, CURSOR],
-        ..without_body("/presence", Operation::ListPresence, Scope::Read, of::<PresenceList>)
+        run: |call| Box::pin(channels::presence(call)),
+        ..without_body("/presence", "listPresence", Scope::Read, of::<PresenceList>)
     },
     Route {
         summary: "Read messages of a channel's history",
@@ -269,20 +239,23 @@ pub(super) const ROUTES: &[Route] = &[
             LIMIT,
         ],
         errors: &[404],
-        ..without_body("/history", Operation::ReadHistory, Scope::Read, of::<History>)
+        run: |call| Box::pin(channels::history(call)),
+        ..without_body("/history", "readHistory", Scope::Read, of::<History>)
     },
     Route {
-        method: Verb::Delete,
+        method: "DELETE",
         summary: "Remove all messages of a channel's history",
         description: "Subscribers that replay the channel are informed that messages are gone. The answer comes when the removal is stored.",
         parameters: &[CHANNEL],
         errors: &[404, 507],
-        ..without_body("/history", Operation::RemoveHistory, Scope::Manage, of::<Removed>)
+        run: |call| Box::pin(channels::remove_history(call)),
+        ..without_body("/history", "removeHistory", Scope::Manage, of::<Removed>)
     },
     Route {
         summary: "Show the server",
         description: "Its version, its uptime, and how much it serves.",
-        ..without_body("/info", Operation::GetInfo, Scope::Read, of::<Info>)
+        run: |call| Box::pin(info::info(call)),
+        ..without_body("/info", "getInfo", Scope::Read, of::<Info>)
     },
 ];
 
@@ -292,15 +265,14 @@ mod tests {
 
     #[test]
     fn a_path_has_its_methods() {
-        let found =
-            |path, verb| find(path, Some(verb), &[]).map(|found| found.map(|(route, id)| (route.operation, id)));
-        assert_eq!(found("/publish", Verb::Post), Some(Ok((Operation::Publish, ""))));
-        assert_eq!(found("/publish", Verb::Get), Some(Err("POST")));
-        assert_eq!(found("/sessions/abc", Verb::Get), Some(Ok((Operation::GetSession, "abc"))));
-        assert_eq!(found("/history", Verb::Post), Some(Err("GET, HEAD, DELETE")));
-        assert_eq!(find("/history", None, &[]).map(|found| found.err()), Some(Some("GET, HEAD, DELETE")));
+        let found = |path, method| find(path, method, &[]).map(|found| found.map(|(route, id)| (route.operation, id)));
+        assert_eq!(found("/publish", "POST"), Some(Ok(("publish", ""))));
+        assert_eq!(found("/publish", "GET"), Some(Err("POST")));
+        assert_eq!(found("/sessions/abc", "GET"), Some(Ok(("getSession", "abc"))));
+        assert_eq!(found("/history", "POST"), Some(Err("GET, HEAD, DELETE")));
+        assert_eq!(find("/history", "PATCH", &[]).map(|found| found.err()), Some(Some("GET, HEAD, DELETE")));
         for path in ["", "/", "/publish/", "/sessions/", "/sessions/a/b", "/PUBLISH", "/other"] {
-            assert_eq!(found(path, Verb::Get), None, "{path}");
+            assert_eq!(found(path, "GET"), None, "{path}");
         }
     }
 

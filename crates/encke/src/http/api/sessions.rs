@@ -3,27 +3,26 @@
 use std::sync::Arc;
 
 use bayeux::ChannelKind;
-use websocket::{Opcode, frame};
 
 use crate::error::RevocationError;
-use crate::net::listing::{Cursor, written};
+use crate::net::listing::Cursor;
 use crate::net::requests::{Change, Revocation};
 use crate::session_names::SessionNames;
 use encke_core::{Changed, Id, Owner, SessionView, ShardMessage};
 
 use super::input::{self, any_channel};
 use super::problem::{Kind, Problem};
-use super::routes::{LIMIT_DEFAULT, LIMIT_MAX};
 use super::types::{
-    Deliver, Disconnect, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem, SessionList, Subscription,
+    Deliver, Disconnect, LIMIT_DEFAULT, LIMIT_MAX, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem,
+    SessionList, Subscription,
 };
 use super::{Answer, Call, going_away};
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let (limit, from) = (call.limit()?, call.cursor()?);
-    let listed = call.connection.node.server_shared.list_sessions(from, limit).await.ok_or_else(going_away)?;
+    let listed = call.connection.node.server().list_sessions(from, limit).await.ok_or_else(going_away)?;
     let sessions = listed.items.iter().map(|view| item(call, view)).collect();
-    Ok(Answer::new(&SessionList { sessions, page: Page { next: listed.next.map(written) } }))
+    Ok(Answer::new(&SessionList { sessions, page: Page { next: listed.next } }))
 }
 
 pub(super) async fn one(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -42,14 +41,7 @@ pub(super) async fn deliver(call: &Call<'_>) -> Result<Answer, Problem> {
     }
     let data = call.data(data.get(), &limits).map_err(|detail| Problem::field("/data", detail))?;
     call.wait_for_turn().await?;
-    let message = bayeux::Publication { channel: &channel, data: Some(data), ..bayeux::Publication::default() };
-    let payload_bytes = message.encoded_bytes() + 2;
-    let mut frame = Vec::with_capacity(frame::header_bytes(payload_bytes) + payload_bytes);
-    frame::header(Opcode::Text, payload_bytes, &mut frame);
-    frame.push(b'[');
-    message.write(&mut frame);
-    frame.push(b']');
-    let frame: Arc<[u8]> = frame.into();
+    let frame: Arc<[u8]> = encke_core::message_frame(&channel, data.as_str(), None, None).into();
     reach(call, target, |id| ShardMessage::Deliver(id, frame.clone())).await
 }
 
@@ -64,12 +56,11 @@ pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, Problem> {
         return Err(Problem::field("/token_id", "it is empty"));
     }
     let (node, tokens_max) = (&call.connection.node, call.settings.revoked_tokens_max);
-    let (shared, until_ms) = (node.shard.borrow().shared().clone(), node.now().wall_ms + REVOKED_MS);
-    let revoked = node.server_shared.revoke(&shared, &token_id, until_ms, tokens_max).await;
+    let revoked = node.server().revoke(&token_id, node.now().wall_ms + REVOKED_MS, tokens_max).await;
     let Revocation { sessions, is_durable } = revoked.map_err(|error| {
         let kind = match error {
-            RevocationError::Full => Kind::Full,
-            RevocationError::NotStored => Kind::NotStored,
+            RevocationError::Full => Kind::FULL,
+            RevocationError::NotStored => Kind::NOT_STORED,
             RevocationError::Stopped => return going_away(),
         };
         Problem::new(kind, error.to_string())
@@ -77,16 +68,8 @@ pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, Problem> {
     Ok(Answer::new(&RevokedToken { sessions, durable: is_durable }))
 }
 
-pub(super) async fn subscribe(call: &Call<'_>) -> Result<Answer, Problem> {
-    change(call, Change::Subscribe).await
-}
-
-pub(super) async fn unsubscribe(call: &Call<'_>) -> Result<Answer, Problem> {
-    change(call, Change::Unsubscribe).await
-}
-
 /// Changes a subscription, and waits for the outcome.
-async fn change(call: &Call<'_>, change: Change) -> Result<Answer, Problem> {
+pub(super) async fn change(call: &Call<'_>, change: Change) -> Result<Answer, Problem> {
     let Subscription { session, channel } = input::json(call.body)?;
     let limits = call.limits();
     let name = any_channel(&channel, &limits).map_err(|detail| Problem::field("/channel", detail))?;
@@ -94,12 +77,12 @@ async fn change(call: &Call<'_>, change: Change) -> Result<Answer, Problem> {
         return Err(Problem::field("/channel", "a channel or pattern, and none below /meta/ or /service/"));
     }
     let id = call.names().id(&session).ok_or_else(unknown)?;
-    let changed = call.connection.node.server_shared.change_subscription(change, id, &channel).await;
+    let changed = call.connection.node.server().change_subscription(change, id, &channel).await;
     match changed.ok_or_else(going_away)? {
         Changed::Done => Ok(Answer::new(&Reached { sessions: 1 })),
         Changed::Full => {
             let detail = "the session has subscriptions_max subscriptions, or its shard channels_max channels";
-            Err(Problem::new(Kind::Full, detail))
+            Err(Problem::new(Kind::FULL, detail))
         }
         Changed::SessionUnknown => Err(unknown()),
     }
@@ -125,35 +108,29 @@ impl Target {
 /// Sends a message to the shards of these sessions.
 async fn reach(call: &Call<'_>, target: Target, message: impl Fn(Id) -> ShardMessage) -> Result<Answer, Problem> {
     let ids = match target {
-        Target::User(user) => of_owner(call, Owner::User(user.into())).await?,
+        Target::User(user) => {
+            let sessions = call.connection.node.server().sessions_of(Owner::User(user.into()));
+            sessions.await.ok_or_else(going_away)?
+        }
         Target::Session(session) => {
             let Some((view, _)) = find(call, &session).await? else { return Err(unknown()) };
             vec![view.id]
         }
     };
-    Ok(send_to_all(call, &ids, message))
-}
-
-fn send_to_all(call: &Call<'_>, ids: &[Id], message: impl Fn(Id) -> ShardMessage) -> Answer {
     ids.iter().for_each(|id| call.connection.node.send_to_shard(id.shard(), message(*id)));
-    Answer::new(&Reached { sessions: ids.len() })
-}
-
-/// The sessions of an owner, on all shards.
-async fn of_owner(call: &Call<'_>, owner: Owner) -> Result<Vec<Id>, Problem> {
-    call.connection.node.server_shared.sessions_of(owner).await.ok_or_else(going_away)
+    Ok(Answer::new(&Reached { sessions: ids.len() }))
 }
 
 /// A session with its channels. None if there is none with this name or id.
 async fn find(call: &Call<'_>, id: &str) -> Result<Option<(SessionView, Vec<Box<str>>)>, Problem> {
-    let server_shared = &call.connection.node.server_shared;
+    let server_shared = &call.connection.node.server();
     let shards = server_shared.mailboxes.shards();
     let Some(id) = call.names().id(id).filter(|id| id.shard() < shards) else { return Ok(None) };
     server_shared.inspect(id.shard(), move |shard| shard.session(&id)).await.ok_or_else(going_away)
 }
 
 fn unknown() -> Problem {
-    Problem::new(Kind::NotFound, "there is no such session")
+    Problem::new(Kind::NOT_FOUND, "there is no such session")
 }
 
 fn item(call: &Call<'_>, view: &SessionView) -> SessionItem {
@@ -170,7 +147,7 @@ fn item(call: &Call<'_>, view: &SessionView) -> SessionItem {
 impl Call<'_> {
     /// The names of sessions in answers.
     pub(super) fn names(&self) -> &SessionNames {
-        self.connection.node.server_shared.api.session_names()
+        self.connection.node.server().api.session_names()
     }
 
     /// The number of items that the request wants.
@@ -180,8 +157,7 @@ impl Call<'_> {
 
     /// The position at which the page begins.
     pub(super) fn cursor(&self) -> Result<Cursor, Problem> {
-        let Some(text) = self.query.text("cursor") else { return Ok((0, 0)) };
-        let cursor = self.connection.node.server_shared.cursor(text);
+        let cursor = self.connection.node.server().cursor(self.query.text("cursor"));
         cursor.ok_or_else(|| Problem::parameter("cursor", "the value of `next` on the page before"))
     }
 }

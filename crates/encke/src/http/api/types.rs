@@ -83,11 +83,11 @@ pub(super) struct ChannelPosition {
 pub(super) struct Deliver<'a> {
     /// The session: its `id` in a list, or its `clientId`.
     #[serde(default, deserialize_with = "given")]
-    #[schemars(schema_with = "session_id")]
+    #[schemars(with = "String", length(min = 1))]
     pub(super) session: Option<String>,
     /// The user.
     #[serde(default, deserialize_with = "given")]
-    #[schemars(schema_with = "user")]
+    #[schemars(with = "String", length(min = 1))]
     pub(super) user: Option<String>,
     /// The channel that the message names: no pattern, and none below `/meta/`. The session need not subscribe to it.
     #[serde(borrow)]
@@ -105,11 +105,11 @@ pub(super) struct Deliver<'a> {
 pub(super) struct Disconnect {
     /// The session: its `id` in a list, or its `clientId`.
     #[serde(default, deserialize_with = "given")]
-    #[schemars(schema_with = "session_id")]
+    #[schemars(with = "String", length(min = 1))]
     pub(super) session: Option<String>,
     /// The user.
     #[serde(default, deserialize_with = "given")]
-    #[schemars(schema_with = "user")]
+    #[schemars(with = "String", length(min = 1))]
     pub(super) user: Option<String>,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Disconnect {
 #[serde(deny_unknown_fields)]
 pub(super) struct Subscription {
     /// The session: its `id` in a list, or its `clientId`.
-    #[schemars(schema_with = "session_id")]
+    #[schemars(with = "String", length(min = 1))]
     pub(super) session: String,
     /// The channel or pattern: none below `/meta/` or `/service/`.
     #[schemars(schema_with = "subscription")]
@@ -130,7 +130,7 @@ pub(super) struct Subscription {
 #[serde(deny_unknown_fields)]
 pub(super) struct Revoke {
     /// The id of the token: the claim `jti` of a JSON Web Token.
-    #[schemars(schema_with = "user")]
+    #[schemars(with = "String", length(min = 1))]
     pub(super) token_id: String,
 }
 
@@ -341,13 +341,12 @@ fn idempotency_key(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "pattern": IDEMPOTENCY_KEY_PATTERN })
 }
 
-fn session_id(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "minLength": 1 })
-}
-
-fn user(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "string", "minLength": 1 })
-}
+/// Items of one answer.
+pub(super) const LIMIT_MAX: u64 = 1_000;
+/// Items of one answer if the request does not say.
+pub(super) const LIMIT_DEFAULT: u64 = 100;
+/// The largest offset: the largest integer that JavaScript can represent exactly.
+pub(super) const OFFSET_MAX: u64 = (1 << 53) - 1;
 
 /// A segment of a channel.
 const SEGMENT: &str = "/[A-Za-z0-9 !#$()+.@_{~}-]+";
