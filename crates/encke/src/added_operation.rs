@@ -1,8 +1,9 @@
 //! The operations that a program adds to the HTTP API of its server.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 
@@ -82,23 +83,19 @@ struct Added {
 
 impl AddedOperations {
     pub(crate) fn add(&self, operation: ApiOperation) {
-        let mut added = self.lock();
+        let mut added = self.0.lock();
         Arc::make_mut(&mut added.operations).push(Arc::new(operation));
         added.document = None;
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> Arc<Vec<Arc<ApiOperation>>> {
-        self.lock().operations.clone()
+        self.0.lock().operations.clone()
     }
 
     /// The document, which `make` writes if it has changed.
     pub(crate) fn document(&self, make: impl FnOnce(&[Arc<ApiOperation>]) -> String) -> Bytes {
-        let Added { operations, document } = &mut *self.lock();
+        let Added { operations, document } = &mut *self.0.lock();
         document.get_or_insert_with(|| make(operations).into()).clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Added> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

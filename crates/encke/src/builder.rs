@@ -194,10 +194,7 @@ impl Builder {
     }
 
     /// Adds a listener for the beginnings and ends of sessions. What it requests through [`Actions`] is done after it.
-    pub fn on_session<F>(mut self, listener: F) -> Builder
-    where
-        F: Fn(&SessionEvent<'_>, &mut Actions) + Send + Sync + 'static,
-    {
+    pub fn on_session(mut self, listener: impl Fn(&SessionEvent<'_>, &mut Actions) + Send + Sync + 'static) -> Builder {
         self.hooks.sessions.push(Box::new(listener));
         self
     }

@@ -52,10 +52,10 @@ impl EnckeService {
         let (mut parts, body) = request.into_parts();
         let peer = (self.peer)(&parts);
         let upgrade = parts.extensions.remove::<OnUpgrade>();
-        let shard = self.next.fetch_add(1, Ordering::Relaxed) % self.handle.shards();
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         let request = VisitingRequest { request: Request::from_parts(parts, body), peer, answer };
-        self.handle.visit(shard, Visit::Request(Box::new(request)));
+        self.handle.visit(number, Visit::Request(Box::new(request)));
         let Ok(Answered { response, upgraded }) = answered.await else {
             let response = Response::new(ServiceBody::of("the server has stopped\n"));
             return of_status(StatusCode::SERVICE_UNAVAILABLE, response);
@@ -64,7 +64,7 @@ impl EnckeService {
             tokio::spawn(async move {
                 let moved = async {
                     let (stream, rest) = detach_upgraded(upgrade.await?).await?;
-                    self.handle.visit(shard, Visit::Upgraded(stream, from, rest));
+                    self.handle.visit(number, Visit::Upgraded(stream, from, rest));
                     Ok::<_, BoxError>(())
                 };
                 if let Err(error) = moved.await {

@@ -3,11 +3,12 @@
 use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
+use parking_lot::{Mutex, RwLock};
 
 use crate::byte_stream::ByteStream;
 
@@ -53,7 +54,7 @@ impl TakeOver {
 
     /// Runs it, once.
     pub(crate) async fn run(self, stream: ByteStream, rest: Vec<u8>) {
-        let task = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let task = self.0.lock().take();
         if let Some(task) = task {
             task(stream, rest).await;
         }
@@ -76,7 +77,7 @@ impl Installed {
 
     /// Replaces the fallback.
     pub(crate) fn set(&self, fallback: Option<Arc<dyn Fallback>>) {
-        *self.fallback.write().unwrap_or_else(PoisonError::into_inner) = fallback;
+        *self.fallback.write() = fallback;
     }
 
     /// The routes if they take a path, else the fallback if it does.
@@ -84,7 +85,7 @@ impl Installed {
         if self.routes.takes(path) {
             return Some(self.routes.clone());
         }
-        let installed = self.fallback.read().unwrap_or_else(PoisonError::into_inner);
+        let installed = self.fallback.read();
         installed.as_ref().filter(|fallback| fallback.takes(path)).cloned()
     }
 }

@@ -3,10 +3,11 @@
 mod lists;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bayeux::{Publication, RawJson, ext};
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
 use crate::added_operation::ApiOperation;
@@ -66,16 +67,9 @@ impl Handle {
         Handle(Arc::new(Inner { server_shared, settings, draining, open, keeps, known, visits }))
     }
 
-    /// The number of shards.
-    pub(crate) fn shards(&self) -> usize {
-        self.0.server_shared.shared().shards
-    }
-
-    /// Passes what another HTTP server has to a shard. A shard that has ended drops it.
-    pub(crate) fn visit(&self, shard: usize, visit: Visit) {
-        if let Some(visits) = self.0.visits.get(shard) {
-            let _ended = visits.send(visit);
-        }
+    /// Passes what another HTTP server has to a shard, which a number stands for. A shard that has ended drops it.
+    pub(crate) fn visit(&self, number: usize, visit: Visit) {
+        let _ended = self.0.visits[number % self.0.visits.len()].send(visit);
     }
 
     pub(crate) fn downgrade(&self) -> WeakHandle {
@@ -164,7 +158,7 @@ impl Handle {
 
     /// The settings that concern publications.
     fn terms(&self) -> (bayeux::Limits, bool) {
-        let settings = self.0.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let settings = self.0.settings.lock();
         (bayeux::Limits::from(&**settings), settings.timestamps)
     }
 
@@ -289,12 +283,12 @@ impl Handle {
 
     /// Adds an operation to the HTTP API and its OpenAPI document. No other operation has its name or its path.
     pub fn add_operation(&self, operation: ApiOperation) {
-        self.0.server_shared.api.added_operations().add(operation);
+        self.0.server_shared.api.added_operations.add(operation);
     }
 
     /// Replaces the keys of the HTTP API. A key that is not in the list is revoked.
     pub fn set_api_keys(&self, keys: ApiKeys) {
-        self.0.server_shared.api.set_keys(keys);
+        *self.0.server_shared.api.keys.write() = Arc::new(keys);
     }
 
     /// Applies new settings while the server runs. Returns the names of those that changed but need a restart: they stay
@@ -304,7 +298,7 @@ impl Handle {
     /// When a setting cannot work: the old settings stay in force.
     pub fn reload(&self, mut settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
         check_settings(&settings)?;
-        let mut current = self.0.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.0.settings.lock();
         // Settings that need a restart remain unchanged here, too: the next call compares with the settings in force.
         let takes_any_port = settings.listen.port() == 0;
         let mut fixed = settings.keep_fixed(&current);
@@ -344,7 +338,7 @@ impl Handle {
             std::thread::sleep(DRAIN_PAUSE);
         }
         if self.0.keeps {
-            *self.0.open.write().unwrap_or_else(PoisonError::into_inner) = false;
+            *self.0.open.write() = false;
             // A shard whose thread panicked is gone.
             mailboxes.send_to_all(|| ThreadMessage::Freeze);
             ending::settle(mailboxes);
@@ -378,14 +372,14 @@ impl Handle {
     }
 
     fn settings(&self) -> Arc<Settings> {
-        self.0.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.settings.lock().clone()
     }
 
     /// False if there is no such shard, or the shard has ended.
     fn send_to_shard(&self, shard: usize, message: ShardMessage) -> bool {
         // Locked while sending: an accepted message is in a mailbox before the mailboxes are emptied for the last
         // time.
-        let open = self.0.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = self.0.open.read();
         *open && self.0.server_shared.mailboxes.send_to_shard(shard, message)
     }
 }

@@ -2,11 +2,12 @@
 //! twice. The memory is a window: of time, and of bytes.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use http::StatusCode;
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
 /// The digest of a key, or of a request.
@@ -76,7 +77,7 @@ pub(crate) fn sum_of(parts: &[&[u8]]) -> Sum {
 impl Idempotency {
     /// Looks a key up, and reserves it if it is new.
     pub(crate) fn begin(self: &Arc<Self>, key: Sum, request: Sum, now_ms: u64, window: Window) -> Known {
-        let mut table = self.lock();
+        let mut table = self.0.lock();
         while table.order.front().is_some_and(|(at_ms, _)| at_ms.saturating_add(window.ms) <= now_ms) {
             table.forget_oldest();
         }
@@ -93,19 +94,15 @@ impl Idempotency {
 
     /// The bytes of all remembered answers, and the number of those that were forgotten early for lack of room.
     pub(crate) fn figures(&self) -> (usize, usize) {
-        let table = self.lock();
+        let table = self.0.lock();
         (table.bytes, table.evicted)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reservation {
     /// Remembers the answer.
     pub(crate) fn complete(self, now_ms: u64, answer: Remembered) {
-        let mut table = self.idempotency.lock();
+        let mut table = self.idempotency.0.lock();
         let table = &mut *table;
         if let Some(entry) = table.entries.get_mut(&self.key) {
             table.bytes += ENTRY_BYTES + answer.1.len();
@@ -121,7 +118,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut table = self.idempotency.lock();
+        let mut table = self.idempotency.0.lock();
         if table.entries.get(&self.key).is_some_and(|entry| entry.answer.is_none()) {
             table.entries.remove(&self.key);
         }

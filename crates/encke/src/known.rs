@@ -1,11 +1,12 @@
 //! The channels that exist although nobody subscribes to them.
 
 use std::collections::HashSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use encke_core::ChannelRule;
 use encke_core::history::Histories;
 use foldhash::fast::RandomState;
+use parking_lot::RwLock;
 
 /// Finds the channels that have a history, or a rule that names them.
 #[derive(Debug)]
@@ -25,11 +26,11 @@ impl KnownChannels {
     /// Replaces the rules.
     pub(crate) fn set_rules(&self, rules: &[ChannelRule]) {
         let named = rules.iter().map(|rule| rule.pattern.as_str().into()).collect();
-        *self.named.write().unwrap_or_else(PoisonError::into_inner) = named;
+        *self.named.write() = named;
     }
 
     /// True if a channel has a history or a rule names it.
     pub(crate) fn has(&self, channel: &str) -> bool {
-        self.named.read().unwrap_or_else(PoisonError::into_inner).contains(channel) || self.histories.has(channel)
+        self.named.read().contains(channel) || self.histories.has(channel)
     }
 }

@@ -8,7 +8,7 @@
 //! [`Presence::finish`] returns it: the next process knows the members only from the saved sessions.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::PublishError;
@@ -18,6 +18,7 @@ use encke_core::{
     message_frame,
 };
 use encke_local::{MemberTable, Members, PresenceTerms};
+use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 
 /// The members of all channels with presence, and the thread that announces changes.
@@ -54,12 +55,12 @@ impl Presence {
 
     /// Starts a thread with this work when the first member comes. What waits for the thread must not hold the server.
     pub(crate) fn announce_by(&self, work: impl FnOnce() + Send + 'static) {
-        self.lock().starter = Some(Box::new(work));
+        self.state.lock().starter = Some(Box::new(work));
     }
 
     /// Ends the thread. Nothing is announced any more.
     pub(crate) fn stop(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         (state.is_stopped, state.starter) = (true, None);
         self.changed.notify_all();
     }
@@ -67,7 +68,7 @@ impl Presence {
     /// Ends the thread and all grace times. Returns what is left to announce: channels, and the data.
     pub(crate) fn finish(&self) -> Vec<(String, String)> {
         self.stop();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let State { table, unpublished, .. } = &mut *state;
         unpublished.extend(table.finish());
         unpublished.drain(..).map(|(channel, data)| (name_for(&channel), data)).collect()
@@ -76,7 +77,7 @@ impl Presence {
     /// Handles an event of a shard. Returns the message that answers it.
     pub(crate) fn take(&self, event: PresenceEvent, now: Now, settings: &Settings) -> Option<(Id, ShardMessage)> {
         let terms = PresenceTerms::of(settings);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let before_ms = state.table.next_ms();
         match event {
             PresenceEvent::Joined { channel, session, user, is_new } => {
@@ -117,7 +118,7 @@ impl Presence {
     /// Members of a channel: see [`Handle::presence`](crate::Handle::presence).
     pub(crate) fn members(&self, channel: &str, after: &str, max: usize, granted: Granted) -> Members {
         granted.use_for(Right::Presence);
-        self.lock().table.members(channel, after, max)
+        self.state.lock().table.members(channel, after, max)
     }
 
     /// Publishes the next change, or waits for one. False if the server has stopped.
@@ -127,7 +128,7 @@ impl Presence {
         settings: &Settings,
         publish: impl Fn(&str, &str) -> Result<(), PublishError>,
     ) -> bool {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_stopped {
             return false;
         }
@@ -153,7 +154,7 @@ impl Presence {
                 Duration::from_millis(pause_ms.min(PAUSE_MAX_MS))
             }
         };
-        let _woken = self.changed.wait_timeout(state, pause);
+        let _woken = self.changed.wait_for(&mut state, pause);
         true
     }
 
@@ -162,10 +163,6 @@ impl Presence {
         self.metrics.presence_members.set(members);
         self.metrics.presence_channels.set(channels);
         self.metrics.presence_bytes.set(bytes);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,11 +4,10 @@
 //! its id. Of several records of one token the latest time counts. Records of expired tokens leave when the journal has
 //! grown: it is written again with the others.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use encke_core::Revoked;
 use encke_store::StoreError;
 use journal::{Directory, Journal, Options, Position, RECORD_BYTES_MAX};
+use parking_lot::Mutex;
 
 use crate::entropy::kernel_entropy;
 use crate::error::{RevocationError, StartError};
@@ -58,7 +57,7 @@ impl Revocations {
         for cut in &opened.cut {
             tracing::warn!("revoked tokens: {cut}");
         }
-        let rewrite_at_bytes = rewrite_at(bytes_of(&revoked.all(now_ms)));
+        let rewrite_at_bytes = rewrite_at(&revoked.all(now_ms));
         Ok(Revocations(Mutex::new(State::Open { journal: Box::new(journal), rewrite_at_bytes })))
     }
 
@@ -72,7 +71,7 @@ impl Revocations {
         revoked: &Revoked,
         now_ms: u64,
     ) -> Result<bool, RevocationError> {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let (journal, rewrite_at_bytes) = match &mut *state {
             State::Nowhere => return Ok(false),
             State::Closed => return Err(RevocationError::Stopped),
@@ -85,7 +84,7 @@ impl Revocations {
         }
         if journal.segments().map(|segment| segment.bytes).sum::<u64>() > *rewrite_at_bytes {
             let all = revoked.all(now_ms);
-            *rewrite_at_bytes = rewrite_at(bytes_of(&all));
+            *rewrite_at_bytes = rewrite_at(&all);
             if let Err(error) = rewrite(journal, &all) {
                 tracing::warn!(%error, "the journal of revoked tokens cannot be written again; it grows");
             }
@@ -95,11 +94,7 @@ impl Revocations {
 
     /// Closes the journal, so that another process can open it. The shards have ended before.
     pub(crate) fn close(&self) {
-        *self.state() = State::Closed;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.0.lock() = State::Closed;
     }
 }
 
@@ -126,14 +121,10 @@ fn parse(record: &[u8]) -> Option<(&str, u64)> {
     Some((std::str::from_utf8(token_id).ok()?, u64::from_le_bytes(*until_ms)))
 }
 
-/// About the bytes that these tokens have in the journal.
-fn bytes_of(all: &[(Box<str>, u64)]) -> u64 {
-    all.iter().map(|(token_id, _)| (token_id.len() + RECORD_BYTES) as u64).sum()
-}
-
-/// The size of a journal at which it is written again, for these bytes of tokens that have not expired.
-fn rewrite_at(live_bytes: u64) -> u64 {
-    2 * live_bytes + 4 * SEGMENT_BYTES
+/// The size of a journal at which it is written again, if these tokens have not expired.
+fn rewrite_at(all: &[(Box<str>, u64)]) -> u64 {
+    let live_bytes: usize = all.iter().map(|(token_id, _)| token_id.len() + RECORD_BYTES).sum();
+    2 * live_bytes as u64 + 4 * SEGMENT_BYTES
 }
 
 /// The name of the directory in the data directory.

@@ -51,11 +51,6 @@ impl Context {
         let _again = self.server.set(handle);
     }
 
-    /// True if a channel exists although nobody subscribes to it.
-    pub(crate) fn knows(&self, channel: &str) -> bool {
-        self.handle().is_some_and(|handle| handle.known().has(channel))
-    }
-
     /// A handle of the server, while it runs.
     pub(crate) fn handle(&self) -> Option<Handle> {
         self.server.get()?.upgrade()

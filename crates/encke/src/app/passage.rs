@@ -23,10 +23,13 @@ pub(crate) struct Passage<'a> {
 
 #[derive(Clone, Copy)]
 struct Progress {
-    stage: Stage,
-    /// The number of hooks of this stage that have been asked.
+    /// The group of hooks that is asked: see [`Concerned::group`]. Behind the last one come the filters.
+    group: usize,
+    /// The operation behind the creation of the channel, while the first group decides about that.
+    then: Option<Operation>,
+    /// The number of hooks of this group that have been asked.
     asked: usize,
-    /// True if an authorizer of this stage has granted the operation.
+    /// True if an authorizer of this group has granted the operation.
     is_granted: bool,
     /// True for a subscribe: it concerns all channels that a pattern reaches. A publication to a pattern does not reach them.
     reaches: bool,
@@ -34,17 +37,6 @@ struct Progress {
     is_filtered: bool,
     /// True if a filter has changed the data.
     is_changed: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// The authorizers decide about the creation of the channel; afterwards about this operation.
-    Create(Operation),
-    /// The authorizers decide about the operation.
-    Operation,
-    /// Those of a name decide that covers a part of the wanted pattern. The number is the index of the name.
-    Within(usize),
-    Filters,
 }
 
 /// The hooks that an operation concerns.
@@ -79,12 +71,13 @@ impl<'t> Concerned<'t> {
         self.found.is_empty()
     }
 
-    /// The hooks of a stage. None if there is no such stage.
+    /// Those that decide together: first those that cover the whole channel or pattern, then those of each name that covers a
+    /// part of the pattern. None behind the last ones.
     #[inline]
-    fn of(&self, stage: Stage) -> Option<&[&'t ChannelHooks]> {
-        match stage {
-            Stage::Within(index) => self.found.get(self.covering + index).map(std::slice::from_ref),
-            _ => self.found.get(..self.covering),
+    fn group(&self, group: usize) -> Option<&[&'t ChannelHooks]> {
+        match group {
+            0 => self.found.get(..self.covering),
+            part => self.found.get(self.covering + part - 1).map(std::slice::from_ref),
         }
     }
 }
@@ -107,9 +100,9 @@ impl<'a> Passage<'a> {
     /// An operation before the first authorizer. `creates`: they decide about the creation of the channel, too.
     pub(crate) fn new(operation: Operation, message: Publishing<'a>, creates: bool) -> Passage<'a> {
         let reaches = operation == Operation::Subscribe;
-        let (stage, operation) =
-            if creates { (Stage::Create(operation), Operation::Create) } else { (Stage::Operation, operation) };
-        let progress = Progress { stage, asked: 0, is_granted: false, reaches, is_filtered: false, is_changed: false };
+        let (operation, then) = if creates { (Operation::Create, Some(operation)) } else { (operation, None) };
+        let (is_granted, is_filtered, is_changed) = (false, false, false);
+        let progress = Progress { group: 0, then, asked: 0, is_granted, reaches, is_filtered, is_changed };
         Passage { access: Access { operation, message }, progress }
     }
 
@@ -127,22 +120,14 @@ impl<'a> Passage<'a> {
     /// The hooks that it concerns.
     pub(crate) fn concerned<'t>(&self, hooks: &'t Patterns<ChannelHooks>) -> Concerned<'t> {
         match self.progress.reaches {
-            true => Concerned::reached(hooks, self.channel()),
-            false => Concerned::covering(hooks.of(self.channel())),
+            true => Concerned::reached(hooks, self.access.channel()),
+            false => Concerned::covering(hooks.of(self.access.channel())),
         }
-    }
-
-    fn channel(&self) -> &str {
-        self.access.channel()
     }
 
     /// Asks the hooks one after the other, until one waits or the operation is decided about.
     pub(crate) fn go_on(&mut self, concerned: &Concerned<'_>, runtime: &Handle) -> Next {
-        while self.progress.stage != Stage::Filters {
-            let Some(found) = concerned.of(self.progress.stage) else {
-                self.progress.stage = Stage::Filters;
-                break;
-            };
+        while let Some(found) = concerned.group(self.progress.group) {
             for authorizer in found.iter().flat_map(|hooks| &hooks.authorizers).skip(self.progress.asked) {
                 match authorizer.ask(&self.access, runtime) {
                     Answer::Now(grant) => {
@@ -157,18 +142,13 @@ impl<'a> Passage<'a> {
                 return Next::Decided(Verdict::Deny(Cow::Borrowed(NOT_GRANTED)));
             }
             (self.progress.asked, self.progress.is_granted) = (0, false);
-            self.progress.stage = match self.progress.stage {
-                Stage::Create(operation) => {
-                    self.access.operation = operation;
-                    Stage::Operation
-                }
-                Stage::Operation => Stage::Within(0),
-                Stage::Within(index) => Stage::Within(index + 1),
-                Stage::Filters => Stage::Filters,
-            };
+            match self.progress.then.take() {
+                Some(operation) => self.access.operation = operation,
+                None => self.progress.group += 1,
+            }
         }
         let is_filtered = self.progress.is_filtered;
-        let found = concerned.of(Stage::Filters).unwrap_or_default();
+        let found = concerned.group(0).unwrap_or_default();
         for filter in found.iter().filter(|_| is_filtered).flat_map(|hooks| &hooks.filters).skip(self.progress.asked) {
             match filter.ask(&self.access.message, runtime) {
                 Answer::Now(verdict) => {
@@ -216,7 +196,7 @@ impl<'a> Passage<'a> {
 
     fn replace(&mut self, data: String) -> Option<Verdict> {
         if bayeux::json::validate(&data, bayeux::Limits::default().json_depth_max).is_err() {
-            tracing::error!(channel = self.channel(), "a filter returned data that is no JSON");
+            tracing::error!(channel = self.access.channel(), "a filter returned data that is no JSON");
             return Some(Verdict::Deny(Cow::Borrowed("filter_error")));
         }
         self.access.message.data = Some(Cow::Owned(data));

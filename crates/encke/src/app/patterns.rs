@@ -67,30 +67,25 @@ impl<T: Default> Patterns<T> {
 }
 
 impl<T> Patterns<T> {
-    /// True if nothing is registered.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// Finds the values for a channel or pattern: of each pattern that covers it, the widest first, and its own last.
     /// A pattern is covered by wider ones with two stars, as in CometD: `/a/*` by `/a/**` and `/**`.
     pub(crate) fn of(&self, channel: &str) -> Found<'_, T> {
         let mut found = Found::new();
-        if self.is_empty() {
+        if self.entries.is_empty() {
             return found;
         }
         let (mut depth, mut last) = (0, 0);
         for at in memchr::memchr_iter(b'/', channel.as_bytes()) {
             if self.deep & bit(depth) != 0 {
-                self.find(Kind::Deep, &channel[..at], &mut found);
+                found.extend(self.get(Kind::Deep, &channel[..at]));
             }
             (depth, last) = (depth + 1, at);
         }
         if self.shallow & bit(depth.saturating_sub(1)) != 0 && !channel.ends_with("/**") {
-            self.find(Kind::Shallow, &channel[..last], &mut found);
+            found.extend(self.get(Kind::Shallow, &channel[..last]));
         }
         if self.names & bit(depth) != 0 {
-            self.find(Kind::Name, channel, &mut found);
+            found.extend(self.get(Kind::Name, channel));
         }
         found
     }
@@ -121,13 +116,6 @@ impl<T> Patterns<T> {
     /// All values, in no order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().map(|entry| &entry.value)
-    }
-
-    #[inline]
-    fn find<'t>(&'t self, kind: Kind, stem: &str, found: &mut Found<'t, T>) {
-        if let Some(value) = self.get(kind, stem) {
-            found.push(value);
-        }
     }
 
     #[inline]

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::{Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 
 /// Counts subscribers. A channel without any has no entry. Clients cannot make it large: it has one entry for each
 /// channel with a subscription, which `subscriptions_max` limits.
@@ -18,7 +18,7 @@ impl Subscribers {
     /// Counts one more. `on_first` runs if it is the first, before anyone else can change the number: so the events of a
     /// channel come in order, from whatever shard.
     pub(crate) fn add(&self, channel: &str, on_first: impl FnOnce()) {
-        let mut stripe = self.stripe(channel).lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stripe = self.stripe(channel).lock();
         match stripe.get_mut(channel) {
             Some(count) => *count += 1,
             None => {
@@ -30,7 +30,7 @@ impl Subscribers {
 
     /// Counts one less. `on_last` runs if it was the last.
     pub(crate) fn remove(&self, channel: &str, on_last: impl FnOnce()) {
-        let mut stripe = self.stripe(channel).lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stripe = self.stripe(channel).lock();
         if let Some(count) = stripe.get_mut(channel) {
             *count -= 1;
             if *count == 0 {
@@ -46,7 +46,7 @@ impl Subscribers {
 
     /// True if a channel has a subscriber.
     pub(crate) fn has(&self, channel: &str) -> bool {
-        self.stripe(channel).lock().unwrap_or_else(PoisonError::into_inner).contains_key(channel)
+        self.stripe(channel).lock().contains_key(channel)
     }
 
     fn stripe(&self, channel: &str) -> &Mutex<HashMap<Box<str>, usize, RandomState>> {

@@ -9,13 +9,14 @@ use std::io::{self, Cursor, Read, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, IF_RANGE, RANGE};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Either;
+use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncSeek, ReadBuf};
@@ -95,7 +96,7 @@ impl Tree {
     }
 
     async fn open(self, path: PathBuf) -> io::Result<Found> {
-        let cached = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let cached = self.found.lock().take();
         match cached {
             Some((cached, found)) if cached == path => Ok(found),
             _ => self.find(path).await,
@@ -105,7 +106,7 @@ impl Tree {
     async fn look(self, path: PathBuf) -> io::Result<About> {
         let found = self.clone().find(path.clone()).await?;
         let about = found.about;
-        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some((path, found));
+        *self.found.lock() = Some((path, found));
         Ok(about)
     }
 }

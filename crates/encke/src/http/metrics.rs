@@ -17,10 +17,10 @@ use encke_core::Meaning;
 pub(crate) fn answer<B>(connection: &Connection, request: &Request<B>) -> Response<Body> {
     let server = connection.node.server();
     let is_local = connection.node.shard().settings().metrics_loopback && api::is_from_here(connection, request);
-    if !is_local && !api::may_read_metrics(&server.api.keys(), request.headers()) {
+    if !is_local && !api::may_read_metrics(&server.api.keys.read(), request.headers()) {
         return text(StatusCode::FORBIDDEN, "metrics are for this machine, or an API key with the scope metrics\n");
     }
-    let (bytes, evicted) = server.api.idempotency().figures();
+    let (bytes, evicted) = server.api.idempotency.figures();
     let metrics = server.metrics.of_server();
     metrics.idempotency_bytes.set(bytes);
     metrics.idempotency_evicted.set(evicted);

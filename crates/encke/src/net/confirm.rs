@@ -1,9 +1,10 @@
 //! Confirms whether the kernel took a response. hyper does not report it, so the bytes of the body report it when
 //! they are dropped.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::health::Health;
@@ -28,11 +29,11 @@ pub(crate) struct Confirmations {
 
 impl Confirmations {
     pub(crate) fn take(&self) -> Vec<Confirmed> {
-        std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.queue.lock())
     }
 
     fn put(&self, confirmed: Confirmed) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(confirmed);
+        self.queue.lock().push(confirmed);
         self.wake.notify_one();
     }
 }

@@ -1,9 +1,10 @@
 //! The numbers of held requests: of all, in shares of addresses, and of each address.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use encke_core::{Amount, Budget, Over, Settings, Share, Shares, Urgency, network};
+use parking_lot::Mutex;
 
 /// The held requests of a server, by [`network`].
 #[derive(Default)]
@@ -23,23 +24,19 @@ impl Holds {
     pub(crate) fn begin(self: &Arc<Holds>, address: Option<IpAddr>, settings: &Settings) -> Result<Hold, Over> {
         let owner = address.map_or(0, network);
         let budget = Budget::new(settings.held_requests_max, usize::MAX);
-        let mut shares = self.lock();
+        let mut shares = self.0.lock();
         if address.is_some() && shares.of(&owner).count >= settings.held_requests_per_address_max {
             return Err(Over::Part);
         }
         let share = shares.take(&budget, owner, Amount::of(1), Urgency::Common)?;
         Ok(Hold { holds: self.clone(), share: Some(share) })
     }
-
-    fn lock(&self) -> MutexGuard<'_, Shares<u128>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(share) = self.share.take() {
-            self.holds.lock().give_back(share);
+            self.holds.0.lock().give_back(share);
         }
     }
 }
@@ -58,7 +55,7 @@ mod tests {
         assert_eq!(of(1).err(), Some(Over::Part));
         held.extend((2..100).map(|last| of(last).expect("room for others")));
         drop(held);
-        assert_eq!(holds.lock().owners(), 0);
+        assert_eq!(holds.0.lock().owners(), 0);
         let nobody = Settings { held_requests_max: 0, ..settings };
         assert_eq!(holds.begin(None, &nobody).err(), Some(Over::All));
     }

@@ -185,10 +185,7 @@ impl Read for Io {
             self.has_read();
             return self.note(result);
         }
-        match self.poll_deadline(cx) {
-            Poll::Ready(error) => Poll::Ready(Err(error)),
-            Poll::Pending => Poll::Pending,
-        }
+        self.poll_deadline(cx).map(Err)
     }
 }
 

@@ -3,10 +3,11 @@
 //! history store reports when it is persisted.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use encke_core::{Changed, Persisted, PublishToken, Report};
@@ -53,7 +54,7 @@ impl Outcomes {
     /// wait ends at once.
     pub(crate) fn wait(&self, token: PublishToken) -> oneshot::Receiver<Outcome> {
         let (sender, receiver) = oneshot::channel();
-        if let Some(waiting) = &mut *self.lock() {
+        if let Some(waiting) = &mut *self.waiting.lock() {
             waiting.entry(token.number).or_default().senders.push(sender);
         }
         receiver
@@ -61,20 +62,20 @@ impl Outcomes {
 
     /// Forgets a token whose request has reached no shard.
     pub(crate) fn forget(&self, token: PublishToken) {
-        if let Some(waiting) = &mut *self.lock() {
+        if let Some(waiting) = &mut *self.waiting.lock() {
             waiting.remove(&token.number);
         }
     }
 
     /// Ends all waits without an outcome: no shard is left that could report one.
     pub(crate) fn close(&self) {
-        *self.lock() = None;
+        *self.waiting.lock() = None;
     }
 
     /// Notes what a shard reports. The outcome follows with [`Outcomes::settle`].
     pub(crate) fn note(&self, report: Report) {
         let (Report::Recorded(number, ..) | Report::Cleared(number, _) | Report::Changed(number, _)) = report;
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         let waiting = waiting.as_mut().and_then(|waiting| waiting.get_mut(&number));
         let Some(Waiting { outcome, .. }) = waiting else { return };
         match report {
@@ -86,7 +87,7 @@ impl Outcomes {
 
     /// Answers those who wait for these tokens.
     pub(crate) fn settle(&self, persisted: &[Persisted]) {
-        let mut waiting = self.lock();
+        let mut waiting = self.waiting.lock();
         let Some(waiting) = &mut *waiting else { return };
         for Persisted { number, is_persisted } in persisted {
             let Some(Waiting { outcome, senders }) = waiting.remove(number) else { continue };
@@ -95,10 +96,6 @@ impl Outcomes {
                 let _gone = sender.send(Outcome { is_persisted: *is_persisted, ..outcome.clone() });
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<HashMap<u64, Waiting, RandomState>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -119,7 +116,7 @@ mod tests {
         assert_eq!([waiting[0].try_recv(), waiting[1].try_recv()], [Ok(outcome.clone()), Ok(outcome)]);
         outcomes.settle(&[Persisted { number: other.number, is_persisted: false }]);
         assert_eq!(waiting[2].try_recv(), Ok(Outcome::default()));
-        assert!(outcomes.lock().as_ref().is_some_and(HashMap::is_empty), "nothing is left behind");
+        assert!(outcomes.waiting.lock().as_ref().is_some_and(HashMap::is_empty), "nothing is left behind");
         let (before, token) = (outcomes.wait(one), outcomes.token());
         outcomes.close();
         for mut waits in [before, outcomes.wait(token)] {

@@ -4,11 +4,12 @@
 //! a pause wakes it once. Publications on one channel form one burst, even if others come between them.
 
 use std::hash::BuildHasher;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bayeux::Publication as Message;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
+use parking_lot::Mutex;
 use websocket::{Opcode, frame};
 
 use tokio::sync::oneshot;
@@ -92,7 +93,7 @@ impl Published {
         wanted: Option<(&mut Positions<'_>, usize)>,
     ) -> Added {
         let payload_bytes = message.encoded_bytes() + 2;
-        let mut queue = self.lock();
+        let mut queue = self.0.lock();
         if queue.is_closed {
             return Added::Closed;
         }
@@ -116,7 +117,7 @@ impl Published {
     /// Takes all publications, and returns their number. If there are none, the next publication wakes the shard.
     pub(crate) fn take(&self, account: &Arc<MailboxAccount>) -> (Vec<Envelope>, usize) {
         let bursts = {
-            let mut queue = self.lock();
+            let mut queue = self.0.lock();
             queue.is_watched = !queue.bursts.is_empty();
             queue.latest.clear();
             if queue.latest.capacity() > CHANNELS_RETAINED {
@@ -138,11 +139,7 @@ impl Published {
 
     /// Refuses publications from now on.
     pub(crate) fn close(&self) {
-        self.lock().is_closed = true;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().is_closed = true;
     }
 }
 

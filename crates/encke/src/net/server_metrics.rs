@@ -1,9 +1,10 @@
 //! All metrics of a server.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use crate::metric::Metric;
 use encke_core::Metrics;
+use parking_lot::Mutex;
 
 type Read = dyn Fn() -> Vec<Metric> + Send + Sync;
 
@@ -48,14 +49,14 @@ impl ServerMetrics {
             let value = parts.iter().map(|metrics| metrics[index].3).sum();
             Metric { name, help, kind, values: vec![(Vec::new(), value)] }
         };
-        let added = self.added.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let added = self.added.lock().clone();
         let first = self.all[0].all().into_iter();
         first.enumerate().map(sum).chain(added.iter().flat_map(|read| read())).collect()
     }
 
     /// Adds a function that reads metrics of the program.
     pub(crate) fn add(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
-        self.added.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(read));
+        self.added.lock().push(Arc::new(read));
     }
 
     /// True if the store thread has panicked and answers every request as not persisted.

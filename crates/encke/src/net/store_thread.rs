@@ -95,13 +95,11 @@ impl Inbox {
             self.backlog.has_refused.store(true, Ordering::Relaxed);
             return Err(request);
         }
-        self.posts.send(Post::PersistRequest(request)).map_err(|mpsc::SendError(post)| {
+        if let Err(mpsc::SendError(Post::PersistRequest(request))) = self.posts.send(Post::PersistRequest(request)) {
             self.backlog.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            match post {
-                Post::PersistRequest(request) => request,
-                Post::Leaving => PersistRequest { record: Vec::new(), token: None },
-            }
-        })
+            return Err(request);
+        }
+        Ok(())
     }
 
     /// True if publishers have to wait.

@@ -23,6 +23,8 @@ pub(super) fn texts(settings: &Settings) -> Result<(), SettingsError> {
     one("websocket_protocol", &settings.websocket_protocol, is_protocol, "one token such as bayeux, or empty")?;
     let is_token = |text: &str| all(text, |byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     one("cookie_name", &settings.cookie_name, |name| !name.is_empty() && is_token(name), "letters, digits, - and _")?;
+    // Visible, and not the end of a cookie's attribute.
+    let is_of_path = |byte: u8| byte.is_ascii_graphic() && byte != b';';
     let is_path = |path: &str| path.is_empty() || path.starts_with('/') && all(path, is_of_path);
     one(
         "cookie_path",
@@ -102,11 +104,6 @@ fn one(
 
 fn all(text: &str, is_right: impl Fn(u8) -> bool) -> bool {
     text.bytes().all(is_right)
-}
-
-/// True for bytes of a path in a header: visible, and not the end of a cookie's attribute.
-fn is_of_path(byte: u8) -> bool {
-    byte.is_ascii_graphic() && byte != b';'
 }
 
 /// True for a path in the form of requests. Browsers resolve dots and escape other bytes, so no request would match

@@ -93,7 +93,7 @@ pub(crate) async fn answer(
     let path = request.uri().path().strip_prefix(routes::ROOT).unwrap_or_default();
     // hyper leaves out the body of the response to HEAD.
     let method = if request.method() == Method::HEAD { "GET" } else { request.method().as_str() };
-    let operations = connection.node.server().api.added_operations();
+    let operations = &connection.node.server().api.added_operations;
     let added = operations.all();
     if path == routes::DOCUMENT {
         let response = match method {
@@ -110,7 +110,7 @@ pub(crate) async fn answer(
             return unread(problem.response(), &request);
         }
     };
-    let keys = connection.node.server().api.keys();
+    let keys = connection.node.server().api.keys.read().clone();
     let key_name = match access::check(connection, settings, &keys, &request, route.scope) {
         Ok(key_name) => key_name,
         Err(problem) => {

@@ -107,7 +107,7 @@ impl Call<'_> {
         let node = &self.connection.node;
         let window = Window { ms: self.settings.idempotency_ms, bytes_max: self.settings.idempotency_bytes_max };
         let key = sum_of(&[self.key_name.as_bytes(), self.route.path.as_bytes(), key.as_bytes()]);
-        Ok(Some(node.server().api.idempotency().begin(key, sum_of(&[self.body]), node.now().ms, window)))
+        Ok(Some(node.server().api.idempotency.begin(key, sum_of(&[self.body]), node.now().ms, window)))
     }
 }
 

@@ -147,7 +147,7 @@ fn item(call: &Call<'_>, view: &SessionView) -> SessionItem {
 impl Call<'_> {
     /// The names of sessions in answers.
     pub(super) fn names(&self) -> &SessionNames {
-        self.connection.node.server().api.session_names()
+        &self.connection.node.server().api.session_names
     }
 
     /// The number of items that the request wants.
