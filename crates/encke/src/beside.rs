@@ -24,10 +24,10 @@ pub(crate) struct Beside(Box<dyn Fn(Request<RequestBody>) -> Answer + Send + Syn
 
 /// A service of the program.
 pub(crate) struct Tower {
-    service: Beside,
-    threads: Handle,
+    pub(crate) service: Beside,
+    pub(crate) threads: Handle,
     /// The files beside the endpoint, which are the server's.
-    assets: &'static [Asset],
+    pub(crate) assets: &'static [Asset],
 }
 
 impl Beside {
@@ -46,11 +46,6 @@ impl Beside {
                 Ok(Response::from_parts(parts, pass(body).await?))
             })
         }))
-    }
-
-    /// The service on these threads.
-    pub(crate) fn on(self, threads: Handle, assets: &'static [Asset]) -> Tower {
-        Tower { service: self, threads, assets }
     }
 }
 

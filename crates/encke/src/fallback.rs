@@ -10,6 +10,7 @@ use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use parking_lot::{Mutex, RwLock};
 
+use crate::asset::Asset;
 use crate::byte_stream::ByteStream;
 
 /// An error of any kind.
@@ -63,20 +64,26 @@ impl TakeOver {
 
 opaque!(TakeOver);
 
-/// The routes of the builder, and the fallback of a server, if it has them.
-pub(crate) struct Installed {
+/// The answers to paths that are not the server's own: files and routes of the program, and the fallback, if there is one.
+pub(crate) struct Pages {
+    assets: &'static [Asset],
     routes: Arc<dyn Fallback>,
     fallback: RwLock<Option<Arc<dyn Fallback>>>,
 }
 
-impl Installed {
-    /// Routes, and no fallback.
-    pub(crate) fn new(routes: Arc<dyn Fallback>) -> Installed {
-        Installed { routes, fallback: RwLock::default() }
+impl Pages {
+    /// Files and routes, and no fallback.
+    pub(crate) fn new(assets: &'static [Asset], routes: Arc<dyn Fallback>) -> Pages {
+        Pages { assets, routes, fallback: RwLock::default() }
+    }
+
+    /// The files of the program.
+    pub(crate) fn assets(&self) -> &'static [Asset] {
+        self.assets
     }
 
     /// Replaces the fallback.
-    pub(crate) fn set(&self, fallback: Option<Arc<dyn Fallback>>) {
+    pub(crate) fn set_fallback(&self, fallback: Option<Arc<dyn Fallback>>) {
         *self.fallback.write() = fallback;
     }
 
@@ -85,7 +92,6 @@ impl Installed {
         if self.routes.takes(path) {
             return Some(self.routes.clone());
         }
-        let installed = self.fallback.read();
-        installed.as_ref().filter(|fallback| fallback.takes(path)).cloned()
+        self.fallback.read().as_ref().filter(|fallback| fallback.takes(path)).cloned()
     }
 }

@@ -213,7 +213,7 @@ impl Handle {
 
     /// Installs a service for the requests that are not the server's own, in place of the one before. None: there is none.
     pub fn set_fallback(&self, fallback: Option<Arc<dyn Fallback>>) {
-        self.0.server_shared.pages.fallback.set(fallback);
+        self.0.server_shared.pages.set_fallback(fallback);
     }
 
     /// The frame of a message for one session.
@@ -342,7 +342,11 @@ impl Handle {
             // A shard whose thread panicked is gone.
             mailboxes.send_to_all(|| ThreadMessage::Freeze);
             ending::settle(mailboxes);
-            self.announce_the_rest();
+            let terms = self.terms();
+            // Saved sessions know of all other members.
+            for (channel, data) in self.0.server_shared.presence.finish() {
+                let _too_long = self.broadcast(&terms, &channel, &data, Weight::Light);
+            }
         }
         // A frozen shard takes the publications that came before this.
         self.0.server_shared.published.iter().for_each(Published::close);
@@ -361,14 +365,6 @@ impl Handle {
     pub(crate) fn announce(&self) {
         let ServerShared { presence, clock, .. } = &*self.0.server_shared;
         while presence.announce(clock.now(), &self.settings(), |channel, data| self.publish(channel, data)) {}
-    }
-
-    /// Publishes the last changes of members: saved sessions know of all others.
-    fn announce_the_rest(&self) {
-        let terms = self.terms();
-        for (channel, data) in self.0.server_shared.presence.finish() {
-            let _too_long = self.broadcast(&terms, &channel, &data, Weight::Light);
-        }
     }
 
     fn settings(&self) -> Arc<Settings> {

@@ -10,12 +10,13 @@ use tokio::sync::{mpsc, watch};
 use crate::app::decisions::Decisions;
 use crate::app::hooks::Hooks;
 use crate::app::route::Routes;
+use crate::beside::Tower;
 use crate::builder::Builder;
 use crate::data::{Data, DataInUse};
 use crate::embedded::EnckeService;
 use crate::entropy::kernel_entropy;
 use crate::error::StartError;
-use crate::fallback::Installed;
+use crate::fallback::Pages;
 use crate::handle::Handle;
 use crate::local::Local;
 use crate::net::api_state::ApiState;
@@ -24,7 +25,7 @@ use crate::net::confirm::Confirmations;
 use crate::net::mailboxes::Mailboxes;
 use crate::net::published::Published;
 use crate::net::server_metrics::ServerMetrics;
-use crate::net::server_shared::{Pages, ServerShared};
+use crate::net::server_shared::ServerShared;
 use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
 use crate::settings::check_settings;
@@ -104,10 +105,7 @@ impl Builder {
             api: ApiState::new(self.api_keys),
             revocations: data.as_ref().map(Data::revocations).cloned().unwrap_or_default(),
             metrics,
-            pages: Pages {
-                assets: self.assets,
-                fallback: Installed::new(Arc::new(Routes::new(routes, hooks.clone(), threads.handle().clone()))),
-            },
+            pages: Pages::new(self.assets, Arc::new(Routes::new(routes, hooks.clone(), threads.handle().clone()))),
             echo: self.echo,
             reclaim_memory: self.reclaim_memory,
         });
@@ -116,8 +114,9 @@ impl Builder {
         let announcer = handle.downgrade();
         server_shared.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
         hooks.set(handle.downgrade());
-        if let Some(beside) = self.fallback {
-            handle.set_fallback(Some(Arc::new(beside.on(server_shared.application.clone(), self.assets))));
+        if let Some(service) = self.fallback {
+            let threads = server_shared.application.clone();
+            handle.set_fallback(Some(Arc::new(Tower { service, threads, assets: self.assets })));
         }
         let (history_store, data, saved) = start_data(data, &server_shared, settings.sessions_max)?;
         let context = ThreadContext {

@@ -5,7 +5,7 @@ use super::Handle;
 use crate::error::{PublishError, RemovalError, SubscriptionError};
 use crate::net::listing::List;
 use crate::net::requests::Change;
-use encke_core::{Changed, ChannelView, Id, Owner, SessionView, ShardMessage, Weight};
+use encke_core::{ChannelView, Id, Owner, SessionView, ShardMessage, Weight};
 
 impl Handle {
     /// Lists sessions, at most `limit` of them: the first page, or the one at the cursor of the page before. None if the
@@ -83,12 +83,7 @@ impl Handle {
             return Err(SubscriptionError::Channel(channel.into()));
         }
         let id = Id::parse(client_id).ok_or(SubscriptionError::SessionUnknown)?;
-        match self.0.server_shared.change_subscription(change, id, channel).await {
-            Some(Changed::Done) => Ok(()),
-            Some(Changed::SessionUnknown) => Err(SubscriptionError::SessionUnknown),
-            Some(Changed::Full) => Err(SubscriptionError::Full),
-            None => Err(SubscriptionError::Stopped),
-        }
+        self.0.server_shared.change_subscription(change, id, channel).await
     }
 
     /// Removes all messages from the history of a channel. Returns their number. Offsets go on where they were.
@@ -96,11 +91,6 @@ impl Handle {
     /// # Errors
     /// When the channel has no history, or the removal could not be stored.
     pub async fn remove_history(&self, channel: &str) -> Result<usize, RemovalError> {
-        let outcome = self.0.server_shared.clear_history(channel).await.ok_or(RemovalError::Stopped)?;
-        match outcome.removed {
-            None => Err(RemovalError::NoHistory(channel.into())),
-            Some(_) if !outcome.is_persisted => Err(RemovalError::NotStored),
-            Some(removed) => Ok(removed),
-        }
+        self.0.server_shared.clear_history(channel).await
     }
 }

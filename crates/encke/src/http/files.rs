@@ -94,21 +94,6 @@ impl Tree {
     async fn find(self, path: PathBuf) -> io::Result<Found> {
         spawn_blocking(move || find(&self.root, &path)).await?
     }
-
-    async fn open(self, path: PathBuf) -> io::Result<Found> {
-        let cached = self.found.lock().take();
-        match cached {
-            Some((cached, found)) if cached == path => Ok(found),
-            _ => self.find(path).await,
-        }
-    }
-
-    async fn look(self, path: PathBuf) -> io::Result<About> {
-        let found = self.clone().find(path.clone()).await?;
-        let about = found.about;
-        *self.found.lock() = Some((path, found));
-        Ok(about)
-    }
 }
 
 impl Backend for Tree {
@@ -118,11 +103,23 @@ impl Backend for Tree {
     type MetadataFuture = Pin<Box<dyn Future<Output = io::Result<About>> + Send>>;
 
     fn open(&self, path: PathBuf) -> Self::OpenFuture {
-        Box::pin(self.clone().open(path))
+        let (tree, looked_at) = (self.clone(), self.found.lock().take());
+        Box::pin(async move {
+            match looked_at {
+                Some((known, found)) if known == path => Ok(found),
+                _ => tree.find(path).await,
+            }
+        })
     }
 
     fn metadata(&self, path: PathBuf) -> Self::MetadataFuture {
-        Box::pin(self.clone().look(path))
+        let tree = self.clone();
+        Box::pin(async move {
+            let found = tree.clone().find(path.clone()).await?;
+            let about = found.about;
+            *tree.found.lock() = Some((path, found));
+            Ok(about)
+        })
     }
 }
 

@@ -106,7 +106,8 @@ fn judge(text: &str, origin: &HeaderValue, headers: &HeaderMap, uri: &Uri, setti
     if settings.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(text)) {
         return Origin::Allowed(origin.clone());
     }
-    let host = host_of(headers, uri);
+    let named = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let host = uri.authority().map(|authority| authority.as_str()).or(named);
     let same = text.split_once("://").is_some_and(|(scheme, rest)| {
         matches!(scheme, "http" | "https") && host.is_some_and(|host| same_host(scheme, rest, host))
     });
@@ -128,10 +129,6 @@ fn is_loopback_twin(origin: &str, host: &str, settings: &Settings) -> bool {
         && origin.strip_prefix("http://").is_some_and(|origin| {
             is_twin(origin) && is_twin(host) && authority::port_of(origin) == authority::port_of(host)
         })
-}
-
-fn host_of<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<&'a str> {
-    uri.authority().map(|authority| authority.as_str()).or(headers.get(HOST).and_then(|host| host.to_str().ok()))
 }
 
 /// True if an origin's host and port equal those of the request, with default ports filled in.

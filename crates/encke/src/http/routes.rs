@@ -36,9 +36,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
         bayeux::answer(connection, &settings, request).await
     } else if hold::channel_in(&settings, path).is_some() {
         Box::pin(hold::answer(connection, &settings, request)).await
-    } else if let Some(fallback) =
-        connection.node.server().pages.fallback.of(path).filter(|_| !OWN_PATHS.contains(&path))
-    {
+    } else if let Some(fallback) = connection.node.server().pages.of(path).filter(|_| !OWN_PATHS.contains(&path)) {
         let mut response = fallback.answer(request, connection.peer).await;
         let body_bytes = response.body().size_hint().lower() as usize;
         if !connection.node.shard().has_room_for(body_bytes) {
@@ -55,7 +53,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
         let found = match path {
             "/healthz" => text(StatusCode::OK, "ok\n"),
             "/readyz" if connection.node.shard().is_draining() => text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-            "/readyz" if connection.node.server().metrics.history_store_has_panicked() => {
+            "/readyz" if connection.node.server().metrics.of_store().history_store_panicked.get() > 0 => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "histories are not stored\n")
             }
             "/readyz" => text(StatusCode::OK, "ready\n"),
@@ -105,7 +103,7 @@ async fn page(connection: &Connection, settings: &Settings, request: &Request<In
     if is_start && let Some(found) = files::answer(settings, request).await {
         return found;
     }
-    if let Some(found) = assets::answer(connection.node.server().pages.assets, request) {
+    if let Some(found) = assets::answer(connection.node.server().pages.assets(), request) {
         return found;
     }
     let found = if is_start { None } else { files::answer(settings, request).await };

@@ -115,15 +115,6 @@ impl Io {
         Poll::Pending
     }
 
-    /// The first bytes of a request have arrived: the head deadline begins.
-    fn has_read(&mut self) {
-        self.look_again();
-        if !self.begun && !self.health.0.is_busy() {
-            self.begun = true;
-            self.deadline = None;
-        }
-    }
-
     /// Restarts the wait after a request.
     fn look_again(&mut self) {
         if self.health.0.take_served() {
@@ -182,7 +173,12 @@ impl Read for Io {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let result = self.poll_look(cx, buf);
         if result.is_ready() {
-            self.has_read();
+            self.look_again();
+            // The first bytes of a request have arrived: the head deadline begins.
+            if !self.begun && !self.health.0.is_busy() {
+                self.begun = true;
+                self.deadline = None;
+            }
             return self.note(result);
         }
         self.poll_deadline(cx).map(Err)

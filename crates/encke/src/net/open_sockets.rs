@@ -75,37 +75,34 @@ impl OpenSockets {
         }
     }
 
-    fn find(&self, key: SocketKey) -> Option<Rc<OpenSocket>> {
+    /// Changes a socket, if it is still there, and wakes its task.
+    fn change(&self, key: SocketKey, change: impl FnOnce(&OpenSocket)) {
         let socket = self.0.borrow().get(key.index as usize).cloned().flatten();
-        socket.filter(|socket| socket.key == key)
+        if let Some(socket) = socket.filter(|socket| socket.key == key) {
+            change(&socket);
+            socket.wake();
+        }
     }
 
     /// Closes a socket for the shard.
     pub(super) fn close(&self, key: SocketKey, how: Closed) {
-        if let Some(socket) = self.find(key) {
+        self.change(key, |socket| {
             socket.closed.set(Some(how));
             match how {
                 Closed::Orderly => socket.connection.close_writing(),
                 Closed::GivenUp => socket.connection.reset(),
             }
-            socket.wake();
-        }
+        });
     }
 
     /// Lets a socket read on whose last message has waited for the application.
     pub(super) fn read_on(&self, key: SocketKey) {
-        if let Some(socket) = self.find(key) {
-            socket.suspended.set(false);
-            socket.wake();
-        }
+        self.change(key, |socket| socket.suspended.set(false));
     }
 
     /// Gives up the incomplete message of a socket.
     pub(super) fn give_up(&self, key: SocketKey) {
-        if let Some(socket) = self.find(key) {
-            socket.given_up.set(true);
-            socket.wake();
-        }
+        self.change(key, |socket| socket.given_up.set(true));
     }
 
     /// The sockets, as the shard's flush writes to them.

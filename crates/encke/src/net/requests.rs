@@ -5,7 +5,7 @@ use encke_core::{Changed, Id, Owner, PublishToken, ShardMessage};
 
 use super::outcomes::Outcome;
 use super::server_shared::ServerShared;
-use crate::error::RevocationError;
+use crate::error::{RemovalError, RevocationError, SubscriptionError};
 
 /// A change of the subscriptions of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,23 +50,35 @@ impl ServerShared {
         Ok(Revocation { sessions: ids.len(), is_durable })
     }
 
-    /// Subscribes a session to a channel or pattern, or ends its subscription. None if the server stops.
-    pub(crate) async fn change_subscription(&self, change: Change, id: Id, channel: &str) -> Option<Changed> {
+    /// Subscribes a session to a channel or pattern, or ends its subscription.
+    pub(crate) async fn change_subscription(
+        &self,
+        change: Change,
+        id: Id,
+        channel: &str,
+    ) -> Result<(), SubscriptionError> {
         if id.shard() >= self.mailboxes.shards() {
-            return Some(Changed::SessionUnknown);
+            return Err(SubscriptionError::SessionUnknown);
         }
         let message = |token| match change {
             Change::Subscribe => ShardMessage::Subscribe(id, channel.into(), token),
             Change::Unsubscribe => ShardMessage::Unsubscribe(id, channel.into(), token),
         };
-        let outcome = self.request(id.shard(), message).await?;
-        Some(outcome.changed.unwrap_or(Changed::SessionUnknown))
+        let outcome = self.request(id.shard(), message).await.ok_or(SubscriptionError::Stopped)?;
+        match outcome.changed {
+            Some(Changed::Done) => Ok(()),
+            Some(Changed::Full) => Err(SubscriptionError::Full),
+            Some(Changed::SessionUnknown) | None => Err(SubscriptionError::SessionUnknown),
+        }
     }
 
-    /// Removes all messages from the history of a channel. None if the server stops.
-    pub(crate) async fn clear_history(&self, channel: &str) -> Option<Outcome> {
-        self.request(self.shared().histories.owner(channel), |token| ShardMessage::ClearHistory(channel.into(), token))
-            .await
+    /// Removes all messages from the history of a channel. Returns their number.
+    pub(crate) async fn clear_history(&self, channel: &str) -> Result<usize, RemovalError> {
+        let owner = self.shared().histories.owner(channel);
+        let outcome = self.request(owner, |token| ShardMessage::ClearHistory(channel.into(), token)).await;
+        let outcome = outcome.ok_or(RemovalError::Stopped)?;
+        let removed = outcome.removed.ok_or_else(|| RemovalError::NoHistory(channel.into()))?;
+        if outcome.is_persisted { Ok(removed) } else { Err(RemovalError::NotStored) }
     }
 
     /// Sends a request to a shard and waits for its outcome.

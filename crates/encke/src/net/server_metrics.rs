@@ -58,11 +58,6 @@ impl ServerMetrics {
     pub(crate) fn add(&self, read: impl Fn() -> Vec<Metric> + Send + Sync + 'static) {
         self.added.lock().push(Arc::new(read));
     }
-
-    /// True if the store thread has panicked and answers every request as not persisted.
-    pub(crate) fn history_store_has_panicked(&self) -> bool {
-        self.of_store().history_store_panicked.get() > 0
-    }
 }
 
 /// The store thread, the subscribers in the process, and the server.

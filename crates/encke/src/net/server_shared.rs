@@ -15,8 +15,7 @@ use super::outcomes::Outcomes;
 use super::published::{Added, Positions, Published};
 use super::server_metrics::ServerMetrics;
 use super::thread_message::ThreadMessage;
-use crate::asset::Asset;
-use crate::fallback::Installed;
+use crate::fallback::Pages;
 use crate::local::Local;
 use crate::presence::Presence;
 use crate::revocations::Revocations;
@@ -52,14 +51,6 @@ pub(crate) struct ServerShared {
     pub(crate) echo: bool,
     /// Returns the thread's free memory to the system.
     pub(crate) reclaim_memory: Option<fn()>,
-}
-
-/// The answers to paths that are not the server's own.
-pub(crate) struct Pages {
-    /// Files that are part of the program.
-    pub(crate) assets: &'static [Asset],
-    /// Answers the requests that are not the server's own.
-    pub(crate) fallback: Installed,
 }
 
 impl ServerShared {

@@ -4,6 +4,7 @@ use bayeux::ChannelName;
 use encke_core::{ChannelView, Id, ServerEntry};
 use serde_json::value::RawValue;
 
+use crate::error::RemovalError;
 use encke_local::{Member, PresenceCounts};
 
 use super::input::{any_channel, broadcast_channel};
@@ -66,15 +67,14 @@ pub(super) async fn history(call: &Call<'_>) -> Result<Answer, Problem> {
 
 pub(super) async fn remove_history(call: &Call<'_>) -> Result<Answer, Problem> {
     let channel = channel(call)?;
-    let node = &call.connection.node;
-    let outcome = node.server().clear_history(&channel).await.ok_or_else(going_away)?;
-    match outcome.removed {
-        None => Err(no_history()),
-        Some(_) if !outcome.is_persisted => {
-            Err(Problem::new(Kind::NOT_STORED, "removed; the messages may return with the next start"))
+    let removed = call.connection.node.server().clear_history(&channel).await.map_err(|error| match error {
+        RemovalError::NoHistory(_) => no_history(),
+        RemovalError::NotStored => {
+            Problem::new(Kind::NOT_STORED, "removed; the messages may return with the next start")
         }
-        Some(removed) => Ok(Answer::new(&Removed { removed })),
-    }
+        RemovalError::Stopped => going_away(),
+    })?;
+    Ok(Answer::new(&Removed { removed }))
 }
 
 fn channel(call: &Call<'_>) -> Result<String, Problem> {

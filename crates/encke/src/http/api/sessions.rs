@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bayeux::ChannelKind;
 
-use crate::error::RevocationError;
+use crate::error::{RevocationError, SubscriptionError};
 use crate::net::listing::Cursor;
 use crate::net::requests::{Change, Revocation};
 use crate::session_names::SessionNames;
-use encke_core::{Changed, Id, Owner, SessionView, ShardMessage};
+use encke_core::{Id, Owner, SessionView, ShardMessage};
 
 use super::input::{self, any_channel};
 use super::problem::{Kind, Problem};
@@ -78,14 +78,12 @@ pub(super) async fn change(call: &Call<'_>, change: Change) -> Result<Answer, Pr
     }
     let id = call.names().id(&session).ok_or_else(unknown)?;
     let changed = call.connection.node.server().change_subscription(change, id, &channel).await;
-    match changed.ok_or_else(going_away)? {
-        Changed::Done => Ok(Answer::new(&Reached { sessions: 1 })),
-        Changed::Full => {
-            let detail = "the session has subscriptions_max subscriptions, or its shard channels_max channels";
-            Err(Problem::new(Kind::FULL, detail))
-        }
-        Changed::SessionUnknown => Err(unknown()),
-    }
+    changed.map_err(|error| match error {
+        SubscriptionError::Full => Problem::new(Kind::FULL, error.to_string()),
+        SubscriptionError::Stopped => going_away(),
+        _ => unknown(),
+    })?;
+    Ok(Answer::new(&Reached { sessions: 1 }))
 }
 
 /// The sessions that a request is about.
