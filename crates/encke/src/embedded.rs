@@ -19,7 +19,7 @@ use tower_service::Service;
 use crate::byte_stream::detach_upgraded;
 use crate::fallback::{BoxError, ResponseBody};
 use crate::handle::Handle;
-use crate::http::embedded::{Answered, ServiceBody, Visit, VisitingRequest};
+use crate::http::embedded::{Answered, ServiceBody, Visit};
 use crate::http::of_status;
 
 /// The Bayeux endpoint of a server as a tower service: `router.nest_service("/cometd", running.service())` puts it into
@@ -54,8 +54,8 @@ impl EnckeService {
         let upgrade = parts.extensions.remove::<OnUpgrade>();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
-        let request = VisitingRequest { request: Request::from_parts(parts, body), peer, answer };
-        self.handle.visit(number, Visit::Request(Box::new(request)));
+        let request = Box::new(Request::from_parts(parts, body));
+        self.handle.visit(number, Visit::Request(request, peer, answer));
         let Ok(Answered { response, upgraded }) = answered.await else {
             let response = Response::new(ServiceBody::of("the server has stopped\n"));
             return of_status(StatusCode::SERVICE_UNAVAILABLE, response);

@@ -2,6 +2,7 @@
 
 mod lists;
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -15,7 +16,6 @@ use crate::api_keys::ApiKeys;
 use crate::error::{PublishError, PublishManyError, RevocationError};
 use crate::fallback::Fallback;
 use crate::http::embedded::Visit;
-use crate::known::KnownChannels;
 use crate::metric::Metric;
 use crate::net::published::Published;
 use crate::net::requests::Revocation;
@@ -49,7 +49,8 @@ struct Inner {
     open: RwLock<bool>,
     /// True if sessions outlive the server.
     keeps: bool,
-    known: KnownChannels,
+    /// The channels and patterns of the rules.
+    named: RwLock<HashSet<String>>,
     /// To the shards, from other HTTP servers.
     visits: Vec<mpsc::UnboundedSender<Visit>>,
 }
@@ -62,9 +63,9 @@ impl Handle {
         keeps: bool,
         visits: Vec<mpsc::UnboundedSender<Visit>>,
     ) -> Handle {
-        let known = KnownChannels::new(server_shared.shared().histories.clone(), &settings.channels);
-        let (settings, draining, open) = (Mutex::new(settings), AtomicBool::new(false), RwLock::new(true));
-        Handle(Arc::new(Inner { server_shared, settings, draining, open, keeps, known, visits }))
+        let (named, settings) = (RwLock::new(named(&settings)), Mutex::new(settings));
+        let (draining, open) = (AtomicBool::new(false), RwLock::new(true));
+        Handle(Arc::new(Inner { server_shared, settings, draining, open, keeps, named, visits }))
     }
 
     /// Passes what another HTTP server has to a shard, which a number stands for. A shard that has ended drops it.
@@ -151,9 +152,9 @@ impl Handle {
         Ok(())
     }
 
-    /// The channels that exist although nobody subscribes to them.
-    pub(crate) fn known(&self) -> &KnownChannels {
-        &self.0.known
+    /// True if a channel exists although nobody subscribes to it: it has a history, or a rule names it.
+    pub(crate) fn knows(&self, channel: &str) -> bool {
+        self.0.named.read().contains(channel) || self.0.server_shared.shared().histories.has(channel)
     }
 
     /// The settings that concern publications.
@@ -305,7 +306,7 @@ impl Handle {
         fixed.retain(|name| !(takes_any_port && *name == "listen"));
         let next = Arc::new(settings);
         self.send_to_all_shards(|| ShardMessage::Settings(next.clone()));
-        self.0.known.set_rules(&next.channels);
+        *self.0.named.write() = named(&next);
         *current = next;
         Ok(fixed)
     }
@@ -381,6 +382,11 @@ impl Handle {
 }
 
 opaque!(Handle);
+
+/// The channels and patterns of the rules.
+fn named(settings: &Settings) -> HashSet<String> {
+    settings.channels.iter().map(|rule| rule.pattern.clone()).collect()
+}
 
 /// The interval at which a drain counts the connections that are left.
 const DRAIN_PAUSE: Duration = Duration::from_millis(50);

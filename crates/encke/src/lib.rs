@@ -225,7 +225,6 @@ mod handle;
 mod hold;
 mod http;
 mod idempotency;
-mod known;
 mod local;
 mod metric;
 mod net;

@@ -133,10 +133,7 @@ impl Call {
 
     /// The session and its identity.
     pub fn caller(&self) -> Caller<'_> {
-        match self.identity() {
-            Some(identity) => Caller::of(self.session(), identity),
-            None => Caller::anonymous(self.session()),
-        }
+        Caller::from(&encke_core::Caller::new(self.session(), self.identity()))
     }
 
     /// A handle of the server. None when the server has ended.

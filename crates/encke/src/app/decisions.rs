@@ -110,7 +110,7 @@ impl Inner {
 
     /// True if a channel exists, as [`Operation::Create`] means it.
     fn exists(&self, channel: &str) -> bool {
-        self.subscribers.has(channel) || self.context.handle().is_some_and(|handle| handle.known().has(channel))
+        self.subscribers.has(channel) || self.context.handle().is_some_and(|handle| handle.knows(channel))
     }
 }
 

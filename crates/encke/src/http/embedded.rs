@@ -21,19 +21,13 @@ use crate::net::socket;
 
 /// A request, or a connection, of another HTTP server for a shard.
 pub(crate) enum Visit {
-    Request(Box<VisitingRequest>),
+    /// A request, the address of its client, and the way of its response.
+    Request(Box<Request<ResponseBody>>, Option<IpAddr>, oneshot::Sender<Answered>),
     /// A connection that the other server has upgraded, and the bytes that it read after the request.
     Upgraded(Detached, socket::From, Vec<u8>),
 }
 
-/// A request on its way to a shard.
-pub(crate) struct VisitingRequest {
-    pub(crate) request: Request<ResponseBody>,
-    pub(crate) peer: Option<IpAddr>,
-    pub(crate) answer: oneshot::Sender<Answered>,
-}
-
-/// Its response on the way back.
+/// The response on the way back.
 pub(crate) struct Answered {
     pub(crate) response: Response<ServiceBody>,
     /// The origin of the WebSocket that the connection becomes.
@@ -44,7 +38,7 @@ pub(crate) struct Answered {
 pub(crate) async fn receive(node: Rc<Node>, mut visits: mpsc::UnboundedReceiver<Visit>) {
     while let Some(visit) = visits.recv().await {
         match visit {
-            Visit::Request(visit) => answer(&node, *visit),
+            Visit::Request(request, peer, answered) => answer(&node, *request, peer, answered),
             Visit::Upgraded(stream, from, rest) => match stream.attach() {
                 Ok(stream) => socket::open(&node, stream, node.server().connections.count_elsewhere(), from, rest),
                 Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
@@ -55,12 +49,16 @@ pub(crate) async fn receive(node: Rc<Node>, mut visits: mpsc::UnboundedReceiver<
 }
 
 /// Answers a request. It is abandoned when the other server drops it: its client has left.
-fn answer(node: &Rc<Node>, visit: VisitingRequest) {
+fn answer(
+    node: &Rc<Node>,
+    request: Request<ResponseBody>,
+    peer: Option<IpAddr>,
+    mut answered: oneshot::Sender<Answered>,
+) {
     let counted = node.server().connections.count_elsewhere();
     let node = node.clone();
     tokio::task::spawn_local(async move {
         let _counted = counted;
-        let VisitingRequest { request, peer, mut answer } = visit;
         let connection = Rc::new(Connection::new(&node, peer));
         let settings = node.shard().settings().clone();
         let metrics = node.shard().metrics().clone();
@@ -68,7 +66,7 @@ fn answer(node: &Rc<Node>, visit: VisitingRequest) {
             Some(refusal) => refusal,
             None => tokio::select! {
                 response = bayeux::answer(&connection, &settings, request) => response,
-                () = answer.closed() => return,
+                () = answered.closed() => return,
             },
         };
         if response.status().as_u16() >= 400 {
@@ -82,7 +80,7 @@ fn answer(node: &Rc<Node>, visit: VisitingRequest) {
         let health = connection.health.clone();
         let response = response.map(|body| ServiceBody { body, health, is_taken: false });
         // If nobody waits, the body reports its messages as lost.
-        let _gone = answer.send(Answered { response, upgraded });
+        let _gone = answered.send(Answered { response, upgraded });
     });
 }
 
