@@ -54,7 +54,7 @@ pub(crate) struct ServerShared {
 }
 
 impl ServerShared {
-    /// What all shards of the core share.
+    /// The part of it that the core knows.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         self.local.registry.shared()
     }

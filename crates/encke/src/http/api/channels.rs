@@ -7,12 +7,12 @@ use serde_json::value::RawValue;
 use crate::error::RemovalError;
 use encke_local::{Member, PresenceCounts};
 
+use super::call::{Answer, Call, going_away};
 use super::input::{any_channel, broadcast_channel};
 use super::problem::{Kind, Problem};
 use super::types::{
     ChannelItem, ChannelList, History, HistoryMessage, OFFSET_MAX, Page, PresenceItem, PresenceList, Removed,
 };
-use super::{Answer, Call, going_away};
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let (limit, from, limits) = (call.limit()?, call.cursor()?, call.limits());

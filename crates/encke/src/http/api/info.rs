@@ -1,8 +1,8 @@
 //! Information about the server.
 
+use super::call::{Answer, Call};
 use super::problem::Problem;
 use super::types::Info;
-use super::{Answer, Call};
 
 pub(super) async fn info(call: &Call<'_>) -> Result<Answer, Problem> {
     let node = &call.connection.node;

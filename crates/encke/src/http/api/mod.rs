@@ -8,6 +8,8 @@
 //! from both.
 
 mod access;
+mod added;
+mod call;
 mod channels;
 mod info;
 mod input;
@@ -21,54 +23,21 @@ mod types;
 pub(crate) use access::{is_from_here, may_read_metrics};
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, HeaderMap, HeaderName};
+use http::header::{CACHE_CONTROL, HeaderName};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use serde::Serialize;
 
+use self::call::{Answer, Call};
 use self::input::Query;
 use self::problem::{Kind, Problem};
 use self::routes::Route;
 use super::connection::Connection;
 use super::guard::{Guard, Pages};
 use super::{Body, bayeux, typed, unread, with};
-use crate::added_operation::ApiOperation;
 use encke_core::Settings;
-
-/// A request that has passed the checks of its key and its query.
-struct Call<'a> {
-    connection: &'a Connection,
-    settings: &'a Settings,
-    route: Route,
-    /// The operations that the program has added.
-    added: &'a [Arc<ApiOperation>],
-    headers: &'a HeaderMap,
-    query: Query,
-    /// The part of the path that `{id}` stands for.
-    id: &'a str,
-    /// The name of the key. Empty for a program on this machine without a key.
-    key_name: &'a str,
-    body: &'a [u8],
-}
-
-/// The outcome of an operation: a JSON text, and true if an earlier request got it first.
-struct Answer {
-    status: StatusCode,
-    body: Bytes,
-    is_repeated: bool,
-}
-
-impl Answer {
-    fn new(answer: &impl Serialize) -> Answer {
-        // The answers are structs of texts, numbers and valid JSON, so they have a JSON form.
-        let body = serde_json::to_vec(answer).unwrap_or_default();
-        Answer { status: StatusCode::OK, body: body.into(), is_repeated: false }
-    }
-}
 
 /// Keys decide about its requests, and the table of routes about their methods.
 const GUARD: Guard = Guard {
@@ -122,8 +91,9 @@ pub(crate) async fn answer(
     let outcome = match read(connection, settings, &route, &parts, body).await {
         Ok((query, body)) => {
             let (headers, id, key_name) = (&parts.headers, &*id, &*key_name);
-            let call = Call { connection, settings, route, added: &added, headers, query, id, key_name, body: &body };
-            run(&call).await
+            let (path, added) = (route.path, &added);
+            let call = Call { connection, settings, path, added, headers, query, id, key_name, body: &body };
+            run(&route, &call).await
         }
         Err(problem) => Err(problem),
     };
@@ -168,29 +138,14 @@ async fn read(
     Ok((query, body))
 }
 
-async fn run(call: &Call<'_>) -> Result<Answer, Problem> {
-    let (connection, reads) = (call.connection, call.route.method == "GET");
+async fn run(route: &Route, call: &Call<'_>) -> Result<Answer, Problem> {
+    let (connection, reads) = (call.connection, route.method == "GET");
     let busy = || Problem::new(Kind::BUSY, "responses that their clients do not read fill the room for responses");
     if reads && !connection.room_for_response(call.settings).await {
         return Err(busy());
     }
-    let answer = (call.route.run)(call).await?;
+    let answer = (route.run)(call).await?;
     // Others may have been answered meanwhile.
     let has_room = !reads || connection.node.shard().has_room_for(answer.body.len());
     if has_room { Ok(answer) } else { Err(busy()) }
-}
-
-/// The answer of an operation that the program has added.
-async fn of_program(call: &Call<'_>) -> Result<Answer, Problem> {
-    let added = call.added.iter().find(|added| added.path == call.route.path);
-    let body = added.map(|added| (added.read)()).transpose().map_err(|error| {
-        tracing::error!(%error, path = call.route.path, "the answer of an operation is no JSON");
-        Problem::new(Kind::BUSY, "the answer of this operation is no JSON")
-    })?;
-    Ok(Answer { status: StatusCode::OK, body: body.unwrap_or_default().into(), is_repeated: false })
-}
-
-/// The server stops while a request is being processed.
-fn going_away() -> Problem {
-    Problem::new(Kind::BUSY, "the server is going away")
 }

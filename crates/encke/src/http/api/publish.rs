@@ -9,10 +9,10 @@ use bytes::Bytes;
 use encke_core::ServerEntry;
 use foldhash::fast::RandomState;
 
+use super::call::{Answer, Call, going_away};
 use super::input::{self, broadcast_channel};
 use super::problem::{Kind, Problem};
 use super::types::{BatchMessage, ChannelPosition, Publish, PublishBatch, Published};
-use super::{Answer, Call, going_away};
 use crate::idempotency::{Known, Reservation, Window, sum_of};
 use crate::net::published::{InBurst, Positions};
 
@@ -67,27 +67,6 @@ pub(super) async fn batch(call: &Call<'_>) -> Result<Answer, Problem> {
 }
 
 impl Call<'_> {
-    pub(super) fn limits(&self) -> bayeux::Limits {
-        self.connection.node.shard().limits().clone()
-    }
-
-    /// Checks the depth of data.
-    pub(super) fn data<'d>(&self, data: &'d str, limits: &bayeux::Limits) -> Result<RawJson<'d>, String> {
-        let wanted =
-            || format!("at most {} levels of arrays and objects (setting json_depth_max)", limits.json_depth_max);
-        bayeux::json::validate(data, limits.json_depth_max)
-            .map(RawJson::trusted)
-            .map_err(|error| format!("{error}: {}", wanted()))
-    }
-
-    /// Waits until the server admits the work of this request.
-    pub(super) async fn wait_for_turn(&self) -> Result<(), Problem> {
-        let usage = self.connection.usage.get();
-        let turn = self.connection.node.wait_for_turn(&usage, self.body.len(), || None);
-        let busy = |_| Problem::new(Kind::BUSY, "the server takes no messages at the moment; nothing was published");
-        tokio::time::timeout(ADMISSION_TIMEOUT, turn).await.map_err(busy)
-    }
-
     /// Looks up the idempotency key of this request, if it has one.
     fn reserve(&self, field: Option<String>) -> Result<Option<Known>, Problem> {
         let header = match self.headers.get_all("idempotency-key").iter().map(|key| key.to_str()).collect::<Vec<_>>()[..]
@@ -106,7 +85,7 @@ impl Call<'_> {
         }
         let node = &self.connection.node;
         let window = Window { ms: self.settings.idempotency_ms, bytes_max: self.settings.idempotency_bytes_max };
-        let key = sum_of(&[self.key_name.as_bytes(), self.route.path.as_bytes(), key.as_bytes()]);
+        let key = sum_of(&[self.key_name.as_bytes(), self.path.as_bytes(), key.as_bytes()]);
         Ok(Some(node.server().api.idempotency.begin(key, sum_of(&[self.body]), node.now().ms, window)))
     }
 }
@@ -207,8 +186,6 @@ async fn answer(published: u64, bursts: Vec<(String, InBurst)>) -> Result<Answer
     Err(Problem::new(Kind::NOT_STORED, "published; a history could not store it"))
 }
 
-/// The time for which a request waits until the server admits its work.
-const ADMISSION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which a request waits until its publications are stored.
 const OUTCOME_TIMEOUT: Duration = Duration::from_secs(30);
 /// The maximum length of an idempotency key, in bytes.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use schemars::{Schema, SchemaGenerator};
 
+use super::call::{Answer, Call};
 use super::problem::Problem;
 use super::types::{
     ChannelList, Deliver, Disconnect, History, Info, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, OneSession, PresenceList,
     Publish, PublishBatch, Published, Reached, Removed, Revoke, RevokedToken, SessionList, Subscription, channel,
     channel_or_pattern,
 };
-use super::{Answer, Call, channels, info, publish, sessions};
+use super::{added, channels, info, publish, sessions};
 use crate::added_operation::ApiOperation;
 use crate::api_keys::Scope;
 use crate::net::requests::Change;
@@ -114,7 +115,7 @@ fn text(_: &mut SchemaGenerator) -> Schema {
 /// An operation without a body that can have parameters, as programs add it. Its texts are empty.
 const fn without_body(path: &'static str, operation: &'static str, scope: Scope, answer: SchemaOf) -> Route {
     let (method, body, parameters, errors): (_, _, &[Parameter], &[u16]) = ("GET", None, &[], &[]);
-    let (summary, description, run): (_, _, Run) = ("", "", |call| Box::pin(super::of_program(call)));
+    let (summary, description, run): (_, _, Run) = ("", "", |call| Box::pin(added::answer(call)));
     Route { method, path, operation, run, scope, summary, description, parameters, body, answer, errors }
 }
 

@@ -5,18 +5,15 @@ use std::sync::Arc;
 use bayeux::ChannelKind;
 
 use crate::error::{RevocationError, SubscriptionError};
-use crate::net::listing::Cursor;
 use crate::net::requests::{Change, Revocation};
-use crate::session_names::SessionNames;
 use encke_core::{Id, Owner, SessionView, ShardMessage};
 
+use super::call::{Answer, Call, going_away};
 use super::input::{self, any_channel};
 use super::problem::{Kind, Problem};
 use super::types::{
-    Deliver, Disconnect, LIMIT_DEFAULT, LIMIT_MAX, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem,
-    SessionList, Subscription,
+    Deliver, Disconnect, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem, SessionList, Subscription,
 };
-use super::{Answer, Call, going_away};
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
     let (limit, from) = (call.limit()?, call.cursor()?);
@@ -139,24 +136,6 @@ fn item(call: &Call<'_>, view: &SessionView) -> SessionItem {
         subscriptions: view.subscriptions,
         waiting_messages: view.waiting_messages,
         waiting_bytes: view.waiting_bytes,
-    }
-}
-
-impl Call<'_> {
-    /// The names of sessions in answers.
-    pub(super) fn names(&self) -> &SessionNames {
-        &self.connection.node.server().api.session_names
-    }
-
-    /// The number of items that the request wants.
-    pub(super) fn limit(&self) -> Result<usize, Problem> {
-        Ok(self.query.number("limit", 1..=LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT) as usize)
-    }
-
-    /// The position at which the page begins.
-    pub(super) fn cursor(&self) -> Result<Cursor, Problem> {
-        let cursor = self.connection.node.server().cursor(self.query.text("cursor"));
-        cursor.ok_or_else(|| Problem::parameter("cursor", "the value of `next` on the page before"))
     }
 }
 
