@@ -67,18 +67,18 @@ pub struct ApiKeysError(String);
 
 /// A list of valid keys.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct ApiKeys(Vec<Known>);
+pub struct ApiKeys(Vec<KnownKey>);
 
 /// A key as it is compared: by its digest, so that the time of a comparison shows nothing of the key.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct KnownKey {
     digest: [u8; 32],
     pub(crate) name: Box<str>,
     /// A bit for each scope.
     scopes: u8,
 }
 
-impl Known {
+impl KnownKey {
     /// True if the key has this scope.
     pub(crate) fn has(&self, scope: Scope) -> bool {
         self.scopes & bit(scope) != 0
@@ -91,7 +91,7 @@ impl ApiKeys {
     /// # Errors
     /// The first key that cannot be used, with the reason.
     pub fn new(keys: &[ApiKey]) -> Result<ApiKeys, ApiKeysError> {
-        let mut known: Vec<Known> = Vec::new();
+        let mut known: Vec<KnownKey> = Vec::new();
         for (index, api_key) in keys.iter().enumerate() {
             if api_key.name.is_empty() {
                 return Err(ApiKeysError(format!("key {} has no name", index + 1)));
@@ -114,7 +114,7 @@ impl ApiKeys {
                 return Err(failed(format!("the key {:?} has the same name or the same secret", other.name)));
             }
             let scopes = api_key.scopes.iter().fold(0, |scopes, scope| scopes | bit(*scope));
-            known.push(Known { digest, name: api_key.name.as_str().into(), scopes });
+            known.push(KnownKey { digest, name: api_key.name.as_str().into(), scopes });
         }
         Ok(ApiKeys(known))
     }
@@ -128,7 +128,7 @@ impl ApiKeys {
     }
 
     /// The key with this secret. Compares with all keys, and all bytes of each.
-    pub(crate) fn find(&self, key: &[u8]) -> Option<&Known> {
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&KnownKey> {
         let given = digest(key);
         let mut found = None;
         for known in &self.0 {

@@ -6,10 +6,7 @@ use encke_core::Settings;
 
 /// A host and port from a `Host` field or the authority of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Host<'a> {
-    /// The name or address, an IPv6 address without its brackets.
-    name: &'a str,
-}
+pub(crate) struct Host<'a>(&'a str);
 
 impl<'a> Host<'a> {
     /// Reads `uri-host [ ":" port ]` (RFC 3986 §3.2), without user information. None for anything else.
@@ -25,35 +22,34 @@ impl<'a> Host<'a> {
         };
         let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok();
         let fits = rest.is_empty() || rest.strip_prefix(':').is_some_and(|port| port.is_empty() || is_port(port));
-        fits.then_some(Host { name })
+        fits.then_some(Host(name))
     }
 
     /// The name or address, an IPv6 address without its brackets.
     pub(crate) fn name(self) -> &'a str {
-        self.name
+        self.0
     }
 
     fn address(self) -> Option<IpAddr> {
-        self.name.parse().ok()
+        self.0.parse().ok()
     }
 
     /// True for the usual names of loopback: `localhost`, `127.0.0.1` and `[::1]`.
     pub(crate) fn is_this_machine(self) -> bool {
         let usual = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
-        self.name.eq_ignore_ascii_case("localhost") || self.address().is_some_and(|address| usual.contains(&address))
+        self.0.eq_ignore_ascii_case("localhost") || self.address().is_some_and(|address| usual.contains(&address))
     }
 
     /// True for `localhost`, names below it, and addresses of loopback.
     pub(crate) fn is_loopback(self) -> bool {
-        let is_name =
-            self.name.eq_ignore_ascii_case("localhost") || self.name.to_ascii_lowercase().ends_with(".localhost");
+        let is_name = self.0.eq_ignore_ascii_case("localhost") || self.0.to_ascii_lowercase().ends_with(".localhost");
         is_name || self.address().is_some_and(|address| address.to_canonical().is_loopback())
     }
 
     /// True if a page of this host is a page of this server. The host is in `allowed_hosts`; or a name of loopback, where the server
     /// listens on loopback; or any name, where it listens elsewhere and the list is empty.
     pub(crate) fn is_ours(self, settings: &Settings) -> bool {
-        let is_listed = |listed: &String| listed.trim_matches(['[', ']']).eq_ignore_ascii_case(self.name);
+        let is_listed = |listed: &String| listed.trim_matches(['[', ']']).eq_ignore_ascii_case(self.0);
         if settings.allowed_hosts.iter().any(is_listed) {
             return true;
         }
@@ -94,7 +90,7 @@ mod tests {
             ("[::1]:80", "::1"),
             ("[::ffff:127.0.0.1]", "::ffff:127.0.0.1"),
         ] {
-            assert_eq!(Host::parse(authority), Some(Host { name }), "{authority}");
+            assert_eq!(Host::parse(authority), Some(Host(name)), "{authority}");
         }
         for authority in ["", ":80", "a:b", "a:65536", "a:+1", "a@b", "a/b", "a b", "::1", "[::1", "[a]", "[::1]80"] {
             assert_eq!(Host::parse(authority), None, "{authority}");

@@ -102,8 +102,7 @@ impl Idempotency {
 impl Reservation {
     /// Remembers the answer.
     pub(crate) fn complete(self, now_ms: u64, answer: Remembered) {
-        let mut table = self.idempotency.0.lock();
-        let table = &mut *table;
+        let table = &mut *self.idempotency.0.lock();
         if let Some(entry) = table.entries.get_mut(&self.key) {
             table.bytes += ENTRY_BYTES + answer.1.len();
             entry.answer = Some(answer);

@@ -68,8 +68,7 @@ impl Presence {
     /// Ends the thread and all grace times. Returns what is left to announce: channels, and the data.
     pub(crate) fn finish(&self) -> Vec<(String, String)> {
         self.stop();
-        let mut state = self.state.lock();
-        let State { table, unpublished, .. } = &mut *state;
+        let State { table, unpublished, .. } = &mut *self.state.lock();
         unpublished.extend(table.finish());
         unpublished.drain(..).map(|(channel, data)| (name_for(&channel), data)).collect()
     }

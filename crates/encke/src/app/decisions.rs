@@ -142,7 +142,7 @@ impl Application for Decisions {
         let message = Publishing::of(&subscribing.caller, subscribing.channel, None, subscribing.ext);
         // Whoever has a subscription does not create its channel.
         let creates = !subscribing.is_held && !self.0.exists(subscribing.channel);
-        self.decide(&concerned, Passage::new(Operation::Subscribe, message, creates), decision_of)
+        self.decide(&concerned, Passage::new(Operation::Subscribe, message, creates, false), decision_of)
     }
 
     fn publish(&self, publishing: &encke_core::Publishing<'_>) -> Answer<Verdict> {
@@ -152,7 +152,7 @@ impl Application for Decisions {
         }
         let creates = concerned.has_authorizer() && !self.0.exists(publishing.channel);
         let message = Publishing::of(&publishing.caller, publishing.channel, publishing.data, publishing.ext);
-        self.decide(&concerned, Passage::new(Operation::Publish, message, creates).with_filters(), |verdict| verdict)
+        self.decide(&concerned, Passage::new(Operation::Publish, message, creates, true), |verdict| verdict)
     }
 
     fn call(&self, message: &encke_core::Publishing<'_>) -> Answer<Decision> {
@@ -162,7 +162,7 @@ impl Application for Decisions {
         }
         let message = Publishing::of(&message.caller, message.channel, message.data, message.ext);
         // Nobody creates the channel of a service.
-        self.decide(&concerned, Passage::new(Operation::Publish, message, false), decision_of)
+        self.decide(&concerned, Passage::new(Operation::Publish, message, false, false), decision_of)
     }
 
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {

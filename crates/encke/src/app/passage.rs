@@ -98,18 +98,13 @@ pub(crate) enum Said {
 
 impl<'a> Passage<'a> {
     /// An operation before the first authorizer. `creates`: they decide about the creation of the channel, too.
-    pub(crate) fn new(operation: Operation, message: Publishing<'a>, creates: bool) -> Passage<'a> {
+    /// `is_filtered`: it passes the filters, too.
+    pub(crate) fn new(operation: Operation, message: Publishing<'a>, creates: bool, is_filtered: bool) -> Passage<'a> {
         let reaches = operation == Operation::Subscribe;
         let (operation, then) = if creates { (Operation::Create, Some(operation)) } else { (operation, None) };
-        let (is_granted, is_filtered, is_changed) = (false, false, false);
-        let progress = Progress { group: 0, then, asked: 0, is_granted, reaches, is_filtered, is_changed };
+        let progress =
+            Progress { group: 0, then, asked: 0, is_granted: false, reaches, is_filtered, is_changed: false };
         Passage { access: Access { operation, message }, progress }
-    }
-
-    /// The same for a publication, which passes the filters, too.
-    pub(crate) fn with_filters(mut self) -> Passage<'a> {
-        self.progress.is_filtered = true;
-        self
     }
 
     /// The same, without references.

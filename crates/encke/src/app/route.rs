@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full};
 use serde::Serialize;
 use tokio::runtime;
 
-use super::call::Context as Shared;
+use super::call::Context;
 use super::patterns::Patterns;
 use super::reply::{Json, Raw};
 use crate::beside::run_on;
@@ -177,14 +177,14 @@ impl Route {
 /// The routes of a server, in front of its fallback.
 pub(crate) struct Routes {
     routes: Patterns<Option<Route>>,
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     threads: runtime::Handle,
 }
 
 impl Routes {
     /// The routes of a server, on these threads.
-    pub(crate) fn new(routes: Patterns<Option<Route>>, shared: Arc<Shared>, threads: runtime::Handle) -> Routes {
-        Routes { routes, shared, threads }
+    pub(crate) fn new(routes: Patterns<Option<Route>>, context: Arc<Context>, threads: runtime::Handle) -> Routes {
+        Routes { routes, context, threads }
     }
 }
 
@@ -195,7 +195,7 @@ impl Fallback for Routes {
 
     fn answer(&self, request: Request<RequestBody>, peer: Option<IpAddr>) -> FallbackResponse {
         let route = self.routes.closest(request.uri().path()).and_then(Option::as_ref);
-        let Some((route, handle)) = route.zip(self.shared.handle()) else {
+        let Some((route, handle)) = route.zip(self.context.handle()) else {
             return Box::pin(std::future::ready(StatusCode::SERVICE_UNAVAILABLE.into_response()));
         };
         let answer = (route.0)(RouteRequest { request, peer, handle });

@@ -130,7 +130,7 @@ async fn exchange(
     let mut usage = connection.usage.get();
     node.wait_for_turn(&usage, body.len(), || node.shard().client_of_request(&body)).await;
     let (exchange, mut answers) = node.exchange(answer_body::stays_open(&transport));
-    let mut waiting = Waiting { connection, exchange: Some(exchange) };
+    let mut waiting = WaitingExchange { connection, exchange: Some(exchange) };
     let before = node.shard().work();
     let bytes = body.len() as u64;
     let peer = connection.peer();
@@ -159,13 +159,13 @@ async fn exchange(
 }
 
 /// Abandons the exchange if the client leaves before the last answer.
-struct Waiting<'a> {
+struct WaitingExchange<'a> {
     connection: &'a Connection,
     /// None if something else abandons it.
     exchange: Option<ExchangeId>,
 }
 
-impl Waiting<'_> {
+impl WaitingExchange<'_> {
     /// Abandons the exchange when the returned value is dropped: on the thread of the shard, wherever that is.
     fn until_end(&mut self) -> oneshot::Sender<()> {
         let (on_end, end) = oneshot::channel();
@@ -180,7 +180,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingExchange<'_> {
     fn drop(&mut self) {
         if let Some(exchange) = self.exchange {
             self.connection.node.abandon(exchange);
@@ -216,7 +216,7 @@ fn upgrade<B: HttpBody>(connection: &Connection, settings: &Settings, request: &
     };
     let browser = cookie::browser(request.headers(), settings);
     let is_of_page = request.headers().contains_key(ORIGIN) || cookie::is_sent(request.headers(), settings);
-    let from = socket::From { browser, is_of_page, peer: connection.peer(), head: connection.head(request) };
+    let from = socket::Opener { browser, is_of_page, peer: connection.peer(), head: connection.head(request) };
     *connection.upgrade.borrow_mut() = Some(Upgrade::WebSocket(from));
     let response = of_status(StatusCode::SWITCHING_PROTOCOLS, Response::new(whole("")));
     let mut response = with(response, &[(CONNECTION, "upgrade"), (UPGRADE, "websocket")]);

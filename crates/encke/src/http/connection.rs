@@ -33,7 +33,7 @@ pub(crate) struct Connection {
 /// The further use of a connection after HTTP.
 pub(crate) enum Upgrade {
     /// A WebSocket of the Bayeux endpoint.
-    WebSocket(socket::From),
+    WebSocket(socket::Opener),
     /// The fallback has it.
     TakenOver(TakeOver),
 }

@@ -24,14 +24,14 @@ pub(crate) enum Visit {
     /// A request, the address of its client, and the way of its response.
     Request(Box<Request<ResponseBody>>, Option<IpAddr>, oneshot::Sender<Answered>),
     /// A connection that the other server has upgraded, and the bytes that it read after the request.
-    Upgraded(Detached, socket::From, Vec<u8>),
+    Upgraded(Detached, socket::Opener, Vec<u8>),
 }
 
 /// The response on the way back.
 pub(crate) struct Answered {
     pub(crate) response: Response<ServiceBody>,
     /// The origin of the WebSocket that the connection becomes.
-    pub(crate) upgraded: Option<socket::From>,
+    pub(crate) upgraded: Option<socket::Opener>,
 }
 
 /// Takes what other HTTP servers have for a shard, until the shard ends.

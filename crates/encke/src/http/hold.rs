@@ -107,8 +107,7 @@ async fn decide<B>(
     if node.shard_mut().request_over_rate(node.now(), connection.peer()).is_some() {
         return Err(TOO_MANY);
     }
-    let shared = connection.node.server().shared().clone();
-    let application = &shared.application;
+    let application = &node.server().shared().application;
     let head = connection.head(request);
     let mut handshake = Handshake::new(None);
     (handshake.head, handshake.peer) = (head.as_ref(), connection.peer);

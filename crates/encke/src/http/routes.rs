@@ -48,7 +48,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
             *connection.upgrade.borrow_mut() = task.map(Upgrade::TakenOver);
         }
         let shared = connection.node.shard().shared().clone();
-        response.map(|body| Either::Right(Either::Right(ResponseBody::new(Counted { body, shared }))))
+        response.map(|body| Either::Right(Either::Right(ResponseBody::new(CountedBody { body, shared }))))
     } else {
         let found = match path {
             "/healthz" => text(StatusCode::OK, "ok\n"),
@@ -74,12 +74,12 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
 }
 
 /// The body of a fallback. Its parts count until the client has read them.
-struct Counted {
+struct CountedBody {
     body: ResponseBody,
     shared: Arc<Shared>,
 }
 
-impl HttpBody for Counted {
+impl HttpBody for CountedBody {
     type Data = Bytes;
     type Error = BoxError;
 

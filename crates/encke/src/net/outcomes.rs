@@ -16,11 +16,11 @@ use encke_core::{Changed, Persisted, PublishToken, Report};
 pub(crate) struct Outcomes {
     numbers: AtomicU64,
     /// None when the server has stopped.
-    waiting: Mutex<Option<HashMap<u64, Waiting, RandomState>>>,
+    waiting: Mutex<Option<HashMap<u64, WaitingRequest, RandomState>>>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingRequest {
     outcome: Outcome,
     senders: Vec<oneshot::Sender<Outcome>>,
 }
@@ -77,7 +77,7 @@ impl Outcomes {
         let (Report::Recorded(number, ..) | Report::Cleared(number, _) | Report::Changed(number, _)) = report;
         let mut waiting = self.waiting.lock();
         let waiting = waiting.as_mut().and_then(|waiting| waiting.get_mut(&number));
-        let Some(Waiting { outcome, .. }) = waiting else { return };
+        let Some(WaitingRequest { outcome, .. }) = waiting else { return };
         match report {
             Report::Recorded(_, epoch, first) => outcome.first = Some((epoch, first)),
             Report::Cleared(_, removed) => outcome.removed = removed,
@@ -90,7 +90,7 @@ impl Outcomes {
         let mut waiting = self.waiting.lock();
         let Some(waiting) = &mut *waiting else { return };
         for Persisted { number, is_persisted } in persisted {
-            let Some(Waiting { outcome, senders }) = waiting.remove(number) else { continue };
+            let Some(WaitingRequest { outcome, senders }) = waiting.remove(number) else { continue };
             for sender in senders {
                 // A client that has left does not wait any more.
                 let _gone = sender.send(Outcome { is_persisted: *is_persisted, ..outcome.clone() });

@@ -6,7 +6,6 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use bayeux::Publication as Message;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use parking_lot::Mutex;
@@ -89,7 +88,7 @@ impl Published {
     pub(crate) fn add(
         &self,
         account: &Arc<MailboxAccount>,
-        message: &Message<'_>,
+        message: &bayeux::Publication<'_>,
         wanted: Option<(&mut Positions<'_>, usize)>,
     ) -> Added {
         let payload_bytes = message.encoded_bytes() + 2;
@@ -182,8 +181,9 @@ mod tests {
 
     use super::*;
 
-    fn message<'a>(channel: &'a str, data: &'a str) -> Message<'a> {
-        Message { channel, data: Some(RawJson::trusted(data)), ..Message::default() }
+    fn message<'a>(channel: &'a str, data: &'a str) -> bayeux::Publication<'a> {
+        let data = Some(RawJson::trusted(data));
+        bayeux::Publication { channel, data, ..bayeux::Publication::default() }
     }
 
     /// The channel, the number of messages and the frames of each publication.

@@ -30,8 +30,8 @@ enum End {
     Move(usize, String),
 }
 
-/// The origin of a WebSocket.
-pub(crate) struct From {
+/// The client that opened a WebSocket.
+pub(crate) struct Opener {
     /// The browser id in the cookie of the upgrade request.
     pub(crate) browser: Option<Id>,
     /// True if a page of a browser opened it, even if the browser sent no valid cookie.
@@ -42,10 +42,10 @@ pub(crate) struct From {
 }
 
 /// Runs a WebSocket on a connection that was just upgraded; `rest` are the bytes read after the upgrade request.
-pub(crate) fn open(node: &Rc<Node>, connection: ByteStream, counted: Counted, from: From, rest: Vec<u8>) {
+pub(crate) fn open(node: &Rc<Node>, connection: ByteStream, counted: Counted, opener: Opener, rest: Vec<u8>) {
     let mut shard = node.shard_mut();
-    let key = shard.socket_opened(node.now(), from.browser);
-    shard.socket_is_of(key, from.peer, from.is_of_page, from.head);
+    let key = shard.socket_opened(node.now(), opener.browser);
+    shard.socket_is_of(key, opener.peer, opener.is_of_page, opener.head);
     let decoder = Decoder::new(Role::Server, shard.settings().message_bytes_max);
     drop(shard);
     start(node, connection, key, decoder, counted, Unread { text: None, rest });

@@ -69,14 +69,13 @@ pub(super) fn rules(settings: &Settings) -> Result<(), SettingsError> {
 
 /// The indexes of the first rule that can never apply, preceded by that of an earlier rule that matches all its channels.
 pub fn hidden_rule(rules: &[ChannelRule]) -> Option<(usize, usize)> {
-    let covering = |hidden: usize| {
+    (0..rules.len()).find_map(|hidden| {
         let pattern = rules[hidden].pattern.as_str();
         // `/a/*` matches one segment, so it does not hide `/a/**`.
-        let is_deep = |pattern: &str| pattern.ends_with("/**");
-        let wide = |rule: &ChannelRule| covers(&rule.pattern, pattern) && (is_deep(&rule.pattern) || !is_deep(pattern));
-        rules[..hidden].iter().position(wide).map(|first| (first, hidden))
-    };
-    (0..rules.len()).find_map(covering)
+        let is_deep = pattern.ends_with("/**");
+        let hides = |rule: &ChannelRule| covers(&rule.pattern, pattern) && (!is_deep || rule.pattern.ends_with("/**"));
+        rules[..hidden].iter().position(hides).map(|first| (first, hidden))
+    })
 }
 
 /// Paths that the server itself answers.
