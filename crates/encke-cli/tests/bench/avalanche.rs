@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use crate::late_replies::LateReplies;
-use crate::late_subscribes::LateSubscribes;
 use crate::program::{bench, each, report, text};
+use crate::proxy::{LateReplies, LateSubscribes, Proxy};
 
 #[test]
 fn a_clean_stop_loses_nothing_and_sessions_continue_with_a_connect() {
@@ -19,7 +18,7 @@ fn a_clean_stop_loses_nothing_and_sessions_continue_with_a_connect() {
 
 #[test]
 fn confirmations_after_the_last_publication_are_waited_for_with_their_deliveries() {
-    let proxy = LateReplies::start();
+    let proxy = Proxy::start(LateReplies::default());
     let server = server_on(proxy.server_port);
     let load = LOAD.replace("--clients 30", "--clients 1");
     let line = format!("{load} --kill term --replay --transport long-polling --port {} --quiet --json", proxy.port);
@@ -47,7 +46,7 @@ fn a_killed_server_loses_nothing_confirmed_and_clients_handshake_again() {
 fn a_server_that_forgets_its_sessions_is_detected_and_clients_detect_gaps() {
     // They acknowledge, but do not replay: messages published while they are away do not reach them. Half of the clients come back
     // only after some. One more client looks at the beginning whether the server supports what the load needs.
-    let proxy = LateSubscribes::start(1 + 30 + 15);
+    let proxy = Proxy::start(LateSubscribes::after(1 + 30 + 15));
     let line = format!("{LOAD} --kill kill --ack --transport long-polling --port {} --quiet --json", proxy.port);
     let server = server_on(proxy.server_port);
     let output = bench(UNREACHABLE, &line).args(["--server", &server]).output().expect("runs");
