@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::connection::Target;
 use crate::driver::Driver;
 use crate::endpoint::Endpoint;
-use crate::options::{Options, Transport};
+use crate::options::{ClientOptions, Transport};
 use crate::session::{ClientSession, ConnectionType, SessionOptions};
 use crate::{Error, Extension, ReplayFrom};
 
@@ -38,7 +38,7 @@ const DEFAULT_PATH: &str = "/cometd";
 #[must_use = "a client is opened by `connect`"]
 #[derive(Debug)]
 pub struct ClientBuilder {
-    pub(crate) options: Options,
+    pub(crate) options: ClientOptions,
     session: SessionOptions,
     extensions: Vec<BoxedExtension>,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -53,7 +53,7 @@ impl Default for ClientBuilder {
     /// CometD's defaults, if its clients have the option.
     fn default() -> ClientBuilder {
         let session = SessionOptions::default();
-        let options = Options {
+        let options = ClientOptions {
             transport: Transport::Auto,
             reconnect: true,
             reply_timeout: session.reply_timeout,

@@ -11,8 +11,8 @@ use bayeux::RawJson;
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
-use crate::command::{Command, Connected, Publication, Room, Shared, State};
-use crate::options::Options;
+use crate::command::{ClientCommand, ClientPublication, ClientShared, Connected, Room, State};
+use crate::options::ClientOptions;
 use crate::unread::Unread;
 use crate::{Error, Message};
 
@@ -22,16 +22,16 @@ use crate::{Error, Message};
 /// [`Client::disconnect`], or when all clients and [`Subscription`](crate::Subscription)s are dropped.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
-    commands: mpsc::Sender<Command>,
+    shared: Arc<ClientShared>,
+    commands: mpsc::Sender<ClientCommand>,
 }
 
 /// Publications that are sent together, in one frame or request; see [`Client::batch`].
 #[derive(Debug)]
 #[must_use = "a batch is sent by `send`"]
-pub struct Batch {
+pub struct PublishBatch {
     client: Client,
-    publications: Vec<Publication>,
+    publications: Vec<ClientPublication>,
 }
 
 /// A future for the reply to a publication; see [`Client::start_publish`].
@@ -43,19 +43,19 @@ pub struct PendingPublish {
 }
 
 impl Client {
-    pub(crate) fn new(options: Options, commands: mpsc::Sender<Command>) -> Client {
+    pub(crate) fn new(options: ClientOptions, commands: mpsc::Sender<ClientCommand>) -> Client {
         let (state, _) = watch::channel(State::Connecting);
         let wake = Arc::<Notify>::default();
         let unread = Arc::new(Unread::new(options.unread_bytes_max, wake.clone()));
         let unsent = Arc::new(Semaphore::new(room_of(options.unsent_bytes_max) as usize));
         let (is_disconnecting, dropped) = (AtomicBool::new(false), Mutex::default());
         Client {
-            shared: Arc::new(Shared { options, state, wake, unsent, unread, is_disconnecting, dropped }),
+            shared: Arc::new(ClientShared { options, state, wake, unsent, unread, is_disconnecting, dropped }),
             commands,
         }
     }
 
-    pub(crate) fn shared(&self) -> Arc<Shared> {
+    pub(crate) fn shared(&self) -> Arc<ClientShared> {
         self.shared.clone()
     }
 
@@ -98,7 +98,7 @@ impl Client {
     /// # Errors
     /// As [`Client::publish`].
     pub async fn publish_raw(&self, channel: &str, data: RawJson<'_>) -> Result<(), Error> {
-        self.start(Publication { channel: channel.into(), data: data.as_str().into() }).await?.await
+        self.start(ClientPublication { channel: channel.into(), data: data.as_str().into() }).await?.await
     }
 
     /// Publishes without waiting for the reply, so that many messages can be on their way. It returns when the client's task has the
@@ -122,12 +122,12 @@ impl Client {
     /// # Errors
     /// The data cannot be written as JSON, or the session is closed.
     pub async fn start_publish<T: Serialize + ?Sized>(&self, channel: &str, data: &T) -> Result<PendingPublish, Error> {
-        self.start(Publication::new(channel, data)?).await
+        self.start(ClientPublication::new(channel, data)?).await
     }
 
     /// A batch of publications, which are sent together in one frame or request.
-    pub fn batch(&self) -> Batch {
-        Batch { client: self.clone(), publications: Vec::new() }
+    pub fn batch(&self) -> PublishBatch {
+        PublishBatch { client: self.clone(), publications: Vec::new() }
     }
 
     /// Sends data to a service channel and waits for the answer of the service: the message that comes back with the same id.
@@ -137,9 +137,9 @@ impl Client {
     /// ([`Error::ReplyTimeout`]); or the connection breaks.
     pub async fn request<T: Serialize + ?Sized>(&self, channel: &str, data: &T) -> Result<Message, Error> {
         let (reply, answer) = oneshot::channel();
-        let publication = Publication::new(channel, data)?;
+        let publication = ClientPublication::new(channel, data)?;
         let room = self.room(publication.bytes()).await?;
-        self.command(Command::Request { publication, reply, _room: room }).await?;
+        self.command(ClientCommand::Request { publication, reply, _room: room }).await?;
         answer.await.unwrap_or_else(|_| Err(self.closed_error()))
     }
 
@@ -188,10 +188,10 @@ impl Client {
         }
     }
 
-    async fn start(&self, publication: Publication) -> Result<PendingPublish, Error> {
+    async fn start(&self, publication: ClientPublication) -> Result<PendingPublish, Error> {
         let (sender, reply) = oneshot::channel();
         let room = self.room(publication.bytes()).await?;
-        self.command(Command::Publish { publication, reply: sender, _room: room }).await?;
+        self.command(ClientCommand::Publish { publication, reply: sender, _room: room }).await?;
         Ok(PendingPublish { client: self.clone(), reply })
     }
 
@@ -202,7 +202,7 @@ impl Client {
     }
 
     /// Passes an order to the task.
-    pub(crate) async fn command(&self, command: Command) -> Result<(), Error> {
+    pub(crate) async fn command(&self, command: ClientCommand) -> Result<(), Error> {
         self.commands.send(command).await.map_err(|_| self.closed_error())
     }
 
@@ -215,13 +215,13 @@ impl Client {
     }
 }
 
-impl Batch {
+impl PublishBatch {
     /// Adds a publication.
     ///
     /// # Errors
     /// The data cannot be written as JSON.
-    pub fn publish<T: Serialize + ?Sized>(mut self, channel: &str, data: &T) -> Result<Batch, Error> {
-        self.publications.push(Publication::new(channel, data)?);
+    pub fn publish<T: Serialize + ?Sized>(mut self, channel: &str, data: &T) -> Result<PublishBatch, Error> {
+        self.publications.push(ClientPublication::new(channel, data)?);
         Ok(self)
     }
 
@@ -234,8 +234,8 @@ impl Batch {
             return Ok(());
         }
         let (reply, outcome) = oneshot::channel();
-        let room = self.client.room(self.publications.iter().map(Publication::bytes).sum()).await?;
-        self.client.command(Command::Batch { publications: self.publications, reply, _room: room }).await?;
+        let room = self.client.room(self.publications.iter().map(ClientPublication::bytes).sum()).await?;
+        self.client.command(ClientCommand::Batch { publications: self.publications, reply, _room: room }).await?;
         outcome.await.unwrap_or_else(|_| Err(self.client.closed_error()))
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use crate::buffer::Buffer;
-use crate::options::Options;
+use crate::options::ClientOptions;
 use crate::session::ConnectionType;
 use crate::unread::Unread;
 use crate::{Error, LostReason, Message, ReplayFrom};
@@ -42,8 +42,8 @@ pub struct Connected {
 
 /// The state that all handles of a client share with its task.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) options: Options,
+pub(crate) struct ClientShared {
+    pub(crate) options: ClientOptions,
     pub(crate) state: watch::Sender<State>,
     /// Wakes the task.
     pub(crate) wake: Arc<Notify>,
@@ -59,26 +59,26 @@ pub(crate) struct Shared {
 
 /// A message to publish.
 #[derive(Debug)]
-pub(crate) struct Publication {
+pub(crate) struct ClientPublication {
     pub(crate) channel: Box<str>,
     pub(crate) data: Box<str>,
 }
 
 /// An order to the task of a client, with the channel for its outcome.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub(crate) enum ClientCommand {
     Publish {
-        publication: Publication,
+        publication: ClientPublication,
         reply: oneshot::Sender<Result<(), Error>>,
         _room: Room,
     },
     Batch {
-        publications: Vec<Publication>,
+        publications: Vec<ClientPublication>,
         reply: oneshot::Sender<Result<(), Error>>,
         _room: Room,
     },
     Request {
-        publication: Publication,
+        publication: ClientPublication,
         reply: oneshot::Sender<Result<Message, Error>>,
         _room: Room,
     },
@@ -106,9 +106,9 @@ pub(crate) enum Kind {
     Listen,
 }
 
-impl Publication {
-    pub(crate) fn new<T: Serialize + ?Sized>(channel: &str, data: &T) -> Result<Publication, Error> {
-        Ok(Publication { channel: channel.into(), data: serde_json::to_string(data)?.into() })
+impl ClientPublication {
+    pub(crate) fn new<T: Serialize + ?Sized>(channel: &str, data: &T) -> Result<ClientPublication, Error> {
+        Ok(ClientPublication { channel: channel.into(), data: serde_json::to_string(data)?.into() })
     }
 
     /// The room that it takes.
@@ -117,13 +117,13 @@ impl Publication {
     }
 }
 
-impl Command {
+impl ClientCommand {
     /// True if the program does not wait for its outcome any more.
     pub(crate) fn is_abandoned(&self) -> bool {
         match self {
-            Command::Publish { reply, .. } | Command::Batch { reply, .. } => reply.is_closed(),
-            Command::Request { reply, .. } => reply.is_closed(),
-            Command::Unsubscribe(_, reply) | Command::Subscribe { reply, .. } => reply.is_closed(),
+            ClientCommand::Publish { reply, .. } | ClientCommand::Batch { reply, .. } => reply.is_closed(),
+            ClientCommand::Request { reply, .. } => reply.is_closed(),
+            ClientCommand::Unsubscribe(_, reply) | ClientCommand::Subscribe { reply, .. } => reply.is_closed(),
         }
     }
 }

@@ -13,10 +13,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::buffer::{Buffer, Item, Pushed};
 use crate::client::Client;
-use crate::command::{Command, Connected, Publication, Shared, State};
+use crate::command::{ClientCommand, ClientPublication, ClientShared, Connected, State};
 use crate::connection::{Connection, Cookies, Target};
 use crate::error::NotBayeux;
-use crate::options::{Options, Transport};
+use crate::options::{ClientOptions, Transport};
 use crate::registry::Registry;
 use crate::replies::Replies;
 use crate::session::{ClientSession, ConnectionType, Event, Transmission};
@@ -24,7 +24,7 @@ use crate::{Error, LostReason};
 
 /// The task of a client.
 pub(crate) struct Driver {
-    options: Options,
+    options: ClientOptions,
     target: Arc<Target>,
     session: ClientSession,
     link: LinkState,
@@ -33,10 +33,10 @@ pub(crate) struct Driver {
     cookies: Cookies,
     /// True if there was a session once: from then on, a failure is a break.
     was_open: bool,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<ClientCommand>,
     /// A command that waits until the session is open and has room for it.
-    waiting: Option<Command>,
-    shared: Arc<Shared>,
+    waiting: Option<ClientCommand>,
+    shared: Arc<ClientShared>,
     registry: Registry,
     replies: Replies,
     /// Items for buffers, the first of which is full.
@@ -77,7 +77,7 @@ type End = Option<Error>;
 impl Driver {
     /// Starts the task and returns its first handle.
     pub(crate) fn start(
-        options: Options,
+        options: ClientOptions,
         target: Arc<Target>,
         session: ClientSession,
         connection_type: ConnectionType,
@@ -179,31 +179,33 @@ impl Driver {
         }
     }
 
-    fn execute(&mut self, command: Command) {
+    fn execute(&mut self, command: ClientCommand) {
         let now = Instant::now();
         let Driver { session, replies, registry, .. } = self;
-        let publish = |session: &mut ClientSession, publication: &Publication| {
+        let publish = |session: &mut ClientSession, publication: &ClientPublication| {
             session.publish(&publication.channel, RawJson::trusted(&publication.data))
         };
         match command {
-            Command::Publish { publication, reply, .. } => replies.add(publish(session, &publication), reply, now),
-            Command::Batch { publications, reply, .. } => {
+            ClientCommand::Publish { publication, reply, .. } => {
+                replies.add(publish(session, &publication), reply, now)
+            }
+            ClientCommand::Batch { publications, reply, .. } => {
                 let mut ids = Vec::with_capacity(publications.len());
                 session.batch(|session| {
                     ids.extend(publications.iter().map(|publication| publish(session, publication)));
                 });
                 replies.add_batch(&ids, reply, now);
             }
-            Command::Request { publication, reply, .. } => {
+            ClientCommand::Request { publication, reply, .. } => {
                 let id = publish(session, &publication);
                 replies.add_request(id, reply, now + self.options.reply_timeout);
             }
-            Command::Subscribe { name, buffer, kind, reply } => {
+            ClientCommand::Subscribe { name, buffer, kind, reply } => {
                 if !buffer.is_dropped() {
                     registry.subscribe(session, name, buffer, kind, reply);
                 }
             }
-            Command::Unsubscribe(buffer, reply) => registry.unsubscribe(session, &buffer, Some(reply)),
+            ClientCommand::Unsubscribe(buffer, reply) => registry.unsubscribe(session, &buffer, Some(reply)),
         }
     }
 

@@ -145,7 +145,7 @@ mod unread;
 
 pub use bayeux::{RawJson, ServerMessage};
 pub use builder::ClientBuilder;
-pub use client::{Batch, Client, PendingPublish};
+pub use client::{Client, PendingPublish, PublishBatch};
 pub use command::{Connected, State};
 pub use endpoint::Endpoint;
 pub use error::{Error, LostReason, NotBayeux, Refusal, UrlError};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The options that concern the task of a client.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Options {
+pub(crate) struct ClientOptions {
     pub(crate) transport: Transport,
     pub(crate) reconnect: bool,
     pub(crate) reply_timeout: Duration,

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::buffer::Buffer;
 use crate::client::Client;
-use crate::command::{Command, Kind};
+use crate::command::{ClientCommand, Kind};
 use crate::message::Gap;
 use crate::{Error, Message, ReplayFrom};
 
@@ -119,7 +119,7 @@ impl Client {
         let mut outcomes = Vec::with_capacity(channels.len());
         for (name, kind) in channels {
             let (reply, outcome) = oneshot::channel();
-            self.command(Command::Subscribe { name, buffer: buffer.clone(), kind, reply }).await?;
+            self.command(ClientCommand::Subscribe { name, buffer: buffer.clone(), kind, reply }).await?;
             outcomes.push(outcome);
         }
         for outcome in outcomes {
@@ -130,7 +130,7 @@ impl Client {
 
     async fn unsubscribe(&self, buffer: &Arc<Buffer>) -> Result<(), Error> {
         let (reply, outcome) = oneshot::channel();
-        self.command(Command::Unsubscribe(buffer.clone(), reply)).await?;
+        self.command(ClientCommand::Unsubscribe(buffer.clone(), reply)).await?;
         outcome.await.unwrap_or_else(|_| Err(self.closed_error()))
     }
 

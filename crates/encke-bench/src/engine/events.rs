@@ -299,7 +299,7 @@ impl Clients {
         let tag = RequestTag { session: index, publications: None };
         let sent = match &mut self.sessions[index].connection {
             Connection::WebSocket(link) => link.send(body),
-            Connection::Http { link, .. } if transmission.class == RequestClass::Other && link.is_busy() => {
+            Connection::Http { link, .. } if transmission.class != RequestClass::Connect && link.is_busy() => {
                 return self.send_pooled(tag, body);
             }
             Connection::Http { .. } => {

@@ -28,7 +28,7 @@ pub(crate) struct LongPolling {
 /// One connection, one request at a time.
 #[derive(Debug, Default)]
 struct RequestQueue {
-    waiting: VecDeque<String>,
+    waiting: VecDeque<Transmission>,
     state: QueueState,
 }
 
@@ -64,15 +64,15 @@ impl LongPolling {
                 if self.connect.waiting.len() >= CONNECTS_WAITING_MAX {
                     self.connect.waiting.pop_front();
                 }
-                self.connect.waiting.push_back(transmission.text);
+                self.connect.waiting.push_back(transmission);
             }
-            RequestClass::Other => self.other.waiting.push_back(transmission.text),
+            RequestClass::Handshake | RequestClass::Other => self.other.waiting.push_back(transmission),
         }
     }
 
     /// The number of bytes that wait for their request.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        self.other.waiting.iter().map(String::len).sum()
+        self.other.waiting.iter().map(|transmission| transmission.text.len()).sum()
     }
 
     /// Sends waiting texts and returns the next answer. May be dropped at any point without losing anything.
@@ -87,7 +87,7 @@ impl LongPolling {
     fn poll(&mut self, class: RequestClass, context: &mut Context<'_>) -> Poll<Result<String, Error>> {
         let queue = match class {
             RequestClass::Connect => &mut self.connect,
-            RequestClass::Other => &mut self.other,
+            RequestClass::Handshake | RequestClass::Other => &mut self.other,
         };
         let state = std::mem::take(&mut queue.state);
         let mut busy = match state {
@@ -124,15 +124,15 @@ impl RequestQueue {
     /// The text of the next request: all that waited during the last one goes together. A handshake goes alone
     /// (Bayeux 1.0, "handshake request").
     fn next_text(&mut self) -> Option<String> {
-        let mut text = self.waiting.pop_front()?;
-        while !is_handshake(&text)
+        let Transmission { class, mut text } = self.waiting.pop_front()?;
+        while class != RequestClass::Handshake
             && let Some(next) = self.waiting.front()
-            && !is_handshake(next)
-            && text.len() + next.len() <= REQUEST_BYTES_MAX
+            && next.class == class
+            && text.len() + next.text.len() <= REQUEST_BYTES_MAX
         {
             text.pop();
             text.push(',');
-            text.push_str(&next[1..]);
+            text.push_str(&next.text[1..]);
             self.waiting.pop_front();
         }
         if self.waiting.is_empty() {
@@ -193,11 +193,6 @@ async fn request(
     }
 }
 
-/// True for a text of the session that is a handshake; its messages begin with their channel.
-fn is_handshake(text: &str) -> bool {
-    text.starts_with(r#"[{"channel":"/meta/handshake""#)
-}
-
 /// The time for which a connection stays open without a request.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 
@@ -212,7 +207,9 @@ mod tests {
     use super::*;
 
     fn requests(texts: &[&str]) -> Vec<String> {
-        let waiting = texts.iter().map(|text| String::from(*text)).collect();
+        let class = |text| if text == HANDSHAKE { RequestClass::Handshake } else { RequestClass::Other };
+        let waiting =
+            texts.iter().map(|text| Transmission { class: class(*text), text: String::from(*text) }).collect();
         let mut queue = RequestQueue { waiting, state: QueueState::Closed };
         std::iter::from_fn(|| queue.next_text()).collect()
     }
@@ -225,8 +222,7 @@ mod tests {
 
     #[test]
     fn a_handshake_goes_alone() {
-        let handshake = r#"[{"channel":"/meta/handshake","id":"1"}]"#;
-        assert_eq!(requests(&["[1]", handshake, "[2]", "[3]"]), ["[1]", handshake, "[2,3]"]);
+        assert_eq!(requests(&["[1]", HANDSHAKE, "[2]", "[3]"]), ["[1]", HANDSHAKE, "[2,3]"]);
     }
 
     #[test]
@@ -234,4 +230,6 @@ mod tests {
         let half = format!("[\"{}\"]", "x".repeat(REQUEST_BYTES_MAX / 2));
         assert_eq!(requests(&[&half, &half, &half]).len(), 3);
     }
+
+    const HANDSHAKE: &str = "[0]";
 }

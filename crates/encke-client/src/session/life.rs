@@ -288,7 +288,7 @@ impl ClientSession {
             supported_connection_types: Some(RawJson::trusted(&types)),
             ..ClientMessage::new(META_HANDSHAKE)
         };
-        self.send(RequestClass::Other, id, message);
+        self.send(RequestClass::Handshake, id, message);
         self.state = State::Handshaking(self.sent(id, now));
     }
 

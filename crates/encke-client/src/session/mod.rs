@@ -105,12 +105,14 @@ pub enum ConnectionType {
     LongPolling,
 }
 
-/// The request that carries a text over long-polling. A WebSocket carries both.
+/// The request that carries a text over long-polling. A WebSocket carries all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestClass {
     /// The request that the server holds.
     Connect,
-    /// Any other one: these go one after the other.
+    /// Like [`RequestClass::Other`], but a handshake goes alone (Bayeux 1.0, "handshake request").
+    Handshake,
+    /// Any other one: these go one after the other, and texts that wait may go together.
     Other,
 }
 

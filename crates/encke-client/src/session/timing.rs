@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bayeux::Advice;
 
 /// The pauses of a session.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ReconnectTiming {
     /// The pause before a connect that the server advised.
     pub(super) interval: Duration,
@@ -13,8 +13,8 @@ pub(crate) struct ReconnectTiming {
     pub(super) hold: Duration,
     /// Attempts since the last connect that went well.
     failures: u32,
-    /// The state of a small generator: good enough to spread sessions, useless for secrets.
-    random: u64,
+    /// The source of the jitter: good enough to spread sessions, useless for secrets.
+    random: fastrand::Rng,
 }
 
 impl ReconnectTiming {
@@ -23,7 +23,7 @@ impl ReconnectTiming {
             interval: Duration::ZERO,
             hold: HOLD_UNKNOWN,
             failures: 0,
-            random: u64::from_le_bytes(random),
+            random: fastrand::Rng::with_seed(u64::from_le_bytes(random)),
         }
     }
 
@@ -54,19 +54,8 @@ impl ReconnectTiming {
     /// The advised interval, one step for each failure up to the longest, and up to one step of random jitter, so that the
     /// clients of a server that went away do not reconnect all at once.
     pub(super) fn pause(&mut self, step: Duration, longest: Duration) -> Duration {
-        let jitter = step.min(longest).mul_f64(self.fraction());
+        let jitter = step.min(longest).mul_f64(self.random.f64());
         (self.interval + step.saturating_mul(self.failures).min(longest) + jitter).min(DELAY_MAX)
-    }
-
-    /// From 0 up to and without 1 (Steele, Lea and Flood's SplitMix64).
-    fn fraction(&mut self) -> f64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.random;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^= bits >> 31;
-        // The upper 32 bits, as a fraction of 2^32.
-        f64::from((bits >> 32) as u32) / 4_294_967_296.0
     }
 }
 

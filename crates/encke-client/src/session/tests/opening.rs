@@ -9,7 +9,7 @@ fn a_session_opens_with_a_handshake_and_keeps_one_connect_out() {
     assert!(rig.sent().is_empty() && rig.session.wake_at().is_none(), "nothing happens before there is a connection");
     rig.connection_opened();
     let sent = rig.sent();
-    assert_eq!(sent[0].0, RequestClass::Other);
+    assert_eq!(sent[0].0, RequestClass::Handshake);
     assert_eq!(
         sent[0].1,
         [
