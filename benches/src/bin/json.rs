@@ -14,11 +14,11 @@ use encke_bench::machine;
 #[derive(Debug, Parser)]
 struct Arguments {
     #[command(subcommand)]
-    command: Command,
+    command: JsonCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum JsonCommand {
     /// Times all engines and prints their iterations.
     Measure {
         /// A description of this build, for the page.
@@ -46,10 +46,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match &Arguments::parse().command {
-        Command::Measure { build, iterations, effort, results } => {
+        JsonCommand::Measure { build, iterations, effort, results } => {
             measure(build, *iterations, *effort, results.as_deref())
         }
-        Command::Page { results, into } => write_page(results, into),
+        JsonCommand::Page { results, into } => write_page(results, into),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,7 @@
 
 pub mod engine;
 pub mod flood_target;
+pub mod latencies;
 pub mod machine;
 pub mod order;
 pub mod outcome;

@@ -93,7 +93,7 @@ pub struct ClientsSpec {
 
 /// The senders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum From {
+pub enum Senders {
     /// The sessions that only publish, in turn.
     Publishers,
     /// A random subscriber for each batch.
@@ -104,7 +104,7 @@ pub enum From {
 
 /// The recipients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum To {
+pub enum Recipients {
     /// A random room for each message.
     AnyRoom,
     /// A service channel, which answers the sender alone. An answer counts as one delivery.
@@ -125,14 +125,14 @@ pub enum Size {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Planned batches per second of all workers together. None sends as fast as possible; each batch then counts as
-    /// planned for the moment it is sent. Unused for [`From::EachClient`].
+    /// planned for the moment it is sent. Unused for [`Senders::EachClient`].
     pub batches_per_s: Option<f64>,
     /// Publications in a batch.
     pub batch_size: u32,
     /// The senders.
-    pub from: From,
+    pub senders: Senders,
     /// The recipients.
-    pub to: To,
+    pub recipients: Recipients,
     /// Length of each publication's data, in bytes: at least [`crate::engine::stamp::DATA_BYTES_MIN`].
     pub data_bytes: u32,
     /// Makes choices repeatable.
@@ -161,8 +161,9 @@ pub struct Order {
 #[cfg(test)]
 impl Order {
     /// Single messages to any room, as unit tests need them.
-    pub(crate) fn sample(from: From, batches_per_s: Option<f64>, size: Size) -> Order {
-        let traffic = Traffic { batches_per_s, batch_size: 1, from, to: To::AnyRoom, data_bytes: 50, seed: 1 };
+    pub(crate) fn sample(senders: Senders, batches_per_s: Option<f64>, size: Size) -> Order {
+        let traffic =
+            Traffic { batches_per_s, batch_size: 1, senders, recipients: Recipients::AnyRoom, data_bytes: 50, seed: 1 };
         Order { traffic, warm_up_ms: 0, size, drain_timeout_ms: 1, late_after_us: 1000, give_up_us: None, cuts: None }
     }
 }

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::latencies::Latencies;
+
 /// The result of an order, of one worker or of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -17,10 +19,8 @@ pub struct Outcome {
     pub sent: u64,
     /// Everything received, warm-up and stragglers included.
     pub received: u64,
-    /// Latencies of deliveries in the measured window: `(microseconds, how many)`, rising.
-    pub latencies_us: Vec<(u64, u64)>,
-    /// The highest latency, in microseconds.
-    pub latency_max_us: u64,
+    /// Latencies of deliveries in the measured window.
+    pub latencies: Latencies,
     /// Time from the first planned time to the last arrival, in milliseconds.
     pub elapsed_ms: u64,
     /// The generator's own processor time in the measured window.

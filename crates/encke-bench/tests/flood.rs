@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::{Encke, chunk, figure, run, send, server, unused_address};
 use encke::Settings;
-use encke_bench::flood_target::{FloodTarget, Io, LogTo, Options};
+use encke_bench::flood_target::{FloodTarget, Io, LogTo, TargetOptions};
 use encke_bench::problem::Problem;
 
 /// No chunk should be late, even on a machine that halts for a while.
@@ -36,7 +36,7 @@ fn misnumbered(numbers: &'static [u64], ends: bool) -> std::net::SocketAddr {
 fn streams_from_one_thread_or_many_hold() {
     for io in [Io::Async, Io::Threads] {
         let chunk_every = Duration::from_millis(200);
-        let options = Options { io, port: 0, chunk_every, connections_max: None, stack: 64 * 1024 };
+        let options = TargetOptions { io, port: 0, chunk_every, connections_max: None, stack: 64 * 1024 };
         let target = FloodTarget::start(&options, LogTo::Nowhere).expect("a target");
         let report = run("flood", target.address, &FEW).expect("measured");
         assert!(report.holds, "{io:?}: {:?}", report.reasons);

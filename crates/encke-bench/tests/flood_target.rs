@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use encke_bench::flood_target::{FloodTarget, Io, LogTo, Options};
+use encke_bench::flood_target::{FloodTarget, Io, LogTo, TargetOptions};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn start(io: Io, connections_max: u32) -> FloodTarget {
     let chunk_every = Duration::from_millis(50);
-    let options = Options { io, port: 0, chunk_every, connections_max: Some(connections_max), stack: 64 * 1024 };
+    let options = TargetOptions { io, port: 0, chunk_every, connections_max: Some(connections_max), stack: 64 * 1024 };
     FloodTarget::start(&options, LogTo::Nowhere).expect("a target")
 }
 

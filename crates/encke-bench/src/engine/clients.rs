@@ -13,8 +13,9 @@ use crate::engine::poll::Ready;
 use crate::engine::pool::Pool;
 use crate::engine::published::Published;
 use crate::engine::session::{Session, SessionState};
-use crate::engine::shared::Shared;
+use crate::engine::shared::WorkerShared;
 use crate::engine::timers::Timers;
+use crate::latencies::Latencies;
 use crate::order::{ClientsSpec, Membership, Recovery};
 use crate::outcome::Breaks;
 use crate::outcome::Faults;
@@ -23,7 +24,7 @@ use crate::problem::Problem;
 /// Sessions of one process: its share of the subscribers, and of those that only publish.
 #[derive(Debug)]
 pub struct Clients {
-    pub(super) shared: Shared,
+    pub(super) shared: WorkerShared,
     pub(super) sessions: Vec<Session>,
     /// The final number of sessions. Connections of the pool have the tokens after them.
     pub(super) total: usize,
@@ -209,14 +210,9 @@ impl Clients {
         self.shared.reader.time_from(from_us, sample, late_after_us);
     }
 
-    /// The recorded latencies as `(microseconds, count)`, ascending, and the highest latency.
-    pub fn latencies_us(&self) -> (Vec<(u64, u64)>, u64) {
-        (self.shared.reader.latencies_us(), self.latency_max_us())
-    }
-
-    /// The highest latency seen since [`Clients::time_from`], sampled or not.
-    pub fn latency_max_us(&self) -> u64 {
-        self.shared.reader.latency_max_us()
+    /// The latencies since [`Clients::time_from`]; the highest one may not be among the sampled.
+    pub fn latencies(&self) -> &Latencies {
+        self.shared.reader.latencies()
     }
 
     /// This worker's publications so far.

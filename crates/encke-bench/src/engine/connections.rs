@@ -16,23 +16,23 @@ use crate::problem::Problem;
 /// The protocol of one connection. It appends bytes to `out`, which are sent as the socket accepts them.
 pub trait Handler {
     /// State that all handlers share, such as counters.
-    type Shared;
+    type State;
 
     /// The connection is established.
     ///
     /// # Errors
     /// The reason to close this connection.
-    fn connected(&mut self, out: &mut Vec<u8>, shared: &mut Self::Shared) -> Result<(), String>;
+    fn connected(&mut self, out: &mut Vec<u8>, shared: &mut Self::State) -> Result<(), String>;
 
     /// Receives bytes. Returns the number of bytes used; the rest is passed again with more data behind it.
     ///
     /// # Errors
     /// The reason to close this connection, such as an invalid answer.
-    fn received(&mut self, bytes: &[u8], out: &mut Vec<u8>, shared: &mut Self::Shared) -> Result<usize, String>;
+    fn received(&mut self, bytes: &[u8], out: &mut Vec<u8>, shared: &mut Self::State) -> Result<usize, String>;
 
     /// The connection is over: could not be made, was closed by the server, is broken, or the client itself stopped.
     /// Nothing is called any more.
-    fn ended(&mut self, end: End, shared: &mut Self::Shared);
+    fn ended(&mut self, end: End, shared: &mut Self::State);
 }
 
 /// The end of a connection.
@@ -50,7 +50,7 @@ pub enum End {
 #[derive(Debug)]
 pub struct Connections<C: Handler> {
     /// State that all handlers share.
-    pub shared: C::Shared,
+    pub shared: C::State,
     poll: Poll,
     slots: Vec<Slot<C>>,
     alive: usize,
@@ -69,7 +69,7 @@ impl<C: Handler> Connections<C> {
     ///
     /// # Errors
     /// The system has no epoll instance left.
-    pub fn new(shared: C::Shared) -> Result<Self, Problem> {
+    pub fn new(shared: C::State) -> Result<Self, Problem> {
         let (poll, scratch) = (Poll::new()?, Scratch::new());
         Ok(Connections { shared, poll, slots: Vec::new(), alive: 0, ready: Vec::new(), scratch })
     }
@@ -118,7 +118,7 @@ impl<C: Handler> Connections<C> {
     pub fn with<T>(
         &mut self,
         index: usize,
-        act: impl FnOnce(&mut C, &mut Vec<u8>, &mut C::Shared) -> T,
+        act: impl FnOnce(&mut C, &mut Vec<u8>, &mut C::State) -> T,
     ) -> Result<Option<T>, Problem> {
         let Slot { handler, socket: Some(socket) } = &mut self.slots[index] else { return Ok(None) };
         let result = act(handler, socket.out(), &mut self.shared);
@@ -182,7 +182,7 @@ fn step<C: Handler>(
     socket: &mut Socket,
     ready: &Ready,
     scratch: &mut Scratch,
-    shared: &mut C::Shared,
+    shared: &mut C::State,
 ) -> Result<(), End> {
     if socket.is_connecting() {
         if !ready.writable {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     impl Handler for Lines {
-        type Shared = Observed;
+        type State = Observed;
 
         fn connected(&mut self, out: &mut Vec<u8>, _: &mut Observed) -> Result<(), String> {
             out.extend_from_slice(b"hello\n");

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::engine::error::ConnectionError;
 use crate::engine::http::{self, Head};
 use crate::engine::poll::Ready;
-use crate::engine::shared::Shared;
+use crate::engine::shared::WorkerShared;
 use crate::engine::socket::Socket;
 
 /// A keep-alive connection. It is opened when there is something to send.
@@ -50,7 +50,7 @@ pub(super) enum Progress {
     None,
     /// The connection is made.
     Connected,
-    /// The response to a request has arrived, its body in [`Shared::body`].
+    /// The response to a request has arrived, its body in [`WorkerShared::body`].
     Answered(RequestTag, Head),
     /// The server closed the idle connection, as it may.
     Closed,
@@ -58,7 +58,7 @@ pub(super) enum Progress {
 
 impl HttpLink {
     /// Begins the connection unless there is one.
-    pub(super) fn open(&mut self, token: u64, shared: &Shared) -> Result<(), ConnectionError> {
+    pub(super) fn open(&mut self, token: u64, shared: &WorkerShared) -> Result<(), ConnectionError> {
         if self.socket.is_none() {
             let socket =
                 Socket::connect(&shared.target.address).map_err(|error| ConnectionError::connecting(&error))?;
@@ -73,14 +73,14 @@ impl HttpLink {
     }
 
     /// Sends a request when those before it are answered.
-    pub(super) fn send(&mut self, request: Request, token: u64, shared: &Shared) -> Result<(), ConnectionError> {
+    pub(super) fn send(&mut self, request: Request, token: u64, shared: &WorkerShared) -> Result<(), ConnectionError> {
         self.waiting_bytes += request.bytes.len();
         self.waiting.push_back(request);
         self.pump(token, shared)
     }
 
     /// Reads and writes as `ready` allows.
-    pub(super) fn step(&mut self, ready: &Ready, shared: &mut Shared) -> Result<Progress, ConnectionError> {
+    pub(super) fn step(&mut self, ready: &Ready, shared: &mut WorkerShared) -> Result<Progress, ConnectionError> {
         let Some(socket) = &mut self.socket else { return Ok(Progress::None) };
         if socket.is_connecting() {
             if !ready.writable {
@@ -123,7 +123,7 @@ impl HttpLink {
     }
 
     /// Sends the next queued request if none is under way, and updates the epoll registration.
-    pub(super) fn pump(&mut self, token: u64, shared: &Shared) -> Result<(), ConnectionError> {
+    pub(super) fn pump(&mut self, token: u64, shared: &WorkerShared) -> Result<(), ConnectionError> {
         if self.tag.is_none() && !self.waiting.is_empty() {
             self.open(token, shared)?;
             if let Some(socket) = self.socket.as_mut().filter(|socket| !socket.is_connecting())

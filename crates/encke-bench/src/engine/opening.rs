@@ -12,7 +12,7 @@ use crate::engine::pool::{POOL_CONNECTIONS, Pool};
 use crate::engine::published::Published;
 use crate::engine::reader::Reader;
 use crate::engine::session::{Session, SessionState};
-use crate::engine::shared::Shared;
+use crate::engine::shared::WorkerShared;
 use crate::engine::stamp::{CALL_ROOM, PUBLISHERS_MAX, WORKERS_MAX};
 use crate::engine::tally::Tally;
 use crate::engine::target::Target;
@@ -36,7 +36,7 @@ impl Clients {
         let no_rooms = (0..publishers).map(|_| Vec::new());
         let tally = Tally::new(worker, workers, spec.membership.rooms, members.chain(no_rooms));
         let reader = Reader::new(tally, (spec.transport != Transport::Raw).then(|| spec.membership.clone()));
-        let mut shared = Shared::new(target, spec.transport, Poll::new()?, reader);
+        let mut shared = WorkerShared::new(target, spec.transport, Poll::new()?, reader);
         // Clients that do not reconnect need no positions, so their deliveries can be read by the fast path.
         if spec.reconnect && spec.recovery != Recovery::default() {
             shared.parsing_sessions = clients;

@@ -8,7 +8,7 @@ use crate::engine::error::ConnectionError;
 use crate::engine::http::Head;
 use crate::engine::http_link::{HttpLink, Progress, Request, RequestTag};
 use crate::engine::poll::Ready;
-use crate::engine::shared::Shared;
+use crate::engine::shared::WorkerShared;
 
 /// The connections; each is opened on its first request.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Pool {
 /// The result of a step.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// A response; its body is in [`Shared::body`].
+    /// A response; its body is in [`WorkerShared::body`].
     pub(super) answered: Option<(RequestTag, Head)>,
     /// Requests that may or may not have arrived.
     pub(super) lost: Vec<RequestTag>,
@@ -41,7 +41,7 @@ impl Pool {
     }
 
     /// Sends a request when those before it on its session's connection are answered.
-    pub(super) fn send(&mut self, request: Request, shared: &Shared) -> Outcome {
+    pub(super) fn send(&mut self, request: Request, shared: &WorkerShared) -> Outcome {
         let mut outcome = Outcome::default();
         let index = request.tag.session % self.links.len().max(1);
         if let Some(link) = self.links.get_mut(index)
@@ -53,7 +53,7 @@ impl Pool {
     }
 
     /// Serves the connection with this number.
-    pub(super) fn step(&mut self, index: usize, ready: &Ready, shared: &mut Shared) -> Outcome {
+    pub(super) fn step(&mut self, index: usize, ready: &Ready, shared: &mut WorkerShared) -> Outcome {
         let mut outcome = Outcome::default();
         let Some(link) = self.links.get_mut(index) else { return outcome };
         match link.step(ready, shared) {
@@ -104,11 +104,11 @@ mod tests {
         Request { tag: RequestTag { session, publications: None }, bytes: vec![b'x'; bytes] }
     }
 
-    fn shared(listener: &TcpListener) -> Shared {
+    fn shared(listener: &TcpListener) -> WorkerShared {
         let url = format!("http://{}", listener.local_addr().expect("address"));
         let reader = Reader::new(Tally::new(0, 1, 1, std::iter::empty()), None);
         let target = Target::resolve(&url, "/cometd").expect("a URL");
-        Shared::new(target, Transport::LongPolling, Poll::new().expect("epoll"), reader)
+        WorkerShared::new(target, Transport::LongPolling, Poll::new().expect("epoll"), reader)
     }
 
     #[test]

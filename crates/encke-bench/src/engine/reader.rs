@@ -17,6 +17,7 @@ use crate::engine::members::is_channel_of;
 use crate::engine::stamp::{CALL_ROOM, DATA_BYTES_MIN, Stamped};
 use crate::engine::tally::Tally;
 use crate::engine::timing::Timing;
+use crate::latencies::Latencies;
 use crate::order::Membership;
 
 /// Reads deliveries for all sessions of a worker.
@@ -96,14 +97,9 @@ impl Reader {
         self.timing = Timing::new(from_us, sample, late_after_us);
     }
 
-    /// See [`Clients::latencies_us`](crate::engine::Clients::latencies_us).
-    pub(super) fn latencies_us(&self) -> Vec<(u64, u64)> {
-        self.timing.counted()
-    }
-
-    /// The highest latency since [`Reader::time_from`], in microseconds.
-    pub(super) fn latency_max_us(&self) -> u64 {
-        self.timing.max_us
+    /// See [`Clients::latencies`](crate::engine::Clients::latencies).
+    pub(super) fn latencies(&self) -> &Latencies {
+        &self.timing.latencies
     }
 
     /// The number of deliveries that took longer than [`Reader::time_from`] allows.
@@ -477,10 +473,9 @@ mod tests {
             let stamp = Stamp { sequence, room: 7, worker: 0, publisher: 0, planned_us };
             take(&mut reader, &format!("[{}]", delivery_of(stamp)));
         }
-        assert_eq!((reader.late(), reader.latency_max_us()), (1, 900_000));
-        let counts: Vec<_> = reader.latencies_us().into_iter().map(|(us, count)| (us / 1000, count)).collect();
+        assert_eq!((reader.late(), reader.latencies().max_us()), (1, 900_000));
+        let counts: Vec<_> = reader.latencies().counts().into_iter().map(|(us, count)| (us / 1000, count)).collect();
         assert_eq!(counts, [(0, 1), (0, 1), (900, 1)]);
-        assert_eq!(reader.latencies_us().last(), Some(&(900_000, 1)), "not above the highest seen");
     }
 
     #[test]
@@ -493,7 +488,7 @@ mod tests {
             Stamp { sequence, room: 7, worker: 0, publisher: 0, planned_us }.write(32, &mut data);
             assert!(reader.take_bare(&data, 0));
         }
-        assert_eq!(reader.latencies_us().iter().map(|(_, count)| count).sum::<u64>(), 10);
-        assert_eq!((reader.late(), reader.latency_max_us(), reader.received), (80, 40, 80));
+        let latencies = reader.latencies();
+        assert_eq!((latencies.count(), latencies.max_us(), reader.late(), reader.received), (10, 40, 80, 80));
     }
 }

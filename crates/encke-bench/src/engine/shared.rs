@@ -13,7 +13,7 @@ use crate::order::Transport;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct WorkerShared {
     pub(super) target: Target,
     pub(super) transport: Transport,
     pub(super) poll: Poll,
@@ -27,10 +27,10 @@ pub(super) struct Shared {
     rest: Vec<Range<usize>>,
 }
 
-impl Shared {
-    pub(super) fn new(target: Target, transport: Transport, poll: Poll, reader: Reader) -> Shared {
+impl WorkerShared {
+    pub(super) fn new(target: Target, transport: Transport, poll: Poll, reader: Reader) -> WorkerShared {
         let (body, rest) = (Vec::new(), Vec::new());
-        Shared { target, transport, poll, scratch: Scratch::new(), reader, parsing_sessions: 0, body, rest }
+        WorkerShared { target, transport, poll, scratch: Scratch::new(), reader, parsing_sessions: 0, body, rest }
     }
 
     /// Takes a Bayeux text: counts its deliveries and passes the other messages to the session. Returns true if the

@@ -211,14 +211,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn buffered_bytes_precede_the_next_read() {
+    /// A connected socket, and its peer.
+    fn connected() -> (Poll, Socket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
         let mut poll = Poll::new().expect("epoll");
         let mut socket = Socket::connect(&listener.local_addr().expect("address")).expect("begun");
-        let (mut peer, _) = listener.accept().expect("accepted");
+        let (peer, _) = listener.accept().expect("accepted");
         wait(&mut poll, &mut socket);
         socket.connected().expect("connected");
+        (poll, socket, peer)
+    }
+
+    #[test]
+    fn buffered_bytes_precede_the_next_read() {
+        let (mut poll, mut socket, mut peer) = connected();
         let mut scratch = Scratch::new();
         assert!(socket.receive(&mut scratch).expect("open").is_none());
         for (sent, came) in [("one tw", &b"one tw"[..]), ("o", b"two")] {
@@ -237,12 +243,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_is_to_break_gives_so_many_bytes_and_no_more() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-        let mut poll = Poll::new().expect("epoll");
-        let mut socket = Socket::connect(&listener.local_addr().expect("address")).expect("begun");
-        let (mut peer, _) = listener.accept().expect("accepted");
-        wait(&mut poll, &mut socket);
-        socket.connected().expect("connected");
+        let (mut poll, mut socket, mut peer) = connected();
         peer.write_all(b"a whole message").expect("sent");
         socket.break_after(7);
         wait(&mut poll, &mut socket);
@@ -254,12 +255,7 @@ mod tests {
 
     #[test]
     fn unsent_bytes_wait_and_are_sent_in_order() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-        let mut poll = Poll::new().expect("epoll");
-        let mut socket = Socket::connect(&listener.local_addr().expect("address")).expect("begun");
-        let (mut peer, _) = listener.accept().expect("accepted");
-        wait(&mut poll, &mut socket);
-        socket.connected().expect("connected");
+        let (mut poll, mut socket, mut peer) = connected();
         let all: Vec<u8> = (0..8_000_000_u32).map(|number| (number / 7) as u8).collect();
         socket.out().extend_from_slice(&all);
         socket.flush().expect("open");

@@ -8,7 +8,7 @@ use crate::engine::error::ConnectionError;
 use crate::engine::http::{self, Head};
 use crate::engine::poll::Ready;
 use crate::engine::protocol::Protocol;
-use crate::engine::shared::Shared;
+use crate::engine::shared::WorkerShared;
 use crate::engine::socket::{MESSAGE_BYTES_MAX, Socket};
 use crate::order::Transport;
 
@@ -32,7 +32,7 @@ impl WebSocketLink {
     }
 
     /// Begins the connection.
-    pub(super) fn open(&mut self, shared: &Shared) -> Result<(), ConnectionError> {
+    pub(super) fn open(&mut self, shared: &WorkerShared) -> Result<(), ConnectionError> {
         let socket = Socket::connect(&shared.target.address).map_err(|error| ConnectionError::connecting(&error))?;
         *self = WebSocketLink { socket: Some(socket), ..WebSocketLink::default() };
         Ok(())
@@ -44,7 +44,7 @@ impl WebSocketLink {
         ready: &Ready,
         session: usize,
         protocol: &mut Protocol,
-        shared: &mut Shared,
+        shared: &mut WorkerShared,
     ) -> Result<bool, ConnectionError> {
         let Some(socket) = &mut self.socket else { return Ok(false) };
         if socket.is_connecting() {
@@ -87,7 +87,7 @@ impl WebSocketLink {
         bytes: &[u8],
         session: usize,
         protocol: &mut Protocol,
-        shared: &mut Shared,
+        shared: &mut WorkerShared,
     ) -> Result<bool, ConnectionError> {
         shared.reader.arrived();
         let (mut used, mut for_session) = (0, false);
@@ -113,7 +113,7 @@ impl WebSocketLink {
         bytes: &[u8],
         session: usize,
         protocol: &mut Protocol,
-        shared: &mut Shared,
+        shared: &mut WorkerShared,
         for_session: &mut bool,
     ) -> Result<usize, ConnectionError> {
         let mut at = 0;
@@ -139,7 +139,7 @@ impl WebSocketLink {
         payload: &[u8],
         session: usize,
         protocol: &mut Protocol,
-        shared: &mut Shared,
+        shared: &mut WorkerShared,
     ) -> Result<bool, ConnectionError> {
         match first {
             FIRST_OF_TEXT | FURTHER | LAST => {
@@ -178,7 +178,7 @@ fn take_text(
     payload: &[u8],
     session: usize,
     protocol: &mut Protocol,
-    shared: &mut Shared,
+    shared: &mut WorkerShared,
 ) -> Result<bool, ConnectionError> {
     if shared.transport != Transport::Raw {
         return shared.take_bayeux(payload, session, protocol);

@@ -35,7 +35,7 @@ pub enum Io {
 
 /// The options of the target.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub struct TargetOptions {
     /// One nonblocking thread for all connections, or a blocking thread for each
     #[arg(long, value_enum, default_value = "async")]
     pub io: Io,
@@ -85,14 +85,14 @@ pub enum LogTo {
 
 /// The command `flood-target`.
 pub fn command() -> Command {
-    Options::augment_args(Command::new("flood-target"))
+    TargetOptions::augment_args(Command::new("flood-target"))
         .about("Serve streaming responses to be measured by encke bench flood, one thread for all or one for each")
         .after_help("GET /comet?id=7 is answered with a welcome and then a chunk with every tick. Ctrl-C ends it.")
 }
 
 /// Serves until Ctrl-C. An error at the start is one line on stderr, and sets the exit code.
 pub fn run(matches: &ArgMatches) -> ExitCode {
-    let options = Options::from_arg_matches(matches).map_err(|error| Problem::Usage(error.to_string()));
+    let options = TargetOptions::from_arg_matches(matches).map_err(|error| Problem::Usage(error.to_string()));
     match options.and_then(|options| FloodTarget::start(&options, LogTo::Stdio)) {
         // Its threads serve; this one has nothing to do.
         Ok(_target) => loop {
@@ -110,7 +110,7 @@ impl FloodTarget {
     ///
     /// # Errors
     /// The port is taken, or no thread can be started.
-    pub fn start(options: &Options, log_to: LogTo) -> Result<FloodTarget, Problem> {
+    pub fn start(options: &TargetOptions, log_to: LogTo) -> Result<FloodTarget, Problem> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).map_err(|error| {
             Problem::Machine(format!("cannot listen on 127.0.0.1:{}: {}", options.port, os_message(&error)))
         })?;

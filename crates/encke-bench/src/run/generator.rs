@@ -2,7 +2,7 @@
 
 use super::plan::Share;
 use super::trial_run::{self, Coordinator, Event, Watch};
-use super::{latency, workers::Workers};
+use super::workers::Workers;
 use crate::engine::{Clients, Published};
 use crate::order::{ClientsSpec, Order};
 use crate::outcome::{CutShort, Outcome};
@@ -89,8 +89,7 @@ impl std::ops::AddAssign for Outcome {
         self.incoming = both(self.incoming, other.incoming);
         self.sent += other.sent;
         self.received += other.received;
-        latency::merge(&mut self.latencies_us, &other.latencies_us);
-        self.latency_max_us = self.latency_max_us.max(other.latency_max_us);
+        self.latencies += &other.latencies;
         self.elapsed_ms = self.elapsed_ms.max(other.elapsed_ms);
         self.usage.window_s = self.usage.window_s.max(other.usage.window_s);
         self.usage.cpu_s += other.usage.cpu_s;
@@ -147,17 +146,15 @@ mod tests {
     #[test]
     fn outcomes_of_workers_add_up() {
         let flow = |messages| Flow { messages, batches: messages, bytes: messages * 10, window_ms: 1000 };
-        let outcome = |messages, max| Outcome {
+        let outcome = |messages, us| Outcome {
             expected: messages,
             incoming: flow(messages),
-            latencies_us: vec![(5, messages)],
-            latency_max_us: max,
+            latencies: [(us, messages)].into_iter().collect(),
             ..Outcome::default()
         };
         let mut sum = outcome(10, 7);
         sum += outcome(20, 3);
-        assert_eq!((sum.expected, sum.incoming, sum.latency_max_us), (30, flow(30), 7));
-        assert_eq!(sum.latencies_us, [(5, 30)]);
+        assert_eq!((sum.expected, sum.incoming, sum.latencies.counts()), (30, flow(30), vec![(3, 20), (7, 10)]));
     }
 
     #[test]

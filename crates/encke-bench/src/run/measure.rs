@@ -88,7 +88,7 @@ impl<'a> Measure<'a> {
         let mut watcher = Watcher::new(name, bench.server, &mut bench.progress, &bench.interrupt);
         let outcome = generator.run_trial(order, &mut |event| watcher.take(event))?;
         let seen = watcher.conclude(&outcome);
-        let latency = latency::summary(&outcome.latencies_us, outcome.latency_max_us);
+        let latency = latency::summary(&outcome.latencies);
         let mut trial = verdict::judged(&self.spec, order, outcome.clone(), latency, limits, cores);
         trial.name = name.into();
         trial.samples = seen.samples;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::order::{ClientsSpec, From, Order, Size, Traffic};
+use crate::order::{ClientsSpec, Order, Senders, Size, Traffic};
 use crate::random::Rng;
 
 /// One worker of several.
@@ -35,13 +35,13 @@ pub struct Due {
 #[derive(Debug)]
 enum Kind {
     /// Batch `next`, then every `step`-th, until `end`; `next` as well as `end` count those of all workers.
-    Steady { next: u64, step: u64, end: u64, batches_per_s: Option<f64>, senders: Senders },
+    Steady { next: u64, step: u64, end: u64, batches_per_s: Option<f64>, senders: NextSender },
     /// Each sender has its own next time.
     Each { times: BinaryHeap<Reverse<(u64, u64)>>, pause_us: [u64; 2], rng: Rng },
 }
 
 #[derive(Debug)]
-enum Senders {
+enum NextSender {
     InTurn { next: u64, count: u64 },
     Random { count: u64, rng: Rng },
 }
@@ -56,13 +56,13 @@ impl Plan {
         };
         let end_us = duration_ms.map(|ms| begin_us + ms * 1000);
         let rng = Rng::new(order.traffic.seed, share.worker);
-        let kind = match order.traffic.from {
-            From::Publishers => {
-                let senders = Senders::InTurn { next: 0, count: publishers };
+        let kind = match order.traffic.senders {
+            Senders::Publishers => {
+                let senders = NextSender::InTurn { next: 0, count: publishers };
                 steady(order, share, spec.publishers, senders)
             }
-            From::AnyClient => steady(order, share, spec.clients, Senders::Random { count: clients, rng }),
-            From::EachClient(pause_us) => each(clients, pause_us, begin_us, rng),
+            Senders::AnyClient => steady(order, share, spec.clients, NextSender::Random { count: clients, rng }),
+            Senders::EachClient(pause_us) => each(clients, pause_us, begin_us, rng),
         };
         Plan { begin_us, end_us, kind }
     }
@@ -104,15 +104,15 @@ impl Plan {
     }
 }
 
-impl Senders {
+impl NextSender {
     fn choose(&mut self) -> u64 {
         match self {
-            Senders::InTurn { next, count } => {
+            NextSender::InTurn { next, count } => {
                 let chosen = *next % *count;
                 *next += 1;
                 chosen
             }
-            Senders::Random { count, rng } => rng.below(*count),
+            NextSender::Random { count, rng } => rng.below(*count),
         }
     }
 }
@@ -120,8 +120,8 @@ impl Senders {
 impl Traffic {
     /// Messages per second that are planned; none if they are sent as fast as it goes.
     pub fn messages_per_s(&self, clients: u32) -> Option<f64> {
-        match self.from {
-            From::EachClient([least, most]) => {
+        match self.senders {
+            Senders::EachClient([least, most]) => {
                 let mean_s = (least + most) as f64 / 2e6;
                 Some(f64::from(clients) * f64::from(self.batch_size) / mean_s.max(1e-6))
             }
@@ -135,7 +135,7 @@ pub fn of_share(all: u32, share: Share) -> u64 {
     u64::from(all.saturating_sub(share.worker).div_ceil(share.workers.max(1)))
 }
 
-fn steady(order: &Order, share: Share, senders_of_all: u32, senders: Senders) -> Kind {
+fn steady(order: &Order, share: Share, senders_of_all: u32, senders: NextSender) -> Kind {
     // Workers without a sender send nothing; the others share the batches.
     let active = share.workers.min(senders_of_all);
     let batches_per_s = order.traffic.batches_per_s;
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn times_are_even_and_do_not_depend_on_when_they_are_taken() {
-        let order = Order::sample(From::Publishers, Some(1000.0), Size::Ms(10));
+        let order = Order::sample(Senders::Publishers, Some(1000.0), Size::Ms(10));
         let (mut late, mut soon) = (Plan::new(&spec(5, 1), &order, ONE, 500), Plan::new(&spec(5, 1), &order, ONE, 500));
         let expected: Vec<u64> = (0..10).map(|index| 500 + index * 1000).collect();
         let taken_late: Vec<u64> = std::iter::from_fn(|| late.take(1_000_000)).map(|due| due.planned_us).collect();
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn nothing_is_sent_before_its_time_and_nothing_after_the_end() {
-        let order = Order::sample(From::AnyClient, Some(333.3), Size::Ms(1000));
+        let order = Order::sample(Senders::AnyClient, Some(333.3), Size::Ms(1000));
         let mut plan = Plan::new(&spec(10, 0), &order, ONE, 100);
         assert_eq!(plan.take(99), None);
         let dues = all(&mut plan, 2_000_000);
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn workers_share_the_batches_without_gap_or_overlap() {
-        let order = Order::sample(From::AnyClient, Some(500.0), Size::Batches(101));
+        let order = Order::sample(Senders::AnyClient, Some(500.0), Size::Batches(101));
         let mut times: Vec<u64> = (0..3)
             .flat_map(|worker| all(&mut Plan::new(&spec(7, 0), &order, Share { worker, workers: 3 }, 0), 1_000_000))
             .map(|due| due.planned_us)
@@ -216,14 +216,14 @@ mod tests {
 
     #[test]
     fn a_worker_without_a_publisher_sends_nothing_and_the_others_send_all() {
-        let order = Order::sample(From::Publishers, Some(100.0), Size::Batches(50));
+        let order = Order::sample(Senders::Publishers, Some(100.0), Size::Batches(50));
         let count = |worker| all(&mut Plan::new(&spec(9, 1), &order, Share { worker, workers: 2 }, 0), 1_000_000).len();
         assert_eq!([count(0), count(1)], [50, 0]);
     }
 
     #[test]
     fn without_a_rate_all_is_due_now() {
-        let order = Order::sample(From::AnyClient, None, Size::Batches(3));
+        let order = Order::sample(Senders::AnyClient, None, Size::Batches(3));
         let mut plan = Plan::new(&spec(4, 0), &order, ONE, 100);
         assert!(plan.take(50).is_none() && !plan.is_timed());
         let planned: Vec<u64> = std::iter::from_fn(|| plan.take(777)).map(|due| due.planned_us).collect();
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn each_client_sends_at_random_intervals_within_the_bounds() {
-        let order = Order::sample(From::EachClient([50_000, 300_000]), None, Size::Ms(10_000));
+        let order = Order::sample(Senders::EachClient([50_000, 300_000]), None, Size::Ms(10_000));
         let mut plan = Plan::new(&spec(20, 0), &order, ONE, 0);
         let dues = all(&mut plan, 11_000_000);
         for client in 0..20 {

@@ -181,10 +181,10 @@ const GIVE_UP_LEAST: Duration = Duration::from_secs(2);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::From;
+    use crate::order::Senders;
 
     fn order(rate: f64) -> Order {
-        Order::sample(From::Publishers, Some(rate), Size::Ms(0))
+        Order::sample(Senders::Publishers, Some(rate), Size::Ms(0))
     }
 
     fn trial(rate: f64, holds: bool, load_is_limit: bool) -> Trial {

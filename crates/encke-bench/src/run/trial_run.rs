@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::latency::{self, Counted};
 use super::plan::{Due, Plan, Share};
 use crate::engine::{Clients, Counts, PlannedMessage, Published};
+use crate::latencies::Latencies;
 use crate::machine::own_cpu;
-use crate::order::{ClientsSpec, From, Order, Size, To};
+use crate::order::{ClientsSpec, Order, Recipients, Senders, Size};
 use crate::outcome::{CutShort, Outcome, Usage};
 use crate::problem::Problem;
 use crate::random::Rng;
@@ -58,7 +58,7 @@ pub struct Snapshot {
     /// Messages received.
     pub received: u64,
     /// Latencies since the previous snapshot.
-    pub timed: Counted,
+    pub latencies: Latencies,
 }
 
 /// Runs one worker's share of an order from `begin_us` on. `before` has the earlier publications of all workers.
@@ -104,7 +104,8 @@ struct TrialRun<'a> {
     sender: Option<u64>,
     batch: Vec<PlannedMessage>,
     marks: Vec<Mark>,
-    last_snapshot: (u64, Counted),
+    snapshot_us: u64,
+    last_snapshot: Latencies,
     arrival: Arrival,
     sent_us: u64,
     refused: u64,
@@ -141,7 +142,8 @@ impl<'a> TrialRun<'a> {
             sender: None,
             batch: Vec::new(),
             marks: Vec::new(),
-            last_snapshot: (begin_us, Counted::new()),
+            snapshot_us: begin_us + SNAPSHOT_EVERY_US,
+            last_snapshot: Latencies::default(),
             arrival: Arrival { received: base.received, at_us: begin_us },
             sent_us: begin_us,
             refused: 0,
@@ -235,14 +237,14 @@ impl<'a> TrialRun<'a> {
     fn publish(&mut self) {
         let Some(sender) = self.sender.take() else { return };
         let bytes = self.order.traffic.data_bytes as usize;
-        let senders = match self.order.traffic.from {
-            From::Publishers => self.clients.publishers(),
-            From::AnyClient | From::EachClient(_) => self.clients.subscribers(),
+        let senders = match self.order.traffic.senders {
+            Senders::Publishers => self.clients.publishers(),
+            Senders::AnyClient | Senders::EachClient(_) => self.clients.subscribers(),
         };
         let session = senders.start + sender as usize;
-        let done = match &self.order.traffic.to {
-            To::AnyRoom => self.clients.publish(session, &self.batch, bytes),
-            To::Service(channel) => {
+        let done = match &self.order.traffic.recipients {
+            Recipients::AnyRoom => self.clients.publish(session, &self.batch, bytes),
+            Recipients::Service(channel) => {
                 let mut calls = self.batch.iter();
                 calls.try_for_each(|call| self.clients.call(session, channel, call.planned_us, bytes))
             }
@@ -268,11 +270,12 @@ impl<'a> TrialRun<'a> {
         if now_us >= next_mark_us {
             self.mark_up_to(self.marks.len() + 1, coordinator);
         }
-        if now_us >= self.last_snapshot.0 + SNAPSHOT_EVERY_US {
+        if now_us >= self.snapshot_us {
             self.snapshot(now_us, coordinator);
         }
         if self.cut_short.is_none() {
-            let hopeless = self.order.give_up_us.is_some_and(|give_up_us| self.clients.latency_max_us() > give_up_us);
+            let hopeless =
+                self.order.give_up_us.is_some_and(|give_up_us| self.clients.latencies().max_us() > give_up_us);
             self.cut_short = if !coordinator.should_continue() {
                 Some(CutShort::Asked)
             } else {
@@ -283,14 +286,14 @@ impl<'a> TrialRun<'a> {
     }
 
     fn snapshot(&mut self, now_us: u64, coordinator: &mut dyn Coordinator) {
-        let (counts, timed) = (self.clients.counts(), self.clients.latencies_us().0);
+        let counts = self.clients.counts();
         let snapshot = Snapshot {
             connected: counts.connected,
             sent: counts.sent - self.base.sent,
             received: counts.received - self.base.received,
-            timed: latency::since(&timed, &self.last_snapshot.1),
+            latencies: self.clients.latencies().since(&mut self.last_snapshot),
         };
-        self.last_snapshot = (now_us, timed);
+        self.snapshot_us = now_us + SNAPSHOT_EVERY_US;
         coordinator.event(Event::Snapshot(&snapshot));
     }
 
@@ -333,7 +336,6 @@ impl<'a> TrialRun<'a> {
         if self.cut_short == Some(CutShort::Hopeless) {
             faults.lost = 0;
         }
-        let (latencies_us, _) = self.clients.latencies_us();
         Outcome {
             expected: self.clients.expected(all),
             faults,
@@ -351,8 +353,7 @@ impl<'a> TrialRun<'a> {
             },
             sent: self.clients.counts().sent - self.base.sent,
             received: self.arrival.received - self.base.received,
-            latencies_us,
-            latency_max_us: self.clients.latency_max_us(),
+            latencies: self.clients.latencies().clone(),
             elapsed_ms: whole_ms(self.arrival.at_us.saturating_sub(self.begin_us)),
             usage: Usage {
                 window_s: last.at_us.saturating_sub(first.at_us) as f64 / 1e6,
@@ -370,9 +371,9 @@ impl<'a> TrialRun<'a> {
 /// One delivery in how many is timed, so that timing costs next to nothing at any rate.
 fn sample(spec: &ClientsSpec, order: &Order) -> u32 {
     let members = f64::from(spec.clients) * f64::from(spec.membership.per_client);
-    let fan_out = match order.traffic.to {
-        To::AnyRoom => members / f64::from(spec.membership.rooms.max(1)),
-        To::Service(_) => 1.0,
+    let fan_out = match order.traffic.recipients {
+        Recipients::AnyRoom => members / f64::from(spec.membership.rooms.max(1)),
+        Recipients::Service(_) => 1.0,
     };
     let per_s = order.traffic.messages_per_s(spec.clients).map_or(UNKNOWN_DELIVERIES_PER_S, |rate| rate * fan_out);
     let sample = (per_s / TIMED_PER_S).max(1.0) as u32;

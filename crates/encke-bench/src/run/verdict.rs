@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::order::{ClientsSpec, Order, Size, To};
+use crate::order::{ClientsSpec, Order, Recipients, Size};
 use crate::outcome::{CutShort, Outcome};
 use crate::report::units::{count, micros, number, span};
 use crate::report::{Latency, Trial};
@@ -81,7 +81,7 @@ fn reasons(
     }
     match outcome.cut_short {
         Some(CutShort::Hopeless) => {
-            reasons.push(format!("given up at a latency of {}", micros(outcome.latency_max_us as f64)));
+            reasons.push(format!("given up at a latency of {}", micros(outcome.latencies.max_us() as f64)));
         }
         Some(CutShort::Asked) => return reasons,
         // Lost messages already mean that the server did not keep up.
@@ -137,7 +137,7 @@ fn server_behind(spec: &ClientsSpec, order: &Order, outcome: &Outcome) -> Option
     let sent = outcome.outgoing.messages as f64;
     let fan_out = outcome.expected as f64 / outcome.sent.max(1) as f64;
     // Rooms differ in size, so random rooms make a random fan-out.
-    let chosen_at_random = order.traffic.to == To::AnyRoom && spec.membership.rooms > 1;
+    let chosen_at_random = order.traffic.recipients == Recipients::AnyRoom && spec.membership.rooms > 1;
     let spread = if chosen_at_random { sent.sqrt() * ROOM_SPREAD } else { 0.0 };
     let received = outcome.incoming.messages as f64;
     if received + (edges(order) + spread) * fan_out < sent * fan_out * ON_TIME {
@@ -162,7 +162,7 @@ const ROOM_SPREAD: f64 = 0.3;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::{From, Membership, Recovery, Traffic, Transport};
+    use crate::order::{Membership, Recovery, Senders, Traffic, Transport};
     use crate::outcome::Usage;
     use crate::report::{Faults, Flow};
 
@@ -181,7 +181,7 @@ mod tests {
     }
 
     fn order() -> Order {
-        Order::sample(From::Publishers, Some(1000.0), Size::Ms(1000))
+        Order::sample(Senders::Publishers, Some(1000.0), Size::Ms(1000))
     }
 
     fn outcome(sent: u64, received: u64) -> Outcome {

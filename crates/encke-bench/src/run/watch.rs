@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::interrupt::Interrupt;
-use super::latency;
 use super::progress::Progress;
 use super::trial_run::{Event, Snapshot};
 use crate::machine::{Process, all_cpu};
@@ -114,7 +113,7 @@ impl<'a> Watcher<'a> {
             connected: snapshot.connected,
             sent: snapshot.sent,
             received: snapshot.received,
-            p99_us: latency::at_share(&snapshot.timed, 0.99),
+            p99_us: snapshot.latencies.at_share(0.99),
             server_cores: used.map(|used| used / seconds),
             server_rss_bytes: self.rss_bytes(),
         };

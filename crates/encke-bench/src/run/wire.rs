@@ -144,7 +144,7 @@ mod tests {
     fn messages_are_lines_and_come_back_as_they_were() {
         let messages = [
             FromWorker::Opening(7),
-            FromWorker::Snapshot(Snapshot { timed: vec![(1, 2)], ..Snapshot::default() }),
+            FromWorker::Snapshot(Snapshot { latencies: [(1, 2)].into_iter().collect(), ..Snapshot::default() }),
             FromWorker::Failed(Problem::Server("is\ngone".into()).into()),
         ];
         let mut bytes = Vec::new();

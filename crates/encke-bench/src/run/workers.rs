@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::latency;
 use super::trial_run::{Event, Snapshot, Watch};
 use super::wire::{self, FromWorker, ToWorker};
 use crate::engine::Clients;
+use crate::latencies::Latencies;
 use crate::order::{ClientsSpec, Order, Size};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
@@ -159,7 +159,8 @@ impl Drop for Workers {
 /// The sum of the workers' reports on an order so far.
 struct Sum {
     snapshots: Vec<Snapshot>,
-    timed: latency::Counted,
+    /// Latencies since the previous snapshot.
+    latencies: Latencies,
     published: Vec<Vec<u32>>,
     sent: usize,
     outcome: Outcome,
@@ -170,7 +171,7 @@ impl Sum {
     fn new(workers: usize) -> Self {
         Sum {
             snapshots: vec![Snapshot::default(); workers],
-            timed: Vec::new(),
+            latencies: Latencies::default(),
             published: vec![Vec::new(); workers],
             sent: 0,
             outcome: Outcome::default(),
@@ -181,8 +182,8 @@ impl Sum {
     /// Takes a worker's message. Returns true if all workers have now sent their totals.
     fn take(&mut self, worker: usize, message: FromWorker) -> bool {
         match message {
-            FromWorker::Snapshot(mut snapshot) => {
-                latency::merge(&mut self.timed, &std::mem::take(&mut snapshot.timed));
+            FromWorker::Snapshot(snapshot) => {
+                self.latencies += &snapshot.latencies;
                 self.snapshots[worker] = snapshot;
             }
             FromWorker::Sent(published) => {
@@ -205,7 +206,7 @@ impl Sum {
             connected: sum(|snapshot| snapshot.connected),
             sent: sum(|snapshot| snapshot.sent),
             received: sum(|snapshot| snapshot.received),
-            timed: std::mem::take(&mut self.timed),
+            latencies: std::mem::take(&mut self.latencies),
         }
     }
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{Scenario, parts};
-use crate::order::{From, Order};
+use crate::order::{Order, Senders};
 use crate::problem::Problem;
 use crate::report::Report;
 use crate::run::{Bench, Carriage, Measure, RateSeries, Rates, Sending, parse};
@@ -38,7 +38,7 @@ impl Scenario for Broadcast {
         let mut report = bench.report::<Self>();
         let spec =
             parts::clients_spec(bench, &self.carriage, self.clients, 1, parts::membership("/bench/fanout", 1, 1));
-        let at_rate = |rate| parts::traffic(From::Publishers, Some(rate), self.message_size);
+        let at_rate = |rate| parts::traffic(Senders::Publishers, Some(rate), self.message_size);
         let blank = parts::order(bench, &self.sending, at_rate(START_PER_S), parts::duration(bench));
         let order = |rate| Order { traffic: at_rate(rate), ..blank.clone() };
         let mut rates = self.rates.clone();

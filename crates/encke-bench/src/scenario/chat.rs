@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{Scenario, parts};
-use crate::order::{From, Order, Size};
+use crate::order::{Order, Senders, Size};
 use crate::problem::Problem;
 use crate::report::Report;
 use crate::run::{Bench, Carriage, Limits, Measure, RateSeries, Rates, Sending, parse};
@@ -42,7 +42,7 @@ impl Scenario for Chat {
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         let mut report = bench.report::<Self>();
         let spec = parts::clients_spec(bench, &self.carriage, self.clients, 0, parts::membership("/bench/chat", 1, 1));
-        let at_rate = |rate: Option<f64>| parts::traffic(From::AnyClient, rate, self.message_size);
+        let at_rate = |rate: Option<f64>| parts::traffic(Senders::AnyClient, rate, self.message_size);
         let blank = parts::order(bench, &self.sending, at_rate(None), Size::Batches(self.messages.into()));
         let mut measure = Measure::new(bench, spec, &self.sending);
         if self.rates.rate.is_empty() && !self.rates.find_max {

@@ -4,7 +4,6 @@ mod drive;
 mod figures;
 mod pages;
 pub(crate) mod probe;
-pub(crate) mod timing;
 mod users;
 mod visitor;
 

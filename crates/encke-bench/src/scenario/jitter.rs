@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Scenario, parts};
 use crate::engine::Clients;
-use crate::order::{ClientsSpec, Cuts, From, Order, Transport};
+use crate::order::{ClientsSpec, Cuts, Order, Senders, Transport};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::report::{Figure, Report, Trial};
@@ -59,7 +59,7 @@ impl Scenario for Jitter {
             report.reasons.push(format!("the server {unsupported}"));
             return Ok(report);
         }
-        let traffic = parts::traffic(From::Publishers, Some(self.rate), self.message_size);
+        let traffic = parts::traffic(Senders::Publishers, Some(self.rate), self.message_size);
         let (every_us, offline_us) = (self.cut_every.as_micros() as u64, self.offline.as_micros() as u64);
         let order = Order {
             warm_up_ms: 0,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::order::{ClientsSpec, From, Membership, Order, Size, To, Traffic};
+use crate::order::{ClientsSpec, Membership, Order, Recipients, Senders, Size, Traffic};
 use crate::problem::Problem;
 use crate::run::{Bench, Carriage, Limits, Measure, Sending, parse};
 
@@ -39,8 +39,8 @@ pub(super) fn fan_out(spec: &ClientsSpec) -> f64 {
 }
 
 /// Single messages of `data_bytes` to rooms.
-pub(super) fn traffic(from: From, batches_per_s: Option<f64>, data_bytes: u32) -> Traffic {
-    Traffic { batches_per_s, batch_size: 1, from, to: To::AnyRoom, data_bytes, seed: SEED }
+pub(super) fn traffic(senders: Senders, batches_per_s: Option<f64>, data_bytes: u32) -> Traffic {
+    Traffic { batches_per_s, batch_size: 1, senders, recipients: Recipients::AnyRoom, data_bytes, seed: SEED }
 }
 
 /// An order for this traffic; a [`RateSeries`](crate::run::RateSeries) replaces its length.

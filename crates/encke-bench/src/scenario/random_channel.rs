@@ -4,7 +4,7 @@ use clap::Args;
 use clap::builder::ArgPredicate;
 
 use super::{Scenario, parts};
-use crate::order::{From, Membership, Order};
+use crate::order::{Membership, Order, Senders};
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Report, Table, Trial};
@@ -82,7 +82,7 @@ impl RandomChannel {
     fn step(&self, bench: &mut Bench, clients: u32, has_more: bool, report: &mut Report) -> Result<bool, Problem> {
         let membership = Membership { first: 1, ..parts::membership("/bench/channel", clients, 1) };
         let spec = parts::clients_spec(bench, &self.carriage, clients, 1, membership);
-        let at_rate = |rate| parts::traffic(From::Publishers, Some(rate), self.message_size);
+        let at_rate = |rate| parts::traffic(Senders::Publishers, Some(rate), self.message_size);
         let blank = parts::order(bench, &self.sending, at_rate(DEFAULT_PER_S), parts::duration(bench));
         let order = |rate| Order { traffic: at_rate(rate), ..blank.clone() };
         let mut rates = self.rates.clone();

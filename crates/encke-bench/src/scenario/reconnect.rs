@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{Scenario, parts};
 use crate::engine::Clients;
-use crate::order::{ClientsSpec, From, Order, Size};
+use crate::order::{ClientsSpec, Order, Senders, Size};
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Faults, Figure, Report, Sample, Trial};
@@ -128,7 +128,7 @@ impl Reconnect {
 
     /// Sends some messages to see that subscriptions are back, too.
     fn check(&self, bench: &mut Bench, generator: &mut Generator, trial: &mut Trial) -> Result<(), Problem> {
-        let traffic = parts::traffic(From::AnyClient, Some(CHECKS_PER_S), CHECK_BYTES);
+        let traffic = parts::traffic(Senders::AnyClient, Some(CHECKS_PER_S), CHECK_BYTES);
         let order = Order {
             traffic,
             warm_up_ms: 0,

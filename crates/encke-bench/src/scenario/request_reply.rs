@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Scenario, parts};
-use crate::order::{From, To, Traffic};
+use crate::order::{Recipients, Senders, Traffic};
 use crate::outcome::Outcome;
 use crate::problem::Problem;
 use crate::report::units::count;
@@ -57,8 +57,8 @@ impl Scenario for RequestReply {
         let spec =
             parts::clients_spec(bench, &self.carriage, self.clients, 0, parts::membership("/bench/orders", 1, 0));
         let pauses_us = [self.pause_min, self.pause_max].map(|pause| pause.as_micros() as u64);
-        let traffic = parts::traffic(From::EachClient(pauses_us), None, self.message_size);
-        let traffic = Traffic { to: To::Service(self.channel.clone()), ..traffic };
+        let traffic = parts::traffic(Senders::EachClient(pauses_us), None, self.message_size);
+        let traffic = Traffic { recipients: Recipients::Service(self.channel.clone()), ..traffic };
         let order = parts::order(bench, &self.sending, traffic, parts::duration(bench));
         let mut measure = Measure::new(bench, spec, &self.sending);
         let name = format!("{} clients", count(self.clients.into()));
@@ -91,7 +91,7 @@ struct Row {
 
 impl RequestReply {
     fn row(&self, outcome: &Outcome) -> Row {
-        let timed = &outcome.latencies_us;
+        let timed = outcome.latencies.counts();
         let all = u64::MAX;
         Row {
             count: self.clients,

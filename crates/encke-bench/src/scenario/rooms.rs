@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{Scenario, parts, rooms_transcript};
-use crate::order::{From, Order, Size};
+use crate::order::{Order, Senders, Size};
 use crate::problem::Problem;
 use crate::report::Report;
 use crate::run::{Bench, Carriage, Limits, Measure, RateSeries, Rates, Sending, ended_by, parse};
@@ -125,7 +125,7 @@ impl Rooms {
     }
 
     fn traffic(&self, batches_per_s: Option<f64>) -> crate::order::Traffic {
-        let traffic = parts::traffic(From::AnyClient, batches_per_s, self.message_size);
+        let traffic = parts::traffic(Senders::AnyClient, batches_per_s, self.message_size);
         crate::order::Traffic { batch_size: self.batch_size, ..traffic }
     }
 

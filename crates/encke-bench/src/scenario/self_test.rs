@@ -17,11 +17,12 @@ use self::reads::Reads;
 use self::sender::{Mode, Sender, Sent};
 use super::Scenario;
 use crate::engine::{Clients, Published};
+use crate::latencies::Latencies;
 use crate::machine::{self, own_cpu};
 use crate::order::{ClientsSpec, Membership, Recovery, Transport};
 use crate::problem::Problem;
 use crate::report::{Faults, Figure, Flow, Report, Trial};
-use crate::run::latency::{self, Counted};
+use crate::run::latency;
 use crate::run::{Bench, parse};
 
 /// Options of `self-test`.
@@ -146,7 +147,7 @@ impl SelfTest {
                     format!("receiving {:.0} messages/s", received as f64 / began.elapsed().as_secs_f64())
                 });
             }
-            seen.add_slice(reader.latencies_us());
+            seen.add_slice(reader.latencies());
         }
         bench.progress.clear();
         let (after, took) = (reader.received(), began.elapsed());
@@ -206,28 +207,25 @@ struct Measured {
     flow: Flow,
     expected: u64,
     faults: Faults,
-    counted: Counted,
-    max_us: u64,
+    latencies: Latencies,
     /// The p99 of each slice of time.
     slices_p99_us: Vec<u64>,
     cpu: Duration,
 }
 
 impl Measured {
-    fn add_slice(&mut self, (counted, max_us): (Counted, u64)) {
-        if !counted.is_empty() {
-            self.slices_p99_us.push(latency::at_share(&counted, 0.99));
+    fn add_slice(&mut self, latencies: &Latencies) {
+        if latencies.count() > 0 {
+            self.slices_p99_us.push(latencies.at_share(0.99));
         }
-        latency::merge(&mut self.counted, &counted);
-        self.max_us = self.max_us.max(max_us);
+        self.latencies += latencies;
     }
 
     fn add(&mut self, other: Measured) {
         self.flow += other.flow;
         self.expected += other.expected;
         self.faults += other.faults;
-        latency::merge(&mut self.counted, &other.counted);
-        self.max_us = self.max_us.max(other.max_us);
+        self.latencies += &other.latencies;
         self.slices_p99_us.extend(other.slices_p99_us);
         self.cpu += other.cpu;
     }
@@ -247,7 +245,7 @@ impl Measured {
             expected: self.expected,
             faults: self.faults,
             incoming: self.flow,
-            latency: latency::summary(&self.counted, self.max_us),
+            latency: latency::summary(&self.latencies),
             load_cores: self.cpu.as_secs_f64() * 1000.0 / self.flow.window_ms.max(1) as f64,
             ..Trial::default()
         }
@@ -297,7 +295,7 @@ mod tests {
             faults: Faults { lost, ..Faults::default() },
             ..Measured::default()
         };
-        seen.add_slice((vec![(5_000_000, 1)], 5_000_000));
+        seen.add_slice(&Latencies::from_iter([(5_000_000, 1)]));
         test().judged("", seen, paced)
     }
 
@@ -324,12 +322,12 @@ mod tests {
         let mut all = Measured::default();
         for p99s_us in [[7, 9000], [3, 9000], [9000, 8]] {
             let mut round = Measured::default();
-            p99s_us.into_iter().for_each(|us| round.add_slice((vec![(1, 90), (us, 10)], us)));
-            round.add_slice((Vec::new(), 0));
+            p99s_us.into_iter().for_each(|us| round.add_slice(&Latencies::from_iter([(1, 90), (us, 10)])));
+            round.add_slice(&Latencies::default());
             all.add(round);
         }
-        assert_eq!((all.p99_us(), all.max_us, all.slices_p99_us.len()), (7, 9000, 6));
-        assert_eq!(all.counted.iter().map(|(_, count)| count).sum::<u64>(), 600);
+        assert_eq!((all.p99_us(), all.latencies.max_us(), all.slices_p99_us.len()), (7, 9000, 6));
+        assert_eq!(all.latencies.count(), 600);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::{Scenario, parts};
-use crate::order::{From, Traffic};
+use crate::order::{Senders, Traffic};
 use crate::problem::Problem;
 use crate::report::{Figure, Report, Sample, Table, Trial};
 use crate::run::{Bench, Carriage, Limits, Measure, Sending, parse};
@@ -51,7 +51,7 @@ impl Scenario for Soak {
         let membership = parts::membership("/bench/a", self.rooms, self.rooms_per_client);
         let spec = parts::clients_spec(bench, &self.carriage, self.clients, 0, membership);
         let batches_per_s = self.rate / parts::fan_out(&spec) / f64::from(self.batch_size);
-        let traffic = parts::traffic(From::AnyClient, Some(batches_per_s), self.message_size);
+        let traffic = parts::traffic(Senders::AnyClient, Some(batches_per_s), self.message_size);
         let traffic = Traffic { batch_size: self.batch_size, ..traffic };
         let order = parts::order(bench, &self.sending, traffic, parts::duration(bench));
         let (warm_up_ms, mut measure) = (order.warm_up_ms, Measure::new(bench, spec, &self.sending));

@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::{Scenario, parts};
 use crate::machine;
-use crate::order::{From, Order};
+use crate::order::{Order, Senders};
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Faults, Report, Trial};
@@ -79,7 +79,7 @@ impl Throughput {
         let spec = parts::clients_spec(bench, &self.carriage, clients, 0, parts::membership("/bench/a", rooms, 1));
         let fan_out = parts::fan_out(&spec);
         let order = |bench: &Bench, rate: f64| {
-            let traffic = parts::traffic(From::AnyClient, Some(rate / fan_out), self.message_size);
+            let traffic = parts::traffic(Senders::AnyClient, Some(rate / fan_out), self.message_size);
             let order = parts::order(bench, &self.sending, traffic, parts::duration(bench));
             // A growing backlog adds no information.
             Order { give_up_us: Some(self.sending.late_after.as_micros() as u64), ..order }

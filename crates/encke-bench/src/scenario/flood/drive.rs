@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::listener::{Listener, Shared};
+use super::listener::{Listener, ListenerShared};
 use super::over::Over;
 use super::session::{Session, next_keep_alive_us};
 use super::stream::Stream;
 use crate::engine::Target;
 use crate::engine::clock::now_us;
 use crate::engine::connections::{Connections, End, Handler};
+use crate::latencies::Latencies;
 use crate::machine::own_cpu;
 use crate::outcome::{CutShort, Outcome, Usage};
 use crate::problem::Problem;
@@ -36,7 +37,7 @@ pub(super) struct Done {
     pub(super) begin_us: u64,
     /// The planned time of the last.
     pub(super) opened_us: u64,
-    pub(super) shared: Shared,
+    pub(super) shared: ListenerShared,
     pub(super) outcome: Outcome,
     pub(super) seen: Observed,
 }
@@ -46,7 +47,7 @@ pub(super) struct Done {
 /// # Errors
 /// The publishing session cannot be opened, if one is needed; or epoll fails.
 pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<Done, Problem> {
-    let shared = Shared::new(plan.late_after, plan.chunk_every)?;
+    let shared = ListenerShared::new(plan.late_after, plan.chunk_every);
     let mut connections = Connections::new(shared)?;
     let publisher = match plan.over {
         Over::Stream => None,
@@ -60,6 +61,7 @@ pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<D
         plan,
         connections,
         publisher,
+        last_snapshot: Latencies::default(),
         begin_us,
         end_us: opened_us + plan.hold.as_micros() as u64,
         opened: 0,
@@ -102,9 +104,9 @@ enum Kind {
 }
 
 impl Handler for Flooder<'_> {
-    type Shared = Shared;
+    type State = ListenerShared;
 
-    fn connected(&mut self, out: &mut Vec<u8>, shared: &mut Shared) -> Result<(), String> {
+    fn connected(&mut self, out: &mut Vec<u8>, shared: &mut ListenerShared) -> Result<(), String> {
         match &mut self.kind {
             Kind::Stream(stream) => stream.connected(self.target, out, shared),
             Kind::Session(session) => session.connected(self.target, out, shared),
@@ -112,14 +114,14 @@ impl Handler for Flooder<'_> {
         Ok(())
     }
 
-    fn received(&mut self, bytes: &[u8], out: &mut Vec<u8>, shared: &mut Shared) -> Result<usize, String> {
+    fn received(&mut self, bytes: &[u8], out: &mut Vec<u8>, shared: &mut ListenerShared) -> Result<usize, String> {
         match &mut self.kind {
             Kind::Stream(stream) => stream.received(bytes, shared),
             Kind::Session(session) => session.received(bytes, self.target, out, shared),
         }
     }
 
-    fn ended(&mut self, end: End, shared: &mut Shared) {
+    fn ended(&mut self, end: End, shared: &mut ListenerShared) {
         let why = match end {
             End::Unreachable(why) | End::Broken(why) => why,
             End::Closed => "closed by the server".into(),
@@ -150,6 +152,7 @@ struct Driver<'a> {
     connections: Connections<Flooder<'a>>,
     /// The connection of the session that publishes, where chunks are publications.
     publisher: Option<usize>,
+    last_snapshot: Latencies,
     begin_us: u64,
     end_us: u64,
     /// Connections begun so far.
@@ -212,7 +215,7 @@ impl Driver<'_> {
     fn publish_due(&mut self, now: u64) -> Result<(), Problem> {
         let Some(publisher) = self.publisher else { return Ok(()) };
         let target = self.target;
-        let mut with = |act: &dyn Fn(&mut Session, &mut Vec<u8>, &mut Shared)| {
+        let mut with = |act: &dyn Fn(&mut Session, &mut Vec<u8>, &mut ListenerShared)| {
             self.connections.with(publisher, |flooder, out, shared| {
                 if let Kind::Session(session) = &mut flooder.kind {
                     act(session, out, shared);
@@ -264,9 +267,9 @@ impl Driver<'_> {
     }
 
     fn snapshot(&mut self) -> Snapshot {
-        let shared = &mut self.connections.shared;
-        let timed = shared.welcomes.snapshot();
-        Snapshot { connected: shared.listening, sent: shared.sent, received: shared.chunks, timed }
+        let shared = &self.connections.shared;
+        let latencies = shared.welcomes.since(&mut self.last_snapshot);
+        Snapshot { connected: shared.listening, sent: shared.sent, received: shared.chunks, latencies }
     }
 
     fn conclude(self, watcher: Watcher<'_>, usage: Usage, cut_short: Option<CutShort>) -> Done {
@@ -281,8 +284,7 @@ impl Driver<'_> {
             incoming: flow(shared.chunks, shared.bytes),
             sent: shared.sent,
             received: shared.chunks,
-            latencies_us: shared.welcomes.counted(),
-            latency_max_us: shared.welcomes.max_us(),
+            latencies: shared.welcomes.clone(),
             elapsed_ms: (usage.window_s * 1000.0) as u64,
             usage,
             cut_short,

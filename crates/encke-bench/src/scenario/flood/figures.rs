@@ -33,7 +33,6 @@ pub(super) fn trial(plan: &Plan, done: Done, interrupted: bool) -> Trial {
     if let Some(why) = &shared.publisher_failed {
         reasons.push(format!("the session that publishes ended: {why}"));
     }
-    let lateness = shared.lateness.counted();
     let ms = |us: u64| us as f64 / 1000.0;
     let figure = |name: &str, value: f64, unit: &str| Figure { name: name.into(), value, unit: unit.into() };
     let last_us = shared.welcomed_us.last().copied().unwrap_or(begin_us);
@@ -48,8 +47,8 @@ pub(super) fn trial(plan: &Plan, done: Done, interrupted: bool) -> Trial {
     }
     if shared.chunks > 0 {
         figures.extend([
-            figure("chunk lateness, half", ms(latency::at_share(&lateness, 0.5)), "ms"),
-            figure("chunk lateness, 99 %", ms(latency::at_share(&lateness, 0.99)), "ms"),
+            figure("chunk lateness, half", ms(shared.lateness.at_share(0.5)), "ms"),
+            figure("chunk lateness, 99 %", ms(shared.lateness.at_share(0.99)), "ms"),
             figure("chunk lateness, highest", ms(shared.lateness.max_us()), "ms"),
         ]);
     }
@@ -61,7 +60,7 @@ pub(super) fn trial(plan: &Plan, done: Done, interrupted: bool) -> Trial {
         faults,
         outgoing: outcome.outgoing,
         incoming: outcome.incoming,
-        latency: latency::summary(&outcome.latencies_us, outcome.latency_max_us),
+        latency: latency::summary(&outcome.latencies),
         server: seen.server,
         load_cores: outcome.usage.cpu_s / outcome.usage.window_s.max(1e-6),
         load_is_limit: false,

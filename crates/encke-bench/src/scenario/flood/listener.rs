@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::engine::clock::now_us;
-use crate::problem::Problem;
+use crate::latencies::Latencies;
 use crate::report::Faults;
-use crate::scenario::http::timing::Timing;
 
 /// One connection's chunks.
 #[derive(Debug)]
@@ -37,14 +36,14 @@ enum Stage {
 
 /// State that all connections share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ListenerShared {
     /// Chunks later than this count as late, in microseconds.
     pub(super) late_after_us: u64,
     pub(super) chunk_every_us: u64,
     /// Time from a connection's planned time to its welcome.
-    pub(super) welcomes: Timing,
+    pub(super) welcomes: Latencies,
     /// The lateness of chunks.
-    pub(super) lateness: Timing,
+    pub(super) lateness: Latencies,
     /// The times of the welcomes, in order.
     pub(super) welcomed_us: Vec<u64>,
     /// Connections that were welcomed and have not ended.
@@ -64,17 +63,14 @@ pub(super) struct Shared {
     pub(super) publisher_failed: Option<String>,
 }
 
-impl Shared {
+impl ListenerShared {
     /// Creates the counters.
-    ///
-    /// # Errors
-    /// There is not enough memory.
-    pub(super) fn new(late_after: Duration, chunk_every: Duration) -> Result<Shared, Problem> {
-        Ok(Shared {
+    pub(super) fn new(late_after: Duration, chunk_every: Duration) -> ListenerShared {
+        ListenerShared {
             late_after_us: late_after.as_micros() as u64,
             chunk_every_us: chunk_every.as_micros() as u64,
-            welcomes: Timing::new()?,
-            lateness: Timing::new()?,
+            welcomes: Latencies::default(),
+            lateness: Latencies::default(),
             welcomed_us: Vec::new(),
             listening: 0,
             sent: 0,
@@ -85,7 +81,7 @@ impl Shared {
             published: 0,
             can_publish: false,
             publisher_failed: None,
-        })
+        }
     }
 }
 
@@ -100,18 +96,18 @@ impl Listener {
     }
 
     /// The welcome came; `next` is the number of the first chunk that must come.
-    pub(super) fn welcome(&mut self, next: u64, shared: &mut Shared) {
+    pub(super) fn welcome(&mut self, next: u64, shared: &mut ListenerShared) {
         let now = now_us();
         self.stage = Stage::Welcomed;
         (self.first, self.next, self.last_us) = (next, next, now);
-        shared.welcomes.add(now.saturating_sub(self.planned_us));
+        shared.welcomes.record(now.saturating_sub(self.planned_us));
         shared.welcomed_us.push(now);
         shared.listening += 1;
     }
 
     /// Counts a chunk. A publication says when it was due. Streams keep their own time, so a chunk of a stream is late
     /// relative to the one before it.
-    pub(super) fn chunk(&mut self, number: u64, due_us: Option<u64>, shared: &mut Shared) {
+    pub(super) fn chunk(&mut self, number: u64, due_us: Option<u64>, shared: &mut ListenerShared) {
         let now = now_us();
         if number < self.first {
             // Published before the subscription was confirmed.
@@ -120,7 +116,7 @@ impl Listener {
         let due_us = due_us.unwrap_or(self.last_us + shared.chunk_every_us);
         let late_us = now.saturating_sub(due_us);
         shared.chunks += 1;
-        shared.lateness.add(late_us);
+        shared.lateness.record(late_us);
         shared.faults.late += u64::from(late_us > shared.late_after_us);
         self.last_us = now;
         if number >= self.next {
@@ -144,7 +140,7 @@ impl Listener {
     }
 
     /// The number of chunks of a stream that are overdue at `now`.
-    pub(super) fn overdue(&self, now: u64, shared: &Shared) -> u64 {
+    pub(super) fn overdue(&self, now: u64, shared: &ListenerShared) -> u64 {
         if !self.is_welcomed() {
             return 0;
         }
@@ -152,7 +148,7 @@ impl Listener {
     }
 
     /// The connection has ended.
-    pub(super) fn ended(&mut self, why: &str, shared: &mut Shared) {
+    pub(super) fn ended(&mut self, why: &str, shared: &mut ListenerShared) {
         shared.faults.dropped_sessions += 1;
         let when = if self.is_welcomed() { "ended" } else { "no welcome" };
         shared.listening -= u64::from(self.is_welcomed());
@@ -171,8 +167,8 @@ const SKIPPED_REMEMBERED_MAX: u64 = 64;
 mod tests {
     use super::*;
 
-    pub(super) fn shared() -> Shared {
-        Shared::new(Duration::from_secs(1), Duration::from_secs(10)).expect("memory")
+    pub(super) fn shared() -> ListenerShared {
+        ListenerShared::new(Duration::from_secs(1), Duration::from_secs(10))
     }
 
     fn taken(numbers: &[u64]) -> (u64, Faults) {

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::listener::{Listener, Shared};
+use super::listener::{Listener, ListenerShared};
 use crate::engine::Target;
 use crate::engine::clock::now_us;
 use crate::engine::http::{self, Head, Piece, Responses};
@@ -70,7 +70,7 @@ impl Session {
     }
 
     /// Shakes hands.
-    pub(super) fn connected(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut Shared) {
+    pub(super) fn connected(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut ListenerShared) {
         let handshake = json!([{"id": "1", "channel": "/meta/handshake", "version": "1.0", "minimumVersion": "1.0",
             "supportedConnectionTypes": ["long-polling"]}]);
         self.post(&handshake, target, out);
@@ -86,7 +86,7 @@ impl Session {
         bytes: &[u8],
         target: &Target,
         out: &mut Vec<u8>,
-        shared: &mut Shared,
+        shared: &mut ListenerShared,
     ) -> Result<usize, String> {
         let mut at = 0;
         while let Some((piece, used)) = self.responses.next(&bytes[at..])? {
@@ -107,7 +107,7 @@ impl Session {
     }
 
     /// Publishes the next chunk, which is due at `due_us`.
-    pub(super) fn publish(&mut self, due_us: u64, target: &Target, out: &mut Vec<u8>, shared: &mut Shared) {
+    pub(super) fn publish(&mut self, due_us: u64, target: &Target, out: &mut Vec<u8>, shared: &mut ListenerShared) {
         shared.published += 1;
         let data = json!({"chunk": shared.published, "due": due_us});
         let message = json!([{"id": "p", "channel": CHANNEL, "clientId": self.client_id, "data": data}]);
@@ -121,7 +121,7 @@ impl Session {
         self.post(&connect, target, out);
     }
 
-    fn answered(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut Shared) -> Result<(), String> {
+    fn answered(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut ListenerShared) -> Result<(), String> {
         let body = std::mem::take(&mut self.body);
         if self.head.status != 200 {
             return Err(format!("answered {}", self.head.reason));
@@ -135,7 +135,7 @@ impl Session {
         self.send_next(target, out, shared)
     }
 
-    fn take(&mut self, message: &Value, shared: &mut Shared) -> Result<(), String> {
+    fn take(&mut self, message: &Value, shared: &mut ListenerShared) -> Result<(), String> {
         let channel = message["channel"].as_str().unwrap_or_default();
         if message["successful"] == false {
             let error = message["error"].as_str().unwrap_or("no reason given");
@@ -157,7 +157,7 @@ impl Session {
         Ok(())
     }
 
-    fn send_next(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut Shared) -> Result<(), String> {
+    fn send_next(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut ListenerShared) -> Result<(), String> {
         let id = &self.client_id;
         let next = match (self.state, &self.role) {
             (State::Handshaking, _) if id.is_empty() => return Err("did not answer the handshake".into()),

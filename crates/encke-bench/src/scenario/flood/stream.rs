@@ -1,6 +1,6 @@
 //! A streaming response: `Welcome! Your Id: 7`, then `Chunk 1 for Id: 7` and so on, without an end.
 
-use super::listener::{Listener, Shared};
+use super::listener::{Listener, ListenerShared};
 use crate::engine::Target;
 use crate::engine::http::{Piece, Responses};
 use crate::scenario::http::probe;
@@ -25,7 +25,7 @@ impl Stream {
     }
 
     /// Asks for the response.
-    pub(super) fn connected(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut Shared) {
+    pub(super) fn connected(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut ListenerShared) {
         out.extend_from_slice(&probe::request(target, &path(self.listener.id)));
         shared.sent += 1;
     }
@@ -34,7 +34,7 @@ impl Stream {
     ///
     /// # Errors
     /// They are not the expected stream.
-    pub(super) fn received(&mut self, bytes: &[u8], shared: &mut Shared) -> Result<usize, String> {
+    pub(super) fn received(&mut self, bytes: &[u8], shared: &mut ListenerShared) -> Result<usize, String> {
         let mut at = 0;
         while let Some((piece, used)) = self.responses.next(&bytes[at..])? {
             at += used;
@@ -48,7 +48,7 @@ impl Stream {
         Ok(at)
     }
 
-    fn body(&mut self, body: &[u8], shared: &mut Shared) -> Result<(), String> {
+    fn body(&mut self, body: &[u8], shared: &mut ListenerShared) -> Result<(), String> {
         shared.bytes += body.len() as u64;
         for part in body.split_inclusive(|byte| *byte == b'\n') {
             self.line.extend_from_slice(part);
@@ -67,7 +67,7 @@ impl Stream {
         Ok(())
     }
 
-    fn take(&mut self, line: &str, shared: &mut Shared) -> Result<(), String> {
+    fn take(&mut self, line: &str, shared: &mut ListenerShared) -> Result<(), String> {
         let id = self.listener.id;
         if !self.listener.is_welcomed() {
             let wanted = format!("Welcome! Your Id: {id}");

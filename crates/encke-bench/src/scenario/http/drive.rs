@@ -6,11 +6,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use super::timing::Timing;
-use super::visitor::{Asked, Counts, News, Page, Shared, Visitor};
+use super::visitor::{Asked, Counts, News, Page, Visitor, VisitorShared};
 use crate::engine::Target;
 use crate::engine::clock::now_us;
 use crate::engine::connections::Connections;
+use crate::latencies::Latencies;
 use crate::machine::thread_cpu;
 use crate::outcome::{CutShort, Outcome, Usage};
 use crate::problem::Problem;
@@ -58,10 +58,10 @@ pub(super) struct Done {
 pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<Done, Problem> {
     let begin_us = now_us();
     let from_us = begin_us + plan.warm_up.as_micros() as u64;
-    let shared = Shared {
+    let shared = VisitorShared {
         pages: plan.pages.clone(),
         from_us,
-        timing: Timing::new()?,
+        latencies: Latencies::default(),
         counts: Counts::default(),
         news: Vec::new(),
     };
@@ -75,6 +75,7 @@ pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<D
         free: Vec::new(),
         awaited: 0,
         planned: 0,
+        last_snapshot: Latencies::default(),
         begin_us,
         from_us,
         end_us: from_us + plan.duration.as_micros() as u64,
@@ -99,6 +100,7 @@ struct Driver<'a> {
     awaited: u64,
     /// Requests that have left, or wait for a connection.
     planned: u64,
+    last_snapshot: Latencies,
     begin_us: u64,
     from_us: u64,
     end_us: u64,
@@ -171,8 +173,7 @@ impl Driver<'_> {
             incoming: flow(at_end.answered, at_end.bytes),
             sent: counts.sent,
             received: counts.received,
-            latencies_us: self.connections.shared.timing.counted(),
-            latency_max_us: self.connections.shared.timing.max_us(),
+            latencies: self.connections.shared.latencies,
             elapsed_ms: now_us().saturating_sub(self.begin_us) / 1000,
             usage,
             cut_short,
@@ -304,8 +305,9 @@ impl Driver<'_> {
 
     fn snapshot(&mut self) -> Snapshot {
         let connected = self.connections.alive() as u64;
-        let Shared { counts, timing, .. } = &mut self.connections.shared;
-        Snapshot { connected, sent: counts.sent, received: counts.received, timed: timing.snapshot() }
+        let VisitorShared { counts, latencies, .. } = &self.connections.shared;
+        let latencies = latencies.since(&mut self.last_snapshot);
+        Snapshot { connected, sent: counts.sent, received: counts.received, latencies }
     }
 }
 

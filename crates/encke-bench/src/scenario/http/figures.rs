@@ -53,7 +53,7 @@ pub(super) fn trial(plan: &Plan, done: Done) -> Trial {
         },
         outgoing: outcome.outgoing,
         incoming: outcome.incoming,
-        latency: latency::summary(&outcome.latencies_us, outcome.latency_max_us),
+        latency: latency::summary(&outcome.latencies),
         server: seen.server,
         load_cores: outcome.usage.cpu_s / window_s,
         load_is_limit: false,

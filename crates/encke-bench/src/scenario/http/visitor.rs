@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::timing::Timing;
 use crate::engine::clock::now_us;
 use crate::engine::connections::{End, Handler};
 use crate::engine::http::{Head, Piece, Responses};
+use crate::latencies::Latencies;
 
 /// A connection.
 #[derive(Debug)]
@@ -38,11 +38,11 @@ pub(super) struct Page {
 
 /// State that all connections share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct VisitorShared {
     pub(super) pages: Vec<Page>,
     /// Requests planned from then on count.
     pub(super) from_us: u64,
-    pub(super) timing: Timing,
+    pub(super) latencies: Latencies,
     pub(super) counts: Counts,
     /// Events of slots since the driver last took them.
     pub(super) news: Vec<News>,
@@ -90,14 +90,14 @@ impl Visitor {
     }
 
     /// Sends another request.
-    pub(super) fn ask(&mut self, asked: Asked, out: &mut Vec<u8>, shared: &mut Shared) {
+    pub(super) fn ask(&mut self, asked: Asked, out: &mut Vec<u8>, shared: &mut VisitorShared) {
         self.asked = Some(asked);
         out.extend_from_slice(&shared.pages[asked.page].request);
         shared.counts.sent += 1;
     }
 
     /// A response is whole.
-    fn answered(&mut self, shared: &mut Shared) {
+    fn answered(&mut self, shared: &mut VisitorShared) {
         let Some(asked) = self.asked.take() else { return };
         let wanted = shared.pages[asked.page].bytes;
         let wrong = match (self.head.status, self.body_bytes) {
@@ -116,16 +116,16 @@ impl Visitor {
 }
 
 impl Handler for Visitor {
-    type Shared = Shared;
+    type State = VisitorShared;
 
-    fn connected(&mut self, out: &mut Vec<u8>, shared: &mut Shared) -> Result<(), String> {
+    fn connected(&mut self, out: &mut Vec<u8>, shared: &mut VisitorShared) -> Result<(), String> {
         if let Some(asked) = self.asked {
             self.ask(asked, out, shared);
         }
         Ok(())
     }
 
-    fn received(&mut self, bytes: &[u8], _: &mut Vec<u8>, shared: &mut Shared) -> Result<usize, String> {
+    fn received(&mut self, bytes: &[u8], _: &mut Vec<u8>, shared: &mut VisitorShared) -> Result<usize, String> {
         let mut at = 0;
         while let Some((piece, used)) = self.responses.next(&bytes[at..])? {
             at += used;
@@ -140,7 +140,7 @@ impl Handler for Visitor {
         Ok(at)
     }
 
-    fn ended(&mut self, end: End, shared: &mut Shared) {
+    fn ended(&mut self, end: End, shared: &mut VisitorShared) {
         if end == End::Closed && self.responses.ends_with_connection() {
             return self.answered(shared);
         }
@@ -155,7 +155,7 @@ impl Handler for Visitor {
     }
 }
 
-impl Shared {
+impl VisitorShared {
     /// Counts an answer or a failure.
     fn take(&mut self, asked: Asked, wrong: Option<String>, bytes: u64, reusable: bool) {
         let is_right = wrong.is_none();
@@ -172,7 +172,7 @@ impl Shared {
         self.counts.answered += 1;
         self.counts.bytes += bytes;
         self.counts.reusable += u64::from(reusable);
-        self.timing.add(now_us().saturating_sub(asked.planned_us));
+        self.latencies.record(now_us().saturating_sub(asked.planned_us));
     }
 }
 

@@ -12,9 +12,9 @@ use crate::engine::poll::{Interest, Poll, Ready};
 use crate::engine::stamp::Stamped;
 use crate::engine::timing::Timing;
 use crate::engine::{Clients, Target};
+use crate::latencies::Latencies;
 use crate::problem::Problem;
 use crate::report::Flow;
-use crate::run::latency::Counted;
 
 /// Sockets whose frames are only counted.
 pub(super) struct Bare {
@@ -80,8 +80,8 @@ impl Reads for Bare {
         Flow { batches: self.received.messages, ..self.received }
     }
 
-    fn latencies_us(&self) -> (Counted, u64) {
-        (self.timing.counted(), self.timing.max_us)
+    fn latencies(&self) -> &Latencies {
+        &self.timing.latencies
     }
 }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::engine::Clients;
+use crate::latencies::Latencies;
 use crate::problem::Problem;
 use crate::report::Flow;
-use crate::run::latency::Counted;
 
 /// A reader of the sender's frames.
 pub(super) trait Reads {
@@ -18,8 +18,8 @@ pub(super) trait Reads {
     /// The data received since the beginning; its window is zero.
     fn received(&self) -> Flow;
 
-    /// The recorded latencies, and the highest.
-    fn latencies_us(&self) -> (Counted, u64);
+    /// The latencies since then.
+    fn latencies(&self) -> &Latencies;
 }
 
 impl Reads for Clients {
@@ -37,7 +37,7 @@ impl Reads for Clients {
         Flow { messages, batches, bytes, window_ms: 0 }
     }
 
-    fn latencies_us(&self) -> (Counted, u64) {
-        Clients::latencies_us(self)
+    fn latencies(&self) -> &Latencies {
+        Clients::latencies(self)
     }
 }
