@@ -6,11 +6,12 @@
 //! - witnesses lose nothing: no gap, no duplicate, no session that ends;
 //! - 99 of 100 of their messages take less than a second, not counting the delay of the machine itself, or at most three times
 //!   as long as at a server beside that nobody attacks;
-//! - the same holds for the requests of others, who compete with a greedy owner for a shared limit;
+//! - the same holds for the requests of others, who compete with a greedy owner for a shared limit, with 250 ms;
 //! - the server's resident memory stays under the scenario's bound, and returns to its earlier size.
 //!
 //! A run that fails, or whose latency exceeds the limit, is repeated once. If it then passes, it counts as flaky. A failure that
-//! says that a message was lost, doubled or out of order is final.
+//! says that a message was lost, doubled or out of order is final. A run in which the attackers did nothing has failed; its
+//! repetition takes longer.
 
 mod attack;
 mod control;
@@ -35,7 +36,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Attacks the program encke, scenario by scenario, beside witnesses that must not notice.
 #[derive(Debug, Parser)]
-struct Options {
+struct Arguments {
     /// The program under attack
     #[arg(long, value_name = "PATH", default_value = "target/release/encke")]
     encke: PathBuf,
@@ -51,14 +52,14 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let options = Options::parse();
+    let options = Arguments::parse();
     let is_chosen = |scenario: &&Scenario| {
         options.only.is_empty() || options.only.iter().any(|name| scenario.name.starts_with(name))
     };
     let chosen: Vec<Scenario> = scenario::ALL.iter().filter(is_chosen).copied().collect();
     if options.list {
         for scenario in &chosen {
-            println!("{:16} {}", scenario.name, scenario.title);
+            println!("{:22} {}", scenario.name, scenario.title);
         }
         return ExitCode::SUCCESS;
     }
@@ -123,7 +124,7 @@ impl Series {
             let Some(scenario) = scenario::ALL.iter().find(|scenario| scenario.name == self.reports[at].name) else {
                 continue;
             };
-            let name = scenario.name;
+            let (name, mut scenario) = (scenario.name, *scenario);
             if first == Verdict::Passed {
                 continue;
             }
@@ -133,7 +134,11 @@ impl Series {
                 continue;
             }
             println!("{name} with {shards}: once more; what fails twice has failed");
-            if let Ok(attacked) = run::start(&self.encke, *scenario, shards) {
+            if self.reports[at].is_idle() {
+                // On a busy machine attackers of low priority need longer to begin.
+                scenario.lasts_ms *= IDLE_TIMES;
+            }
+            if let Ok(attacked) = run::start(&self.encke, scenario, shards) {
                 self.reports[at] = attacked.settle();
                 self.report_it(at);
             }
@@ -159,7 +164,7 @@ impl Series {
         let report = &self.reports[at];
         let seconds = self.began.elapsed().as_secs_f64();
         println!(
-            "{seconds:5.1} s  {:16} {}  {:12} {}",
+            "{seconds:5.1} s  {:22} {}  {:12} {}",
             report.name,
             report.shards,
             report.verdict().word(),
@@ -171,7 +176,8 @@ impl Series {
     }
 
     fn conclude(self) -> ExitCode {
-        println!("\n{:16} shards  {:12}  p99 ms  peak MiB  of  after MiB  of", "scenario", "");
+        // The 99th percentiles, and how many times those at the server that nobody attacks they are.
+        println!("\n{:22} shards  {:12} p99 ms  times others  times  peak MiB  of  after MiB  of", "scenario", "");
         for report in &self.reports {
             println!("{}", report.row());
         }
@@ -189,6 +195,7 @@ fn failed(scenario: Scenario, shards: usize, broken: String) -> Report {
     Report {
         name: scenario.name.into(),
         shards,
+        amount: 0,
         did: "nothing".into(),
         latency: report::Latency::default(),
         others: report::Latency::default(),
@@ -217,6 +224,9 @@ fn end_on_signals() -> io::Result<()> {
     };
     std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
 }
+
+/// The time of an attack that is repeated because the attackers did nothing, as a multiple of its usual time.
+const IDLE_TIMES: u64 = 4;
 
 /// Raises the limit of open files to the most that the system allows. Too few make an attack fail visibly.
 fn allow_files() {

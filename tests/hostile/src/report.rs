@@ -1,5 +1,6 @@
 //! The result of a run, its verdict and its report.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::attack::mib;
@@ -12,6 +13,8 @@ pub struct Report {
     pub name: String,
     /// The number of shards of the server.
     pub shards: usize,
+    /// The amount of the attack; 0 if it did not take place.
+    pub amount: u64,
     /// A description of the attack.
     pub did: String,
     /// The latency of the witnesses.
@@ -86,13 +89,14 @@ impl Latency {
         Latency { messages: taken.len(), p99: p99(&mut taken), judged: p99(&mut judged), alone: p99(&mut alone) }
     }
 
-    /// The complaint if it is too long, and much longer than at the server that nobody attacks.
-    fn lateness(&self, of: &str) -> Option<String> {
-        let Latency { p99, judged, alone, .. } = *self;
-        let [p99_ms, judged_ms, alone_ms] = [p99, judged, alone].map(|time| time.as_millis());
-        (judged > P99_MAX && p99 > alone * ALONE_TIMES_MAX).then(|| {
-            format!("{of} p99 {p99_ms} ms, {judged_ms} ms of it the server's, {alone_ms} ms where nobody attacks")
-        })
+    /// The 99th percentile as a multiple of that at the server that nobody attacks.
+    fn times_alone(&self) -> f64 {
+        self.p99.as_secs_f64() / self.alone.as_secs_f64().max(1e-6)
+    }
+
+    /// The complaint if it is longer than `most`, and much longer than at the server that nobody attacks.
+    fn lateness(&self, of: &str, most: Duration) -> Option<String> {
+        (self.judged > most && self.times_alone() > ALONE_TIMES_MAX).then(|| format!("{of} {self}"))
     }
 }
 
@@ -120,6 +124,9 @@ impl Report {
     /// All violations, including latency.
     pub fn complaints(&self) -> Vec<String> {
         let mut complaints = self.broken.clone();
+        if self.is_idle() {
+            complaints.push(format!("the attackers did nothing: {}", self.did));
+        }
         complaints.extend(self.memory.complaints());
         complaints.extend(self.lateness());
         complaints
@@ -141,6 +148,11 @@ impl Report {
         self.complaints().into_iter().find(|complaint| is_final(complaint))
     }
 
+    /// True if the attackers did nothing, and nothing else says why.
+    pub fn is_idle(&self) -> bool {
+        self.amount == 0 && self.broken.is_empty()
+    }
+
     /// True if latency is the only violation.
     pub fn is_only_late(&self) -> bool {
         let late = self.lateness().count();
@@ -148,7 +160,7 @@ impl Report {
     }
 
     fn lateness(&self) -> impl Iterator<Item = String> {
-        self.latency.lateness("witnesses'").into_iter().chain(self.others.lateness("others'"))
+        self.latency.lateness("witnesses'", P99_MAX).into_iter().chain(self.others.lateness("others'", OTHERS_P99_MAX))
     }
 
     /// The figures in one line.
@@ -157,18 +169,14 @@ impl Report {
         let kernel = kernel_max.map(|max| format!("; kernel {} of {}", mib(kernel), mib(max))).unwrap_or_default();
         let others = match self.others {
             Latency { messages: 0, .. } => String::new(),
-            Latency { messages, p99, alone, .. } => {
-                format!("; {messages} requests of others, p99 {} ms ({} alone)", p99.as_millis(), alone.as_millis())
-            }
+            others => format!("; {} requests of others, {others}", others.messages),
         };
         let settled = settled.map_or("not in time".into(), |time| format!("in {:.1} s", time.as_secs_f64()));
         format!(
-            "{}; {} messages, p99 {} ms ({} judged, {} alone){others}; resident {} → {} (of {}) → {} (of {}) {settled}{kernel}; machine {:.0} %",
+            "{}; {} messages, {}{others}; resident {} → {} (of {}) → {} (of {}) {settled}{kernel}; machine {:.0} %",
             self.did,
             self.latency.messages,
-            self.latency.p99.as_millis(),
-            self.latency.judged.as_millis(),
-            self.latency.alone.as_millis(),
+            self.latency,
             mib(before),
             mib(peak),
             mib(peak_max),
@@ -184,8 +192,27 @@ impl Report {
     pub fn row(&self) -> String {
         let Memory { peak, peak_max, after, after_max, .. } = self.memory;
         let [peak, peak_max, after, after_max] = [peak, peak_max, after, after_max].map(|bytes| bytes >> 20);
-        let (p99, word) = (self.latency.judged.as_millis(), self.verdict().word());
-        format!("{:16} {:6}  {word:12}  {p99:6}  {peak:8} {peak_max:4} {after:9} {after_max:4}", self.name, self.shards)
+        let word = self.verdict().word();
+        let late = [self.latency, self.others].map(|latency| match latency.messages {
+            0 => format!("{:13}", ""),
+            _ => format!("{:6} {:6.1}", latency.p99.as_millis(), latency.times_alone()),
+        });
+        let [witnesses, others] = late;
+        format!(
+            "{:22} {:6}  {word:12} {witnesses} {others}  {peak:8} {peak_max:4} {after:9} {after_max:4}",
+            self.name, self.shards
+        )
+    }
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [p99, judged, alone] = [self.p99, self.judged, self.alone].map(|time| time.as_millis());
+        write!(
+            formatter,
+            "p99 {p99} ms ({judged} the server's), {:.1} × the {alone} ms where nobody attacks",
+            self.times_alone()
+        )
     }
 }
 
@@ -223,8 +250,10 @@ fn p99(times: &mut [Duration]) -> Duration {
 
 /// The limit of the 99th percentile of a witness's messages.
 const P99_MAX: Duration = Duration::from_secs(1);
+/// The limit of that of the requests of others, who compete for a shared limit.
+const OTHERS_P99_MAX: Duration = Duration::from_millis(250);
 /// A longer one may be this many times that at the server that nobody attacks.
-const ALONE_TIMES_MAX: u32 = 3;
+const ALONE_TIMES_MAX: f64 = 3.0;
 /// Bytes that are on their way to healthy clients at any time.
 pub const KERNEL_NOISE_BYTES: u64 = 1 << 20;
 /// The machine's share above which latency is not judged.
@@ -240,7 +269,7 @@ mod tests {
         let others = Latency::default();
         let memory = Memory { settled: Some(Duration::ZERO), ..Memory::default() };
         let broken = broken.iter().map(|text| text.to_string()).collect();
-        Report { name: "a".into(), shards: 1, did: String::new(), latency, others, memory, machine, broken }
+        Report { name: "a".into(), shards: 1, amount: 1, did: String::new(), latency, others, memory, machine, broken }
     }
 
     #[test]
@@ -257,8 +286,24 @@ mod tests {
         let alone = |alone_ms| Latency { alone: Duration::from_millis(alone_ms), ..late.latency };
         assert_eq!(Report { latency: alone(999), ..late.clone() }.verdict(), Verdict::Failed);
         assert_eq!(Report { latency: alone(1000), ..late.clone() }.verdict(), Verdict::Passed);
-        let others = Report { latency: Latency::default(), others: late.latency, ..late };
-        assert_eq!((others.verdict(), others.is_only_late()), (Verdict::Failed, true));
+        let others = |judged_ms| {
+            let others = Latency { judged: Duration::from_millis(judged_ms), ..late.latency };
+            Report { latency: Latency::default(), others, ..late.clone() }
+        };
+        assert_eq!((others(251).verdict(), others(251).is_only_late()), (Verdict::Failed, true));
+        assert_eq!(others(250).verdict(), Verdict::Passed, "small times are shown, and no failure");
+    }
+
+    #[test]
+    fn attackers_that_did_nothing_are_a_failure_that_says_so() {
+        let idle = Report { amount: 0, did: "0 calls".into(), ..report(0, 0.9, &[]) };
+        assert_eq!(
+            (idle.verdict(), idle.complaints()),
+            (Verdict::Failed, vec!["the attackers did nothing: 0 calls".into()])
+        );
+        assert_eq!(idle.final_complaint(), None, "it runs once more");
+        let broken = Report { amount: 0, ..report(0, 0.9, &["an attacker: closed"]) };
+        assert_eq!(broken.complaints(), ["an attacker: closed"]);
     }
 
     #[test]

@@ -104,7 +104,8 @@ impl Attacked {
         broken.extend(faults.into_iter().take(FAULTS_SHOWN));
         broken.extend((more > 0).then(|| format!("and {more} more")));
         let machine = curve.share(began, ended);
-        Report { name: scenario.name.into(), shards, did: outcome.did, latency, others, memory, machine, broken }
+        let Outcome { amount, did, .. } = outcome;
+        Report { name: scenario.name.into(), shards, amount, did, latency, others, memory, machine, broken }
     }
 }
 
@@ -117,7 +118,8 @@ fn is_given_back(program: &Program, memory: &Memory) -> bool {
 fn carry_out(scenario: Scenario, arena: Arena) -> io::Result<Outcome> {
     let outcome =
         attack::elsewhere(arena, move || (scenario.attack)(arena)).blocking_recv().map_err(io::Error::other)?;
-    Ok(outcome.unwrap_or_else(|error| Outcome::did("an attack cut short").broke(Some(format!("an attacker: {error}")))))
+    Ok(outcome
+        .unwrap_or_else(|error| Outcome::did(0, "an attack cut short").broke(Some(format!("an attacker: {error}")))))
 }
 
 /// Samples the bytes that the kernel holds.

@@ -36,7 +36,9 @@ pub struct Arena {
 /// The result of an attack.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// A description of its amount, for the progress line.
+    /// Its amount, in the unit of the attack; 0 if it did not take place, or did not reach the limit that it attacks.
+    pub amount: u64,
+    /// A description of it, for the progress line.
     pub did: String,
     /// Broken promises to others than the witnesses: healthy readers ended, newcomers refused.
     pub broken: Vec<String>,
@@ -147,8 +149,8 @@ pub struct Peer {
 
 impl Outcome {
     /// The outcome of an attack that has broken nothing so far.
-    pub fn did(what: impl Into<String>) -> Outcome {
-        Outcome { did: what.into(), ..Outcome::default() }
+    pub fn did(amount: u64, what: impl Into<String>) -> Outcome {
+        Outcome { amount, did: what.into(), ..Outcome::default() }
     }
 
     /// Records a broken promise, if there is one.

@@ -1,8 +1,11 @@
 //! Decisions and answers of a backend: one greedy owner beside others, who get theirs.
 
 use std::io;
+use std::time::Duration;
 
-use super::shares::{GREEDY, from, others};
+use tokio::task::JoinSet;
+
+use super::shares::{GREEDY, Tries, from, others};
 use super::{PLAIN, Scenario, TWO};
 use crate::attack::{Arena, Http, Outcome, POISON, Peer, SLOW, Session, batch, done, elsewhere, handshake, refresh};
 
@@ -34,6 +37,21 @@ pub const WEBHOOK: Scenario = Scenario {
     ..PLAIN
 };
 
+/// Handshakes about which the backend decides late, more than may wait.
+///
+/// Memory: the handshakes that wait.
+pub const DECISIONS: Scenario = Scenario {
+    name: "shares-decisions",
+    title: "one address shakes hands on 60 connections, and the backend decides late; others come",
+    settings: &["decisions_waiting_max=16"],
+    config: WEBHOOKS,
+    shards: TWO,
+    lasts_ms: 3_000,
+    grows_mib_max: 24,
+    attack: |arena| Box::pin(decisions(arena)),
+    ..PLAIN
+};
+
 /// Requests for another protocol that the backend answers late.
 ///
 /// Memory: the connections and heads of requests.
@@ -58,7 +76,7 @@ async fn refreshes(arena: Arena) -> io::Result<Outcome> {
                 let all = vec![refresh(&session.id, SLOW); AT_ONCE];
                 session.socket.send(&format!("[{}]", all.join(","))).await?;
                 let Some(_) = arena.during(session.socket.receive()).await? else { break };
-                sent += AT_ONCE;
+                sent += AT_ONCE as u64;
             }
         }
         Ok(sent)
@@ -68,35 +86,19 @@ async fn refreshes(arena: Arena) -> io::Result<Outcome> {
         session.refresh("new").await
     });
     let others = others.await;
-    Ok(others.add_to(Outcome::did(format!("{} refreshes of one user", done(sent).await?))))
+    let sent = done(sent).await?;
+    Ok(others.add_to(Outcome::did(sent, format!("{sent} refreshes of one user"))))
 }
 
 async fn webhook(arena: Arena) -> io::Result<Outcome> {
-    let strangers = elsewhere(arena, move || async move {
-        let mut strangers = Vec::new();
-        for _ in 0..STRANGERS {
-            strangers.push(Http::open(arena, GREEDY).await?);
-        }
-        let text = handshake("long-polling", &format!(r#","ext":{{"user":"{SLOW}"}}"#));
-        let mut shaken = 0;
-        while !arena.is_over() {
-            for stranger in &mut strangers {
-                stranger.send(&text).await?;
-                shaken += 1;
-            }
-            for stranger in &mut strangers {
-                let Some(_) = arena.during(stranger.receive()).await? else { break };
-            }
-        }
-        Ok(shaken)
-    });
+    let strangers = elsewhere(arena, move || strangers(arena, STRANGERS));
     let poisoned = elsewhere(arena, move || async move {
         let mut session = Session::open(arena, POISONER, r#","ext":{"user":"greedy"}"#).await?;
         let text = batch([HOOKED; AT_ONCE], &session.id, &format!("\"{POISON}\""));
         let mut published = 0;
         while !arena.is_over() {
             session.socket.send(&text).await?;
-            published += AT_ONCE;
+            published += AT_ONCE as u64;
             let Some(_) = arena.during(session.socket.receive()).await? else { break };
         }
         Ok(published)
@@ -107,9 +109,44 @@ async fn webhook(arena: Arena) -> io::Result<Outcome> {
         session.ask(&publication).await.map(drop)
     });
     let others = others.await;
-    let (shaken, published) = (done(strangers).await?, done(poisoned).await?);
-    Ok(others
-        .add_to(Outcome::did(format!("{shaken} slow handshakes, {published} messages at which the backend fails"))))
+    let (Tries { made, .. }, published) = (done(strangers).await?, done(poisoned).await?);
+    let did = format!("{made} slow handshakes, {published} messages at which the backend fails");
+    Ok(others.add_to(Outcome::did(made.min(published), did)))
+}
+
+async fn decisions(arena: Arena) -> io::Result<Outcome> {
+    let strangers = elsewhere(arena, move || strangers(arena, MANY_STRANGERS));
+    let others =
+        others(arena, async |arena, peer| Session::open(arena, peer, r#","ext":{"user":"other"}"#).await.map(drop));
+    let others = others.await;
+    Ok(others.add_to(done(strangers).await?.outcome("slow handshakes")))
+}
+
+/// Clients of one address shake hands, again and again; the backend decides late.
+async fn strangers(arena: Arena, count: usize) -> io::Result<Tries> {
+    let mut strangers = JoinSet::new();
+    for _ in 0..count {
+        strangers.spawn_local(stranger(arena, Http::open(arena, GREEDY).await?));
+    }
+    let mut all = Tries::default();
+    for tries in strangers.join_all().await {
+        let Tries { made, refused } = tries?;
+        (all.made, all.refused) = (all.made + made, all.refused + refused);
+    }
+    Ok(all)
+}
+
+async fn stranger(arena: Arena, mut http: Http) -> io::Result<Tries> {
+    let text = handshake("long-polling", &format!(r#","ext":{{"user":"{SLOW}"}}"#));
+    let mut tries = Tries::default();
+    while !arena.is_over() {
+        http.send(&text).await?;
+        tries.made += 1;
+        let Some(reply) = arena.during(http.receive()).await? else { break };
+        tries.refused += u64::from(reply.contains("503::decisions_waiting_max"));
+        tokio::time::sleep(HANDSHAKE_PAUSE).await;
+    }
+    Ok(tries)
 }
 
 async fn proxy(arena: Arena) -> io::Result<Outcome> {
@@ -121,7 +158,7 @@ async fn proxy(arena: Arena) -> io::Result<Outcome> {
             waiting.push(http);
         }
         tokio::time::sleep(arena.left()).await;
-        Ok(waiting.len())
+        Ok(waiting.len() as u64)
     });
     let others = others(arena, async |arena, peer| {
         let mut http = Http::open(arena, peer).await?;
@@ -130,7 +167,8 @@ async fn proxy(arena: Arena) -> io::Result<Outcome> {
         if body == "[]" { Ok(()) } else { Err(io::Error::other(body)) }
     });
     let others = others.await;
-    Ok(others.add_to(Outcome::did(format!("{} requests for another protocol", done(asked).await?))))
+    let asked = done(asked).await?;
+    Ok(others.add_to(Outcome::did(asked, format!("{asked} requests for another protocol"))))
 }
 
 const WEBHOOKS: &str = "[[webhooks]]\nurl = \"http://{backend}/\"\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\n\
@@ -141,4 +179,6 @@ const HOOKED: &str = "/hooked/a";
 const SESSIONS: usize = 30;
 const AT_ONCE: usize = 20;
 const STRANGERS: usize = 24;
+const MANY_STRANGERS: usize = 60;
+const HANDSHAKE_PAUSE: Duration = Duration::from_millis(20);
 const UPGRADES: usize = 100;

@@ -52,7 +52,7 @@ async fn latest(arena: Arena) -> io::Result<Outcome> {
         Ok(sent)
     });
     let sent = done(sent).await?;
-    Ok(Outcome::did(format!("{sent} messages on different channels for {} sleepers", sleepers.len())))
+    Ok(Outcome::did(sent, format!("{sent} messages on different channels for {} sleepers", sleepers.len())))
 }
 
 async fn positions(arena: Arena) -> io::Result<Outcome> {
@@ -79,12 +79,12 @@ async fn positions(arena: Arena) -> io::Result<Outcome> {
         });
     }
     let asked: u64 = tasks.join_all().await.into_iter().sum();
-    Ok(Outcome::did(format!("{asked} positions of {CONNECTIONS} sessions with {FILL} messages waiting")))
+    Ok(Outcome::did(asked, format!("{asked} positions of {CONNECTIONS} sessions with {FILL} messages waiting")))
 }
 
-const BATCH: usize = 1_000;
+const BATCH: u64 = 1_000;
 const SLEEPERS: usize = 50;
-const LATEST_CHANNELS: usize = 100_000;
+const LATEST_CHANNELS: u64 = 100_000;
 const CONNECTIONS: usize = 100;
 const FILL: usize = 99_000;
 const FILL_BATCH: usize = 900;

@@ -35,12 +35,12 @@ async fn sessions(arena: Arena) -> io::Result<Outcome> {
     for work in work {
         opened += done(work).await?;
     }
-    Ok(Outcome::did(format!("{opened} sessions")))
+    Ok(Outcome::did(opened, format!("{opened} sessions")))
 }
 
 /// Opens sessions over one connection, many requests at once: a handshake for each, then a connect. The sessions
 /// expire.
-async fn open_and_leave(arena: Arena) -> io::Result<usize> {
+async fn open_and_leave(arena: Arena) -> io::Result<u64> {
     let mut http = Http::open(arena, Peer::default()).await?;
     let mut opened = 0;
     while !arena.is_over() {
@@ -61,7 +61,7 @@ async fn open_and_leave(arena: Arena) -> io::Result<usize> {
         for _ in 0..AT_ONCE {
             http.receive().await?;
         }
-        opened += AT_ONCE;
+        opened += AT_ONCE as u64;
     }
     Ok(opened)
 }
@@ -77,7 +77,7 @@ async fn subscriptions(arena: Arena) -> io::Result<Outcome> {
         for part in 0..PARTS {
             let names: Vec<String> = (0..NAMES).map(|name| format!("\"/churn/{nth}/{part}/{name}\"")).collect();
             session.subscribe(&format!("[{}]", names.join(",")), "").await?;
-            subscribed += NAMES;
+            subscribed += NAMES as u64;
         }
         sessions.push(session);
     }
@@ -85,7 +85,7 @@ async fn subscriptions(arena: Arena) -> io::Result<Outcome> {
         let text = format!(r#"[{{"channel":"/meta/disconnect","clientId":"{}"}}]"#, session.id);
         session.ask(&text).await?;
     }
-    Ok(Outcome::did(format!("{subscribed} subscriptions")))
+    Ok(Outcome::did(subscribed, format!("{subscribed} subscriptions")))
 }
 
 const THREADS: usize = 2;

@@ -55,12 +55,13 @@ async fn renames(arena: Arena, service: &'static str, room: &'static str, list: 
             if let Ok(None) = arena.during(member.ask(&text)).await {
                 break;
             }
-            renamed += AT_ONCE;
+            renamed += AT_ONCE as u64;
             tokio::time::sleep(PAUSE).await;
         }
         Ok(renamed)
     });
-    let outcome = Outcome::did(format!("{} renames in a room of {}", done(renamed).await?, members.len()));
+    let renamed = done(renamed).await?;
+    let outcome = Outcome::did(renamed, format!("{renamed} renames in a room of {}", members.len()));
     Ok(outcome.broke(readers.ended()))
 }
 

@@ -33,7 +33,7 @@ async fn flood(arena: Arena) -> io::Result<Outcome> {
     });
     let messages = done(messages).await?;
     let did = format!("{} published for {READERS} readers", mib(messages * MESSAGE_BYTES as u64));
-    Ok(Outcome::did(did).broke(readers.ended()))
+    Ok(Outcome::did(messages, did).broke(readers.ended()))
 }
 
 const READERS: usize = 100;

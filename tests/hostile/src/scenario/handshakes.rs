@@ -1,8 +1,8 @@
 //! Handshakes without a connect: they must take no room from newcomers, and none for long.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 
+use super::shares::{GREEDY, OTHER, others};
 use super::{PLAIN, Scenario};
 use crate::attack::{Arena, Outcome, Peer, Session, Socket, done, elsewhere, handshake, text_frame};
 
@@ -20,8 +20,8 @@ pub const HANDSHAKES: Scenario = Scenario {
 };
 
 async fn handshakes(arena: Arena) -> io::Result<Outcome> {
-    let bytes = elsewhere(arena, move || async move {
-        let mut socket = Socket::open(arena, other(66)).await?;
+    let asked = elsewhere(arena, move || async move {
+        let mut socket = Socket::open(arena, GREEDY).await?;
         let frame = text_frame(&handshake("websocket", r#","advice":{"maxInterval":600000}"#));
         let frames = frame.repeat(AT_ONCE);
         let asked = arena.again(AT_ONCE, async || {
@@ -32,39 +32,22 @@ async fn handshakes(arena: Arena) -> io::Result<Outcome> {
         });
         Ok(asked.await)
     });
-    let mut refused = Vec::new();
-    let mut newcomers = 0;
-    while !arena.is_over() {
-        tokio::time::sleep(NEWCOMER_EVERY).await;
-        newcomers += 1;
-        refused.extend(come(arena).await.err());
-    }
-    let asked: u64 = done(bytes).await?;
-    // The attackers have left.
+    let mut others = others(arena, come).await;
+    let asked = done(asked).await?;
     for _ in 0..NEWCOMERS_AFTER {
-        newcomers += 1;
-        refused.extend(come(arena).await.err());
+        others.note(come(arena, OTHER).await, " after the attackers had left");
     }
-    let outcome = Outcome::did(format!("{asked} handshakes over one connection, {newcomers} newcomers"));
-    let first = refused.first().map(io::Error::to_string).unwrap_or_default();
-    let refused = format!("{} of {newcomers} newcomers were refused: {first}", refused.len());
-    Ok(outcome.broke((!first.is_empty()).then_some(refused)))
+    Ok(others.add_to(Outcome::did(asked, format!("{asked} handshakes over one connection"))))
 }
 
 /// Another client opens a session and leaves at once.
-async fn come(arena: Arena) -> io::Result<()> {
-    let mut session = Session::open(arena, other(7), "").await?;
+async fn come(arena: Arena, peer: Peer) -> io::Result<()> {
+    let mut session = Session::open(arena, peer, "").await?;
     session.subscribe(r#""/news""#, "").await?;
     let id = session.id.clone();
     session.ask(&format!(r#"[{{"channel":"/meta/disconnect","clientId":"{id}"}}]"#)).await.map(drop)
 }
 
-/// Another machine, from the server's view.
-fn other(last: u8) -> Peer {
-    Peer { address: Some(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))), ..Peer::default() }
-}
-
 const AT_ONCE: usize = 500;
 const READ_FULL: usize = 256 * 1024;
-const NEWCOMER_EVERY: std::time::Duration = std::time::Duration::from_millis(100);
 const NEWCOMERS_AFTER: usize = 5;

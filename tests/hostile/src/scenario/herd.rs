@@ -21,7 +21,8 @@ async fn herd(arena: Arena) -> io::Result<Outcome> {
     let readers = Readers::open(arena, READERS, Some(0), r#""/herd""#).await?;
     let progress = readers.progress.clone();
     let rounds: usize = done(elsewhere(arena, move || publish(arena, progress))).await?;
-    let outcome = Outcome::did(format!("{rounds} rounds of {PUBLISHERS} messages for {READERS} fast readers"));
+    let outcome =
+        Outcome::did(rounds as u64, format!("{rounds} rounds of {PUBLISHERS} messages for {READERS} fast readers"));
     Ok(outcome.broke(readers.ended()))
 }
 

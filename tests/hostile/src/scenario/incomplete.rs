@@ -24,20 +24,17 @@ async fn incomplete(arena: Arena) -> io::Result<Outcome> {
     while sockets.len() < SOCKETS && !arena.is_over() {
         let mut socket = Socket::open(arena, Peer::default()).await?;
         // A socket that was given up takes no more.
-        sent += usize::from(arena.during(socket.send_raw(most)).await.is_ok());
+        sent += u64::from(arena.during(socket.send_raw(most)).await.is_ok());
         sockets.push(socket);
         if sockets.len() % 3 == 0 {
             let mut http = Http::open(arena, Peer::default()).await?;
-            sent += usize::from(arena.during(http.send_part(&text, SENT_BYTES)).await.is_ok());
+            sent += u64::from(arena.during(http.send_part(&text, SENT_BYTES)).await.is_ok());
             requests.push(http);
         }
     }
     tokio::time::sleep(arena.left()).await;
-    Ok(Outcome::did(format!(
-        "{sent} messages that stop over {} sockets and {} requests",
-        sockets.len(),
-        requests.len()
-    )))
+    let did = format!("{sent} messages that stop over {} sockets and {} requests", sockets.len(), requests.len());
+    Ok(Outcome::did(sent, did))
 }
 
 const SOCKETS: usize = 300;

@@ -84,7 +84,7 @@ async fn mailbox_of_one(arena: Arena) -> io::Result<Outcome> {
         arena.again(0, once).await
     });
     let published: u64 = tasks.join_all().await.into_iter().sum();
-    Ok(Outcome::did(format!("{published} publications of {PEERS} sessions")))
+    Ok(Outcome::did(published, format!("{published} publications of {PEERS} sessions")))
 }
 
 async fn sure_sleepers(arena: Arena) -> io::Result<Outcome> {
@@ -102,7 +102,8 @@ async fn sure_sleepers(arena: Arena) -> io::Result<Outcome> {
         }
     }
     let bytes = elsewhere(arena, move || Session::flood(arena, "/stored/a", 2_000));
-    Ok(Outcome::did(format!("{} published for {SLEEPERS} sleepers", mib(done(bytes).await?))))
+    let bytes = done(bytes).await?;
+    Ok(Outcome::did(bytes, format!("{} published for {SLEEPERS} sleepers", mib(bytes))))
 }
 
 async fn everything(arena: Arena) -> io::Result<Outcome> {
@@ -135,7 +136,8 @@ async fn everything(arena: Arena) -> io::Result<Outcome> {
     let mut poller = Poller::open(arena, Peer::default(), "").await?;
     poller.subscribe(r#"["/flood","/flood/**"]"#, "").await?;
     tasks.join_all().await;
-    Ok(Outcome::did(format!("{} published beside {DEAF} deaf and {PINGING} pinging sockets", mib(done(flood).await?))))
+    let bytes = done(flood).await?;
+    Ok(Outcome::did(bytes, format!("{} published beside {DEAF} deaf and {PINGING} pinging sockets", mib(bytes))))
 }
 
 const PEERS: usize = 64;

@@ -84,10 +84,54 @@ pub const ALL: &[Scenario] = &[
     shares::HOLDS,
     shares::HISTORIES,
     shares::CREDENTIALS,
+    shares::RATES,
     backends::REFRESHES,
     backends::WEBHOOK,
+    backends::DECISIONS,
     backends::PROXY,
     mixed::MAILBOX_OF_ONE,
     mixed::SURE_SLEEPERS,
     mixed::EVERYTHING,
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// `docs/security.md` has a table of the limits that are given out in shares, and one of those that are not. Their last cells name
+    /// scenarios.
+    #[test]
+    fn each_limit_that_is_given_out_in_shares_has_a_scenario() {
+        let page = include_str!("../../../../docs/security.md");
+        let (_, shares) = page.split_once("\n## Shares\n").expect("the section");
+        let (shares, _) = shares.split_once("\n## ").expect("the next section");
+        let (given_out, reasons) = shares.split_once("These are shared without shares").expect("both tables");
+        let scenarios_of = |row: &'static str| {
+            let cell = row.trim_end_matches('|').rsplit('|').next().expect("a cell");
+            cell.split('`').skip(1).step_by(2).collect::<Vec<_>>()
+        };
+        let rows = |text: &'static str| text.lines().filter(|line| line.starts_with("| `"));
+        assert!(rows(given_out).count() > 5);
+        for row in rows(given_out) {
+            assert!(!scenarios_of(row).is_empty(), "no scenario: {row}");
+        }
+        let known: BTreeSet<&str> = ALL.iter().map(|scenario| scenario.name).collect();
+        for row in rows(given_out).chain(rows(reasons)) {
+            for name in scenarios_of(row) {
+                assert!(known.contains(name), "{name}: no such scenario: {row}");
+            }
+        }
+        let is_named = |name: &str| shares.contains(&format!("`{name}`"));
+        for name in known.iter().filter(|name| name.starts_with("shares-")) {
+            assert!(is_named(name), "{name} is not in the section");
+        }
+    }
+
+    #[test]
+    fn names_of_scenarios_are_unique() {
+        let names: BTreeSet<&str> = ALL.iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), ALL.len());
+    }
+}

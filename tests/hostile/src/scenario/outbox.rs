@@ -44,7 +44,7 @@ async fn sleeper(arena: Arena) -> io::Result<Outcome> {
         Ok(arena.again(frame.len(), async || socket.send_raw(&frame).await).await)
     });
     let bytes: u64 = done(bytes).await?;
-    Ok(Outcome::did(format!("{} small messages beside {}", bytes / LARGE_BYTES as u64, mib(bytes))))
+    Ok(Outcome::did(bytes, format!("{} small messages beside {}", bytes / LARGE_BYTES as u64, mib(bytes))))
 }
 
 async fn ranges(arena: Arena) -> io::Result<Outcome> {
@@ -55,7 +55,7 @@ async fn ranges(arena: Arena) -> io::Result<Outcome> {
     let Session { mut socket, id } = Session::open(arena, Peer::default(), "").await?;
     let frame = text_frame(&batch(["/odd", "/even"].into_iter().cycle().take(BATCH), &id, "1"));
     let bytes = arena.again(frame.len(), async || socket.send_raw(&frame).await).await;
-    Ok(Outcome::did(format!("{} of tiny messages for {SESSIONS} sessions", mib(bytes))))
+    Ok(Outcome::did(bytes, format!("{} of tiny messages for {SESSIONS} sessions", mib(bytes))))
 }
 
 const LARGE_BYTES: usize = 16_000;

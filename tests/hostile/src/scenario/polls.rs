@@ -72,7 +72,7 @@ async fn unread(arena: Arena, fields: &str, request: Request) -> io::Result<Outc
         }
     }
     tokio::time::sleep(arena.left()).await;
-    Ok(Outcome::did(format!("{} wait for each of {SESSIONS} sessions", mib(bytes))))
+    Ok(Outcome::did(bytes, format!("{} wait for each of {SESSIONS} sessions", mib(bytes))))
 }
 
 async fn slow(arena: Arena) -> io::Result<Outcome> {
@@ -87,7 +87,7 @@ async fn slow(arena: Arena) -> io::Result<Outcome> {
     for reader in readers {
         tasks.spawn_local(take(arena, reader));
     }
-    let mut outcome = Outcome::did(String::new());
+    let mut outcome = Outcome::default();
     let mut took = Vec::new();
     for taken in tasks.join_all().await {
         match taken {
@@ -101,6 +101,7 @@ async fn slow(arena: Arena) -> io::Result<Outcome> {
             Err(error) => outcome.broken.push(format!("a steady reader: {error}")),
         }
     }
+    outcome.amount = took.len() as u64;
     outcome.did = format!("{} readers took {} messages each in {}", took.len(), SLOW_MESSAGES, took.join(", "));
     Ok(outcome)
 }

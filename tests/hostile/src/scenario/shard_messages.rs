@@ -47,7 +47,8 @@ async fn flood_http(arena: Arena) -> io::Result<Outcome> {
         }
         Ok(publishers.join_all().await.into_iter().sum())
     });
-    Ok(Outcome::did(format!("{} published for {READERS} readers", mib(done(publishers).await?))))
+    let bytes = done(publishers).await?;
+    Ok(Outcome::did(bytes, format!("{} published for {READERS} readers", mib(bytes))))
 }
 
 async fn flood_history(arena: Arena) -> io::Result<Outcome> {
@@ -64,7 +65,8 @@ async fn flood_history(arena: Arena) -> io::Result<Outcome> {
         }
         Ok(publishers.join_all().await.into_iter().sum())
     });
-    Ok(Outcome::did(format!("{} published on {CHANNELS} channels", mib(done(publishers).await?))))
+    let bytes = done(publishers).await?;
+    Ok(Outcome::did(bytes, format!("{} published on {CHANNELS} channels", mib(bytes))))
 }
 
 const READERS: usize = 200;

@@ -64,27 +64,45 @@ pub const CREDENTIALS: Scenario = Scenario {
     ..PLAIN
 };
 
+/// One address shakes hands faster than all together may.
+///
+/// Memory: some sessions that have not connected.
+pub const RATES: Scenario = Scenario {
+    name: "shares-rates",
+    title: "one address shakes hands without end, of which the server allows 200 a second; others come",
+    settings: &["handshakes_per_s_max=200"],
+    shards: TWO,
+    lasts_ms: 1_500,
+    grows_mib_max: 24,
+    attack: |arena| Box::pin(rates(arena)),
+    ..PLAIN
+};
+
 async fn calls(arena: Arena) -> io::Result<Outcome> {
-    let accepted = elsewhere(arena, move || async move {
-        let (mut accepted, mut sessions) = (0, Vec::new());
+    let tries = elsewhere(arena, move || async move {
+        let (mut tries, mut sessions) = (Tries::default(), Vec::new());
         for _ in 0..GREEDY_SESSIONS {
             let mut session = Session::open(arena, GREEDY, "").await?;
             let call = call(&session.id);
-            while let Ok(Some(_)) = arena.during(session.ask(&call)).await {
-                accepted += 1;
+            while let Some(is_accepted) = arena.during(async { Ok(session.ask(&call).await.is_ok()) }).await? {
+                tries.made += 1;
+                tries.refused += u64::from(!is_accepted);
+                if !is_accepted {
+                    break;
+                }
             }
             sessions.push(session);
         }
         tokio::time::sleep(arena.left()).await;
-        Ok(accepted)
+        Ok(tries)
     });
-    let refused = others(arena, async |arena, peer| {
+    let others = others(arena, async |arena, peer| {
         let mut session = Session::open(arena, peer, "").await?;
         let call = call(&session.id);
         session.ask(&call).await.map(drop)
     });
-    let refused = refused.await;
-    Ok(refused.add_to(Outcome::did(format!("{} calls that nobody answers", done(accepted).await?))))
+    let others = others.await;
+    Ok(others.add_to(done(tries).await?.outcome("calls that nobody answers")))
 }
 
 fn call(id: &str) -> String {
@@ -92,7 +110,7 @@ fn call(id: &str) -> String {
 }
 
 async fn holds(arena: Arena) -> io::Result<Outcome> {
-    let held = elsewhere(arena, move || async move {
+    let tries = elsewhere(arena, move || async move {
         let mut held = Vec::new();
         while held.len() < HOLDS_WANTED && !arena.is_over() {
             let mut http = Http::open(arena, GREEDY).await?;
@@ -100,42 +118,45 @@ async fn holds(arena: Arena) -> io::Result<Outcome> {
             held.push(http);
         }
         tokio::time::sleep(arena.left()).await;
-        Ok(held.len())
+        let mut tries = Tries { made: held.len() as u64, refused: 0 };
+        for http in &mut held {
+            // A response that is there already is a refusal.
+            tries.refused += u64::from(tokio::time::timeout(Duration::ZERO, http.receive()).await.is_ok());
+        }
+        Ok(tries)
     });
-    let refused = others(arena, async |arena, peer| {
+    let others = others(arena, async |arena, peer| {
         let mut http = Http::open(arena, peer).await?;
         http.get("/hold/others?timeout=0").await?;
         let body = http.receive().await?;
         if body == "[]" { Ok(()) } else { Err(io::Error::other(body)) }
     });
-    let refused = refused.await;
-    Ok(refused.add_to(Outcome::did(format!("{} requests to hold", done(held).await?))))
+    let others = others.await;
+    Ok(others.add_to(done(tries).await?.outcome("requests to hold")))
 }
 
 async fn histories(arena: Arena) -> io::Result<Outcome> {
-    let refusals = elsewhere(arena, move || async move {
+    let tries = elsewhere(arena, move || async move {
         let mut session = Session::open(arena, GREEDY, "").await?;
-        let (mut published, mut refusals) = (0, 0);
+        let mut tries = Tries::default();
         while !arena.is_over() {
-            let names = (published..published + AT_ONCE).map(|nth| format!("/demo/game/{nth}"));
+            let names = (tries.made..tries.made + AT_ONCE).map(|nth| format!("/demo/game/{nth}"));
             session.socket.send(&batch(names, &session.id, "1")).await?;
             let Some(replies) = arena.during(session.socket.receive()).await? else { break };
-            refusals += replies.matches("413::history_channels_max").count();
-            published += AT_ONCE;
+            tries.refused += replies.matches("413::history_channels_max").count() as u64;
+            tries.made += AT_ONCE;
         }
-        Ok((published, refusals))
+        Ok(tries)
     });
     let mut nth = 0;
-    let refused = others(arena, async |arena, peer| {
+    let others = others(arena, async |arena, peer| {
         nth += 1;
         let mut session = Session::open(arena, peer, "").await?;
         let publication = batch([format!("/demo/slides/{nth}")], &session.id, "1");
         session.ask(&publication).await.map(drop)
     });
-    let refused = refused.await;
-    let (published, refusals) = done(refusals).await?;
-    let outcome = refused.add_to(Outcome::did(format!("{published} channels, {refusals} refusals")));
-    Ok(outcome.broke((refusals == 0).then(|| "no error said that there is no history".to_owned())))
+    let others = others.await;
+    Ok(others.add_to(done(tries).await?.outcome("channels")))
 }
 
 async fn credentials(arena: Arena) -> io::Result<Outcome> {
@@ -145,9 +166,41 @@ async fn credentials(arena: Arena) -> io::Result<Outcome> {
         let text = handshake("long-polling", &format!(r#","ext":{{"auth":{{"token":null}},"n":[{numbers}0]}}"#));
         Ok(arena.again(1, async || http.ask(&text).await.map(drop)).await)
     });
-    let refused = others(arena, async |arena, peer| Session::open(arena, peer, "").await.map(drop));
-    let refused = refused.await;
-    Ok(refused.add_to(Outcome::did(format!("{} handshakes of a mebibyte", done(shaken).await?))))
+    let others = others(arena, async |arena, peer| Session::open(arena, peer, "").await.map(drop)).await;
+    let shaken = done(shaken).await?;
+    Ok(others.add_to(Outcome::did(shaken, format!("{shaken} handshakes of a mebibyte"))))
+}
+
+async fn rates(arena: Arena) -> io::Result<Outcome> {
+    let tries = elsewhere(arena, move || async move {
+        let mut http = Http::open(arena, GREEDY).await?;
+        let text = handshake("long-polling", "");
+        let mut tries = Tries::default();
+        while !arena.is_over() {
+            http.cookie.clear();
+            http.send(&text).await?;
+            let Some(reply) = arena.during(http.receive()).await? else { break };
+            tries.made += 1;
+            tries.refused += u64::from(reply.contains("429:handshakes_per_s_max"));
+        }
+        Ok(tries)
+    });
+    let others = others(arena, async |arena, peer| Session::open(arena, peer, "").await.map(drop)).await;
+    Ok(others.add_to(done(tries).await?.outcome("handshakes")))
+}
+
+/// The attempts of a greedy owner to get more of what is shared.
+#[derive(Default)]
+pub(super) struct Tries {
+    pub(super) made: u64,
+    pub(super) refused: u64,
+}
+
+impl Tries {
+    /// The outcome of an attack on a limit; without refusals the attack did not reach it.
+    pub(super) fn outcome(self, what: &str) -> Outcome {
+        Outcome::did(self.refused, format!("{} {what}, {} refused", self.made, self.refused))
+    }
 }
 
 /// The times of others who came during an attack, and their refusals.
@@ -173,15 +226,19 @@ pub(super) async fn others(arena: Arena, mut one: impl AsyncFnMut(Arena, Peer) -
 }
 
 impl Others {
-    fn note(&mut self, result: io::Result<()>, server: &str) {
+    pub(super) fn note(&mut self, result: io::Result<()>, server: &str) {
         self.refused.extend(result.err().map(|error| format!("{error}{server}")));
     }
 
-    /// Adds their times, and the complaint of the first that was refused.
+    /// Adds their times, and the complaint of the first that was refused. An attack during which no other came shows nothing.
     pub(super) fn add_to(self, outcome: Outcome) -> Outcome {
         let (count, came) = (self.refused.len(), self.times.attacked.len());
         let refused = self.refused.first().map(|first| format!("{count} of {came} others were refused: {first}"));
-        Outcome { others: self.times, ..outcome }.broke(refused)
+        let (amount, mut did) = (outcome.amount.min(came as u64), outcome.did);
+        if came == 0 {
+            did += ", and no others came";
+        }
+        Outcome { amount, did, others: self.times, ..Outcome::default() }.broke(refused)
     }
 }
 
@@ -191,9 +248,9 @@ pub(super) const fn from(last: u8) -> Peer {
 }
 
 pub(super) const GREEDY: Peer = from(66);
-const OTHER: Peer = from(7);
+pub(super) const OTHER: Peer = from(7);
 const GREEDY_SESSIONS: usize = 30;
 const HOLDS_WANTED: usize = 900;
-const AT_ONCE: usize = 500;
+const AT_ONCE: u64 = 500;
 const NUMBERS: usize = 500_000;
-const OTHER_EVERY: Duration = Duration::from_millis(100);
+const OTHER_EVERY: Duration = Duration::from_millis(50);

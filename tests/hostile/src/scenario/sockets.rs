@@ -43,7 +43,7 @@ async fn pings(arena: Arena) -> io::Result<Outcome> {
         tasks.spawn_local(async move { arena.again(pings.len(), async || socket.send_raw(&pings).await).await });
     }
     let bytes: u64 = tasks.join_all().await.into_iter().sum();
-    Ok(Outcome::did(format!("{} of pings over {PINGING} sockets", mib(bytes))))
+    Ok(Outcome::did(bytes, format!("{} of pings over {PINGING} sockets", mib(bytes))))
 }
 
 async fn deaf(arena: Arena) -> io::Result<Outcome> {
@@ -55,7 +55,7 @@ async fn deaf(arena: Arena) -> io::Result<Outcome> {
     }
     let bytes = elsewhere(arena, move || Session::flood(arena, "/deaf", MESSAGE_BYTES));
     let bytes: u64 = done(bytes).await?;
-    Ok(Outcome::did(format!("{} published for {DEAF_SOCKETS} that do not read", mib(bytes))))
+    Ok(Outcome::did(bytes, format!("{} published for {DEAF_SOCKETS} that do not read", mib(bytes))))
 }
 
 /// A small receive buffer on the attackers' side.
