@@ -15,5 +15,6 @@ pub mod units;
 mod write;
 
 pub use crate::outcome::{Faults, Flow};
+pub(crate) use columns::wrapped;
 pub use model::{Curve, FORMAT_VERSION, Figure, Latency, Machine, Report, Sample, Server, Setting, Table, Trial};
 pub use write::{Destination, Outputs, compare, write};

@@ -62,18 +62,8 @@ pub fn span(ms: u64) -> String {
 
 /// Milliseconds since 1970 as `2026-11-21 10:57 UTC`.
 pub fn date(unix_ms: u64) -> String {
-    let minutes = unix_ms / 60_000;
-    let (day, minute) = ((minutes / 1440) as i64, minutes % 1440);
-    // Days to a civil date: years begin in March, so that the leap day is the last of its year.
-    let shifted = day + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * of_year + 2) / 153;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    let date = of_year - (153 * from_march + 2) / 5 + 1;
-    format!("{year:04}-{month:02}-{date:02} {:02}:{:02} UTC", minute / 60, minute % 60)
+    let timestamp = bayeux::ext::timestamp(unix_ms.try_into().unwrap_or(i64::MAX));
+    format!("{} UTC", timestamp[..MINUTES_BYTES].replace('T', " "))
 }
 
 /// A figure with its unit; times and bytes get the unit that fits.
@@ -121,6 +111,9 @@ fn trimmed(text: String) -> String {
 
 /// Shown if there is no figure.
 pub const NOTHING: &str = "–";
+
+/// The part of a timestamp up to its minutes: `2026-11-21T10:57`.
+const MINUTES_BYTES: usize = 16;
 
 /// Figures from here on have no decimals.
 const WHOLE: f64 = 99.95;

@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::interrupt::Interrupt;
+use super::latency;
 use super::progress::Progress;
 use super::trial_run::{Event, Snapshot};
 use crate::machine::{Process, all_cpu};
 use crate::outcome::Outcome;
 use crate::report::units::{bytes, count, micros, number};
-use crate::report::{Sample, Server};
+use crate::report::{Sample, Server, Trial};
 
 /// Watches one trial.
 #[derive(Debug)]
@@ -43,6 +44,24 @@ pub struct Observed {
     pub server: Option<Server>,
     /// Cores that neither the load nor the server used, where the server was watched.
     pub others_cores: Option<f64>,
+}
+
+impl Observed {
+    /// A trial with these observations and the figures of an outcome.
+    pub fn trial(self, outcome: &Outcome) -> Trial {
+        Trial {
+            expected: outcome.expected,
+            faults: outcome.faults,
+            outgoing: outcome.outgoing,
+            incoming: outcome.incoming,
+            latency: latency::summary(&outcome.latencies),
+            server: self.server,
+            load_cores: outcome.usage.cpu_s / outcome.usage.window_s.max(MOMENT_S),
+            others_cores: self.others_cores,
+            samples: self.samples,
+            ..Trial::default()
+        }
+    }
 }
 
 impl<'a> Watcher<'a> {

@@ -27,7 +27,7 @@ use crate::engine::Clients;
 use crate::order::ClientsSpec;
 use crate::problem::Problem;
 use crate::report::units::count;
-use crate::report::{Report, Setting};
+use crate::report::{Report, Setting, wrapped};
 pub use crate::run::Scenario;
 use crate::run::{Bench, Common, Generator, Interrupt};
 
@@ -86,7 +86,10 @@ const fn entry<S: Scenario>() -> Entry {
 fn command_of<S: Scenario>() -> Command {
     let own = S::augment_args(Command::new(S::NAME).next_help_heading("Scenario"));
     let command = Common::augment_args(own.next_help_heading("Run"));
-    command.about(S::TITLE).after_help(wrapped(S::STANDS_FOR)).mut_arg("target", |arg| arg.display_order(0))
+    command
+        .about(S::TITLE)
+        .after_help(wrapped(S::STANDS_FOR, LINE_LETTERS_MAX).join("\n"))
+        .mut_arg("target", |arg| arg.display_order(0))
 }
 
 fn run_of<S: Scenario>(matches: &ArgMatches, interrupt: &Interrupt) -> Result<(Report, Common), Problem> {
@@ -117,24 +120,6 @@ fn check_together(common: &Common, matches: &ArgMatches) -> Result<(), Problem> 
         return Err(Problem::Usage("--find-max begins its search at one --rate, not at several".into()));
     }
     Ok(())
-}
-
-/// A text in lines that fit a terminal.
-fn wrapped(text: &str) -> String {
-    let (mut lines, mut length) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let letters = word.chars().count();
-        if length > 0 && length + 1 + letters > LINE_LETTERS_MAX {
-            lines.push('\n');
-            length = 0;
-        } else if length > 0 {
-            lines.push(' ');
-            length += 1;
-        }
-        lines += word;
-        length += letters;
-    }
-    lines
 }
 
 /// Opens clients in this process; none if the run is to end.

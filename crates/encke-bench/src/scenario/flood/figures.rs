@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::drive::{Done, Plan};
 use crate::report::units::{count, micros, number};
 use crate::report::{Figure, Table, Trial};
-use crate::run::latency;
 
 /// The trial, which holds when all connections were welcomed in time, and each chunk came once, in order and in time.
 pub(super) fn trial(plan: &Plan, done: Done, interrupted: bool) -> Trial {
@@ -56,19 +55,10 @@ pub(super) fn trial(plan: &Plan, done: Done, interrupted: bool) -> Trial {
         name: plan.name.clone(),
         clients: plan.connections.into(),
         planned_per_s: Some(plan.per_s),
-        expected: outcome.expected,
-        faults,
-        outgoing: outcome.outgoing,
-        incoming: outcome.incoming,
-        latency: latency::summary(&outcome.latencies),
-        server: seen.server,
-        load_cores: outcome.usage.cpu_s / outcome.usage.window_s.max(1e-6),
-        load_is_limit: false,
-        others_cores: seen.others_cores,
-        samples: seen.samples,
         figures,
         holds: reasons.is_empty(),
         reasons,
+        ..seen.trial(&outcome)
     }
 }
 

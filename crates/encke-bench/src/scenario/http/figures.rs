@@ -4,7 +4,6 @@ use super::drive::{Done, Pace, Plan};
 use super::visitor::Page;
 use crate::report::units::{count, number};
 use crate::report::{Faults, Figure, Trial};
-use crate::run::latency;
 
 /// The columns of [`file_row`].
 pub(super) const FILE_COLUMNS: [&str; 10] =
@@ -45,23 +44,15 @@ pub(super) fn trial(plan: &Plan, done: Done) -> Trial {
         name: plan.name.clone(),
         clients: plan.slots.into(),
         planned_per_s: if let Pace::PerSecond(rate) = plan.pace { Some(rate) } else { None },
-        expected: outcome.expected,
         faults: Faults {
             lost: lost + failed - counts.broken.min(failed),
             dropped_sessions: counts.broken.min(failed),
             ..Faults::default()
         },
-        outgoing: outcome.outgoing,
-        incoming: outcome.incoming,
-        latency: latency::summary(&outcome.latencies),
-        server: seen.server,
-        load_cores: outcome.usage.cpu_s / window_s,
-        load_is_limit: false,
-        others_cores: seen.others_cores,
-        samples: seen.samples,
         figures,
         holds: reasons.is_empty(),
         reasons,
+        ..seen.trial(&outcome)
     }
 }
 
