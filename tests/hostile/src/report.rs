@@ -30,6 +30,15 @@ pub struct Report {
     pub broken: Vec<String>,
 }
 
+/// The way of a message or of a request, in times since zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trip {
+    /// Its planned departure.
+    pub left: Duration,
+    /// Its arrival.
+    pub came: Duration,
+}
+
 /// The latency of the witnesses' messages, or of the requests of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
@@ -77,14 +86,20 @@ pub enum Verdict {
     Failed,
 }
 
+impl Trip {
+    /// The time it took.
+    pub fn time(self) -> Duration {
+        self.came.saturating_sub(self.left)
+    }
+}
+
 impl Latency {
-    /// The latency of all messages, each with its planned departure and its arrival. `alone` has the times of those at the
-    /// server that nobody attacks.
-    pub fn of(times: impl Iterator<Item = (Duration, Duration)>, mut alone: Vec<Duration>, machine: &Curve) -> Latency {
+    /// The latency of all messages. `alone` has the times of those at the server that nobody attacks.
+    pub fn of(trips: impl Iterator<Item = Trip>, mut alone: Vec<Duration>, machine: &Curve) -> Latency {
         let (mut taken, mut judged) = (Vec::new(), Vec::new());
-        for (left, came) in times {
-            taken.push(came.saturating_sub(left));
-            judged.push(came.saturating_sub(left) - machine.between(left, came));
+        for trip in trips {
+            taken.push(trip.time());
+            judged.push(trip.time() - machine.between(trip.left, trip.came));
         }
         Latency { messages: taken.len(), p99: p99(&mut taken), judged: p99(&mut judged), alone: p99(&mut alone) }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::program::Program;
-use crate::report;
+use crate::report::{self, Trip};
 use crate::scenario::Scenario;
 use crate::witness::Witnesses;
 
@@ -42,7 +42,7 @@ impl Unattacked {
     /// The times that the messages of its witnesses took, and the faults that no machine excuses.
     pub fn end(self) -> (Vec<Duration>, Vec<String>) {
         let notes = self.witnesses.notes();
-        let times = notes.times().map(|(left, came)| came.saturating_sub(left)).collect();
+        let times = notes.trips().map(Trip::time).collect();
         let faults = notes.faults.into_iter().filter(|fault| report::is_final(fault));
         (times, faults.map(|fault| format!("at the server that nobody attacks: {fault}")).collect())
     }

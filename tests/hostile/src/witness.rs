@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
+use crate::report::Trip;
+
 /// All witnesses and publishers of one server, on their own thread.
 pub struct Witnesses {
     said: watch::Sender<Phase>,
@@ -56,8 +58,8 @@ pub struct Received {
     pub name: String,
     /// Messages published on its channel.
     pub published: u64,
-    /// The planned departure and the arrival of each message, since zero.
-    pub times: Vec<(Duration, Duration)>,
+    /// The messages that arrived.
+    pub trips: Vec<Trip>,
     next: u64,
 }
 
@@ -114,7 +116,7 @@ impl Witnesses {
         let all_came = || {
             let notes = lock(&self.notes);
             notes.rested >= rests * PUBLISHERS.len()
-                && notes.received.iter().all(|received| received.times.len() as u64 >= received.published)
+                && notes.received.iter().all(|received| received.trips.len() as u64 >= received.published)
         };
         let came = crate::program::wait_until(ARRIVAL_LIMIT, || all_came() || !lock(&self.notes).faults.is_empty());
         let mut notes = lock(&self.notes);
@@ -134,13 +136,13 @@ impl Drop for Witnesses {
 }
 
 impl Notes {
-    /// The planned departure and the arrival of each message.
-    pub fn times(&self) -> impl Iterator<Item = (Duration, Duration)> {
-        self.received.iter().flat_map(|received| received.times.iter().copied())
+    /// The messages that arrived at all witnesses.
+    pub fn trips(&self) -> impl Iterator<Item = Trip> {
+        self.received.iter().flat_map(|received| received.trips.iter().copied())
     }
 
     fn note_missing(&mut self, phase: Phase) {
-        let missing = |received: &Received| received.published - (received.times.len() as u64).min(received.published);
+        let missing = |received: &Received| received.published - (received.trips.len() as u64).min(received.published);
         let late: Vec<String> = self
             .received
             .iter()
@@ -159,7 +161,7 @@ impl Notes {
             self.faults.push(format!("{} got message {number} in place of {}", received.name, received.next));
         }
         received.next = number.wrapping_add(1);
-        received.times.push((Duration::from_micros(planned), now));
+        received.trips.push(Trip { left: Duration::from_micros(planned), came: now });
     }
 }
 
@@ -187,7 +189,7 @@ impl Party {
                 let index = lock(&self.notes).received.len();
                 let subscription = client.subscribe(&channel(index)).await?;
                 let name = format!("{name} on shard {shard}");
-                lock(&self.notes).received.push(Received { name, published: 0, times: Vec::new(), next: 0 });
+                lock(&self.notes).received.push(Received { name, published: 0, trips: Vec::new(), next: 0 });
                 tasks.spawn_local(self.clone().witness(subscription, index));
             }
         }
