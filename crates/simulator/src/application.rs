@@ -9,6 +9,7 @@ use encke_core::{
     Service, SessionLimits, Subscribing, Verdict,
 };
 
+use crate::claims::Claims;
 use crate::rng::Rng;
 
 /// An event of the core, as an application sees it.
@@ -16,6 +17,8 @@ use crate::rng::Rng;
 pub enum Note {
     /// A broadcast was accepted; its data.
     Published(String),
+    /// A session calls a service: its client id, and the channel.
+    Called(String, String),
     /// A message is to be delivered to one session: its client id, and the data.
     Delivered(String, String),
     /// A session with this identity was opened.
@@ -35,8 +38,10 @@ pub struct Recording {
     pub sessions: Vec<Option<String>>,
     /// The number of decisions that come later, of 1,000.
     pub lateness: usize,
-    /// The number of users.
-    pub users: usize,
+    /// The rights of each user.
+    pub users: Vec<Claims>,
+    /// True if credentials have no claims: a sabotage.
+    pub forgets_claims: bool,
     /// The number of tokens so far.
     tokens: usize,
     /// The time of day, in milliseconds.
@@ -91,16 +96,17 @@ impl Recording {
     /// Credentials for a user, or for one of the users. None for an anonymous client.
     fn credentials(&mut self, user: Option<&str>) -> Option<Identity> {
         let Recording { rng, users, tokens, wall_ms, .. } = self;
-        let rng = rng.as_mut().filter(|_| *users > 0)?;
+        let rng = rng.as_mut().filter(|_| !users.is_empty())?;
         if user.is_none() && rng.chance(300) {
             return None;
         }
-        let user = user.map_or_else(|| format!("u{}", rng.below(*users)), String::from);
+        let user = user.map_or_else(|| format!("u{}", rng.below(users.len())), String::from);
         let is_new = *tokens == 0 || rng.chance(700);
         *tokens += usize::from(is_new);
         let token = if is_new { *tokens } else { 1 + rng.below(*tokens) };
         let own = |rng: &mut Rng, most: u32| rng.chance(100).then_some(most);
-        Some(Identity {
+        let claims = if self.forgets_claims { Claims::default() } else { claims_of(users, &user) };
+        Some(claims.give(Identity {
             token_id: Some(format!("t{token}").into()),
             expires_ms: rng.chance(300).then(|| *wall_ms + rng.between(300, 6_000)),
             limits: SessionLimits {
@@ -109,8 +115,14 @@ impl Recording {
                 subscriptions_max: own(rng, 2),
             },
             ..Identity::of_user(&user)
-        })
+        }))
     }
+}
+
+/// The rights of a user: all, if it has no name.
+pub(crate) fn claims_of(users: &[Claims], user: &str) -> Claims {
+    let number = user.strip_prefix('u').and_then(|number| number.parse::<usize>().ok());
+    number.and_then(|number| users.get(number)).copied().unwrap_or_default()
 }
 
 fn answer<T>(result: Result<T, Pending<T>>) -> Answer<T> {
@@ -145,8 +157,13 @@ impl Application for Recorder {
     }
 
     fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
-        let is_forbidden = subscribing.channel.starts_with("/forbidden");
-        let decision = if is_forbidden { Decision::deny("not_here") } else { Decision::Allow };
+        let Subscribing { caller, channel, .. } = subscribing;
+        let is_denied = self.with(|recording| claims_of(&recording.users, caller.user()).is_denied(channel));
+        let decision = match (channel.starts_with("/forbidden"), is_denied) {
+            (true, _) => Decision::deny("not_here"),
+            (_, true) => Decision::deny("not_yours"),
+            _ => Decision::Allow,
+        };
         answer(self.late(subscribing.caller.id, decision, Vec::new()))
     }
 
@@ -157,6 +174,8 @@ impl Application for Recorder {
 
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let data = message.data.unwrap_or_default();
+        let note = Note::Called(message.caller.id.to_owned(), message.channel.to_owned());
+        self.with(|recording| recording.notes.push(note));
         if message.channel == ECHO {
             let note = Note::Delivered(message.caller.id.to_owned(), data.to_owned());
             let mut reply = Actions::default();

@@ -41,6 +41,10 @@ impl World {
         }
         let session = self.rng.below(self.checker.sessions.len());
         let name = self.scenario.subscription(&mut self.rng).to_owned();
+        // A subscription without the right to it ends with the next credentials, or its session with the process.
+        if !self.claims_of(session).may_subscribe(&name) {
+            return;
+        }
         let state = &self.checker.sessions[session];
         let client = &self.clients[state.client];
         let requests = |what: &What| matches!(what, What::Subscribe(names) if names.contains(&name));

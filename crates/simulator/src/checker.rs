@@ -7,6 +7,7 @@ use encke_core::Id;
 
 use crate::application::ECHO;
 use crate::follower::has_history;
+use crate::tally::Tally;
 
 /// A promise of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +76,11 @@ pub enum Invariant {
     PresenceBounded,
     /// An event takes a bounded number of steps, whatever queues hold.
     CostBounded,
-    /// Nobody gets messages of a channel for which it has no right.
+    /// Nobody publishes on a channel, calls a service, gets messages or learns of members without the right to it, and nobody
+    /// is refused a subscription to which it has the right.
     RightsHold,
+    /// An address leaves a part of the held requests to others, and no request is refused while there is room for it.
+    SharesHold,
     /// Where a rule keeps the latest message of a channel for a slow client, that message arrives.
     LatestArrives,
     /// The queue of a subscriber in the process holds no more than its limit.
@@ -171,103 +175,6 @@ pub struct Session {
     pub spoke_ms: u64,
     /// The time since which a connect of it is held, in milliseconds.
     pub held_since_ms: Option<u64>,
-}
-
-/// Counters of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
-    /// Publications that the server accepted.
-    pub published: u64,
-    /// Messages that arrived.
-    pub arrived: u64,
-    /// Messages that were lost with a connection.
-    pub lost: u64,
-    /// Sessions opened.
-    pub sessions: u64,
-    /// Connections broken.
-    pub breaks: u64,
-    /// Changes of transport or connection with a living session.
-    pub switches: u64,
-    /// Responses that the kernel did not take, though they carried messages.
-    pub refused_responses: u64,
-    /// Messages dropped for slow consumers.
-    pub dropped: u64,
-    /// Sessions ended for being slow.
-    pub slow: u64,
-    /// Sessions ended because all of them held too much.
-    pub ended_for_memory: u64,
-    /// Sweeps that packed waiting messages.
-    pub sweeps: u64,
-    /// Sessions that expired.
-    pub expired: u64,
-    /// Sessions the server ended.
-    pub kicked: u64,
-    /// Replies.
-    pub replies: u64,
-    /// WebSockets that moved to another shard.
-    pub moves: u64,
-    /// Messages from histories.
-    pub replayed: u64,
-    /// Requested positions that were no longer retained.
-    pub gone: u64,
-    /// Positions reported in connect replies.
-    pub heartbeats: u64,
-    /// Ends of the server's process.
-    pub restarts: u64,
-    /// Restarts that were not clean.
-    pub kills: u64,
-    /// Sessions that continued in the next process.
-    pub restored: u64,
-    /// Times at which the disk began to fail.
-    pub disk_faults: u64,
-    /// Publications that were delivered and not persisted.
-    pub pending_replies: u64,
-    /// Replies to publications that came on another connection than the one on which they were awaited.
-    pub late_replies: u64,
-    /// Unconfirmed messages of histories that were lost with a process.
-    pub positions_lost: u64,
-    /// Times a client resubscribed at its positions in its old session.
-    pub returns: u64,
-    /// Responses that overtook earlier output.
-    pub overtaken: u64,
-    /// Starts on a full disk.
-    pub full_starts: u64,
-    /// Starts on a disk that lost data of a failed sync, while the system still shows it.
-    pub lost_writes: u64,
-    /// Decisions of the application that came later, or not.
-    pub late_decisions: u64,
-    /// Decisions that did not come in time.
-    pub decisions_timed_out: u64,
-    /// Lost responses with more than one WebSocket batch may hold.
-    pub long_lost: u64,
-    /// Messages that were not admitted at once.
-    pub edge_waits: u64,
-    /// Identities whose credentials ended.
-    pub rights_ended: u64,
-    /// New credentials of living sessions.
-    pub refreshes: u64,
-    /// Messages that a limit refused.
-    pub over_limits: u64,
-    /// Reports of members that join or leave.
-    pub presence_reports: u64,
-    /// Messages of feeds that were dropped for newer ones.
-    pub superseded: u64,
-    /// Reads of a part of the bytes that were there.
-    pub sips: u64,
-    /// Held requests that were answered with messages or gaps.
-    pub held_answers: u64,
-    /// Gaps in these answers.
-    pub held_gaps: u64,
-    /// Held requests whose credentials ended.
-    pub held_refused: u64,
-    /// Announcements of changes of members.
-    pub announcements: u64,
-    /// Members for which the table had no room.
-    pub members_refused: u64,
-    /// Subscriptions that handles have changed.
-    pub changes: u64,
-    /// Histories whose messages were removed.
-    pub histories_cleared: u64,
 }
 
 /// The records and counters of a run.

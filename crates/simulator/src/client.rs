@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::application::{ECHO, WHISPER, WHISPER_TO};
 use crate::checker::{Published, Subscription};
+use crate::claims::ANNOUNCED;
 use crate::follower::Follower;
 use crate::network::{Exchange, State, Up};
 use crate::script::{LONG_BYTES, Transport};
@@ -276,9 +277,9 @@ impl World {
     }
 
     fn subscribe(&mut self, client: usize, session: usize) {
-        let mut names: Vec<String> = vec![self.scenario.subscription(&mut self.rng).to_owned()];
+        let mut names: Vec<String> = vec![self.name()];
         if self.rng.chance(200) {
-            names.push(self.scenario.subscription(&mut self.rng).to_owned());
+            names.push(self.name());
         }
         let subscriptions = &mut self.checker.sessions[session].subscriptions;
         // The client leaves uncertain subscriptions alone: an earlier request may still be on its way.
@@ -296,6 +297,13 @@ impl World {
         let raw = if names.len() == 1 { format!("\"{}\"", names[0]) } else { format!("[\"{}\"]", names.join("\",\"")) };
         let fields = format!(",\"subscription\":{raw}{positions}");
         self.send(client, vec![Outgoing { channel: "/meta/subscribe".into(), fields, what: What::Subscribe(names) }]);
+    }
+
+    /// A name to subscribe to.
+    fn name(&mut self) -> String {
+        let follows_members = self.has_presence() && !self.scenario.users.is_empty() && self.rng.chance(400);
+        let name = if follows_members { self.rng.pick(&ANNOUNCED) } else { self.scenario.subscription(&mut self.rng) };
+        name.to_owned()
     }
 
     fn unsubscribe(&mut self, client: usize, session: usize) {

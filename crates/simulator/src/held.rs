@@ -12,7 +12,9 @@ use encke_local::{Gap, Message, Position, Positions, Start, Subscription, held_b
 
 use crate::Sabotage;
 use crate::checker::{Invariant, covers, number_of};
+use crate::claims::{include, needed_for};
 use crate::follower::has_history;
+use crate::held_shares::{Address, HeldShare};
 use crate::local::next;
 use crate::reading::field;
 use crate::script::HISTORY_CHANNELS;
@@ -22,6 +24,8 @@ use crate::world::World;
 pub(crate) struct Chain {
     /// The channel or pattern.
     name: &'static str,
+    /// The address from which its requests come.
+    pub(crate) address: Address,
     /// The answers that come late, of 1,000: messages wait in its queue.
     lateness: usize,
     /// The `after` of its next request.
@@ -42,35 +46,67 @@ struct Held {
     identity: Arc<Identity>,
     messages_max: usize,
     is_revoked: bool,
+    /// Until it is answered, or its client leaves.
+    share: HeldShare,
 }
 
 impl World {
     /// The chains of held requests of a run.
     pub(crate) fn begin_chains(&mut self) {
-        for _ in 0..self.scenario.chains {
+        let count = self.scenario.chains;
+        for at in 0..count {
             let name = self.rng.pick(&HELD);
+            // Half of them have one address.
+            let address = if at < count / 2 { 0 } else { 1 + at as Address % OTHERS };
             let lateness = if self.sabotage == Sabotage::BoundlessQueue { 950 } else { self.rng.pick(&[0, 0, 900]) };
             let (after, held) = (LATEST.to_owned(), None);
-            self.chains.push(Chain { name, lateness, after, held, reached: BTreeMap::new(), gaps: BTreeSet::new() });
+            let (reached, gaps) = (BTreeMap::new(), BTreeSet::new());
+            self.chains.push(Chain { name, address, lateness, after, held, reached, gaps });
         }
     }
 
     /// No request is held any more: the process ends, or its clients leave.
     pub(crate) fn drop_held(&mut self) {
-        self.chains.iter_mut().for_each(|chain| chain.held = None);
+        for at in 0..self.chains.len() {
+            self.release(at);
+        }
+    }
+
+    /// The request of a chain is held no longer.
+    fn release(&mut self, at: usize) {
+        if let Some(held) = self.chains[at].held.take() {
+            self.gives_back(held.share);
+        }
+    }
+
+    /// A request has no share any more.
+    fn gives_back(&mut self, mut share: HeldShare) {
+        if self.sabotage == Sabotage::ForgottenShare {
+            share.forget();
+        }
+    }
+
+    /// The number of requests that are held, of all addresses or of one.
+    pub(crate) fn held_requests(&self, address: Option<Address>) -> usize {
+        let is_of = |chain: &&Chain| chain.held.is_some() && address.is_none_or(|address| chain.address == address);
+        self.chains.iter().filter(is_of).count()
     }
 
     /// One of the chains goes on.
     pub(crate) fn some_held(&mut self) {
-        if self.chains.is_empty() {
-            return;
+        if !self.chains.is_empty() {
+            self.goes_on();
+            self.check_held_shares();
         }
+    }
+
+    fn goes_on(&mut self) {
         let at = self.rng.below(self.chains.len());
         if self.chains[at].held.is_none() {
             return self.hold(at);
         }
         match self.rng.below(100) {
-            0..5 => self.chains[at].held = None,
+            0..5 => self.release(at),
             // Its token is revoked.
             5..8 => {
                 let Some(held) = &mut self.chains[at].held else { return };
@@ -91,8 +127,13 @@ impl World {
             if self.chains[at].held.is_none() {
                 self.hold(at);
             }
+            // Where only a few are held, each leaves its share to the next.
+            if let Some(held) = self.chains[at].held.as_mut().filter(|_| self.scenario.rush) {
+                held.until_ms = self.now.ms;
+            }
             has_moved |= self.answer(at);
         }
+        self.check_held_shares();
         has_moved
     }
 
@@ -111,6 +152,7 @@ impl World {
         self.note(|_| format!("chain {at} waits for {name} after {after}"));
         let identity = self.identity_of_request(name);
         let Some(granted) = self.may_hold(&identity, name, after == LATEST) else { return };
+        let Some(share) = self.take_share(self.chains[at].address, &settings) else { return };
         let start: Option<Start> = after.parse().ok();
         let begun = start.and_then(|start| self.local.registry.subscribe(&settings, name, &start, granted).ok());
         let Some(subscription) = begun else {
@@ -127,7 +169,7 @@ impl World {
             self.chains[at].gaps.clear();
         }
         let until_ms = self.now.ms + self.rng.between(10, 1_000);
-        self.chains[at].held = Some(Held { subscription, until_ms, identity, messages_max, is_revoked: false });
+        self.chains[at].held = Some(Held { subscription, until_ms, identity, messages_max, is_revoked: false, share });
     }
 
     /// The identity that the application gives a request. Some may not subscribe to its channel.
@@ -135,13 +177,16 @@ impl World {
         self.message_ids += 1;
         let (is_strange, ends) = match self.healing {
             true => (false, false),
-            false => (self.rng.chance(100), self.scenario.users > 0 && self.rng.chance(200)),
+            false => (self.rng.chance(100), !self.scenario.users.is_empty() && self.rng.chance(200)),
         };
-        let pattern = if is_strange { ELSEWHERE } else { name };
+        let needed: Vec<&str> = needed_for(name).collect();
+        // Of two rights, one is not enough.
+        let lacking = if needed.len() > 1 { self.rng.pick(&needed) } else { ELSEWHERE };
+        let patterns = if is_strange { vec![lacking] } else { needed };
         Arc::new(Identity {
             token_id: Some(format!("held{}", self.message_ids).into()),
             expires_ms: ends.then(|| self.now.wall_ms + self.rng.between(0, 500)),
-            subscribe: Patterns::new([pattern]).ok(),
+            subscribe: Patterns::new(patterns).ok(),
             ..Identity::default()
         })
     }
@@ -163,7 +208,9 @@ impl World {
             may = self.shards[shard].may_without_session(self.now, entry, &client, &wish, Some(resolved));
         }
         self.after(shard, before, false);
-        let is_strange = !identity.may_subscribe(name);
+        let rights: Vec<String> = identity.subscribe.iter().flat_map(Patterns::names).collect();
+        let rights: Vec<&str> = rights.iter().map(String::as_str).collect();
+        let is_strange = !needed_for(name).all(|name| include(&rights, name));
         match may {
             May::Granted(_) if is_strange => {
                 self.checker.fail(Invariant::RightsHold, format!("a request waits for {name} with {identity:?}"));
@@ -196,13 +243,14 @@ impl World {
         let first = match next(&mut held.subscription) {
             Poll::Ready(Some(item)) => Some(item),
             Poll::Ready(None) => {
-                self.chains[at].held = None;
+                self.release(at);
                 return true;
             }
             Poll::Pending if now.ms >= held.until_ms || self.drained => None,
             Poll::Pending => return false,
         };
         let Some(mut held) = self.chains[at].held.take() else { return false };
+        self.gives_back(held.share);
         let is_over = held.identity.expires_ms.is_some_and(|end_ms| end_ms <= now.wall_ms) || held.is_revoked;
         if self.sabotage != Sabotage::HeldBeyondRights && !self.has_credentials(&held.identity) {
             self.checker.tally.held_refused += 1;
@@ -366,8 +414,11 @@ fn one_further(positions: &Positions) -> String {
 }
 
 /// Channels and patterns for which requests wait.
-const HELD: [&str; 8] = ["/past/a", "/past/b", "/past/*", "/past/**", "/past/*", "/**", "/a/*", "/a/b"];
+const HELD: [&str; 9] =
+    ["/past/a", "/past/b", "/past/*", "/past/**", "/past/*", "/**", "/a/*", "/a/b", "/presence/a/**"];
 /// A pattern that covers none of them.
 const ELSEWHERE: &str = "/elsewhere/*";
+/// The addresses of the other half of the requests.
+const OTHERS: Address = 4;
 /// The `after` of the first request.
 const LATEST: &str = "latest";

@@ -28,6 +28,7 @@ impl World {
         for note in notes {
             match note {
                 Note::Published(data) => self.is_published(&data),
+                Note::Called(session, channel) => self.is_called(&session, &channel),
                 Note::Delivered(to, data) => self.checker.delivered(&to, &data),
                 Note::Opened(session, identity) => self.is_held_by(session, &identity),
                 Note::Refreshed(session, identity) => self.is_refreshed(&session, &identity),

@@ -20,6 +20,7 @@
 pub mod application;
 mod by_handle;
 pub mod checker;
+pub mod claims;
 pub mod client;
 mod cost;
 mod edges;
@@ -27,6 +28,7 @@ mod ending;
 mod feeds;
 pub mod follower;
 mod held;
+mod held_shares;
 mod inspecting;
 mod late;
 mod local;
@@ -43,13 +45,15 @@ mod sabotage;
 pub mod script;
 mod sending;
 pub mod server;
+pub mod tally;
 mod waits;
 pub mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use checker::{Broken, Invariant, Tally};
+use checker::{Broken, Invariant};
 pub use sabotage::Sabotage;
+use tally::Tally;
 use world::World;
 
 /// Options of a run.
@@ -90,63 +94,6 @@ pub fn run(seed: u64, options: &Options) -> Result<Tally, Failure> {
 fn panic_text(panic: &Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".into())
-}
-
-impl Tally {
-    /// Adds the counters of another tally.
-    pub fn add(&mut self, other: &Tally) {
-        let pairs = [
-            (&mut self.published, other.published),
-            (&mut self.arrived, other.arrived),
-            (&mut self.lost, other.lost),
-            (&mut self.sessions, other.sessions),
-            (&mut self.breaks, other.breaks),
-            (&mut self.switches, other.switches),
-            (&mut self.refused_responses, other.refused_responses),
-            (&mut self.dropped, other.dropped),
-            (&mut self.slow, other.slow),
-            (&mut self.ended_for_memory, other.ended_for_memory),
-            (&mut self.sweeps, other.sweeps),
-            (&mut self.expired, other.expired),
-            (&mut self.kicked, other.kicked),
-            (&mut self.replies, other.replies),
-            (&mut self.moves, other.moves),
-            (&mut self.replayed, other.replayed),
-            (&mut self.gone, other.gone),
-            (&mut self.heartbeats, other.heartbeats),
-            (&mut self.restarts, other.restarts),
-            (&mut self.kills, other.kills),
-            (&mut self.restored, other.restored),
-            (&mut self.disk_faults, other.disk_faults),
-            (&mut self.pending_replies, other.pending_replies),
-            (&mut self.late_replies, other.late_replies),
-            (&mut self.positions_lost, other.positions_lost),
-            (&mut self.returns, other.returns),
-            (&mut self.overtaken, other.overtaken),
-            (&mut self.long_lost, other.long_lost),
-            (&mut self.edge_waits, other.edge_waits),
-            (&mut self.full_starts, other.full_starts),
-            (&mut self.lost_writes, other.lost_writes),
-            (&mut self.late_decisions, other.late_decisions),
-            (&mut self.decisions_timed_out, other.decisions_timed_out),
-            (&mut self.rights_ended, other.rights_ended),
-            (&mut self.refreshes, other.refreshes),
-            (&mut self.over_limits, other.over_limits),
-            (&mut self.presence_reports, other.presence_reports),
-            (&mut self.superseded, other.superseded),
-            (&mut self.sips, other.sips),
-            (&mut self.held_answers, other.held_answers),
-            (&mut self.held_gaps, other.held_gaps),
-            (&mut self.held_refused, other.held_refused),
-            (&mut self.announcements, other.announcements),
-            (&mut self.members_refused, other.members_refused),
-            (&mut self.changes, other.changes),
-            (&mut self.histories_cleared, other.histories_cleared),
-        ];
-        for (mine, more) in pairs {
-            *mine += more;
-        }
-    }
 }
 
 /// Compiles the program of the README as a test.

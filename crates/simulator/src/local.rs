@@ -8,6 +8,7 @@ use encke_local::{Registry, Scratch, Start, Subscription};
 
 use crate::Sabotage;
 use crate::checker::Invariant;
+use crate::held_shares::HeldShares;
 use crate::world::World;
 
 /// The subscribers in the process of the server.
@@ -43,6 +44,7 @@ impl World {
     /// Starts the dispatcher of a new process, and the witness.
     pub(crate) fn begin_local(&mut self) {
         self.local = Local::new(self.shared.clone());
+        self.held_shares = HeldShares::default();
         if self.has_presence() {
             let pattern = format!("{PRESENCE_CHANNEL}/**");
             let witness = self.local.registry.subscribe(

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use simulator::checker::Tally;
+use simulator::tally::Tally;
 use simulator::{Failure, Options, run};
 
 const USAGE: &str = "usage: simulator [--seeds N] [--from S] [--seed X] [--seconds T] [--verbose]";

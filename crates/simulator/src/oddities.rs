@@ -1,12 +1,12 @@
 //! Misbehaviour of clients: garbage, refused requests, and the ids of others.
 
 use bayeux::json::elements;
-use encke_core::{ExchangeId, HttpTransport, Request};
+use encke_core::{ExchangeId, HttpTransport, PRESENCE_CHANNEL, Request};
 
 use crate::Sabotage;
 use crate::client::{Awaited, Phase, Route, What, odd};
 use crate::network::{Exchange, State, Up};
-use crate::script::Transport;
+use crate::script::{PRESENT, Transport};
 use crate::world::World;
 
 impl World {
@@ -235,6 +235,10 @@ impl World {
             let session = self.rng.below(self.checker.sessions.len());
             let id = &self.checker.sessions[session].text;
             return vec![text.replacen('{', &format!("{{\"x-custom\":\"{id}\","), 1)];
+        }
+        if self.sabotage == Sabotage::LeakedAnnouncement && carries && self.rng.chance(300) {
+            let channel = self.rng.pick(&PRESENT);
+            return vec![text, format!("[{{\"channel\":\"{PRESENCE_CHANNEL}{channel}\",\"data\":{{\"users\":1}}}}]")];
         }
         if let Some(texts) = self.misplaced(&text) {
             return texts;

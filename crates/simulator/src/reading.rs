@@ -228,8 +228,10 @@ impl World {
                 Some(data) => self.message(client, route, raw, data),
                 // It counts as a message for the limits, and for nothing else.
                 None if data.is_some_and(|data| waits::is_failed_call(data) || rights::is_about_credentials(data)) => {}
-                // The witness checks them.
-                None if data.is_some() && field(raw, "channel").starts_with(ANNOUNCEMENTS) => {}
+                // The witness checks what they say.
+                None if data.is_some() && field(raw, "channel").starts_with(ANNOUNCEMENTS) => {
+                    self.check_announcement(self.session_on(route), &field(raw, "channel"));
+                }
                 None if data == Some(OBITUARY) && field(raw, "channel") == OBITUARIES => {}
                 None => self.reply(client, route, raw),
             }
@@ -306,6 +308,9 @@ impl World {
         let successful = member(raw, "successful") == Some("true");
         let session = self.clients[client].session();
         if let Some(session) = session.filter(|session| self.is_of(route, *session)) {
+            if let What::Subscribe(names) = what {
+                self.check_subscription(session, names, raw);
+            }
             match what {
                 What::Connect => {
                     self.note_batch(client, raw);
@@ -339,6 +344,7 @@ impl World {
                     *subscription = Subscription::Gone(number);
                 }
             }
+            (What::Publish(number), _) if self.is_refused_publication(*number, raw) => {}
             (What::Publish(number), _) if successful => {
                 self.checker.confirmed.insert(*number);
             }
@@ -482,7 +488,7 @@ pub(crate) fn field(raw: &str, name: &str) -> String {
 }
 
 /// True if a message was refused because its session is about to end, or its credentials have ended.
-fn is_ending(raw: &str) -> bool {
+pub(crate) fn is_ending(raw: &str) -> bool {
     let error = field(raw, "error");
     ["403:session_ending", "403:token_"].iter().any(|start| error.starts_with(start))
 }

@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use bayeux::json::member;
 use encke_core::{Id, Identity, Owner, SLOT_MS, Settings, ShardMessage, message_frame};
 
 use crate::Sabotage;
-use crate::application::WHISPER;
+use crate::application::{WHISPER, claims_of};
 use crate::checker::{Invariant, Published, number_of};
-use crate::reading::field;
+use crate::claims::{Claims, needed_for};
+use crate::reading::{field, is_ending};
 use crate::script::{PRESENT, TREE_RULE};
 use crate::world::World;
 
@@ -47,6 +49,62 @@ impl World {
             holder.is_kicked |= holder.expires_ms.is_some_and(|end_ms| end_ms <= self.now.wall_ms);
             holder.token_id = identity.token_id.clone().unwrap_or_default();
             holder.expires_ms = identity.expires_ms;
+        }
+    }
+
+    /// The rights of the user of a session.
+    pub(crate) fn claims_of(&self, session: usize) -> Claims {
+        let holder = self.holders.get(&self.checker.sessions[session].text);
+        holder.map_or(Claims::default(), |holder| claims_of(&self.scenario.users, &holder.user))
+    }
+
+    /// Checks that a session may call the service that it calls.
+    pub(crate) fn is_called(&mut self, session: &str, channel: &str) {
+        let user = self.holders.get(session).map_or("", |holder| &holder.user);
+        if !claims_of(&self.scenario.users, user).may_publish(channel) {
+            let detail = format!("{session} of {user} called {channel} without the right to it");
+            self.checker.fail(Invariant::RightsHold, detail);
+        }
+    }
+
+    /// Checks the reply to a publication or a call of a session against its rights. True if it is refused, as it must be.
+    pub(crate) fn is_refused_publication(&mut self, number: usize, raw: &str) -> bool {
+        let (from, channel) = (self.checker.publications[number].from, field(raw, "channel"));
+        if self.claims_of(from).may_publish(&channel) {
+            return false;
+        }
+        if member(raw, "successful") == Some("true") {
+            let detail = format!("session {from} has no right to what succeeded: {raw}");
+            self.checker.fail(Invariant::RightsHold, detail);
+        }
+        let is_call = channel.starts_with("/service/");
+        self.checker.tally.calls_refused += u64::from(is_call);
+        self.checker.tally.publications_refused += u64::from(!is_call);
+        field(raw, "error").starts_with("403:")
+    }
+
+    /// Checks the reply to a subscribe of a session against its rights.
+    pub(crate) fn check_subscription(&mut self, session: usize, names: &[String], raw: &str) {
+        let claims = self.claims_of(session);
+        let denied = names.iter().find(|name| !claims.may_subscribe(name));
+        let is_successful = member(raw, "successful") == Some("true");
+        let is_denied = field(raw, "error").ends_with(":subscribe_denied") && !is_ending(raw);
+        if is_successful == denied.is_some() && (is_successful || is_denied) {
+            let detail = format!("session {session} has {claims:?} and subscribes to {names:?}: {raw}");
+            self.checker.fail(Invariant::RightsHold, detail);
+        }
+        if let Some(name) = denied.filter(|_| is_denied) {
+            let announces = needed_for(name).count() > 1;
+            self.checker.tally.announcements_refused += u64::from(announces);
+            self.checker.tally.subscriptions_refused += u64::from(!announces);
+        }
+    }
+
+    /// Checks that a session may know who is on a channel.
+    pub(crate) fn check_announcement(&mut self, session: Option<usize>, channel: &str) {
+        if let Some(session) = session.filter(|session| !self.claims_of(*session).may_subscribe(channel)) {
+            let detail = format!("session {session} got an announcement on {channel} without the right to it");
+            self.checker.fail(Invariant::RightsHold, detail);
         }
     }
 
@@ -134,6 +192,13 @@ impl World {
     pub(crate) fn is_published(&mut self, data: &str) {
         let number = number_of(data).filter(|number| *number < self.checker.publications.len());
         let from = number.map(|number| self.checker.publications[number].from);
+        if let Some((number, from)) = number.zip(from).filter(|(_, from)| *from != usize::MAX) {
+            let channel = &self.checker.publications[number].channel;
+            if !self.claims_of(from).may_publish(channel) {
+                let detail = format!("session {from} publishes on {channel} without the right to it");
+                self.checker.fail(Invariant::RightsHold, detail);
+            }
+        }
         match number.filter(|_| from.is_some_and(|from| from != usize::MAX && self.may_be_ended(from))) {
             Some(number) => self.checker.publications[number].copies += 1,
             None => self.checker.published(data),
@@ -170,7 +235,7 @@ impl World {
         };
         let all: usize = self.shards.iter().map(of_shard).sum();
         self.agree("all subscriptions", self.shared.limits.sizes()[0], all);
-        for user in 0..self.scenario.users {
+        for user in 0..self.scenario.users.len() {
             let user = format!("u{user}");
             let owner = Owner::User(user.clone().into());
             let ids =
@@ -197,7 +262,7 @@ impl World {
         self.shards.iter().all(|shard| is_set(shard.settings()))
     }
 
-    fn agree(&mut self, what: &str, counted: usize, there: usize) {
+    pub(crate) fn agree(&mut self, what: &str, counted: usize, there: usize) {
         if counted != there {
             self.checker.fail(Invariant::CountsAgree, format!("{what}: {counted} are counted, and there are {there}"));
         }

@@ -1,5 +1,6 @@
 //! Deliberate faults, and plans in which they can be found.
 
+use crate::claims::Claims;
 use crate::restart::Stop;
 use crate::rng::Rng;
 use crate::script::{Scenario, TREE_RULE};
@@ -84,6 +85,16 @@ pub enum Sabotage {
     HeldBeyondRights,
     /// The queue of a held request has room for any number of messages.
     BoundlessQueue,
+    /// Requests of one address are held above all limits.
+    GreedyAddress,
+    /// Requests are refused below the limits.
+    RefusedRequest,
+    /// The share of a held request is not given back.
+    ForgottenShare,
+    /// The server forgets the claims of credentials.
+    ForgottenClaims,
+    /// A client learns of the members of a channel that it may not know.
+    LeakedAnnouncement,
     /// A handle's subscription is reported as done and never made.
     ForgottenChange,
     /// A history is not removed.
@@ -107,6 +118,11 @@ impl Sabotage {
         let all =
             [ForgottenMember, LeaveOfAll, EndlessGrace, NoGrace, ForgottenAnnouncement, ForgottenEnd, BoundlessTable];
         all.contains(&self)
+    }
+
+    /// True if it is about the limit for held requests.
+    fn is_of_held_shares(self) -> bool {
+        matches!(self, Sabotage::GreedyAddress | Sabotage::RefusedRequest | Sabotage::ForgottenShare)
     }
 
     /// The kinds of restart that this sabotage needs, in order.
@@ -138,12 +154,18 @@ pub(crate) fn plan_of(rng: &mut Rng, sabotage: Sabotage) -> Scenario {
         scenario = scenario.with_feeds();
     }
     if sabotage.is_of_held() {
-        (scenario.chains, scenario.users) = (2, 2);
+        (scenario.chains, scenario.users) = (2, vec![Claims::default(); 2]);
         scenario.settings.iter_mut().for_each(|settings| settings.in_process_messages_max = 2);
+    }
+    if sabotage.is_of_held_shares() {
+        scenario.rush();
+    }
+    if sabotage == Sabotage::ForgottenClaims || sabotage == Sabotage::LeakedAnnouncement {
+        scenario.users = (0..3).map(|_| Claims::some(rng)).collect();
     }
     if sabotage.is_of_presence() {
         scenario.crowded = true;
-        scenario.users = if sabotage == Sabotage::LeaveOfAll { 1 } else { 2 };
+        scenario.users = vec![Claims::default(); if sabotage == Sabotage::LeaveOfAll { 1 } else { 2 }];
         let members_max = if sabotage == Sabotage::BoundlessTable { 1 } else { 1_000 };
         for settings in &mut scenario.settings {
             (settings.channels[TREE_RULE].presence, settings.presence_members_max) = (true, members_max);

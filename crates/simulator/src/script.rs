@@ -2,6 +2,7 @@
 
 use encke_core::{ChannelRule, HistoryCommit, Settings, SlowConsumer};
 
+use crate::claims::Claims;
 use crate::restart::Stop;
 use crate::rng::Rng;
 
@@ -52,10 +53,12 @@ pub struct Scenario {
     pub sip_bytes: usize,
     /// The clients with held requests.
     pub chains: usize,
+    /// More clients have requests than may be held; half of the clients have one address.
+    pub rush: bool,
     /// Most subscriptions are to channels that may have presence.
     pub crowded: bool,
-    /// The number of users; 0 if no session has an identity.
-    pub users: usize,
+    /// The rights of each user; empty if no session has an identity.
+    pub users: Vec<Claims>,
     /// The number of decisions of the application that come later, or never, of 1,000.
     pub lateness: usize,
     /// The longest jump of time in one step, in milliseconds.
@@ -91,6 +94,8 @@ pub const SUBSCRIPTIONS: [&str; 16] = [
 impl Scenario {
     /// The plan of a seed.
     pub fn new(rng: &mut Rng) -> Scenario {
+        // For later parts of the plan, so that they do not change the others.
+        let mut apart = Rng::new(rng.clone().bits());
         let calm = rng.chance(250);
         let tight = rng.chance(200);
         let laden = !tight && rng.chance(300);
@@ -144,8 +149,9 @@ impl Scenario {
             feeds: if laden { 0 } else { rng.pick(&[0, 0, 0, 0, 8, 60]) },
             sip_bytes: rng.pick(&[0, 0, 0, 60, 2_000]),
             chains: rng.pick(&[0, 0, 1, 2]),
+            rush: false,
             crowded: rng.chance(150),
-            users: if laden { 0 } else { rng.pick(&[0, 0, 1, 3]) },
+            users: users(rng, &mut apart, laden),
             lateness: rng.pick(&[0, 0, 50, 300]),
             durable: false,
             keeping: rng.pick(&[20, 100, 500]),
@@ -154,6 +160,25 @@ impl Scenario {
         }
         .with_feeds()
         .with_restarts(rng)
+        .with_rush(&mut apart)
+    }
+
+    /// In some runs clients have more requests than may be held.
+    fn with_rush(mut self, rng: &mut Rng) -> Scenario {
+        if !self.laden && rng.chance(150) {
+            self.rush();
+            for settings in &mut self.settings {
+                settings.held_requests_max = rng.pick(&[1, 4, 16, 16]);
+                settings.held_requests_per_address_max = rng.pick(&[1, 8, 20_000]);
+            }
+        }
+        self
+    }
+
+    /// Clients have more requests than may be held.
+    pub(crate) fn rush(&mut self) {
+        (self.rush, self.chains) = (true, RUSH);
+        self.settings.iter_mut().for_each(|settings| settings.held_requests_max = RUSH * 4 / 5);
     }
 
     /// No other rule may drop the messages of feeds from the outbox that they share.
@@ -341,6 +366,12 @@ fn clients(rng: &mut Rng, laden: bool) -> Vec<(Transport, usize)> {
     (0..count).map(client).collect()
 }
 
+/// The users of a run.
+fn users(rng: &mut Rng, apart: &mut Rng, laden: bool) -> Vec<Claims> {
+    let count = if laden { 0 } else { rng.pick(&[0, 0, 1, 3]) };
+    (0..count).map(|_| Claims::some(apart)).collect()
+}
+
 /// Limits on the sessions, subscriptions and messages of clients.
 fn limits(rng: &mut Rng) -> Settings {
     Settings {
@@ -369,6 +400,8 @@ fn past(rng: &mut Rng, tight: bool) -> ChannelRule {
     }
 }
 
+/// The clients of which not all may have a held request.
+const RUSH: usize = 20;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// The index of that rule.
 const PAST_RULE: usize = 3;

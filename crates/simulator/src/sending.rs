@@ -156,7 +156,7 @@ impl World {
             self.abandon_connects(client);
         }
         let ack = self.clients[client].acknowledged.map(|batch| format!("\"ack\":{batch}"));
-        let auth = (self.scenario.users > 0 && self.rng.chance(50)).then(|| "\"auth\":{}".to_owned());
+        let auth = (!self.scenario.users.is_empty() && self.rng.chance(50)).then(|| "\"auth\":{}".to_owned());
         let ext: Vec<String> = ack.into_iter().chain(auth).collect();
         let ext = if ext.is_empty() { String::new() } else { format!(",\"ext\":{{{}}}", ext.join(",")) };
         let fields = format!("{fields}{ext}");

@@ -256,8 +256,11 @@ impl World {
         self.now.ms += ms;
         // The wall clock is set now and then, backwards, too.
         // Not where credentials end at a time of day: it must be known when they do.
-        let jump_ms =
-            if self.scenario.users == 0 && self.rng.chance(20) { self.rng.between(0, 10_000_000) } else { 5_000_000 };
+        let jump_ms = if self.scenario.users.is_empty() && self.rng.chance(20) {
+            self.rng.between(0, 10_000_000)
+        } else {
+            5_000_000
+        };
         self.now.wall_ms = (self.now.wall_ms + ms + jump_ms).saturating_sub(5_000_000);
         self.wall_max_ms = self.wall_max_ms.max(self.now.wall_ms);
         let wall_ms = self.now.wall_ms;

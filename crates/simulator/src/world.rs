@@ -11,11 +11,12 @@ use journal::sim::SimDisk;
 
 use crate::application::Recorder;
 use crate::by_handle::Changes;
-use crate::checker::{Broken, Checker, Invariant, Published, Tally};
+use crate::checker::{Broken, Checker, Invariant, Published};
 use crate::client::Client;
 use crate::cost::Cost;
 use crate::follower::{Follower, Records};
 use crate::held::Chain;
+use crate::held_shares::HeldShares;
 use crate::local::Local;
 use crate::log::Log;
 use crate::network::Network;
@@ -24,6 +25,7 @@ use crate::rights::Holders;
 use crate::rng::Rng;
 use crate::sabotage::plan_of;
 use crate::script::{CHANNELS, Scenario};
+use crate::tally::Tally;
 use crate::waits::WaitingFuture;
 use crate::{Options, Sabotage};
 
@@ -49,6 +51,8 @@ pub struct World {
     pub(crate) local: Local,
     /// The clients with held requests.
     pub(crate) chains: Vec<Chain>,
+    /// The numbers of held requests, in shares of addresses.
+    pub(crate) held_shares: HeldShares,
     /// The members of channels with presence.
     pub(crate) presence: Presence,
     /// The requests of handles.
@@ -116,11 +120,12 @@ impl World {
         // High enough that recovered messages may be old.
         let now = Now { ms: (1 << 40) + rng.between(0, 100_000), wall_ms: WALL_MS };
         let count = scenario.clients.len();
-        let (lateness, users, bits) = (scenario.lateness, scenario.users, rng.bits());
+        let (lateness, users, bits) = (scenario.lateness, scenario.users.clone(), rng.bits());
         recorder.with(|recording| {
             recording.sessions = vec![None; count];
             (recording.lateness, recording.rng) = (lateness, Some(Rng::new(bits)));
             (recording.users, recording.wall_ms) = (users, WALL_MS);
+            recording.forgets_claims = options.sabotage == Sabotage::ForgottenClaims;
         });
         let mut clients: Vec<Client> =
             scenario.clients.iter().map(|(transport, browser)| Client::new(*transport, *browser)).collect();
@@ -147,6 +152,7 @@ impl World {
             holders: Holders::default(),
             local: Local::new(Arc::new(Shared::new(scenario.shards, Box::new(recorder.clone())))),
             chains: Vec::new(),
+            held_shares: HeldShares::default(),
             presence: Presence::default(),
             changes: Changes::default(),
             browsers: vec![(None, 0); count],
@@ -262,13 +268,13 @@ impl World {
             94..99 => self.some_time(),
             _ => self.some_control(),
         }
-        if self.scenario.users > 0 && self.rng.chance(RIGHTS) {
+        if !self.scenario.users.is_empty() && self.rng.chance(RIGHTS) {
             self.some_right();
         }
         if self.scenario.feeds > 0 && self.rng.chance(FEEDS) {
             self.feed();
         }
-        if self.rng.chance(HELD) {
+        if self.rng.chance(if self.scenario.rush { RUSHED } else { HELD }) {
             self.some_held();
         }
         if self.has_presence() && self.rng.chance(ANNOUNCEMENTS) {
@@ -471,6 +477,8 @@ const CHANGES: usize = 20;
 const FEEDS: usize = 50;
 /// Turns of clients with held requests, per thousand steps.
 const HELD: usize = 80;
+/// The same where clients have more requests than may be held.
+const RUSHED: usize = 500;
 /// Turns of the thread that announces members, per thousand steps.
 const ANNOUNCEMENTS: usize = 100;
 /// The number of recorded steps.

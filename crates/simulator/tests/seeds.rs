@@ -1,6 +1,7 @@
 //! Seeds that must pass, and faults that must be found.
 
-use simulator::checker::{Invariant, Tally};
+use simulator::checker::Invariant;
+use simulator::tally::Tally;
 use simulator::{Options, Sabotage, run};
 
 #[test]
@@ -53,6 +54,11 @@ fn hundreds_of_seeds_violate_no_invariant() {
         ("members for whom there was no room, five times", tally.members_refused * 5),
         ("changes of subscriptions by handles", tally.changes),
         ("histories whose messages were removed", tally.histories_cleared),
+        ("publications without the right", tally.publications_refused),
+        ("calls without the right", tally.calls_refused),
+        ("subscriptions without the right", tally.subscriptions_refused),
+        ("subscriptions to announcements without the right, twice", tally.announcements_refused * 2),
+        ("requests that were not held", tally.held_over_limit),
     ] {
         assert!(count >= 50, "{what}: only {count}");
     }
@@ -267,6 +273,31 @@ fn a_held_request_that_is_answered_after_its_rights_have_ended_is_found() {
 #[test]
 fn a_queue_without_a_limit_is_found() {
     finds(Sabotage::BoundlessQueue, &[Invariant::QueueBounded]);
+}
+
+#[test]
+fn held_requests_above_the_limit_are_found() {
+    finds(Sabotage::GreedyAddress, &[Invariant::SharesHold]);
+}
+
+#[test]
+fn a_request_that_is_refused_below_the_limit_is_found() {
+    finds(Sabotage::RefusedRequest, &[Invariant::SharesHold]);
+}
+
+#[test]
+fn a_share_that_is_not_given_back_is_found() {
+    finds(Sabotage::ForgottenShare, &[Invariant::CountsAgree]);
+}
+
+#[test]
+fn forgotten_claims_of_credentials_are_found() {
+    finds(Sabotage::ForgottenClaims, &[Invariant::RightsHold]);
+}
+
+#[test]
+fn an_announcement_for_a_session_without_the_right_is_found() {
+    finds(Sabotage::LeakedAnnouncement, &[Invariant::RightsHold]);
 }
 
 #[test]
