@@ -1,7 +1,7 @@
 //! Presence: reports who is on a channel, for the table outside of the core. `subscribe` and `channels` lead here for each
 //! change, and `from_shards` when the rules change.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use bayeux::ChannelName;
 
@@ -9,8 +9,8 @@ use crate::events::{Effect, PresenceEvent, SessionKey};
 use crate::rights::announced_on;
 use crate::shard::Parts;
 
-/// Members of channels: the session and the name of the channel.
-pub(super) type Memberships = HashSet<(SessionKey, Box<str>)>;
+/// Members of channels: the session and the name of the channel. Sorted, so that changes are reported in one order.
+pub(super) type Memberships = BTreeSet<(SessionKey, Box<str>)>;
 
 impl Parts {
     /// Reports that a session has subscribed to a channel. `is_new`: false if it was a member before.
