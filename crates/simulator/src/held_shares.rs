@@ -94,7 +94,7 @@ impl World {
             );
             self.checker.fail(Invariant::SharesHold, detail);
         }
-        self.note(|_| format!("a request of address {address} gets {taken:?}"));
+        self.note(|_| format!("a request of address {address}, over a limit: {:?}", taken.as_ref().err()));
         self.checker.tally.held_over_limit += u64::from(taken.is_err());
         taken.ok()
     }

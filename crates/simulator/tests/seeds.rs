@@ -2,6 +2,7 @@
 
 use simulator::checker::Invariant;
 use simulator::tally::Tally;
+use simulator::world::World;
 use simulator::{Options, Sabotage, run};
 
 #[test]
@@ -78,6 +79,20 @@ fn seeds_that_found_a_defect_once_violate_no_invariant() {
 fn a_seed_runs_the_same_way_twice() {
     for seed in [3, 14, 159] {
         assert_eq!(run(seed, &Options::default()).ok(), run(seed, &Options { trace: true, ..Options::default() }).ok());
+    }
+}
+
+#[test]
+fn a_seed_takes_the_same_steps_twice() {
+    for seed in [3, 14, 105, 150, 231] {
+        let steps = || {
+            let mut world = World::new(seed, &Options { trace: true, ..Options::default() });
+            let result = world.run();
+            // The epochs of histories are random, and frames have them.
+            let is_seeded = |line: &String| !line.contains("frames: [");
+            (result, world.history().into_iter().filter(is_seeded).collect::<Vec<_>>())
+        };
+        assert!(steps() == steps(), "seed {seed}");
     }
 }
 
