@@ -16,15 +16,14 @@ type Modules = BTreeMap<String, String>;
 type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Crates of several folders.
-const LAYERED: &[&str] = &["bayeux", "encke", "encke-bench", "encke-cli", "encke-client", "encke-sources", "websocket"];
-/// Crates whose files know each other: the simulator is one world.
-const ENTANGLED: &[&str] = &["simulator"];
+const LAYERED: &[&str] =
+    &["bayeux", "encke", "encke-bench", "encke-cli", "encke-client", "encke-sources", "simulator", "websocket"];
 
 #[test]
 fn no_module_of_the_core_depends_on_one_that_depends_on_it() {
     let modules = modules("encke-core");
     let mut edges = Edges::new();
-    let methods = methods_of_shard(&modules);
+    let methods = methods_of(&["Shard", "Parts"], &modules);
     assert!(methods.len() > 150, "only {} methods of Shard were found", methods.len());
     for (name, used, path) in uses(&modules) {
         assert!(is_of_shard(&name) || !is_of_shard(&used), "the part {name} knows the shard: {path}");
@@ -32,14 +31,18 @@ fn no_module_of_the_core_depends_on_one_that_depends_on_it() {
             edges.entry(name).or_default().entry(used).or_insert(path);
         }
     }
-    for (name, source) in modules.iter().filter(|(name, _)| is_of_shard(name)) {
-        for method in called_methods(source) {
-            if let Some(used) = methods.get(method).filter(|used| *used != name) {
-                edges.entry(name.clone()).or_default().entry(used.clone()).or_insert(format!("{method}()"));
-            }
-        }
-    }
+    add_calls(modules.iter().filter(|(name, _)| is_of_shard(name)), &methods, &mut edges);
     refuse_cycle("encke-core", &edges);
+}
+
+#[test]
+fn no_chapter_of_the_simulator_calls_one_that_calls_it() {
+    let modules = modules("simulator");
+    let methods = methods_of(&["World"], &modules);
+    assert!(methods.len() > 150, "only {} methods of World were found", methods.len());
+    let mut edges = Edges::new();
+    add_calls(modules.iter(), &methods, &mut edges);
+    refuse_cycle("simulator", &edges);
 }
 
 #[test]
@@ -64,7 +67,7 @@ fn no_file_of_a_crate_depends_on_one_that_depends_on_it() {
     let names = fs::read_dir(crates).expect("the crates").map(|entry| entry.expect("an entry").file_name());
     let names: Vec<String> = names.filter_map(|name| name.into_string().ok()).collect();
     assert!(names.len() >= 15, "only {} crates were found", names.len());
-    for name in names.iter().filter(|name| !ENTANGLED.contains(&name.as_str())) {
+    for name in &names {
         let mut edges = Edges::new();
         for (module, used, path) in uses(&modules(name)) {
             edges.entry(module).or_default().entry(used).or_insert(path);
@@ -126,15 +129,15 @@ fn absolute(module: &str, source: &str) -> String {
     source
 }
 
-/// The methods of the shard, each with its chapter.
-fn methods_of_shard(modules: &Modules) -> BTreeMap<String, String> {
+/// The methods of these types, each with its chapter.
+fn methods_of(types: &[&str], modules: &Modules) -> BTreeMap<String, String> {
     let mut methods = BTreeMap::new();
     for (name, source) in modules {
-        let mut is_of_shard = false;
+        let mut is_inside = false;
         for line in source.lines() {
-            let begins = ["impl Shard {", "impl Parts {"].iter().any(|begin| line.starts_with(begin));
-            is_of_shard = (is_of_shard || begins) && !line.starts_with('}');
-            let declared = line.strip_prefix("    ").filter(|line| is_of_shard && !line.starts_with(' '));
+            let begins = line.strip_prefix("impl ").and_then(|line| line.strip_suffix(" {"));
+            is_inside = (is_inside || begins.is_some_and(|name| types.contains(&name))) && !line.starts_with('}');
+            let declared = line.strip_prefix("    ").filter(|line| is_inside && !line.starts_with(' '));
             if let Some((_, rest)) = declared.and_then(|line| line.split_once("fn ")) {
                 let end = rest.find(|c: char| !is_of_name(c)).unwrap_or(rest.len());
                 methods.insert(rest[..end].to_string(), name.clone());
@@ -144,7 +147,22 @@ fn methods_of_shard(modules: &Modules) -> BTreeMap<String, String> {
     methods
 }
 
-/// A shard and its parts, as chapters call their methods.
+/// Adds an edge for each call of a method in another chapter.
+fn add_calls<'m>(
+    chapters: impl Iterator<Item = (&'m String, &'m String)>,
+    methods: &BTreeMap<String, String>,
+    edges: &mut Edges,
+) {
+    for (name, source) in chapters {
+        for method in called_methods(source) {
+            if let Some(used) = methods.get(method).filter(|used| *used != name) {
+                edges.entry(name.clone()).or_default().entry(used.clone()).or_insert(format!("{method}()"));
+            }
+        }
+    }
+}
+
+/// A shard and its parts, as chapters call their methods. Of the simulator's world it is `self`.
 const RECEIVERS: [&str; 7] =
     ["self", "shard", "parts", "parts()", "beside_burst()", "settle_burst()", "settle_burst_at(now)"];
 

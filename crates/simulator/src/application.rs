@@ -1,4 +1,5 @@
-//! The application of the simulated server: it allows everything, records the core's calls, and delivers whispers.
+//! The application of the simulated server: it allows what the rights of users do, records the core's calls, and delivers
+//! whispers.
 
 use std::collections::HashSet;
 use std::future::pending;
@@ -9,8 +10,10 @@ use encke_core::{
     Service, SessionLimits, Subscribing, Verdict,
 };
 
-use crate::claims::Claims;
+use crate::channels::{ECHO, OBITUARIES, WHISPER, WHISPER_TO};
+use crate::claims::{Claims, claims_of};
 use crate::rng::Rng;
+use crate::texts::OBITUARY;
 
 /// An event of the core, as an application sees it.
 #[derive(Clone, Debug)]
@@ -61,9 +64,7 @@ impl Recorder {
     pub fn with<T>(&self, look: impl FnOnce(&mut Recording) -> T) -> T {
         look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
 
-impl Recorder {
     /// A result that comes now, or later, or never. Its notes are taken when it comes, if the session still lives.
     fn late<T: Send + 'static>(&self, session: &str, result: T, notes: Vec<Note>) -> Result<T, Pending<T>> {
         let (is_late, is_never) = self.with(|Recording { lateness, rng, .. }| {
@@ -117,12 +118,6 @@ impl Recording {
             ..Identity::of_user(&user)
         }))
     }
-}
-
-/// The rights of a user: all, if it has no name.
-pub(crate) fn claims_of(users: &[Claims], user: &str) -> Claims {
-    let number = user.strip_prefix('u').and_then(|number| number.parse::<usize>().ok());
-    number.and_then(|number| users.get(number)).copied().unwrap_or_default()
 }
 
 fn answer<T>(result: Result<T, Pending<T>>) -> Answer<T> {
@@ -205,14 +200,3 @@ impl Application for Recorder {
         });
     }
 }
-
-/// The channel on which the end of a session is published, for subscribers of all channels.
-pub const OBITUARIES: &str = "/obituaries/x";
-/// The data published there.
-pub const OBITUARY: &str = "{\"gone\":1}";
-/// A service that replies with the message it received.
-pub const ECHO: &str = "/service/echo";
-/// Services that pass a message on to the client of this number.
-pub const WHISPER_TO: &str = "/service/to/";
-/// The channel of whispered messages.
-pub const WHISPER: &str = "/service/whisper";

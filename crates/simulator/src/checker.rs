@@ -5,9 +5,9 @@ use std::fmt;
 
 use encke_core::Id;
 
-use crate::application::ECHO;
-use crate::follower::has_history;
+use crate::channels::{ECHO, covers, has_history};
 use crate::tally::Tally;
+use crate::texts::number_of;
 
 /// A promise of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,6 +204,13 @@ impl Checker {
         }
     }
 
+    /// Checks the count of something.
+    pub(crate) fn agree(&mut self, what: &str, counted: usize, there: usize) {
+        if counted != there {
+            self.fail(Invariant::CountsAgree, format!("{what}: {counted} are counted, and there are {there}"));
+        }
+    }
+
     /// Adds a session. Returns its number.
     pub fn open(&mut self, text: &str, id: Id, client: usize) -> usize {
         self.tally.sessions += 1;
@@ -377,23 +384,4 @@ impl Checker {
     pub fn is_complete(&self) -> bool {
         self.sessions.iter().all(|session| session.expected.is_empty())
     }
-}
-
-/// The number of a publication: its data begin with it.
-pub fn number_of(data: &str) -> Option<usize> {
-    let rest = data.strip_prefix("{\"k\":")?;
-    rest[..rest.find(',')?].parse().ok()
-}
-
-/// True if a subscription to `name` covers `channel`. It is a separate implementation, so as not to trust the code
-/// under test.
-pub fn covers(name: &str, channel: &str) -> bool {
-    if let Some(parent) = name.strip_suffix("/**") {
-        return channel.strip_prefix(parent).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'));
-    }
-    if let Some(parent) = name.strip_suffix("/*") {
-        let rest = channel.strip_prefix(parent).and_then(|rest| rest.strip_prefix('/'));
-        return rest.is_some_and(|rest| !rest.is_empty() && !rest.contains('/'));
-    }
-    name == channel
 }

@@ -1,9 +1,9 @@
 //! The rights of users in a run: the claims of their credentials, and a channel that the application keeps from them. The
 //! checks are a separate implementation, so as not to trust the code under test.
 
-use encke_core::{Identity, PRESENCE_CHANNEL, Patterns};
+use encke_core::{Identity, Patterns};
 
-use crate::checker::covers;
+use crate::channels::{covers, include, needed_for};
 use crate::rng::Rng;
 
 /// The rights of a user.
@@ -49,21 +49,12 @@ impl Claims {
     }
 }
 
-/// The names for which a client needs a right that subscribes to this one.
-pub(crate) fn needed_for(name: &str) -> impl Iterator<Item = &str> {
-    let announced = name.strip_prefix(PRESENCE_CHANNEL).filter(|rest| rest.starts_with('/'));
-    std::iter::once(name).chain(announced)
+/// The rights of a user: all, if it has no name.
+pub(crate) fn claims_of(users: &[Claims], user: &str) -> Claims {
+    let number = user.strip_prefix('u').and_then(|number| number.parse::<usize>().ok());
+    number.and_then(|number| users.get(number)).copied().unwrap_or_default()
 }
 
-/// True if one of the names covers a channel, or everything that a pattern matches.
-pub(crate) fn include(names: &[&str], wanted: &str) -> bool {
-    let is_deeper = |name: &str| wanted.ends_with("/**") && !name.ends_with("/**");
-    names.iter().any(|name| *name == wanted || (covers(name, wanted) && !is_deeper(name)))
-}
-
-/// Announcements of members, and patterns that match some.
-pub(crate) const ANNOUNCED: [&str; 6] =
-    ["/presence/a/b", "/presence/a/b/c", "/presence/a/*", "/presence/a/**", "/presence/**", "/presence/*"];
 /// The claims on channels to publish on and to call.
 const PUBLISH: [Option<&[&str]>; 5] =
     [None, Some(&[]), Some(&["/service/echo", "/past/*"]), Some(&["/a/**", "/past/**"]), Some(&["/**"])];

@@ -3,11 +3,14 @@
 //! A seed decides everything: the number of shards and clients, the settings, the actions of the clients, the arrival
 //! of bytes and messages, and the faults. A run is therefore reproducible exactly, and ten thousand seeds are ten
 //! thousand different runs of a busy server. The shards are the real ones, and so is the log of the histories. The
-//! network ([`network`]), the threads around the shards ([`server`]) and the clients ([`client`], [`reading`]) are
-//! simulated. The module [`checker`] holds the invariants.
+//! network ([`network`]), the threads around the shards and the clients ([`client`]) are simulated. The module
+//! [`checker`] holds the invariants.
+//!
+//! A [`World`](world::World) is one run. Its chapters, in the folder `world`, make everything happen; the modules beside it
+//! are the parts of which it consists, and know nothing of it.
 //!
 //! In some runs histories are on a disk that refuses, tears and loses writes, and the server ends in the middle of
-//! the run: cleanly, so that its sessions continue, or by a kill or a loss of power ([`restart`]).
+//! the run: cleanly, so that its sessions continue, or by a kill or a loss of power ([`Stop`](script::Stop)).
 //!
 //! ```
 //! let tally = simulator::run(1, &simulator::Options::default()).expect("no promise is broken");
@@ -18,52 +21,36 @@
 //! connections of a client that does not replay.
 
 pub mod application;
-mod by_handle;
+mod chain;
+mod changes;
+mod channels;
 pub mod checker;
 pub mod claims;
 pub mod client;
 mod cost;
-mod edges;
-mod ending;
-mod feeds;
 pub mod follower;
-mod held;
 mod held_shares;
-mod inspecting;
-mod late;
+mod holders;
 mod local;
 mod log;
+mod members;
 pub mod network;
-mod oddities;
-mod presence;
-pub mod reading;
-pub mod restart;
-mod returning;
-mod rights;
+mod plan;
+pub mod records;
 pub mod rng;
 mod sabotage;
 pub mod script;
-mod sending;
-pub mod server;
 pub mod tally;
-mod waits;
+mod texts;
+mod transit;
 pub mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use checker::{Broken, Invariant};
-pub use sabotage::Sabotage;
+pub use sabotage::{Options, Sabotage};
 use tally::Tally;
 use world::World;
-
-/// Options of a run.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Options {
-    /// True to record the last steps, for the report of a failure.
-    pub trace: bool,
-    /// A deliberate fault, to prove that it is found.
-    pub sabotage: Sabotage,
-}
 
 /// A seed that broke a promise.
 #[derive(Clone, Debug)]

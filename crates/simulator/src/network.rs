@@ -5,7 +5,8 @@
 //! bytes: no server could correct overtaking between two connections of one client.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
+use std::io::IoSlice;
 
 use encke_core::{ExchangeId, Id, Request, Response, SocketKey, Wire};
 use websocket::{Decoder, Event, Flow, Role};
@@ -377,6 +378,25 @@ impl Network {
         let client = self.conns[conn].client;
         self.conns[conn].unread_bytes += bytes.len();
         self.inboxes[client].push_back(Item::Bytes(conn, bytes));
+    }
+}
+
+impl Conn {
+    /// True if it can break.
+    pub fn is_up(&self) -> bool {
+        self.client_open && self.fate == Fate::Healthy && !self.shut
+    }
+}
+
+impl Exchange {
+    /// True if a response is owed.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
+    /// True if it can progress.
+    pub fn may_progress(&self) -> bool {
+        matches!(self.state, State::Sent(_)) || (self.is_open() && !self.client_waits)
     }
 }
 

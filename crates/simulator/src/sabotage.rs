@@ -1,9 +1,13 @@
-//! Deliberate faults, and plans in which they can be found.
+//! The options of a run, and deliberate faults.
 
-use crate::claims::Claims;
-use crate::restart::Stop;
-use crate::rng::Rng;
-use crate::script::{Scenario, TREE_RULE};
+/// Options of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// True to record the last steps, for the report of a failure.
+    pub trace: bool,
+    /// A deliberate fault, to prove that it is found.
+    pub sabotage: Sabotage,
+}
 
 /// Deliberate faults around the core, to prove that the checks find them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,14 +109,14 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// True if it is about held requests.
-    fn is_of_held(self) -> bool {
+    pub(crate) fn is_of_held(self) -> bool {
         use Sabotage::{BoundlessQueue, DeafDispatcher, HeldBeyondRights, HushedGap, RepeatedHold, SkippingHold};
         let all = [HushedGap, SkippingHold, RepeatedHold, DeafDispatcher, HeldBeyondRights, BoundlessQueue];
         all.contains(&self)
     }
 
     /// True if it is about the table of members.
-    fn is_of_presence(self) -> bool {
+    pub(crate) fn is_of_presence(self) -> bool {
         use Sabotage::{BoundlessTable, EndlessGrace, ForgottenAnnouncement, ForgottenEnd};
         use Sabotage::{ForgottenMember, LeaveOfAll, NoGrace};
         let all =
@@ -121,60 +125,7 @@ impl Sabotage {
     }
 
     /// True if it is about the limit for held requests.
-    fn is_of_held_shares(self) -> bool {
+    pub(crate) fn is_of_held_shares(self) -> bool {
         matches!(self, Sabotage::GreedyAddress | Sabotage::RefusedRequest | Sabotage::ForgottenShare)
     }
-
-    /// The kinds of restart that this sabotage needs, in order.
-    fn stops(self) -> Option<&'static [Stop]> {
-        match self {
-            Sabotage::FalsePersisted | Sabotage::FalseEnd => Some(&[Stop::Killed]),
-            Sabotage::SkippedRewrite => Some(&[Stop::Killed, Stop::PowerLoss]),
-            Sabotage::LostSession | Sabotage::LostOutbox | Sabotage::ForgottenEnd => Some(&[Stop::Clean]),
-            _ => None,
-        }
-    }
-}
-
-/// The plan of a seed, in which a sabotage can be found.
-pub(crate) fn plan_of(rng: &mut Rng, sabotage: Sabotage) -> Scenario {
-    let mut scenario = Scenario::new(rng);
-    if let Some(stops) = sabotage.stops() {
-        scenario.end(stops);
-    }
-    if sabotage == Sabotage::ReaderThatReadsOn {
-        scenario.lateness = 300;
-    }
-    if sabotage != Sabotage::None {
-        // Other subjects would make that of the fault rare.
-        (scenario.feeds, scenario.crowded) = (0, false);
-    }
-    if sabotage == Sabotage::DroppedLatest {
-        scenario.feeds = 60;
-        scenario = scenario.with_feeds();
-    }
-    if sabotage.is_of_held() {
-        (scenario.chains, scenario.users) = (2, vec![Claims::default(); 2]);
-        scenario.settings.iter_mut().for_each(|settings| settings.in_process_messages_max = 2);
-    }
-    if sabotage.is_of_held_shares() {
-        scenario.rush();
-    }
-    if sabotage == Sabotage::ForgottenClaims || sabotage == Sabotage::LeakedAnnouncement {
-        scenario.users = (0..3).map(|_| Claims::some(rng)).collect();
-    }
-    if sabotage.is_of_presence() {
-        scenario.crowded = true;
-        scenario.users = vec![Claims::default(); if sabotage == Sabotage::LeaveOfAll { 1 } else { 2 }];
-        let members_max = if sabotage == Sabotage::BoundlessTable { 1 } else { 1_000 };
-        for settings in &mut scenario.settings {
-            (settings.channels[TREE_RULE].presence, settings.presence_members_max) = (true, members_max);
-            settings.presence_bytes_max = 1 << 20;
-        }
-    }
-    if sabotage != Sabotage::None {
-        // A session ended for memory is not missed: a fault could hide behind that.
-        scenario.settings.iter_mut().for_each(|settings| settings.sessions_bytes_max = 1 << 30);
-    }
-    scenario
 }

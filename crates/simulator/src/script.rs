@@ -2,8 +2,8 @@
 
 use encke_core::{ChannelRule, HistoryCommit, Settings, SlowConsumer};
 
+use crate::channels::{CHANNELS, HISTORY_CHANNELS, PRESENT};
 use crate::claims::Claims;
-use crate::restart::Stop;
 use crate::rng::Rng;
 
 /// The preferred transport of a client.
@@ -15,6 +15,17 @@ pub enum Transport {
     LongPolling,
     /// GET requests answered with scripts.
     CallbackPolling,
+}
+
+/// The kind of the end of a server process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The server drains and saves its sessions.
+    Clean,
+    /// The process is killed: its writes remain.
+    Killed,
+    /// The machine stops: unsynced writes survive, tear or get lost at random.
+    PowerLoss,
 }
 
 /// The plan of one run.
@@ -72,24 +83,6 @@ pub struct Scenario {
     /// The steps at which the server ends, and how; only where histories are on disk.
     pub restarts: Vec<(usize, Stop)>,
 }
-
-/// The lengths of long publications, in bytes: a WebSocket batch holds at most 60,000, a chunk of the arena 32,768.
-pub const LONG_BYTES: [usize; 3] = [9_000, 20_000, 40_000];
-/// Steps between two ends of the server in quick succession.
-const SOON_STEPS: usize = 40;
-/// Channels that clients publish on.
-pub const CHANNELS: [&str; 8] = ["/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/past/a", "/past/b"];
-/// The channels with a history.
-pub const HISTORY_CHANNELS: [&str; 2] = ["/past/a", "/past/b"];
-/// The channels that may have presence.
-pub const PRESENT: [&str; 2] = ["/a/b", "/a/b/c"];
-/// Channels of which a full outbox drops messages, or leaves them to a history, instead of ending its session.
-const DROPPED: [&str; 5] = ["/drop/x", "/keep/x", "/past/a", "/past/a", "/past/a"];
-/// The names to which clients subscribe.
-pub const SUBSCRIPTIONS: [&str; 16] = [
-    "/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/a/*", "/a/**", "/**", "/*", "/lazy/*", "/past/a",
-    "/past/a", "/past/b", "/past/*", "/past/**",
-];
 
 impl Scenario {
     /// The plan of a seed.
@@ -249,6 +242,11 @@ impl Scenario {
         self.settings[0].channels[PAST_RULE].history().map_or(0, |terms| terms.age_max_ms)
     }
 
+    /// True if a channel has presence in this run.
+    pub(crate) fn has_presence(&self) -> bool {
+        self.settings.iter().any(|settings| settings.channels[TREE_RULE].presence)
+    }
+
     /// True if an outbox has room for only a few messages.
     pub fn outboxes_are_tight(&self) -> bool {
         self.settings[0].outbox_bytes_max < 1 << 20
@@ -400,10 +398,21 @@ fn past(rng: &mut Rng, tight: bool) -> ChannelRule {
     }
 }
 
+/// The lengths of long publications, in bytes: a WebSocket batch holds at most 60,000, a chunk of the arena 32,768.
+pub const LONG_BYTES: [usize; 3] = [9_000, 20_000, 40_000];
+/// The index of the rule for the channels with presence and limits.
+pub const TREE_RULE: usize = 4;
+/// Steps between two ends of the server in quick succession.
+const SOON_STEPS: usize = 40;
+/// Channels of which a full outbox drops messages, or leaves them to a history, instead of ending its session.
+const DROPPED: [&str; 5] = ["/drop/x", "/keep/x", "/past/a", "/past/a", "/past/a"];
+/// The names to which clients subscribe.
+pub const SUBSCRIPTIONS: [&str; 16] = [
+    "/a", "/a/b", "/a/b/c", "/lazy/x", "/drop/x", "/keep/x", "/a/*", "/a/**", "/**", "/*", "/lazy/*", "/past/a",
+    "/past/a", "/past/b", "/past/*", "/past/**",
+];
 /// The clients of which not all may have a held request.
 const RUSH: usize = 20;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// The index of that rule.
 const PAST_RULE: usize = 3;
-/// The index of the rule for the channels with presence and limits.
-pub const TREE_RULE: usize = 4;

@@ -3,21 +3,21 @@
 use bayeux::json::{decode_string, elements, integer, member, members};
 use encke_core::{Id, Response};
 
-use crate::Sabotage;
-use crate::application::{OBITUARIES, OBITUARY};
-use crate::checker::{Invariant, Subscription, number_of};
+use crate::channels::OBITUARIES;
+use crate::checker::{Invariant, Subscription};
 use crate::client::{Phase, Route, What};
-use crate::follower::split_position;
 use crate::network::{Found, Item};
-use crate::rights;
+use crate::sabotage::Sabotage;
 use crate::script::Transport;
-use crate::server::json_of;
-use crate::waits;
+use crate::texts::{
+    OBITUARY, field, is_about_credentials, is_ending, is_failed_call, is_over_limit, is_token_refused, is_undecided,
+    json_of, number_of, split_position,
+};
 use crate::world::World;
 
 impl World {
     /// A client reads a random amount of its input.
-    pub(crate) fn read(&mut self, client: usize) {
+    pub(super) fn read(&mut self, client: usize) {
         if self.clients[client].reading {
             for _ in 0..=self.rng.below(4) {
                 self.read_one(client);
@@ -26,7 +26,7 @@ impl World {
     }
 
     /// A client reads one item. False if there is none.
-    pub(crate) fn read_one(&mut self, client: usize) -> bool {
+    pub(super) fn read_one(&mut self, client: usize) -> bool {
         let at = self.overtaking(client);
         if let Some(Item::Response(exchange, _)) = self.network.inboxes[client].get(at)
             && !self.healing
@@ -216,7 +216,7 @@ impl World {
     }
 
     /// One batch from the server.
-    fn text(&mut self, client: usize, route: Route, text: &str) {
+    pub(super) fn text(&mut self, client: usize, route: Route, text: &str) {
         self.checker.no_secrets(client, text);
         if !text.starts_with('[') || bayeux::json::validate(text, usize::MAX).is_err() {
             return self.checker.fail(Invariant::CleanMessages, format!("client {client} got no batch: {text}"));
@@ -227,7 +227,7 @@ impl World {
             match data.filter(published) {
                 Some(data) => self.message(client, route, raw, data),
                 // It counts as a message for the limits, and for nothing else.
-                None if data.is_some_and(|data| waits::is_failed_call(data) || rights::is_about_credentials(data)) => {}
+                None if data.is_some_and(|data| is_failed_call(data) || is_about_credentials(data)) => {}
                 // The witness checks what they say.
                 None if data.is_some() && field(raw, "channel").starts_with(ANNOUNCEMENTS) => {
                     self.check_announcement(self.session_on(route), &field(raw, "channel"));
@@ -239,7 +239,7 @@ impl World {
     }
 
     /// Handles a publication.
-    fn message(&mut self, client: usize, route: Route, raw: &str, data: &str) {
+    pub(super) fn message(&mut self, client: usize, route: Route, raw: &str, data: &str) {
         let channel = field(raw, "channel");
         let service = channel.starts_with("/service/");
         for (key, _) in members(raw) {
@@ -264,7 +264,7 @@ impl World {
         }
     }
 
-    fn reply(&mut self, client: usize, route: Route, raw: &str) {
+    pub(super) fn reply(&mut self, client: usize, route: Route, raw: &str) {
         self.checker.tally.replies += 1;
         let successful = member(raw, "successful") == Some("true");
         let error = field(raw, "error");
@@ -350,8 +350,8 @@ impl World {
             }
             // Delivered, and not persisted.
             (What::Publish(_), _) if self.log.is_some() && field(raw, "error").starts_with("507:/past/") => {}
-            (What::Publish(_), _) if waits::is_undecided(raw) => {}
-            (What::Publish(_), _) if rights::is_over_limit(raw) => self.checker.tally.over_limits += 1,
+            (What::Publish(_), _) if is_undecided(raw) => {}
+            (What::Publish(_), _) if is_over_limit(raw) => self.checker.tally.over_limits += 1,
             (What::Publish(_), _)
                 if is_ending(raw) && self.session_on(route).is_some_and(|of| self.may_be_ended(of)) => {}
             (What::Publish(number), _) => {
@@ -375,8 +375,8 @@ impl World {
         self.clients[client].next_ms = self.now.ms + 500;
         let text = field(raw, "clientId");
         let Some(id) = Id::parse(&text).filter(|_| successful) else {
-            let is_limited = rights::is_over_limit(raw) || rights::is_token_refused(raw);
-            if !self.has_drained && !waits::is_undecided(raw) && !is_limited {
+            let is_limited = is_over_limit(raw) || is_token_refused(raw);
+            if !self.has_drained && !is_undecided(raw) && !is_limited {
                 self.checker.fail(Invariant::LivesOn, format!("client {client} was refused: {raw}"));
             }
             return;
@@ -481,14 +481,3 @@ const LULL_MS: u64 = 400;
 const ANNOUNCEMENTS: &str = "/presence/";
 /// The limit of Jetty's client.
 const FRAME_BYTES_MAX: usize = 64 * 1024;
-
-/// A member that is a string; empty if it is missing or not a string.
-pub(crate) fn field(raw: &str, name: &str) -> String {
-    member(raw, name).and_then(decode_string).map(String::from).unwrap_or_default()
-}
-
-/// True if a message was refused because its session is about to end, or its credentials have ended.
-pub(crate) fn is_ending(raw: &str) -> bool {
-    let error = field(raw, "error");
-    ["403:session_ending", "403:token_"].iter().any(|start| error.starts_with(start))
-}

@@ -1,20 +1,23 @@
-//! The return of a client that replays after a break: with a new session, or with its old one, in which it
-//! resubscribes at its positions.
+//! The return of a client that replays after a break, with a new session, or with its old one, in which it
+//! resubscribes at its positions; and its change to another transport.
 //!
 //! In its old session only positions tell the server what such a client has: the responses and connections that it
 //! left may still take messages along, or fail and return them.
+
+use encke_core::{Envelope, ShardMessage};
 
 use crate::checker::Subscription;
 use crate::client::{Outgoing, Route, What};
 use crate::follower::Footing;
 use crate::network::{State, Up};
-use crate::world::{InTransit, World};
-use encke_core::{Envelope, ShardMessage};
+use crate::script::Transport;
+use crate::transit::InTransit;
+use crate::world::World;
 
 impl World {
     /// A client that cannot know which messages its connection had abandons it, and mostly its session: it comes back
     /// with the positions it knows.
-    pub(crate) fn walk_away(&mut self, client: usize, session: Option<usize>) -> bool {
+    pub(super) fn walk_away(&mut self, client: usize, session: Option<usize>) -> bool {
         let Some(session) = session.filter(|session| self.clients[client].session() == Some(*session)) else {
             return false;
         };
@@ -63,7 +66,7 @@ impl World {
 
     /// A client that continues its session resubscribes at its positions and connects, in one batch. Otherwise
     /// messages that an abandoned connect takes along would be missing.
-    pub(crate) fn name_positions(&mut self, client: usize, session: usize) {
+    pub(super) fn name_positions(&mut self, client: usize, session: usize) {
         let Some(follower) = &mut self.clients[client].follower else { return };
         let mut members = Vec::new();
         for (channel, footing) in &mut follower.footing {
@@ -95,14 +98,30 @@ impl World {
         }
     }
 
-    /// A client stops reading where replies to an older session or an older connect may arrive: it is about to
-    /// resubscribe at positions.
-    pub(crate) fn cut_off(&mut self, client: usize) {
-        if self.clients[client].follower.is_some() {
-            let conn = self.clients[client].conn.take();
-            self.clients[client].old_conns.extend(conn);
-            self.drop_old_conns(client);
-            self.abandon_requests(client, |_| true);
+    /// The client continues over another transport, or over another connection of the same kind.
+    pub(super) fn switch(&mut self, client: usize) {
+        self.checker.tally.switches += 1;
+        self.walk_away(client, self.clients[client].session());
+        let to = self.rng.pick(&[
+            Transport::WebSocket,
+            Transport::WebSocket,
+            Transport::LongPolling,
+            Transport::LongPolling,
+            Transport::CallbackPolling,
+        ]);
+        // A client that has acknowledged a batch must not read on where later ones may arrive.
+        let careful = self.clients[client].acknowledged.is_none() && self.rng.chance(600);
+        self.note(|_| format!("client {client} switches to {to:?}, carefully: {careful}"));
+        self.lose_sight(client);
+        let state = &mut self.clients[client];
+        state.transport = to;
+        state.connect = None;
+        state.next_ms = self.now.ms;
+        if let Some(conn) = state.conn.take() {
+            state.old_conns.push(conn);
+            if !careful {
+                self.drop_old_conns(client);
+            }
         }
     }
 }

@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use encke_core::SlowConsumer;
-
-use crate::checker::{Invariant, Published, Session, covers};
-use crate::script::{CHANNELS, Scenario};
+use crate::checker::{Invariant, Published};
 use crate::world::World;
 
 impl World {
     /// The server publishes on some of the feeds.
-    pub(crate) fn feed(&mut self) {
+    pub(super) fn feed(&mut self) {
         for _ in 0..=self.rng.below(FED_MAX) {
             let channel = format!("{FEED}{}", self.rng.below(self.scenario.feeds));
             self.publish_from_outside(&channel);
@@ -18,7 +15,7 @@ impl World {
     }
 
     /// Checks that no session misses the latest message of a feed. Older ones it need not get.
-    pub(crate) fn check_feeds(&mut self) {
+    pub(super) fn check_feeds(&mut self) {
         let is_fed = |publication: &Published| publication.channel.starts_with(FEED) && publication.from == usize::MAX;
         let of_feeds = self.checker.publications.iter().enumerate().filter(|(_, publication)| is_fed(publication));
         let latest: BTreeMap<String, usize> =
@@ -38,19 +35,6 @@ impl World {
             let detail = format!("session {session} never got message {number}, the latest of {channel}");
             self.checker.fail(Invariant::LatestArrives, detail);
         }
-    }
-}
-
-impl Scenario {
-    /// True if a rule with `keep-latest` may apply to a session: it does not acknowledge, and it has requested a channel of
-    /// such a rule.
-    pub(crate) fn may_keep_latest(&self, session: &Session) -> bool {
-        let keeps = |channel: &str| {
-            let mut rules = self.settings.iter().flat_map(|settings| &settings.channels);
-            rules.any(|rule| rule.slow_consumer == SlowConsumer::KeepLatest && covers(&rule.pattern, channel))
-        };
-        let requests = |channel: &str| session.subscriptions.keys().any(|name| covers(name, channel));
-        !session.acknowledges && CHANNELS.iter().any(|channel| requests(channel) && keeps(channel))
     }
 }
 

@@ -1,17 +1,15 @@
 //! Misbehaviour of clients: garbage, refused requests, and the ids of others.
 
-use bayeux::json::elements;
-use encke_core::{ExchangeId, HttpTransport, PRESENCE_CHANNEL, Request};
+use encke_core::{ExchangeId, HttpTransport, Request};
 
-use crate::Sabotage;
-use crate::client::{Awaited, Phase, Route, What, odd};
+use crate::client::{Awaited, Route, What, odd};
 use crate::network::{Exchange, State, Up};
-use crate::script::{PRESENT, Transport};
+use crate::script::Transport;
 use crate::world::World;
 
 impl World {
     /// A client does something that no well-behaved client does.
-    pub(crate) fn do_something_odd(&mut self, client: usize) {
+    pub(super) fn do_something_odd(&mut self, client: usize) {
         match self.rng.below(8) {
             0 => self.send_garbage(client),
             1 => {
@@ -157,139 +155,8 @@ impl World {
         let publication = self.publication(client, session);
         self.send(client, vec![publication, odd("/meta/connect", ",\"clientId\":\"nobody\"")]);
     }
-
-    /// A route is gone, from the view of the client.
-    pub(crate) fn end_route(&mut self, client: usize, route: Route) {
-        if !self.clients[client].awaited.values().any(|awaited| awaited.route == route)
-            && !self.is_in_use(client, route)
-        {
-            return;
-        }
-        self.lose_sight_of(client, route);
-        self.await_no_more(client, route);
-        let state = &mut self.clients[client];
-        if state.connect.is_some_and(|(id, _)| !state.awaited.contains_key(&id)) {
-            state.connect = None;
-            state.next_ms = state.next_ms.min(self.now.ms);
-        }
-        match route {
-            Route::Conn(conn) => {
-                if state.conn == Some(conn) {
-                    state.conn = None;
-                }
-                state.old_conns.retain(|old| *old != conn);
-            }
-            Route::Exchange(exchange) => {
-                if state.busy == Some(exchange) {
-                    state.busy = None;
-                }
-            }
-        }
-        if state.phase == Phase::Shaking && !state.awaited.values().any(|awaited| awaited.what == What::Handshake) {
-            state.phase = Phase::Away;
-        }
-    }
-
-    fn is_in_use(&self, client: usize, route: Route) -> bool {
-        let state = &self.clients[client];
-        match route {
-            Route::Conn(conn) => state.conn == Some(conn) || state.old_conns.contains(&conn),
-            Route::Exchange(exchange) => state.busy == Some(exchange),
-        }
-    }
-
-    fn lose_sight_of(&mut self, client: usize, route: Route) {
-        // Requests on other routes are not in doubt, but the streams are.
-        let elsewhere: Vec<(u64, Awaited)> = self.clients[client]
-            .awaited
-            .iter()
-            .filter(|(_, awaited)| awaited.route != route)
-            .map(|(id, awaited)| (*id, awaited.clone()))
-            .collect();
-        self.clients[client].awaited.retain(|_, awaited| awaited.route == route);
-        self.lose_sight(client);
-        self.clients[client].awaited.extend(elsewhere);
-    }
 }
 
-impl World {
-    /// Applies a fault of the wire to a text.
-    pub(crate) fn tampered(&mut self, text: String) -> Vec<String> {
-        let carries = text.contains("\"data\":{\"k\":");
-        if carries && self.sabotage_once(Sabotage::DoubledFrame) {
-            return vec![text.clone(), text];
-        }
-        if carries && self.sabotage_once(Sabotage::DroppedFrame) {
-            return without(&text, "\"data\":{\"k\":");
-        }
-        if self.sabotage == Sabotage::DroppedLatest && text.contains(FED) && self.rng.chance(300) {
-            return without(&text, FED);
-        }
-        if carries && self.sabotage_once(Sabotage::ChangedData) {
-            return vec![text.replace(".10,", ".1,")];
-        }
-        if carries && self.sabotage_once(Sabotage::ForgedAdvice) {
-            return vec![text.replace("\"data\":", "\"advice\":{},\"data\":")];
-        }
-        if !self.checker.sessions.is_empty() && self.sabotage_once(Sabotage::LeakedId) {
-            let session = self.rng.below(self.checker.sessions.len());
-            let id = &self.checker.sessions[session].text;
-            return vec![text.replacen('{', &format!("{{\"x-custom\":\"{id}\","), 1)];
-        }
-        if self.sabotage == Sabotage::LeakedAnnouncement && carries && self.rng.chance(300) {
-            let channel = self.rng.pick(&PRESENT);
-            return vec![text, format!("[{{\"channel\":\"{PRESENCE_CHANNEL}{channel}\",\"data\":{{\"users\":1}}}}]")];
-        }
-        if let Some(texts) = self.misplaced(&text) {
-            return texts;
-        }
-        if carries && self.sabotage == Sabotage::SwappedMessages {
-            let mut parts: Vec<&str> = elements(&text).collect();
-            parts.reverse();
-            if parts.len() > 1 {
-                return vec![format!("[{}]", parts.join(","))];
-            }
-            if let Some(earlier) = self.held_back.take() {
-                return vec![text, earlier];
-            }
-            if self.sabotage_once(Sabotage::SwappedMessages) {
-                self.held_back = Some(text);
-                return Vec::new();
-            }
-        }
-        vec![text]
-    }
-
-    /// Applies a positional fault of the wire to a text with positions.
-    pub(crate) fn misplaced(&mut self, text: &str) -> Option<Vec<String>> {
-        let with_positions = text.contains("\"replayId\":");
-        if with_positions && self.sabotage_once(Sabotage::DroppedPosition) {
-            return Some(without(text, "\"replayId\":"));
-        }
-        if with_positions && self.sabotage_once(Sabotage::DoubledPosition) {
-            return Some(vec![text.to_owned(), text.to_owned()]);
-        }
-        if with_positions && self.sabotage_once(Sabotage::ChangedPosition) {
-            let id: String = text.split_once("\"replayId\":")?.1.chars().take_while(char::is_ascii_digit).collect();
-            let other = (id.parse::<u64>().ok()? + 1).to_string();
-            return Some(vec![text.replacen(&id, &other, 2)]);
-        }
-        if self.sabotage == Sabotage::HushedLoss && text.contains("\"lost\":{") {
-            return Some(vec![text.replace("\"lost\":{", "\"hushed\":{")]);
-        }
-        None
-    }
-}
-
-/// A batch without the messages that contain `marked`. It retains the replies beside them: their absence would be
-/// noticed first.
-pub(crate) fn without(text: &str, marked: &str) -> Vec<String> {
-    let rest: Vec<&str> = elements(text).filter(|raw| !raw.contains(marked)).collect();
-    if rest.is_empty() { Vec::new() } else { vec![format!("[{}]", rest.join(","))] }
-}
-
-/// The part of a message by which it is one of a feed.
-const FED: &str = "{\"channel\":\"/keep/feed";
 /// Texts that are not batches.
 const GARBAGE: [&str; 7] = ["", "[]", "[1]", "{\"channel\":", "nonsense", "[[]]", "[{\"channel\":\"/a\"},]"];
 /// Messages that are refused.

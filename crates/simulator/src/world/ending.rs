@@ -7,7 +7,7 @@ use crate::world::World;
 
 impl World {
     /// Nothing breaks any more, and every client reads and connects: all promised messages must arrive.
-    pub(crate) fn heal(&mut self) {
+    pub(super) fn heal(&mut self) {
         self.healing = true;
         self.mend_disk();
         let begun_ms = self.now.ms;
@@ -58,16 +58,6 @@ impl World {
         }
     }
 
-    /// Publishes messages that wait for all subscribers.
-    pub(crate) fn chatter(&mut self, channel: &str) {
-        self.publish_from_outside(channel);
-        let shards = self.shards.len();
-        for (to, from) in (0..=shards).rev().flat_map(|from| (0..shards).map(move |to| (to, from))) {
-            while self.deliver_shard_messages(to, from) {}
-            self.settle(to);
-        }
-    }
-
     fn nothing_is_missing(&mut self) {
         let now: u64 = self.shards.iter().map(|shard| shard.metrics().slow_dropped.get()).sum();
         let dropped = self.checker.tally.dropped + now;
@@ -113,7 +103,7 @@ impl World {
     }
 
     /// All clients leave, with a disconnect or silently. Nothing of them may remain.
-    pub(crate) fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         for client in 0..self.clients.len() {
             if self.rng.chance(500) {
                 self.disconnect(client);

@@ -10,49 +10,18 @@ use bayeux::json::{elements, integer, member};
 use encke_core::{Caller, Client, Entry, Granted, Identity, May, Patterns, Wish};
 use encke_local::{Gap, Message, Position, Positions, Start, Subscription, held_body};
 
-use crate::Sabotage;
-use crate::checker::{Invariant, covers, number_of};
-use crate::claims::{include, needed_for};
-use crate::follower::has_history;
+use crate::chain::{Chain, Held};
+use crate::channels::{HISTORY_CHANNELS, covers, has_history, include, needed_for};
+use crate::checker::Invariant;
 use crate::held_shares::{Address, HeldShare};
 use crate::local::next;
-use crate::reading::field;
-use crate::script::HISTORY_CHANNELS;
+use crate::sabotage::Sabotage;
+use crate::texts::{field, number_of};
 use crate::world::World;
-
-/// A client whose held requests follow one another.
-pub(crate) struct Chain {
-    /// The channel or pattern.
-    name: &'static str,
-    /// The address from which its requests come.
-    pub(crate) address: Address,
-    /// The answers that come late, of 1,000: messages wait in its queue.
-    lateness: usize,
-    /// The `after` of its next request.
-    after: String,
-    /// The request that is held.
-    held: Option<Held>,
-    /// The offset of the last message of each history that it has, or of the message before the first one.
-    reached: BTreeMap<String, u64>,
-    /// The histories of which messages are reported as missing before the next one.
-    gaps: BTreeSet<String>,
-}
-
-/// A held request.
-struct Held {
-    subscription: Subscription,
-    /// The time at which it is answered without a message, in milliseconds.
-    until_ms: u64,
-    identity: Arc<Identity>,
-    messages_max: usize,
-    is_revoked: bool,
-    /// Until it is answered, or its client leaves.
-    share: HeldShare,
-}
 
 impl World {
     /// The chains of held requests of a run.
-    pub(crate) fn begin_chains(&mut self) {
+    pub(super) fn begin_chains(&mut self) {
         let count = self.scenario.chains;
         for at in 0..count {
             let name = self.rng.pick(&HELD);
@@ -66,7 +35,7 @@ impl World {
     }
 
     /// No request is held any more: the process ends, or its clients leave.
-    pub(crate) fn drop_held(&mut self) {
+    pub(super) fn drop_held(&mut self) {
         for at in 0..self.chains.len() {
             self.release(at);
         }
@@ -86,14 +55,8 @@ impl World {
         }
     }
 
-    /// The number of requests that are held, of all addresses or of one.
-    pub(crate) fn held_requests(&self, address: Option<Address>) -> usize {
-        let is_of = |chain: &&Chain| chain.held.is_some() && address.is_none_or(|address| chain.address == address);
-        self.chains.iter().filter(is_of).count()
-    }
-
     /// One of the chains goes on.
-    pub(crate) fn some_held(&mut self) {
+    pub(super) fn some_held(&mut self) {
         if !self.chains.is_empty() {
             self.goes_on();
             self.check_held_shares();
@@ -121,7 +84,7 @@ impl World {
     }
 
     /// All chains go on until no message waits for them. False if none did.
-    pub(crate) fn drain_held(&mut self) -> bool {
+    pub(super) fn drain_held(&mut self) -> bool {
         let mut has_moved = false;
         for at in 0..self.chains.len() {
             if self.chains[at].held.is_none() {
@@ -389,7 +352,7 @@ impl World {
     }
 
     /// Checks, when no message waits any more, that all chains are at the ends of their histories.
-    pub(crate) fn check_chains(&mut self) {
+    pub(super) fn check_chains(&mut self) {
         // A server that drains answers, and holds nothing.
         let count = if self.drained { 0 } else { self.chains.len() };
         for at in 0..count {

@@ -1,37 +1,21 @@
-//! Users, the end of their credentials, and limits: a session whose rights have ended gets nothing that is published
-//! later, each limit refuses with its own error, and the counts of limits equal what is there.
-
-use std::collections::BTreeMap;
+//! Users, the end of their credentials, and limits: a session gets and does nothing without the right to it, each limit refuses
+//! with its own error, and the counts of limits equal what is there.
 
 use bayeux::json::member;
 use encke_core::{Id, Identity, Owner, SLOT_MS, Settings, ShardMessage, message_frame};
 
-use crate::Sabotage;
-use crate::application::{WHISPER, claims_of};
-use crate::checker::{Invariant, Published, number_of};
-use crate::claims::{Claims, needed_for};
-use crate::reading::{field, is_ending};
-use crate::script::{PRESENT, TREE_RULE};
+use crate::channels::{PRESENT, WHISPER, needed_for};
+use crate::checker::{Invariant, Published};
+use crate::claims::{Claims, claims_of};
+use crate::holders::Holder;
+use crate::sabotage::Sabotage;
+use crate::script::TREE_RULE;
+use crate::texts::{field, is_ending, number_of};
 use crate::world::World;
-
-/// The identity of a session, as the application has given it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Holder {
-    user: Box<str>,
-    token_id: Box<str>,
-    expires_ms: Option<u64>,
-    /// The number of the first publication that the session must not get.
-    ends: Option<usize>,
-    /// True if the server was asked to end it.
-    is_kicked: bool,
-}
-
-/// The holders of identities, by client id.
-pub(crate) type Holders = BTreeMap<String, Holder>;
 
 impl World {
     /// Notes the identity of a new session.
-    pub(crate) fn is_held_by(&mut self, session: String, identity: &Identity) {
+    pub(super) fn is_held_by(&mut self, session: String, identity: &Identity) {
         let Identity { user, token_id, expires_ms, .. } = identity.clone();
         let holder = Holder { user, token_id: token_id.unwrap_or_default(), expires_ms, ..Holder::default() };
         self.holders.insert(session, holder);
@@ -39,7 +23,7 @@ impl World {
 
     /// Notes new credentials of a session. They come too late for one whose rights have ended. The server refuses those that
     /// are revoked, and the earlier ones stay valid until they end.
-    pub(crate) fn is_refreshed(&mut self, session: &str, identity: &Identity) {
+    pub(super) fn is_refreshed(&mut self, session: &str, identity: &Identity) {
         if self.shared.revoked.has(identity) {
             return;
         }
@@ -53,13 +37,13 @@ impl World {
     }
 
     /// The rights of the user of a session.
-    pub(crate) fn claims_of(&self, session: usize) -> Claims {
+    pub(super) fn claims_of(&self, session: usize) -> Claims {
         let holder = self.holders.get(&self.checker.sessions[session].text);
         holder.map_or(Claims::default(), |holder| claims_of(&self.scenario.users, &holder.user))
     }
 
     /// Checks that a session may call the service that it calls.
-    pub(crate) fn is_called(&mut self, session: &str, channel: &str) {
+    pub(super) fn is_called(&mut self, session: &str, channel: &str) {
         let user = self.holders.get(session).map_or("", |holder| &holder.user);
         if !claims_of(&self.scenario.users, user).may_publish(channel) {
             let detail = format!("{session} of {user} called {channel} without the right to it");
@@ -68,7 +52,7 @@ impl World {
     }
 
     /// Checks the reply to a publication or a call of a session against its rights. True if it is refused, as it must be.
-    pub(crate) fn is_refused_publication(&mut self, number: usize, raw: &str) -> bool {
+    pub(super) fn is_refused_publication(&mut self, number: usize, raw: &str) -> bool {
         let (from, channel) = (self.checker.publications[number].from, field(raw, "channel"));
         if self.claims_of(from).may_publish(&channel) {
             return false;
@@ -84,7 +68,7 @@ impl World {
     }
 
     /// Checks the reply to a subscribe of a session against its rights.
-    pub(crate) fn check_subscription(&mut self, session: usize, names: &[String], raw: &str) {
+    pub(super) fn check_subscription(&mut self, session: usize, names: &[String], raw: &str) {
         let claims = self.claims_of(session);
         let denied = names.iter().find(|name| !claims.may_subscribe(name));
         let is_successful = member(raw, "successful") == Some("true");
@@ -101,7 +85,7 @@ impl World {
     }
 
     /// Checks that a session may know who is on a channel.
-    pub(crate) fn check_announcement(&mut self, session: Option<usize>, channel: &str) {
+    pub(super) fn check_announcement(&mut self, session: Option<usize>, channel: &str) {
         if let Some(session) = session.filter(|session| !self.claims_of(*session).may_subscribe(channel)) {
             let detail = format!("session {session} got an announcement on {channel} without the right to it");
             self.checker.fail(Invariant::RightsHold, detail);
@@ -109,7 +93,7 @@ impl World {
     }
 
     /// True if the server may end a session at any time: it was asked to, or the credentials are over.
-    pub(crate) fn may_be_ended(&self, session: usize) -> bool {
+    pub(super) fn may_be_ended(&self, session: usize) -> bool {
         let state = &self.checker.sessions[session];
         let wall_ms = self.now.wall_ms;
         state.kicked
@@ -119,7 +103,7 @@ impl World {
     }
 
     /// Does something about users: revokes a token, ends the sessions of a user, or sends a message to all of them.
-    pub(crate) fn some_right(&mut self) {
+    pub(super) fn some_right(&mut self) {
         let tokens: Vec<Box<str>> = self.holders.values().map(|holder| holder.token_id.clone()).collect();
         let users: Vec<Box<str>> = self.holders.values().map(|holder| holder.user.clone()).collect();
         if users.is_empty() {
@@ -158,7 +142,7 @@ impl World {
 
     /// Notes what a message to a shard does to the sessions of a user or a token there. True if the shard does not get
     /// it: a sabotage.
-    pub(crate) fn changes_rights(&mut self, to: usize, message: &ShardMessage) -> bool {
+    pub(super) fn changes_rights(&mut self, to: usize, message: &ShardMessage) -> bool {
         let next = self.checker.publications.len();
         let here = |session: &str| Id::parse(session).is_some_and(|id| id.shard() == to);
         let holders = self.holders.iter_mut().filter(|(session, _)| here(session));
@@ -189,7 +173,7 @@ impl World {
 
     /// Notes that the application allows a publication. The server may refuse it if the rights of its publisher have
     /// ended while it waited for that.
-    pub(crate) fn is_published(&mut self, data: &str) {
+    pub(super) fn is_published(&mut self, data: &str) {
         let number = number_of(data).filter(|number| *number < self.checker.publications.len());
         let from = number.map(|number| self.checker.publications[number].from);
         if let Some((number, from)) = number.zip(from).filter(|(_, from)| *from != usize::MAX) {
@@ -206,7 +190,7 @@ impl World {
     }
 
     /// Checks that a message was not published after the rights of its receiver had ended.
-    pub(crate) fn check_rights(&mut self, session: usize, data: &str) {
+    pub(super) fn check_rights(&mut self, session: usize, data: &str) {
         let holder = self.holders.get(&self.checker.sessions[session].text);
         if let Some((ends, number)) = holder.and_then(|holder| holder.ends).zip(number_of(data))
             && number >= ends
@@ -217,7 +201,7 @@ impl World {
     }
 
     /// Checks, when time has passed, that credentials have ended, and that all counts are right.
-    pub(crate) fn check_counts(&mut self) {
+    pub(super) fn check_counts(&mut self) {
         if self.sabotage == Sabotage::StoppedClock {
             return;
         }
@@ -234,7 +218,7 @@ impl World {
             shard.holdings().iter().find(|held| held.0 == "subscriptions").map_or(0, |held| held.1)
         };
         let all: usize = self.shards.iter().map(of_shard).sum();
-        self.agree("all subscriptions", self.shared.limits.sizes()[0], all);
+        self.checker.agree("all subscriptions", self.shared.limits.sizes()[0], all);
         for user in 0..self.scenario.users.len() {
             let user = format!("u{user}");
             let owner = Owner::User(user.clone().into());
@@ -244,16 +228,16 @@ impl World {
             let subscriptions = ids.iter().filter_map(|(shard, id)| Some(shard.session(id)?.1.len())).sum();
             let (sessions, counted) = (ids.len(), self.shared.limits.of_user(&user));
             if self.all_have(|settings| settings.user_sessions_max > 0) {
-                self.agree("sessions of a user", counted[0], sessions);
+                self.checker.agree("sessions of a user", counted[0], sessions);
             }
             if self.all_have(|settings| settings.user_subscriptions_max > 0) {
-                self.agree("subscriptions of a user", counted[1], subscriptions);
+                self.checker.agree("subscriptions of a user", counted[1], subscriptions);
             }
         }
         for name in PRESENT {
             let here: usize = self.shards.iter().map(|shard| shard.subscribers_of(name)).sum();
             if self.all_have(|settings| settings.channels[TREE_RULE].subscribers_max > 0) {
-                self.agree(name, self.shared.limits.subscribers.of(name), here);
+                self.checker.agree(name, self.shared.limits.subscribers.of(name), here);
             }
         }
     }
@@ -261,30 +245,6 @@ impl World {
     fn all_have(&self, is_set: fn(&Settings) -> bool) -> bool {
         self.shards.iter().all(|shard| is_set(shard.settings()))
     }
-
-    pub(crate) fn agree(&mut self, what: &str, counted: usize, there: usize) {
-        if counted != there {
-            self.checker.fail(Invariant::CountsAgree, format!("{what}: {counted} are counted, and there are {there}"));
-        }
-    }
-}
-
-/// True if a message was refused by a limit, with its error.
-pub(crate) fn is_over_limit(raw: &str) -> bool {
-    let error = field(raw, "error");
-    let limits = ["429:", "413:user_", "413:all_", "413:channel_"];
-    limits.iter().any(|limit| error.starts_with(limit))
-}
-
-/// True if a handshake was refused because of its token.
-pub(crate) fn is_token_refused(raw: &str) -> bool {
-    field(raw, "error").starts_with("401:token_")
-}
-
-/// True for the data of messages about credentials.
-pub(crate) fn is_about_credentials(data: &str) -> bool {
-    let starts = ["{\"expires_in_ms\":", "{\"class\":\"refresh_denied\"", "{\"class\":\"rate_exceeded\""];
-    starts.iter().any(|start| data.starts_with(start))
 }
 
 /// The stream of messages to all sessions of a user.

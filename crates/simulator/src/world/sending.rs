@@ -2,21 +2,23 @@
 
 use encke_core::{ExchangeId, HttpTransport, Request};
 
+use crate::channels::{ECHO, WHISPER, WHISPER_TO};
+use crate::checker::Published;
 use crate::client::{Awaited, Outgoing, Phase, Route, What, odd};
 use crate::network::{Exchange, State, Up};
-use crate::script::Transport;
+use crate::script::{LONG_BYTES, Transport};
 use crate::world::World;
 
 impl World {
     /// True if the client's transport takes messages now. Over HTTP one request is under way at a time, and one
     /// connect.
-    pub(crate) fn may_send(&self, client: usize, connects: bool) -> bool {
+    pub(super) fn may_send(&self, client: usize, connects: bool) -> bool {
         let state = &self.clients[client];
         state.transport == Transport::WebSocket || connects || state.busy.is_none()
     }
 
     /// Sends a batch on the client's current transport. False if that cannot take it yet.
-    pub(crate) fn send(&mut self, client: usize, messages: Vec<Outgoing>) -> bool {
+    pub(super) fn send(&mut self, client: usize, messages: Vec<Outgoing>) -> bool {
         let connects = messages.iter().any(|message| message.what == What::Connect);
         // A message that is wrong in itself is no sign of life.
         let alive = messages.iter().any(|message| message.what != What::Odd);
@@ -56,7 +58,7 @@ impl World {
     }
 
     /// Sends a request.
-    pub(crate) fn post(&mut self, client: usize, session: Option<usize>, body: String, ids: Vec<u64>, connects: bool) {
+    pub(super) fn post(&mut self, client: usize, session: Option<usize>, body: String, ids: Vec<u64>, connects: bool) {
         let transport = self.clients[client].transport;
         let shard = self.rng.below(self.shards.len());
         let number = self.network.exchanges.len();
@@ -120,7 +122,7 @@ impl World {
     }
 
     /// The client opens a session.
-    pub(crate) fn shake_hands(&mut self, client: usize) {
+    pub(super) fn shake_hands(&mut self, client: usize) {
         self.cut_off(client);
         // Clients of Salesforce offer replay only in subscribes: all subscribes of one that replays do.
         let offers_replay = self.clients[client].follower.is_some() && client % 4 != 1;
@@ -146,7 +148,7 @@ impl World {
     }
 
     /// The client connects.
-    pub(crate) fn connect(&mut self, client: usize) {
+    pub(super) fn connect(&mut self, client: usize) {
         let fields = match self.rng.below(20) {
             0 => ",\"connectionType\":\"x\",\"advice\":{\"timeout\":0}",
             1 => ",\"connectionType\":\"x\",\"advice\":{\"timeout\":150,\"interval\":20}",
@@ -168,6 +170,44 @@ impl World {
             self.clients[client].connect = sent.map(|id| (id, self.now.ms));
         }
     }
+
+    pub(super) fn publication(&mut self, client: usize, session: usize) -> Outgoing {
+        let channel = self.scenario.channel(&mut self.rng);
+        self.publication_on(client, session, channel)
+    }
+
+    pub(super) fn publication_on(&mut self, client: usize, session: usize, channel: &str) -> Outgoing {
+        let (number, data) = self.data(client, session, channel);
+        let hostile = if self.rng.chance(100) { HOSTILE_FIELDS } else { "" };
+        Outgoing { channel: channel.into(), fields: format!("{hostile},\"data\":{data}"), what: What::Publish(number) }
+    }
+
+    pub(super) fn whisper(&mut self, client: usize, session: usize) -> Outgoing {
+        let echo = self.rng.chance(400);
+        let (number, data) = self.data(client, session, if echo { ECHO } else { WHISPER });
+        let to = self.rng.below(self.clients.len());
+        let channel = if echo { ECHO.to_owned() } else { format!("{WHISPER_TO}{to}") };
+        Outgoing { channel, fields: format!(",\"data\":{data}"), what: What::Publish(number) }
+    }
+
+    /// The number and data of a new publication.
+    pub(super) fn data(&mut self, client: usize, from: usize, channel: &str) -> (usize, String) {
+        let number = self.checker.publications.len();
+        let mut padding = "é".repeat(self.rng.below(self.scenario.padding_bytes / 2 + 1));
+        if self.rng.chance(self.scenario.long) {
+            padding = "x".repeat(self.rng.pick(&LONG_BYTES));
+        }
+        let data = format!("{{\"k\":{number},\"big\":12345678901234567890.10,\"t\":\"{padding}\"}}");
+        let stream = self.clients[client].stream * self.clients.len() + client;
+        let (channel, repeated, copies) = (channel.to_owned(), false, 0);
+        self.checker.publications.push(Published { from, stream, channel, data: data.clone(), repeated, copies });
+        (number, data)
+    }
 }
 
+/// Fields that a publisher must not be able to send to subscribers, and one that it may.
+const HOSTILE_FIELDS: &str = concat!(
+    ",\"advice\":{\"reconnect\":\"none\"},\"successful\":false,\"error\":\"402::session_unknown\"",
+    ",\"subscription\":\"/a\",\"connectionType\":\"websocket\",\"x-custom\":[1,2.50]"
+);
 const HANDSHAKE_FIELDS: &str = ",\"version\":\"1.0\",\"supportedConnectionTypes\":[\"websocket\",\"long-polling\"]";

@@ -4,34 +4,16 @@ use encke_core::{
     Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, PublishToken, Received, Response, ShardMessage, Taken,
 };
 
-use crate::Sabotage;
 use crate::checker::Invariant;
-use crate::network::{Conn, Exchange, Fate, Item, Kernel, State, Up};
-use crate::script::Transport;
-use crate::world::{InTransit, Report, World};
-
-impl Conn {
-    /// True if it can break.
-    pub fn is_up(&self) -> bool {
-        self.client_open && self.fate == Fate::Healthy && !self.shut
-    }
-}
-
-impl Exchange {
-    /// True if a response is owed.
-    pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open)
-    }
-
-    /// True if it can progress.
-    pub fn may_progress(&self) -> bool {
-        matches!(self.state, State::Sent(_)) || (self.is_open() && !self.client_waits)
-    }
-}
+use crate::network::{Item, Kernel, State, Up};
+use crate::sabotage::Sabotage;
+use crate::texts::json_of;
+use crate::transit::{InTransit, Report};
+use crate::world::World;
 
 impl World {
     /// The server reads one input from a WebSocket. False if there is none.
-    pub(crate) fn upload(&mut self, conn: usize) -> bool {
+    pub(super) fn upload(&mut self, conn: usize) -> bool {
         let state = &mut self.network.conns[conn];
         if state.moving || (state.suspended && !state.shut) {
             return false;
@@ -92,7 +74,7 @@ impl World {
     }
 
     /// An exchange progresses: its request arrives, or the server learns that its client has gone.
-    pub(crate) fn progress(&mut self, exchange: usize) -> bool {
+    pub(super) fn progress(&mut self, exchange: usize) -> bool {
         let id = self.network.id_of(exchange);
         let state = &mut self.network.exchanges[exchange];
         if !state.may_progress() {
@@ -125,7 +107,7 @@ impl World {
     }
 
     /// A shard receives one message. False if there is none.
-    pub(crate) fn deliver_shard_messages(&mut self, to: usize, from: usize) -> bool {
+    pub(super) fn deliver_shard_messages(&mut self, to: usize, from: usize) -> bool {
         let Some(item) = self.in_transit[to][from].pop_front() else { return false };
         self.note(|_| format!("shard {to} gets a message from {from}: {item:?}"));
         if to == self.shards.len() {
@@ -141,7 +123,7 @@ impl World {
         let before = self.ends(to);
         match item {
             InTransit::ShardMessage(envelope) => {
-                self.note_cost(to, &envelope.message);
+                self.costs[to].note(&envelope.message);
                 if let ShardMessage::Request(request) = &envelope.message {
                     self.waiting.push((to, request.exchange.number as usize));
                 }
@@ -178,7 +160,7 @@ impl World {
     }
 
     /// A shard learns the result of a response. False if there is no result to report.
-    pub(crate) fn report(&mut self) -> bool {
+    pub(super) fn report(&mut self) -> bool {
         if self.reports.is_empty() {
             return false;
         }
@@ -197,7 +179,7 @@ impl World {
     }
 
     /// A shard writes, and its effects are run. False if there was nothing to do.
-    pub(crate) fn turn(&mut self, shard: usize) -> bool {
+    pub(super) fn turn(&mut self, shard: usize) -> bool {
         if self.shards[shard].is_settled() {
             return false;
         }
@@ -226,7 +208,7 @@ impl World {
     }
 
     /// The kernel has room for bytes of a connection again.
-    pub(crate) fn writable(&mut self, conn: usize) -> bool {
+    pub(super) fn writable(&mut self, conn: usize) -> bool {
         let (true, Some(key)) = (self.network.is_writable(conn), self.network.conns[conn].key) else { return false };
         self.network.conns[conn].blocked = false;
         let shard = self.network.conns[conn].shard;
@@ -235,7 +217,7 @@ impl World {
     }
 
     /// Processes everything that a shard has received and that waits for writing.
-    pub(crate) fn settle_all(&mut self, shard: usize) {
+    pub(super) fn settle_all(&mut self, shard: usize) {
         let before = self.ends(shard);
         self.is_turn = true;
         self.shards[shard].take_all_arrivals(self.now);
@@ -245,14 +227,14 @@ impl World {
     }
 
     /// Runs the effects of a shard, without writing.
-    pub(crate) fn settle(&mut self, shard: usize) {
+    pub(super) fn settle(&mut self, shard: usize) {
         let before = self.ends(shard);
         self.run_effects(shard);
         self.after(shard, before, false);
     }
 
     /// Advances time for all shards.
-    pub(crate) fn pass(&mut self, ms: u64) {
+    pub(super) fn pass(&mut self, ms: u64) {
         self.now.ms += ms;
         // The wall clock is set now and then, backwards, too.
         // Not where credentials end at a time of day: it must be known when they do.
@@ -381,57 +363,9 @@ impl World {
         let is_slow = self.scenario.sip_bytes > 0 && client.is_multiple_of(2);
         if is_slow { self.rng.between(0, busy_ms) } else { 0 }
     }
-
-    /// The server has received a well-formed message of a session.
-    pub(crate) fn received(&mut self, session: Option<usize>) {
-        let now_ms = self.now.ms;
-        if let Some(session) = session.and_then(|session| self.checker.sessions.get_mut(session)) {
-            session.spoke_ms = now_ms;
-            // Without its cookie the request is refused: then it neither shows that its client lives, nor ends the time to
-            // read a response. The checker cannot know which.
-            session.last_received_ms = if session.strayed { session.last_received_ms.min(now_ms) } else { now_ms };
-        }
-    }
-
-    /// A connect over HTTP has arrived. If its client has moved to a WebSocket since, the server detaches that from
-    /// the session again: it cannot know which of the two its client meant last.
-    pub(crate) fn overtaken(&mut self, exchange: usize) {
-        let Exchange { client, session, connects, .. } = self.network.exchanges[exchange];
-        let on_socket = self.clients[client].conn.is_some();
-        if connects && session.is_some() && on_socket && self.clients[client].session() == session {
-            self.lose_sight(client);
-        }
-    }
-
-    /// The same, where the late connect came on a WebSocket that its client has left.
-    fn overtaken_on(&mut self, conn: usize, text: &str) {
-        let client = self.network.conns[conn].client;
-        if self.clients[client].conn.is_some_and(|now| now != conn) && text.contains("\"/meta/connect\"") {
-            self.lose_sight(client);
-        }
-    }
-
-    /// True if a sabotage of this kind is due now: it is done only a few times.
-    pub(crate) fn sabotage_once(&mut self, kind: Sabotage) -> bool {
-        let due = self.sabotage == kind && !self.healing && self.sabotaged < 3 && self.rng.chance(200);
-        self.sabotaged += u32::from(due);
-        due
-    }
 }
 
 /// Responses of fewer bytes are read at once.
 const READ_AT_ONCE_BYTES: usize = 16 * 1024;
 /// A client that reads more slowly is silent.
 const READ_BYTES_PER_MS: u64 = 4;
-
-/// The JSON in the body of a response.
-pub(crate) fn json_of(transport: Transport, body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
-    match transport {
-        Transport::CallbackPolling => {
-            let inner = text.strip_prefix("/**/cb(").and_then(|text| text.strip_suffix(");"));
-            inner.unwrap_or(&text).to_owned()
-        }
-        _ => text.into_owned(),
-    }
-}

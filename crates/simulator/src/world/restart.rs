@@ -7,24 +7,16 @@ use std::sync::Arc;
 use bayeux::json::member;
 use encke_core::{Saved, Shard, ShardMessage, Shared};
 
-use crate::Sabotage;
-use crate::checker::{Invariant, number_of};
+use crate::channels::HISTORY_CHANNELS;
+use crate::checker::Invariant;
 use crate::cost::Cost;
 use crate::network::{Item, State};
 use crate::rng::Rng;
-use crate::script::{HISTORY_CHANNELS, TREE_RULE};
-use crate::world::{InTransit, World};
-
-/// The kind of the end of a server process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The server drains and saves its sessions.
-    Clean,
-    /// The process is killed: its writes remain.
-    Killed,
-    /// The machine stops: unsynced writes survive, tear or get lost at random.
-    PowerLoss,
-}
+use crate::sabotage::Sabotage;
+use crate::script::{Stop, TREE_RULE};
+use crate::texts::number_of;
+use crate::transit::InTransit;
+use crate::world::World;
 
 /// A message that was in a history.
 struct Persisted {
@@ -37,7 +29,7 @@ struct Persisted {
 
 impl World {
     /// Ends the server and starts it again. Its clients find their connections closed.
-    pub(crate) fn restart(&mut self, stop: Stop) {
+    pub(super) fn restart(&mut self, stop: Stop) {
         let skips_rewrites = self.sabotage == Sabotage::SkippedRewrite && stop == Stop::Killed;
         // Not before another sabotage: failures of the disk could hide it.
         let is_plain = self.sabotage == Sabotage::None && stop == Stop::Killed;
@@ -122,7 +114,7 @@ impl World {
     }
 
     /// Shards without sessions.
-    pub(crate) fn new_shards(&mut self) -> Vec<Shard> {
+    pub(super) fn new_shards(&mut self) -> Vec<Shard> {
         let settings = Arc::new(self.scenario.settings[0].clone());
         self.costs = vec![Cost::default(); self.scenario.shards];
         (0..self.scenario.shards)
@@ -267,7 +259,7 @@ impl World {
     }
 
     /// Adds the counters of the shards.
-    pub(crate) fn harvest(&mut self) {
+    pub(super) fn harvest(&mut self) {
         let tally = &mut self.checker.tally;
         for metrics in self.shards.iter().map(Shard::metrics) {
             tally.dropped += metrics.slow_dropped.get();
@@ -282,13 +274,24 @@ impl World {
     }
 
     /// Tells the server to drain.
-    pub(crate) fn drain(&mut self) {
+    pub(super) fn drain(&mut self) {
         (self.drained, self.has_drained) = (true, true);
         self.note(|_| "the server drains".into());
         let outside = self.shards.len();
         for to in 0..self.shards.len() {
             self.send_to_shard(to, outside, ShardMessage::Drain);
         }
+    }
+
+    /// The disk accepts pending writes and fails to sync them: the system shows data that the disk does not have.
+    pub(super) fn fail_syncs(&mut self) {
+        self.mend_disk();
+        HISTORY_CHANNELS.iter().for_each(|channel| self.chatter(channel));
+        let Some(log) = &self.log else { return };
+        log.disk.faults(|faults| faults.failing_syncs = u32::MAX);
+        self.run_store(usize::MAX);
+        self.pass(self.scenario.settings[0].history_commit_interval_ms);
+        self.run_store(usize::MAX);
     }
 }
 

@@ -5,39 +5,31 @@ use std::task::{Context, Poll, Waker};
 
 use encke_core::{Awaited, Received, Resolved, ShardMessage, WaitKey};
 
-use crate::Sabotage;
-use crate::reading::field;
+use crate::sabotage::Sabotage;
+use crate::transit::WaitingFuture;
 use crate::world::World;
-
-/// A future for which a shard waits.
-#[derive(Debug)]
-pub(crate) struct WaitingFuture {
-    shard: usize,
-    key: WaitKey,
-    awaited: Awaited,
-}
 
 impl World {
     /// Notes a future that a shard waits for.
-    pub(crate) fn wait_for(&mut self, shard: usize, key: WaitKey, awaited: Awaited) {
+    pub(super) fn wait_for(&mut self, shard: usize, key: WaitKey, awaited: Awaited) {
         self.checker.tally.late_decisions += 1;
         self.waits.push(WaitingFuture { shard, key, awaited });
     }
 
     /// Drops the future of a wait whose time is over.
-    pub(crate) fn cancel(&mut self, shard: usize, key: WaitKey) {
+    pub(super) fn cancel(&mut self, shard: usize, key: WaitKey) {
         self.checker.tally.decisions_timed_out += 1;
         self.waits.retain(|waiting| (waiting.shard, waiting.key) != (shard, key));
     }
 
     /// Notes if a connection is read on.
-    pub(crate) fn note_suspended(&mut self, conn: usize, received: Received) {
+    pub(super) fn note_suspended(&mut self, conn: usize, received: Received) {
         let is_suspended = received == Received::Waits && self.sabotage != Sabotage::ReaderThatReadsOn;
         self.network.conns[conn].suspended = is_suspended;
     }
 
     /// One of the futures is done, or fails. False if none was.
-    pub(crate) fn some_decision(&mut self) -> bool {
+    pub(super) fn some_decision(&mut self) -> bool {
         if self.waits.is_empty() {
             return false;
         }
@@ -61,14 +53,4 @@ impl World {
         self.after(shard, before, false);
         true
     }
-}
-
-/// True if a message was refused because the application did not decide.
-pub(crate) fn is_undecided(raw: &str) -> bool {
-    field(raw, "error").starts_with("503::decision_")
-}
-
-/// True for the data of an answer that did not come.
-pub(crate) fn is_failed_call(data: &str) -> bool {
-    data.starts_with("{\"class\":\"call_")
 }

@@ -1,38 +1,23 @@
 //! Handles of the server: they subscribe and unsubscribe sessions, and remove the messages of histories. What is reported
 //! as done is done.
 
-use std::collections::BTreeMap;
-
 use encke_core::{Changed, PublishToken, Report, ShardMessage};
 
-use crate::Sabotage;
-use crate::checker::{Invariant, Subscription, covers};
+use crate::changes::Change;
+use crate::channels::{HISTORY_CHANNELS, covers};
+use crate::checker::{Invariant, Subscription};
 use crate::client::What;
-use crate::script::HISTORY_CHANNELS;
+use crate::sabotage::Sabotage;
 use crate::world::World;
 
-/// The changes of subscriptions that are under way, by the number of their token.
-#[derive(Debug, Default)]
-pub(crate) struct Changes {
-    under_way: BTreeMap<u64, Change>,
-    tokens: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Change {
-    session: usize,
-    name: String,
-    subscribes: bool,
-}
-
 impl World {
-    fn token(&mut self) -> PublishToken {
+    pub(super) fn token(&mut self) -> PublishToken {
         self.changes.tokens += 1;
         PublishToken { shard: PublishToken::HANDLES, number: self.changes.tokens }
     }
 
     /// A handle changes something.
-    pub(crate) fn some_change(&mut self) {
+    pub(super) fn some_change(&mut self) {
         if self.rng.chance(200) {
             return self.clear_history();
         }
@@ -78,11 +63,6 @@ impl World {
         self.send_to_shard(id.shard(), self.shards.len(), message);
     }
 
-    /// True if a handle is changing this subscription.
-    pub(crate) fn is_changing(&self, session: usize, name: &str) -> bool {
-        self.changes.under_way.values().any(|change| change.session == session && change.name == name)
-    }
-
     fn clear_history(&mut self) {
         let channel = self.rng.pick(&HISTORY_CHANNELS);
         let token = self.token();
@@ -91,7 +71,7 @@ impl World {
     }
 
     /// True if the shard does not get this message of a handle, which gets a report as if it did: a sabotage.
-    pub(crate) fn is_forgotten(&mut self, message: &ShardMessage) -> bool {
+    pub(super) fn is_forgotten(&mut self, message: &ShardMessage) -> bool {
         match (self.sabotage, message) {
             (Sabotage::ForgottenChange, ShardMessage::Subscribe(_, _, token)) => {
                 self.reported(&ShardMessage::Report(Report::Changed(token.number, Changed::Done)));
@@ -106,7 +86,7 @@ impl World {
     }
 
     /// Checks that a history is empty after a shard has removed its messages.
-    pub(crate) fn check_cleared(&mut self, channel: &str) {
+    pub(super) fn check_cleared(&mut self, channel: &str) {
         let Some(ring) = self.shared.histories.find(channel, 0) else { return };
         let left = self.shared.histories.with(ring.ring, |ring| ring.from(0).count()).unwrap_or(0);
         self.checker.tally.histories_cleared += 1;
@@ -117,7 +97,7 @@ impl World {
     }
 
     /// Takes the report on a request of a handle.
-    pub(crate) fn reported(&mut self, message: &ShardMessage) {
+    pub(super) fn reported(&mut self, message: &ShardMessage) {
         let ShardMessage::Report(Report::Changed(number, changed)) = message else { return };
         let Some(Change { session, name, subscribes }) = self.changes.under_way.remove(number) else { return };
         let next = self.checker.publications.len();
@@ -134,7 +114,7 @@ impl World {
     }
 
     /// Changes that were under way when the server ended may have been made or not.
-    pub(crate) fn forget_changes(&mut self) {
+    pub(super) fn forget_changes(&mut self) {
         for change in std::mem::take(&mut self.changes.under_way).into_values() {
             self.checker.withdraw(change.session, &change.name);
         }

@@ -6,89 +6,18 @@ use std::sync::Arc;
 
 use bayeux::json::{decode_string, elements, integer, member};
 use encke_core::{Id, PRESENCE_CHANNEL, PresenceEvent, SLOTS_VISITED_MAX, Settings, Shard, ShardMessage, Weight};
-use encke_local::{MemberTable, PresenceTerms};
+use encke_local::PresenceTerms;
 
-use crate::Sabotage;
+use crate::channels::PRESENT;
 use crate::checker::Invariant;
-use crate::script::{PRESENT, TREE_RULE};
+use crate::members::{News, OnChannel, Presence};
+use crate::sabotage::Sabotage;
+use crate::script::TREE_RULE;
 use crate::world::World;
 
-/// A channel, and the client id of a session or the name of a user.
-type OnChannel = (String, String);
-
-/// The table of members, and what is known of it.
-#[derive(Debug, Default)]
-pub(crate) struct Presence {
-    /// The user of each reported member. It is empty for anonymous sessions.
-    members: BTreeMap<OnChannel, String>,
-    /// Reported members for which the table had no room.
-    refused: BTreeSet<OnChannel>,
-    /// Users of restored sessions for which the table had no room. They are announced as gone, also where nobody knew them.
-    missed: BTreeSet<OnChannel>,
-    /// The time at which the last listed session of a user left, in milliseconds.
-    away: BTreeMap<OnChannel, u64>,
-    table: MemberTable,
-    /// The time up to which the table has advanced, in milliseconds.
-    advanced_ms: u64,
-    /// Announcements that are not published yet.
-    unpublished: VecDeque<(Arc<str>, String)>,
-    /// Changes that the witness has yet to learn, by channel.
-    news: BTreeMap<String, VecDeque<News>>,
-    /// The users that the witness knows.
-    known: BTreeMap<String, BTreeSet<String>>,
-}
-
-/// A change of the members.
-#[derive(Debug)]
-enum News {
-    /// It is announced with these data.
-    Announced(String),
-    /// This user became a member without an announcement. Clients ask who is there when that happens.
-    Silently(String),
-}
-
-impl Presence {
-    /// The number of members, and of users that the witness knows.
-    pub(crate) fn sizes(&self) -> [usize; 3] {
-        let known = self.known.values().map(BTreeSet::len).sum();
-        [self.members.len(), self.table.sizes().iter().sum(), known]
-    }
-
-    /// The listed sessions of a channel with their users.
-    fn listed<'a>(&'a self, channel: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
-        let of_channel = self.members.iter().filter(move |(member, _)| member.0 == channel);
-        of_channel
-            .filter(|(member, _)| !self.refused.contains(*member))
-            .map(|((_, session), user)| (session.as_str(), user.as_str()))
-    }
-
-    /// The users in the table: those with a session, and those within the grace time.
-    fn users(&self, channel: &str) -> BTreeSet<String> {
-        self.table.members(channel, "", usize::MAX).members.into_iter().map(|member| member.user).collect()
-    }
-
-    /// True if the witness knows who is there.
-    fn is_known(&self) -> bool {
-        let nobody = BTreeSet::new();
-        PRESENT.iter().all(|channel| self.users(channel) == *self.known.get(*channel).unwrap_or(&nobody))
-    }
-
-    /// Handles the end of the process. If its members come back with their sessions, whoever follows announcements
-    /// follows on.
-    pub(crate) fn restart(&mut self, are_saved: bool) {
-        let known = std::mem::take(&mut self.known);
-        *self = Presence { known: if are_saved { known } else { BTreeMap::new() }, ..Presence::default() };
-    }
-}
-
 impl World {
-    /// True if a channel has presence in this run.
-    pub(crate) fn has_presence(&self) -> bool {
-        self.scenario.settings.iter().any(|settings| settings.channels[TREE_RULE].presence)
-    }
-
     /// Takes a report of a shard.
-    pub(crate) fn presence_changes(&mut self, shard: usize, event: PresenceEvent) {
+    pub(super) fn presence_changes(&mut self, shard: usize, event: PresenceEvent) {
         self.checker.tally.presence_reports += 1;
         let terms = self.terms_of(shard);
         let now_ms = self.now.ms;
@@ -163,7 +92,7 @@ impl World {
     }
 
     /// Does the work of the thread that announces changes. False if there was none.
-    pub(crate) fn announce(&mut self) -> bool {
+    pub(super) fn announce(&mut self) -> bool {
         let terms = self.terms_of(0);
         if self.presence.unpublished.is_empty() {
             let announcements = self.presence.table.advance(self.now.ms, &terms);
@@ -178,7 +107,7 @@ impl World {
     }
 
     /// Announces what is left, before a process ends that saves its sessions.
-    pub(crate) fn finish_presence(&mut self) {
+    pub(super) fn finish_presence(&mut self) {
         if self.sabotage != Sabotage::ForgottenEnd {
             let announcements = self.presence.table.finish();
             self.announced(announcements, true);
@@ -221,7 +150,7 @@ impl World {
     }
 
     /// The witness gets an announcement.
-    pub(crate) fn witness_learns(&mut self, channel: &str, data: &str) {
+    pub(super) fn witness_learns(&mut self, channel: &str, data: &str) {
         let Some(channel) = channel.strip_prefix(PRESENCE_CHANNEL) else { return };
         self.witness_hears_of(channel);
         let expected = self.presence.news.get_mut(channel).and_then(VecDeque::pop_front);
@@ -251,13 +180,13 @@ impl World {
     }
 
     /// True if the witness knows who is there. Announcements may still be on their way.
-    pub(crate) fn members_are_known(&mut self) -> bool {
+    pub(super) fn members_are_known(&mut self) -> bool {
         PRESENT.iter().for_each(|channel| self.witness_hears_of(channel));
         self.presence.is_known()
     }
 
     /// Checks, when nothing changes any more, that the witness knows who is there.
-    pub(crate) fn check_announced(&mut self) {
+    pub(super) fn check_announced(&mut self) {
         if !self.members_are_known() {
             let Presence { known, table, news, .. } = &self.presence;
             let detail = format!("the witness knows {known:?}, has yet to learn {news:?}, and there is {table:?}");
@@ -267,8 +196,8 @@ impl World {
 
     /// Checks that the reported members of a shard are those that subscribe, by the rules in force there, and that the
     /// table has them and those within the grace time.
-    pub(crate) fn check_presence(&mut self) {
-        if !self.has_presence() {
+    pub(super) fn check_presence(&mut self) {
+        if !self.scenario.has_presence() {
             return;
         }
         let there: BTreeSet<OnChannel> = self.shards.iter().flat_map(members_of).collect();

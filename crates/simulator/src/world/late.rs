@@ -4,12 +4,12 @@
 use bayeux::json::member;
 
 use crate::client::{Awaited, Route, What};
-use crate::reading::field;
+use crate::texts::field;
 use crate::world::World;
 
 impl World {
     /// The client waits for nothing on this route any more. Its publications in a history may still be answered.
-    pub(crate) fn await_no_more(&mut self, client: usize, route: Route) {
+    pub(super) fn await_no_more(&mut self, client: usize, route: Route) {
         let World { clients, late, .. } = self;
         clients[client].awaited.retain(|id, awaited| {
             let number = match &awaited.what {
@@ -25,7 +25,7 @@ impl World {
     }
 
     /// Takes the reply to a publication whose WebSocket is gone or closing. False for any other reply.
-    pub(crate) fn is_late_reply(&mut self, client: usize, route: Route, id: u64, raw: &str) -> bool {
+    pub(super) fn is_late_reply(&mut self, client: usize, route: Route, id: u64, raw: &str) -> bool {
         let waits_for_disk = self.log.is_some() && field(raw, "channel").starts_with("/past/");
         if !waits_for_disk && self.scenario.lateness == 0 {
             return false;
@@ -57,7 +57,7 @@ impl World {
     }
 
     /// The session whose messages and replies come on a route.
-    pub(crate) fn session_on(&self, route: Route) -> Option<usize> {
+    pub(super) fn session_on(&self, route: Route) -> Option<usize> {
         match route {
             Route::Conn(conn) => self.network.conns[conn].session,
             Route::Exchange(exchange) => self.network.exchanges[exchange].session,

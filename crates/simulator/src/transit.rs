@@ -1,0 +1,27 @@
+//! Messages, sockets, results and decisions on their way inside the server.
+
+use encke_core::{Awaited, Charge, Envelope, ExchangeId, WaitKey};
+
+/// An item on its way from one shard to another.
+#[derive(Debug)]
+pub(crate) enum InTransit {
+    ShardMessage(Envelope),
+    /// A WebSocket that moves: its number, the text that caused the move, and the session that the text names.
+    Socket(usize, String, Option<usize>, Charge),
+}
+
+/// The result of a response that carries messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Report {
+    pub(crate) exchange: ExchangeId,
+    pub(crate) home: usize,
+    pub(crate) taken: bool,
+}
+
+/// A future for which a shard waits.
+#[derive(Debug)]
+pub(crate) struct WaitingFuture {
+    pub(crate) shard: usize,
+    pub(crate) key: WaitKey,
+    pub(crate) awaited: Awaited,
+}

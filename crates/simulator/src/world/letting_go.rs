@@ -1,0 +1,137 @@
+//! Clients give something up: a session, a connection, a request, or the certainty of its result.
+
+use crate::client::{Awaited, Phase, Route, What};
+use crate::network::Exchange;
+use crate::world::World;
+
+impl World {
+    /// The client abandons its session.
+    pub(super) fn abandon(&mut self, client: usize, session: usize) {
+        self.checker.leave(session);
+        let pause_ms = self.rng.between(0, 200);
+        let state = &mut self.clients[client];
+        state.phase = Phase::Away;
+        state.connect = None;
+        state.next_ms = self.now.ms + pause_ms;
+        state.stream += 1;
+        if let Some(follower) = &mut state.follower {
+            follower.footing.clear();
+            follower.names_positions = false;
+        }
+        for awaited in state.awaited.values_mut() {
+            awaited.owed &= awaited.what != What::Connect;
+        }
+        self.recorder.with(|recording| recording.sessions[client] = None);
+    }
+
+    /// The client's unanswered requests may have been done or not, or may still be.
+    pub(super) fn lose_sight(&mut self, client: usize) {
+        let session = self.clients[client].session();
+        let mut unsure = Vec::new();
+        for awaited in self.clients[client].awaited.values_mut() {
+            awaited.owed = false;
+            match &awaited.what {
+                What::Subscribe(names) => unsure.extend(names.iter().cloned()),
+                What::Unsubscribe(name) => unsure.push(name.clone()),
+                _ => {}
+            }
+        }
+        self.clients[client].stream += 1;
+        if let Some(session) = session {
+            for name in unsure {
+                self.checker.withdraw(session, &name);
+            }
+        }
+    }
+
+    /// The client drops the connections it used before.
+    pub(super) fn drop_old_conns(&mut self, client: usize) {
+        for conn in std::mem::take(&mut self.clients[client].old_conns) {
+            for text in self.network.leave(conn) {
+                self.checker.lost(client, &text);
+            }
+            self.await_no_more(client, Route::Conn(conn));
+        }
+    }
+
+    /// The client stops reading where an older connect might be answered: it is about to acknowledge the last batch.
+    pub(super) fn abandon_connects(&mut self, client: usize) {
+        self.drop_old_conns(client);
+        self.abandon_requests(client, |exchange| exchange.connects);
+    }
+
+    /// The client stops waiting for these requests.
+    pub(super) fn abandon_requests(&mut self, client: usize, which: fn(&Exchange) -> bool) {
+        for exchange in 0..self.network.exchanges.len() {
+            let state = &mut self.network.exchanges[exchange];
+            if state.client == client && state.client_waits && which(state) {
+                state.client_waits = false;
+                self.end_route(client, Route::Exchange(exchange));
+            }
+        }
+    }
+
+    /// A client stops reading where replies to an older session or an older connect may arrive: it is about to
+    /// resubscribe at positions.
+    pub(super) fn cut_off(&mut self, client: usize) {
+        if self.clients[client].follower.is_some() {
+            let conn = self.clients[client].conn.take();
+            self.clients[client].old_conns.extend(conn);
+            self.drop_old_conns(client);
+            self.abandon_requests(client, |_| true);
+        }
+    }
+
+    /// A route is gone, from the view of the client.
+    pub(super) fn end_route(&mut self, client: usize, route: Route) {
+        if !self.clients[client].awaited.values().any(|awaited| awaited.route == route)
+            && !self.is_in_use(client, route)
+        {
+            return;
+        }
+        self.lose_sight_of(client, route);
+        self.await_no_more(client, route);
+        let state = &mut self.clients[client];
+        if state.connect.is_some_and(|(id, _)| !state.awaited.contains_key(&id)) {
+            state.connect = None;
+            state.next_ms = state.next_ms.min(self.now.ms);
+        }
+        match route {
+            Route::Conn(conn) => {
+                if state.conn == Some(conn) {
+                    state.conn = None;
+                }
+                state.old_conns.retain(|old| *old != conn);
+            }
+            Route::Exchange(exchange) => {
+                if state.busy == Some(exchange) {
+                    state.busy = None;
+                }
+            }
+        }
+        if state.phase == Phase::Shaking && !state.awaited.values().any(|awaited| awaited.what == What::Handshake) {
+            state.phase = Phase::Away;
+        }
+    }
+
+    fn is_in_use(&self, client: usize, route: Route) -> bool {
+        let state = &self.clients[client];
+        match route {
+            Route::Conn(conn) => state.conn == Some(conn) || state.old_conns.contains(&conn),
+            Route::Exchange(exchange) => state.busy == Some(exchange),
+        }
+    }
+
+    fn lose_sight_of(&mut self, client: usize, route: Route) {
+        // Requests on other routes are not in doubt, but the streams are.
+        let elsewhere: Vec<(u64, Awaited)> = self.clients[client]
+            .awaited
+            .iter()
+            .filter(|(_, awaited)| awaited.route != route)
+            .map(|(id, awaited)| (*id, awaited.clone()))
+            .collect();
+        self.clients[client].awaited.retain(|_, awaited| awaited.route == route);
+        self.lose_sight(client);
+        self.clients[client].awaited.extend(elsewhere);
+    }
+}
