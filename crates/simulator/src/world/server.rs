@@ -235,6 +235,10 @@ impl World {
 
     /// Advances time for all shards.
     pub(super) fn pass(&mut self, ms: u64) {
+        // A thread runs the effects of an event before it waits: a response is read from the time at which it was made.
+        for shard in 0..self.shards.len() {
+            self.settle(shard);
+        }
         self.now.ms += ms;
         // The wall clock is set now and then, backwards, too.
         // Not where credentials end at a time of day: it must be known when they do.
