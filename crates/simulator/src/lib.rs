@@ -6,7 +6,7 @@
 //! network ([`network`]), the threads around the shards and the clients ([`client`]) are simulated. The module
 //! [`checker`] holds the invariants.
 //!
-//! A [`World`](world::World) is one run. Its chapters, in the folder `world`, make everything happen; the modules beside it
+//! A [`World`] is one run. Its chapters, in the folder `world`, make everything happen; the modules beside it
 //! are the parts of which it consists, and know nothing of it.
 //!
 //! In some runs histories are on a disk that refuses, tears and loses writes, and the server ends in the middle of
