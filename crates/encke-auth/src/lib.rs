@@ -26,6 +26,7 @@
 
 mod algorithms;
 mod claims;
+mod crypto;
 mod error;
 mod jwks;
 mod jwt;

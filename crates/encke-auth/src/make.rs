@@ -1,19 +1,24 @@
 //! Makes tokens and keys, for tests, for programs without a provider of identities, and for `encke token`.
 
-use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der, PublicKeyX509Der};
-use aws_lc_rs::error::{KeyRejected, Unspecified};
-use aws_lc_rs::rand::SystemRandom;
-use aws_lc_rs::rsa;
-use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _,
-};
+use std::error::Error;
+
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use getrandom::SysRng;
 use jsonwebtoken::jwk::{Jwk, PublicKeyUse, ThumbprintHash};
 use jsonwebtoken::{Algorithm, EncodingKey};
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm,
+    Ed25519KeyPair, KeyPair as _,
+};
+use rsa::pkcs8::der::asn1::{BitStringRef, OctetStringRef};
+use rsa::pkcs8::der::{self, EncodePem as _};
+use rsa::pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfoRef};
+use rsa::pkcs8::{EncodePrivateKey as _, EncodePublicKey as _, LineEnding, ObjectIdentifier, PrivateKeyInfoRef};
 use serde_json::{Map, Value, json};
 
-use crate::algorithms;
+use crate::{algorithms, crypto};
 
 /// A key that signs tokens.
 pub struct SigningKey {
@@ -32,18 +37,6 @@ impl std::fmt::Debug for SigningKey {
 #[error("{0}")]
 #[non_exhaustive]
 pub struct KeyError(String);
-
-impl From<Unspecified> for KeyError {
-    fn from(_: Unspecified) -> KeyError {
-        KeyError("the key cannot be made".into())
-    }
-}
-
-impl From<KeyRejected> for KeyError {
-    fn from(reason: KeyRejected) -> KeyError {
-        KeyError(format!("the key cannot be used: {reason}"))
-    }
-}
 
 /// A pair of keys.
 #[derive(Clone, Debug)]
@@ -71,16 +64,18 @@ impl SigningKey {
                 "the secret has {bytes} bytes; {algorithm:?} needs at least {least} random ones (encke token keys {algorithm:?})"
             )));
         }
+        crypto::install();
         Ok(SigningKey { key: EncodingKey::from_secret(secret), algorithm })
     }
 
-    /// A private key in PEM form (PKCS #8): RSA, EC (P-256, P-384) or Ed25519. Without the name of an algorithm, that of the key; `RS256`
-    /// for RSA.
+    /// A private key in PEM form (PKCS #8): RSA of 2048 to 4096 bits, EC (P-256, P-384) or Ed25519. Without the name of an
+    /// algorithm, that of the key; `RS256` for RSA.
     ///
     /// # Errors
     /// The reason why it cannot be used.
     pub fn of_pem(pem: &[u8], algorithm: Option<&str>) -> Result<SigningKey, KeyError> {
         use Algorithm::{ES256, ES384, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512};
+        crypto::install();
         let kinds: [(_, &[Algorithm]); 4] = [
             (EncodingKey::from_ed_pem(pem), &[EdDSA]),
             (EncodingKey::from_ec_pem(pem), &[ES256]),
@@ -94,7 +89,9 @@ impl SigningKey {
                 return Ok(SigningKey { key, algorithm: chosen(algorithm, algorithms)? });
             }
         }
-        Err(KeyError("not a private key in PEM form (PKCS #8): RSA, EC (P-256, P-384) or Ed25519".into()))
+        Err(KeyError(
+            "not a private key in PEM form (PKCS #8): RSA of 2048 to 4096 bits, EC (P-256, P-384) or Ed25519".into(),
+        ))
     }
 
     /// The name that a set of keys gives the public key: its thumbprint (RFC 7638). A secret has none.
@@ -128,44 +125,26 @@ impl KeyPair {
     /// An algorithm that is unknown.
     pub fn generate(algorithm: &str) -> Result<KeyPair, KeyError> {
         let known = algorithms::named(algorithm).ok_or_else(|| unknown(algorithm))?;
-        let random = SystemRandom::new();
+        let cannot = |reason: Box<dyn Error>| KeyError(format!("the key cannot be made: {reason}"));
         let secret = |bytes: usize| {
             let mut secret = vec![0; bytes];
-            aws_lc_rs::rand::fill(&mut secret)?;
+            getrandom::fill(&mut secret).map_err(|reason| cannot(reason.into()))?;
             Ok(KeyPair { private: URL_SAFE_NO_PAD.encode(secret), public: None, jwks: None })
         };
-        let of_curve = |curve| {
-            let document = EcdsaKeyPair::generate_pkcs8(curve, &random)?;
-            let pair = EcdsaKeyPair::from_pkcs8(curve, document.as_ref())?;
-            let public: PublicKeyX509Der<'_> = pair.public_key().as_der()?;
-            Ok::<_, KeyError>((document.as_ref().to_vec(), public.as_ref().to_vec()))
-        };
-        let (private, public) = match known {
+        let made = match known {
             Algorithm::HS256 => return secret(32),
             Algorithm::HS384 => return secret(48),
             Algorithm::HS512 => return secret(64),
-            Algorithm::ES256 => of_curve(&ECDSA_P256_SHA256_FIXED_SIGNING)?,
-            Algorithm::ES384 => of_curve(&ECDSA_P384_SHA384_FIXED_SIGNING)?,
-            Algorithm::EdDSA => {
-                // This version has no public key inside, so that other programs read it, too.
-                let document = Ed25519KeyPair::generate_pkcs8v1(&random)?;
-                let pair = Ed25519KeyPair::from_pkcs8(document.as_ref())?;
-                let public: PublicKeyX509Der<'_> = pair.public_key().as_der()?;
-                (document.as_ref().to_vec(), public.as_ref().to_vec())
-            }
-            _ => {
-                let pair = rsa::KeyPair::generate(rsa::KeySize::Rsa2048)?;
-                let private: Pkcs8V1Der<'_> = pair.as_der()?;
-                let public: PublicKeyX509Der<'_> = pair.public_key().as_der()?;
-                (private.as_ref().to_vec(), public.as_ref().to_vec())
-            }
+            Algorithm::ES256 => ec_pair(&ECDSA_P256_SHA256_FIXED_SIGNING, P256),
+            Algorithm::ES384 => ec_pair(&ECDSA_P384_SHA384_FIXED_SIGNING, P384),
+            Algorithm::EdDSA => ed25519_pair(),
+            _ => rsa_pair(),
         };
-        let private = pem("PRIVATE KEY", &private);
+        let (private, public) = made.map_err(cannot)?;
         let signing = SigningKey::of_pem(private.as_bytes(), Some(algorithm))?;
         let mut jwk = Jwk::from_encoding_key(&signing.key, known).map_err(|error| KeyError(error.to_string()))?;
         jwk.common.public_key_use = Some(PublicKeyUse::Signature);
         jwk.common.key_id = signing.kid();
-        let public = pem("PUBLIC KEY", &public);
         let jwks =
             serde_json::to_string_pretty(&json!({"keys": [jwk]})).map_err(|error| KeyError(error.to_string()))?;
         Ok(KeyPair { private, public: Some(public), jwks: Some(jwks + "\n") })
@@ -186,9 +165,44 @@ fn unknown(name: &str) -> KeyError {
     KeyError(format!("{name}: one of {}", algorithms::NAMES))
 }
 
-fn pem(label: &str, der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
-    let lines = text.as_bytes().chunks(64).map(String::from_utf8_lossy);
-    let body: String = lines.map(|line| format!("{line}\n")).collect();
-    format!("-----BEGIN {label}-----\n{body}-----END {label}-----\n")
+/// A private key and its public key in PEM form.
+type PemPair = (String, String);
+
+fn ec_pair(signing: &'static EcdsaSigningAlgorithm, curve: ObjectIdentifier) -> Result<PemPair, Box<dyn Error>> {
+    let random = SystemRandom::new();
+    let document = EcdsaKeyPair::generate_pkcs8(signing, &random)?;
+    let pair = EcdsaKeyPair::from_pkcs8(signing, document.as_ref(), &random)?;
+    let algorithm = AlgorithmIdentifierRef { oid: EC, parameters: Some((&curve).into()) };
+    let private = PrivateKeyInfoRef::try_from(document.as_ref())?.to_pem(LineEnding::LF)?;
+    Ok((private, public_pem(algorithm, pair.public_key().as_ref())?))
 }
+
+/// The private key has no public key inside, so that other programs read it, too.
+fn ed25519_pair() -> Result<PemPair, Box<dyn Error>> {
+    // An octet string in DER (RFC 8410 §7).
+    let mut key = [0; 34];
+    key[..2].copy_from_slice(&[4, 32]);
+    getrandom::fill(&mut key[2..])?;
+    let pair = Ed25519KeyPair::from_seed_unchecked(&key[2..])?;
+    let algorithm = AlgorithmIdentifierRef { oid: ED25519, parameters: None };
+    let private = PrivateKeyInfoRef::new(algorithm, OctetStringRef::new(&key)?).to_pem(LineEnding::LF)?;
+    Ok((private, public_pem(algorithm, pair.public_key().as_ref())?))
+}
+
+fn rsa_pair() -> Result<PemPair, Box<dyn Error>> {
+    let pair = rsa::PrivateKey::new(&mut SysRng, 2_048)?;
+    let private = pair.to_pkcs8_pem(LineEnding::LF)?.to_string();
+    Ok((private, pair.to_public_key().to_public_key_pem(LineEnding::LF)?))
+}
+
+fn public_pem(algorithm: AlgorithmIdentifierRef<'_>, key: &[u8]) -> der::Result<String> {
+    let key = SubjectPublicKeyInfoRef { algorithm, subject_public_key: BitStringRef::from_bytes(key)? };
+    key.to_pem(LineEnding::LF)
+}
+
+/// Keys on elliptic curves (RFC 5480 §2.1.1).
+const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
+const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
+const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
+/// RFC 8410 §3.
+const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");

@@ -16,7 +16,7 @@ use crate::error::TokenError;
 use crate::jwks::{Jwks, Source, Terms};
 use crate::keys::{Key, KeySet, Origin};
 use crate::settings::{AuthSettings, AuthSettingsError};
-use crate::{algorithms, claims, jwks, lookup};
+use crate::{algorithms, claims, crypto, jwks, lookup};
 
 /// Checks tokens as the settings say.
 pub(crate) struct Verifier {
@@ -43,6 +43,7 @@ struct Header<'a> {
 impl Verifier {
     /// Reads the keys of the settings, but no set of keys from a URL.
     pub(crate) fn new(settings: &AuthSettings) -> Result<Verifier, AuthSettingsError> {
+        crypto::install();
         let allowed = allowed_algorithms(settings)?;
         let mut keys = KeySet::default();
         let mut push = |name: &'static str, value: &str, key: Result<Key, String>| {

@@ -1,4 +1,4 @@
-//! The TLS side of connections: aws-lc-rs, and the roots of trust of the system.
+//! The TLS side of connections: ring, and the roots of trust of the system.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub fn tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, FetchError> {
             return Err(refused("no certificate in PEM form".into()));
         }
     }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     // Fails only for a provider without cipher suites.
     let builder = versions.map_err(|error| FetchError::Connect(error.to_string()))?;

@@ -20,7 +20,7 @@ async fn server(name: &str) -> (String, PathBuf) {
     let pair = rcgen::generate_simple_self_signed(vec!["localhost".into()]).expect("a certificate");
     let file = std::env::temp_dir().join(format!("encke-fetch-{}-{name}.pem", std::process::id()));
     std::fs::write(&file, pair.cert.pem()).expect("a file");
-    let provider = Arc::new(encke_fetch::rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(encke_fetch::rustls::crypto::ring::default_provider());
     let key = PrivateKeyDer::try_from(pair.signing_key.serialize_der()).expect("a key");
     let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.expect("versions").with_no_client_auth();

@@ -5,10 +5,10 @@
 
 use std::fmt;
 
-use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::alphabet::STANDARD as ALPHABET;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use ring::hmac;
 
 /// The header with the id of an event. It is the same in every retry.
 pub const ID: &str = "webhook-id";

@@ -271,7 +271,7 @@ fn certificate(folder: &Folder) -> (Arc<ServerConfig>, String) {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_string()]).expect("a certificate");
     let file = folder.write("ca.pem", &made.cert.pem());
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
-    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().expect("versions");
     let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key);
     (Arc::new(config.expect("a configuration")), file)
