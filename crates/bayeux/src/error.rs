@@ -1,142 +1,112 @@
 //! The `error` field of replies: all texts that the server writes, and the reader that a client uses.
 
-use std::fmt;
+macro_rules! errors {
+    ($($(#[doc = $doc:literal])* $Name:ident = $text:literal;)*) => {
+        /// An error of the server: `code "::" text`, or `code ":" args ":" text` (Bayeux 1.0, "error").
+        ///
+        /// The texts are CometD's if it has one for the error, because clients compare them. CometD has none for limits.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+        #[error("{}", self.as_str())]
+        #[non_exhaustive]
+        pub enum BayeuxError {
+            $($(#[doc = $doc])* $Name,)*
+        }
 
-/// An error of the server: `code "::" text`, or `code ":" args ":" text` (Bayeux 1.0, "error").
-///
-/// The texts are CometD's if it has one for the error, because clients compare them. CometD has none for limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BayeuxError {
+        impl BayeuxError {
+            /// The whole text of the `error` field. It needs no escapes in JSON.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(BayeuxError::$Name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+errors! {
     /// The text is not JSON.
-    JsonInvalid,
+    JsonInvalid = "400::json_invalid";
     /// The JSON is nested too deep.
-    JsonTooDeep,
+    JsonTooDeep = "400::json_too_deep";
     /// The batch holds no message.
-    BatchEmpty,
+    BatchEmpty = "400::batch_empty";
     /// The batch, or one of its elements, is no object.
-    MessageNotObject,
+    MessageNotObject = "400::message_not_object";
     /// The message has no channel, or the channel of an unsubscribe does not exist.
-    ChannelMissing,
+    ChannelMissing = "400::channel_missing";
     /// The `ext` field is no object.
-    ExtInvalid,
+    ExtInvalid = "400::ext_invalid";
     /// A subscribe contains an invalid position.
-    ReplayInvalid,
+    ReplayInvalid = "400::replay_invalid";
     /// No session has this client id, or the sender may not use it. Clients recover by a new handshake.
-    SessionUnknown,
+    SessionUnknown = "402::session_unknown";
     /// The policy forbids a session for this client.
-    HandshakeDenied,
+    HandshakeDenied = "403::handshake_denied";
     /// The new credentials of a session are refused.
-    RefreshDenied,
+    RefreshDenied = "403::refresh_denied";
     /// The policy forbids this subscription.
-    SubscribeDenied,
+    SubscribeDenied = "403:denied_by_security_policy:subscribe_denied";
     /// The policy forbids a subscription that would create the channel.
-    CreateDenied,
+    CreateDenied = "403:denied_by_security_policy:create_denied";
     /// The policy forbids a publication that would create the channel.
-    ChannelCreateDenied,
+    ChannelCreateDenied = "403:denied_by_security_policy:channel_create_denied";
     /// The policy forbids this publication.
-    PublishDenied,
+    PublishDenied = "403:denied_by_security_policy:publish_denied";
     /// A subscribe or unsubscribe names no channel.
-    SubscriptionMissing,
+    SubscriptionMissing = "403::subscription_missing";
     /// A subscribe or unsubscribe contains an invalid name.
-    SubscriptionInvalid,
+    SubscriptionInvalid = "403::subscription_invalid";
     /// An extension or a listener removed the message.
-    MessageDeleted,
+    MessageDeleted = "404::message_deleted";
     /// The channel name is invalid.
-    ChannelInvalid,
+    ChannelInvalid = "405::channel_invalid";
     /// The message id is not alphanumeric, or too long.
-    MessageIdInvalid,
+    MessageIdInvalid = "405::message_id_invalid";
     /// The batch holds more messages than allowed.
-    BatchTooLong,
+    BatchTooLong = "413::batch_too_long";
     /// The message has more bytes than allowed.
-    MessageTooLarge,
+    MessageTooLarge = "413::message_too_large";
     /// The `ext` of a handshake, or the credentials of a refresh, have more bytes than allowed.
-    CredentialsTooLarge,
+    CredentialsTooLarge = "413::credentials_too_large";
     /// The channel's name has more bytes than allowed.
-    ChannelTooLong,
+    ChannelTooLong = "413::channel_too_long";
     /// The channel's name has more segments than allowed.
-    ChannelTooDeep,
+    ChannelTooDeep = "413::channel_too_deep";
     /// The message has more custom fields than allowed.
-    CustomFieldsMax,
+    CustomFieldsMax = "413::custom_fields_max";
     /// One subscribe names more channels than allowed.
-    SubscriptionNamesMax,
+    SubscriptionNamesMax = "413::subscription_names_max";
     /// A subscribe names positions of more channels, or replays more channels, than allowed.
-    ReplayChannelsMax,
+    ReplayChannelsMax = "413::replay_channels_max";
     /// The replies to earlier messages of its batch are already as long as allowed.
-    RepliesTooLong,
+    RepliesTooLong = "413::replies_too_long";
     /// The session already has as many subscriptions as allowed.
-    SubscriptionsMax,
+    SubscriptionsMax = "413::subscriptions_max";
     /// The server already has as many sessions as allowed.
-    SessionsMax,
+    SessionsMax = "413::sessions_max";
     /// The server already has as many channels as allowed.
-    ChannelsMax,
+    ChannelsMax = "413::channels_max";
     /// The rule for the channel gives it a history, and as many channels of this rule have one as allowed.
-    HistoryChannelsMax,
+    HistoryChannelsMax = "413::history_channels_max";
     /// Its session, user, address or channel, or the server as a whole, got more in a second than allowed.
-    RateExceeded,
+    RateExceeded = "429::rate_exceeded";
     /// The server is about to stop and opens no sessions.
-    ServerDraining,
+    ServerDraining = "503::server_draining";
     /// The application did not decide in time.
-    DecisionTimeout,
+    DecisionTimeout = "503::decision_timeout";
     /// The application failed to decide.
-    DecisionFailed,
+    DecisionFailed = "503::decision_failed";
     /// As many messages wait for decisions of the application as allowed.
-    DecisionsWaitingMax,
+    DecisionsWaitingMax = "503::decisions_waiting_max";
     /// The application did not answer a call in time.
-    CallTimeout,
+    CallTimeout = "503::call_timeout";
     /// The application failed to answer a call.
-    CallFailed,
+    CallFailed = "503::call_failed";
     /// As many calls wait for answers of the application as allowed.
-    CallsWaitingMax,
+    CallsWaitingMax = "503::calls_waiting_max";
 }
 
 impl BayeuxError {
-    /// The whole text of the `error` field. It needs no escapes in JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            BayeuxError::JsonInvalid => "400::json_invalid",
-            BayeuxError::JsonTooDeep => "400::json_too_deep",
-            BayeuxError::BatchEmpty => "400::batch_empty",
-            BayeuxError::MessageNotObject => "400::message_not_object",
-            BayeuxError::ChannelMissing => "400::channel_missing",
-            BayeuxError::ExtInvalid => "400::ext_invalid",
-            BayeuxError::ReplayInvalid => "400::replay_invalid",
-            BayeuxError::SessionUnknown => "402::session_unknown",
-            BayeuxError::HandshakeDenied => "403::handshake_denied",
-            BayeuxError::RefreshDenied => "403::refresh_denied",
-            BayeuxError::SubscribeDenied => "403:denied_by_security_policy:subscribe_denied",
-            BayeuxError::CreateDenied => "403:denied_by_security_policy:create_denied",
-            BayeuxError::ChannelCreateDenied => "403:denied_by_security_policy:channel_create_denied",
-            BayeuxError::PublishDenied => "403:denied_by_security_policy:publish_denied",
-            BayeuxError::SubscriptionMissing => "403::subscription_missing",
-            BayeuxError::SubscriptionInvalid => "403::subscription_invalid",
-            BayeuxError::MessageDeleted => "404::message_deleted",
-            BayeuxError::ChannelInvalid => "405::channel_invalid",
-            BayeuxError::MessageIdInvalid => "405::message_id_invalid",
-            BayeuxError::BatchTooLong => "413::batch_too_long",
-            BayeuxError::MessageTooLarge => "413::message_too_large",
-            BayeuxError::CredentialsTooLarge => "413::credentials_too_large",
-            BayeuxError::ChannelTooLong => "413::channel_too_long",
-            BayeuxError::ChannelTooDeep => "413::channel_too_deep",
-            BayeuxError::CustomFieldsMax => "413::custom_fields_max",
-            BayeuxError::SubscriptionNamesMax => "413::subscription_names_max",
-            BayeuxError::ReplayChannelsMax => "413::replay_channels_max",
-            BayeuxError::RepliesTooLong => "413::replies_too_long",
-            BayeuxError::SubscriptionsMax => "413::subscriptions_max",
-            BayeuxError::SessionsMax => "413::sessions_max",
-            BayeuxError::ChannelsMax => "413::channels_max",
-            BayeuxError::HistoryChannelsMax => "413::history_channels_max",
-            BayeuxError::RateExceeded => "429::rate_exceeded",
-            BayeuxError::ServerDraining => "503::server_draining",
-            BayeuxError::CallTimeout => "503::call_timeout",
-            BayeuxError::CallFailed => "503::call_failed",
-            BayeuxError::CallsWaitingMax => "503::calls_waiting_max",
-            BayeuxError::DecisionTimeout => "503::decision_timeout",
-            BayeuxError::DecisionFailed => "503::decision_failed",
-            BayeuxError::DecisionsWaitingMax => "503::decisions_waiting_max",
-        }
-    }
-
     /// A message was delivered, but could not be stored in the history of its channel: it may be lost if the server ends.
     pub fn not_stored(channel: &str) -> String {
         format!("507:{channel}:history_not_stored")
@@ -195,14 +165,6 @@ impl<'a> ErrorField<'a> {
         parts().unwrap_or(ErrorField { code: None, args: "", text: field })
     }
 }
-
-impl fmt::Display for BayeuxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl std::error::Error for BayeuxError {}
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,8 @@
 use encke::Refusal;
 
 /// A token that is refused, or cannot be decided about. The text is for the operator; a client gets [`TokenError::reason`].
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(serialize_all = "snake_case", prefix = "token_")]
 #[non_exhaustive]
 pub enum TokenError {
     /// The handshake has no token, and sessions of nobody are not configured.
@@ -25,12 +26,15 @@ pub enum TokenError {
     Unsigned,
     /// There is no key for its algorithm, or the settings do not allow it.
     #[error("no key for the algorithm {0}, or it is not allowed")]
+    #[strum(serialize = "algorithm_refused")]
     Algorithm(String),
     /// It was signed by a key that is unknown.
     #[error("unknown key {0:?}")]
+    #[strum(serialize = "key_unknown")]
     Key(String),
     /// Its signature is wrong.
     #[error("the signature does not fit any key for this token")]
+    #[strum(serialize = "signature_wrong")]
     Signature,
     /// It has ended.
     #[error("expired {seconds_ago} s ago")]
@@ -46,12 +50,15 @@ pub enum TokenError {
     },
     /// It is for another server.
     #[error("the audience (aud) is {0}, which is not this server's")]
+    #[strum(serialize = "audience_refused")]
     Audience(String),
     /// It is of another issuer.
     #[error("the issuer (iss) is {0}, which is not allowed")]
+    #[strum(serialize = "issuer_refused")]
     Issuer(String),
     /// A claim is missing, or has a wrong type.
     #[error("the claim {claim}: {wanted}")]
+    #[strum(serialize = "claim_wrong")]
     Claim {
         /// Its name.
         claim: String,
@@ -60,6 +67,7 @@ pub enum TokenError {
     },
     /// It is for another user than the session's.
     #[error("the token is of another user than the session")]
+    #[strum(serialize = "of_another_user")]
     OtherUser,
     /// The set of keys cannot be had.
     #[error("the set of keys cannot be had")]
@@ -69,41 +77,8 @@ pub enum TokenError {
 impl TokenError {
     /// The reason in the client's error, such as `token_expired`.
     pub fn reason(&self) -> &'static str {
-        match self {
-            TokenError::Missing => "token_missing",
-            TokenError::TooLong { .. } => "token_too_long",
-            TokenError::Malformed(_) => "token_malformed",
-            TokenError::Unsigned => "token_unsigned",
-            TokenError::Algorithm(_) => "token_algorithm_refused",
-            TokenError::Key(_) => "token_key_unknown",
-            TokenError::Signature => "token_signature_wrong",
-            TokenError::Expired { .. } => "token_expired",
-            TokenError::NotYetValid { .. } => "token_not_yet_valid",
-            TokenError::Audience(_) => "token_audience_refused",
-            TokenError::Issuer(_) => "token_issuer_refused",
-            TokenError::Claim { .. } => "token_claim_wrong",
-            TokenError::OtherUser => "token_of_another_user",
-            TokenError::KeysUnavailable => "token_keys_unavailable",
-        }
+        self.into()
     }
-
-    /// All reasons, for the metrics.
-    pub(crate) const REASONS: [&'static str; 14] = [
-        "token_missing",
-        "token_too_long",
-        "token_malformed",
-        "token_unsigned",
-        "token_algorithm_refused",
-        "token_key_unknown",
-        "token_signature_wrong",
-        "token_expired",
-        "token_not_yet_valid",
-        "token_audience_refused",
-        "token_issuer_refused",
-        "token_claim_wrong",
-        "token_of_another_user",
-        "token_keys_unavailable",
-    ];
 }
 
 impl From<TokenError> for Refusal {

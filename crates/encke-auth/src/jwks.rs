@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::keys::{Key, KeySet, Origin};
+use crate::keys::{KeySet, Origin};
 
 /// The origin of the set.
 pub(crate) enum Source {
@@ -185,14 +185,6 @@ impl State {
     /// Replaces the keys.
     fn hold(&mut self, keys: KeySet) {
         (self.keys, self.loaded_at) = (Arc::new(keys), Some(Instant::now()));
-    }
-}
-
-impl KeySet {
-    /// The keys for these algorithms, or for all if the list is empty.
-    pub(crate) fn retained(self, algorithms: &[Algorithm]) -> KeySet {
-        let keys: Vec<Key> = self.into_iter().filter_map(|mut key| key.retain(algorithms).then_some(key)).collect();
-        KeySet::from(keys)
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use encke::{Authenticate, Caller, Handshake, Identity, Metric, Refusal};
+use strum::VariantNames as _;
 
 use crate::error::TokenError;
 use crate::lookup::of_refresh;
@@ -18,8 +19,8 @@ pub struct Jwt(Arc<Verification>);
 struct Verification {
     verifier: RwLock<Arc<Verifier>>,
     accepted: AtomicU64,
-    /// In the order of [`TokenError::REASONS`].
-    refused: [AtomicU64; TokenError::REASONS.len()],
+    /// In the order of the variants of [`TokenError`].
+    refused: [AtomicU64; TokenError::VARIANTS.len()],
 }
 
 impl fmt::Debug for Jwt {
@@ -88,7 +89,7 @@ impl Jwt {
     pub fn metrics(&self) -> Vec<Metric> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut refused = Metric::counter("encke_tokens_refused", "Tokens that were refused, by reason");
-        for (reason, counter) in TokenError::REASONS.iter().zip(&self.0.refused) {
+        for (reason, counter) in TokenError::VARIANTS.iter().zip(&self.0.refused) {
             refused = refused.with(&[("reason", reason)], count(counter));
         }
         let accepted = Metric::counter("encke_tokens_accepted", "Tokens that were accepted");
@@ -113,7 +114,7 @@ impl Jwt {
             Ok(_) => _ = self.0.accepted.fetch_add(1, Ordering::Relaxed),
             Err(error) => {
                 tracing::debug!("token refused: {error}");
-                let at = TokenError::REASONS.iter().position(|reason| *reason == error.reason());
+                let at = TokenError::VARIANTS.iter().position(|reason| *reason == error.reason());
                 if let Some(counter) = at.and_then(|at| self.0.refused.get(at)) {
                     counter.fetch_add(1, Ordering::Relaxed);
                 }

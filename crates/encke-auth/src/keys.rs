@@ -49,6 +49,12 @@ impl KeySet {
         self.0.push(key);
     }
 
+    /// The keys for these algorithms, or for all if the list is empty.
+    pub(crate) fn retained(mut self, algorithms: &[Algorithm]) -> KeySet {
+        self.0.retain_mut(|key| key.retain(algorithms));
+        self
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -198,20 +204,5 @@ fn algorithms_of(jwk: &Jwk) -> Result<Vec<Algorithm>, String> {
         },
         AlgorithmParameters::OctetKey(key) => Ok(Key::of_secret(&bytes(&key.value)?)?.algorithms),
         _ => Err("a key of an unknown kind".into()),
-    }
-}
-
-impl IntoIterator for KeySet {
-    type Item = Key;
-    type IntoIter = std::vec::IntoIter<Key>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
-    }
-}
-
-impl From<Vec<Key>> for KeySet {
-    fn from(keys: Vec<Key>) -> KeySet {
-        KeySet(keys)
     }
 }

@@ -4,28 +4,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, Subcommand as _, value_parser};
 use toml::Value;
 
 use crate::config::{FILE, Sources, defaults};
 use crate::layers::{Given, Origin, Raw};
 use crate::options::{self, NotFound};
+use crate::talk::{Publish, Subscribe};
+use crate::token::Token;
 use crate::{USAGE, complain as say};
 
 /// All commands.
 pub(crate) fn command() -> Command {
-    let url = Arg::new("url")
-        .long("url")
-        .env("ENCKE_URL")
-        .hide_env(true)
-        .default_value("http://127.0.0.1:8080")
-        .help("The server, http:// or ws://; /cometd where the URL has no path [env: ENCKE_URL]");
-    let transport = Arg::new("transport")
-        .long("transport")
-        .value_name("NAME")
-        .value_parser(["auto", "websocket", "long-polling"])
-        .default_value("auto")
-        .help("The transport; auto: a WebSocket, or long-polling where none gets through");
     let file = Arg::new("file").value_name("FILE").value_parser(value_parser!(PathBuf));
     let config = Command::new("config")
         .about("Write, check or show a configuration")
@@ -54,35 +44,10 @@ pub(crate) fn command() -> Command {
         ))
         .subcommand(demo())
         .subcommand(config)
+        .subcommand(Publish::augment_args(Command::new("publish")))
+        .subcommand(Subscribe::augment_args(Command::new("subscribe")))
         .subcommand(
-            Command::new("publish")
-                .about("Publish one message")
-                .arg(Arg::new("channel").value_name("CHANNEL").required(true).help("Such as /chat/demo"))
-                .arg(Arg::new("data").value_name("JSON").required(true).allow_hyphen_values(true).help("The data"))
-                .arg(url.clone())
-                .arg(transport.clone()),
-        )
-        .subcommand(
-            Command::new("subscribe")
-                .about("Print messages, one line of JSON each")
-                .arg(Arg::new("channel").value_name("CHANNEL").required(true).num_args(1..).help("Such as /chat/demo or /chat/**"))
-                .arg(
-                    Arg::new("replay")
-                        .long("replay")
-                        .value_name("POSITION")
-                        .allow_hyphen_values(true)
-                        .value_parser(value_parser!(i64).range(-2..))
-                        .help("The position in the history of each channel: -1 now, -2 all stored messages, N after message N; continues there after a break"),
-                )
-                .arg(
-                    Arg::new("ack")
-                        .long("ack")
-                        .action(ArgAction::SetTrue)
-                        .help("Acknowledge messages, so that a break loses none while the server knows the session"),
-                )
-                .arg(Arg::new("count").long("count").value_name("N").value_parser(value_parser!(u64).range(1..)).help("Stop after so many messages"))
-                .arg(url)
-                .arg(transport),
+            Token::augment_subcommands(Command::new("token")).arg_required_else_help(true).subcommand_required(true),
         )
         .subcommand(encke_bench::command())
         .subcommand(encke_bench::flood_target::command())
@@ -141,14 +106,9 @@ fn with_settings(mut command: Command) -> Command {
     command
 }
 
-/// The given file, or the default.
-pub(crate) fn file(matches: &ArgMatches) -> PathBuf {
-    matches.get_one::<PathBuf>("file").cloned().unwrap_or_else(|| FILE.into())
-}
-
 /// The sources of `config check`: a file and the environment.
-pub(crate) fn check_sources(matches: &ArgMatches) -> Sources {
-    Sources { file: matches.get_one("file").cloned(), environment: environment(), ..Sources::default() }
+pub(crate) fn check_sources(file: Option<PathBuf>) -> Sources {
+    Sources { file, environment: environment(), ..Sources::default() }
 }
 
 /// The sources of `serve`: a file, the environment, flags.

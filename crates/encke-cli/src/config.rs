@@ -52,7 +52,7 @@ impl Sources {
     /// All errors, one line each.
     pub(crate) fn read(&self) -> Result<Config, Vec<Problem>> {
         let file = self.file();
-        let mut merge = Merge::default();
+        let mut merge = Merge { defaults: defaults(), values: defaults(), ..Merge::default() };
         let mut sections = Sections::default();
         if self.demo {
             merge.apply_file(layers::of_text(demo::ORIGIN, demo::SETTINGS)?, &mut sections);
@@ -150,6 +150,7 @@ pub(crate) fn defaults() -> Table {
 }
 
 /// The defaults, and the layers that replace them.
+#[derive(Default)]
 struct Merge {
     defaults: Table,
     values: Table,
@@ -158,21 +159,6 @@ struct Merge {
     rule_lines: Vec<usize>,
     notes: Vec<String>,
     problems: Vec<Problem>,
-}
-
-impl Default for Merge {
-    fn default() -> Merge {
-        let defaults = defaults();
-        let values = defaults.clone();
-        Merge {
-            defaults,
-            values,
-            origins: BTreeMap::new(),
-            rule_lines: Vec::new(),
-            notes: Vec::new(),
-            problems: Vec::new(),
-        }
-    }
 }
 
 impl Merge {

@@ -5,6 +5,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use encke_auth::AuthSettings;
+use encke_proxy::ProxySettings;
+
 use crate::config::{Sources, defaults};
 use crate::template::{self, CHANNELS, SECTIONS, default_of};
 use crate::{FAILED, USAGE, complain, options};
@@ -103,7 +106,8 @@ fn reference() -> String {
             let _ = writeln!(out, "| `{}` | `{default}` | {cometd} | {meaning} |", option.name);
         }
     }
-    for text in [CHANNELS, options::AUTH, SECTIONS, COMETD] {
+    let (auth, proxy) = (options::with_table::<AuthSettings>(AUTH), options::with_table::<ProxySettings>(PROXY));
+    for text in [CHANNELS, &auth, &proxy, SECTIONS, COMETD] {
         out.push('\n');
         out.push_str(text);
     }
@@ -122,6 +126,8 @@ fn reference() -> String {
 }
 
 const INTRODUCTION: &str = include_str!("reference/introduction.md");
+const AUTH: &str = include_str!("reference/auth.md");
+const PROXY: &str = include_str!("reference/proxy.md");
 const COMETD: &str = include_str!("reference/cometd.md");
 
 #[cfg(test)]

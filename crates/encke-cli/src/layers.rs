@@ -51,14 +51,9 @@ impl fmt::Display for Origin {
 }
 
 /// One line about an error in the configuration. The user is at fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub(crate) struct Problem(pub(crate) String);
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Reads a file.
 pub(crate) fn of_file(path: &Path) -> Result<Vec<Given>, Vec<Problem>> {

@@ -19,13 +19,14 @@ mod talk;
 mod template;
 mod token;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::ArgMatches;
+use clap::{ArgMatches, FromArgMatches};
 
 fn main() -> ExitCode {
     allocator::give_memory_back();
-    let matches = match args::command().subcommand(token::command()).try_get_matches() {
+    let matches = match args::command().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => return args::complain(&error),
     };
@@ -35,19 +36,24 @@ fn main() -> ExitCode {
             serve::run(config::Sources { demo: true, ..args::sources(matches) }, matches.get_flag("open"))
         }
         Some(("config", matches)) => config(matches),
-        Some(("publish", matches)) => talk::publish(matches),
-        Some(("subscribe", matches)) => talk::subscribe(matches),
-        Some(("token", matches)) => token::run(matches),
+        Some(("publish", matches)) => with_options(matches, talk::publish),
+        Some(("subscribe", matches)) => with_options(matches, talk::subscribe),
+        Some(("token", matches)) => with_options(matches, token::run),
         Some(("bench", matches)) => encke_bench::run(matches),
         Some(("flood-target", matches)) => encke_bench::flood_target::run(matches),
         _ => ExitCode::from(USAGE),
     }
 }
 
+fn with_options<T: FromArgMatches>(matches: &ArgMatches, run: fn(T) -> ExitCode) -> ExitCode {
+    T::from_arg_matches(matches).map_or_else(|error| args::complain(&error), run)
+}
+
 fn config(matches: &ArgMatches) -> ExitCode {
+    let file = |matches: &ArgMatches| matches.get_one::<PathBuf>("file").cloned();
     match matches.subcommand() {
-        Some(("init", matches)) => config_command::init(&args::file(matches)),
-        Some(("check", matches)) => config_command::check(&args::check_sources(matches)),
+        Some(("init", matches)) => config_command::init(&file(matches).unwrap_or_else(|| config::FILE.into())),
+        Some(("check", matches)) => config_command::check(&args::check_sources(file(matches))),
         Some(("show", matches)) => config_command::show(&args::sources(matches)),
         Some(("docs", _)) => config_command::docs(),
         _ => ExitCode::from(USAGE),

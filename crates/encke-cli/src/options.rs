@@ -1,17 +1,17 @@
 //! Every option of `encke serve`: the settings of the server and of the program, found by their names or by CometD's. Flags, environment,
 //! file and `docs/configuration.md` all come from this list.
 
-mod auth;
 mod cometd;
 mod program;
+mod sections;
 
 use std::sync::LazyLock;
 
 use encke::{Declared as _, Setting, Settings};
 
-pub(crate) use auth::{AUTH, rows as auth_rows};
 pub(crate) use cometd::{IGNORED, PREFIXES, REFUSED};
 pub(crate) use program::Program;
+pub(crate) use sections::{Row, rows, with_table};
 
 /// Options that belong together.
 #[derive(Debug)]

@@ -4,16 +4,66 @@ use std::future::Future;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::ArgMatches;
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Args, value_parser};
 use encke_client::{Client, Error, Gap, GapCause, Message, RawJson, ReplayFrom, Transport};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::logs::{LogFormat, LogLevel};
 use crate::{FAILED, UNREACHABLE, USAGE, complain};
 
+/// Publish one message.
+#[derive(Args)]
+pub(crate) struct Publish {
+    /// Such as /chat/demo.
+    channel: String,
+    /// The data.
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    data: String,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Print messages, one line of JSON each.
+#[derive(Args)]
+pub(crate) struct Subscribe {
+    /// Such as /chat/demo or /chat/**.
+    #[arg(value_name = "CHANNEL", required = true)]
+    channels: Vec<String>,
+    /// The position in the history of each channel: -1 now, -2 all stored messages, N after message N; continues there after a break.
+    #[arg(long, value_name = "POSITION", allow_hyphen_values = true, value_parser = value_parser!(i64).range(-2..))]
+    replay: Option<i64>,
+    /// Acknowledge messages, so that a break loses none while the server knows the session.
+    #[arg(long)]
+    ack: bool,
+    /// Stop after so many messages.
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    #[command(flatten)]
+    server: Server,
+}
+
+#[derive(Args)]
+struct Server {
+    /// The server, http:// or ws://; /cometd where the URL has no path [env: ENCKE_URL].
+    #[arg(long, value_name = "url", env = "ENCKE_URL", hide_env = true, default_value = "http://127.0.0.1:8080")]
+    url: String,
+    /// The transport; auto: a WebSocket, or long-polling where none gets through.
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    #[arg(value_parser = PossibleValuesParser::new(["auto", "websocket", "long-polling"]).map(transport))]
+    transport: Transport,
+}
+
+fn transport(name: String) -> Transport {
+    match name.as_str() {
+        "websocket" => Transport::WebSocket,
+        "long-polling" => Transport::LongPolling,
+        _ => Transport::Auto,
+    }
+}
+
 /// Publishes one message and waits for the server's reply.
-pub(crate) fn publish(matches: &ArgMatches) -> ExitCode {
-    let (url, channel, data) = (text(matches, "url"), text(matches, "channel"), text(matches, "data"));
+pub(crate) fn publish(Publish { channel, data, server }: Publish) -> ExitCode {
     let data = match RawJson::parse(&data) {
         Ok(data) => data,
         Err(error) => {
@@ -22,7 +72,7 @@ pub(crate) fn publish(matches: &ArgMatches) -> ExitCode {
         }
     };
     run(async {
-        let client = Client::builder().reconnect(false).transport(transport(matches)).connect(&url).await?;
+        let client = Client::builder().reconnect(false).transport(server.transport).connect(&server.url).await?;
         client.publish_raw(&channel, data).await?;
         // The message has arrived; a disconnect that gets lost changes nothing.
         let _ = client.disconnect().await;
@@ -31,18 +81,16 @@ pub(crate) fn publish(matches: &ArgMatches) -> ExitCode {
 }
 
 /// Prints messages until their limit is reached, or until a signal.
-pub(crate) fn subscribe(matches: &ArgMatches) -> ExitCode {
-    let url = text(matches, "url");
-    let channels: Vec<&String> = matches.get_many("channel").into_iter().flatten().collect();
-    let count: u64 = matches.get_one("count").copied().unwrap_or(u64::MAX);
+pub(crate) fn subscribe(options: Subscribe) -> ExitCode {
+    let count = options.count.unwrap_or(u64::MAX);
     LogLevel::start("warn", LogFormat::Text);
     run(async {
-        let mut builder = Client::builder().transport(transport(matches)).ack(matches.get_flag("ack"));
-        if let Some(position) = matches.get_one("replay").copied() {
+        let mut builder = Client::builder().transport(options.server.transport).ack(options.ack);
+        if let Some(position) = options.replay {
             builder = builder.replay(replay_from(position));
         }
-        let client = builder.connect(&url).await?;
-        let mut subscription = client.subscribe_all(&channels).await?;
+        let client = builder.connect(&options.server.url).await?;
+        let mut subscription = client.subscribe_all(&options.channels).await?;
         let mut printed = 0;
         while printed < count {
             match subscription.next().await {
@@ -112,16 +160,4 @@ fn run(work: impl Future<Output = Result<(), Error>>) -> ExitCode {
         Error::Unreachable { .. } => UNREACHABLE,
         _ => FAILED,
     })
-}
-
-fn transport(matches: &ArgMatches) -> Transport {
-    match text(matches, "transport").as_str() {
-        "websocket" => Transport::WebSocket,
-        "long-polling" => Transport::LongPolling,
-        _ => Transport::Auto,
-    }
-}
-
-fn text(matches: &ArgMatches, id: &str) -> String {
-    matches.get_one::<String>(id).cloned().unwrap_or_default()
 }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use encke_auth::AuthSettings;
+use encke_proxy::ProxySettings;
 use toml::Value;
 
 use crate::config::defaults;
@@ -20,15 +22,20 @@ pub(crate) fn template() -> String {
     }
     out.push_str("\n# ---- Sections. To use one, take away the # of its name in brackets, too.\n");
     add_examples(&mut out, CHANNELS);
-    out.push_str("\n# [auth]\n");
-    for (name, default, doc) in options::auth_rows() {
+    add_section(&mut out, "auth", &options::rows::<AuthSettings>());
+    add_section(&mut out, "proxy", &options::rows::<ProxySettings>());
+    add_examples(&mut out, SECTIONS);
+    out
+}
+
+fn add_section(out: &mut String, name: &str, rows: &[options::Row]) {
+    let _ = write!(out, "\n# [{name}]\n");
+    for (name, default, doc) in rows {
         let _ = match default {
             None => write!(out, "\n# {doc}\n# # {name} = (no default)\n"),
             Some(default) => write!(out, "\n# {doc}\n# {name} = {default}\n"),
         };
     }
-    add_examples(&mut out, SECTIONS);
-    out
 }
 
 /// Adds the examples in TOML of a part of the reference, commented out.
@@ -52,14 +59,12 @@ pub(crate) fn default_of(name: &str, defaults: &toml::Table) -> Value {
 
 /// The rules for channels.
 pub(crate) const CHANNELS: &str = include_str!("reference/channels.md");
-/// The other sections of the file but `[auth]`.
+/// The sections of the file that are lists.
 pub(crate) const SECTIONS: &str = include_str!("reference/sections.md");
 
 #[cfg(test)]
 mod tests {
     use encke::{ApiKey, ChannelRule};
-    use encke_auth::AuthSettings;
-    use encke_proxy::ProxySettings;
     use encke_sources::{CommandSettings, FileSettings, MailSettings, QuotesSettings};
     use encke_webhooks::WebhookSettings;
     use serde::Deserialize as _;

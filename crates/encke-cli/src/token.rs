@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
+use clap::{Args, Subcommand};
 use encke::{Patterns, SessionLimits};
 use encke_auth::{AuthSettings, Jwt, KeyPair, SigningKey};
 use serde::Deserialize as _;
@@ -17,81 +17,112 @@ use serde_json::{Map, Value};
 use crate::logs::Escaped;
 use crate::{FAILED, USAGE, args, complain, config_command};
 
-/// The command line.
-pub(crate) fn command() -> Command {
-    let path = |name: &'static str| Arg::new(name).long(name).value_name("FILE").value_parser(value_parser!(PathBuf));
-    let text = |name: &'static str, value: &'static str| Arg::new(name).long(name).value_name(value);
-    let list = |name: &'static str, value: &'static str| text(name, value).action(ArgAction::Append);
-    let channels = |name: &'static str| list(name, "CHANNEL").value_parser(parse_channel);
-    let secret_file = path("secret-file").help("A file with the secret, for HMAC");
-    let secret_env = text("secret-env", "NAME").help("The environment variable with the secret, for HMAC");
-    Command::new("token")
-        .about("Make and check tokens (JWT) for the section [auth] of the configuration, and their keys")
-        .arg_required_else_help(true)
-        .subcommand_required(true)
-        .subcommand(
-            Command::new("make")
-                .about("Print a new token for a user")
-                .arg(Arg::new("user").value_name("USER").required(true).help("The name of the user (sub)"))
-                .arg(path("key").help("A private key in PEM form (PKCS #8)"))
-                .arg(secret_file.clone())
-                .arg(secret_env.clone())
-                .group(ArgGroup::new("signer").args(["key", "secret-file", "secret-env"]).required(true))
-                .arg(text("algorithm", "NAME").help("The algorithm; without it that of the key, RS256 or HS256"))
-                .arg(
-                    text("expires", "TIME")
-                        .value_parser(parse_time)
-                        .default_value("1h")
-                        .help("The time after which it ends: a number and s, m, h or d"),
-                )
-                .arg(channels("subscribe").help("A channel or pattern to subscribe to; without any, all"))
-                .arg(channels("publish").help("A channel or pattern to publish to; without any, all"))
-                .arg(list("audience", "NAME").help("A server that it is for (aud)"))
-                .arg(text("issuer", "NAME").help("Its issuer (iss)"))
-                .arg(text("id", "ID").help("Its id, by which it can be revoked (jti); without it, a random one"))
-                .arg(
-                    list("claim", "NAME=JSON")
-                        .value_parser(parse_claim)
-                        .help("Any other claim, such as 'limits={\"messages_per_s_max\":5}'"),
-                )
-                .arg(
-                    text("kid", "ID")
-                        .help("The name of the key; without it, the thumbprint of a key that is no secret"),
-                ),
-        )
-        .subcommand(
-            Command::new("check")
-                .about("Check a token as a server would, and print its claims; exit code 1 if it is refused")
-                .arg(Arg::new("token").value_name("TOKEN").help("The token; without it, standard input"))
-                .arg(path("file").long("config").help("The file whose section [auth] decides [default: encke.toml]"))
-                .arg(path("public-key").help("A public key in PEM form, instead of those of the file"))
-                .arg(path("jwks").help("A file with a set of keys, instead of those of the file"))
-                .arg(secret_file)
-                .arg(secret_env)
-                .group(ArgGroup::new("keys").args(["public-key", "jwks", "secret-file", "secret-env"]))
-                .arg(list("audience", "NAME").help("A name of the server, if the token must be for it")),
-        )
-        .subcommand(
-            Command::new("keys")
-                .about("Make a pair of keys with the set of keys (JWKS) for the server, or a secret; never overwrites")
-                .arg(
-                    Arg::new("algorithm")
-                        .value_name("ALGORITHM")
-                        .default_value("EdDSA")
-                        .help("EdDSA, ES256, ES384, RS256 … PS512, or HS256, HS384, HS512 for a secret"),
-                )
-                .arg(text("out", "NAME").default_value("token").help(
-                    "The beginning of the files: NAME.private.pem, NAME.public.pem, NAME.jwks.json; or NAME.secret",
-                )),
-        )
+/// Make and check tokens (JWT) for the section [auth] of the configuration, and their keys.
+#[derive(Subcommand)]
+pub(crate) enum Token {
+    /// Print a new token for a user.
+    Make(Make),
+    /// Check a token as a server would, and print its claims; exit code 1 if it is refused.
+    Check(Check),
+    /// Make a pair of keys with the set of keys (JWKS) for the server, or a secret; never overwrites.
+    Keys(Keys),
 }
 
-pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
-    let done = match matches.subcommand() {
-        Some(("make", matches)) => make(matches),
-        Some(("check", matches)) => return check(matches),
-        Some(("keys", matches)) => keys(matches),
-        _ => return ExitCode::from(USAGE),
+#[derive(Args)]
+pub(crate) struct Make {
+    /// The name of the user (sub).
+    user: String,
+    #[command(flatten)]
+    signer: Signer,
+    /// The algorithm; without it that of the key, RS256 or HS256.
+    #[arg(long, value_name = "NAME")]
+    algorithm: Option<String>,
+    /// The time after which it ends: a number and s, m, h or d.
+    #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "1h")]
+    expires: u64,
+    /// A channel or pattern to subscribe to; without any, all.
+    #[arg(long, value_name = "CHANNEL", value_parser = parse_channel)]
+    subscribe: Vec<String>,
+    /// A channel or pattern to publish to; without any, all.
+    #[arg(long, value_name = "CHANNEL", value_parser = parse_channel)]
+    publish: Vec<String>,
+    /// A server that it is for (aud).
+    #[arg(long, value_name = "NAME")]
+    audience: Vec<String>,
+    /// Its issuer (iss).
+    #[arg(long, value_name = "NAME")]
+    issuer: Option<String>,
+    /// Its id, by which it can be revoked (jti); without it, a random one.
+    #[arg(long)]
+    id: Option<String>,
+    /// Any other claim, such as 'limits={"messages_per_s_max":5}'.
+    #[arg(long, value_name = "NAME=JSON", value_parser = parse_claim)]
+    claim: Vec<(String, Value)>,
+    /// The name of the key; without it, the thumbprint of a key that is no secret.
+    #[arg(long, value_name = "ID")]
+    kid: Option<String>,
+}
+
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Signer {
+    /// A private key in PEM form (PKCS #8).
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// A file with the secret, for HMAC.
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// The environment variable with the secret, for HMAC.
+    #[arg(long, value_name = "NAME")]
+    secret_env: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct Check {
+    /// The token; without it, standard input.
+    token: Option<String>,
+    /// The file whose section [auth] decides [default: encke.toml].
+    #[arg(long = "config")]
+    file: Option<PathBuf>,
+    #[command(flatten)]
+    keys: Option<Verifying>,
+    /// A name of the server, if the token must be for it.
+    #[arg(long, value_name = "NAME")]
+    audience: Vec<String>,
+}
+
+#[derive(Args)]
+#[group(multiple = false)]
+struct Verifying {
+    /// A public key in PEM form, instead of those of the file.
+    #[arg(long, value_name = "FILE")]
+    public_key: Option<PathBuf>,
+    /// A file with a set of keys, instead of those of the file.
+    #[arg(long, value_name = "FILE")]
+    jwks: Option<PathBuf>,
+    /// A file with the secret, for HMAC.
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// The environment variable with the secret, for HMAC.
+    #[arg(long, value_name = "NAME")]
+    secret_env: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct Keys {
+    /// EdDSA, ES256, ES384, RS256 … PS512, or HS256, HS384, HS512 for a secret.
+    #[arg(default_value = "EdDSA")]
+    algorithm: String,
+    /// The beginning of the files: NAME.private.pem, NAME.public.pem, NAME.jwks.json; or NAME.secret.
+    #[arg(long, value_name = "NAME", default_value = "token")]
+    out: String,
+}
+
+pub(crate) fn run(token: Token) -> ExitCode {
+    let done = match token {
+        Token::Make(options) => make(options),
+        Token::Check(options) => return check(options),
+        Token::Keys(options) => keys(&options),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -102,50 +133,48 @@ pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-fn make(matches: &ArgMatches) -> Result<(), String> {
-    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
-    let key = signer(matches)?;
+fn make(options: Make) -> Result<(), String> {
+    let key = signing_key(&options)?;
     let mut claims = Map::new();
     let mut put = |name: &str, value: Value| drop(claims.insert(name.into(), value));
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let expires_s: u64 = matches.get_one("expires").copied().unwrap_or_default();
-    put("sub", text("user").unwrap_or_default().into());
+    put("sub", options.user.into());
     put("iat", now_s.into());
-    put("exp", now_s.saturating_add(expires_s).into());
-    put("jti", text("id").map_or_else(random_id, |id| Ok(id.to_string()))?.into());
-    for (name, option) in [("subscribe", "subscribe"), ("publish", "publish"), ("aud", "audience")] {
-        if let Some(values) = matches.get_many::<String>(option) {
-            put(name, values.cloned().collect());
+    put("exp", now_s.saturating_add(options.expires).into());
+    put("jti", options.id.map_or_else(random_id, Ok)?.into());
+    for (name, values) in [("subscribe", options.subscribe), ("publish", options.publish), ("aud", options.audience)] {
+        if !values.is_empty() {
+            put(name, values.into());
         }
     }
-    if let Some(issuer) = text("issuer") {
+    if let Some(issuer) = options.issuer {
         put("iss", issuer.into());
     }
-    for (name, value) in matches.get_many::<(String, Value)>("claim").into_iter().flatten() {
-        check_claim(name, value)?;
-        put(name, value.clone());
+    for (name, value) in options.claim {
+        check_claim(&name, &value)?;
+        put(&name, value);
     }
-    let kid = text("kid").map(String::from).or_else(|| key.kid());
+    let kid = options.kid.or_else(|| key.kid());
     let token = key.token(&claims, kid.as_deref()).map_err(|error| error.to_string())?;
     println!("{token}");
     Ok(())
 }
 
-/// The key that signs.
-fn signer(matches: &ArgMatches) -> Result<SigningKey, String> {
-    let algorithm = matches.get_one::<String>("algorithm").map(String::as_str);
+fn signing_key(options: &Make) -> Result<SigningKey, String> {
+    let algorithm = options.algorithm.as_deref();
     let located = |name: &dyn Display, error: &dyn Display| format!("{name}: {error}");
     let read = |path: &Path| std::fs::read(path).map_err(|error| located(&path.display(), &error));
-    let (name, key) = if let Some(path) = matches.get_one::<PathBuf>("key") {
+    let Signer { key, secret_file, secret_env } = &options.signer;
+    let (name, key) = if let Some(path) = key {
         (path.display().to_string(), SigningKey::of_pem(&read(path)?, algorithm))
-    } else if let Some(path) = matches.get_one::<PathBuf>("secret-file") {
+    } else if let Some(path) = secret_file {
         let secret = read(path)?;
         // As the server reads it.
         let secret =
             secret.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(&secret[..0], |end| &secret[..=end]);
         (path.display().to_string(), SigningKey::of_secret(secret, algorithm))
     } else {
-        let name = matches.get_one::<String>("secret-env").cloned().unwrap_or_default();
+        let name = secret_env.clone().unwrap_or_default();
         let secret = std::env::var(&name).map_err(|error| located(&name, &error))?;
         (name, SigningKey::of_secret(secret.as_bytes(), algorithm))
     };
@@ -157,22 +186,17 @@ fn random_id() -> Result<String, String> {
     Ok(secret.chars().take(22).collect())
 }
 
-fn check(matches: &ArgMatches) -> ExitCode {
-    let settings = match check_settings(matches) {
+fn check(options: Check) -> ExitCode {
+    let settings = match check_settings(&options) {
         Ok(settings) => settings,
         Err(code) => return code,
     };
-    let token = match matches.get_one::<String>("token") {
-        Some(token) => token.clone(),
-        None => {
-            let mut token = String::new();
-            if let Err(error) = std::io::stdin().take(TOKEN_BYTES_MAX).read_to_string(&mut token) {
-                complain(&format_args!("standard input: {error}"));
-                return ExitCode::from(FAILED);
-            }
-            token.trim().into()
-        }
-    };
+    let (is_given, mut token) = (options.token.is_some(), options.token.unwrap_or_default());
+    if !is_given && let Err(error) = std::io::stdin().take(TOKEN_BYTES_MAX).read_to_string(&mut token) {
+        complain(&format_args!("standard input: {error}"));
+        return ExitCode::from(FAILED);
+    }
+    let token = token.trim();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let jwt = Jwt::new(&settings).map_err(|error| error.to_string());
     let (jwt, runtime) = match (jwt, runtime) {
@@ -186,11 +210,11 @@ fn check(matches: &ArgMatches) -> ExitCode {
             return ExitCode::from(FAILED);
         }
     };
-    if let Some((header, claims)) = encke_auth::unverified(&token) {
+    if let Some((header, claims)) = encke_auth::unverified(token) {
         // Nobody has signed them yet.
         println!("{}\n{}", Escaped(header), Escaped(claims));
     }
-    match runtime.block_on(jwt.verify(&token)) {
+    match runtime.block_on(jwt.verify(token)) {
         Ok(identity) => {
             println!("accepted: user {}{}", identity.user, end_of(&identity));
             ExitCode::SUCCESS
@@ -212,39 +236,35 @@ fn end_of(identity: &encke::Identity) -> String {
 }
 
 /// The settings of the file, with other keys if some are given.
-fn check_settings(matches: &ArgMatches) -> Result<AuthSettings, ExitCode> {
-    let has_keys = matches.contains_id("keys");
-    let sources = args::check_sources(matches);
+fn check_settings(options: &Check) -> Result<AuthSettings, ExitCode> {
+    let sources = args::check_sources(options.file.clone());
     let of_file = match sources.read() {
         Ok(config) => config.sections.auth,
-        Err(problems) if !has_keys || sources.file.is_some() => return Err(config_command::complain_all(&problems)),
+        Err(problems) if options.keys.is_none() || sources.file.is_some() => {
+            return Err(config_command::complain_all(&problems));
+        }
         Err(_) => None,
     };
-    let mut settings = match of_file {
-        Some(settings) => settings,
-        None if has_keys => AuthSettings::default(),
-        None => {
-            complain(&"no section [auth]: name a file by --config, or a key by --public-key, --jwks or --secret-file");
-            return Err(ExitCode::from(USAGE));
-        }
+    let Some(mut settings) = of_file.or_else(|| options.keys.as_ref().map(|_| AuthSettings::default())) else {
+        complain(&"no section [auth]: name a file by --config, or a key by --public-key, --jwks or --secret-file");
+        return Err(ExitCode::from(USAGE));
     };
-    if has_keys {
+    if let Some(Verifying { public_key, jwks, secret_file, secret_env }) = &options.keys {
         settings.secret = None;
-        settings.secret_file = matches.get_one("secret-file").cloned();
-        settings.secret_env = matches.get_one("secret-env").cloned();
-        settings.public_key_files = matches.get_one("public-key").cloned().into_iter().collect();
-        (settings.jwks_url, settings.jwks_file) = (None, matches.get_one("jwks").cloned());
+        settings.secret_file.clone_from(secret_file);
+        settings.secret_env.clone_from(secret_env);
+        settings.public_key_files = public_key.iter().cloned().collect();
+        (settings.jwks_url, settings.jwks_file) = (None, jwks.clone());
     }
-    if let Some(names) = matches.get_many::<String>("audience") {
-        settings.audience = names.cloned().collect();
+    if !options.audience.is_empty() {
+        settings.audience.clone_from(&options.audience);
     }
     Ok(settings)
 }
 
-fn keys(matches: &ArgMatches) -> Result<(), String> {
-    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str).unwrap_or_default();
-    let pair = KeyPair::generate(text("algorithm")).map_err(|error| error.to_string())?;
-    let name = |end: &str| PathBuf::from(format!("{}.{end}", text("out")));
+fn keys(options: &Keys) -> Result<(), String> {
+    let pair = KeyPair::generate(&options.algorithm).map_err(|error| error.to_string())?;
+    let name = |end: &str| PathBuf::from(format!("{}.{end}", options.out));
     match (&pair.public, &pair.jwks) {
         (Some(public), Some(jwks)) => {
             write(&name("private.pem"), &pair.private, 0o600)?;

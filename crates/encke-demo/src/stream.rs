@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 /// The streams of a server. Clones share them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Streams(Arc<OpenStreams>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct OpenStreams {
     /// Streams that are open.
     open: AtomicUsize,
@@ -33,12 +33,6 @@ struct OpenStreams {
 struct InFront {
     streams: Streams,
     next: Option<Arc<dyn Fallback>>,
-}
-
-impl Default for Streams {
-    fn default() -> Streams {
-        Streams(Arc::new(OpenStreams { open: AtomicUsize::new(0), stopped: watch::Sender::new(false) }))
-    }
 }
 
 impl Streams {

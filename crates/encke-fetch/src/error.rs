@@ -1,8 +1,8 @@
 //! The reasons why a request has no response.
 
 use std::error::Error;
+use std::io;
 use std::path::PathBuf;
-use std::{fmt, io};
 
 /// A request that has no response. Each variant that is a limit names it and its value.
 #[derive(Debug, thiserror::Error)]
@@ -88,16 +88,9 @@ impl FetchError {
 }
 
 /// The connector's own limit, as a cause inside the client's error.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("no connection within {0} ms")]
 pub(crate) struct ConnectTimedOut(pub(crate) u64);
-
-impl fmt::Display for ConnectTimedOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no connection within {} ms", self.0)
-    }
-}
-
-impl Error for ConnectTimedOut {}
 
 /// The error of a request that the client could not make.
 pub(crate) fn of_client(error: &hyper_util::client::legacy::Error) -> FetchError {

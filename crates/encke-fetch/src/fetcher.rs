@@ -1,6 +1,5 @@
 //! One request, from its URL to the last byte of its body.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,17 +24,11 @@ use crate::secret_url::shown;
 use crate::{redirect, tls};
 
 /// A client for HTTP requests with limits. Clones share its connections.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Fetcher {
     client: Client<Timed<HttpsConnector<HttpConnector>>, Full<Bytes>>,
     hosts: Arc<Hosts>,
     limits: Limits,
-}
-
-impl fmt::Debug for Fetcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fetcher").field("limits", &self.limits).finish_non_exhaustive()
-    }
 }
 
 impl Fetcher {

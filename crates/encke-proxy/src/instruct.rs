@@ -160,8 +160,7 @@ struct KeepAliveJson {
 #[derive(Default, Deserialize)]
 pub(crate) struct ResponseJson {
     code: Option<u16>,
-    #[serde(default)]
-    headers: HeadersJson,
+    headers: Option<HeadersJson>,
     body: Option<String>,
     #[serde(rename = "body-bin")]
     body_bin: Option<String>,
@@ -172,12 +171,6 @@ pub(crate) struct ResponseJson {
 enum HeadersJson {
     List(Vec<(String, String)>),
     Map(std::collections::BTreeMap<String, String>),
-}
-
-impl Default for HeadersJson {
-    fn default() -> HeadersJson {
-        HeadersJson::List(Vec::new())
-    }
 }
 
 impl ResponseJson {
@@ -192,8 +185,9 @@ impl ResponseJson {
         *response.status_mut() =
             StatusCode::from_u16(self.code.unwrap_or(200)).ok().filter(|code| !code.is_informational())?;
         let headers = match self.headers {
-            HeadersJson::List(list) => list,
-            HeadersJson::Map(map) => map.into_iter().collect(),
+            Some(HeadersJson::List(list)) => list,
+            Some(HeadersJson::Map(map)) => map.into_iter().collect(),
+            None => Vec::new(),
         };
         for (name, value) in headers {
             response.headers_mut().append(HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?);

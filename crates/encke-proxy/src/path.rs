@@ -1,5 +1,7 @@
 //! The paths that may go to the backend.
 
+use percent_encoding::percent_decode;
+
 /// True if a path has a segment `.` or `..`, in any spelling: percent-encoded, also more than once, behind a backslash, or with
 /// parameters (`..;x`). The path that the proxy compares with its settings would not be the path that the backend serves.
 pub(crate) fn has_dot_segments(path: &str) -> bool {
@@ -8,7 +10,7 @@ pub(crate) fn has_dot_segments(path: &str) -> bool {
         if path.split(|byte| matches!(byte, b'/' | b'\\')).any(is_dots) {
             return true;
         }
-        let decoded = decoded(&path);
+        let decoded: Vec<u8> = percent_decode(&path).collect();
         if decoded == path {
             return false;
         }
@@ -19,25 +21,6 @@ pub(crate) fn has_dot_segments(path: &str) -> bool {
 
 fn is_dots(segment: &[u8]) -> bool {
     matches!(segment.split(|byte| *byte == b';').next(), Some(b"." | b".."))
-}
-
-/// The bytes with each `%` and two hexadecimal digits replaced by the byte that they stand for.
-fn decoded(path: &[u8]) -> Vec<u8> {
-    let (mut out, mut at) = (Vec::with_capacity(path.len()), 0);
-    while let Some(byte) = path.get(at) {
-        let digit = |offset| path.get(at + offset).and_then(|digit| char::from(*digit).to_digit(16));
-        match (byte, digit(1), digit(2)) {
-            (b'%', Some(high), Some(low)) => {
-                out.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            _ => {
-                out.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    out
 }
 
 /// Backends decode a path once, some twice. A path that is encoded more often is refused.

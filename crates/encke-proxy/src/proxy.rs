@@ -16,6 +16,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body;
+use ipnet::IpNet;
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 
 use crate::body::ProxyBody;
@@ -23,7 +24,7 @@ use crate::headers::{Client, forward, remove_hop_by_hop, switch, upgrade_of};
 use crate::instruct::{self, Mode};
 use crate::item;
 use crate::path::has_dot_segments;
-use crate::peers::{self, Network};
+use crate::peers;
 use crate::room::{Owner, Room, Taken};
 use crate::settings::{ProxyError, ProxySettings};
 
@@ -40,10 +41,11 @@ struct Backend {
     /// The URL of the backend, without a slash at its end.
     backend: String,
     handle: Handle,
-    trusted_proxies: Vec<Network>,
+    trusted_proxies: Vec<IpNet>,
     counts: Arc<Counts>,
 }
 
+#[derive(Debug)]
 struct Counts {
     /// Held responses with their bytes.
     held: Arc<Room>,
@@ -81,19 +83,6 @@ impl Counts {
     }
 }
 
-impl std::fmt::Debug for Counts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Counts")
-            .field("held", &self.held.used().count)
-            .field("held_bytes", &self.held.used().bytes)
-            .field("request_bytes", &self.request_bytes.used().bytes)
-            .field("answer_bytes", &self.answer_bytes.used().bytes)
-            .field("upgraded", &self.upgraded.used().count)
-            .field("under_way", &self.under_way.used().count)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Proxy {
     /// A proxy for a running server, whose publications release what is held.
     ///
@@ -109,27 +98,42 @@ impl Proxy {
             let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
             let number = |room: &Room| room.used().count as u64;
             let bytes = |room: &Room| room.used().bytes as u64;
+            let gauge = |name, help, value| Metric::gauge(name, help).with(&[], value);
+            let counter = |name, help, value| Metric::counter(name, help).with(&[], count(value));
             vec![
-                Metric::gauge("encke_proxy_held", "Responses of the backend that are held.")
-                    .with(&[], number(&read.held)),
-                Metric::gauge("encke_proxy_held_bytes", "The bytes of these responses.").with(&[], bytes(&read.held)),
-                Metric::gauge("encke_proxy_request_bytes", "Bytes of bodies on their way to the backend.")
-                    .with(&[], bytes(&read.request_bytes)),
-                Metric::gauge("encke_proxy_answer_bytes", "Bytes of answers that arrive from the backend.")
-                    .with(&[], bytes(&read.answer_bytes)),
-                Metric::gauge("encke_proxy_under_way", "Requests that the backend has not answered yet.")
-                    .with(&[], number(&read.under_way)),
-                Metric::gauge("encke_proxy_upgraded", "Connections that speak another protocol with the backend.")
-                    .with(&[], number(&read.upgraded)),
-                Metric::counter("encke_proxy_requests", "Requests passed to the backend.")
-                    .with(&[], count(&read.requests)),
-                Metric::counter("encke_proxy_failures", "Requests that the backend did not answer, or not in time.")
-                    .with(&[], count(&read.failures)),
-                Metric::counter(
+                gauge("encke_proxy_held", "Responses of the backend that are held.", number(&read.held)),
+                gauge("encke_proxy_held_bytes", "The bytes of these responses.", bytes(&read.held)),
+                gauge(
+                    "encke_proxy_request_bytes",
+                    "Bytes of bodies on their way to the backend.",
+                    bytes(&read.request_bytes),
+                ),
+                gauge(
+                    "encke_proxy_answer_bytes",
+                    "Bytes of answers that arrive from the backend.",
+                    bytes(&read.answer_bytes),
+                ),
+                gauge(
+                    "encke_proxy_under_way",
+                    "Requests that the backend has not answered yet.",
+                    number(&read.under_way),
+                ),
+                gauge(
+                    "encke_proxy_upgraded",
+                    "Connections that speak another protocol with the backend.",
+                    number(&read.upgraded),
+                ),
+                counter("encke_proxy_requests", "Requests passed to the backend.", &read.requests),
+                counter(
+                    "encke_proxy_failures",
+                    "Requests that the backend did not answer, or not in time.",
+                    &read.failures,
+                ),
+                counter(
                     "encke_proxy_holds_refused",
                     "Responses that were not held: too many, or invalid instructions.",
-                )
-                .with(&[], count(&read.holds_refused)),
+                    &read.holds_refused,
+                ),
             ]
         });
         Ok(Proxy { shared: Arc::new(Backend { settings, backend, handle, trusted_proxies, counts }), fetcher })

@@ -1,57 +1,63 @@
 //! The section `[proxy]` of the configuration file.
 
+use encke::Declared as _;
 use encke_fetch::{FetchError, Limits, SecretUrl};
 use http::Uri;
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::peers::Network;
+use crate::peers;
 
-/// The backend, and the limits of requests to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ProxySettings {
-    /// The URL of the backend, such as `http://127.0.0.1:3000`. The path of a request is appended to it.
-    pub backend: String,
-    /// The paths that go to the backend, with everything below them. `/` is everything that Encke does not answer itself.
-    pub paths: Vec<String>,
-    /// The proxies in front of Encke, as addresses or networks such as `10.0.0.0/8`. What they say about their clients
-    /// (`X-Forwarded-For` and the like) is passed on and believed. From other clients such headers are removed.
-    pub trusted_proxies: Vec<String>,
-    /// The protocols that a request may switch to. An `Upgrade` to another one, such as `h2c`, is ignored.
-    pub upgrade_protocols: Vec<String>,
-    /// Longest time to connect to the backend, in milliseconds.
-    pub connect_timeout_ms: u64,
-    /// Longest time for the whole answer of the backend, in milliseconds.
-    pub timeout_ms: u64,
-    /// Bytes of the body of one request.
-    pub request_bytes_max: usize,
-    /// Bytes of all bodies of requests that arrive or are on their way to the backend. A body of up to 16 KiB has room
-    /// in any case. One address has at most a part of them.
-    pub requests_bytes_max: usize,
-    /// Bytes of the body of one answer of the backend.
-    pub response_bytes_max: usize,
-    /// Bytes of all answers that arrive from the backend. One of up to 16 KiB has room in any case. One address has at most a part of
-    /// them.
-    pub responses_bytes_max: usize,
-    /// Requests to the backend at the same time, with those for another protocol until they are answered; more wait. One address
-    /// has at most a part of them, and the one with the fewest is next.
-    pub requests_max: usize,
-    /// Connections at the same time that speak another protocol with the backend, such as WebSockets, or ask for it. One address has
-    /// at most a part of them.
-    pub upgraded_connections_max: usize,
-    /// Time after which an unused connection to the backend is closed, in milliseconds.
-    pub keep_alive_ms: u64,
-    /// Responses and streams that are held at the same time; further ones are refused. One address has at most a part of them.
-    pub held_max: usize,
-    /// Bytes of these responses, which are sent at the end of their time; further ones are refused. One address has at most a part of
-    /// them.
-    pub held_bytes_max: usize,
-    /// Time for which a response is held if the backend names none, in milliseconds.
-    pub hold_timeout_ms: u64,
-    /// Longest time for which a response is held, in milliseconds.
-    pub hold_timeout_max_ms: u64,
-    /// Channels that one response is held on.
-    pub hold_channels_max: usize,
+encke::settings! {
+    /// The backend, and the limits of requests to it.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct ProxySettings;
+
+    "The backend" {
+        /// The URL of the backend, such as `http://127.0.0.1:3000`. The path of a request is appended to it.
+        backend: String = String::new();
+        /// The paths that go to the backend, with everything below them. `/` is everything that Encke does not answer itself.
+        paths: Vec<String> = vec!["/".into()];
+        /// The proxies in front of Encke, as addresses or networks such as `10.0.0.0/8`. What they say about their clients
+        /// (`X-Forwarded-For` and the like) is passed on and believed. From other clients such headers are removed.
+        trusted_proxies: Vec<String> = Vec::new();
+        /// The protocols that a request may switch to. An `Upgrade` to another one, such as `h2c`, is ignored.
+        upgrade_protocols: Vec<String> = vec!["websocket".into()];
+        /// Longest time to connect to the backend, in milliseconds.
+        connect_timeout_ms: u64 = 3_000, positive();
+        /// Longest time for the whole answer of the backend, in milliseconds.
+        timeout_ms: u64 = 30_000, positive();
+        /// Bytes of the body of one request.
+        request_bytes_max: usize = 1024 * 1024;
+        /// Bytes of all bodies of requests that arrive or are on their way to the backend. A body of up to 16 KiB has room
+        /// in any case. One address has at most a part of them.
+        requests_bytes_max: usize = 64 * 1024 * 1024;
+        /// Bytes of the body of one answer of the backend.
+        response_bytes_max: usize = 8 * 1024 * 1024, positive();
+        /// Bytes of all answers that arrive from the backend. One of up to 16 KiB has room in any case. One address has at most a part of
+        /// them.
+        responses_bytes_max: usize = 64 * 1024 * 1024, positive();
+        /// Requests to the backend at the same time, with those for another protocol until they are answered; more wait. One address
+        /// has at most a part of them, and the one with the fewest is next.
+        requests_max: usize = 256, positive();
+        /// Connections at the same time that speak another protocol with the backend, such as WebSockets, or ask for it. One address has
+        /// at most a part of them.
+        upgraded_connections_max: usize = 10_000;
+        /// Time after which an unused connection to the backend is closed, in milliseconds.
+        keep_alive_ms: u64 = 60_000;
+        /// Responses and streams that are held at the same time; further ones are refused. One address has at most a part of them.
+        held_max: usize = 100_000;
+        /// Bytes of these responses, which are sent at the end of their time; further ones are refused. One address has at most a part of
+        /// them.
+        held_bytes_max: usize = 256 * 1024 * 1024;
+        /// Time for which a response is held if the backend names none, in milliseconds.
+        hold_timeout_ms: u64 = 55_000;
+        /// Longest time for which a response is held, in milliseconds.
+        hold_timeout_max_ms: u64 = 600_000;
+        /// Channels that one response is held on.
+        hold_channels_max: usize = 16, positive();
+    }
 }
 
 /// The reason why a proxy cannot work.
@@ -73,31 +79,6 @@ pub enum ProxyError {
     Client(#[from] FetchError),
 }
 
-impl Default for ProxySettings {
-    fn default() -> ProxySettings {
-        ProxySettings {
-            backend: String::new(),
-            paths: vec!["/".into()],
-            trusted_proxies: Vec::new(),
-            upgrade_protocols: vec!["websocket".into()],
-            connect_timeout_ms: 3_000,
-            timeout_ms: 30_000,
-            request_bytes_max: 1024 * 1024,
-            requests_bytes_max: 64 * 1024 * 1024,
-            response_bytes_max: 8 * 1024 * 1024,
-            responses_bytes_max: 64 * 1024 * 1024,
-            requests_max: 256,
-            upgraded_connections_max: 10_000,
-            keep_alive_ms: 60_000,
-            held_max: 100_000,
-            held_bytes_max: 256 * 1024 * 1024,
-            hold_timeout_ms: 55_000,
-            hold_timeout_max_ms: 600_000,
-            hold_channels_max: 16,
-        }
-    }
-}
-
 impl ProxySettings {
     /// Checks the settings. Returns the URL of the backend, without a slash at its end.
     ///
@@ -117,7 +98,7 @@ impl ProxySettings {
         if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/')) {
             return fail("paths", path, "a path such as /app, or /");
         }
-        if let Some(network) = self.trusted_proxies.iter().find(|network| Network::parse(network).is_none()) {
+        if let Some(network) = self.trusted_proxies.iter().find(|network| peers::network(network).is_none()) {
             return fail("trusted_proxies", network, "an address, or a network such as 10.0.0.0/8");
         }
         let is_token =
@@ -125,23 +106,15 @@ impl ProxySettings {
         if let Some(name) = self.upgrade_protocols.iter().find(|name| name.is_empty() || !is_token(name)) {
             return fail("upgrade_protocols", name, "the name of a protocol, such as websocket");
         }
-        let positive = [
-            ("connect_timeout_ms", self.connect_timeout_ms),
-            ("timeout_ms", self.timeout_ms),
-            ("response_bytes_max", self.response_bytes_max as u64),
-            ("responses_bytes_max", self.responses_bytes_max as u64),
-            ("requests_max", self.requests_max as u64),
-            ("hold_channels_max", self.hold_channels_max as u64),
-        ];
-        if let Some((name, value)) = positive.into_iter().find(|(_, value)| *value == 0) {
-            return fail(name, &value.to_string(), "a number above 0");
+        if let Some((setting, value, wanted)) = self.out_of_range() {
+            return fail(setting.name, &value.to_string(), wanted);
         }
         Ok(base.to_owned())
     }
 
     /// The networks of trusted proxies.
-    pub(crate) fn networks(&self) -> Vec<Network> {
-        self.trusted_proxies.iter().filter_map(|network| Network::parse(network)).collect()
+    pub(crate) fn networks(&self) -> Vec<IpNet> {
+        self.trusted_proxies.iter().filter_map(|network| peers::network(network)).collect()
     }
 
     pub(crate) fn limits(&self) -> Limits {

@@ -16,25 +16,29 @@ use crate::program::Program;
 use crate::publisher::Publisher;
 use crate::run::{End, Failure, Stop};
 
-/// The settings of a source of this kind.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct CommandSettings {
-    /// The program and its arguments. No shell is involved.
-    pub command: Vec<String>,
-    /// The folder it runs in. Empty: that of the server.
-    pub folder: String,
-    /// Variables of its environment. Of the server's it has only the usual ones, such as `PATH`, `HOME` and `LANG`.
-    pub environment: BTreeMap<String, Secret>,
-    /// The names of further variables that it gets from the server's environment.
-    pub pass: Vec<String>,
-    /// When it runs again.
-    pub restart: Restart,
-    /// Longest line, in bytes. A longer one is not published.
-    pub line_bytes_max: usize,
-    /// Time that it has to end when the source stops, in milliseconds. Then it is killed.
-    pub stop_ms: u64,
+encke::settings! {
+    /// The settings of a source of this kind.
+    #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    #[non_exhaustive]
+    pub struct CommandSettings;
+
+    "The program" {
+        /// The program and its arguments. No shell is involved.
+        command: Vec<String> = Vec::new();
+        /// The folder it runs in. Empty: that of the server.
+        folder: String = String::new();
+        /// Variables of its environment. Of the server's it has only the usual ones, such as `PATH`, `HOME` and `LANG`.
+        environment: BTreeMap<String, Secret> = BTreeMap::new();
+        /// The names of further variables that it gets from the server's environment.
+        pass: Vec<String> = Vec::new();
+        /// When it runs again.
+        restart: Restart = Restart::Always;
+        /// Longest line, in bytes. A longer one is not published.
+        line_bytes_max: usize = 65_536;
+        /// Time that it has to end when the source stops, in milliseconds. Then it is killed.
+        stop_ms: u64 = 1_000;
+    }
 }
 
 /// The ends of a program after which it runs again.
@@ -48,20 +52,6 @@ pub enum Restart {
     Failure,
     /// None.
     Never,
-}
-
-impl Default for CommandSettings {
-    fn default() -> CommandSettings {
-        CommandSettings {
-            command: Vec::new(),
-            folder: String::new(),
-            environment: BTreeMap::new(),
-            pass: Vec::new(),
-            restart: Restart::Always,
-            line_bytes_max: 65_536,
-            stop_ms: 1_000,
-        }
-    }
 }
 
 impl CommandSettings {

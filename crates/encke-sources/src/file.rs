@@ -15,19 +15,23 @@ use crate::publisher::Publisher;
 use crate::run::{End, Failure};
 use crate::store::Store;
 
-/// The settings of a source of this kind.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct FileSettings {
-    /// The file. It may appear later.
-    pub path: String,
-    /// The position at which the first start begins in a file that is there. A file that appears later is read from its beginning.
-    pub start: FileStart,
-    /// Time between two looks at the file, in milliseconds.
-    pub poll_ms: u64,
-    /// Longest line, in bytes. A longer one is not published.
-    pub line_bytes_max: usize,
+encke::settings! {
+    /// The settings of a source of this kind.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    #[non_exhaustive]
+    pub struct FileSettings;
+
+    "The file" {
+        /// The file. It may appear later.
+        path: String = String::new();
+        /// The position at which the first start begins in a file that is there. A file that appears later is read from its beginning.
+        start: FileStart = FileStart::End;
+        /// Time between two looks at the file, in milliseconds.
+        poll_ms: u64 = 250;
+        /// Longest line, in bytes. A longer one is not published.
+        line_bytes_max: usize = 65_536;
+    }
 }
 
 /// The point at which the first start begins.
@@ -40,12 +44,6 @@ pub enum FileStart {
     End,
     /// All lines.
     Beginning,
-}
-
-impl Default for FileSettings {
-    fn default() -> FileSettings {
-        FileSettings { path: String::new(), start: FileStart::End, poll_ms: 250, line_bytes_max: 65_536 }
-    }
 }
 
 impl FileSettings {

@@ -29,7 +29,8 @@ pub struct SourceSettings {
 }
 
 /// The kinds of sources.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[non_exhaustive]
 pub enum Kind {
     /// The output of a program.
@@ -70,12 +71,7 @@ impl Default for Common {
 impl Kind {
     /// Its name in a configuration.
     pub fn name(&self) -> &'static str {
-        match self {
-            Kind::Command(_) => "command",
-            Kind::File(_) => "file",
-            Kind::Mail(_) => "mail",
-            Kind::Quotes(_) => "quotes",
-        }
+        self.into()
     }
 
     /// The kind with this name, its settings without the common ones, and its default channel.

@@ -1,11 +1,11 @@
 //! The thread of all sources, and their restarts.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use std::{fmt, io};
 
 use encke::Handle;
 use tokio::sync::{mpsc, watch};
@@ -30,7 +30,7 @@ pub struct SourcesSettings {
 }
 
 /// Running sources. Clones control the same sources. They end with [`Sources::stop`], and not when this is dropped.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Sources {
     orders: mpsc::UnboundedSender<Order>,
     current: Arc<Mutex<Vec<SourceSettings>>>,
@@ -101,12 +101,6 @@ impl Sources {
         if end.recv_timeout(JOIN_MAX) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("some source did not end in time");
         }
-    }
-}
-
-impl fmt::Debug for Sources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources").field("current", &self.current).finish_non_exhaustive()
     }
 }
 

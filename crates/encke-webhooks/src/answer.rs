@@ -3,7 +3,6 @@
 //! An unknown member makes an answer unusable: a misspelt limit must not be no limit.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use encke_core::{Decision, Identity, Patterns, Refusal, SessionLimits, Verdict};
 use serde::Deserialize;
@@ -82,14 +81,9 @@ pub(crate) struct Target {
 }
 
 /// An answer that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an answer that cannot be used: {0}")]
 pub(crate) struct Unusable(String);
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an answer that cannot be used: {}", self.0)
-    }
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -106,17 +100,9 @@ struct IdentityAnswer {
     subscribe: Option<Vec<Box<str>>>,
     publish: Option<Vec<Box<str>>>,
     #[serde(default)]
-    limits: LimitsAnswer,
+    limits: SessionLimits,
     #[serde(default)]
     actions: Vec<Action>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct LimitsAnswer {
-    messages_per_s_max: Option<u32>,
-    bytes_per_s_max: Option<u32>,
-    subscriptions_max: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -214,7 +200,6 @@ impl IdentityAnswer {
         if !claims.is_empty() && !claims.starts_with('{') {
             return Err(Unusable("claims are an object".into()));
         }
-        let LimitsAnswer { messages_per_s_max, bytes_per_s_max, subscriptions_max } = self.limits;
         let identity = Identity {
             user: self.user,
             claims,
@@ -222,7 +207,7 @@ impl IdentityAnswer {
             expires_ms: self.expires_in_ms.map(|in_ms| wall_ms.saturating_add(in_ms)),
             subscribe: patterns(self.subscribe)?,
             publish: patterns(self.publish)?,
-            limits: SessionLimits { messages_per_s_max, bytes_per_s_max, subscriptions_max },
+            limits: self.limits,
         };
         Ok(Answered { answer: Answer::Identity(Ok(identity)), actions: self.actions })
     }

@@ -23,6 +23,7 @@ use crate::settings::{Checked, Decide, EventKind, Notify, WebhookSettings};
 use crate::signature;
 
 /// A backend with the events that wait for it.
+#[derive(Debug)]
 pub(crate) struct Backend {
     checked: Checked,
     fetcher: Fetcher,
@@ -59,12 +60,6 @@ pub(crate) enum Without {
 struct Ids {
     prefix: u64,
     next: std::sync::atomic::AtomicU64,
-}
-
-impl std::fmt::Debug for Backend {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Backend").field("name", &self.checked.name).finish_non_exhaustive()
-    }
 }
 
 impl Backend {
@@ -219,17 +214,14 @@ impl Backend {
         let kind = event.kind;
         let settings = &self.checked.settings;
         let when_down = &settings.when_down;
+        let notified = |when_down: Notify| {
+            (settings.notification_age_ms_max, settings.notification_attempts_max, when_down == Notify::Queue)
+        };
         let (lifetime_ms, attempts_max, waits_when_down) = match kind {
-            EventKind::Opened => (
-                settings.notification_age_ms_max,
-                settings.notification_attempts_max,
-                when_down.opened == Notify::Queue,
-            ),
-            EventKind::Ended => {
-                (settings.notification_age_ms_max, settings.notification_attempts_max, when_down.ended == Notify::Queue)
-            }
-            EventKind::Service => (settings.call_timeout_ms, u32::MAX, when_down.service == Decide::Queue),
-            _ => (settings.decision_timeout_ms, u32::MAX, self.when_down(kind) == Decide::Queue),
+            EventKind::Opened => notified(when_down.opened),
+            EventKind::Ended => notified(when_down.ended),
+            EventKind::Service => (settings.call_timeout_ms, usize::MAX, when_down.service == Decide::Queue),
+            _ => (settings.decision_timeout_ms, usize::MAX, self.when_down(kind) == Decide::Queue),
         };
         let is_call = kind == EventKind::Service;
         let urgency = match kind {

@@ -16,7 +16,7 @@ use crate::owner::Owner;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BreakerLimits {
     /// The number of failures in a row that open it, each of another event or owner.
-    pub(crate) failures: u32,
+    pub(crate) failures: usize,
     /// The first pause, in milliseconds.
     pub(crate) pause_ms: u64,
     /// The longest pause, in milliseconds.
@@ -94,7 +94,7 @@ impl Breaker {
         match self.state {
             State::Closed => {
                 self.failures.insert(fault);
-                if self.failures.len() < self.limits.failures as usize {
+                if self.failures.len() < self.limits.failures {
                     return false;
                 }
                 self.failures.clear();

@@ -23,7 +23,7 @@ const RETRY_MS: u64 = 5_000;
 /// An application whose events go to backends.
 pub(crate) struct Hooks {
     /// The backends that want an event, by the kind of event.
-    by_kind: [Vec<Arc<Backend>>; EventKind::ALL.len()],
+    by_kind: Vec<Vec<Arc<Backend>>>,
     inner: Box<dyn Application>,
 }
 
@@ -45,8 +45,8 @@ impl Owner {
 
 impl Hooks {
     pub(crate) fn new(backends: &[Arc<Backend>], inner: Box<dyn Application>) -> Hooks {
-        let wanting = |kind: EventKind| backends.iter().filter(|backend| backend.wants(kind)).cloned().collect();
-        Hooks { by_kind: EventKind::ALL.map(wanting), inner }
+        let wanting = |kind: &EventKind| backends.iter().filter(|backend| backend.wants(*kind)).cloned().collect();
+        Hooks { by_kind: EventKind::ALL.iter().map(wanting).collect(), inner }
     }
 
     fn wanting(&self, kind: EventKind) -> &[Arc<Backend>] {

@@ -46,7 +46,7 @@ pub(crate) struct Terms {
     /// The time that one request may take.
     pub(crate) request_timeout_ms: u64,
     /// The number of requests for it.
-    pub(crate) attempts_max: u32,
+    pub(crate) attempts_max: usize,
     /// True if it waits while the breaker is open, false if it ends then.
     pub(crate) waits_when_down: bool,
     /// True if it may be sent again although the backend may have processed it.
@@ -147,7 +147,7 @@ struct Event<T> {
     /// Its room in the queue.
     share: Share<Owner>,
     terms: Terms,
-    attempts: u32,
+    attempts: usize,
     /// True if the last request for it was answered.
     was_answered: bool,
     stage: Stage,
@@ -371,7 +371,7 @@ impl<T> Queue<T> {
     }
 
     /// The pause after this number of requests.
-    fn pause_ms(&mut self, attempts: u32) -> u64 {
+    fn pause_ms(&mut self, attempts: usize) -> u64 {
         let doubled = self.limits.retry_pause_ms.saturating_mul(1 << (attempts - 1).min(30));
         with_jitter(doubled.min(self.limits.retry_pause_ms_max), &mut self.random)
     }

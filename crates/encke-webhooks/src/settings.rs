@@ -3,104 +3,79 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 
-use encke_core::{Patterns, Settings};
+use encke_core::{Declared as _, Patterns, Settings};
 use encke_fetch::SecretUrl;
 use http::Uri;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::signature::Secret;
 
-/// A webhook: the address of a backend, the events that it gets, and its limits.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct WebhookSettings {
-    /// Its name in logs. Empty: the host of its URL.
-    pub name: String,
-    /// The URL to which all events are posted.
-    pub url: SecretUrl,
-    /// The events that it gets.
-    pub events: Vec<EventKind>,
-    /// The channels and patterns whose events it gets: `subscribe`, `publish` and `service`. Other events have no channel.
-    pub channels: Vec<String>,
-    /// The secrets that sign each request, separated by spaces: `whsec_` and base64 each.
-    pub secret: encke_core::Secret,
-    /// A file with secrets, one on each line.
-    pub secret_file: Option<PathBuf>,
-    /// The environment variable that holds the secrets, separated by spaces.
-    pub secret_env: Option<String>,
-    /// A file of PEM certificates to trust, beside those of the system.
-    pub ca_file: Option<PathBuf>,
-    /// The longest time to open a connection, in milliseconds.
-    pub connect_timeout_ms: u64,
-    /// The longest time of one request, in milliseconds. One for a service call may take as long as the call.
-    pub request_timeout_ms: u64,
-    /// The longest time of a decision with all its retries, in milliseconds.
-    pub decision_timeout_ms: u64,
-    /// The longest time of a service call with all its retries, in milliseconds.
-    pub call_timeout_ms: u64,
-    /// The first pause before a retry, in milliseconds. It doubles with each one, less a random part.
-    pub retry_pause_ms: u64,
-    /// The longest pause before a retry, also if the backend asks for more, in milliseconds.
-    pub retry_pause_ms_max: u64,
-    /// The number of requests for a notification, after which it is dropped.
-    pub notification_attempts_max: u32,
-    /// The age at which a notification is dropped, in milliseconds.
-    pub notification_age_ms_max: u64,
-    /// The longest body of a response, in bytes.
-    pub response_bytes_max: usize,
-    /// Requests under way at the same time. One user, anonymous session or address has at most a part of them.
-    pub requests_in_flight_max: usize,
-    /// Events that wait or are under way. One user, anonymous session or address has at most a part of them; an eighth is for small
-    /// events of sessions.
-    pub queue_messages_max: usize,
-    /// The bytes of these events, with the same parts.
-    pub queue_bytes_max: usize,
-    /// Failures in a row after which no request is sent for a while: no answer at all. An event, or all that one owner sends, counts
-    /// once.
-    pub breaker_failures: u32,
-    /// This while, in milliseconds. It doubles each time the backend still fails.
-    pub breaker_pause_ms: u64,
-    /// The longest such while, in milliseconds.
-    pub breaker_pause_ms_max: u64,
-    /// The decisions without an answer of the backend.
-    pub when_down: WhenDown,
-}
+encke_core::settings! {
+    /// A webhook: the address of a backend, the events that it gets, and its limits.
+    #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct WebhookSettings;
 
-impl Default for WebhookSettings {
-    fn default() -> WebhookSettings {
-        WebhookSettings {
-            name: String::new(),
-            url: SecretUrl::default(),
-            events: Vec::new(),
-            channels: vec!["/**".into()],
-            secret: encke_core::Secret::default(),
-            secret_file: None,
-            secret_env: None,
-            ca_file: None,
-            connect_timeout_ms: 1_000,
-            request_timeout_ms: 2_000,
-            decision_timeout_ms: 4_000,
-            call_timeout_ms: 25_000,
-            retry_pause_ms: 100,
-            retry_pause_ms_max: 60_000,
-            notification_attempts_max: 100,
-            notification_age_ms_max: 3_600_000,
-            response_bytes_max: 1024 * 1024,
-            requests_in_flight_max: 64,
-            queue_messages_max: 10_000,
-            queue_bytes_max: 16 * 1024 * 1024,
-            breaker_failures: 5,
-            breaker_pause_ms: 1_000,
-            breaker_pause_ms_max: 30_000,
-            when_down: WhenDown::default(),
-        }
+    "The backend" {
+        /// Its name in logs. Empty: the host of its URL.
+        name: String = String::new();
+        /// The URL to which all events are posted.
+        url: SecretUrl = SecretUrl::default();
+        /// The events that it gets.
+        events: Vec<EventKind> = Vec::new();
+        /// The channels and patterns whose events it gets: `subscribe`, `publish` and `service`. Other events have no channel.
+        channels: Vec<String> = vec!["/**".into()];
+        /// The secrets that sign each request, separated by spaces: `whsec_` and base64 each.
+        secret: encke_core::Secret = encke_core::Secret::default();
+        /// A file with secrets, one on each line.
+        secret_file: Option<PathBuf> = None;
+        /// The environment variable that holds the secrets, separated by spaces.
+        secret_env: Option<String> = None;
+        /// A file of PEM certificates to trust, beside those of the system.
+        ca_file: Option<PathBuf> = None;
+        /// The longest time to open a connection, in milliseconds.
+        connect_timeout_ms: u64 = 1_000, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// The longest time of one request, in milliseconds. One for a service call may take as long as the call.
+        request_timeout_ms: u64 = 2_000, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// The longest time of a decision with all its retries, in milliseconds.
+        decision_timeout_ms: u64 = 4_000, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// The longest time of a service call with all its retries, in milliseconds.
+        call_timeout_ms: u64 = 25_000, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// The first pause before a retry, in milliseconds. It doubles with each one, less a random part.
+        retry_pause_ms: u64 = 100, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// The longest pause before a retry, also if the backend asks for more, in milliseconds.
+        retry_pause_ms_max: u64 = 60_000;
+        /// The number of requests for a notification, after which it is dropped.
+        notification_attempts_max: usize = 100, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// The age at which a notification is dropped, in milliseconds.
+        notification_age_ms_max: u64 = 3_600_000, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// The longest body of a response, in bytes.
+        response_bytes_max: usize = 1024 * 1024, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// Requests under way at the same time. One user, anonymous session or address has at most a part of them.
+        requests_in_flight_max: usize = 64, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// Events that wait or are under way. One user, anonymous session or address has at most a part of them; an eighth is for small
+        /// events of sessions.
+        queue_messages_max: usize = 10_000, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// The bytes of these events, with the same parts.
+        queue_bytes_max: usize = 16 * 1024 * 1024, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// Failures in a row after which no request is sent for a while: no answer at all. An event, or all that one owner sends, counts
+        /// once.
+        breaker_failures: usize = 5, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// This while, in milliseconds. It doubles each time the backend still fails.
+        breaker_pause_ms: u64 = 1_000, at_least(1, RANGE), at_most(NUMBER_MAX, RANGE);
+        /// The longest such while, in milliseconds.
+        breaker_pause_ms_max: u64 = 30_000;
+        /// The decisions without an answer of the backend.
+        when_down: WhenDown = WhenDown::default();
     }
 }
 
 /// An event that a backend can get. Its name is the `type` of the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum EventKind {
     /// A client wants to open a session. The backend decides.
@@ -121,27 +96,11 @@ pub enum EventKind {
 
 impl EventKind {
     /// All of them.
-    pub const ALL: [EventKind; 7] = [
-        EventKind::Handshake,
-        EventKind::Refresh,
-        EventKind::Opened,
-        EventKind::Ended,
-        EventKind::Subscribe,
-        EventKind::Publish,
-        EventKind::Service,
-    ];
+    pub const ALL: &[EventKind] = EventKind::VARIANTS;
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
-        match self {
-            EventKind::Handshake => "handshake",
-            EventKind::Refresh => "refresh",
-            EventKind::Opened => "opened",
-            EventKind::Ended => "ended",
-            EventKind::Subscribe => "subscribe",
-            EventKind::Publish => "publish",
-            EventKind::Service => "service",
-        }
+        self.into()
     }
 
     /// True for an event whose answer decides nothing.
@@ -281,30 +240,13 @@ fn check(index: usize, webhook: &WebhookSettings) -> Result<Checked, WebhookErro
 }
 
 fn check_numbers(index: usize, webhook: &WebhookSettings) -> Result<(), WebhookError> {
-    let at_least_one = [
-        ("connect_timeout_ms", webhook.connect_timeout_ms),
-        ("request_timeout_ms", webhook.request_timeout_ms),
-        ("decision_timeout_ms", webhook.decision_timeout_ms),
-        ("call_timeout_ms", webhook.call_timeout_ms),
-        ("retry_pause_ms", webhook.retry_pause_ms),
-        ("notification_attempts_max", webhook.notification_attempts_max.into()),
-        ("notification_age_ms_max", webhook.notification_age_ms_max),
-        ("response_bytes_max", webhook.response_bytes_max as u64),
-        ("requests_in_flight_max", webhook.requests_in_flight_max as u64),
-        ("queue_messages_max", webhook.queue_messages_max as u64),
-        ("queue_bytes_max", webhook.queue_bytes_max as u64),
-        ("breaker_failures", webhook.breaker_failures.into()),
-        ("breaker_pause_ms", webhook.breaker_pause_ms),
-    ];
     let longest = [
         ("retry_pause_ms_max", webhook.retry_pause_ms_max, "retry_pause_ms", webhook.retry_pause_ms),
         ("breaker_pause_ms_max", webhook.breaker_pause_ms_max, "breaker_pause_ms", webhook.breaker_pause_ms),
     ];
     let error = |key, value: u64, reason| WebhookError { index, key, value: value.to_string(), reason };
-    for (key, value) in at_least_one {
-        if value == 0 || value > NUMBER_MAX {
-            return Err(error(key, value, format!("a whole number from 1 to {NUMBER_MAX}")));
-        }
+    if let Some((setting, value, wanted)) = webhook.out_of_range() {
+        return Err(error(setting.name, value, wanted.into()));
     }
     for (key, value, shortest, least) in longest {
         if !(least..=NUMBER_MAX).contains(&value) {
@@ -345,6 +287,7 @@ fn secrets(index: usize, webhook: &WebhookSettings) -> Result<Vec<Secret>, Webho
 
 /// The largest value of a number: twelve days, or 1 GiB.
 const NUMBER_MAX: u64 = 1 << 30;
+const RANGE: &str = "a whole number from 1 to 1073741824";
 
 /// The most secrets of a webhook.
 const SECRETS_MAX: usize = 8;

@@ -120,7 +120,7 @@ fn error<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 #[tokio::test]
 async fn a_backend_names_users_protects_channels_changes_messages_and_answers() {
     let backend = Backend::start(SECRET).await;
-    let world = World::start(&backend, SECRET, &EventKind::ALL, &["/**"]);
+    let world = World::start(&backend, SECRET, EventKind::ALL, &["/**"]);
     let refused = error(world.client(None).await);
     assert!(refused.contains("401:name_required:handshake_denied"), "{refused}");
     let ann = world.client(Some("ann")).await.expect("a session");

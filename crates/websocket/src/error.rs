@@ -2,7 +2,8 @@
 
 /// A violation by the peer. The caller must fail the connection: send a close frame with
 /// [`close_code`](Self::close_code), then close (RFC 6455 §7.1.7). In every variant the peer is at fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.reason())]
 #[non_exhaustive]
 pub enum ProtocolError {
     /// A reserved bit is set without a negotiated extension (§5.2).
@@ -66,11 +67,3 @@ impl ProtocolError {
         }
     }
 }
-
-impl std::fmt::Display for ProtocolError {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str(self.reason())
-    }
-}
-
-impl std::error::Error for ProtocolError {}

@@ -15,41 +15,45 @@ use crate::publisher::Publisher;
 use crate::run::{End, Failure};
 use crate::store::Store;
 
-/// The settings of a source of this kind: one account.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct MailSettings {
-    /// The protocol of the server.
-    pub protocol: Protocol,
-    /// The server's name or address. Its certificate must have it.
-    pub host: String,
-    /// Its port. 0: the usual one of the protocol.
-    pub port: u16,
-    /// The encryption.
-    pub tls: Tls,
-    /// A file of PEM certificates that are trusted beside those of the system. Empty: none.
-    pub ca_file: String,
-    /// The name of the user.
-    pub user: String,
-    /// The password. A file or an environment variable is safer.
-    pub password: Secret,
-    /// A file with the password. It is read at each login.
-    pub password_file: String,
-    /// The environment variable with the password.
-    pub password_env: String,
-    /// The folder with IMAP. A name that is not ASCII is written as IMAP encodes it (RFC 3501 §5.1.3).
-    pub folder: String,
-    /// Time between two looks with POP3, and with an IMAP server that cannot report new mail by itself, in milliseconds.
-    pub poll_ms: u64,
-    /// Time after which a waiting IMAP connection is renewed, in milliseconds. Servers close it after 30 minutes (RFC 2177 §3).
-    pub idle_ms: u64,
-    /// Longest time until an answer of the server, in milliseconds.
-    pub timeout_ms: u64,
-    /// Most bytes that are read of a mail's header.
-    pub header_bytes_max: usize,
-    /// Most mails in a POP3 mailbox, whose ids are remembered.
-    pub mails_max: usize,
+encke::settings! {
+    /// The settings of a source of this kind: one account.
+    #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    #[non_exhaustive]
+    pub struct MailSettings;
+
+    "The account" {
+        /// The protocol of the server.
+        protocol: Protocol = Protocol::Imap;
+        /// The server's name or address. Its certificate must have it.
+        host: String = String::new();
+        /// Its port. 0: the usual one of the protocol.
+        port: u16 = 0;
+        /// The encryption.
+        tls: Tls = Tls::Implicit;
+        /// A file of PEM certificates that are trusted beside those of the system. Empty: none.
+        ca_file: String = String::new();
+        /// The name of the user.
+        user: String = String::new();
+        /// The password. A file or an environment variable is safer.
+        password: Secret = Secret::default();
+        /// A file with the password. It is read at each login.
+        password_file: String = String::new();
+        /// The environment variable with the password.
+        password_env: String = String::new();
+        /// The folder with IMAP. A name that is not ASCII is written as IMAP encodes it (RFC 3501 §5.1.3).
+        folder: String = "INBOX".into();
+        /// Time between two looks with POP3, and with an IMAP server that cannot report new mail by itself, in milliseconds.
+        poll_ms: u64 = 60_000;
+        /// Time after which a waiting IMAP connection is renewed, in milliseconds. Servers close it after 30 minutes (RFC 2177 §3).
+        idle_ms: u64 = 28 * 60_000;
+        /// Longest time until an answer of the server, in milliseconds.
+        timeout_ms: u64 = 30_000;
+        /// Most bytes that are read of a mail's header.
+        header_bytes_max: usize = 65_536;
+        /// Most mails in a POP3 mailbox, whose ids are remembered.
+        mails_max: usize = 50_000;
+    }
 }
 
 /// The protocols of mail servers.
@@ -74,28 +78,6 @@ pub enum Tls {
     StartTls,
     /// None: the password is readable on the way.
     None,
-}
-
-impl Default for MailSettings {
-    fn default() -> MailSettings {
-        MailSettings {
-            protocol: Protocol::Imap,
-            host: String::new(),
-            port: 0,
-            tls: Tls::Implicit,
-            ca_file: String::new(),
-            user: String::new(),
-            password: Secret::default(),
-            password_file: String::new(),
-            password_env: String::new(),
-            folder: "INBOX".into(),
-            poll_ms: 60_000,
-            idle_ms: 28 * 60_000,
-            timeout_ms: 30_000,
-            header_bytes_max: 65_536,
-            mails_max: 50_000,
-        }
-    }
 }
 
 impl MailSettings {

@@ -13,39 +13,29 @@ use crate::latest::Latest;
 use crate::publisher::{Publisher, quoted};
 use crate::run::{End, Failure};
 
-/// The settings of a source of this kind. A `file` is replayed, a `url` is polled; without either, prices walk at random.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct QuotesSettings {
-    /// A CSV file of ticks. Its first line names the columns: `symbol`, `bid`, `ask`, `last`, and `time` in seconds or `time_ms`.
-    pub file: String,
-    /// Replays the file at this multiple of the pace of its times.
-    pub speed: f64,
-    /// True if the file begins again at its end.
-    pub repeat: bool,
-    /// The address of a CSV file of the same form, or of a JSON array of objects with these fields.
-    pub url: SecretUrl,
-    /// A file of PEM certificates that are trusted beside those of the system. Empty: none.
-    pub ca_file: String,
-    /// Number of symbols that walk at random.
-    pub symbols: u32,
-    /// Time between two rounds of the walk (default 500), two polls (default 5,000), or two ticks of the file (default: its own pace), in
-    /// milliseconds. 0: the default.
-    pub interval_ms: u64,
-}
+encke::settings! {
+    /// The settings of a source of this kind. A `file` is replayed, a `url` is polled; without either, prices walk at random.
+    #[derive(Clone, Debug, PartialEq, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    #[non_exhaustive]
+    pub struct QuotesSettings;
 
-impl Default for QuotesSettings {
-    fn default() -> QuotesSettings {
-        QuotesSettings {
-            file: String::new(),
-            speed: 1.0,
-            repeat: false,
-            url: SecretUrl::default(),
-            ca_file: String::new(),
-            symbols: 3_000,
-            interval_ms: 0,
-        }
+    "The prices" {
+        /// A CSV file of ticks. Its first line names the columns: `symbol`, `bid`, `ask`, `last`, and `time` in seconds or `time_ms`.
+        file: String = String::new();
+        /// Replays the file at this multiple of the pace of its times.
+        speed: f64 = 1.0;
+        /// True if the file begins again at its end.
+        repeat: bool = false;
+        /// The address of a CSV file of the same form, or of a JSON array of objects with these fields.
+        url: SecretUrl = SecretUrl::default();
+        /// A file of PEM certificates that are trusted beside those of the system. Empty: none.
+        ca_file: String = String::new();
+        /// Number of symbols that walk at random.
+        symbols: u32 = 3_000;
+        /// Time between two rounds of the walk (default 500), two polls (default 5,000), or two ticks of the file (default: its own pace),
+        /// in milliseconds. 0: the default.
+        interval_ms: u64 = 0;
     }
 }
 

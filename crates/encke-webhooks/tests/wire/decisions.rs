@@ -57,7 +57,7 @@ fn error<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
 #[tokio::test]
 async fn a_backend_names_users_and_its_refusal_reaches_the_client() {
     let backend = application();
-    let world = World::start(&[webhook(backend.address, &EventKind::ALL)]);
+    let world = World::start(&[webhook(backend.address, EventKind::ALL)]);
     let client = world.client("ann").await.expect("a session");
     let refused = error(world.client("nobody").await);
     assert!(refused.contains("401:who_are_you:handshake_denied"), "{refused}");
@@ -75,7 +75,7 @@ async fn a_backend_names_users_and_its_refusal_reaches_the_client() {
 #[tokio::test]
 async fn subscribes_and_publishes_are_allowed_denied_changed_or_dropped() {
     let backend = application();
-    let world = World::start(&[webhook(backend.address, &EventKind::ALL)]);
+    let world = World::start(&[webhook(backend.address, EventKind::ALL)]);
     let client = world.client("ann").await.expect("a session");
     let denied = error(client.subscribe("/hooked/secret").await);
     assert!(denied.contains("403:not_yours:subscribe_denied"), "{denied}");
@@ -123,7 +123,7 @@ async fn a_backend_decides_about_the_announcements_of_its_channels() {
 #[tokio::test]
 async fn service_calls_are_answered_by_the_backend_with_its_actions() {
     let backend = application();
-    let world = World::start(&[webhook(backend.address, &EventKind::ALL)]);
+    let world = World::start(&[webhook(backend.address, EventKind::ALL)]);
     let client = world.client("ann").await.expect("a session");
     let mut news = client.subscribe("/hooked/news").await.expect("allowed");
     let mut only = client.listen("/hooked/only").await.expect("local");
@@ -153,7 +153,7 @@ async fn service_calls_are_answered_by_the_backend_with_its_actions() {
 #[tokio::test]
 async fn the_end_of_a_session_is_an_event_whose_answer_may_publish() {
     let backend = application();
-    let world = World::start(&[webhook(backend.address, &EventKind::ALL)]);
+    let world = World::start(&[webhook(backend.address, EventKind::ALL)]);
     let stays = world.client("stays").await.expect("a session");
     let mut left = stays.subscribe("/hooked/left").await.expect("allowed");
     let leaves = world.client("leaves").await.expect("a session");
@@ -176,7 +176,7 @@ async fn the_end_of_a_session_is_an_event_whose_answer_may_publish() {
 #[tokio::test]
 async fn every_request_is_signed_and_a_session_has_its_events_in_order() {
     let backend = application();
-    let world = World::start(&[webhook(backend.address, &EventKind::ALL)]);
+    let world = World::start(&[webhook(backend.address, EventKind::ALL)]);
     let client = world.client("ann").await.expect("a session");
     client.subscribe("/hooked/a").await.expect("allowed");
     for n in 0..5 {
