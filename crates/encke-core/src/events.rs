@@ -10,9 +10,9 @@ use crate::Settings;
 use crate::admission::account::{Charge, MailboxAccount};
 use crate::decision::{Awaited, Resolved, WaitKey};
 use crate::history::Position;
+use crate::id::Id;
 use crate::identity::Head;
 use crate::rights::table::Granted;
-use crate::sessions::id::Id;
 use crate::side::Side;
 
 /// Names a WebSocket of this shard. The generation detects late events for a reused index.
@@ -88,6 +88,13 @@ pub struct Response {
     pub set_browser: Option<Id>,
     /// The shard that must learn if the kernel took the response, because the response carries messages.
     pub confirm: Option<u16>,
+}
+
+impl Response {
+    /// A response without a body.
+    pub(crate) fn empty(status: u16) -> Response {
+        Response { status, body: Bytes::new(), set_browser: None, confirm: None }
+    }
 }
 
 /// The close code of a WebSocket and a short neutral reason (RFC 6455 §7.4).
@@ -232,10 +239,10 @@ pub struct Persisted {
 #[derive(Debug)]
 pub enum ShardMessage {
     /// Publications for local subscribers: the channel and the encoded frames, allocated once for all shards.
-    Publication(Arc<Publication>),
+    Publication(Arc<EncodedPublications>),
     /// Publications without a position. The receiving shard owns the history of their channel: it assigns positions and
     /// fans them out.
-    Record(Arc<Publication>),
+    Record(Arc<EncodedPublications>),
     /// The results of publications whose replies wait.
     Persisted(Vec<Persisted>),
     /// Remove all messages from the history of a channel, which the receiving shard owns. The token is settled when the
@@ -277,22 +284,22 @@ pub enum ShardMessage {
     Drain,
 }
 
-impl Publication {
+impl EncodedPublications {
     /// A message of the server itself or of a handle, for the shard that owns the history of its channel.
-    pub fn of_server(account: &Arc<MailboxAccount>, channel: &str, data: &str) -> Publication {
-        let message = bayeux::Publication {
+    pub fn of_server(account: &Arc<MailboxAccount>, channel: &str, data: &str) -> EncodedPublications {
+        let publication = bayeux::Publication {
             channel,
             data: Some(bayeux::RawJson::trusted(data)),
             ..bayeux::Publication::default()
         };
         let mut payload = vec![b'['];
-        message.write(&mut payload);
+        publication.write(&mut payload);
         payload.push(b']');
         let mut frames = Vec::new();
         websocket::frame::message(websocket::Opcode::Text, &payload, &mut frames);
-        let charge = Publication::charge(account, channel, &frames);
+        let charge = EncodedPublications::charge(account, channel, &frames);
         let (channel, frames) = (channel.into(), frames.into());
-        Publication {
+        EncodedPublications {
             channel,
             frames,
             messages: 1,
@@ -307,7 +314,7 @@ impl Publication {
 
 /// Publications of one channel on their way to other shards.
 #[derive(Debug)]
-pub struct Publication {
+pub struct EncodedPublications {
     /// The channel.
     pub channel: Box<str>,
     /// WebSocket text frames, each with one message in an array.
@@ -364,7 +371,7 @@ impl Envelope {
     }
 }
 
-impl Publication {
+impl EncodedPublications {
     /// The charge for the frames of a publication.
     pub fn charge(account: &Arc<MailboxAccount>, channel: &str, frames: &[u8]) -> Charge {
         account.charge(channel.len() + frames.len())

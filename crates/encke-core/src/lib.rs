@@ -18,28 +18,25 @@ mod admission;
 mod application;
 mod channels;
 mod clients;
-mod connections;
 mod decision;
+mod delivery;
 mod events;
-mod fanout;
 pub mod history;
+mod id;
 mod identity;
 mod limits;
+mod memory;
 mod metrics;
 mod now;
-mod outbox;
 mod protocol;
 mod relief;
 mod requests;
 mod rights;
-mod schedule;
+mod saved;
 mod secret;
-mod sessions;
 mod settings;
 mod shard;
 mod side;
-#[cfg(test)]
-mod tests;
 mod views;
 mod wheel;
 
@@ -52,39 +49,35 @@ pub use application::{
 pub use channels::interest::Interest;
 pub use channels::rules::Rules;
 pub use clients::owners::Revoked;
-pub use connections::socket::{Received, SocketOrigin};
 pub use decision::{Awaited, Resolved, WaitKey};
+pub use delivery::{Received, SocketOrigin, Wire};
 pub use events::{
-    Changed, Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, HttpTransport, PRESENCE_CHANNEL, PRESENCE_SERVICE,
-    Peer, PersistRequest, Persisted, PresenceEvent, Publication, PublishToken, Report, Request, Response, SessionKey,
-    ShardMessage, SocketKey,
+    Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HttpTransport,
+    PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted, PresenceEvent, PublishToken, Report, Request,
+    Response, SessionKey, ShardMessage, SocketKey,
 };
+#[cfg(test)]
+pub(crate) use id::kernel_entropy;
+pub use id::{Entropy, Id};
 pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
 pub use limits::counts::Counts;
 pub use limits::network;
 pub use limits::sessions::SessionShares;
 pub use limits::shares::{Amount, Budget, Over, Share, Shares, Urgency};
+pub use memory::SessionsMemory;
 pub use metrics::{Count, Meaning, Metrics};
 pub use now::Now;
-pub use outbox::memory::SessionsMemory;
 pub use protocol::batch::message_frame;
 pub use rights::policy::Policy;
 pub use rights::table::{Entry, Granted, Right, ServerEntry};
 pub use rights::{By, Client, Denial, May, Wish};
+pub use saved::{Saved, SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
 pub use secret::Secret;
-#[cfg(test)]
-pub(crate) use sessions::id::kernel_entropy;
-pub use sessions::id::{Entropy, Id};
-pub use sessions::saved::{
-    Saved, SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage,
-};
 pub use settings::{
     ChannelRule, Declared, Group, HistoryCommit, HistoryTerms, Publishers, SHARDS_MAX, Setting, Settings, SlowConsumer,
     TransportName,
 };
-pub use shard::flush::Wire;
-pub use shard::http::Taken;
-pub use shard::{STEPS_PER_DELIVERY, STEPS_PER_TURN, Shard, Shared};
+pub use shard::{STEPS_PER_DELIVERY, STEPS_PER_TURN, Shard, Shared, Taken};
 pub use side::Side;
 pub use views::{ChannelView, Owner, Page, SLOTS_VISITED_MAX, SessionView};
 pub use wheel::SLOT_MS;

@@ -1,6 +1,6 @@
 //! Plain data that lists show of a shard. It leaves the thread of the shard.
 
-use crate::sessions::id::Id;
+use crate::id::Id;
 
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use websocket::frame;
 use crate::message::{Gap, Message};
 use crate::positions::Position;
 use encke_core::history::RingKey;
-use encke_core::{Publication, Side};
+use encke_core::{EncodedPublications, Side};
 
 /// Publications of one channel, shared by all queues.
 pub(crate) struct Burst {
@@ -75,7 +75,7 @@ struct Inner {
 impl Burst {
     /// Copies a publication: its own bytes are charged to the mailboxes of the server, which slow subscribers must not
     /// fill.
-    pub(crate) fn new(publication: &Publication, waiting: &Arc<QueuedBytes>) -> Burst {
+    pub(crate) fn new(publication: &EncodedPublications, waiting: &Arc<QueuedBytes>) -> Burst {
         waiting.bytes.fetch_add(publication.frames.len(), Ordering::Relaxed);
         let position = publication.position.as_ref();
         Burst {

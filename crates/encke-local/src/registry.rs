@@ -19,7 +19,7 @@ use foldhash::fast::RandomState;
 
 use crate::cursor::Cursor;
 use crate::queue::{Burst, Queue, QueuedBytes};
-use encke_core::{Metrics, Publication, Settings, Shared};
+use encke_core::{EncodedPublications, Metrics, Settings, Shared};
 
 /// The subscribers by channel.
 pub struct Registry {
@@ -67,7 +67,7 @@ impl Registry {
     }
 
     /// Puts a publication of a shard into the queues of its subscribers.
-    pub fn dispatch(&self, publication: &Publication, scratch: &mut Scratch) {
+    pub fn dispatch(&self, publication: &EncodedPublications, scratch: &mut Scratch) {
         let Scratch { pattern, queues } = scratch;
         // Readers are woken without the lock: subscribers come and go meanwhile.
         {

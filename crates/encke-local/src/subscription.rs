@@ -235,7 +235,7 @@ impl Subscription {
                     return true;
                 }
                 bytes += entry.bytes();
-                let position = Position { epoch: epoch.clone(), offset: entry.number };
+                let position = Position { epoch: epoch.clone(), offset: entry.offset };
                 let json = Bytes::copy_from_slice(entry.text.as_bytes());
                 ready.push_back(Ok(Message::new(channel.clone(), json, entry.side, Some((position, *key)))));
             }

@@ -17,7 +17,7 @@ use journal::Position;
 use encke_core::Now;
 use encke_core::Rules;
 use encke_core::history::log_record::{LoggedMessage, Part, Record, decode};
-use encke_core::history::{Entry, Histories, Life, Room, first_number};
+use encke_core::history::{Entry, Histories, Life, Room, first_offset};
 use encke_core::{ChannelRule, HistoryTerms, Settings};
 
 /// Reads the log of an earlier process. Records may be repeated, and need not be in the order of their offsets.
@@ -88,9 +88,9 @@ impl<'a> Recovery<'a> {
             Some(Record::Burst(part)) => self.part(&part, false),
             Some(Record::State(part)) => self.part(&part, true),
             Some(Record::Floor(floor)) => self.floor = self.floor.max(floor),
-            Some(Record::Leap(number)) => {
-                self.floor = self.floor.max(number);
-                self.rings.values_mut().for_each(|draft| draft.next = draft.next.max(number));
+            Some(Record::Leap(offset)) => {
+                self.floor = self.floor.max(offset);
+                self.rings.values_mut().for_each(|draft| draft.next = draft.next.max(offset));
             }
             Some(Record::Closed(floor)) => {
                 self.floor = self.floor.max(floor);
@@ -111,12 +111,12 @@ impl<'a> Recovery<'a> {
             return Record::Floor(self.known());
         }
         // Clients may have seen offsets above the known ones.
-        Record::Leap((self.known() + JUMP).max(first_number(self.now.wall_ms)))
+        Record::Leap((self.known() + JUMP).max(first_offset(self.now.wall_ms)))
     }
 
     /// Notes that a process has started with this offset, and the log does not record it.
-    pub fn begun_unwritten(&mut self, number: u64) {
-        self.floor = self.floor.max(number);
+    pub fn begun_unwritten(&mut self, offset: u64) {
+        self.floor = self.floor.max(offset);
         self.is_clean = false;
     }
 
@@ -125,7 +125,7 @@ impl<'a> Recovery<'a> {
     pub fn first_unwritten(&mut self) -> (Record<'static>, u64) {
         self.is_clean = false;
         match self.first_record() {
-            Record::Leap(number) => (Record::Leap(number), number),
+            Record::Leap(offset) => (Record::Leap(offset), offset),
             other => (other, self.known()),
         }
     }
@@ -205,18 +205,18 @@ impl Draft {
     }
 
     /// Notes that everything from this offset on is in the log and nothing below it is retained.
-    fn begin_at(&mut self, number: u64) {
-        while self.entries.first_key_value().is_some_and(|(first, _)| *first < number) {
+    fn begin_at(&mut self, offset: u64) {
+        while self.entries.first_key_value().is_some_and(|(first, _)| *first < offset) {
             self.drop_oldest();
         }
-        self.dropped = self.dropped.max(number);
+        self.dropped = self.dropped.max(offset);
         self.oldest = self.dropped;
     }
 
     /// Notes that a burst begins at this offset. The record that was read first may belong to a later burst: several
     /// shards write records of one ring, and these overtake each other on the way to the log.
-    fn reach_back_to(&mut self, number: u64) {
-        self.oldest = self.oldest.min(number.max(self.dropped));
+    fn reach_back_to(&mut self, offset: u64) {
+        self.oldest = self.oldest.min(offset.max(self.dropped));
     }
 
     fn take(&mut self, part: &Part<'_>) {
@@ -230,13 +230,13 @@ impl Draft {
     }
 
     fn insert(&mut self, message: &LoggedMessage<'_>) {
-        let LoggedMessage { number, wall_ms, side, except, text } = *message;
+        let LoggedMessage { offset, wall_ms, side, except, text } = *message;
         self.last_received_ms = self.last_received_ms.max(wall_ms);
-        if number < self.oldest {
+        if offset < self.oldest {
             return;
         }
-        let Vacant(position) = self.entries.entry(number) else { return };
-        let entry = Entry { number, text: text.into(), at_ms: 0, wall_ms, side, except: except.map(Box::new) };
+        let Vacant(position) = self.entries.entry(offset) else { return };
+        let entry = Entry { offset, text: text.into(), at_ms: 0, wall_ms, side, except: except.map(Box::new) };
         self.bytes += entry.bytes();
         position.insert(entry);
     }
@@ -249,9 +249,9 @@ impl Draft {
 
     /// Drops the oldest message. Returns its size in bytes.
     fn drop_oldest(&mut self) -> usize {
-        let Some((number, entry)) = self.entries.pop_first() else { return 0 };
+        let Some((offset, entry)) = self.entries.pop_first() else { return 0 };
         self.bytes -= entry.bytes();
-        self.dropped = number + 1;
+        self.dropped = offset + 1;
         self.oldest = self.oldest.max(self.dropped);
         entry.bytes()
     }
@@ -288,8 +288,8 @@ mod tests {
     }
 
     /// A message whose offset determines its time: lower offsets are older.
-    fn message(number: u64, text: &str) -> LoggedMessage<'_> {
-        LoggedMessage { number, wall_ms: NOW.wall_ms - 1_000 + number, side: Side::Client, except: None, text }
+    fn message(offset: u64, text: &str) -> LoggedMessage<'_> {
+        LoggedMessage { offset, wall_ms: NOW.wall_ms - 1_000 + offset, side: Side::Client, except: None, text }
     }
 
     fn read(recovery: &mut Recovery<'_>, is_state: bool, channel: &str, messages: Vec<LoggedMessage<'_>>) {
@@ -305,7 +305,7 @@ mod tests {
         recovery.restore(&histories, Room { bytes_max: room, channels_max: 100 });
         let (mut found, mut position) = (Vec::new(), 0);
         while let Some((at, ring)) = histories.visit_from(0, position, |at, ring| {
-            (at, (ring.name().to_string(), ring.from(0).map(|entry| entry.number).collect::<Vec<_>>()))
+            (at, (ring.name().to_string(), ring.from(0).map(|entry| entry.offset).collect::<Vec<_>>()))
         }) {
             found.push(ring);
             position = at + 1;
@@ -319,16 +319,16 @@ mod tests {
         let (limit, text) = (100_000, "x".repeat(900));
         let settings = settings(1_000_000, limit);
         let mut recovery = Recovery::new(&settings, NOW);
-        for number in 1..=900 {
-            let channel = format!("/{}", number % 3);
-            read(&mut recovery, false, &channel, vec![message(number, &text)]);
-            assert!(recovery.bytes <= limit + limit / SPARE_PART, "{number}: {}", recovery.bytes);
+        for offset in 1..=900 {
+            let channel = format!("/{}", offset % 3);
+            read(&mut recovery, false, &channel, vec![message(offset, &text)]);
+            assert!(recovery.bytes <= limit + limit / SPARE_PART, "{offset}: {}", recovery.bytes);
             assert_eq!(recovery.bytes, recovery.rings.values().map(|draft| draft.bytes).sum::<usize>());
         }
         let numbers: Vec<u64> = restored(recovery, limit).into_iter().flat_map(|(_, numbers)| numbers).collect();
         let fit = limit / (900 + 72);
         assert_eq!(numbers.len(), fit);
-        assert!(numbers.iter().all(|number| *number > 900 - fit as u64), "{numbers:?}");
+        assert!(numbers.iter().all(|offset| *offset > 900 - fit as u64), "{numbers:?}");
     }
 
     #[test]
@@ -336,9 +336,9 @@ mod tests {
         let mut settings = settings(1_000, usize::MAX / 2);
         settings.channels[0].history_ms = 500;
         let mut recovery = Recovery::new(&settings, NOW);
-        read(&mut recovery, false, "/a", (1..=900).map(|number| message(number, "text")).collect());
+        read(&mut recovery, false, "/a", (1..=900).map(|offset| message(offset, "text")).collect());
         // The state that a compaction wrote when the ring had all of them.
-        read(&mut recovery, true, "/a", (1..=900).map(|number| message(number, "text")).collect());
+        read(&mut recovery, true, "/a", (1..=900).map(|offset| message(offset, "text")).collect());
         assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), (501..=900).collect())]);
     }
 
@@ -348,14 +348,14 @@ mod tests {
         settings.channels[0].history_ms = 500;
         let mut recovery = Recovery::new(&settings, NOW);
         let set_back = LoggedMessage {
-            number: 103,
+            offset: 103,
             wall_ms: NOW.wall_ms - 3_600_000,
             side: Side::Client,
             except: None,
             text: "set back",
         };
         read(&mut recovery, false, "/a", vec![set_back]);
-        let before = [900, 901].map(|age| LoggedMessage { number: age - 800, ..message(age, "before") });
+        let before = [900, 901].map(|age| LoggedMessage { offset: age - 800, ..message(age, "before") });
         read(&mut recovery, true, "/a", before.into_iter().chain([set_back]).collect());
         assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), vec![100, 101, 103])]);
     }
@@ -368,7 +368,7 @@ mod tests {
             epoch: "e",
             from: numbers.start,
             next: numbers.end,
-            messages: numbers.map(|number| message(number, "text")).collect(),
+            messages: numbers.map(|offset| message(offset, "text")).collect(),
         };
         let bursts = [burst(1..1), burst(1..3), burst(3..3), burst(3..4)];
         for order in [[0, 1, 2, 3], [2, 0, 1, 3], [2, 1, 3, 0], [3, 2, 1, 0], [1, 3, 0, 2]] {
@@ -383,7 +383,7 @@ mod tests {
         let settings = settings(1_000, usize::MAX / 2);
         let burst = |numbers: std::ops::Range<u64>| {
             let (from, next) = (numbers.start, numbers.end);
-            let messages = numbers.map(|number| message(number, "text")).collect();
+            let messages = numbers.map(|offset| message(offset, "text")).collect();
             Record::Burst(Part { channel: "/a", epoch: "e", from, next, messages })
         };
         let cleared = Record::State(Part { channel: "/a", epoch: "e", from: 3, next: 3, messages: Vec::new() });
@@ -399,10 +399,10 @@ mod tests {
     fn old_messages_read_after_many_new_ones_get_their_positions() {
         let settings = settings(1_000_000, usize::MAX / 2);
         let mut recovery = Recovery::new(&settings, NOW);
-        read(&mut recovery, false, "/a", (501..=1_000).map(|number| message(number, "new")).collect());
+        read(&mut recovery, false, "/a", (501..=1_000).map(|offset| message(offset, "new")).collect());
         for part in 0..5 {
             let numbers = part * 100 + 1..=part * 100 + 100;
-            read(&mut recovery, true, "/a", numbers.map(|number| message(number, "old")).collect());
+            read(&mut recovery, true, "/a", numbers.map(|offset| message(offset, "old")).collect());
         }
         assert_eq!(restored(recovery, usize::MAX), [("/a".to_string(), (1..=1_000).collect())]);
     }

@@ -92,7 +92,7 @@ impl Life {
     fn ring(&self, channel: &str) -> (Arc<str>, Vec<(u64, String)>, u64, u64) {
         let key = self.histories.find(channel, 0).expect("a ring").ring;
         let look = |ring: &encke_core::history::Ring| {
-            let messages = ring.from(0).map(|entry| (entry.number, entry.text.to_string())).collect();
+            let messages = ring.from(0).map(|entry| (entry.offset, entry.text.to_string())).collect();
             (ring.epoch().clone(), messages, ring.oldest(), ring.next())
         };
         self.histories.with(key, look).expect("a ring")
@@ -317,9 +317,9 @@ fn a_long_log_is_compacted_without_a_change_of_its_contents() {
 fn records_that_arrive_twice_or_late_change_nothing() {
     let settings = rules(3);
     let message =
-        |number: u64, text| LoggedMessage { number, wall_ms: WALL_MS, side: Side::Client, except: None, text };
+        |offset: u64, text| LoggedMessage { offset, wall_ms: WALL_MS, side: Side::Client, except: None, text };
     let part = |epoch, from, messages: Vec<LoggedMessage<'static>>| {
-        let next = messages.last().map_or(from, |message| message.number + 1);
+        let next = messages.last().map_or(from, |message| message.offset + 1);
         Part { channel: "/a", epoch, from, next, messages }
     };
     let texts = ["0", "1", "2", "3", "4", "5", "6"];

@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use slab::Slab;
 
 use crate::events::{Envelope, ExchangeId, ShardMessage};
-use crate::sessions::id::Id;
+use crate::id::Id;
 
 /// Waiting envelopes, by flow.
 #[derive(Default)]

@@ -4,7 +4,7 @@
 //! Two things can be used up: the [account](super::account) of bytes between shards, and the budget of messages fanned
 //! out since the last flush that wrote everything. The budget has two limits. Each outbox gets at most a quarter of its
 //! capacity, so that no reader that keeps up is ended, however many clients publish at once. All outboxes together get
-//! at most some milliseconds of writing. While readers are [behind](crate::fanout::backpressure), a flush that wrote
+//! at most some milliseconds of writing. While readers are [behind](crate::delivery::backpressure), a flush that wrote
 //! all that sockets take does not renew the first limit of heavy messages.
 //!
 //! While sessions hold more than `sessions_bytes_max`, or packing their memory is behind, no heavy message is admitted.
@@ -12,8 +12,8 @@
 //! Messages are heavy or light. A light message is small, and its connection has caused little work lately. Light
 //! messages have an account and a budget of the same size for themselves, so that a flood by others does not stop them.
 
+use crate::limits::Capacity;
 use crate::now::Now;
-use crate::outbox::Capacity;
 
 /// The class of a message for admission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,7 +181,7 @@ pub(crate) fn is_light(bytes: usize, subscribers: usize) -> bool {
 
 /// The part of an outbox that heavy messages may fill between two flushes that wrote everything. Light messages may
 /// fill as much again. A reader that still has this much waiting after such a flush is
-/// [behind](crate::fanout::backpressure).
+/// [behind](crate::delivery::backpressure).
 pub(crate) fn part_of(capacity: &Capacity) -> Capacity {
     let part = |most: usize| (most / OUTBOX_SHARE).max(1);
     Capacity { messages_max: part(capacity.messages_max), bytes_max: part(capacity.bytes_max) }

@@ -11,9 +11,9 @@ mod tests;
 use crate::admission::arrivals::{Arrivals, LARGE_REQUESTS, SMALL_REQUESTS};
 use crate::admission::budget::{Budget, LIGHT_BYTES_MAX, Weight, held_back_ms, is_light};
 use crate::events::{Envelope, ExchangeId, ShardMessage};
+use crate::id::Id;
+use crate::limits::Capacity;
 use crate::now::Now;
-use crate::outbox::Capacity;
-use crate::sessions::id::Id;
 
 /// The admission of one shard.
 #[derive(Default)]

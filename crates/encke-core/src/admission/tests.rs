@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::admission::account::MailboxAccount;
-use crate::events::{HttpTransport, Peer, Publication, Request};
+use crate::events::{EncodedPublications, HttpTransport, Peer, Request};
 use crate::side::Side;
 
 const CAPACITY: Capacity = Capacity { messages_max: 40, bytes_max: 1 << 20 };
@@ -16,7 +16,7 @@ fn envelope(message: ShardMessage) -> Envelope {
 
 fn publication(channel: &str, bytes: usize) -> Envelope {
     let account = Arc::<MailboxAccount>::default();
-    envelope(ShardMessage::Publication(Arc::new(Publication {
+    envelope(ShardMessage::Publication(Arc::new(EncodedPublications {
         charge: account.charge(0),
         channel: channel.into(),
         frames: vec![0; bytes].into(),

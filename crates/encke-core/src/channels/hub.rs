@@ -51,7 +51,7 @@ pub struct LastReceived {
     /// Its epoch.
     pub epoch: Arc<str>,
     /// The offset of the last message.
-    pub id: u64,
+    pub offset: u64,
 }
 
 /// The subscriptions of a shard.
@@ -239,7 +239,7 @@ impl Hub {
     pub fn set_last_received(&mut self, channel: u32, received: LastReceived) {
         let Some(channel) = self.channels.get_mut(channel as usize) else { return };
         match &mut channel.received {
-            Some(before) if (before.serial, before.id) >= (received.serial, received.id) => {}
+            Some(before) if (before.serial, before.offset) >= (received.serial, received.offset) => {}
             Some(before) => **before = received,
             None => channel.received = Some(Box::new(received)),
         }

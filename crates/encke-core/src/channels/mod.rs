@@ -16,7 +16,7 @@ pub(crate) use hub::{LastReceived, Subscriber};
 
 use crate::channels::hub::{Hub, Moved, Subscription};
 use crate::channels::interest::Interest;
-use crate::outbox::memory::Account;
+use crate::memory::Account;
 
 /// The channels of a shard, and the subscriptions of its sessions.
 #[derive(Debug)]
@@ -147,13 +147,16 @@ impl Channels {
         self.of(session).iter().position(|own| own.channel == known)
     }
 
+    /// True if a session receives a channel.
+    pub(crate) fn receives(&self, session: u32, channel: &str) -> bool {
+        self.receives_beside(session, channel, None)
+    }
+
     /// True if a session receives a channel by a subscription other than that to the channel or pattern `but`.
-    pub(crate) fn receives(&mut self, session: u32, channel: ChannelName<'_>, but: Option<u32>) -> bool {
-        let lists = self.hub.route(channel);
-        let mut others = lists.iter().filter(|list| Some(**list) != but);
-        let receives = others.any(|list| self.of(session).iter().any(|own| own.channel == *list));
-        self.hub.reuse(lists);
-        receives
+    pub(crate) fn receives_beside(&self, session: u32, channel: &str, but: Option<u32>) -> bool {
+        let channel = ChannelName::known(channel);
+        let mut others = self.of(session).iter().filter(|own| Some(own.channel) != but);
+        others.any(|own| ChannelName::known(self.hub.name(own.channel)).matches(channel))
     }
 
     /// The bytes that the subscriptions of a session take. What their channels take counts in proportion.

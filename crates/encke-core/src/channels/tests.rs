@@ -59,10 +59,10 @@ fn the_account_has_what_subscriptions_take() {
 fn a_session_receives_a_channel_by_any_of_its_subscriptions() {
     let mut channels = channels();
     let own = channels.subscribe(1, "/a/b", false).channel;
-    assert!(channels.receives(1, name("/a/b"), None));
-    assert!(!channels.receives(1, name("/a/b"), Some(own)) && !channels.receives(2, name("/a/b"), None));
+    assert!(channels.receives(1, "/a/b"));
+    assert!(!channels.receives_beside(1, "/a/b", Some(own)) && !channels.receives(2, "/a/b"));
     channels.subscribe(1, "/a/*", false);
-    assert!(channels.receives(1, name("/a/b"), Some(own)));
+    assert!(channels.receives_beside(1, "/a/b", Some(own)));
     assert_eq!((channels.reach(name("/a/b")), channels.reach(name("/a/c")), channels.reach(name("/b"))), (2, 1, 0));
     assert_eq!(channels.names_of(1).collect::<Vec<_>>(), ["/a/b", "/a/*"]);
 }
@@ -88,7 +88,7 @@ fn who_asks_for_positions_later_gets_them_on_all_channels() {
 #[test]
 fn the_newest_position_of_a_channel_stays() {
     let mut channels = channels();
-    let received = |id| LastReceived { serial: 1, epoch: "e".into(), id };
+    let received = |offset| LastReceived { serial: 1, epoch: "e".into(), offset };
     channels.subscribe(1, "/a", true);
     let lists = channels.route(name("/a"));
     channels.note_fanned_out(&lists, "/a", || received(7));

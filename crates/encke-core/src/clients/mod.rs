@@ -18,8 +18,9 @@ use crate::events::{Peer, SessionKey};
 use crate::identity::Identity;
 use crate::limits::rate::Rate;
 use crate::limits::sessions::{SessionOwner, Standing};
+use crate::memory::{Account, Counted};
 use crate::now::Now;
-use crate::outbox::memory::{Account, Counted};
+use crate::rights::policy::Policy;
 
 /// The clients of one shard.
 #[derive(Debug)]
@@ -30,6 +31,10 @@ pub(crate) struct Clients {
     owners: Owners,
     /// The sessions that have not connected yet.
     newcomers: Newcomers,
+    /// The policies by which sessions were admitted, each with the generation of the last session before it.
+    policies: Vec<(u32, Policy)>,
+    /// The generation of the last session.
+    generation: u32,
     /// The account of the memory that owners take.
     account: Rc<Account>,
 }
@@ -51,6 +56,8 @@ struct Client {
 struct Owner {
     /// The identity, which decisions that wait share.
     identity: Arc<Identity>,
+    /// The fingerprint of the means by which it was authenticated.
+    authentication: u64,
     /// True if the session counts among those of its user.
     is_counted: bool,
     /// The number of its subscriptions that count among those of its user.
@@ -93,10 +100,34 @@ pub(crate) enum Credentials {
 }
 
 impl Clients {
-    /// No clients. `hasher`: that of all shards. The memory of owners counts in this account.
-    pub(crate) fn new(hasher: RandomState, account: &Rc<Account>) -> Clients {
+    /// No clients. `policy`: the one that admits the next ones. `hasher`: that of all shards. The memory of owners counts in
+    /// this account.
+    pub(crate) fn new(policy: Policy, hasher: RandomState, account: &Rc<Account>) -> Clients {
         let (owners, newcomers) = (Owners::default(), Newcomers::new(hasher));
-        Clients { clients: Vec::new(), owners, newcomers, account: account.clone() }
+        let (clients, policies) = (Vec::new(), vec![(0, policy)]);
+        Clients { clients, owners, newcomers, policies, generation: 0, account: account.clone() }
+    }
+
+    /// Notes the policy that admits sessions from now on.
+    pub(crate) fn are_admitted_by(&mut self, policy: Policy) {
+        if self.policy() != policy {
+            self.policies.push((self.generation, policy));
+        }
+    }
+
+    /// The policy that admits sessions.
+    pub(crate) fn policy(&self) -> Policy {
+        self.policies.last().map(|(_, policy)| *policy).unwrap_or_default()
+    }
+
+    /// The policy by which a session was admitted. A refresh of its credentials changes the authentication in it.
+    pub(crate) fn policy_of(&self, key: SessionKey) -> Policy {
+        // Generations wrap around, but their distances do not.
+        let age = |generation: u32| self.generation.wrapping_sub(generation);
+        let of_session = |(before, _): &&(u32, Policy)| age(*before) > age(key.generation);
+        let admitted_by = self.policies.iter().rev().find(of_session).map(|(_, policy)| *policy).unwrap_or_default();
+        let authentication = self.owner(key).map_or(admitted_by.authentication, |owner| owner.authentication);
+        Policy { authentication, ..admitted_by }
     }
 
     /// Adds the client of a new session, which counts for this owner below `sessions_max`.
@@ -111,6 +142,7 @@ impl Clients {
             };
             self.clients.resize_with(index + 1, nobody);
         }
+        self.generation = key.generation;
         let standing = Standing::of(counted_for);
         self.clients[index] = Client { generation: key.generation, standing, owner: None, buckets: None };
     }
@@ -187,8 +219,15 @@ impl Clients {
     }
 
     /// Gives a session its owner, or another one of the same user instead. `is_counted`: it counts among the sessions of
-    /// its user. Returns the time of the timer of the owner before, in milliseconds.
-    pub(crate) fn set_owner(&mut self, key: SessionKey, identity: Arc<Identity>, is_counted: bool) -> Option<u64> {
+    /// its user. `authentication`: the fingerprint of the means that have admitted it. Returns the time of the timer of the
+    /// owner before, in milliseconds.
+    pub(crate) fn set_owner(
+        &mut self,
+        key: SessionKey,
+        identity: Arc<Identity>,
+        is_counted: bool,
+        authentication: u64,
+    ) -> Option<u64> {
         let before = self.take_owner(key);
         let armed_ms = before.as_ref().map(|before| before.armed_ms);
         let (is_counted, subscriptions_counted, refreshes_full_ns) = before.map_or((is_counted, 0, 0), |before| {
@@ -199,6 +238,7 @@ impl Clients {
         let slots = self.owners.add(&identity, key);
         let owner = Owner {
             identity,
+            authentication,
             is_counted,
             subscriptions_counted,
             slots,

@@ -9,7 +9,7 @@ fn key(index: u32) -> SessionKey {
 }
 
 fn clients() -> Clients {
-    Clients::new(RandomState::default(), &Rc::default())
+    Clients::new(Policy::default(), RandomState::default(), &Rc::default())
 }
 
 fn identity(user: &str, expires_ms: Option<u64>) -> Arc<Identity> {
@@ -21,7 +21,7 @@ fn sessions_are_found_by_user_and_token_until_they_end() {
     let mut clients = clients();
     for index in 0..9 {
         clients.open(key(index), SessionOwner::default());
-        clients.set_owner(key(index), identity(if index % 2 == 0 { "ann" } else { "ben" }, None), false);
+        clients.set_owner(key(index), identity(if index % 2 == 0 { "ann" } else { "ben" }, None), false, 0);
     }
     assert_eq!((clients.of_user("ann").len(), clients.of_token("t").len(), clients.owners()), (5, 9, 3));
     for index in [0, 4, 8, 2, 6] {
@@ -36,22 +36,22 @@ fn sessions_are_found_by_user_and_token_until_they_end() {
 fn a_key_of_a_session_that_is_gone_finds_nobody() {
     let mut clients = clients();
     clients.open(key(1), SessionOwner::default());
-    clients.set_owner(key(1), identity("ann", None), false);
+    clients.set_owner(key(1), identity("ann", None), false, 0);
     clients.close(key(1));
     let next = SessionKey { index: 1, generation: 7 };
     clients.open(next, SessionOwner::default());
-    clients.set_owner(next, identity("ben", None), false);
+    clients.set_owner(next, identity("ben", None), false, 0);
     assert!(clients.identity(key(1)).is_none() && clients.identity(next).is_some());
 }
 
 #[test]
 fn owners_count_in_the_account_while_they_live() {
     let account = Rc::<Account>::default();
-    let mut clients = Clients::new(RandomState::default(), &account);
+    let mut clients = Clients::new(Policy::default(), RandomState::default(), &account);
     clients.open(key(1), SessionOwner::default());
-    clients.set_owner(key(1), identity("ann", None), false);
+    clients.set_owner(key(1), identity("ann", None), false, 0);
     assert!(account.bytes() > 0 && account.bytes() == clients.bytes_of(key(1)));
-    clients.set_owner(key(1), identity("a much longer name", None), false);
+    clients.set_owner(key(1), identity("a much longer name", None), false, 0);
     assert_eq!(account.bytes(), clients.bytes_of(key(1)));
     clients.close(key(1));
     assert_eq!(account.bytes(), 0);
@@ -61,7 +61,7 @@ fn owners_count_in_the_account_while_they_live() {
 fn credentials_are_announced_once_and_then_end() {
     let mut clients = clients();
     clients.open(key(1), SessionOwner::default());
-    clients.set_owner(key(1), identity("ann", Some(NOW.wall_ms + 10_000)), false);
+    clients.set_owner(key(1), identity("ann", Some(NOW.wall_ms + 10_000)), false, 0);
     let at = |ms: u64| Now { ms: NOW.ms + ms, wall_ms: NOW.wall_ms + ms };
     let armed = |clients: &mut Clients, ms: u64| {
         let mut armed_ms = 0;
@@ -85,10 +85,10 @@ fn credentials_are_announced_once_and_then_end() {
 fn a_new_identity_keeps_what_its_user_has_used() {
     let mut clients = clients();
     clients.open(key(1), SessionOwner::default());
-    clients.set_owner(key(1), identity("ann", None), true);
+    clients.set_owner(key(1), identity("ann", None), true, 0);
     clients.count_subscription(key(1));
     assert!(clients.take_refresh(key(1), Rate(1), NOW));
-    assert_eq!(clients.set_owner(key(1), identity("ann", None), false), Some(u64::MAX));
+    assert_eq!(clients.set_owner(key(1), identity("ann", None), false, 0), Some(u64::MAX));
     assert!(clients.is_counted(key(1)) && !clients.take_refresh(key(1), Rate(1), NOW));
     assert_eq!(clients.count_subscriptions(key(1), 3), 2);
     assert_eq!((0..5).filter(|_| clients.uncount_subscription(key(1)).is_some()).count(), 3);

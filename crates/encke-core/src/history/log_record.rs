@@ -54,7 +54,7 @@ pub struct Part<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedMessage<'a> {
     /// Its offset.
-    pub number: u64,
+    pub offset: u64,
     /// The time when it was published, in milliseconds since 1970.
     pub wall_ms: u64,
     /// The side that has made it.
@@ -76,7 +76,7 @@ pub fn burst<'t>(
     let mut writer = Writer::new(BURST, channel, &at.epoch, at.first);
     let mut next = at.first;
     for text in texts {
-        writer.message(&LoggedMessage { number: next, wall_ms: at.wall_ms, side, except, text });
+        writer.message(&LoggedMessage { offset: next, wall_ms: at.wall_ms, side, except, text });
         next += 1;
     }
     writer.finish(next)
@@ -95,21 +95,21 @@ pub fn cleared(ring: &Ring) -> Vec<u8> {
 /// The record of a part of a ring's state: its messages from this offset on, as many as `bytes_max` allows but at least
 /// one. Leaves out messages that do not fit into `record_bytes_max`. Also returns the offset of the next part; None if
 /// this one is the last.
-pub fn state_from(ring: &Ring, number: u64, bytes_max: usize, record_bytes_max: usize) -> (Vec<u8>, Option<u64>) {
+pub fn state_from(ring: &Ring, offset: u64, bytes_max: usize, record_bytes_max: usize) -> (Vec<u8>, Option<u64>) {
     let mut writer = Writer::new(STATE, ring.name(), ring.epoch(), ring.oldest());
     let text_bytes_max = record_bytes_max.saturating_sub(writer.bytes.len() + RUN_BYTES_MAX);
     let mut next = ring.oldest();
     let mut is_empty = true;
-    for Entry { number, text, wall_ms, side, except, .. } in ring.from(number) {
+    for Entry { offset, text, wall_ms, side, except, .. } in ring.from(offset) {
         if text.len() > text_bytes_max {
             continue;
         }
         if !is_empty && writer.bytes.len() + text.len() > bytes_max {
-            return (writer.finish(next), Some(*number));
+            return (writer.finish(next), Some(*offset));
         }
-        let (number, except) = (*number, except.as_deref().copied());
-        writer.message(&LoggedMessage { number, wall_ms: *wall_ms, side: *side, except, text });
-        next = number + 1;
+        let (offset, except) = (*offset, except.as_deref().copied());
+        writer.message(&LoggedMessage { offset, wall_ms: *wall_ms, side: *side, except, text });
+        next = offset + 1;
         is_empty = false;
     }
     (writer.finish(ring.next()), None)
@@ -118,15 +118,15 @@ pub fn state_from(ring: &Ring, number: u64, bytes_max: usize, record_bytes_max: 
 impl Record<'_> {
     /// Its encoding.
     pub fn encode(&self) -> Vec<u8> {
-        let (kind, number) = match self {
+        let (kind, offset) = match self {
             Record::Burst(part) => return part.encode(BURST),
             Record::State(part) => return part.encode(STATE),
-            Record::Floor(number) => (FLOOR, number),
-            Record::Leap(number) => (LEAP, number),
-            Record::Closed(number) => (CLOSED, number),
+            Record::Floor(offset) => (FLOOR, offset),
+            Record::Leap(offset) => (LEAP, offset),
+            Record::Closed(offset) => (CLOSED, offset),
         };
         let mut bytes = vec![kind];
-        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes.extend_from_slice(&offset.to_le_bytes());
         bytes
     }
 }
@@ -176,10 +176,10 @@ impl<'a> Part<'a> {
                 return None;
             }
             least = first.checked_add(count)?;
-            for number in first..least {
+            for offset in first..least {
                 let length = u32::from_le_bytes(bytes.array()?);
                 let text = bytes.text(usize::try_from(length).ok()?)?;
-                messages.push(LoggedMessage { number, wall_ms, side, except, text });
+                messages.push(LoggedMessage { offset, wall_ms, side, except, text });
             }
         }
         (least <= next).then_some(Part { channel, epoch, from, next, messages })
@@ -243,15 +243,15 @@ impl Writer {
     }
 
     fn message(&mut self, message: &LoggedMessage<'_>) {
-        let LoggedMessage { number, wall_ms, side, except, text } = *message;
+        let LoggedMessage { offset, wall_ms, side, except, text } = *message;
         match &mut self.run {
-            Some(run) if (run.next, run.wall_ms, run.side, run.except) == (number, wall_ms, side, except) => {
+            Some(run) if (run.next, run.wall_ms, run.side, run.except) == (offset, wall_ms, side, except) => {
                 run.next += 1;
                 run.count += 1;
             }
             _ => {
                 self.end_run();
-                self.bytes.extend_from_slice(&number.to_le_bytes());
+                self.bytes.extend_from_slice(&offset.to_le_bytes());
                 self.bytes.extend_from_slice(&wall_ms.to_le_bytes());
                 let has_id = if except.is_some() { HAS_ID } else { 0 };
                 let of_server = if side == Side::Server { OF_SERVER } else { 0 };
@@ -259,7 +259,7 @@ impl Writer {
                 self.bytes.extend_from_slice(except.as_ref().map_or("", Id::as_str).as_bytes());
                 let count_at = self.bytes.len();
                 self.bytes.extend_from_slice(&[0; 4]);
-                self.run = Some(Run { next: number + 1, wall_ms, side, except, count: 1, count_at });
+                self.run = Some(Run { next: offset + 1, wall_ms, side, except, count: 1, count_at });
             }
         }
         self.bytes.extend_from_slice(&(text.len() as u32).to_le_bytes());
@@ -310,10 +310,10 @@ mod tests {
         let (channel, epoch, from, messages, gap) = made;
         let mut next = *from;
         let messages = messages.iter().map(|(gap, wall_ms, (is_named, is_of_server), text)| {
-            let number = next + gap;
-            next = number + 1;
+            let offset = next + gap;
+            next = offset + 1;
             let side = if *is_of_server { Side::Server } else { Side::Client };
-            LoggedMessage { number, wall_ms: *wall_ms, side, except: is_named.then_some(publisher), text }
+            LoggedMessage { offset, wall_ms: *wall_ms, side, except: is_named.then_some(publisher), text }
         });
         let messages = messages.collect();
         Part { channel, epoch, from: *from, next: next + gap, messages }
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_record_of_an_older_version_has_messages_of_clients_and_an_unknown_flag_is_refused() {
-        let message = LoggedMessage { number: 7, wall_ms: 1, side: Side::Server, except: None, text: "{}" };
+        let message = LoggedMessage { offset: 7, wall_ms: 1, side: Side::Server, except: None, text: "{}" };
         let part = Part { channel: "/a", epoch: "e", from: 7, next: 8, messages: vec![message] };
         let mut bytes = Record::Burst(part.clone()).encode();
         let flags_at = bytes.len() - (1 + 4 + 4 + 2);
@@ -340,9 +340,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_record_reads_back(made in parts(), number: u64) {
+        fn a_record_reads_back(made in parts(), offset: u64) {
             let part = part(&made, Id::new(3, &mut kernel_entropy()));
-            let marks = [Record::Floor(number), Record::Leap(number), Record::Closed(number)];
+            let marks = [Record::Floor(offset), Record::Leap(offset), Record::Closed(offset)];
             for record in [Record::Burst(part.clone()), Record::State(part)].into_iter().chain(marks) {
                 let bytes = record.encode();
                 prop_assert_eq!(decode(&bytes), Some(record));

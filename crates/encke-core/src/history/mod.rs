@@ -24,12 +24,12 @@ use bayeux::ChannelName;
 use slab::Slab;
 
 use names::Names;
-pub use restore::{Life, first_number};
+pub use restore::{Life, first_offset};
 pub use ring::{Entry, Ring};
 
+use crate::id::{Entropy, Id};
 use crate::limits::shares::{Amount, Budget, Over, Share, Shares, Urgency};
 use crate::now::Now;
-use crate::sessions::id::{Entropy, Id};
 use crate::side::Side;
 use crate::{HistoryTerms, Settings};
 
@@ -188,7 +188,7 @@ impl Histories {
         let (before, empty_since_ms) = ((ring.messages(), ring.bytes()), ring.empty_since_ms);
         for text in messages {
             let except = except.map(Box::new);
-            ring.append(Entry { number: 0, text: text.into(), at_ms: now.ms, wall_ms: now.wall_ms, side, except });
+            ring.append(Entry { offset: 0, text: text.into(), at_ms: now.ms, wall_ms: now.wall_ms, side, except });
         }
         let (after, due_ms) = ((ring.messages(), ring.bytes()), ring.due_ms());
         owned.messages = owned.messages + after.0 - before.0;
@@ -214,13 +214,13 @@ impl Histories {
     }
 
     /// The position of a channel's message with this offset.
-    pub fn find(&self, channel: &str, number: u64) -> Option<Position> {
+    pub fn find(&self, channel: &str, offset: u64) -> Option<Position> {
         let owner = self.owner(channel);
         let owned = self.lock(owner)?;
         let slot = owned.names.get(channel)?;
         let ring = owned.rings.get(slot as usize)?;
         let key = RingKey { owner: owner as u32, slot, serial: ring.serial };
-        Some(Position { ring: key, epoch: ring.epoch.clone(), first: number, wall_ms: 0, burst: 0 })
+        Some(Position { ring: key, epoch: ring.epoch.clone(), first: offset, wall_ms: 0, burst: 0 })
     }
 
     /// True if a channel has a ring. Nothing is locked if there has never been one.
@@ -316,7 +316,7 @@ impl Histories {
         let mut bits = [0; EPOCH_CHARS];
         (birth.entropy)(&mut bits);
         let epoch: String = bits.iter().map(|bits| char::from(EPOCH_ALPHABET[usize::from(bits & 31)])).collect();
-        let first = owned.floor.max(first_number(birth.now.wall_ms)).max(1);
+        let first = owned.floor.max(first_offset(birth.now.wall_ms)).max(1);
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let mut ring = Ring::new(birth.channel, epoch.into(), serial, birth.terms, first, share);
         ring.empty_since_ms = birth.now.ms;

@@ -96,6 +96,6 @@ impl Histories {
 
 /// The first offset of a ring created at this time of day. After an unclean end, existing rings resume at this offset,
 /// too.
-pub fn first_number(wall_ms: u64) -> u64 {
+pub fn first_offset(wall_ms: u64) -> u64 {
     wall_ms.min(WALL_MAX_MS) * NUMBERS_PER_MS
 }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::HistoryTerms;
+use crate::id::Id;
 use crate::limits::shares::Share;
-use crate::sessions::id::Id;
 use crate::side::Side;
 
 /// One life of a channel's history.
@@ -36,7 +36,7 @@ pub struct Ring {
 #[derive(Debug)]
 pub struct Entry {
     /// Its offset, assigned by [`Ring::append`].
-    pub number: u64,
+    pub offset: u64,
     /// The plain message: a JSON object.
     pub text: Box<str>,
     /// The time when it was published by the monotonic clock, in milliseconds.
@@ -123,24 +123,24 @@ impl Ring {
     }
 
     /// The messages from this offset on, or from the oldest.
-    pub fn from(&self, number: u64) -> impl DoubleEndedIterator<Item = &Entry> {
-        let skip = self.entries.partition_point(|entry| entry.number < number);
+    pub fn from(&self, offset: u64) -> impl DoubleEndedIterator<Item = &Entry> {
+        let skip = self.entries.partition_point(|entry| entry.offset < offset);
         self.entries.range(skip..)
     }
 
     /// Adds a message and assigns the next offset. Drops the oldest messages if the ring's own limits require it, but
     /// never the new one.
     pub fn append(&mut self, mut entry: Entry) {
-        entry.number = self.next;
+        entry.offset = self.next;
         self.next += 1;
         self.push(entry);
     }
 
     /// Adds a message from an earlier process, which has its offset. False if the offset is below the next one.
     pub fn restore(&mut self, entry: Entry) -> bool {
-        let follows = entry.number >= self.next;
+        let follows = entry.offset >= self.next;
         if follows {
-            self.next = entry.number + 1;
+            self.next = entry.offset + 1;
             self.push(entry);
         }
         follows
@@ -165,7 +165,7 @@ impl Ring {
     pub fn drop_oldest(&mut self) {
         if let Some(entry) = self.entries.pop_front() {
             self.bytes -= entry.bytes();
-            self.oldest = entry.number + 1;
+            self.oldest = entry.offset + 1;
             self.is_partial = true;
         }
         // Releases the memory that a busy minute needed.

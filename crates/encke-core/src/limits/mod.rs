@@ -40,6 +40,23 @@ impl SharedLimits {
     }
 }
 
+/// The limits of an outbox.
+#[derive(Clone, Copy, Debug)]
+pub struct Capacity {
+    /// Messages.
+    pub messages_max: usize,
+    /// Bytes, as encoded frames.
+    pub bytes_max: usize,
+}
+
+impl Capacity {
+    /// Twice as much of both.
+    pub fn twice(&self) -> Capacity {
+        let Capacity { messages_max, bytes_max } = *self;
+        Capacity { messages_max: messages_max.saturating_mul(2), bytes_max: bytes_max.saturating_mul(2) }
+    }
+}
+
 /// The kinds of counts of a user.
 pub(crate) const SESSIONS: u8 = 3;
 pub(crate) const SUBSCRIPTIONS: u8 = 4;

@@ -7,9 +7,9 @@ use bayeux::{BayeuxError, Message, MessageError, Reply};
 
 use crate::decision::{Awaited, Resolved};
 use crate::events::{ExchangeId, HttpTransport, Peer, SessionKey, SocketKey};
+use crate::id::Id;
 use crate::identity::Head;
 use crate::protocol::replay_request::Begun;
-use crate::sessions::id::Id;
 
 /// The connection that a batch came on.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bayeux::ext::{Lost, Position, Positions, Recovery, ReplayFrom};
 
+use crate::delivery::{Unnumbered, Withdrawn};
 use crate::history::Ring;
-use crate::sessions::withdrawn::{Unnumbered, Withdrawn};
 
 /// The positions that one subscribe requests, and their outcomes.
 pub(crate) struct ReplayRequest<'a> {

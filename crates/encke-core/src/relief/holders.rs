@@ -2,7 +2,7 @@
 
 use std::collections::BinaryHeap;
 
-use crate::events::{SessionKey, SocketKey};
+use crate::delivery::Holder;
 
 /// The sessions and sockets that hold most: found, then ended, a part in each turn.
 #[derive(Debug, Default)]
@@ -17,13 +17,6 @@ pub(crate) struct Holders {
     freed: usize,
     /// The number of ended sessions.
     ended: usize,
-}
-
-/// A session, or the queue of a WebSocket itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Holder {
-    Session(SessionKey),
-    Socket(SocketKey),
 }
 
 impl Holders {

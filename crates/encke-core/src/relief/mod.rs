@@ -7,7 +7,7 @@
 //! sessions. So neither is ever done in one turn: each goes on where the last turn has left it. Until the largest
 //! sessions are known, memory may exceed the limit by a 64th for each [`SWEEP_RUNS_MAX`] sessions and sockets.
 //!
-//! The machine decides what is done when. Its owner has the outboxes: it visits them, and ends what is to end.
+//! The machine decides what is done when. Its owner lets the delivery visit the outboxes, and ends what is to end.
 
 mod holders;
 #[cfg(test)]
@@ -15,11 +15,9 @@ mod tests;
 
 use std::collections::HashSet;
 
-pub(crate) use holders::{Holder, Holders};
+pub(crate) use holders::Holders;
 
-use crate::outbox::arena::Chunk;
-use crate::outbox::waste::Waste;
-use crate::outbox::{Outbox, RUN_BYTES, Sweep};
+use crate::delivery::{Chunk, RUN_BYTES, Sweep};
 
 /// The state of a shard's relief.
 #[derive(Debug, Default)]
@@ -28,7 +26,7 @@ pub(crate) struct Relief {
     /// The number of bytes at which the next sweep begins; 0 before the first check.
     sweep_from: usize,
     /// The number of bytes at which a check is due in the middle of a turn.
-    pub(crate) check_from: usize,
+    check_from: usize,
     /// The bytes of the account at the last check.
     checked_bytes: usize,
     /// The number of runs that the sweep has to visit to keep up with what was added since it began.
@@ -41,14 +39,23 @@ pub(crate) struct Relief {
     rests_until_ms: u64,
     /// The search for the largest sessions, while sessions have to end.
     holders: Option<Holders>,
-    /// The queues of ended sessions.
-    waste: Waste,
 }
 
 impl Relief {
     /// True if a check is due before the next tick: the account has changed, or a sweep is under way.
     pub(crate) fn needs_care(&self, bytes: usize) -> bool {
-        bytes != self.checked_bytes || self.sweep.is_some() || self.is_short || !self.waste.is_empty()
+        bytes != self.checked_bytes || self.sweep.is_some() || self.is_short
+    }
+
+    /// The number of bytes at which a check is due in the middle of a turn.
+    #[inline]
+    pub(crate) fn check_from(&self) -> usize {
+        self.check_from
+    }
+
+    /// The number of runs of ended sessions to free in a turn. `steps`: those that were made for memory in it.
+    pub(crate) fn runs_to_free(steps: usize) -> usize {
+        SWEEP_RUNS_MAX.saturating_sub(steps).max(SWEEP_RUNS)
     }
 
     /// Notes what the shard holds now: `bytes`, of which it does not hold `held` for the next frames only. Returns true if
@@ -98,10 +105,9 @@ impl Relief {
         self.sweep.is_some() && self.pending_runs > PENDING_RUNS_MAX
     }
 
-    /// True if the shard packs because memory is short, ends sessions, or frees the queues of those that have ended.
+    /// True if the shard packs because memory is short, or ends sessions.
     pub(crate) fn is_acting(&self) -> bool {
-        let is_short = self.is_short && (self.sweep.is_some() || self.holders.is_some());
-        self.is_behind() || is_short || !self.waste.is_empty()
+        self.is_behind() || (self.is_short && (self.sweep.is_some() || self.holders.is_some()))
     }
 
     /// Notes that all sessions together hold too much, or not. Returns true if a sweep has to begin.
@@ -113,9 +119,9 @@ impl Relief {
         is_short && !was_short && self.sweep.is_none()
     }
 
-    /// True if everything is packed and freed, so that sessions have to end if memory is still short.
+    /// True if everything is packed, so that sessions have to end if memory is still short.
     pub(crate) fn may_end_sessions(&self, now_ms: u64) -> bool {
-        self.sweep.is_none() && self.waste.is_empty() && now_ms >= self.rests_until_ms
+        self.sweep.is_none() && now_ms >= self.rests_until_ms
     }
 
     /// True if the sessions that have to end are known, and not all have ended.
@@ -149,29 +155,9 @@ impl Relief {
         is_due
     }
 
-    /// Takes a queue to free it: now if it is short, else in parts. Returns the number of steps.
-    pub(crate) fn discard(&mut self, queue: Outbox) -> usize {
-        self.waste.add(queue)
-    }
-
-    /// The queues that nobody reads any more.
-    pub(crate) fn waste(&mut self) -> &mut Waste {
-        &mut self.waste
-    }
-
-    /// Frees a part of them. `steps`: those that were made for memory in this turn. Returns the number of steps.
-    pub(crate) fn free(&mut self, steps: usize) -> usize {
-        self.waste.free(SWEEP_RUNS_MAX.saturating_sub(steps).max(SWEEP_RUNS))
-    }
-
-    /// Their number.
-    pub(crate) fn queues(&self) -> usize {
-        self.waste.len()
-    }
-
     /// The bytes of chunks that it holds, without chunks that are in `seen`.
     pub(crate) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
-        self.waste.recount(seen) + self.sweep.as_ref().map_or(0, |sweep| sweep.recount(seen))
+        self.sweep.as_ref().map_or(0, |sweep| sweep.recount(seen))
     }
 }
 

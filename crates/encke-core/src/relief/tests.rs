@@ -1,6 +1,7 @@
 //! Tests of the relief alone.
 
 use super::*;
+use crate::delivery::Holder;
 use crate::events::SessionKey;
 
 const MAX: usize = 64_000;

@@ -65,6 +65,8 @@ pub(crate) struct Call {
     pub(crate) payer: Payer,
     /// A refresh of credentials is urgent.
     pub(crate) urgency: Urgency,
+    /// The fingerprint of the means of authentication when it was made: they judge the credentials of a refresh.
+    pub(crate) authentication: u64,
 }
 
 impl Wait {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bayeux::{ChannelName, Terms};
 
 use crate::channels::rules::Rules;
+use crate::limits::Capacity;
 use crate::limits::rate::Rate;
 use crate::limits::shares::Budget;
-use crate::outbox::Capacity;
 use crate::settings::{ChannelRule, HistoryTerms, Publishers, Settings, SlowConsumer};
 
 /// The settings in force. Nothing outside of this file changes them.
@@ -153,9 +153,9 @@ impl InForce {
         self.rules.first(&self.settings.channels, channel, &mut self.spelling)
     }
 
-    /// The same without a buffer, for lists.
-    pub(crate) fn seen_rule_of(&self, channel: ChannelName<'_>) -> Option<usize> {
-        self.rules.first(&self.settings.channels, channel, &mut String::new())
+    /// The history of a channel, without a buffer, for lists.
+    pub(crate) fn seen_history(&self, channel: ChannelName<'_>) -> Option<HistoryTerms> {
+        self.history(channel, self.rules.first(&self.settings.channels, channel, &mut String::new()))
     }
 
     /// The history of a channel with this rule. None if it has none, as all patterns.

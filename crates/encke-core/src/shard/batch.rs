@@ -1,6 +1,5 @@
-//! Processes one batch of Bayeux messages: checks each message, finds its session and calls the chapter for its
-//! channel. `websocket` and `http` lead here for each batch that they have parsed. Messages to services and
-//! publications by clients are handled here.
+//! Processes one batch of Bayeux messages: checks each message, finds its session, and handles it by the kind of its
+//! channel. Publications by clients and messages to services are handled here.
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, RawJson, ext};
 
@@ -8,20 +7,20 @@ use crate::application::{Actions, Service};
 use crate::decision::Awaited;
 use crate::events::SessionKey;
 use crate::limits::shares::Urgency;
-use crate::protocol::batch::{Batch, Rest, Via};
+use crate::protocol::batch::{Batch, Rest};
 use crate::requests::Call;
 use crate::rights::table::{Entry, Right};
 use crate::rights::{May, Wish};
+use crate::shard::Shard;
 use crate::shard::owners::REFRESH;
-use crate::shard::{Parts, Shard};
 
 impl Shard {
     /// Processes all messages. Replies go to the batch; everything else that they cause is queued.
     pub(super) fn process(&mut self, batch: &mut Batch, messages: &[Message<'_>]) {
-        let parts = self.beside_burst();
-        parts.metrics.batches.add(1);
-        parts.metrics.messages.add(messages.len());
-        let replies_max = parts.replies_bytes_max(batch);
+        let beside = self.beside_burst();
+        beside.env.metrics.batches.add(1);
+        beside.env.metrics.messages.add(messages.len());
+        let replies_max = beside.replies_bytes_max(batch);
         for (index, message) in messages.iter().enumerate() {
             if batch.replies.len() <= replies_max {
                 self.process_one(batch, message);
@@ -33,100 +32,109 @@ impl Shard {
                 break;
             }
         }
-        if batch.begun.is_some() {
-            self.settle_burst().unqueue_at_end(batch);
-        }
-        self.beside_burst().update_old_gauges();
+        self.end_batch(batch);
     }
 
     /// Processes the next message of a batch that has been suspended.
     pub(super) fn process_next(&mut self, batch: &mut Batch, message: &Message<'_>) {
-        let parts = self.beside_burst();
-        if batch.replies.len() <= parts.replies_bytes_max(batch) {
+        let mut beside = self.beside_burst();
+        if batch.replies.len() <= beside.replies_bytes_max(batch) {
             self.process_one(batch, message);
         } else {
-            parts.refuse(batch, message, BayeuxError::RepliesTooLong.as_str());
+            beside.refuse(batch, message, BayeuxError::RepliesTooLong.as_str());
+        }
+    }
+
+    /// Ends the processing of a batch, or a part of it: it is answered or suspended now.
+    pub(super) fn end_batch(&mut self, batch: &mut Batch) {
+        if batch.begun.is_some() {
+            self.settle_burst().unqueue_at_end(batch);
+        }
+        if self.machines.env.gauges_are_old {
+            self.settle_burst().update_gauges();
         }
     }
 
     fn process_one(&mut self, batch: &mut Batch, message: &Message<'_>) {
-        let parts = self.beside_burst();
+        let mut beside = self.beside_burst();
         if let Some(fault) = message.fault {
-            return parts.refuse(batch, message, fault.error());
+            return beside.refuse(batch, message, fault.error());
         }
         let name = message.channel.as_deref().unwrap_or_default();
-        let channel = match ChannelName::parse(name, parts.settings.limits()) {
+        let channel = match ChannelName::parse(name, beside.env.settings.limits()) {
             Ok(channel) => channel,
-            Err(error) => return parts.refuse(batch, message, error.error()),
+            Err(error) => return beside.refuse(batch, message, error.error()),
         };
         let kind = channel.kind();
         if kind == ChannelKind::Broadcast {
-            let Some(key) = parts.sender(batch, message) else {
-                return parts.refuse_unknown(batch, message, kind);
+            let Some(key) = beside.sender(batch, message) else {
+                return beside.refuse_unknown(batch, message, kind);
             };
-            let Some(error) = parts.over_rate(batch, message, channel, key) else {
+            let Some(error) = beside.over_rate(batch, message, channel, key) else {
                 return self.publish(batch, message, channel, key);
             };
-            parts.received(key);
-            return parts.refuse(batch, message, &error);
+            beside.sessions.received(key);
+            return beside.refuse(batch, message, &error);
         }
-        let parts = self.settle_burst();
-        parts.schedule.gauges_are_old = true;
+        let machines = self.settle_burst();
+        machines.env.gauges_are_old = true;
         if kind == ChannelKind::Handshake {
-            return parts.handshake(batch, message);
+            return machines.handshake(batch, message);
         }
-        let Some(key) = parts.sender(batch, message) else {
-            return parts.refuse_unknown(batch, message, kind);
+        let mut beside = machines.beside();
+        let Some(key) = beside.sender(batch, message) else {
+            return beside.refuse_unknown(batch, message, kind);
         };
         let is_counted = matches!(kind, ChannelKind::Subscribe | ChannelKind::Unsubscribe | ChannelKind::Service);
-        if is_counted && let Some(error) = parts.over_rate(batch, message, channel, key) {
-            parts.refuse(batch, message, &error);
-            return parts.received(key);
+        if is_counted && let Some(error) = beside.over_rate(batch, message, channel, key) {
+            beside.refuse(batch, message, &error);
+            return beside.sessions.received(key);
         }
         if matches!(kind, ChannelKind::Disconnect | ChannelKind::Service) {
             // Both may answer a held connect: the actions of a service may end its session.
-            parts.unqueue(batch);
+            machines.unqueue(batch);
         }
         match kind {
-            ChannelKind::Connect => parts.connect(batch, message, key),
-            ChannelKind::Disconnect => parts.disconnect(batch, message, key),
-            ChannelKind::Subscribe => parts.subscribe(batch, message, key),
-            ChannelKind::Unsubscribe => parts.unsubscribe(batch, message, key),
-            ChannelKind::Service if parts.serves_presence(channel) => parts.ask_presence(batch, message, key),
+            ChannelKind::Connect => machines.connect(batch, message, key),
+            ChannelKind::Disconnect => machines.disconnect(batch, message, key),
+            ChannelKind::Subscribe => machines.subscribe(batch, message, key),
+            ChannelKind::Unsubscribe => machines.unsubscribe(batch, message, key),
+            ChannelKind::Service if machines.serves_presence(channel) => machines.ask_presence(batch, message, key),
             ChannelKind::Service => self.serve(batch, message, channel, key),
-            _ => parts.refuse(batch, message, BayeuxError::ChannelCreateDenied.as_str()),
+            _ => machines.beside().refuse(batch, message, BayeuxError::ChannelCreateDenied.as_str()),
         }
-        self.beside_burst().received(key);
+        self.beside_burst().sessions.received(key);
     }
 
     /// Passes a message to a service of the application.
     fn serve(&mut self, batch: &mut Batch, message: &Message<'_>, channel: ChannelName<'_>, key: SessionKey) {
-        let parts = self.settle_burst();
-        parts.active(key);
+        let machines = self.settle_burst();
+        let mut beside = machines.beside();
+        beside.sessions.active(key);
         let bytes = [message.data, message.ext].iter().flatten().map(|json| json.as_str().len()).sum();
-        let has_owner = parts.clients.identity(key).is_some();
+        let has_owner = beside.clients.identity(key).is_some();
         let is_refresh = has_owner && channel.as_str() == REFRESH;
         let entry = if is_refresh { Entry::RefreshCall } else { Entry::Call };
-        let granted = match parts.may(entry, key, &wish_of(message, channel), batch.decided()) {
+        let granted = match beside.may(entry, key, &wish_of(message, channel), batch.decided()) {
             May::Granted(granted) => granted,
-            May::Denied(denial) => return parts.refuse(batch, message, &denial.error()),
-            May::Later(later) => return parts.ask(batch, message, later, 0),
+            May::Denied(denial) => return beside.refuse(batch, message, &denial.error()),
+            May::Later(later) => return beside.ask(batch, message, later, 0),
         };
         if is_refresh {
             let id = message.id.clone().map(bayeux::Id::into_owned);
-            let call = parts.refresh_call(batch, key, id, bytes);
-            if let Err(error) = parts.admit_refresh(&call) {
-                return parts.refuse(batch, message, &error);
+            let call = beside.refresh_call(batch, key, id, bytes);
+            if let Err(error) = beside.admit_refresh(&call) {
+                return beside.refuse(batch, message, &error);
             }
-            parts.accept(batch, message);
-            return parts.refresh(call, message.data.map_or("null", RawJson::as_str), granted);
+            beside.accept(batch, message);
+            return machines.refresh(call, message.data.map_or("null", RawJson::as_str), granted);
         }
         granted.use_for(Right::Call);
-        let payer = parts.payer(batch, Some(key));
-        if !parts.may_call(key, payer, bytes, Urgency::Common) {
-            return parts.refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
+        let payer = beside.payer(batch, Some(key));
+        if !beside.may_call(key, payer, bytes, Urgency::Common) {
+            return beside.refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
         }
-        let Some(caller) = parts.caller(key) else { return };
+        let Some(caller) = machines.caller(key) else { return };
         let mut actions = Actions::default();
         let service = Service {
             caller,
@@ -135,38 +143,33 @@ impl Shard {
             data: message.data.map(RawJson::as_str),
             ext: message.ext.map(RawJson::as_str),
         };
-        let later = parts.shared.application.service(&service, &mut actions);
+        let later = machines.env.shared.application.service(&service, &mut actions);
         self.act(actions, Some((key, channel.as_str(), message.id.as_ref())));
-        let parts = self.beside_burst();
-        parts.accept(batch, message);
+        self.beside_burst().accept(batch, message);
         if let Some(later) = later {
             let (channel, id) = (channel.as_str().into(), message.id.clone().map(bayeux::Id::into_owned));
-            let call = Call { session: key, channel, id, bytes, payer, urgency: Urgency::Common };
-            parts.wait_for_answer(call, Awaited::Service(later));
+            let (machines, urgency) = (self.settle_burst(), Urgency::Common);
+            let authentication = machines.clients.policy().authentication;
+            let call = Call { session: key, channel, id, bytes, payer, urgency, authentication };
+            machines.wait_for_answer(call, Awaited::Service(later));
         }
     }
 
     /// Publishes a message on a broadcast channel, if the session may.
-    pub(crate) fn publish(
-        &mut self,
-        batch: &mut Batch,
-        message: &Message<'_>,
-        channel: ChannelName<'_>,
-        key: SessionKey,
-    ) {
-        let parts = self.beside_burst();
-        parts.active(key);
-        let mut granted = match parts.may(Entry::Publish, key, &wish_of(message, channel), batch.decided()) {
+    fn publish(&mut self, batch: &mut Batch, message: &Message<'_>, channel: ChannelName<'_>, key: SessionKey) {
+        let mut beside = self.beside_burst();
+        beside.sessions.active(key);
+        let mut granted = match beside.may(Entry::Publish, key, &wish_of(message, channel), batch.decided()) {
             May::Granted(granted) => granted,
-            May::Denied(denial) => return parts.refuse(batch, message, &denial.error()),
-            May::Later(later) => return parts.ask(batch, message, later, 0),
+            May::Denied(denial) => return beside.refuse(batch, message, &denial.error()),
+            May::Later(later) => return beside.ask(batch, message, later, 0),
         };
         let replacement = granted.take_data();
-        if parts.lacks_history(channel) {
-            return parts.refuse(batch, message, BayeuxError::HistoryChannelsMax.as_str());
+        if beside.lacks_history(channel) {
+            return beside.refuse(batch, message, BayeuxError::HistoryChannelsMax.as_str());
         }
-        let stamp = parts.raw_timestamp();
-        let mut publication = Publication::from_message(channel, message, parts.settings.given().forward_ext);
+        let stamp = beside.env.raw_timestamp();
+        let mut publication = Publication::from_message(channel, message, beside.env.settings.given().forward_ext);
         if replacement.is_some() {
             publication.data = replacement.as_deref().map(RawJson::trusted);
         }
@@ -180,29 +183,9 @@ impl Shard {
     }
 }
 
-impl Parts {
-    /// The bytes of replies after which the rest of a batch is refused.
-    fn replies_bytes_max(&self, batch: &Batch) -> usize {
-        let is_short = matches!(batch.via, Via::Http { .. }) && self.is_short_of_responses();
-        if is_short { 0 } else { self.settings.capacity().bytes_max / 2 }.max(REPLIES_BYTES_LEAST)
-    }
-
-    /// The session of a message: the session of the batch, if the message names it.
-    fn sender(&self, batch: &Batch, message: &Message<'_>) -> Option<SessionKey> {
-        let key = batch.session.filter(|_| !batch.handshake)?;
-        let session = self.sessions.get(key)?;
-        message.client_id.as_deref().is_some_and(|id| session.id.is(id)).then_some(key)
-    }
-}
-
 /// The wish of a client that sends a message on a channel.
 #[inline]
 fn wish_of<'a>(message: &'a Message<'_>, channel: ChannelName<'a>) -> Wish<'a> {
     let (data, ext) = (message.data.map(RawJson::as_str), message.ext.map(RawJson::as_str));
     Wish { data, ext, ..Wish::of(channel.as_str()) }
 }
-
-/// The smallest limit on the replies to one batch, in bytes. The limit is half of the capacity of an outbox, if that is
-/// more. Over HTTP it is this value while there is little room for responses. A batch whose replies exceed the limit
-/// has the rest of its messages refused.
-const REPLIES_BYTES_LEAST: usize = 64 * 1024;

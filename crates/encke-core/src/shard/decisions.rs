@@ -1,26 +1,26 @@
-//! Results of the application that come later. [`ShardMessage::Resolved`](crate::ShardMessage::Resolved) and the time-outs of `tick` lead here: a
-//! suspended batch continues with its message, and a call gets its answer.
+//! Batches and calls that wait for the application. A suspended batch continues with its message when the result comes, or
+//! its time is over, and a call gets its answer.
 
 use bayeux::{BayeuxError, Message};
 
-use crate::decision::{Resolved, WaitKey};
+use crate::decision::{Awaited, Resolved, WaitKey};
 use crate::events::Effect;
 use crate::now::Now;
 use crate::protocol::batch::{Batch, Rest, Via, failed_call_frame, is_connect, is_handshake};
-use crate::requests::{Call, Wait};
-use crate::shard::{Parts, Shard};
+use crate::requests::{Call, Payer, Wait};
+use crate::shard::{Machines, Shard, Timer};
 
 impl Shard {
     /// Takes the result of a future. A result that comes after its time-out is dropped.
     pub(super) fn resolved(&mut self, now: Now, key: WaitKey, resolved: Resolved) {
-        let parts = self.settle_burst_at(now);
-        let Some((wait, armed_ms)) = parts.requests.end_wait(key) else {
-            return parts.metrics.results_late.add(1);
+        let machines = self.settle_burst_at(now);
+        let Some((wait, armed_ms)) = machines.requests.end_wait(key) else {
+            return machines.env.metrics.results_late.add(1);
         };
-        parts.disarm(armed_ms);
-        parts.count_waits();
+        machines.disarm(armed_ms);
+        machines.count_waits();
         let result = if matches!(resolved, Resolved::Failed) {
-            parts.metrics.decisions_failed.add(1);
+            machines.env.metrics.decisions_failed.add(1);
             Err(Failure::Panicked)
         } else {
             Ok(resolved)
@@ -30,16 +30,16 @@ impl Shard {
 
     /// Ends the waits whose time is over.
     pub(super) fn time_out_waits(&mut self) {
-        while let parts = self.settle_burst()
-            && let Some(key) = parts.schedule.overdue.pop()
+        while let machines = self.settle_burst()
+            && let Some(key) = machines.env.overdue.pop()
         {
-            if parts.arm_wait(key) {
+            if machines.arm_wait(key) {
                 continue;
             }
-            let Some((wait, _)) = parts.requests.end_wait(key) else { continue };
-            parts.metrics.decisions_timed_out.add(1);
-            parts.count_waits();
-            parts.effects.push(Effect::Cancel(key));
+            let Some((wait, _)) = machines.requests.end_wait(key) else { continue };
+            machines.env.metrics.decisions_timed_out.add(1);
+            machines.count_waits();
+            machines.emit(Effect::Cancel(key));
             self.go_on(wait, Err(Failure::TimedOut));
         }
     }
@@ -54,7 +54,7 @@ impl Shard {
 
     /// Continues with a batch at the message that has waited.
     fn resume_batch(&mut self, mut batch: Batch, result: Result<Resolved, Failure>) {
-        self.beside_burst().release_withheld(&mut batch);
+        self.settle_burst().release_withheld(&mut batch);
         let Some(decisions) = &mut batch.decisions else { return };
         let rest = std::mem::take(&mut decisions.rest);
         let is_abandoned = decisions.is_abandoned;
@@ -73,7 +73,7 @@ impl Shard {
             }
         }
         let is_gone = match batch.via {
-            Via::Socket(socket) => !self.parts().is_open(socket),
+            Via::Socket(socket) => !self.machines.delivery.is_open(socket),
             Via::Http { .. } => is_abandoned,
         };
         self.process_rest(&mut batch, rest, failure, is_gone);
@@ -90,7 +90,7 @@ impl Shard {
             let limits = bayeux::Limits {
                 batch_messages_max: 1,
                 json_depth_max: usize::MAX,
-                ..self.parts().settings.limits().clone()
+                ..self.machines.env.settings.limits().clone()
             };
             let Ok(mut messages) = bayeux::parse_batch(text, &limits) else {
                 debug_assert!(false, "a message is not read again: {text}");
@@ -115,16 +115,13 @@ impl Shard {
             }
             rest.pop();
         }
-        if batch.begun.is_some() {
-            self.settle_burst().unqueue_at_end(batch);
-        }
-        self.beside_burst().update_old_gauges();
+        self.end_batch(batch);
     }
 
     /// True if a connect of a resumed batch must not take the session: its client has gone, or has connected elsewhere
     /// meanwhile. It gets no reply, like a connect on a WebSocket that a newer one replaces.
     fn is_stale(&self, batch: &Batch, is_gone: bool) -> bool {
-        let session = || batch.session.and_then(|key| self.parts().sessions.get(key));
+        let session = || batch.session.and_then(|key| self.machines.delivery.session(key));
         match batch.via {
             Via::Socket(socket) => is_gone || session().is_some_and(|session| session.socket() != Some(socket)),
             Via::Http { .. } => is_gone,
@@ -141,10 +138,8 @@ impl Shard {
             Ok(_) | Err(Failure::Panicked) => BayeuxError::CallFailed,
             Err(Failure::TimedOut) => BayeuxError::CallTimeout,
         };
-        let parts = self.settle_burst();
         let frame = failed_call_frame(&call.channel, call.id.as_ref(), error.as_str());
-        let frames = parts.fanout.encoder.copy_single(&frame);
-        parts.deliver_to(call.session, &frames, None);
+        self.settle_burst().deliver_to(call.session, &frame);
     }
 }
 
@@ -154,13 +149,78 @@ enum Failure {
     Panicked,
 }
 
-impl Parts {
+impl Machines {
     /// Refuses a message on which there is no decision.
     fn refuse_undecided(&mut self, batch: &mut Batch, message: &Message<'_>, error: BayeuxError) {
         if is_handshake(message) {
             self.refuse_handshake_for_now(batch, message, error);
         } else {
-            self.refuse(batch, message, error.as_str());
+            self.beside().refuse(batch, message, error.as_str());
+        }
+    }
+
+    /// Ends what kept messages from the session of a batch until a decision about positions has come.
+    fn release_withheld(&mut self, batch: &mut Batch) {
+        if std::mem::take(&mut batch.withholds)
+            && let Some(key) = batch.session
+        {
+            self.delivery.release_withheld(key);
+        }
+    }
+
+    /// Suspends a batch whose current message waits for a decision.
+    pub(super) fn suspend(&mut self, mut batch: Batch) {
+        let Some(awaited) = batch.decisions.as_mut().and_then(|decisions| decisions.awaited.take()) else { return };
+        if let Via::Socket(socket) = batch.via {
+            self.delivery.aside().set_suspended(socket, true);
+        }
+        self.env.metrics.decisions_delayed.add(1);
+        let payer = self.beside().payer(&batch, batch.session);
+        self.wait(Wait::Batch(Box::new(batch)), payer, awaited, self.env.settings.given().decision_timeout_ms);
+    }
+
+    /// Waits for the answer to a call.
+    pub(super) fn wait_for_answer(&mut self, call: Call, awaited: Awaited) {
+        self.env.metrics.calls_delayed.add(1);
+        let payer = call.payer;
+        self.wait(Wait::Call(Box::new(call)), payer, awaited, self.env.settings.given().call_timeout_ms);
+    }
+
+    fn wait(&mut self, wait: Wait, payer: Payer, awaited: Awaited, timeout_ms: u64) {
+        let key = self.requests.wait(wait, payer, self.env.now.ms + timeout_ms);
+        self.arm_wait(key);
+        self.count_waits();
+        self.emit(Effect::Await(key, awaited));
+    }
+
+    /// Updates the gauges of waits.
+    fn count_waits(&self) {
+        let ([batches, calls], metrics) = (self.requests.waiting(), &self.env.metrics);
+        metrics.decisions_waiting.set(batches.count);
+        metrics.decisions_waiting_bytes.set(batches.bytes);
+        metrics.calls_waiting.set(calls.count);
+        metrics.calls_waiting_bytes.set(calls.bytes);
+    }
+
+    /// Sets the timer of a wait. Returns false if its time is over.
+    fn arm_wait(&mut self, key: WaitKey) -> bool {
+        let Some(due_ms) = self.requests.due_ms(key) else { return true };
+        if due_ms <= self.env.now.ms {
+            return false;
+        }
+        let at_ms = self.env.timers.set(Timer::Wait(key), due_ms, u64::MAX);
+        self.requests.armed(key, at_ms);
+        true
+    }
+
+    /// Notes that the owner of a timer has gone. Its entry is removed together with those of many others.
+    pub(super) fn disarm(&mut self, armed_ms: u64) {
+        if armed_ms < u64::MAX && self.env.timers.forget() {
+            let Machines { env, delivery, requests, .. } = self;
+            env.timers.retain(|timer| match timer {
+                Timer::Credentials(key) => delivery.has(*key),
+                Timer::Wait(key) => requests.due_ms(*key).is_some(),
+            });
         }
     }
 }

@@ -4,40 +4,41 @@
 use bayeux::ChannelName;
 
 use crate::admission::Turn;
+use crate::admission::budget::Weight;
 use crate::events::{Effect, Envelope, ExchangeId, ShardMessage};
+use crate::id::Id;
 use crate::now::Now;
 use crate::protocol::batch::client_of;
-use crate::sessions::id::Id;
 use crate::settings::in_force::InForce;
-use crate::shard::{Parts, Shard};
+use crate::shard::{Machines, Shard};
 
 impl Shard {
     /// Takes a message from another shard, or from a handle of the server. Processes it now, or lets [`Shard::flush`]
     /// do so when its turn comes.
     pub fn receive(&mut self, now: Now, envelope: Envelope) {
-        let parts = self.settle_burst_at(now);
+        let Machines { admission, channels, env, .. } = self.settle_burst_at(now);
         let reach = match &envelope.message {
             // The sender has checked the name: by the limits that held there, and not by those that hold now.
             ShardMessage::Publication(publication) | ShardMessage::Record(publication) => {
-                parts.channels.reach(ChannelName::known(&publication.channel))
+                channels.reach(ChannelName::known(&publication.channel))
             }
             _ => 0,
         };
-        let Parts { admission, settings, metrics, .. } = parts;
+        let settings = &env.settings;
         match admission.arrive(envelope, reach, settings.capacity(), |body| client_in(body, settings)) {
             Turn::Now(envelope) => self.open(envelope),
-            Turn::Later => metrics.arrivals_delayed.add(1),
+            Turn::Later => env.metrics.arrivals_delayed.add(1),
             Turn::Behind => {}
         }
     }
 
     /// Processes waiting envelopes as long as the budget lasts, or `all` of them.
     pub(super) fn take_arrivals(&mut self, all: bool) {
-        if self.parts().admission.waiting() == 0 {
+        if self.machines.admission.waiting() == 0 {
             return;
         }
-        while let parts = self.settle_burst()
-            && let Some((envelope, served)) = parts.admission.next(all, parts.settings.capacity())
+        while let Machines { admission, env, .. } = self.settle_burst()
+            && let Some((envelope, served)) = admission.next(all, env.settings.capacity())
         {
             self.open(envelope);
             self.settle_burst().admission.served(served);
@@ -47,7 +48,7 @@ impl Shard {
     /// Processes a message and releases its charge.
     pub(super) fn open(&mut self, envelope: Envelope) {
         let Envelope { message, charge } = envelope;
-        self.message(self.parts().now, message);
+        self.message(self.machines.env.now, message);
         drop(charge);
     }
 
@@ -59,31 +60,31 @@ impl Shard {
 
     /// True if this request has arrived and waits.
     pub fn has_waiting(&self, exchange: ExchangeId) -> bool {
-        self.parts().admission.has_request(&exchange)
+        self.machines.admission.has_request(&exchange)
     }
 
     /// The session id of the client that sent a request, for [`Shard::request_waits`].
     pub fn client_of_request(&self, body: &str) -> Option<Id> {
-        client_in(body, &self.parts().settings)
+        client_in(body, &self.machines.env.settings)
     }
 
     /// Processes a message of another shard, or of a handle of the server, at once. [`Shard::receive`] checks first
     /// whether it is its turn.
     pub fn message(&mut self, now: Now, message: ShardMessage) {
-        let parts = self.settle_burst_at(now);
-        parts.schedule.gauges_are_old |= !matches!(message, ShardMessage::Publication(_) | ShardMessage::Record(_));
+        let machines = self.settle_burst_at(now);
+        machines.env.gauges_are_old |= !matches!(message, ShardMessage::Publication(_) | ShardMessage::Record(_));
         match message {
-            ShardMessage::Publication(publication) => parts.publication_from_shard(&publication),
-            ShardMessage::Record(publication) => parts.record_from_shard(&publication),
-            ShardMessage::Persisted(stored) => stored.into_iter().for_each(|stored| parts.stored(stored)),
-            ShardMessage::ClearHistory(channel, token) => parts.clear_history(&channel, token),
+            ShardMessage::Publication(publication) => machines.publication_from_shard(&publication),
+            ShardMessage::Record(publication) => machines.record_from_shard(&publication),
+            ShardMessage::Persisted(stored) => stored.into_iter().for_each(|stored| machines.stored(stored)),
+            ShardMessage::ClearHistory(channel, token) => machines.clear_history(&channel, token),
             ShardMessage::Subscribe(session, channel, token) => {
-                let changed = parts.subscribe_for_handle(&session, &channel);
-                parts.report_change(token, changed);
+                let changed = machines.subscribe_for_handle(&session, &channel);
+                machines.report_change(token, changed);
             }
             ShardMessage::Unsubscribe(session, channel, token) => {
-                let changed = parts.unsubscribe_for_handle(&session, &channel);
-                parts.report_change(token, changed);
+                let changed = machines.unsubscribe_for_handle(&session, &channel);
+                machines.report_change(token, changed);
             }
             // For handles, which the environment answers.
             ShardMessage::Report(_) => {}
@@ -91,39 +92,49 @@ impl Shard {
                 self.request(now, *request);
             }
             ShardMessage::Response(exchange, response) => {
-                parts.requests.end_forwarded(&exchange);
-                parts.effects.push(Effect::Respond(exchange, response));
+                machines.requests.end_forwarded(&exchange);
+                machines.emit(Effect::Respond(exchange, response));
             }
             ShardMessage::Abandoned(exchange) => self.abandoned(now, exchange),
             ShardMessage::Delivered(exchange, taken) => self.delivered(now, exchange, taken),
-            ShardMessage::Alive(session) => parts.alive(&session),
-            ShardMessage::Deliver(session, frame) => parts.deliver_here(&session, &frame),
-            ShardMessage::Disconnect(session) => parts.kick_here(&session),
-            ShardMessage::DeliverToUser(user, frame) => parts.deliver_to_user(&user, &frame),
-            ShardMessage::DisconnectUser(user) => parts.disconnect_user(&user),
-            ShardMessage::Revoke(token_id) => parts.revoke(&token_id),
+            ShardMessage::Alive(session) => machines.delivery.aside().alive(&session),
+            ShardMessage::Deliver(session, frame) => machines.deliver_here(&session, &frame),
+            ShardMessage::Disconnect(session) => machines.kick_here(&session),
+            ShardMessage::DeliverToUser(user, frame) => machines.deliver_to_user(&user, &frame),
+            ShardMessage::DisconnectUser(user) => machines.disconnect_user(&user),
+            ShardMessage::Revoke(token_id) => machines.revoke(&token_id),
             ShardMessage::Resolved(key, resolved) => self.resolved(now, key, resolved),
-            ShardMessage::Settings(settings) => {
-                let members = parts.memberships();
-                parts.shared.mailbox.set_bytes_max(settings.mailbox_bytes_max);
-                let before = std::mem::replace(&mut parts.settings, InForce::new(settings));
-                parts.restate_presence(&members);
-                parts.restate_counts(&before);
-                // New settings of the application come with these.
-                let policy = parts.shared.application.policy();
-                parts.sessions.are_admitted_by(policy);
-            }
-            ShardMessage::MakeRoom => parts.make_room_for_others(),
-            ShardMessage::Drain => parts.drain(),
+            ShardMessage::Settings(settings) => machines.take_settings(InForce::new(settings)),
+            ShardMessage::MakeRoom => machines.make_room_for_others(),
+            ShardMessage::Drain => machines.drain(),
         }
         self.settle_burst().update_old_gauges();
     }
+
+    /// True if a message of this weight may be processed now. Its fan-outs then count as that weight.
+    pub fn admits(&mut self, now: Now, weight: Weight) -> bool {
+        let is_other = self.machines.admission.weight() != weight && !self.burst.is_empty();
+        if self.burst.bytes() > BURST_BYTES_MAX || is_other {
+            self.settle_burst();
+        }
+        let pending = (self.burst.messages(), self.burst.bytes());
+        let beside = self.beside_burst_at(now);
+        let has_memory = weight == Weight::Light || !beside.is_memory_short();
+        let (capacity, mailbox) = (beside.env.settings.capacity(), &beside.env.shared.mailbox);
+        beside.admission.admits(weight, pending, capacity, has_memory, || mailbox.has_room(weight))
+    }
 }
 
-impl Parts {
-    /// Keeps the sessions of waiting requests from expiring: their clients are not silent.
-    pub(super) fn keep_arrivals_alive(&mut self) {
-        self.admission.clients().iter().for_each(|client| self.alive(client));
+impl Machines {
+    /// Notes the settings that hold from now on. New settings of the application come with these.
+    fn take_settings(&mut self, settings: InForce) {
+        let members = self.memberships();
+        self.env.shared.mailbox.set_bytes_max(settings.given().mailbox_bytes_max);
+        self.delivery.set_settings(&settings);
+        let before = std::mem::replace(&mut self.env.settings, settings);
+        self.restate_presence(&members);
+        self.restate_counts(&before);
+        self.clients.are_admitted_by(self.env.shared.application.policy());
     }
 }
 
@@ -132,3 +143,6 @@ fn client_in(body: &str, settings: &InForce) -> Option<Id> {
     let messages = bayeux::parse_batch(body, settings.limits()).ok()?;
     client_of(&messages).1.and_then(Id::parse)
 }
+
+/// A burst of more bytes is fanned out before the budget is checked.
+const BURST_BYTES_MAX: usize = 32 * 1024;

@@ -1,75 +1,76 @@
 //! `/meta/handshake` and `/meta/disconnect`: opens and ends sessions at the client's request (Bayeux 1.0 §4.1, §4.4).
-//! `batch` leads here.
+//!
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering};
 
 use bayeux::advice::{Advice, Reconnect};
 use bayeux::{BayeuxError, Message, RawJson, Reply};
 
-use crate::application::{Actions, Answer, EndReason, Handshake, Refusal};
+use crate::application::{Actions, Answer, Caller, EndReason, Handshake, Refusal};
+use crate::clients::newcomers::Origins;
 use crate::decision::{Awaited, Resolved};
-use crate::events::{HttpTransport, SessionKey};
+use crate::delivery::Socket;
+use crate::events::{Effect, HttpTransport, SessionKey, ShardMessage};
+use crate::id::Id;
 use crate::identity::Identity;
 use crate::limits::sessions::SessionOwner;
 use crate::protocol::batch::{Batch, Outcome, Via, error_reply, ext_of};
 use crate::rights::table::{Entry, Granted};
 use crate::rights::{Client, May, Wish};
-use crate::sessions::id::Id;
-use crate::sessions::session::Confirmation;
-use crate::sessions::unacked::Unacked;
 use crate::settings::{Settings, TransportName};
-use crate::shard::Parts;
+use crate::shard::Machines;
 
-impl Parts {
+impl Machines {
     pub(super) fn handshake(&mut self, batch: &mut Batch, message: &Message<'_>) {
         // Only the first handshake of a batch opens a session.
         if batch.session.is_some() {
-            return self.refuse(batch, message, BayeuxError::SessionUnknown.as_str());
+            return self.beside().refuse(batch, message, BayeuxError::SessionUnknown.as_str());
         }
         let (identity, granted, counted_for) = match self.admit(batch, message) {
             Admission::Admitted(identity, granted, counted_for) => (identity, granted, counted_for),
             Admission::Refused(error, advice) => return self.refuse_handshake(batch, message, &error, &advice),
             Admission::Waits => return,
         };
-        let id = Id::new(self.index, &mut self.entropy);
+        let id = Id::new(self.env.index, &mut self.env.entropy);
         let browser = self.browser_of(batch);
-        let mut protocol = bayeux::Session::new(self.now.ms, &self.settings.terms());
+        let mut protocol = bayeux::Session::new(self.env.now.ms, &self.env.settings.terms());
         // A client that asks for a grace period gets the granted value in the reply.
         let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
-        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&self.settings.terms(), ms));
-        let max_interval_ms =
-            asked_ms.or(self.settings.given().handshake_reconnect.then_some(self.settings.terms().max_interval_ms));
+        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&self.env.settings.terms(), ms));
+        let max_interval_ms = asked_ms.or(self
+            .env
+            .settings
+            .given()
+            .handshake_reconnect
+            .then_some(self.env.settings.terms().max_interval_ms));
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
-        let unacked = acknowledges.then(Unacked::default);
-        let confirmation = Confirmation::new(unacked, self.settings.given().connect_deliver_only);
-        let is_counted = identity.as_ref().is_some_and(|identity| self.counts_sessions_of(identity));
-        let key = self.sessions.insert(granted, id, browser, protocol, confirmation, self.now.ms);
+        let is_counted = identity.as_ref().is_some_and(|identity| self.env.counts_sessions_of(identity));
+        let key = self.delivery.open(granted, id, browser, protocol, (acknowledges, replays));
         self.clients.open(key, counted_for);
-        if let Some(session) = self.sessions.get_mut(key) {
-            session.replay = replays.then(Box::default);
-        }
         if let Some(identity) = identity {
-            self.set_owner(key, Arc::new(identity), is_counted);
+            self.set_owner(key, Arc::new(identity), is_counted, self.clients.policy().authentication);
         }
-        self.metrics.handshakes.add(1);
+        self.env.metrics.handshakes.add(1);
         batch.session = Some(key);
-        self.is_new(key, self.origins_of(batch));
+        let origins = self.beside().origins_of(batch);
+        self.is_new(key, origins);
         if let Via::Socket(socket) = batch.via {
-            self.attach(key, socket);
+            self.delivery.attach(key, socket);
         }
-        self.arm(key);
+        self.delivery.arm(key);
         self.has_opened(key);
         let advice = Advice {
             max_interval_ms,
-            ..Advice::retry(self.settings.terms().timeout_ms, self.settings.terms().interval_ms)
+            ..Advice::retry(self.env.settings.terms().timeout_ms, self.env.settings.terms().interval_ms)
         };
         let advice = advice.to_json();
         let ack = acknowledges.then(|| "\"ack\":true".to_string());
         let replay = replays.then(|| "\"replay\":true".to_string());
-        let (timestamp, types) = (self.timestamp(), offered(self.settings.given()));
-        let ext = ext_of([ack, replay, self.timesync(message)]);
+        let (timestamp, types) = (self.env.timestamp(), offered(self.env.settings.given()));
+        let ext = ext_of([ack, replay, self.env.timesync(message)]);
         batch.reply(&Reply {
             id: message.id.as_ref(),
             client_id: Some(id.as_str()),
@@ -85,7 +86,7 @@ impl Parts {
     }
 
     fn refuse_handshake(&mut self, batch: &mut Batch, message: &Message<'_>, error: &str, advice: &Advice) {
-        self.metrics.sessions_refused.add(1);
+        self.env.metrics.sessions_refused.add(1);
         let advice = advice.to_json();
         batch.reply(&Reply { advice: Some(RawJson::trusted(&advice)), ..error_reply(message, error) });
     }
@@ -97,21 +98,21 @@ impl Parts {
 
     /// Checks that the application allows one more session and that there is room for it.
     fn admit(&mut self, batch: &mut Batch, message: &Message<'_>) -> Admission {
-        if self.connections.draining {
-            let advice = handshake_after(RETRY_MS + self.jitter_ms());
+        if self.env.is_draining {
+            let advice = handshake_after(RETRY_MS + self.env.jitter_ms());
             return Admission::Refused(BayeuxError::ServerDraining.as_str().into(), advice);
         }
         let answer = match batch.decided() {
             None => {
-                if let Some(limit) = self.handshake_over_rate(batch) {
-                    let advice = handshake_after(RETRY_MS + self.jitter_ms());
+                if let Some(limit) = self.beside().handshake_over_rate(batch) {
+                    let advice = handshake_after(RETRY_MS + self.env.jitter_ms());
                     return Admission::Refused(BayeuxError::RateExceeded.because(limit).into(), advice);
                 }
-                if let Some(error) = self.over_credentials(message.ext.map_or(0, |ext| ext.as_str().len())) {
+                if let Some(error) = self.env.over_credentials(message.ext.map_or(0, |ext| ext.as_str().len())) {
                     return Admission::Refused(error.as_str().into(), Advice::none());
                 }
                 let handshake = self.handshake_of(&batch.via, message.ext.map(RawJson::as_str));
-                self.shared.application.handshake(&handshake)
+                self.env.shared.application.handshake(&handshake)
             }
             Some(Resolved::Handshake(result)) => Answer::Now(result),
             Some(_) => Answer::Now(Err(Refusal::new(503, "decision_failed"))),
@@ -122,7 +123,7 @@ impl Parts {
                 let error = BayeuxError::HandshakeDenied.with_code(code, &reason);
                 return Admission::Refused(error.into(), retry_ms.map_or(Advice::none(), handshake_after));
             }
-            Answer::Later(_) if !self.may_wait(batch) => {
+            Answer::Later(_) if !self.beside().may_wait(batch) => {
                 let error = BayeuxError::DecisionsWaitingMax.as_str();
                 return Admission::Refused(error.into(), handshake_after(RETRY_MS));
             }
@@ -132,20 +133,21 @@ impl Parts {
             }
         };
         let client = Client::Newcomer(identity.as_ref());
-        let granted = match self.may_as(Entry::Handshake, &client, &Wish::default(), None) {
+        let granted = match self.beside().may_as(Entry::Handshake, &client, &Wish::default(), None) {
             May::Granted(granted) => granted,
             May::Denied(denial) => return Admission::Refused(denial.error(), Advice::none()),
             May::Later(_) => return Admission::Refused(BayeuxError::DecisionFailed.as_str().into(), Advice::none()),
         };
-        if let Err(error) = self.admit_user(identity.as_ref()) {
-            return Admission::Refused(error.into(), handshake_after(RETRY_MS + self.jitter_ms()));
+        if let Err(error) = self.env.admit_user(identity.as_ref()) {
+            return Admission::Refused(error.into(), handshake_after(RETRY_MS + self.env.jitter_ms()));
         }
         // This check comes last, because it makes room by ending another session. A client that is denied must not cost
         // anybody a session.
-        let counted_for = self.session_owner(identity.as_ref(), self.origins_of(batch));
+        let origins = self.beside().origins_of(batch);
+        let counted_for = self.env.session_owner(identity.as_ref(), origins);
         if !self.count_session(counted_for) {
-            if let Some(identity) = identity.filter(|identity| self.counts_sessions_of(identity)) {
-                self.release_user(&identity);
+            if let Some(identity) = identity.filter(|identity| self.env.counts_sessions_of(identity)) {
+                self.env.release_user(&identity);
             }
             return Admission::Refused(BayeuxError::SessionsMax.as_str().into(), handshake_after(RETRY_MS));
         }
@@ -156,7 +158,7 @@ impl Parts {
     fn handshake_of<'a>(&'a self, via: &'a Via, ext: Option<&'a str>) -> Handshake<'a> {
         let (head, peer, transport) = match via {
             Via::Socket(socket) => {
-                let head = self.socket(*socket).and_then(|socket| Some(&socket.head.as_ref()?.head));
+                let head = self.delivery.socket(*socket).and_then(Socket::head);
                 (head, head.and_then(|head| head.peer()), TransportName::Websocket)
             }
             Via::Http { transport, peer, head, .. } => {
@@ -173,29 +175,95 @@ impl Parts {
     /// Notifies the application of a new session.
     fn has_opened(&mut self, key: SessionKey) {
         let Some(caller) = self.caller(key) else { return };
-        tracing::debug!(session = ?self.id_of_session(Some(key)), "session opened");
+        tracing::debug!(session = ?self.delivery.id_of(Some(key)), "session opened");
         let mut actions = Actions::default();
-        self.shared.application.opened(&caller, &mut actions);
+        self.env.shared.application.opened(&caller, &mut actions);
         self.act_later(actions);
     }
 
     /// The browser of a new session. A browser without a cookie gets one over HTTP.
     fn browser_of(&mut self, batch: &mut Batch) -> Option<Id> {
         match &batch.via {
-            Via::Socket(socket) => self.socket(*socket)?.opener.browser(),
+            Via::Socket(socket) => self.delivery.socket(*socket)?.browser(),
             Via::Http { browser: Some(browser), .. } => Some(*browser),
             Via::Http { browser: None, .. } => {
-                let browser = Id::new(self.index, &mut self.entropy);
+                let browser = Id::new(self.env.index, &mut self.env.entropy);
                 batch.set_browser = Some(browser);
                 Some(browser)
             }
         }
     }
 
+    /// Registers a session that has not connected yet. Each connection and each address has a limit; beyond it the
+    /// oldest are ended.
+    pub(super) fn is_new(&mut self, key: SessionKey, origins: Origins) {
+        let most = [
+            self.env.settings.given().unconnected_per_connection_max,
+            self.env.settings.given().unconnected_per_address_max,
+        ];
+        for (origin, most) in origins.into_iter().zip(most) {
+            while origin > 0 && self.clients.newcomers_of(origin) >= most {
+                let Some(oldest) = self.clients.oldest_newcomer(Some(origin)) else { break };
+                self.end_session(oldest, EndReason::Unused);
+            }
+        }
+        self.clients.is_new(key, origins);
+        self.env.shared.newcomers[self.env.index].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one more session on all shards. False: its owner has its part of `sessions_max`, or all have connected and
+    /// there is no room.
+    pub(super) fn count_session(&mut self, owner: SessionOwner) -> bool {
+        let newcomers: isize = self.env.shared.newcomers.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+        let (max, newcomers) = (self.env.settings.given().sessions_max, newcomers.max(0).unsigned_abs());
+        let Some(count) = self.env.shared.sessions.take(owner, max, newcomers) else { return false };
+        let has_room = count <= max || self.make_room();
+        if !has_room {
+            self.env.shared.sessions.give_back(owner);
+        }
+        has_room
+    }
+
+    /// Ends the oldest session that has not connected yet, here or on another shard. Returns false if there is none. On
+    /// another shard it ends a moment later, and until then there is one session more than allowed.
+    fn make_room(&mut self) -> bool {
+        if let Some(oldest) = self.clients.oldest_newcomer(None) {
+            self.end_session(oldest, EndReason::Unused);
+            return true;
+        }
+        let others = &self.env.shared.newcomers;
+        let claim = |count: &AtomicIsize| {
+            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count > 0).then(|| count - 1)).is_ok()
+        };
+        let shard = (0..others.len()).filter(|shard| *shard != self.env.index).find(|shard| claim(&others[*shard]));
+        shard.into_iter().for_each(|shard| self.emit(Effect::SendToShard(shard, ShardMessage::MakeRoom)));
+        shard.is_some()
+    }
+
+    /// Ends the oldest session that has not connected yet, because another shard has admitted a session in its place.
+    pub(super) fn make_room_for_others(&mut self) {
+        self.env.shared.newcomers[self.env.index].fetch_add(1, Ordering::Relaxed);
+        if let Some(oldest) = self.clients.oldest_newcomer(None) {
+            self.end_session(oldest, EndReason::Unused);
+        }
+    }
+
+    /// Removes a session from the newcomers, as it has connected or is about to end.
+    pub(super) fn has_arrived(&mut self, key: SessionKey) {
+        if self.clients.has_connected(key) {
+            self.env.shared.newcomers[self.env.index].fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A session as the application's hooks see it.
+    pub(super) fn caller(&self, key: SessionKey) -> Option<Caller<'_>> {
+        Some(Caller::new(self.delivery.session(key)?.id().as_str(), self.clients.identity(key)))
+    }
+
     pub(super) fn disconnect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
         // The held connect is answered first. Its advice says not to reconnect (CometD 9).
         self.disconnect_held(key);
-        let (ext, timestamp) = (self.reply_ext(message), self.timestamp());
+        let (ext, timestamp) = (ext_of([self.env.timesync(message)]), self.env.timestamp());
         batch.reply(&Reply {
             id: message.id.as_ref(),
             successful: Some(true),
@@ -203,7 +271,7 @@ impl Parts {
             timestamp: timestamp.as_deref(),
             ..Reply::new(bayeux::channel::META_DISCONNECT)
         });
-        self.remove_session(key, EndReason::Disconnected);
+        self.end_session(key, EndReason::Disconnected);
         batch.session = None;
         batch.comes_to(Outcome::Disconnected);
     }

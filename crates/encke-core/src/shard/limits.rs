@@ -1,5 +1,4 @@
-//! Limits by session, user, address, channel and server. `batch` asks for each message, `handshake` for each handshake,
-//! `subscribe` and `channels` for each subscription.
+//! Limits by session, user, address, channel and server: on messages, handshakes, sessions and subscriptions.
 //!
 //! The narrowest limit is checked first: a session that sends too much must not use up what its user, its address or
 //! the server may send.
@@ -16,12 +15,12 @@ use crate::limits::rate::Rate;
 use crate::limits::sessions::SessionOwner;
 use crate::limits::{Resource, SESSIONS, SUBSCRIPTIONS};
 use crate::metrics::Count;
-use crate::protocol::batch::{Batch, Via};
-use crate::requests::Payer;
+use crate::protocol::batch::Batch;
 use crate::settings::in_force::InForce;
-use crate::shard::Parts;
+use crate::shard::beside::BesideBurst;
+use crate::shard::{Env, Machines};
 
-impl Parts {
+impl BesideBurst<'_> {
     /// The error for a message that exceeds a rate. None if it may be processed. Connects, disconnects and handshakes are
     /// not counted here: a session lives by them.
     #[inline]
@@ -34,7 +33,7 @@ impl Parts {
     ) -> Option<String> {
         let has_own = self.clients.identity(key).is_some();
         // A message that waited for a decision was counted before.
-        if (!self.settings.has_rates() && !has_own) || batch.is_decided() {
+        if (!self.env.settings.has_rates() && !has_own) || batch.is_decided() {
             return None;
         }
         let exceeded = self.exceeded(batch, message, channel, key)?;
@@ -49,60 +48,116 @@ impl Parts {
         channel: ChannelName<'_>,
         key: SessionKey,
     ) -> Option<&'static str> {
-        let (now, rates) = (self.now, *self.settings.rates());
+        let (now, rates) = (self.env.now, *self.env.settings.rates());
         let units = [1, message.batch_bytes];
-        self.sessions.get(key)?;
+        self.sessions.id_of(key)?;
         let identity = self.clients.identity(key).cloned();
         let limits = identity.as_ref().map_or_else(Default::default, |identity| identity.limits);
         let own = [limits.messages_per_s_max, limits.bytes_per_s_max];
         for (at, name) in ["session_messages_per_s_max", "session_bytes_per_s_max"].into_iter().enumerate() {
             let rate = own[at].map_or(rates.session[at], |per_s| Rate(u64::from(per_s)));
             if rate.is_on() && !self.clients.take(key, at, rate, now, units[at]) {
-                self.metrics.session_rates_exceeded.add(1);
+                self.env.metrics.session_rates_exceeded.add(1);
                 return Some(name);
             }
         }
-        if !self.settings.has_rates() {
+        if !self.env.settings.has_rates() {
             return None;
         }
         let user = identity.as_ref().map_or("", |identity| &identity.user);
         let names = ["user_messages_per_s_max", "user_bytes_per_s_max"];
         if !user.is_empty()
-            && let Some(at) = self.first_over(&rates.user, units, (USER, user))
+            && let Some(at) = self.env.first_over(&rates.user, units, (USER, user))
         {
-            self.metrics.user_rates_exceeded.add(1);
+            self.env.metrics.user_rates_exceeded.add(1);
             return Some(names[at]);
         }
         let names = ["address_messages_per_s_max", "address_bytes_per_s_max"];
         if rates.address.iter().any(|rate| rate.is_on()) {
             let [_, address] = self.origins_of(batch);
             if address > 0
-                && let Some(at) = self.first_over(&rates.address, units, (ADDRESS, address))
+                && let Some(at) = self.env.first_over(&rates.address, units, (ADDRESS, address))
             {
-                self.metrics.address_rates_exceeded.add(1);
+                self.env.metrics.address_rates_exceeded.add(1);
                 return Some(names[at]);
             }
         }
-        if self.settings.rules_have_rates()
+        if self.env.settings.rules_have_rates()
             && channel.kind() == ChannelKind::Broadcast
-            && let Some(rule) = self.settings.rule_of(channel)
+            && let Some(rule) = self.env.settings.rule_of(channel)
         {
-            let rule = &self.settings.given().channels[rule];
+            let rule = &self.env.settings.given().channels[rule];
             let rates = [Rate(rule.messages_per_s_max as u64), Rate(rule.bytes_per_s_max as u64)];
-            if let Some(at) = self.first_over(&rates, units, (CHANNEL, channel.as_str())) {
-                self.metrics.channel_rates_exceeded.add(1);
+            if let Some(at) = self.env.first_over(&rates, units, (CHANNEL, channel.as_str())) {
+                self.env.metrics.channel_rates_exceeded.add(1);
                 return Some(["channel_messages_per_s_max", "channel_bytes_per_s_max"][at]);
             }
         }
-        let server = &self.shared.limits.server;
+        let server = &self.env.shared.limits.server;
         let over = (0..2).find(|at| {
             let rate = rates.server[*at];
             rate.is_on() && !rate.take_shared(&server[*at], now, units[*at])
         })?;
-        self.metrics.server_rates_exceeded.add(1);
+        self.env.metrics.server_rates_exceeded.add(1);
         Some(["messages_per_s_max", "bytes_per_s_max"][over])
     }
 
+    /// The name of the rate that one more handshake of a client exceeds, before it is known who the client is.
+    pub(super) fn handshake_over_rate(&self, batch: &Batch) -> Option<&'static str> {
+        self.env.authentication_over_rate(self.origins_of(batch))
+    }
+
+    /// Counts one more subscription of a session, before it is made. Otherwise returns the error. `is_limited`: the
+    /// limits hold. If not, it was made before a restart, and is only counted.
+    pub(super) fn count_subscription(
+        &mut self,
+        key: SessionKey,
+        channel: ChannelName<'_>,
+        is_limited: bool,
+    ) -> Result<(), String> {
+        let most = |set: usize| if is_limited && set > 0 { set } else { usize::MAX };
+        let limits = &self.env.shared.limits;
+        let all_max = most(self.env.settings.given().all_subscriptions_max);
+        let one_more = |all: usize| (all < all_max).then_some(all + 1);
+        if limits.subscriptions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
+            return Err(self.env.too_many("all_subscriptions_max"));
+        }
+        if self.env.settings.given().user_subscriptions_max > 0
+            && let Some(identity) = self.clients.identity(key).filter(|identity| !identity.user.is_empty())
+        {
+            let user = limits.users.key((SUBSCRIPTIONS, &*identity.user));
+            if !limits.users.try_add(user, most(self.env.settings.given().user_subscriptions_max)) {
+                limits.subscriptions.fetch_sub(1, Ordering::Relaxed);
+                return Err(self.env.too_many("user_subscriptions_max"));
+            }
+            self.clients.count_subscription(key);
+        }
+        if self.env.settings.rules_have_subscribers()
+            && let Some(rule) = self.env.settings.rule_of(channel)
+            && let subscribers_max = self.env.settings.given().channels[rule].subscribers_max
+            && subscribers_max > 0
+        {
+            let name = channel.as_str();
+            let here = self.channels.subscribers_of(name);
+            if !self.env.shared.limits.subscribers.try_set(name, self.env.index, here + 1, most(subscribers_max)) {
+                self.uncount_subscription(key);
+                return Err(self.env.too_many("channel_subscribers_max"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the count of a subscription of a session.
+    pub(super) fn uncount_subscription(&mut self, key: SessionKey) {
+        let limits = &self.env.shared.limits;
+        limits.subscriptions.fetch_sub(1, Ordering::Relaxed);
+        if let Some(identity) = self.clients.uncount_subscription(key) {
+            limits.users.remove(limits.users.key((SUBSCRIPTIONS, &*identity.user)), 1);
+        }
+    }
+}
+
+impl Env {
     /// The index of the first rate of an owner, of messages or of bytes, that is exceeded.
     fn first_over(&self, rates: &[Rate; 2], units: [usize; 2], owner: impl Hash + Copy) -> Option<usize> {
         let resources = [Resource::Messages, Resource::Bytes];
@@ -119,11 +174,6 @@ impl Parts {
                 units,
                 self.settings.given().rate_entries_max,
             )
-    }
-
-    /// The name of the rate that one more handshake of a client exceeds, before it is known who the client is.
-    pub(super) fn handshake_over_rate(&self, batch: &Batch) -> Option<&'static str> {
-        self.authentication_over_rate(self.origins_of(batch))
     }
 
     pub(super) fn authentication_over_rate(&self, [_, address]: Origins) -> Option<&'static str> {
@@ -162,7 +212,7 @@ impl Parts {
         Ok(())
     }
 
-    /// True if [`Parts::admit_user`] has counted this identity, or would.
+    /// True if [`Env::admit_user`] has counted this identity, or would.
     pub(super) fn counts_sessions_of(&self, identity: &Identity) -> bool {
         self.settings.given().user_sessions_max > 0 && !identity.user.is_empty()
     }
@@ -173,14 +223,6 @@ impl Parts {
         users.remove(users.key((SESSIONS, &*identity.user)), 1);
     }
 
-    /// The origins of the client of a batch.
-    pub(super) fn origins_of(&self, batch: &Batch) -> Origins {
-        match &batch.via {
-            Via::Socket(socket) => self.socket(*socket).map_or([0; 2], |socket| socket.origins),
-            Via::Http { peer, .. } => self.clients.origins(*peer),
-        }
-    }
-
     /// The owner of a session among those of all shards: its user, or else the client's origin.
     pub(super) fn session_owner(&self, identity: Option<&Identity>, [connection, address]: Origins) -> SessionOwner {
         let origin = if address > 0 { address } else { connection };
@@ -188,20 +230,9 @@ impl Parts {
     }
 
     /// The hash of a user, the same on all shards.
-    fn user_of(&self, identity: Option<&Identity>) -> Option<u64> {
+    pub(super) fn user_of(&self, identity: Option<&Identity>) -> Option<u64> {
         let identity = identity.filter(|identity| !identity.user.is_empty())?;
         Some(self.shared.limits.buckets.key((USER, &*identity.user)))
-    }
-
-    /// The owner of what a batch waits for: the user of its session, or else the client's origin. A session is inside it.
-    pub(super) fn payer(&self, batch: &Batch, session: Option<SessionKey>) -> Payer {
-        let identity = session.and_then(|key| self.clients.identity(key));
-        match (self.user_of(identity.map(|identity| &**identity)), self.origins_of(batch), session) {
-            (Some(user), ..) => Payer::User(user),
-            (_, [0, 0], Some(session)) => Payer::Session(session),
-            (_, [connection, 0], _) => Payer::Origin(connection),
-            (_, [_, address], _) => Payer::Origin(address),
-        }
     }
 
     /// The error for credentials of so many bytes, before anybody reads them.
@@ -211,70 +242,6 @@ impl Parts {
         is_over.then_some(BayeuxError::CredentialsTooLarge)
     }
 
-    /// Counts one more subscription of a session, before it is made. Otherwise returns the error. `is_limited`: the
-    /// limits hold. If not, it was made before a restart, and is only counted.
-    pub(super) fn count_subscription(
-        &mut self,
-        key: SessionKey,
-        channel: ChannelName<'_>,
-        is_limited: bool,
-    ) -> Result<(), String> {
-        let most = |set: usize| if is_limited && set > 0 { set } else { usize::MAX };
-        let limits = &self.shared.limits;
-        let all_max = most(self.settings.given().all_subscriptions_max);
-        let one_more = |all: usize| (all < all_max).then_some(all + 1);
-        if limits.subscriptions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_err() {
-            return Err(self.too_many("all_subscriptions_max"));
-        }
-        if self.settings.given().user_subscriptions_max > 0
-            && let Some(identity) = self.clients.identity(key).filter(|identity| !identity.user.is_empty())
-        {
-            let user = limits.users.key((SUBSCRIPTIONS, &*identity.user));
-            if !limits.users.try_add(user, most(self.settings.given().user_subscriptions_max)) {
-                limits.subscriptions.fetch_sub(1, Ordering::Relaxed);
-                return Err(self.too_many("user_subscriptions_max"));
-            }
-            self.clients.count_subscription(key);
-        }
-        if self.settings.rules_have_subscribers()
-            && let Some(rule) = self.settings.rule_of(channel)
-            && let subscribers_max = self.settings.given().channels[rule].subscribers_max
-            && subscribers_max > 0
-        {
-            let name = channel.as_str();
-            let here = self.channels.subscribers_of(name);
-            if !self.shared.limits.subscribers.try_set(name, self.index, here + 1, most(subscribers_max)) {
-                self.uncount_subscription(key);
-                return Err(self.too_many("channel_subscribers_max"));
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends the count of a subscription of a session.
-    pub(super) fn uncount_subscription(&mut self, key: SessionKey) {
-        let limits = &self.shared.limits;
-        limits.subscriptions.fetch_sub(1, Ordering::Relaxed);
-        if let Some(identity) = self.clients.uncount_subscription(key) {
-            limits.users.remove(limits.users.key((SUBSCRIPTIONS, &*identity.user)), 1);
-        }
-    }
-
-    /// States the number of subscribers that a channel has on this shard, or none if its rule does not limit them.
-    fn state_subscribers(&mut self, name: &str) {
-        let rule = self.settings.rule_of(ChannelName::known(name));
-        let is_limited = rule.is_some_and(|rule| self.settings.given().channels[rule].subscribers_max > 0);
-        let here = if is_limited { self.channels.subscribers_of(name) } else { 0 };
-        self.shared.limits.subscribers.set(name, self.index, here);
-    }
-
-    /// Notes that a channel has lost a subscriber.
-    pub(super) fn has_lost_subscriber(&mut self, name: &str) {
-        if self.settings.rules_have_subscribers() {
-            self.state_subscribers(name);
-        }
-    }
-
     /// Counts a session of a user that exists already, so no limit holds. True if sessions of users are counted.
     pub(super) fn count_session_of(&self, identity: &Identity) -> bool {
         let (is_counted, users) = (self.counts_sessions_of(identity), &self.shared.limits.users);
@@ -282,31 +249,48 @@ impl Parts {
         is_counted
     }
 
+    fn too_many(&self, limit: &'static str) -> String {
+        self.metrics.subscriptions_refused.add(1);
+        BayeuxError::SubscriptionsMax.because(limit)
+    }
+}
+
+impl Machines {
+    /// States the number of subscribers that a channel has on this shard, or none if its rule does not limit them.
+    fn state_subscribers(&mut self, name: &str) {
+        let rule = self.env.settings.rule_of(ChannelName::known(name));
+        let is_limited = rule.is_some_and(|rule| self.env.settings.given().channels[rule].subscribers_max > 0);
+        let here = if is_limited { self.channels.subscribers_of(name) } else { 0 };
+        self.env.shared.limits.subscribers.set(name, self.env.index, here);
+    }
+
+    /// Notes that a channel has lost a subscriber.
+    pub(super) fn has_lost_subscriber(&mut self, name: &str) {
+        if self.env.settings.rules_have_subscribers() {
+            self.state_subscribers(name);
+        }
+    }
+
     /// Counts what was not counted by the settings before: sessions and subscriptions of users, and the subscribers of
     /// channels.
     pub(super) fn restate_counts(&mut self, before: &InForce) {
-        for key in self.sessions.keys() {
+        for key in self.delivery.keys() {
             let Some(identity) = self.clients.identity(key).cloned() else { continue };
-            let is_counted = self.clients.is_counted(key) || self.count_session_of(&identity);
+            let is_counted = self.clients.is_counted(key) || self.env.count_session_of(&identity);
             self.clients.set_counted(key, is_counted);
-            if self.settings.given().user_subscriptions_max > 0 && !identity.user.is_empty() {
-                let users = &self.shared.limits.users;
+            if self.env.settings.given().user_subscriptions_max > 0 && !identity.user.is_empty() {
+                let users = &self.env.shared.limits.users;
                 let missing = self.clients.count_subscriptions(key, self.channels.count_of(key.index) as u32);
                 users.add(users.key((SUBSCRIPTIONS, &*identity.user)), missing as usize);
             }
         }
-        if before.rules_have_subscribers() || self.settings.rules_have_subscribers() {
+        if before.rules_have_subscribers() || self.env.settings.rules_have_subscribers() {
             for slot in 0..self.channels.slots() {
                 if let Some(name) = self.channels.in_slot(slot).map(|(name, _)| Box::<str>::from(name)) {
                     self.state_subscribers(&name);
                 }
             }
         }
-    }
-
-    fn too_many(&self, limit: &'static str) -> String {
-        self.metrics.subscriptions_refused.add(1);
-        BayeuxError::SubscriptionsMax.because(limit)
     }
 }
 

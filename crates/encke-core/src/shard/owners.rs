@@ -1,6 +1,5 @@
 //! Identities of sessions: new credentials, the end of credentials, and what concerns all sessions of a user or of a
-//! token. `handshake`, `connect` and `batch` lead here with credentials, `tick` with their end, and `from_shards` with
-//! the messages of handles.
+//! token.
 
 use std::sync::Arc;
 
@@ -14,26 +13,26 @@ use crate::identity::Identity;
 use crate::limits::rate::Rate;
 use crate::limits::shares::Urgency;
 use crate::protocol::batch::{Batch, failed_call_frame, message_frame};
-use crate::requests::Call;
+use crate::requests::{Call, Payer};
 use crate::rights::table::{Entry, Granted, Right};
 use crate::rights::{By, Client, Denial, May, Wish};
-use crate::shard::Parts;
+use crate::shard::beside::BesideBurst;
+use crate::shard::{Env, Machines, Timer};
 
-impl Parts {
+impl Machines {
     /// Looks at the credentials of a session whose timer has come: they may be about to end, or have ended.
-    pub(super) fn owner_due(&mut self, key: SessionKey) {
-        let (now, notice_ms) = (self.now, self.settings.given().auth_expiry_notice_ms);
+    pub(super) fn credentials_due(&mut self, key: SessionKey) {
+        let (now, notice_ms) = (self.env.now, self.env.settings.given().auth_expiry_notice_ms);
         match self.clients.due(key, notice_ms, now) {
             None => return,
             Some(Credentials::HaveEnded) => return self.kick(key, EndReason::TokenExpired),
             Some(Credentials::EndSoon(left_ms)) => {
                 let data = format!("{{\"expires_in_ms\":{left_ms}}}");
-                let frames = self.fanout.encoder.copy_single(&message_frame(EXPIRING, &data, None, None));
-                self.deliver_to(key, &frames, None);
+                self.deliver_to(key, &message_frame(EXPIRING, &data, None, None));
             }
             Some(Credentials::Hold) => {}
         }
-        self.arm_owner(key);
+        self.arm_credentials(key);
     }
 
     /// Checks new credentials of a session that were admitted. `call` has the channel and the id of the message that gets the
@@ -41,7 +40,7 @@ impl Parts {
     pub(super) fn refresh(&mut self, call: Call, credentials: &str, granted: Granted) {
         granted.use_for(Right::Call);
         let Some(caller) = self.caller(call.session) else { return };
-        match self.shared.application.refresh(&caller, credentials) {
+        match self.env.shared.application.refresh(&caller, credentials) {
             Answer::Now(result) => self.refreshed(&call, result),
             Answer::Later(later) => self.wait_for_answer(call, Awaited::Refresh(later)),
         }
@@ -55,53 +54,17 @@ impl Parts {
         else {
             return;
         };
-        let May::Granted(granted) = self.may(Entry::RefreshCall, key, &Wish::of(REFRESH), None) else { return };
-        let call = self.refresh_call(batch, key, None, credentials.len());
+        let mut beside = self.beside();
+        let May::Granted(granted) = beside.may(Entry::RefreshCall, key, &Wish::of(REFRESH), None) else { return };
+        let call = beside.refresh_call(batch, key, None, credentials.len());
         let connect = ChannelName::known(bayeux::channel::META_CONNECT);
-        let admitted = match self.over_rate(batch, message, connect, key) {
+        let admitted = match beside.over_rate(batch, message, connect, key) {
             Some(error) => Err(error),
-            None => self.admit_refresh(&call),
+            None => beside.admit_refresh(&call),
         };
         match admitted {
             Ok(()) => self.refresh(call, credentials, granted),
-            Err(error) => {
-                let frames = self.fanout.encoder.copy_single(&failed_call_frame(REFRESH, None, &error));
-                self.deliver_to(key, &frames, None);
-            }
-        }
-    }
-
-    /// The call that a refresh is.
-    pub(super) fn refresh_call(
-        &self,
-        batch: &Batch,
-        key: SessionKey,
-        id: Option<bayeux::Id<'static>>,
-        bytes: usize,
-    ) -> Call {
-        let payer = self.payer(batch, Some(key));
-        Call { session: key, channel: REFRESH.into(), id, bytes, payer, urgency: Urgency::Urgent }
-    }
-
-    /// Counts a refresh of credentials. Otherwise returns the error: it is too large, comes too soon, or is the second at once.
-    pub(super) fn admit_refresh(&mut self, call: &Call) -> Result<(), String> {
-        if let Some(error) = self.over_credentials(call.bytes) {
-            return Err(error.as_str().into());
-        }
-        let rate = Rate(self.settings.given().session_refreshes_per_s_max as u64);
-        let now = self.now;
-        if !self.clients.take_refresh(call.session, rate, now) {
-            self.metrics.session_rates_exceeded.add(1);
-            return Err(BayeuxError::RateExceeded.because("session_refreshes_per_s_max"));
-        }
-        if self.requests.has_urgent_call(call.session) {
-            self.metrics.calls_refused.add(1);
-            return Err(BayeuxError::RefreshDenied.with_code(429, "refresh_under_way"));
-        }
-        if self.may_call(call.session, call.payer, call.bytes, call.urgency) {
-            Ok(())
-        } else {
-            Err(BayeuxError::CallsWaitingMax.as_str().into())
+            Err(error) => self.deliver_to(key, &failed_call_frame(REFRESH, None, &error)),
         }
     }
 
@@ -117,7 +80,7 @@ impl Parts {
             Err(Refusal { code, reason, .. }) => refused(code, &reason),
             Ok(identity) if identity.user != own.user => refused(403, "another_user"),
             Ok(identity) => {
-                match self.may_as(Entry::Refresh, &Client::Newcomer(Some(&identity)), &Wish::default(), None) {
+                match self.beside().may_as(Entry::Refresh, &Client::Newcomer(Some(&identity)), &Wish::default(), None) {
                     May::Denied(Denial { by: By::Credentials(reason), .. }) => refused(401, reason),
                     May::Granted(granted) => Ok((identity, granted)),
                     _ => refused(403, "denied"),
@@ -128,8 +91,8 @@ impl Parts {
             Err(error) => failed_call_frame(&call.channel, call.id.as_ref(), &error),
             Ok((identity, granted)) => {
                 granted.use_for(Right::Handshake);
-                let left_ms = identity.expires_ms.map(|expires_ms| expires_ms.saturating_sub(self.now.wall_ms));
-                self.set_owner(key, Arc::new(identity), false);
+                let left_ms = identity.expires_ms.map(|expires_ms| expires_ms.saturating_sub(self.env.now.wall_ms));
+                self.set_owner(key, Arc::new(identity), false, call.authentication);
                 let lost = self.drop_what_is_not_allowed(key);
                 let names: Vec<String> = lost.iter().map(|name| format!("\"{name}\"")).collect();
                 let left = left_ms.map_or("null".into(), |left_ms| left_ms.to_string());
@@ -137,8 +100,7 @@ impl Parts {
                 message_frame(&call.channel, &data, call.id.as_ref(), Some(true))
             }
         };
-        let frames = self.fanout.encoder.copy_single(&frame);
-        self.deliver_to(key, &frames, None);
+        self.deliver_to(key, &frame);
     }
 
     /// Ends the subscriptions to which a session with a new identity has no right any more. Returns their names. The
@@ -148,7 +110,7 @@ impl Parts {
         let mut names: Vec<Box<str>> = self.channels.names_of(key.index).map(Box::from).collect();
         names.retain(|name| {
             let wish = Wish { is_held: true, ..Wish::of(name) };
-            match self.may(Entry::RefreshedSubscription, key, &wish, None) {
+            match self.beside().may(Entry::RefreshedSubscription, key, &wish, None) {
                 May::Granted(granted) => {
                     granted.use_for(Right::Subscribe);
                     false
@@ -168,10 +130,10 @@ impl Parts {
         if sessions.is_empty() {
             return;
         }
-        self.schedule.count_steps(sessions.len());
-        let frames = self.fanout.encoder.copy_single(frame);
+        self.env.count_steps(sessions.len());
+        let frames = self.delivery.encoder().copy_single(frame);
         for key in sessions {
-            self.deliver_to(key, &frames, None);
+            self.deliver_frames_to(key, &frames);
         }
     }
 
@@ -188,6 +150,75 @@ impl Parts {
         for key in self.clients.of_token(token_id) {
             self.kick(key, EndReason::Revoked);
         }
+    }
+
+    /// Gives a session its owner, or another one of the same user instead. `is_counted`: it counts among the sessions of
+    /// its user. `authentication`: the fingerprint of the means that have admitted it.
+    pub(super) fn set_owner(
+        &mut self,
+        key: SessionKey,
+        identity: Arc<Identity>,
+        is_counted: bool,
+        authentication: u64,
+    ) {
+        if let Some(armed_ms) = self.clients.set_owner(key, identity, is_counted, authentication) {
+            self.disarm(armed_ms);
+        }
+        self.arm_credentials(key);
+    }
+
+    /// Sets the timer for the notice before the end of a session's credentials, or for their end.
+    fn arm_credentials(&mut self, key: SessionKey) {
+        let notice_ms = self.env.settings.given().auth_expiry_notice_ms;
+        let Machines { clients, env: Env { timers, now, .. }, .. } = self;
+        clients.arm(key, notice_ms, *now, |at_ms, armed_ms| timers.set(Timer::Credentials(key), at_ms, armed_ms));
+    }
+}
+
+impl BesideBurst<'_> {
+    /// The call that a refresh is. The policy of now admits it, even if its result comes later.
+    pub(super) fn refresh_call(
+        &self,
+        batch: &Batch,
+        key: SessionKey,
+        id: Option<bayeux::Id<'static>>,
+        bytes: usize,
+    ) -> Call {
+        let payer = self.payer(batch, Some(key));
+        let (channel, authentication) = (REFRESH.into(), self.clients.policy().authentication);
+        Call { session: key, channel, id, bytes, payer, urgency: Urgency::Urgent, authentication }
+    }
+
+    /// Counts a refresh of credentials. Otherwise returns the error: it is too large, comes too soon, or is the second at once.
+    pub(super) fn admit_refresh(&mut self, call: &Call) -> Result<(), String> {
+        if let Some(error) = self.env.over_credentials(call.bytes) {
+            return Err(error.as_str().into());
+        }
+        let rate = Rate(self.env.settings.given().session_refreshes_per_s_max as u64);
+        if !self.clients.take_refresh(call.session, rate, self.env.now) {
+            self.env.metrics.session_rates_exceeded.add(1);
+            return Err(BayeuxError::RateExceeded.because("session_refreshes_per_s_max"));
+        }
+        if self.requests.has_urgent_call(call.session) {
+            self.env.metrics.calls_refused.add(1);
+            return Err(BayeuxError::RefreshDenied.with_code(429, "refresh_under_way"));
+        }
+        if self.may_call(call.session, call.payer, call.bytes, call.urgency) {
+            Ok(())
+        } else {
+            Err(BayeuxError::CallsWaitingMax.as_str().into())
+        }
+    }
+
+    /// True if a session may make one more call of so many bytes whose answer may come later.
+    pub(super) fn may_call(&self, session: SessionKey, payer: Payer, bytes: usize, urgency: Urgency) -> bool {
+        let Env { settings, metrics, .. } = &*self.env;
+        let (budget, own_max) = (settings.calls_waiting(), settings.given().calls_waiting_per_session_max);
+        let has_room = self.requests.admits_call(&budget, own_max, (&payer, session), bytes, urgency);
+        if !has_room {
+            metrics.calls_refused.add(1);
+        }
+        has_room
     }
 }
 

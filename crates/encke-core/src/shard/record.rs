@@ -1,5 +1,4 @@
 //! Publications of channels with a history. The shard that owns the channel assigns their positions and fans them out.
-//! `publish` leads here for publications of this shard, [`ShardMessage::Record`] for those of others.
 //!
 //! ```text
 //!   publisher's shard ── ShardMessage::Record ──▶ owner: ring, positions ── ShardMessage::Publication ──▶ shards with subscribers
@@ -12,92 +11,43 @@
 
 use bayeux::ChannelName;
 
-use crate::events::{Effect, PersistRequest, Publication, PublishToken, Report, SessionKey, ShardMessage};
-use crate::fanout::delivery::Delivery;
-use crate::history::{Birth, Ring, RingKey, Room, log_record};
-use crate::outbox::payloads;
+use crate::delivery::{FanOut, payloads};
+use crate::events::{Effect, EncodedPublications, PersistRequest, PublishToken, Report, SessionKey, ShardMessage};
+use crate::history::{Ring, log_record};
+use crate::id::Id;
 use crate::rights::table::{Granted, Right};
-use crate::sessions::id::Id;
 use crate::settings::HistoryTerms;
-use crate::shard::{Parts, Shared};
+use crate::shard::{Machines, Shared};
 
-impl Parts {
-    /// The history settings of a channel. None if it has no history.
-    pub(super) fn history_of(&mut self, channel: &str) -> Option<HistoryTerms> {
-        let channel = ChannelName::parse(channel, self.settings.limits()).ok()?;
-        let rule = self.settings.rule_of(channel);
-        self.settings.history(channel, rule)
-    }
-
-    /// The ring of a channel. Creates an empty ring if needed, so that a channel has an epoch and a position from its
-    /// first subscription on.
-    pub(super) fn ring_of(&mut self, channel: &str, terms: HistoryTerms) -> Option<RingKey> {
-        let room = self.history_room();
-        let shared = self.shared.clone();
-        let rule = self.settings.rule_of(ChannelName::known(channel));
-        let rule = rule.map_or("", |rule| &self.settings.given().channels[rule].pattern);
-        let birth = Birth { channel, rule, terms, room, now: self.now, entropy: &mut self.entropy };
-        let (ring, record) = shared.histories.open(birth, |ring| shared.is_durable.then(|| log_record::birth(ring)))?;
-        // The new epoch must be persisted, because clients are about to get it.
-        let keep = record.flatten().map(|record| Effect::Persist(PersistRequest { record, token: None }));
-        self.effects.extend(keep);
-        Some(ring)
-    }
-
-    /// True if the rule for a channel gives it a history, and no further channel can have one. Otherwise the channel has its
-    /// ring, so the publication that follows finds it.
-    pub(super) fn lacks_history(&mut self, channel: ChannelName<'_>) -> bool {
-        if !self.shared.histories.are_scarce() {
-            return false;
-        }
-        let rule = self.settings.rule_of(channel);
-        let Some(terms) = self.settings.history(channel, rule) else { return false };
-        let is_refused = self.ring_of(channel.as_str(), terms).is_none();
-        if is_refused {
-            self.count_refused_history(channel, 1);
-        }
-        is_refused
-    }
-
-    /// Counts publications that no history took. The log has the first one.
-    fn count_refused_history(&self, channel: ChannelName<'_>, messages: usize) {
-        if self.metrics.history_refused.get() == 0 {
-            tracing::warn!(
-                channel = channel.as_str(),
-                "the channels of its rule have their part of history_channels_max: this one has no history"
-            );
-        }
-        self.metrics.history_refused.add(messages);
-    }
-
+impl Machines {
     /// Appends publications to their history, or sends them to the shard that owns it.
-    pub(super) fn record(&mut self, delivery: &Delivery<'_>, terms: HistoryTerms, except: Option<SessionKey>) {
-        let owner = self.shared.histories.owner(delivery.channel.as_str());
-        if self.shared.is_durable {
-            self.admission.record(delivery.frames.bytes());
+    pub(super) fn record(&mut self, fan_out: &FanOut<'_>, terms: HistoryTerms, except: Option<SessionKey>) {
+        let owner = self.env.shared.histories.owner(fan_out.channel.as_str());
+        if self.env.shared.is_durable {
+            self.admission.record(fan_out.frames.bytes());
         }
-        let except_id = self.id_of_session(except);
-        if owner == self.index {
-            return self.append_to_history(delivery, terms, except, except_id);
+        let except_id = self.delivery.id_of(except);
+        if owner == self.env.index {
+            return self.append_to_history(fan_out, terms, except, except_id);
         }
-        let publication = delivery.to_publication(except_id, &self.shared.mailbox);
-        self.admission.add_work(publication.frames.len() as u64);
-        self.effects.push(Effect::SendToShard(owner, ShardMessage::Record(publication.into())));
+        let publications = fan_out.to_publications(except_id, &self.env.shared.mailbox);
+        self.admission.add_work(publications.frames.len() as u64);
+        self.emit(Effect::SendToShard(owner, ShardMessage::Record(publications.into())));
     }
 
     /// Appends publications of another shard, or of a handle, to a history that this shard owns.
-    pub(super) fn record_from_shard(&mut self, publication: &Publication) {
-        let Publication { messages, side, token, .. } = *publication;
-        let channel = ChannelName::known(&publication.channel);
-        let frames = self.fanout.encoder.copy(&publication.frames);
-        let rule = self.settings.rule_of(channel);
-        let except = publication.except.and_then(|id| self.sessions.find(&id));
-        let delivery = Delivery { channel, frames: &frames, messages, side, rule, position: None, token };
-        match self.settings.history(channel, rule) {
-            Some(terms) => self.append_to_history(&delivery, terms, except, publication.except),
+    pub(super) fn record_from_shard(&mut self, publications: &EncodedPublications) {
+        let EncodedPublications { messages, side, token, .. } = *publications;
+        let channel = ChannelName::known(&publications.channel);
+        let frames = self.delivery.encoder().copy(&publications.frames);
+        let rule = self.env.settings.rule_of(channel);
+        let except = publications.except.and_then(|id| self.delivery.find(&id));
+        let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position: None, token };
+        match self.env.settings.history(channel, rule) {
+            Some(terms) => self.append_to_history(&fan_out, terms, except, publications.except),
             // The channel has no history: the settings have changed meanwhile, or the application has published.
             None => {
-                self.deliver_everywhere(&Delivery { token: None, ..delivery }, except, |_| publication.except);
+                self.deliver_everywhere(&FanOut { token: None, ..fan_out }, except, |_| publications.except);
                 self.settle_token(token, true);
             }
         }
@@ -105,16 +55,14 @@ impl Parts {
 
     fn append_to_history(
         &mut self,
-        delivery: &Delivery<'_>,
+        fan_out: &FanOut<'_>,
         terms: HistoryTerms,
         except: Option<SessionKey>,
         except_id: Option<Id>,
     ) {
-        let (frames, side) = (delivery.frames, delivery.side);
-        let (shared, room) = (self.shared.clone(), self.history_room());
-        let (channel, rule) = (delivery.channel.as_str(), delivery.rule);
-        let rule = rule.map_or("", |rule| &self.settings.given().channels[rule].pattern);
-        let birth = Birth { channel, rule, terms, room, now: self.now, entropy: &mut self.entropy };
+        let (frames, side) = (fan_out.frames, fan_out.side);
+        let shared = self.env.shared.clone();
+        let birth = self.env.birth(fan_out.channel.as_str(), fan_out.rule, terms);
         let (position, keep) = {
             let bytes = frames.chunk.slice(frames.start, frames.end);
             // Each payload is an array of one message.
@@ -122,10 +70,10 @@ impl Parts {
             let messages = || payloads(&bytes).map(|payload| message(&payload[1..payload.len() - 1]));
             let position = shared.histories.append(birth, side, except_id, messages());
             let stored = position.as_ref().filter(|_| shared.is_durable);
-            let record = stored.map(|at| log_record::burst(delivery.channel.as_str(), at, side, except_id, messages()));
-            (position, record.map(|record| PersistRequest { record, token: delivery.token }))
+            let record = stored.map(|at| log_record::burst(fan_out.channel.as_str(), at, side, except_id, messages()));
+            (position, record.map(|record| PersistRequest { record, token: fan_out.token }))
         };
-        let token = delivery.token.filter(PublishToken::is_of_handle);
+        let token = fan_out.token.filter(PublishToken::is_of_handle);
         if let (Some(token), Some(at)) = (token, &position) {
             self.report(Report::Recorded(token.number, at.epoch.clone(), at.first));
             if !shared.is_durable {
@@ -134,26 +82,26 @@ impl Parts {
         }
         let is_refused = position.is_none();
         if is_refused {
-            self.count_refused_history(delivery.channel, delivery.messages as usize);
+            self.env.count_refused_history(fan_out.channel, fan_out.messages as usize);
         }
-        self.effects.extend(keep.map(Effect::Persist));
-        self.deliver_everywhere(&Delivery { position: position.as_ref(), token: None, ..*delivery }, except, |_| {
+        keep.into_iter().for_each(|keep| self.emit(Effect::Persist(keep)));
+        self.deliver_everywhere(&FanOut { position: position.as_ref(), token: None, ..*fan_out }, except, |_| {
             except_id
         });
         if is_refused {
-            self.settle_token(delivery.token, false);
+            self.settle_token(fan_out.token, false);
         }
         self.update_history_gauges();
     }
 
     /// Removes all messages from a history that this shard owns.
     pub(super) fn clear_history(&mut self, channel: &str, token: PublishToken) {
-        let shared = self.shared.clone();
-        let cleared = shared.histories.clear(channel, self.now.ms, log_record::cleared);
+        let shared = self.env.shared.clone();
+        let cleared = shared.histories.clear(channel, self.env.now.ms, log_record::cleared);
         let (removed, record) = cleared.unzip();
         self.report(Report::Cleared(token.number, removed));
         match record.filter(|_| shared.is_durable) {
-            Some(record) => self.effects.push(Effect::Persist(PersistRequest { record, token: Some(token) })),
+            Some(record) => self.emit(Effect::Persist(PersistRequest { record, token: Some(token) })),
             None => self.settle_token(Some(token), true),
         }
         self.update_history_gauges();
@@ -161,26 +109,21 @@ impl Parts {
 
     /// Reports to a handle.
     pub(super) fn report(&mut self, report: Report) {
-        self.effects.push(Effect::SendToShard(usize::from(PublishToken::HANDLES), ShardMessage::Report(report)));
-    }
-
-    /// The limits for the rings of this shard: its share of the server's limits.
-    pub(crate) fn history_room(&self) -> Room {
-        Room::of(self.settings.given(), self.shared.shards)
+        self.emit(Effect::SendToShard(usize::from(PublishToken::HANDLES), ShardMessage::Report(report)));
     }
 
     /// Removes messages that are too old.
     pub(super) fn sweep_history(&mut self) {
-        self.shared.histories.sweep(self.index, self.history_room(), self.now.ms);
+        self.env.shared.histories.sweep(self.env.index, self.env.history_room(), self.env.now.ms);
         self.update_history_gauges();
     }
 
     fn update_history_gauges(&self) {
-        let holding = self.shared.histories.holding(self.index);
-        self.metrics.history_messages.set(holding.messages);
-        self.metrics.history_bytes.set(holding.bytes);
-        self.metrics.history_channels.set(holding.channels);
-        self.metrics.history_evicted.set(holding.evicted);
+        let holding = self.env.shared.histories.holding(self.env.index);
+        self.env.metrics.history_messages.set(holding.messages);
+        self.env.metrics.history_bytes.set(holding.bytes);
+        self.env.metrics.history_channels.set(holding.channels);
+        self.env.metrics.history_evicted.set(holding.evicted);
     }
 }
 

@@ -1,23 +1,20 @@
-//! Replay requests: chooses the offset at which a session begins in the history of each channel, and moves or creates
-//! its cursors. `subscribe` leads here if the session uses replay. `batch` leads here before its replies leave, to
-//! withdraw the messages that the rings give again.
+//! Replay requests: chooses the offset at which a session begins in the history of each channel. Before the replies of a
+//! batch leave, messages that wait and that the histories give again are withdrawn.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bayeux::ext::{Positions, ReplayFrom};
 use bayeux::{BayeuxError, ChannelName, Message, ext};
 
-use crate::connections::socket::Socket;
+use crate::channels::LastReceived;
+use crate::delivery::{Beginning, Begun, Given, Unnumbered};
 use crate::events::SessionKey;
 use crate::history::RingKey;
-use crate::outbox::{InFlight, Outbox};
 use crate::protocol::batch::Batch;
 use crate::protocol::replay_request::{ReplayRequest, Start};
-use crate::sessions::cursors::ReplayCursor;
-use crate::sessions::withdrawn::{Given, Unnumbered};
-use crate::shard::Parts;
+use crate::shard::Machines;
 
-impl Parts {
+impl Machines {
     /// The replay request of a subscribe. None if the session does not use replay. A subscribe with a position turns
     /// replay on, even if the handshake did not offer it, as Salesforce's clients do.
     pub(super) fn replay_request<'m>(
@@ -26,7 +23,7 @@ impl Parts {
         key: SessionKey,
         message: &Message<'m>,
     ) -> Result<Option<ReplayRequest<'m>>, BayeuxError> {
-        let replays = self.sessions.get(key).is_some_and(|session| session.replay.is_some());
+        let replays = self.delivery.session(key).is_some_and(|session| session.replays());
         if !replays && !message.ext.is_some_and(ext::uses_replay) {
             return Ok(None);
         }
@@ -59,14 +56,14 @@ impl Parts {
             return if self.begin(key, name.as_str(), &position, new, replay_request) { Ok(()) } else { too_many() };
         }
         let matches = |channel: &&str| {
-            let channel = ChannelName::parse(channel, self.settings.limits());
+            let channel = ChannelName::parse(channel, self.env.settings.limits());
             channel.is_ok_and(|channel| !channel.is_pattern() && name.matches(channel))
         };
         let named: BTreeSet<String> = replay_request.positions.below(name).filter(matches).map(String::from).collect();
         let others = if position == ReplayFrom::Latest {
             Vec::new()
         } else {
-            self.shared.histories.matching(name, PATTERN_CHANNELS_MAX + 1, |channel| !named.contains(channel))
+            self.env.shared.histories.matching(name, PATTERN_CHANNELS_MAX + 1, |channel| !named.contains(channel))
         };
         if others.len() > PATTERN_CHANNELS_MAX {
             return too_many();
@@ -101,27 +98,25 @@ impl Parts {
             return false;
         }
         replay_request.begun.channels += 1;
-        let Some(terms) = self.history_of(channel) else {
+        let Some(terms) = self.env.history_of(channel) else {
             if matches!(position, ReplayFrom::After { .. }) {
                 replay_request.answer(channel, position, None);
             }
             return true;
         };
-        let Some(ring) = self.ring_of(channel, terms) else {
+        let Some(ring) = self.beside().ring_of(channel, terms) else {
             replay_request.answer(channel, position, None);
             return true;
         };
-        let received_before = self.receives(key, channel, new);
+        let received_before = self.channels.receives_beside(key.index, channel, new);
         if received_before && *position == ReplayFrom::Latest {
             // The subscription continues unchanged. The latest offset must not be reported, because messages up to it
             // may still wait for the client.
             return true;
         }
-        let Some(start) = self.shared.histories.with(ring, |ring| Start::new(ring, position)) else { return true };
-        self.metrics.positions_gone.add(usize::from(!start.recovered));
+        let Some(start) = self.env.shared.histories.with(ring, |ring| Start::new(ring, position)) else { return true };
+        self.env.metrics.positions_gone.add(usize::from(!start.recovered));
         replay_request.answer(channel, position, Some(&start));
-        let cursors_max = self.cursors_max();
-        let owned_here = ring.owner() == self.index;
         // A client that names a position has everything before it, or gets it reported as lost. Nothing below that
         // position may come any more.
         let at_position = matches!(position, ReplayFrom::After { .. });
@@ -133,32 +128,17 @@ impl Parts {
                 true => Unnumbered::Given(self.given(key, ring, &start)),
                 false => Unnumbered::None,
             };
-        let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
-        if let Some(cursor) = replay.cursors.get_mut(channel, ring.serial) {
-            let from = if continues { start.from.min(cursor.next) } else { start.from };
-            let below = if continues { cursor.below.min(from) } else { 0 };
-            // A cursor that continues still reports its losses.
-            cursor.lost = cursor.lost.filter(|_| continues);
-            cursor.go_to(from);
-            (cursor.below, cursor.open) = (below, true);
-            replay.cursors.list(channel);
-        } else if start.from == start.next && owned_here {
-            // Nothing is on its way: all later messages are new.
-            self.note_position(channel, ring, &start);
-            replay_request.begun.note(channel, &start, lower, unnumbered);
-            return true;
-        } else if !replay.cursors.make_room(cursors_max) {
-            return false;
-        } else {
-            let below = if continues { start.from } else { 0 };
-            let open = start.from < start.next;
-            replay.cursors.insert(
-                channel,
-                ReplayCursor { below, open, ..ReplayCursor::new(ring, start.epoch.clone(), start.from) },
-            );
+        let beginning = Beginning { ring, epoch: start.epoch.clone(), from: start.from, next: start.next, continues };
+        match self.delivery.begin_replay(key, channel, &beginning) {
+            Begun::Gone => return true,
+            Begun::TooMany => return false,
+            Begun::Cursor => {}
+            Begun::AtEnd => {
+                let (serial, epoch, offset) = (ring.serial, start.epoch.clone(), start.next - 1);
+                self.channels.note_received(channel, LastReceived { serial, epoch, offset });
+            }
         }
         replay_request.begun.note(channel, &start, lower, unnumbered);
-        self.replay_later(key);
         true
     }
 
@@ -166,17 +146,14 @@ impl Parts {
     /// are the latest texts, up to the number of bytes that wait for the session or are in transit between shards.
     fn given(&self, key: SessionKey, ring: RingKey, start: &Start) -> Given {
         let mut given = Given::default();
-        let Some(session) = self.sessions.get(key) else { return given };
-        let waiting = session.outbox.held_bytes() + session.handed_out().map(InFlight::bytes).sum::<usize>();
-        let on_socket = session.socket_with_messages().and_then(|socket| self.socket(socket));
-        let waiting = waiting + on_socket.and_then(Socket::out).map_or(0, Outbox::held_bytes);
+        let (waiting, id) = (self.delivery.waiting_bytes(key), self.delivery.id_of(Some(key)));
         if waiting == 0 {
             return given;
         }
-        let mut left = waiting + self.shared.mailbox.bytes();
-        self.shared.histories.with(ring, |ring| {
-            let there = ring.from(start.from).rev().skip_while(|entry| entry.number >= start.next);
-            for entry in there.filter(|entry| entry.except.as_deref() != Some(&session.id)) {
+        let mut left = waiting + self.env.shared.mailbox.bytes();
+        self.env.shared.histories.with(ring, |ring| {
+            let there = ring.from(start.from).rev().skip_while(|entry| entry.offset >= start.next);
+            for entry in there.filter(|entry| entry.except.as_deref() != id.as_ref()) {
                 let Some(less) = left.checked_sub(entry.text.len()) else { break };
                 left = less;
                 given.add(entry.text.as_bytes());
@@ -191,7 +168,7 @@ impl Parts {
     pub(super) fn unqueue(&mut self, batch: &mut Batch) {
         let withdrawn = batch.begun.as_mut().and_then(|begun| begun.take_withdrawn());
         if let (Some(key), Some(withdrawn)) = (batch.session, withdrawn) {
-            self.withdraw(key, withdrawn);
+            self.delivery.withdraw(key, withdrawn);
         }
     }
 

@@ -1,5 +1,4 @@
-//! `/meta/subscribe` and `/meta/unsubscribe` (Bayeux 1.0 §4.5, §4.6). `batch` leads here; `resume_at` handles the
-//! positions that a subscribe names.
+//! `/meta/subscribe` and `/meta/unsubscribe` (Bayeux 1.0 §4.5, §4.6).
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,20 +14,20 @@ use crate::protocol::batch::{Batch, ext_of};
 use crate::protocol::replay_request::ReplayRequest;
 use crate::rights::table::{Entry, Granted, Right};
 use crate::rights::{Denial, May, Wish};
-use crate::shard::Parts;
+use crate::shard::Machines;
 
-impl Parts {
-    pub(crate) fn subscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
-        if self.sessions.get(key).is_some_and(|session| session.protocol.is_ending()) {
+impl Machines {
+    pub(super) fn subscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
+        if self.delivery.session(key).is_some_and(|session| session.is_ending()) {
             // The session only gets its remaining queue, because otherwise it might never end. The error is not
             // `402::session_unknown`: a client that gets that may leave without its remaining messages.
-            return self.refuse(batch, message, &BayeuxError::SubscribeDenied.because("session_ending"));
+            return self.beside().refuse(batch, message, &BayeuxError::SubscribeDenied.because("session_ending"));
         }
         let Some((raw, names)) = self.names(batch, message, key) else { return };
         let Some(decisions) = self.decide(batch, message, key, &names) else { return };
         let mut replay_request = match self.replay_request(batch, key, message) {
             Ok(replay_request) => replay_request,
-            Err(error) => return self.refuse(batch, message, error.as_str()),
+            Err(error) => return self.beside().refuse(batch, message, error.as_str()),
         };
         let mut decisions = decisions.into_iter();
         let result = each(&names, |name| {
@@ -42,7 +41,7 @@ impl Parts {
         }
         match result {
             Ok(()) => self.accept_names(batch, message, raw, replay),
-            Err(error) => self.refuse(batch, message, &error),
+            Err(error) => self.beside().refuse(batch, message, &error),
         }
     }
 
@@ -50,7 +49,7 @@ impl Parts {
         let Some((raw, names)) = self.names(batch, message, key) else { return };
         match each(&names, |name| self.unsubscribe_from(key, name)) {
             Ok(()) => self.accept_names(batch, message, raw, None),
-            Err(error) => self.refuse(batch, message, &error),
+            Err(error) => self.beside().refuse(batch, message, &error),
         }
     }
 
@@ -61,15 +60,15 @@ impl Parts {
         message: &Message<'m>,
         key: SessionKey,
     ) -> Option<(RawJson<'m>, Names<'m>)> {
-        self.active(key);
+        self.delivery.aside().active(key);
         let Some(raw) = message.subscription else {
-            self.refuse(batch, message, BayeuxError::SubscriptionMissing.as_str());
+            self.beside().refuse(batch, message, BayeuxError::SubscriptionMissing.as_str());
             return None;
         };
-        let mut names = match subscription_names(raw, self.settings.limits()) {
+        let mut names = match subscription_names(raw, self.env.settings.limits()) {
             Ok(names) => names,
             Err(error) => {
-                self.refuse(batch, message, error.error());
+                self.beside().refuse(batch, message, error.error());
                 return None;
             }
         };
@@ -101,19 +100,18 @@ impl Parts {
             };
             let earlier = made.iter().position(|(of, _)| *of == index).map(|at| made.swap_remove(at).1);
             let wish = Wish { ext, is_held: entry == Entry::Replay, ..Wish::of(name) };
-            let decision = match self.may(entry, key, &wish, earlier) {
+            let decision = match self.beside().may(entry, key, &wish, earlier) {
                 May::Granted(granted) => Ok(granted),
                 May::Denied(denial) => Err(denial),
                 May::Later(later) => {
-                    self.ask(batch, message, later, index);
+                    self.beside().ask(batch, message, later, index);
                     // Those before it are granted.
                     let is_asked = |(at, asked): (usize, &Option<_>)| asked.is_some().then_some(at);
                     let asked = decisions.iter().enumerate().filter_map(is_asked);
                     if let Some(later) = batch.decisions.as_mut().filter(|later| later.awaited.is_some()) {
                         later.made = asked.map(|at| (at, Resolved::Subscribe(Decision::Allow))).collect();
-                        if replays {
-                            self.withhold(batch, key);
-                        }
+                        // Messages that come live before the decision would come again from the ring.
+                        batch.withholds |= replays && self.delivery.withhold(key);
                     }
                     return None;
                 }
@@ -132,7 +130,7 @@ impl Parts {
     /// nothing is to be done for it. `replays`: the message names positions. `added`: the number of subscriptions that
     /// will be made before.
     fn entry_of(&self, key: SessionKey, name: &str, added: usize, replays: bool) -> Option<Entry> {
-        let channel = parse(name, self.settings.limits()).ok()?;
+        let channel = parse(name, self.env.settings.limits()).ok()?;
         if channel.kind() != ChannelKind::Broadcast {
             None
         } else if self.subscribes(key, name) {
@@ -145,22 +143,22 @@ impl Parts {
     /// The error if a session has too many subscriptions for one more to a channel or pattern, or its shard too many
     /// channels. `added`: the number of those that will be made before.
     fn full(&self, key: SessionKey, name: &str, added: usize) -> Option<BayeuxError> {
-        self.sessions.get(key)?;
+        self.delivery.session(key)?;
         if self.channels.count_of(key.index) + added >= self.subscriptions_max(key) {
             return Some(BayeuxError::SubscriptionsMax);
         }
-        let is_full = self.channels.len() >= self.settings.given().channels_max && !self.channels.has(name);
+        let is_full = self.channels.len() >= self.env.settings.given().channels_max && !self.channels.has(name);
         is_full.then_some(BayeuxError::ChannelsMax)
     }
 
     /// The number of subscriptions that a session may have.
     fn subscriptions_max(&self, key: SessionKey) -> usize {
         let own = self.clients.identity(key).and_then(|identity| identity.limits.subscriptions_max);
-        own.map_or(self.settings.given().subscriptions_max, |own| own as usize)
+        own.map_or(self.env.settings.given().subscriptions_max, |own| own as usize)
     }
 
     fn accept_names(&self, batch: &mut Batch, message: &Message<'_>, raw: RawJson<'_>, replay: Option<String>) {
-        let (ext, timestamp) = (ext_of([replay, self.timesync(message)]), self.timestamp());
+        let (ext, timestamp) = (ext_of([replay, self.env.timesync(message)]), self.env.timestamp());
         batch.reply(&Reply {
             id: message.id.as_ref(),
             subscription: Some(raw),
@@ -178,7 +176,7 @@ impl Parts {
         decided: Option<Result<Granted, Denial>>,
         replay_request: Option<&mut ReplayRequest<'_>>,
     ) -> Result<(), Refusal> {
-        let channel = parse(name, self.settings.limits())?;
+        let channel = parse(name, self.env.settings.limits())?;
         match channel.kind() {
             ChannelKind::Broadcast => {}
             // Services answer any session that calls them. There is nothing to subscribe to, and trying does no harm
@@ -206,13 +204,13 @@ impl Parts {
 
     /// True if a session has a subscription to exactly this channel or pattern.
     pub(super) fn subscribes(&self, key: SessionKey, name: &str) -> bool {
-        self.sessions.get(key).is_some() && self.channels.slot_of(key.index, name).is_some()
+        self.delivery.has(key) && self.channels.slot_of(key.index, name).is_some()
     }
 
     /// Refuses one more subscription of a session if there are too many.
     pub(super) fn check_room(&self, key: SessionKey, name: &str) -> Result<(), Refusal> {
         let Some(full) = self.full(key, name, 0) else { return Ok(()) };
-        self.metrics.subscriptions_refused.add(1);
+        self.env.metrics.subscriptions_refused.add(1);
         Err(full.as_str().into())
     }
 
@@ -225,11 +223,11 @@ impl Parts {
         replay_request: Option<&mut ReplayRequest<'_>>,
     ) -> Result<(), Refusal> {
         let name = channel.as_str();
-        if self.sessions.get(key).is_none() {
+        if !self.delivery.has(key) {
             return Ok(());
         }
         let slot = self.channels.count_of(key.index);
-        self.count_subscription(key, channel, true)?;
+        self.beside().count_subscription(key, channel, true)?;
         // Before the reply leaves: a publication by a client that has seen the reply reaches this session.
         let Some(listed) = self.enlist(key, channel, granted) else { return Ok(()) };
         // After the subscription: later publications arrive live, and earlier ones are in the history.
@@ -245,7 +243,7 @@ impl Parts {
     }
 
     pub(super) fn unsubscribe_from(&mut self, key: SessionKey, name: &str) -> Result<(), Refusal> {
-        let channel = parse(name, self.settings.limits())?;
+        let channel = parse(name, self.env.settings.limits())?;
         if channel.kind() == ChannelKind::Service {
             return Ok(());
         }
@@ -253,8 +251,8 @@ impl Parts {
             return Err(BayeuxError::ChannelMissing.as_str().into());
         }
         // Unsubscribing from a channel without subscribers succeeds (CometD 9).
-        let Some(session) = self.sessions.get(key) else { return Ok(()) };
-        let follows = session.replay.is_some();
+        let Some(session) = self.delivery.session(key) else { return Ok(()) };
+        let follows = session.replays();
         if let Some(slot) = self.channels.slot_of(key.index, name) {
             if follows {
                 self.channels.hand_over(key.index, slot);

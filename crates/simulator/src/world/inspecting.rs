@@ -83,8 +83,8 @@ impl World {
             histories.with(ring.ring, |ring| {
                 for entry in ring.from(*next) {
                     let Some(number) = member(&entry.text, "data").and_then(number_of) else { continue };
-                    let before = seen_positions.insert(entry.number, number).filter(|before| *before != number);
-                    given_twice = given_twice.or(before.map(|before| (entry.number, before, number)));
+                    let before = seen_positions.insert(entry.offset, number).filter(|before| *before != number);
+                    given_twice = given_twice.or(before.map(|before| (entry.offset, before, number)));
                 }
                 *next = ring.next();
                 // Messages that come back with a restart may have been reported as lost before.

@@ -163,7 +163,7 @@ impl World {
         self.checker.publications.push(publication);
         let outside = self.shards.len();
         self.checker.published(&data);
-        let publication = encke_core::Publication::of_server(&self.shared.mailbox, channel, &data);
+        let publication = encke_core::EncodedPublications::of_server(&self.shared.mailbox, channel, &data);
         self.send_to_shard(to, outside, ShardMessage::Record(publication.into()));
     }
 

@@ -122,7 +122,7 @@ impl World {
         }
         self.checker.tally.announcements += 1;
         let channel = format!("{PRESENCE_CHANNEL}{channel}");
-        let publication = encke_core::Publication::of_server(&self.shared.mailbox, &channel, &data);
+        let publication = encke_core::EncodedPublications::of_server(&self.shared.mailbox, &channel, &data);
         let (to, outside) = (self.shared.histories.owner(&channel), self.shards.len());
         self.send_to_shard(to, outside, ShardMessage::Record(publication.into()));
         true

@@ -220,7 +220,7 @@ impl World {
                     let confirmed = number.filter(|number| self.checker.confirmed.contains(number));
                     stored.extend(confirmed.map(|number| Persisted {
                         channel,
-                        id: entry.number,
+                        id: entry.offset,
                         number,
                         until_ms: entry.wall_ms.saturating_add(age_max_ms),
                     }));
@@ -236,7 +236,7 @@ impl World {
         for channel in HISTORY_CHANNELS {
             let Some(ring) = self.shared.histories.find(channel, 0) else { continue };
             self.shared.histories.with(ring.ring, |ring| {
-                let ids = ring.from(0).map(|entry| entry.number).collect();
+                let ids = ring.from(0).map(|entry| entry.offset).collect();
                 there.insert(channel, (ring.oldest(), ids));
             });
         }

@@ -56,7 +56,7 @@ pub(super) async fn history(call: &Call<'_>) -> Result<Answer, Problem> {
         });
         let message = |entry: &encke_core::history::Entry| {
             let text = RawValue::from_string(entry.text.to_string()).ok()?;
-            Some(HistoryMessage { offset: entry.number, time_ms: entry.wall_ms, message: text })
+            Some(HistoryMessage { offset: entry.offset, time_ms: entry.wall_ms, message: text })
         };
         let messages = entries.filter_map(message).collect();
         let (epoch, oldest, next) = (ring.epoch().to_string(), ring.oldest(), ring.next());

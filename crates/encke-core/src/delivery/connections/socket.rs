@@ -1,0 +1,184 @@
+//! A WebSocket as its shard sees it: its session, its own queue of frames, pings and pongs (RFC 6455 §5.5.2), and its
+//! close.
+
+use std::sync::Arc;
+
+use crate::clients::newcomers::Origins;
+use crate::delivery::outbox::{Lent, Outbox};
+use crate::delivery::schedule::Marks;
+use crate::events::SessionKey;
+use crate::id::Id;
+use crate::identity::Head;
+use crate::memory::Counted;
+
+/// The close code and the reason for the WebSockets of a draining server.
+pub(crate) const GOING_AWAY: (u16, &str) = (1001, "server going away");
+
+/// A WebSocket of this shard.
+#[derive(Debug)]
+pub struct Socket {
+    pub(in crate::delivery) generation: u32,
+    /// The session attached to it.
+    pub(in crate::delivery) session: Option<SessionKey>,
+    /// Its own frames. Most sockets have none most of the time: an idle socket needs no memory for them.
+    pub(in crate::delivery) own: Option<Box<OwnFrames>>,
+    /// The sender of its upgrade request.
+    pub(in crate::delivery) opener: Opener,
+    /// Its connection and its address.
+    pub(in crate::delivery) origins: Origins,
+    /// The head of its upgrade request, if the application reads heads: a later handshake needs it, too.
+    pub(in crate::delivery) head: Option<Box<OwnHead>>,
+    pub(in crate::delivery) phase: Phase,
+    /// True while its last batch waits for the application: nothing more is read from it.
+    pub(in crate::delivery) is_suspended: bool,
+    /// Its entries in the shard's schedule.
+    pub(in crate::delivery) marks: Marks,
+    /// The number of replies to its publications that are not persisted yet.
+    pub(in crate::delivery) pending_replies: u32,
+    /// The time of the client's last sign of life, in milliseconds.
+    pub(in crate::delivery) last_received_ms: u64,
+    /// The time at which it was opened or lost its session, in milliseconds.
+    pub(in crate::delivery) alone_ms: u64,
+    /// The time of its entry in the timer wheel, in milliseconds. `u64::MAX` for none.
+    pub(in crate::delivery) armed_ms: u64,
+}
+
+/// The head of an upgrade request, with its memory.
+#[derive(Debug)]
+pub(crate) struct OwnHead {
+    pub(crate) head: Arc<Head>,
+    pub(crate) counted: Counted,
+}
+
+/// The sender of a WebSocket's upgrade request, by its cookie and its origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Opener {
+    /// A program: it has neither.
+    #[default]
+    Program,
+    /// A page, whose browser has sent no valid cookie.
+    Page,
+    /// The browser with this id in its cookie.
+    Browser(Id),
+}
+
+impl Opener {
+    /// The browser, if it is known.
+    pub(crate) fn browser(self) -> Option<Id> {
+        match self {
+            Opener::Browser(browser) => Some(browser),
+            Opener::Program | Opener::Page => None,
+        }
+    }
+}
+
+/// The frames of a WebSocket that belong to no session, and what follows them.
+#[derive(Debug, Default)]
+pub(crate) struct OwnFrames {
+    /// Frames that go out before anything of the session: replies while there is no session, and the close frame.
+    pub(crate) out: Outbox,
+    /// The charge on the session's outbox for messages that wait here.
+    pub(crate) handed: Lent,
+    /// The payload of the latest unanswered ping, held back while the kernel takes no bytes.
+    pub(crate) pong: Option<Box<[u8]>>,
+    /// Bytes of pongs queued since the last write.
+    pub(crate) pong_bytes: usize,
+    /// Replies that follow those to its publications: the reply to a disconnect, after which the client stops reading.
+    pub(crate) final_replies: Vec<u8>,
+}
+
+impl OwnFrames {
+    fn is_empty(&self) -> bool {
+        let has_replies = !self.out.is_empty() || !self.final_replies.is_empty();
+        !has_replies && self.handed == (0, 0) && self.pong.is_none() && self.pong_bytes == 0
+    }
+}
+
+#[cfg(test)]
+impl Socket {
+    /// True if it holds no memory for frames of its own.
+    pub(crate) fn has_no_frames(&self) -> bool {
+        self.own.is_none()
+    }
+}
+
+impl Socket {
+    /// The head of its upgrade request, if the application reads heads.
+    pub(crate) fn head(&self) -> Option<&Arc<Head>> {
+        Some(&self.head.as_ref()?.head)
+    }
+
+    /// The browser that opened it, if its cookie names one.
+    pub(crate) fn browser(&self) -> Option<Id> {
+        self.opener.browser()
+    }
+
+    /// The session attached to it.
+    pub(crate) fn session(&self) -> Option<SessionKey> {
+        self.session
+    }
+
+    /// True if the kernel takes no bytes at the moment.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.marks.is_blocked()
+    }
+
+    /// Its own queue, unless that is empty.
+    pub(crate) fn out(&self) -> Option<&Outbox> {
+        self.own.as_ref().map(|own| &own.out).filter(|out| !out.is_empty())
+    }
+
+    /// The bytes of that queue.
+    pub(crate) fn out_bytes(&self) -> usize {
+        self.out().map_or(0, Outbox::bytes)
+    }
+
+    /// Its own frames, to add some.
+    pub(crate) fn own_mut(&mut self) -> &mut OwnFrames {
+        self.own.get_or_insert_default()
+    }
+
+    /// Frees the memory for its own frames if it has none.
+    pub(crate) fn free_own(&mut self) {
+        self.own.take_if(|own| own.is_empty());
+    }
+
+    /// True if the socket can be written to now.
+    pub(crate) fn may_write(&self) -> bool {
+        !self.marks.is_blocked() && self.phase != Phase::Closed
+    }
+}
+
+/// The origin of a WebSocket, which moves with it from shard to shard.
+#[derive(Debug)]
+pub struct SocketOrigin {
+    pub(crate) opener: Opener,
+    pub(crate) origins: Origins,
+    pub(crate) head: Option<Arc<Head>>,
+}
+
+/// The state of a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Open,
+    /// The close frame is queued. The socket is shut when all is written or the time is up.
+    Closing {
+        until_ms: u64,
+    },
+    /// The environment has been asked to shut the socket.
+    Closed,
+}
+
+/// The result of receiving a text message from a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// The message was processed.
+    Here,
+    /// The message waits for the application. The next one must not come before [`Effect::Continue`](crate::Effect).
+    Waits,
+    /// Its session lives on another shard. The socket must move there, and that shard must receive this text first.
+    Elsewhere(usize),
+}
+
+/// The most bytes of replies that may wait on a socket without a session. A single batch may have more.
+pub(crate) const STRANGER_REPLIES_BYTES_MAX: usize = 256 * 1024;

@@ -1,0 +1,164 @@
+//! The frames of a shard: each is encoded once, and outboxes share it.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use bayeux::ext;
+use websocket::{Opcode, frame};
+
+use crate::delivery::outbox::arena::{Arena, Chunk, Frames};
+use crate::delivery::outbox::{Packed, Sweep, payloads};
+use crate::history::Position;
+use crate::memory::Account;
+
+/// The arenas of a shard. Frames of different kinds go to different arenas, so that publications stay adjacent.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    /// The memory that chunks and queues take.
+    account: Rc<Account>,
+    publications: Arena,
+    /// Publications with the position of each message, for sessions that use replay.
+    positioned: Arena,
+    /// Frames for a single receiver.
+    single: Arena,
+    /// The beginnings and ends of frames whose middle parts are shared.
+    pieces: Arena,
+    /// Ranges copied out of chunks that are mostly dead.
+    packed: Packed,
+    /// A buffer for bytes that go on at once.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Encoder {
+    /// An encoder with empty arenas.
+    pub(crate) fn new() -> Encoder {
+        let account = Rc::<Account>::default();
+        Encoder {
+            publications: Arena::new(&account),
+            positioned: Arena::new(&account),
+            single: Arena::new(&account),
+            pieces: Arena::new(&account),
+            packed: Packed { messages: Arena::new(&account), others: Arena::new(&account) },
+            scratch: Vec::new(),
+            account,
+        }
+    }
+
+    /// Encodes a message of `bytes` bytes, which `write` writes, as a frame with an array of one message.
+    #[inline]
+    pub(crate) fn publication(&mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
+        self.publications.frame(Opcode::Text, bytes + 2, |out| {
+            out.push(b'[');
+            write(out);
+            out.push(b']');
+        })
+    }
+
+    /// Copies the frames of publications of another shard.
+    pub(crate) fn copy(&mut self, frames: &[u8]) -> Frames {
+        self.publications.encoded(frames)
+    }
+
+    /// Encodes the same messages, each with its position.
+    pub(crate) fn with_positions(&mut self, frames: &Frames, position: &Position) -> Frames {
+        let created = ext::timestamp(position.wall_ms as i64);
+        let first = bayeux::Position { epoch: (*position.epoch).into(), offset: position.first };
+        let mut stamp = ext::PositionStamp { position: first, created: &created, lost: None };
+        let mut encoded = Vec::with_capacity(frames.bytes() * 2);
+        {
+            let bytes = frames.chunk.slice(frames.start, frames.end);
+            for payload in payloads(&bytes) {
+                write_with_position(&stamp, &payload[1..payload.len() - 1], &mut self.scratch, &mut encoded);
+                stamp.position.offset += 1;
+            }
+        }
+        self.positioned.encoded(&encoded)
+    }
+
+    /// Encodes a frame for a single receiver, whose payload of `bytes` bytes `write` writes.
+    pub(crate) fn single(&mut self, opcode: Opcode, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
+        self.single.frame(opcode, bytes, write)
+    }
+
+    /// Copies frames for a single receiver.
+    pub(crate) fn copy_single(&mut self, frames: &[u8]) -> Frames {
+        self.single.encoded(frames)
+    }
+
+    /// Encodes replies, separated by commas, as a frame with an array.
+    pub(crate) fn replies(&mut self, replies: &[u8]) -> Frames {
+        let write = |out: &mut Vec<u8>| [b"[", replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));
+        self.single.frame(Opcode::Text, replies.len() + 2, write)
+    }
+
+    /// The beginning and the end of a frame with an array of `bytes` bytes, whose last elements are these replies.
+    pub(crate) fn around(&mut self, bytes: usize, replies: &[u8]) -> [Frames; 2] {
+        let head = self.pieces.part(frame::header_bytes(bytes) + 1, |out| {
+            frame::header(Opcode::Text, bytes, out);
+            out.push(b'[');
+        });
+        let end = self.pieces.part(replies.len() + 1, |out| {
+            out.extend_from_slice(replies);
+            out.push(b']');
+        });
+        [head, end]
+    }
+
+    /// The arenas for ranges that a sweep packs.
+    pub(crate) fn packed(&mut self) -> &mut Packed {
+        &mut self.packed
+    }
+
+    /// A sweep that leaves the open chunks alone.
+    pub(crate) fn sweep(&self) -> Sweep {
+        Sweep::new(self.arenas().into_iter().map(|arena| -> &Chunk { arena.open() }))
+    }
+
+    /// The account of all that sessions and sockets hold.
+    pub(crate) fn account(&self) -> &Rc<Account> {
+        &self.account
+    }
+
+    /// The bytes that chunks and queues take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.account.bytes()
+    }
+
+    /// The same without the room reserved for the next frames.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.account.bytes() - self.unheld_bytes()
+    }
+
+    /// The bytes of chunks that outboxes hold.
+    pub(crate) fn held_chunk_bytes(&self) -> usize {
+        self.account.chunk_bytes() - self.unheld_bytes()
+    }
+
+    /// The bytes of the open chunks, without chunks that are in `seen`.
+    pub(crate) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
+        self.arenas().into_iter().map(|arena| arena.open().recount(seen)).sum()
+    }
+
+    fn unheld_bytes(&self) -> usize {
+        self.arenas().into_iter().map(Arena::unheld_bytes).sum()
+    }
+
+    fn arenas(&self) -> [&Arena; 6] {
+        let Packed { messages, others } = &self.packed;
+        [&self.publications, &self.positioned, &self.single, &self.pieces, messages, others]
+    }
+}
+
+/// Appends a message with its position, as a separate frame. Overwrites `scratch`.
+pub(crate) fn write_with_position(
+    stamp: &ext::PositionStamp<'_>,
+    message: &[u8],
+    scratch: &mut Vec<u8>,
+    frames: &mut Vec<u8>,
+) {
+    scratch.clear();
+    scratch.push(b'[');
+    stamp.write(str::from_utf8(message).unwrap_or_default(), scratch);
+    scratch.push(b']');
+    frame::message(Opcode::Text, scratch, frames);
+}

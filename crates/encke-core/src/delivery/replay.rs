@@ -1,0 +1,397 @@
+//! Replays messages of histories into outboxes, a step at a time: when a session has nothing urgent to write, and before
+//! a response is made. If an outbox is full, its messages go back to the ring.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bayeux::ext::PositionStamp;
+use bayeux::{ChannelName, ext};
+
+use crate::channels::LastReceived;
+use crate::delivery::encoder::write_with_position;
+use crate::delivery::outbox::{InFlight, Kind, Outbox};
+use crate::delivery::sessions::cursors::ReplayCursor;
+use crate::delivery::sessions::loss::Loss;
+use crate::delivery::sessions::replay::InRings;
+use crate::delivery::sessions::session::Session;
+use crate::delivery::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
+use crate::delivery::{Delivery, Receives, Socket};
+use crate::events::SessionKey;
+use crate::history::{Histories, Position, Ring, RingKey};
+use crate::id::Id;
+use crate::limits::Capacity;
+
+/// A channel that a session has replayed to its end, and how far that is: it gets the live messages from there on.
+pub(crate) type CaughtUp = (Box<str>, LastReceived);
+
+impl Delivery {
+    /// Lets a session that is too slow for live messages read them out of the ring, from this offset on. Returns false
+    /// if it already has as many cursors as it may.
+    pub(crate) fn resort_to_history(
+        &mut self,
+        key: SessionKey,
+        channel: &str,
+        position: &Position,
+        offset: u64,
+    ) -> bool {
+        let cursors_max = self.cursors_max();
+        let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else { return true };
+        if let Some(cursor) = replay.cursors.get_mut(channel, position.ring.serial) {
+            cursor.go_to(if cursor.open { cursor.next.min(offset) } else { offset });
+            cursor.below = cursor.below.min(offset);
+            cursor.open = true;
+            replay.cursors.list(channel);
+        } else if replay.cursors.make_room(cursors_max) {
+            let cursor = ReplayCursor::new(position.ring, position.epoch.clone(), offset);
+            if let Some(mut earlier) = replay.cursors.insert(channel, cursor).filter(|earlier| earlier.open) {
+                // This cursor belongs to an earlier ring of the channel, with messages for the session. They are gone.
+                replay.losses.push(earlier.lose_all(channel));
+                replay.has_news = true;
+            }
+        } else {
+            return false;
+        }
+        self.replay_later(key);
+        true
+    }
+
+    /// The most cursors that a session may have.
+    fn cursors_max(&self) -> usize {
+        self.settings.subscriptions_max + CURSORS_MAX
+    }
+
+    /// Makes room in a full outbox: removes the messages that are still in a ring, which the session replays later.
+    /// With `all` it also removes messages that have left their ring meanwhile; these are reported as lost. Returns
+    /// false if the session would need too many cursors.
+    pub(super) fn spill(&mut self, key: SessionKey, all: bool, receives: Receives<'_>) -> bool {
+        self.withdraw_now(key);
+        let Some(session) = self.sessions.get_mut(key) else { return true };
+        let Some(replay) = &mut session.replay else { return true };
+        if replay.in_rings == InRings::None || (replay.in_rings == InRings::Gone && !all) {
+            return true;
+        }
+        self.schedule.count_steps(session.outbox.messages());
+        let histories = &self.histories;
+        let mut rings: BTreeMap<String, Option<Spilled>> = BTreeMap::new();
+        let mut stays = InRings::None;
+        session.outbox.filter(|_, payload| {
+            let Some((channel, bayeux::Position { epoch, offset })) = ext::position_of(payload) else {
+                return true;
+            };
+            if !rings.contains_key(&*channel) {
+                rings.insert(channel.to_string(), Spilled::of(histories, &channel, all));
+            }
+            let ring = rings.get_mut(&*channel).and_then(|ring| ring.as_mut());
+            let Some(ring) = ring.filter(|ring| *ring.position.epoch == *epoch && offset >= ring.from) else {
+                stays = if all { InRings::None } else { InRings::Gone };
+                return true;
+            };
+            // A loss that the message reports is removed with it, and is found again.
+            ring.first = ring.first.min(ext::lost_from(payload).unwrap_or(offset));
+            false
+        });
+        session.outbox.note_pass();
+        replay.in_rings = stays;
+        let rings = rings.into_iter().filter_map(|(channel, ring)| Some((channel, ring?)));
+        let mut spilled = rings.filter(|(_, ring)| ring.first < u64::MAX);
+        spilled.all(|(channel, Spilled { position, first, .. })| {
+            // Messages of a channel that the session no longer subscribes to do not come again: the ring also has later
+            // ones.
+            !receives(key, &channel) || self.resort_to_history(key, &channel, &position, first)
+        })
+    }
+
+    /// Fills the outbox of a session that gets messages with responses, before a response is made. It does so even if
+    /// messages wait already: otherwise a channel with a message for each response would block all other channels. It
+    /// adds no more than the response takes. Returns the channels that it has replayed.
+    pub(crate) fn prime(&mut self, key: SessionKey) -> Vec<CaughtUp> {
+        let Some(session) = self.sessions.get(key) else { return Vec::new() };
+        if !session.replay.as_ref().is_some_and(|replay| replay.cursors.is_behind()) || session.protocol.is_ending() {
+            return Vec::new();
+        }
+        let response_bytes_max = match session.socket() {
+            None => self.settings.response_bytes_max,
+            Some(_) if session.is_pushed_to() => return Vec::new(),
+            Some(_) => SOCKET_BATCH_BYTES_MAX,
+        };
+        let has_room = session.may_send(session.socket()) && session.outbox.waiting_bytes() < response_bytes_max;
+        if has_room { self.refill(key) } else { Vec::new() }
+    }
+
+    /// Moves one step of messages out of the rings to the end of an outbox.
+    pub(super) fn refill(&mut self, key: SessionKey) -> Vec<CaughtUp> {
+        let mut caught_up = Vec::new();
+        let Delivery { sessions, index, histories, metrics, encoder, capacity, schedule, .. } = self;
+        let Some(session) = sessions.get_mut(key) else { return caught_up };
+        let mut step = Step::new(session, capacity);
+        let Some(replay) = &mut session.replay else { return caught_up };
+        let mut frames = Vec::new();
+        while let Some((name, cursor)) = replay.cursors.first_ready() {
+            let read = histories.with(cursor.ring, |ring| step.read(ring, cursor));
+            let found = read.unwrap_or_else(|| Found::nothing(&name, cursor));
+            metrics.positions_gone.add(usize::from(found.gap));
+            found.write(&cursor.epoch, &mut encoder.scratch, &mut frames);
+            replay.has_news |= found.gap;
+            replay.losses.extend(found.loss);
+            if found.more {
+                break;
+            }
+            caught_up.extend(replay.cursors.pass_turn(*index).map(|ReplayCursor { ring, epoch, next, .. }| {
+                (name, LastReceived { serial: ring.serial, epoch, offset: next - 1 })
+            }));
+        }
+        metrics.replayed.add(step.taken_messages);
+        schedule.count_steps(1 + step.taken_messages);
+        if step.taken_messages > 0 {
+            replay.in_rings = InRings::Maybe;
+            let frames = encoder.copy_single(&frames);
+            session.outbox.push_many(&frames, Kind::Messages, step.taken_messages as u32);
+            session.urgent = true;
+        }
+        caught_up
+    }
+
+    /// Schedules a session to replay more, if it has something to replay.
+    pub(super) fn replay_later(&mut self, key: SessionKey) {
+        if let Some(session) = self.sessions.get_mut(key)
+            && session.may_replay()
+        {
+            self.schedule.replay(key, &mut session.marks);
+        }
+    }
+
+    /// Lets a session use replay from now on.
+    pub(crate) fn start_replaying(&mut self, key: SessionKey) {
+        self.sessions.get_mut(key).into_iter().for_each(|session| session.replay = Some(Box::default()));
+    }
+
+    /// Lets a session continue at a position of a channel. Live messages that it gets already, and those below `from` of
+    /// an older subscription, are left out or delivered as [`Beginning`] says.
+    pub(crate) fn begin_replay(&mut self, key: SessionKey, channel: &str, at: &Beginning) -> Begun {
+        let cursors_max = self.cursors_max();
+        let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else {
+            return Begun::Gone;
+        };
+        let Beginning { ring, ref epoch, from, next, continues } = *at;
+        if let Some(cursor) = replay.cursors.get_mut(channel, ring.serial) {
+            let from = if continues { from.min(cursor.next) } else { from };
+            let below = if continues { cursor.below.min(from) } else { 0 };
+            // A cursor that continues still reports its losses.
+            cursor.lost = cursor.lost.filter(|_| continues);
+            cursor.go_to(from);
+            (cursor.below, cursor.open) = (below, true);
+            replay.cursors.list(channel);
+        } else if from == next && ring.owner() == self.index {
+            // Nothing is on its way: all later messages are new.
+            return Begun::AtEnd;
+        } else if !replay.cursors.make_room(cursors_max) {
+            return Begun::TooMany;
+        } else {
+            let below = if continues { from } else { 0 };
+            let cursor = ReplayCursor { below, open: from < next, ..ReplayCursor::new(ring, epoch.clone(), from) };
+            replay.cursors.insert(channel, cursor);
+        }
+        self.replay_later(key);
+        Begun::Cursor
+    }
+
+    /// The bytes of the messages that wait for a session, or may come back.
+    pub(crate) fn waiting_bytes(&self, key: SessionKey) -> usize {
+        let Some(session) = self.sessions.get(key) else { return 0 };
+        let waiting = session.outbox.held_bytes() + session.handed_out().map(InFlight::bytes).sum::<usize>();
+        let on_socket = session.socket_with_messages().and_then(|socket| self.socket(socket));
+        waiting + on_socket.and_then(Socket::out).map_or(0, Outbox::held_bytes)
+    }
+
+    /// The channels with a cursor that a pattern, or a channel's own name, covers.
+    pub(crate) fn replayed(&self, key: SessionKey, name: ChannelName<'_>, limits: &bayeux::Limits) -> Vec<Box<str>> {
+        let replay = self.sessions.get(key).and_then(|session| session.replay.as_ref());
+        replay.map(|replay| replay.cursors.covered(name, limits)).unwrap_or_default()
+    }
+
+    /// Ends the replay of a channel that a session no longer receives.
+    pub(crate) fn end_replay(&mut self, key: SessionKey, channel: &str) {
+        if let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) {
+            replay.cursors.close(channel, self.index);
+        }
+    }
+
+    /// True if a session that replays could leave most of its queue to the histories that contain it, or is gone.
+    pub(crate) fn resorts_to_histories(&mut self, key: SessionKey, receives: Receives<'_>) -> bool {
+        let Some(session) = self.sessions.get(key) else { return true };
+        let before = session.share_bytes();
+        let replays = session.replay.as_ref().is_some_and(|replay| replay.in_rings == InRings::Maybe);
+        let spilled = replays && self.spill(key, false, receives);
+        spilled && self.sessions.get(key).is_none_or(|session| session.share_bytes() < before / 4)
+    }
+}
+
+/// The position in a channel's history at which a session begins.
+pub(crate) struct Beginning {
+    pub(crate) ring: RingKey,
+    pub(crate) epoch: Arc<str>,
+    /// The offset of the first message to replay.
+    pub(crate) from: u64,
+    /// The offset of the next message that the ring gets.
+    pub(crate) next: u64,
+    /// True if the session gets the channel by another subscription already, and has named no position.
+    pub(crate) continues: bool,
+}
+
+/// The result of [`Delivery::begin_replay`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// The session is gone, or does not replay.
+    Gone,
+    /// Nothing is to be replayed: the session gets live messages from here on.
+    AtEnd,
+    /// It has a cursor.
+    Cursor,
+    /// It has as many cursors as it may.
+    TooMany,
+}
+
+/// One step of a session's replay, and its progress.
+struct Step {
+    own: Id,
+    /// The most bytes that a single message may have.
+    message_bytes_max: usize,
+    /// The room in the outbox.
+    bytes_max: usize,
+    /// The most bytes of a step, unless a single message has more.
+    fair_bytes: usize,
+    messages_max: usize,
+    taken_bytes: usize,
+    taken_messages: usize,
+}
+
+/// A ring that takes over messages of a full outbox.
+struct Spilled {
+    position: Position,
+    /// The offset from which on the ring takes messages over.
+    from: u64,
+    /// The lowest offset of the removed messages.
+    first: u64,
+}
+
+/// The result of reading a ring for a step.
+#[derive(Default)]
+struct Found {
+    messages: Vec<FoundMessage>,
+    texts: Vec<u8>,
+    /// True if messages were missing.
+    gap: bool,
+    /// The loss, if the whole ring was gone.
+    loss: Option<Loss>,
+    /// True if the ring has more messages than the step may take.
+    more: bool,
+}
+
+/// A message that was read.
+struct FoundMessage {
+    offset: u64,
+    wall_ms: u64,
+    /// The end of its text in [`Found::texts`].
+    end: usize,
+    /// The offsets lost before it.
+    lost: Option<(u64, u64)>,
+}
+
+impl Spilled {
+    fn of(histories: &Histories, channel: &str, all: bool) -> Option<Spilled> {
+        let position = histories.find(channel, 0)?;
+        let from = if all { 0 } else { histories.with(position.ring, |ring| ring.oldest())? };
+        Some(Spilled { position, from, first: u64::MAX })
+    }
+}
+
+impl Step {
+    fn new(session: &Session, capacity: &Capacity) -> Step {
+        // Live messages of other channels need room, too.
+        let (messages, bytes) = (session.outbox.messages(), session.outbox.held_bytes());
+        let left = |max: usize, used: usize| (max - if messages > 0 { max / 4 } else { 0 }).saturating_sub(used);
+        let bytes_max = left(capacity.bytes_max, bytes);
+        let messages_left = left(capacity.messages_max, messages);
+        Step {
+            own: session.id,
+            message_bytes_max: capacity.bytes_max,
+            bytes_max,
+            fair_bytes: STEP_BYTES.min(capacity.bytes_max / 4),
+            messages_max: messages_left.min((capacity.messages_max / 4).max(1)),
+            taken_bytes: 0,
+            taken_messages: 0,
+        }
+    }
+
+    /// True if a message of this many bytes fits into the step. The first message always does, if the outbox has room.
+    fn takes(&self, bytes: usize) -> bool {
+        let fair = self.taken_messages == 0 || self.taken_bytes + bytes <= self.fair_bytes;
+        fair && self.taken_bytes + bytes <= self.bytes_max && self.taken_messages < self.messages_max
+    }
+
+    /// Reads on from a cursor. Texts are only copied, because the ring's lock is held meanwhile.
+    fn read(&mut self, ring: &Ring, cursor: &mut ReplayCursor) -> Found {
+        let mut found = Found::default();
+        if ring.oldest() > cursor.next {
+            found.gap = true;
+            cursor.lose(ring.oldest() - 1);
+        }
+        let mut is_done = true;
+        for entry in ring.from(cursor.next) {
+            let bytes = entry.text.len() + POSITION_BYTES_MAX;
+            if bytes > self.message_bytes_max {
+                found.gap = true;
+                cursor.lose(entry.offset);
+                continue;
+            }
+            if entry.except.as_deref() != Some(&self.own) {
+                if !self.takes(bytes) {
+                    is_done = false;
+                    break;
+                }
+                self.taken_bytes += bytes;
+                self.taken_messages += 1;
+                found.texts.extend_from_slice(entry.text.as_bytes());
+                let (end, lost) = (found.texts.len(), cursor.lost.take());
+                found.messages.push(FoundMessage { offset: entry.offset, wall_ms: entry.wall_ms, end, lost });
+            }
+            cursor.next = entry.offset + 1;
+        }
+        if is_done {
+            // The offsets after the last message may have a gap.
+            cursor.next = ring.next();
+        }
+        found.more = !is_done;
+        cursor.open = !is_done || cursor.lost.is_some();
+        found
+    }
+}
+
+impl Found {
+    /// The result if the ring is gone with all its messages.
+    fn nothing(name: &str, cursor: &mut ReplayCursor) -> Found {
+        Found { gap: true, loss: Some(cursor.lose_all(name)), ..Found::default() }
+    }
+
+    /// Appends the messages, each with its position, as frames.
+    fn write(&self, epoch: &str, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
+        let mut start = 0;
+        for FoundMessage { offset, wall_ms, end, lost } in &self.messages {
+            let created = ext::timestamp(*wall_ms as i64);
+            let position = bayeux::Position { epoch: epoch.into(), offset: *offset };
+            let stamp = PositionStamp { position, created: &created, lost: *lost };
+            write_with_position(&stamp, &self.texts[start..*end], scratch, frames);
+            start = *end;
+        }
+    }
+}
+
+/// The most bytes that a step puts into an outbox: half a millisecond of a fast network, and one batch on a WebSocket
+/// with acknowledgements.
+const STEP_BYTES: usize = 48 * 1024;
+
+/// The most bytes that a position adds to a message, with the frame header and a loss.
+const POSITION_BYTES_MAX: usize = 320;
+
+/// The number of cursors that a session may have beside one for each subscription. A cursor takes some 500 bytes.
+const CURSORS_MAX: usize = 4_096;

@@ -1,0 +1,158 @@
+//! Sessions across a clean restart: the data that a stopping shard saves and the next process restores.
+//!
+//! ```text
+//!   outboxes, unacked, cursors ── save ──▶ Saved (plain data) ── restore ──▶ outboxes, unacked, cursors
+//! ```
+//!
+//! A message that is queued for many sessions is stored once; sessions refer to it by its index. The server reads and
+//! writes the file.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::Id;
+use crate::identity::Identity;
+use crate::rights::policy::Policy;
+
+/// The sessions of one shard, or of all shards, to be restored by the next process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// The policy by which the sessions were admitted that name no other.
+    pub policy: Policy,
+    /// Queued messages: JSON objects.
+    pub messages: Vec<Box<str>>,
+    /// The sessions.
+    pub sessions: Vec<SavedSession>,
+}
+
+/// A saved session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedSession {
+    /// Its client id, which names its shard.
+    pub id: Id,
+    /// The browser that opened it, if it has a cookie.
+    pub browser: Option<Id>,
+    /// Its owner, if its handshake was authenticated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
+    /// The policy by which it was admitted, if another has come into force since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// The stage of its life.
+    pub stage: Stage,
+    /// The interval that its client asked for last, in milliseconds.
+    pub interval_ms: Option<u32>,
+    /// The `maxInterval` that its client asked for, in milliseconds.
+    pub max_interval_ms: Option<u32>,
+    /// Channels and patterns.
+    pub subscriptions: Vec<Box<str>>,
+    /// The messages queued for it, oldest first.
+    pub waiting: Vec<Span>,
+    /// Its unconfirmed messages, if it acknowledges.
+    pub ack: Option<SavedUnacked>,
+    /// Its replay state, if it replays.
+    pub replay: Option<SavedReplay>,
+}
+
+/// A run of [`Saved::messages`]: the index of the first one, and the number of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span(pub u32, pub u32);
+
+/// The stage of a session's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// It has completed its handshake and has not connected yet.
+    New,
+    /// It has connected.
+    Connected,
+    /// The server has ended it, and its client has not been notified yet.
+    Ending,
+}
+
+/// Messages that a session was sent and has not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedUnacked {
+    /// The number of the last batch that was closed.
+    pub closed: u64,
+    /// Oldest first.
+    pub batches: Vec<SavedBatch>,
+}
+
+/// Messages that a client has not confirmed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedBatch {
+    /// The batches that held them, as ranges: the number of the first batch, and of the first later batch without them,
+    /// if any.
+    pub numbers: Vec<(u64, Option<u64>)>,
+    /// The messages.
+    pub messages: Vec<Span>,
+}
+
+/// The replay state of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedReplay {
+    /// Its cursors.
+    pub cursors: Vec<SavedCursor>,
+    /// Losses of whole histories that were not reported, or not confirmed.
+    pub losses: Vec<SavedLoss>,
+}
+
+/// A channel whose history a session was reading.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedCursor {
+    /// The channel.
+    pub channel: Box<str>,
+    /// The epoch of the history.
+    pub epoch: Box<str>,
+    /// The offset of the next message.
+    pub next: u64,
+    /// The offsets, first and last, that the session lost before that.
+    pub lost: Option<(u64, u64)>,
+}
+
+/// Messages that are lost with their history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedLoss {
+    /// The channel.
+    pub channel: Box<str>,
+    /// The epoch of the history.
+    pub epoch: Box<str>,
+    /// The offset of the first one.
+    pub from: u64,
+    /// The offset of the last one, if known.
+    pub to: Option<u64>,
+    /// The number of the first batch that reported the loss.
+    pub reported: Option<u64>,
+}
+
+impl Saved {
+    /// Adds the sessions of another shard.
+    pub fn append(&mut self, other: Saved) {
+        self.policy = other.policy;
+        let by = self.messages.len() as u32;
+        self.messages.extend(other.messages);
+        self.sessions.extend(other.sessions.into_iter().map(|mut session| {
+            session.spans_mut().for_each(|span| span.0 += by);
+            session
+        }));
+    }
+
+    /// True if every index refers to an existing message.
+    pub fn is_whole(&self) -> bool {
+        let count = self.messages.len() as u64;
+        let spans = || self.sessions.iter().flat_map(SavedSession::spans);
+        spans().all(|Span(first, messages)| u64::from(*first) + u64::from(*messages) <= count)
+    }
+}
+
+impl SavedSession {
+    fn spans(&self) -> impl Iterator<Item = &Span> {
+        let batches = self.ack.iter().flat_map(|ack| &ack.batches);
+        batches.flat_map(|batch| &batch.messages).chain(&self.waiting)
+    }
+
+    fn spans_mut(&mut self) -> impl Iterator<Item = &mut Span> {
+        let batches = self.ack.iter_mut().flat_map(|ack| &mut ack.batches);
+        batches.flat_map(|batch| &mut batch.messages).chain(&mut self.waiting)
+    }
+}

@@ -1,0 +1,132 @@
+//! What the application asks for: publications, messages to sessions and users, ends of sessions.
+
+use std::sync::Arc;
+
+use bayeux::{ChannelName, Publication, RawJson};
+
+use crate::application::{Action, Actions, EndReason};
+use crate::events::{Effect, SessionKey, ShardMessage};
+use crate::id::Id;
+use crate::protocol::batch::message_frame;
+use crate::rights::table::ServerEntry;
+use crate::shard::{Machines, Shard};
+
+impl Shard {
+    /// Publishes for the application. An invalid channel name is ignored.
+    pub(super) fn publish_from_here(&mut self, channel: &str, data: &str) {
+        let limits = self.machines.env.settings.limits().clone();
+        if let Ok(name) = ChannelName::parse(channel, &limits) {
+            let timestamp = self.machines.env.raw_timestamp();
+            let publication = Publication {
+                channel,
+                data: Some(RawJson::trusted(data)),
+                ext: None,
+                timestamp: timestamp.as_deref().map(RawJson::trusted),
+                id: None,
+                custom: &[],
+            };
+            self.broadcast(name, &publication, None, ServerEntry::Action.may());
+        }
+    }
+
+    /// Runs the application's actions after sessions have ended. Deferred, not recursive: one end can cause others, and
+    /// nesting them could overflow the stack.
+    pub(super) fn run_deferred_actions(&mut self) {
+        if self.machines.env.deferred_actions.is_empty() || std::mem::replace(&mut self.runs_deferred, true) {
+            return;
+        }
+        while !self.machines.env.deferred_actions.is_empty() {
+            while let Some(actions) = self.machines.env.deferred_actions.pop_front() {
+                self.act(actions, None);
+            }
+            self.fan_out_burst();
+        }
+        self.runs_deferred = false;
+    }
+
+    /// Runs the actions of an application. `call` is the session, the channel and the id of the current message, for
+    /// replies.
+    pub(super) fn act(&mut self, actions: Actions, call: Option<(SessionKey, &str, Option<&bayeux::Id<'_>>)>) {
+        for action in actions.0 {
+            match action {
+                Action::Publish { channel, data } => {
+                    self.publish_from_here(&channel, &data);
+                }
+                Action::Deliver { session, channel, data, id } => {
+                    let id = id.map(bayeux::Id::new);
+                    let frame = message_frame(&channel, &data, id.as_ref(), None);
+                    if let Some(session) = Id::parse(&session) {
+                        self.settle_burst().deliver_by_id(session, frame);
+                    }
+                }
+                Action::Reply { data, successful } => {
+                    if let Some((key, channel, id)) = call {
+                        let frame = message_frame(channel, &data, id, Some(successful));
+                        self.settle_burst().deliver_to(key, &frame);
+                    }
+                }
+                Action::DeliverToUser { user, channel, data } => {
+                    let frame: Arc<[u8]> = message_frame(&channel, &data, None, None).into();
+                    let machines = self.settle_burst();
+                    machines.send_to_all_others(|| ShardMessage::DeliverToUser((*user).into(), frame.clone()));
+                    machines.deliver_to_user(&user, &frame);
+                }
+                Action::DisconnectUser { user } => {
+                    let machines = self.settle_burst();
+                    machines.send_to_all_others(|| ShardMessage::DisconnectUser((*user).into()));
+                    machines.disconnect_user(&user);
+                }
+                Action::Disconnect { session } => {
+                    if let Some(session) = Id::parse(&session) {
+                        self.settle_burst().kick_by_id(session);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Machines {
+    /// Delivers a frame to a session on any shard.
+    fn deliver_by_id(&mut self, session: Id, frame: Vec<u8>) {
+        if session.shard() != self.env.index {
+            return self.send_to_shard(session.shard(), ShardMessage::Deliver(session, frame.into()));
+        }
+        self.deliver_here(&session, &frame);
+    }
+
+    /// Delivers a frame to a session of this shard, if it is still there.
+    pub(super) fn deliver_here(&mut self, session: &Id, frame: &[u8]) {
+        if let Some(key) = self.delivery.find(session) {
+            self.deliver_to(key, frame);
+        }
+    }
+
+    /// Ends a session on any shard.
+    fn kick_by_id(&mut self, session: Id) {
+        if session.shard() != self.env.index {
+            return self.send_to_shard(session.shard(), ShardMessage::Disconnect(session));
+        }
+        self.kick_here(&session);
+    }
+
+    /// Ends a session of this shard, if it is still there.
+    pub(super) fn kick_here(&mut self, session: &Id) {
+        if let Some(key) = self.delivery.find(session) {
+            self.kick(key, EndReason::Kicked);
+        }
+    }
+
+    fn send_to_all_others(&mut self, message: impl Fn() -> ShardMessage) {
+        let (shards, own) = (self.env.shared.shards, self.env.index);
+        for shard in (0..shards).filter(|shard| *shard != own) {
+            self.emit(Effect::SendToShard(shard, message()));
+        }
+    }
+
+    fn send_to_shard(&mut self, shard: usize, message: ShardMessage) {
+        if shard < self.env.shared.shards {
+            self.emit(Effect::SendToShard(shard, message));
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The way of a publication to the outboxes: encoded once, gathered in a burst with those before it, recorded if its
+//! channel has a history, routed, pushed to the subscribers of this shard, and sent to the other shards that have some.
+
+use std::sync::Arc;
+
+use bayeux::{ChannelName, Publication};
+
+use crate::channels::LastReceived;
+use crate::delivery::{FanOut, Frames, Manner};
+use crate::events::{Effect, EncodedPublications, PublishToken, SessionKey, ShardMessage};
+use crate::id::Id;
+use crate::rights::table::{Granted, Right};
+use crate::shard::{Machines, Shard};
+
+impl Shard {
+    /// Publishes to all subscribers on all shards. Returns the token for which the reply to the publisher waits, if it
+    /// has to wait.
+    pub(super) fn broadcast(
+        &mut self,
+        channel: ChannelName<'_>,
+        publication: &Publication<'_>,
+        from: Option<SessionKey>,
+        granted: Granted,
+    ) -> Option<PublishToken> {
+        granted.use_for(Right::Publish);
+        let Machines { env, delivery, .. } = &mut self.machines;
+        env.metrics.publications.add(1);
+        let frames = delivery.encoder().publication(publication.encoded_bytes(), |bytes| publication.write(bytes));
+        if !self.burst.take(channel, &frames, from) {
+            let token = self.settle_burst().token(channel).filter(|_| from.is_some());
+            self.burst.start(channel, frames, from, token);
+        }
+        self.burst.token()
+    }
+
+    /// Fans out the publications that wait for it.
+    pub(super) fn fan_out_burst(&mut self) {
+        let Shard { burst, machines, .. } = self;
+        let Some((frames, messages)) = burst.finish() else { return };
+        let channel = ChannelName::known(burst.channel());
+        let rule = machines.env.settings.rule_of(channel);
+        let except = burst.from().filter(|_| !machines.env.settings.returns_to_publisher(rule));
+        let (side, token) = (burst.side(), burst.token());
+        let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position: None, token };
+        match machines.env.settings.history(channel, rule) {
+            Some(terms) => machines.record(&fan_out, terms, except),
+            None => machines.deliver_everywhere(&fan_out, except, |machines| machines.delivery.id_of(except)),
+        }
+    }
+}
+
+impl Machines {
+    /// Fans out publications of another shard. Their bytes are copied as they are.
+    pub(super) fn publication_from_shard(&mut self, publications: &EncodedPublications) {
+        let channel = ChannelName::known(&publications.channel);
+        let frames = self.delivery.encoder().copy(&publications.frames);
+        let rule = self.env.settings.rule_of(channel);
+        let except = publications.except.and_then(|id| self.delivery.find(&id));
+        let (messages, side, position) = (publications.messages, publications.side, publications.position.as_ref());
+        let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position, token: None };
+        self.fan_out(&fan_out, except.map(|key| key.index));
+    }
+
+    /// Delivers to the subscribers of this shard, and to the other shards that have some, but not to the session `except`.
+    /// `id_of` returns its id.
+    pub(super) fn deliver_everywhere(
+        &mut self,
+        fan_out: &FanOut<'_>,
+        except: Option<SessionKey>,
+        id_of: impl FnOnce(&Machines) -> Option<Id>,
+    ) {
+        self.fan_out(fan_out, except.map(|key| key.index));
+        if !self.env.shared.interest.is_empty() {
+            self.send_to_others(fan_out, id_of(self));
+        }
+    }
+
+    fn send_to_others(&mut self, fan_out: &FanOut<'_>, except: Option<Id>) {
+        let Machines { env, channels, .. } = self;
+        let mut others = channels.shards_that_want(&env.shared.interest, fan_out.channel) & !(1 << env.index);
+        if others == 0 {
+            return;
+        }
+        let publications = Arc::new(fan_out.to_publications(except, &env.shared.mailbox));
+        self.admission.add_work(publications.frames.len() as u64);
+        while others != 0 {
+            let shard = others.trailing_zeros() as usize;
+            others &= others - 1;
+            self.emit(Effect::SendToShard(shard, ShardMessage::Publication(publications.clone())));
+        }
+    }
+
+    /// Pushes to the outbox of each subscriber of this shard.
+    fn fan_out(&mut self, fan_out: &FanOut<'_>, except: Option<u32>) {
+        let bytes = fan_out.frames.bytes();
+        let lists = self.channels.route(fan_out.channel);
+        let subscribers: usize = lists.iter().map(|list| self.channels.subscribers(*list).len()).sum();
+        self.env.count_steps(subscribers);
+        self.admission.spend(fan_out.messages as usize, bytes, (bytes * subscribers) as u64);
+        if !lists.is_empty() {
+            self.push_to(&lists, fan_out, except);
+        }
+        self.channels.reuse(lists);
+        if self.delivery.bytes() > self.relief.check_from() {
+            self.check_memory();
+        }
+    }
+
+    /// Pushes to the outbox of each subscriber in these lists. Ends the sessions that are too slow.
+    fn push_to(&mut self, lists: &[u32], fan_out: &FanOut<'_>, except: Option<u32>) {
+        let Machines { env, delivery, channels, .. } = self;
+        let (settings, rule) = (&env.settings, fan_out.rule);
+        let manner = Manner {
+            except,
+            lazy_due_ms: settings.lazy_due_ms(rule, env.now.ms),
+            active_ms: settings.given().activity_counts_deliveries.then_some(env.now.ms),
+            room: settings.room_of(rule),
+            policy: settings.policy(rule),
+        };
+        let position = fan_out.position.filter(|_| lists.iter().any(|list| channels.wants_positions(*list)));
+        let receivers = lists.iter().filter_map(|list| {
+            let wanted = position.filter(|_| channels.wants_positions(*list));
+            // Its subscribers came after the publications.
+            let is_late = wanted.is_some_and(|at| channels.began_after(*list, at.ring.owner(), at.burst));
+            (!is_late).then(|| (channels.subscribers(*list), wanted.is_some()))
+        });
+        let receives = |key: SessionKey, name: &str| channels.receives(key.index, name);
+        let given_up = delivery.fan_out(fan_out, &manner, receivers, position.is_some(), &receives);
+        if let Some(position) = position {
+            channels.note_fanned_out(lists, fan_out.channel.as_str(), || LastReceived {
+                serial: position.ring.serial,
+                epoch: position.epoch.clone(),
+                offset: position.first + u64::from(fan_out.messages) - 1,
+            });
+        }
+        given_up.into_iter().for_each(|given_up| self.end_given_up(Err(given_up)));
+    }
+
+    /// Delivers a frame to a single session. One whose credentials have ended gets nothing more.
+    pub(super) fn deliver_to(&mut self, key: SessionKey, frame: &[u8]) {
+        let frames = self.delivery.encoder().copy_single(frame);
+        self.deliver_frames_to(key, &frames);
+    }
+
+    /// The same with frames that are encoded already.
+    pub(super) fn deliver_frames_to(&mut self, key: SessionKey, frames: &Frames) {
+        let Machines { env, delivery, channels, clients, admission, .. } = self;
+        if clients.has_lost_its_rights(key) {
+            return;
+        }
+        admission.spend(1, frames.bytes(), frames.bytes() as u64);
+        let receives = |key: SessionKey, name: &str| channels.receives(key.index, name);
+        let delivered = delivery.deliver_to(key, frames, env.settings.policy(None), &receives);
+        self.end_given_up(delivered);
+    }
+}
