@@ -98,6 +98,12 @@ impl SessionsMemory {
         }
     }
 
+    /// A part of a response. Its bytes count until it is dropped, unless they are few.
+    pub fn counted_part(self: &Arc<Self>, part: Bytes) -> Bytes {
+        let bytes = part.len();
+        if bytes < COUNTED_BYTES { part } else { self.counted(part, bytes) }
+    }
+
     /// A body that counts with this number of bytes until it is dropped.
     pub(crate) fn counted<B: AsRef<[u8]> + Send + 'static>(self: &Arc<Self>, body: B, bytes: usize) -> Bytes {
         self.bodies.fetch_add(bytes, Ordering::Relaxed);

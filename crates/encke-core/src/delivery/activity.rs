@@ -68,6 +68,7 @@ impl Aside<'_> {
     }
 
     /// Notes that the client did something other than connecting (the activity extension). It is alive.
+    #[inline]
     pub(crate) fn active(&mut self, key: SessionKey) {
         let (now_ms, terms) = (self.0.now.ms, self.0.terms);
         if let Some(session) = self.0.sessions.get_mut(key) {
@@ -87,6 +88,7 @@ impl Aside<'_> {
     /// (CometD 9: `402::session_unknown`). Only programs need no more, on a WebSocket without any cookie: Faye's client
     /// shakes hands over HTTP and does not send the cookie with its WebSocket. A page's browser sends its cookie, or it
     /// is another browser.
+    #[inline]
     pub(crate) fn is_usable(&self, key: SessionKey, opener: Opener) -> bool {
         self.0.sessions.get(key).is_some_and(|session| {
             let own = session.browser.is_none() || session.browser == opener.browser() || opener == Opener::Program;
@@ -137,6 +139,7 @@ impl Aside<'_> {
     }
 
     /// True if little room is left for further responses. A client that does not take its own is then given up soon.
+    #[inline]
     pub(crate) fn is_short_of_responses(&self) -> bool {
         self.0.is_short_of_responses()
     }

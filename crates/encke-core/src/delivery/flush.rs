@@ -23,29 +23,37 @@ impl Delivery {
         out_of_time: &mut dyn FnMut() -> bool,
         writes: &mut usize,
     ) -> Option<SessionKey> {
-        while !(*writes > 0 && *writes % BUDGET_CHECK_EVERY == 0 && out_of_time())
-            && let Some(next) = self.schedule.next_write()
-        {
-            *writes += 1;
+        let mut written = *writes;
+        let due = loop {
+            if written > 0 && written.is_multiple_of(BUDGET_CHECK_EVERY) && out_of_time() {
+                break None;
+            }
+            let Some(next) = self.schedule.next_write() else { break None };
+            written += 1;
             match next {
-                Holder::Session(key) if self.flush_session(key, wire) => return Some(key),
+                Holder::Session(key) if self.flush_session(key, wire) => break Some(key),
                 Holder::Session(_) => {}
                 Holder::Socket(key) => {
                     self.sockets.get_mut(key).into_iter().for_each(|socket| socket.marks.leave_writes());
                     self.flush_socket(key, wire);
                 }
             }
+        };
+        *writes = written;
+        if due.is_none() {
+            self.schedule.count_steps(written);
         }
-        self.schedule.count_steps(*writes);
-        None
+        due
     }
 
-    /// True if nothing waits to be written.
-    pub(crate) fn is_written(&self) -> bool {
-        self.schedule.is_written()
+    /// True if a queue waits for a pass, and nothing to be written.
+    #[inline]
+    pub(crate) fn may_pass_over(&self) -> bool {
+        self.schedule.is_written() && !self.schedule.is_complete()
     }
 
     /// True if nothing waits to be written, and no queue waits for a pass.
+    #[inline]
     pub(crate) fn is_complete(&self) -> bool {
         self.schedule.is_complete()
     }
@@ -136,6 +144,7 @@ impl Delivery {
     }
 
     /// The next session that may replay more. None while anything waits to be written.
+    #[inline]
     pub(crate) fn next_replay(&mut self) -> Option<SessionKey> {
         self.schedule.next_replay()
     }

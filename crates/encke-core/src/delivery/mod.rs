@@ -165,16 +165,21 @@ impl Delivery {
     }
 
     /// Moves the effects since the last call to the end of `effects`.
+    #[inline]
     pub(crate) fn move_effects(&mut self, effects: &mut Vec<Effect>) {
-        effects.append(&mut self.effects);
+        if !self.effects.is_empty() {
+            effects.append(&mut self.effects);
+        }
     }
 
     /// The encoder of the frames for the sessions of this shard.
+    #[inline]
     pub(crate) fn encoder(&mut self) -> &mut Encoder {
         &mut self.encoder
     }
 
     /// The session with this id.
+    #[inline]
     pub(crate) fn find(&self, id: &Id) -> Option<SessionKey> {
         self.sessions.find(id)
     }

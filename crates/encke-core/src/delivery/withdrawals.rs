@@ -33,6 +33,7 @@ impl Delivery {
     }
 
     /// Searches the queues of waiting sessions, as far as one turn may.
+    #[inline]
     pub(crate) fn go_on_with_withdrawals(&mut self) {
         self.schedule.begin_searches();
         while let Some((key, is_paid)) = self.schedule.next_search(self.now.ms, &self.capacity) {

@@ -17,10 +17,10 @@ use crate::shard::owners::REFRESH;
 impl Shard {
     /// Processes all messages. Replies go to the batch; everything else that they cause is queued.
     pub(super) fn process(&mut self, batch: &mut Batch, messages: &[Message<'_>]) {
-        let beside = self.beside_burst();
-        beside.env.metrics.batches.add(1);
-        beside.env.metrics.messages.add(messages.len());
-        let replies_max = beside.replies_bytes_max(batch);
+        let metrics = &self.machines.env.metrics;
+        metrics.batches.add(1);
+        metrics.messages.add(messages.len());
+        let replies_max = self.beside_burst().replies_bytes_max(batch);
         for (index, message) in messages.iter().enumerate() {
             if batch.replies.len() <= replies_max {
                 self.process_one(batch, message);
@@ -46,6 +46,7 @@ impl Shard {
     }
 
     /// Ends the processing of a batch, or a part of it: it is answered or suspended now.
+    #[inline]
     pub(super) fn end_batch(&mut self, batch: &mut Batch) {
         if batch.begun.is_some() {
             self.settle_burst().unqueue_at_end(batch);
@@ -156,6 +157,7 @@ impl Shard {
     }
 
     /// Publishes a message on a broadcast channel, if the session may.
+    #[inline]
     fn publish(&mut self, batch: &mut Batch, message: &Message<'_>, channel: ChannelName<'_>, key: SessionKey) {
         let mut beside = self.beside_burst();
         beside.sessions.active(key);

@@ -14,7 +14,6 @@ use crate::events::{Effect, PersistRequest, PublishToken, SessionKey};
 use crate::history::{Birth, RingKey, Room, log_record};
 use crate::id::Id;
 use crate::protocol::batch::{Batch, Outcome, Via, error_reply};
-use crate::relief::Relief;
 use crate::requests::{Payer, Requests};
 use crate::rights::table::Entry;
 use crate::rights::{Client, May, Rights, Wish};
@@ -29,7 +28,6 @@ pub(super) struct BesideBurst<'a> {
     pub(super) clients: &'a mut Clients,
     pub(super) requests: &'a mut Requests,
     pub(super) admission: &'a mut Admission,
-    pub(super) relief: &'a Relief,
 }
 
 impl BesideBurst<'_> {

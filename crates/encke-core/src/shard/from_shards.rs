@@ -118,8 +118,8 @@ impl Shard {
             self.settle_burst();
         }
         let pending = (self.burst.messages(), self.burst.bytes());
+        let has_memory = weight == Weight::Light || !self.machines.is_memory_short();
         let beside = self.beside_burst_at(now);
-        let has_memory = weight == Weight::Light || !beside.is_memory_short();
         let (capacity, mailbox) = (beside.env.settings.capacity(), &beside.env.shared.mailbox);
         beside.admission.admits(weight, pending, capacity, has_memory, || mailbox.has_room(weight))
     }

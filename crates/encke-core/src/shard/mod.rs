@@ -33,6 +33,7 @@ mod restart;
 mod resume_at;
 mod subscribe;
 #[cfg(test)]
+#[path = "../tests/mod.rs"]
 mod tests;
 mod turn;
 mod websocket;
@@ -187,13 +188,13 @@ impl Shard {
     }
 
     /// What may be used while publications wait for their fan-out.
-    #[inline]
+    #[inline(always)]
     fn beside_burst(&mut self) -> BesideBurst<'_> {
         self.machines.beside()
     }
 
     /// The same at this time.
-    #[inline]
+    #[inline(always)]
     fn beside_burst_at(&mut self, now: Now) -> BesideBurst<'_> {
         self.machines.set_time(now);
         self.machines.beside()
@@ -215,10 +216,10 @@ impl Machines {
     }
 
     /// What does not reach outboxes.
-    #[inline]
+    #[inline(always)]
     fn beside(&mut self) -> BesideBurst<'_> {
-        let Machines { env, delivery, channels, clients, requests, admission, relief } = self;
-        BesideBurst { env, sessions: delivery.aside(), channels, clients, requests, admission, relief }
+        let Machines { env, delivery, channels, clients, requests, admission, .. } = self;
+        BesideBurst { env, sessions: delivery.aside(), channels, clients, requests, admission }
     }
 
     /// Adds an effect.

@@ -5,18 +5,15 @@ use crate::delivery::Holder;
 use crate::events::SessionKey;
 use crate::relief::{Holders, Relief, SWEEP_RUNS_MAX};
 use crate::shard::Machines;
-use crate::shard::beside::BesideBurst;
 
-impl BesideBurst<'_> {
+impl Machines {
     /// True if the sessions of all shards hold more than `sessions_bytes_max`, or packing is behind with the bytes
     /// added here.
     pub(super) fn is_memory_short(&self) -> bool {
         let max = self.env.settings.given().sessions_bytes_max;
         self.relief.is_behind() || self.env.shared.memory.sessions_bytes() > max
     }
-}
 
-impl Machines {
     /// Checks how much the sessions of this shard hold: once a turn, and during a turn that adds much.
     pub(super) fn check_memory(&mut self) {
         let max = self.env.settings.given().sessions_bytes_max;

@@ -37,7 +37,7 @@ impl Machines {
         while let Some(session) = self.delivery.write(wire, out_of_time, &mut writes) {
             self.answer_held(session, None);
         }
-        while self.delivery.is_written()
+        while self.delivery.may_pass_over()
             && let Some(passed) = self.delivery.pass_over(&|key, name| self.channels.receives(key.index, name))
         {
             self.end_given_up(passed);

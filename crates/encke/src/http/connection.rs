@@ -69,7 +69,7 @@ impl Connection {
 
     /// A part of a response, whose bytes count until the client has read it.
     pub(super) fn counted(&self, part: Bytes) -> Bytes {
-        self.node.shard().shared().counted_part(part)
+        self.node.shard().shared().memory.counted_part(part)
     }
 
     /// Waits until there is room for a large response. False if the clients of other responses leave none.

@@ -85,7 +85,7 @@ impl HttpBody for CountedBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        polled.map_ok(|frame| frame.map_data(|part| self.shared.counted_part(part)))
+        polled.map_ok(|frame| frame.map_data(|part| self.shared.memory.counted_part(part)))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -14,7 +14,9 @@ use websocket::{Opcode, frame};
 use tokio::sync::oneshot;
 
 use super::outcomes::{Outcome, Outcomes};
-use encke_core::{Charge, ENVELOPE_BYTES, Envelope, MailboxAccount, Publication, PublishToken, ShardMessage, Side};
+use encke_core::{
+    Charge, ENVELOPE_BYTES, EncodedPublications, Envelope, MailboxAccount, PublishToken, ShardMessage, Side,
+};
 
 /// The publications of handles for one shard.
 #[derive(Default)]
@@ -130,7 +132,7 @@ impl Published {
             let frames = frames.into();
             let side = Side::Server;
             let publication =
-                Publication { channel, frames, messages, side, except: None, position: None, token, charge };
+                EncodedPublications { channel, frames, messages, side, except: None, position: None, token, charge };
             Envelope::new(account, ShardMessage::Record(publication.into()))
         };
         (bursts.into_iter().map(envelope).collect(), messages)
