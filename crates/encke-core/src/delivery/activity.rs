@@ -12,7 +12,7 @@ use crate::id::Id;
 pub(crate) struct Aside<'a>(&'a mut Delivery);
 
 impl Delivery {
-    /// What does not reach outboxes.
+    /// The sessions and WebSockets, without a way to outboxes.
     #[inline]
     pub(crate) fn aside(&mut self) -> Aside<'_> {
         Aside(self)

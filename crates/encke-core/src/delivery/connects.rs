@@ -118,16 +118,16 @@ impl Delivery {
         })
     }
 
-    /// Queues the farewell of a session that ends with one of its next connects. Returns false if it ends already.
-    pub(crate) fn end_later(&mut self, key: SessionKey, farewell: &[u8]) -> bool {
+    /// Queues the last message of a session that ends with one of its next connects. Returns false if it ends already.
+    pub(crate) fn end_later(&mut self, key: SessionKey, last: &[u8]) -> bool {
         let Some(session) = self.sessions.get_mut(key).filter(|session| !session.protocol.is_ending()) else {
             return false;
         };
         if !session.protocol.is_held() {
             session.protocol.end(self.now.ms, &self.terms);
         }
-        let write = |bytes: &mut Vec<u8>| bytes.extend_from_slice(farewell);
-        let frames = self.encoder.single(websocket::Opcode::Text, farewell.len(), write);
+        let write = |bytes: &mut Vec<u8>| bytes.extend_from_slice(last);
+        let frames = self.encoder.single(websocket::Opcode::Text, last.len(), write);
         session.outbox.push(&frames, Kind::Messages);
         session.urgent = true;
         self.arm(key);

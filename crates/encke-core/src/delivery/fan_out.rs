@@ -76,7 +76,6 @@ impl FanOut<'_> {
 impl Delivery {
     /// Pushes to the outbox of each session in these lists, once. Sessions that replay get the frames with positions.
     /// Returns the sessions that are too slow.
-    #[inline]
     pub(crate) fn fan_out<'s>(
         &mut self,
         fan_out: &FanOut<'_>,
@@ -95,16 +94,8 @@ impl Delivery {
         let mut push = Push { fan_out, manner, stamp, capacity, now: *now, sessions, schedule, backpressure, lazy };
         for (subscribers, wants_positions) in lists {
             match positioned.as_ref().filter(|_| wants_positions) {
-                None => push.each(subscribers, &mut full, |_| Some(frames), |_| {}),
-                Some((_, with_positions)) => push.each(
-                    subscribers,
-                    &mut special,
-                    |session| match &session.replay {
-                        None => Some(frames),
-                        Some(replay) => replay.is_live().then_some(with_positions),
-                    },
-                    |session| session.replay.iter_mut().for_each(|replay| replay.in_rings = InRings::Maybe),
-                ),
+                None => push.plain(subscribers, &mut full, frames),
+                Some((_, with_positions)) => push.positioned(subscribers, &mut special, frames, with_positions),
             }
         }
         for key in push.lazy {
@@ -138,6 +129,31 @@ struct Push<'a> {
 }
 
 impl Push<'_> {
+    /// Pushes the same frames to all.
+    #[inline(never)]
+    fn plain(&mut self, subscribers: &[Subscriber], others: &mut Vec<SessionKey>, frames: &Frames) {
+        self.each(subscribers, others, |_| Some(frames), |_| {});
+    }
+
+    /// Pushes the frames with positions to the sessions that replay.
+    #[inline(never)]
+    fn positioned(
+        &mut self,
+        subscribers: &[Subscriber],
+        others: &mut Vec<SessionKey>,
+        frames: &Frames,
+        with_positions: &Frames,
+    ) {
+        let frames_for = |session: &Session| match &session.replay {
+            None => Some(frames),
+            Some(replay) => replay.is_live().then_some(with_positions),
+        };
+        let may_be_in_rings = |session: &mut Session| {
+            session.replay.iter_mut().for_each(|replay| replay.in_rings = InRings::Maybe);
+        };
+        self.each(subscribers, others, frames_for, may_be_in_rings);
+    }
+
     /// Pushes the frames that `frames_for` chooses to the outbox of each subscriber that has not got them yet. `others`
     /// gets the sessions for which a push does not do: those with a full outbox, and those for which `frames_for`
     /// returns None. `is_pushed` sees each session that has got them.

@@ -211,12 +211,6 @@ impl Delivery {
         Some((session.key(slot as u32), session))
     }
 
-    /// The number of slots for WebSockets, empty or occupied.
-    #[cfg(test)]
-    pub(crate) fn socket_slots(&self) -> usize {
-        self.sockets.slots()
-    }
-
     /// The number of slots for sessions, empty or occupied.
     pub(crate) fn session_slots(&self) -> usize {
         self.sessions.slots()

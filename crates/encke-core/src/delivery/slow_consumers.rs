@@ -169,7 +169,7 @@ impl Delivery {
         self.passed_over(key, &pass, channel)
     }
 
-    /// Continues the pass over a queue that has grown, by a part. None if no queue waits for one.
+    /// Passes over a part of a queue that has grown. None if no queue waits for that.
     pub(crate) fn pass_over(&mut self, receives: Receives<'_>) -> Option<Result<(), GivenUp>> {
         let key = self.schedule.current_pass()?;
         if self.pass.is_new() && !self.spill(key, true, receives) {

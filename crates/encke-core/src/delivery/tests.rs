@@ -241,3 +241,17 @@ fn a_socket_without_a_session_is_closed_after_a_while() {
     assert!(kernel.0[&socket][0].contains("no session"));
     assert!(matches!(effects(&mut delivery)[..], [Effect::Close(closed)] if closed == socket));
 }
+
+impl Socket {
+    /// True if it holds no memory for frames.
+    pub(crate) fn has_no_frames(&self) -> bool {
+        self.own.is_none()
+    }
+}
+
+impl Delivery {
+    /// The number of slots for WebSockets, empty or occupied.
+    pub(crate) fn socket_slots(&self) -> usize {
+        self.sockets.slots()
+    }
+}

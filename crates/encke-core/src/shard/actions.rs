@@ -1,4 +1,4 @@
-//! What the application asks for: publications, messages to sessions and users, ends of sessions.
+//! The actions of the application: publications, messages to sessions and users, ends of sessions.
 
 use std::sync::Arc;
 

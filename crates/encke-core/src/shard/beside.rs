@@ -1,5 +1,5 @@
-//! What may be done while publications wait for their fan-out: rights, limits, replies to a batch. Nothing here reaches
-//! an outbox or changes a subscription.
+//! The work that may be done while publications wait for their fan-out: rights, limits, replies to a batch. Nothing here
+//! reaches an outbox or changes a subscription.
 
 use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, RawJson, Reply, ext};
 
@@ -183,7 +183,7 @@ impl BesideBurst<'_> {
 }
 
 impl Env {
-    /// What decides about rights.
+    /// The one that decides about rights.
     #[inline]
     fn rights(&mut self) -> Rights<'_> {
         let Shared { application, revoked, policy, .. } = &*self.shared;
@@ -222,7 +222,7 @@ impl Env {
         self.settings.history(channel, rule)
     }
 
-    /// What a ring of this channel begins with.
+    /// The beginning of a ring of this channel.
     pub(super) fn birth<'b>(&'b mut self, channel: &'b str, rule: Option<usize>, terms: HistoryTerms) -> Birth<'b> {
         let room = self.history_room();
         let rule = rule.map_or("", |rule| &self.settings.given().channels[rule].pattern);

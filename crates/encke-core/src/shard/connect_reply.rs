@@ -127,7 +127,7 @@ impl Machines {
     /// Puts the disconnect message, without an id, into the outbox, and lets the session end with its next connect. The
     /// session gets no later publications, because otherwise its queue might never become empty.
     pub(super) fn end_later(&mut self, key: SessionKey, why: EndReason) {
-        let farewell: &[u8] = match why {
+        let last: &[u8] = match why {
             EndReason::TokenExpired => {
                 br#"[{"channel":"/meta/disconnect","successful":true,"error":"401::token_expired"}]"#
             }
@@ -137,7 +137,7 @@ impl Machines {
         if matches!(why, EndReason::TokenExpired | EndReason::Revoked) {
             self.clients.end_rights(key, why);
         }
-        if self.delivery.end_later(key, farewell) {
+        if self.delivery.end_later(key, last) {
             self.drop_subscriptions(key);
         }
     }

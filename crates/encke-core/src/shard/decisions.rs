@@ -159,7 +159,7 @@ impl Machines {
         }
     }
 
-    /// Ends what kept messages from the session of a batch until a decision about positions has come.
+    /// Lets the session of a batch get messages again, as a decision about positions has come.
     fn release_withheld(&mut self, batch: &mut Batch) {
         if std::mem::take(&mut batch.withholds)
             && let Some(key) = batch.session

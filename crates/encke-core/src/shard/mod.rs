@@ -11,7 +11,6 @@
 mod actions;
 mod batch;
 mod beside;
-mod burst;
 mod by_handle;
 mod channels;
 mod connect;
@@ -46,7 +45,7 @@ use std::sync::atomic::AtomicIsize;
 pub use http::Taken;
 
 use beside::BesideBurst;
-use burst::Burst;
+use publication::Burst;
 
 use crate::admission::Admission;
 use crate::admission::account::MailboxAccount;
@@ -88,21 +87,21 @@ pub struct Shard {
 /// The machines of a shard, while nothing waits for its fan-out.
 struct Machines {
     env: Env,
-    /// What sessions still get, on which connections.
+    /// The messages that sessions still get, on which connections.
     delivery: Delivery,
-    /// Who subscribes to what.
+    /// The subscriptions.
     channels: Channels,
-    /// To whom sessions belong.
+    /// The owners of sessions.
     clients: Clients,
-    /// What is not answered yet.
+    /// The requests that are not answered yet.
     requests: Requests,
-    /// What may be processed now.
+    /// The budget of fan-outs.
     admission: Admission,
-    /// When memory is packed, and sessions end for it.
+    /// The care for memory.
     relief: Relief,
 }
 
-/// What the conductor itself needs.
+/// The conductor's own state.
 struct Env {
     index: usize,
     shared: Arc<Shared>,
@@ -187,7 +186,7 @@ impl Shard {
         self.settle_burst()
     }
 
-    /// What may be used while publications wait for their fan-out.
+    /// The machines as far as they may be used while publications wait for their fan-out.
     #[inline(always)]
     fn beside_burst(&mut self) -> BesideBurst<'_> {
         self.machines.beside()
@@ -215,7 +214,7 @@ impl Machines {
         self.delivery.set_time(now);
     }
 
-    /// What does not reach outboxes.
+    /// The machines without a way to outboxes.
     #[inline(always)]
     fn beside(&mut self) -> BesideBurst<'_> {
         let Machines { env, delivery, channels, clients, requests, admission, .. } = self;

@@ -11,6 +11,7 @@ use crate::events::{Effect, EncodedPublications, PublishToken, SessionKey, Shard
 use crate::id::Id;
 use crate::rights::table::{Granted, Right};
 use crate::shard::{Machines, Shard};
+use crate::side::Side;
 
 impl Shard {
     /// Publishes to all subscribers on all shards. Returns the token for which the reply to the publisher waits, if it
@@ -152,5 +153,96 @@ impl Machines {
         let receives = |key: SessionKey, name: &str| channels.receives(key.index, name);
         let delivered = delivery.deliver_to(key, frames, env.settings.policy(None), &receives);
         self.end_given_up(delivered);
+    }
+}
+
+/// Consecutive publications on one channel that are fanned out together: they cost each subscriber one push, however many
+/// messages they are. Usually there are none.
+///
+/// A burst grows while one read of a socket is processed, as long as its messages are adjacent in the arena. The shard
+/// fans it out before anything that could observe the difference.
+#[derive(Debug, Default)]
+pub(super) struct Burst {
+    channel: String,
+    frames: Option<Frames>,
+    messages: u32,
+    from: Option<SessionKey>,
+    token: Option<PublishToken>,
+}
+
+impl Burst {
+    /// True if no publication waits for its fan-out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_none()
+    }
+
+    /// The number of pending bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.frames.as_ref().map_or(0, Frames::bytes)
+    }
+
+    /// The number of pending messages.
+    pub(super) fn messages(&self) -> usize {
+        if self.is_empty() { 0 } else { self.messages as usize }
+    }
+
+    /// Adds a publication if it continues the burst: same channel, same publisher, adjacent bytes. Returns true if it
+    /// did.
+    pub(super) fn take(&mut self, channel: ChannelName<'_>, frames: &Frames, from: Option<SessionKey>) -> bool {
+        let continued = self.frames.as_mut().filter(|last| last.is_followed_by(frames));
+        match continued {
+            Some(last) if self.from == from && self.channel == channel.as_str() => {
+                last.end = frames.end;
+                self.messages += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Starts a burst with this publication. The replies to all publications of the burst wait for `token`.
+    pub(super) fn start(
+        &mut self,
+        channel: ChannelName<'_>,
+        frames: Frames,
+        from: Option<SessionKey>,
+        token: Option<PublishToken>,
+    ) {
+        self.channel.clear();
+        self.channel.push_str(channel.as_str());
+        self.frames = Some(frames);
+        self.messages = 1;
+        self.from = from;
+        self.token = token;
+    }
+
+    /// Takes the frames and the number of messages. The channel and the publisher stay readable.
+    pub(super) fn finish(&mut self) -> Option<(Frames, u32)> {
+        Some((self.frames.take()?, self.messages))
+    }
+
+    /// The pending frames.
+    pub(super) fn frames(&self) -> Option<&Frames> {
+        self.frames.as_ref()
+    }
+
+    /// The channel of the burst.
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
+    }
+
+    /// The token for which the replies wait.
+    pub(super) fn token(&self) -> Option<PublishToken> {
+        self.token
+    }
+
+    /// The side that has made the burst.
+    pub(super) fn side(&self) -> Side {
+        if self.from.is_some() { Side::Client } else { Side::Server }
+    }
+
+    /// The session that published the burst, if a session did.
+    pub(super) fn from(&self) -> Option<SessionKey> {
+        self.from
     }
 }

@@ -94,14 +94,6 @@ impl OwnFrames {
     }
 }
 
-#[cfg(test)]
-impl Socket {
-    /// True if it holds no memory for frames of its own.
-    pub(crate) fn has_no_frames(&self) -> bool {
-        self.own.is_none()
-    }
-}
-
 impl Socket {
     /// The head of its upgrade request, if the application reads heads.
     pub(crate) fn head(&self) -> Option<&Arc<Head>> {

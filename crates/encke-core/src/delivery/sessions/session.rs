@@ -112,19 +112,6 @@ pub(crate) enum Confirmation {
     ByClient(Box<Unacked>),
 }
 
-#[cfg(test)]
-impl Session {
-    /// The number of its cursors, if it replays.
-    pub(crate) fn cursors(&self) -> Option<usize> {
-        Some(self.replay.as_ref()?.cursors.len())
-    }
-
-    /// The messages that may still be in rings, if it replays.
-    pub(crate) fn in_rings(&self) -> Option<InRings> {
-        Some(self.replay.as_ref()?.in_rings)
-    }
-}
-
 impl Session {
     /// Notes that its outbox has something to send at once. Schedules it if something could take that now.
     #[inline(always)]

@@ -7,6 +7,7 @@ use crate::application::{Application, NoApplication};
 use crate::clients::owners::Revoked;
 use crate::delivery::encoder::Encoder;
 use crate::delivery::outbox::Kind;
+use crate::delivery::sessions::replay::InRings;
 use crate::delivery::sessions::session::{Confirmation, HeldConnect, Next, ReplyTo, Session};
 use crate::delivery::sessions::table::Sessions;
 use crate::delivery::sessions::unacked::Unacked;
@@ -144,5 +145,17 @@ fn who_acknowledges_may_have_two_responses_at_once() {
         assert_eq!(alone.session().next_on(None), expected, "{responses} responses");
         assert_eq!(alone.session().next_on(Some(SOCKET)), Next::Respond);
         alone.session().response_begins();
+    }
+}
+
+impl Session {
+    /// The number of its cursors, if it replays.
+    pub(crate) fn cursors(&self) -> Option<usize> {
+        Some(self.replay.as_ref()?.cursors.len())
+    }
+
+    /// The messages that may still be in rings, if it replays.
+    pub(crate) fn in_rings(&self) -> Option<InRings> {
+        Some(self.replay.as_ref()?.in_rings)
     }
 }
