@@ -6,8 +6,6 @@ mod stamp;
 
 use std::collections::BTreeMap;
 
-use time::UtcDateTime;
-
 use crate::json::{self, RawJson, escape_into};
 
 pub use replay::{Heartbeat, Lost, Position, Positions, Recovery, ReplayFrom, Stamped, offers_replay, uses_replay};
@@ -143,14 +141,31 @@ impl ExtWriter {
 /// Times before year 0 or after year 9999, which the form cannot hold, give the nearest that it can.
 pub fn timestamp(unix_ms: i64) -> String {
     let unix_ms = unix_ms.clamp(YEAR_0_MS, YEAR_9999_END_MS);
-    let at = UtcDateTime::from_unix_timestamp_nanos(i128::from(unix_ms) * 1_000_000);
-    let at = at.unwrap_or(UtcDateTime::UNIX_EPOCH);
-    let ((year, month, day), (hour, minute, second, milli)) = (at.to_calendar_date(), at.as_hms_milli());
-    format!("{year:04}-{:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z", u8::from(month))
+    let (year, month, day) = civil_date(unix_ms.div_euclid(DAY_MS));
+    let in_day = unix_ms.rem_euclid(DAY_MS);
+    let (hour, minute) = (in_day / 3_600_000, in_day / 60_000 % 60);
+    let (second, milli) = (in_day / 1000 % 60, in_day % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
+}
+
+/// The Gregorian year, month and day of a day counted from 1 January 1970 (Howard Hinnant, "chrono-Compatible Low-Level
+/// Date Algorithms", `civil_from_days`): years are taken from March on, so that the leap day comes last.
+fn civil_date(unix_day: i64) -> (i64, i64, i64) {
+    let day = unix_day + 719_468;
+    let era = day.div_euclid(146_097);
+    let day_of_era = day.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    (year, month, day_of_month)
 }
 
 /// CometD's accuracy target.
 const ACCURACY_MS: u64 = 25;
+const DAY_MS: i64 = 86_400_000;
 const YEAR_0_MS: i64 = -62_167_219_200_000;
 const YEAR_9999_END_MS: i64 = 253_402_300_799_999;
 
