@@ -293,8 +293,8 @@ mod tests {
     }
 
     fn read(recovery: &mut Recovery<'_>, is_state: bool, channel: &str, messages: Vec<LoggedMessage<'_>>) {
-        let from = if is_state { 1 } else { messages[0].number };
-        let next = messages.last().map_or(from, |message| message.number + 1);
+        let from = if is_state { 1 } else { messages[0].offset };
+        let next = messages.last().map_or(from, |message| message.offset + 1);
         let part = Part { channel, epoch: "e", from, next, messages };
         let record = if is_state { Record::State(part) } else { Record::Burst(part) };
         recovery.read(Position(1), &record.encode());
