@@ -239,8 +239,9 @@ impl Waiting {
     /// The waiting messages that a reply on this WebSocket, or in a response, may overtake.
     fn of(session: &Session, on: Option<SocketKey>) -> Waiting {
         let unacked = session.unacked();
-        if on.is_some() && unacked.is_none() {
-            // The queue goes out before the reply.
+        if on.is_some() && unacked.is_none() && !session.is_pushed_to() {
+            // They go out before the reply, and nothing removes them any more. On a WebSocket that pushes, a full queue
+            // leaves its messages to the histories, also those before a reply.
             return Waiting::Of(BTreeSet::new());
         }
         let to_resend = unacked.into_iter().flat_map(|unacked| unacked.to_resend(on));

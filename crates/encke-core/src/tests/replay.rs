@@ -1,9 +1,10 @@
 //! Replays beside busy channels, over requests that overtake each other, and with responses that fail.
 
 use crate::application::NoApplication;
-use crate::events::{ExchangeId, SocketKey};
+use crate::events::{ExchangeId, ShardMessage, SocketKey};
 use crate::history::Ring;
 use crate::id::Id;
+use crate::protocol::batch::message_frame;
 use crate::settings::{ChannelRule, Settings, SlowConsumer};
 use crate::shard::tests::{NOW, Rig, member_of};
 
@@ -480,6 +481,36 @@ fn a_loss_is_reported_after_the_earlier_messages_of_its_channel() {
         }
     }
     assert!(lost > 0, "it is reported");
+}
+
+#[test]
+fn no_reply_reports_a_loss_behind_messages_that_a_full_queue_may_leave_to_the_history() {
+    let settings = Settings { outbox_bytes_max: 5_000, ..Settings::default() };
+    let mut client = Client::new(By::WebSocket, r#"{"replay":true}"#, settings);
+    let first = numbers(&client.subscribe("/a", "-1"), "\"from\":")[0];
+    client.publish("/a", 1);
+    // No outbox has room for this one, so it is lost.
+    client.rig.shard.publish_now("/a", &format!("\"{}\"", "x".repeat(6_000)));
+    client.connect();
+    // The session reads both again. The first message waits, and the loss behind it is known.
+    client.resort_to_history("/a", first, 0);
+    client.rig.kernel.room = 0;
+    client.rig.flushed(client.socket.expect("a WebSocket"));
+    client.connect();
+    // Messages for the session alone fill the queue, and the first message goes back to its history.
+    let frame = message_frame("/one", &format!("\"{}\"", "x".repeat(1_000)), None, None);
+    for _ in 0..4 {
+        client
+            .rig
+            .shard
+            .message(NOW, ShardMessage::Deliver(Id::parse(&client.id).expect("an id"), frame.clone().into()));
+    }
+    client.rig.kernel.room = usize::MAX / 2;
+    client.rig.shard.socket_writable(NOW, client.socket.expect("a WebSocket"));
+    let received: String = (0..4).map(|_| client.connect()).collect();
+    let report = received.find("\"lost\":{").expect("a report");
+    assert_eq!(positions(&received), [first]);
+    assert_eq!(positions(&received[..report]), [first], "the report comes after the message: {received}");
 }
 
 #[test]
