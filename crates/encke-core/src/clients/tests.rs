@@ -125,3 +125,21 @@ fn clients_that_are_gone_leave_little_memory() {
     clients.give_room_back();
     assert!(clients.clients.capacity() <= ROOM_RETAINED, "{}", clients.clients.capacity());
 }
+
+#[test]
+fn a_refresh_renames_the_means_that_have_authenticated_a_session() {
+    let mut clients = clients();
+    let (before, now) = (Policy::default(), Policy::default().authenticated_by("tokens").decided_by("/a"));
+    for index in 0..2 {
+        clients.open(key(index), SessionOwner::default());
+        clients.set_owner(key(index), identity("ann", None), false, clients.policy().authentication);
+    }
+    clients.are_admitted_by(now);
+    assert_eq!([0, 1].map(|index| clients.policy_of(key(index))), [before; 2]);
+    clients.set_owner(key(1), identity("ann", None), false, now.authentication);
+    // Its subscriptions were decided about by other means.
+    let refreshed = Policy { authentication: now.authentication, ..before };
+    assert_eq!([0, 1].map(|index| clients.policy_of(key(index))), [before, refreshed]);
+    clients.open(key(2), SessionOwner::default());
+    assert_eq!(clients.policy_of(key(2)), now);
+}

@@ -149,7 +149,9 @@ impl Push<'_> {
             Some(replay) => replay.is_live().then_some(with_positions),
         };
         let may_be_in_rings = |session: &mut Session| {
-            session.replay.iter_mut().for_each(|replay| replay.in_rings = InRings::Maybe);
+            if let Some(replay) = &mut session.replay {
+                replay.in_rings = InRings::Maybe;
+            }
         };
         self.each(subscribers, others, frames_for, may_be_in_rings);
     }

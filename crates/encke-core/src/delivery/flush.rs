@@ -21,28 +21,32 @@ impl Delivery {
         &mut self,
         wire: &mut dyn Wire,
         out_of_time: &mut dyn FnMut() -> bool,
-        writes: &mut usize,
+        writes: &mut Writes,
     ) -> Option<SessionKey> {
-        let mut written = *writes;
-        let due = loop {
-            if written > 0 && written.is_multiple_of(BUDGET_CHECK_EVERY) && out_of_time() {
-                break None;
-            }
-            let Some(next) = self.schedule.next_write() else { break None };
-            written += 1;
+        if writes.are_over {
+            return None;
+        }
+        let (mut count, mut due) = (writes.count, None);
+        while let Some(next) = self.schedule.next_write() {
+            count += 1;
             match next {
-                Holder::Session(key) if self.flush_session(key, wire) => break Some(key),
+                Holder::Session(key) if self.flush_session(key, wire) => due = Some(key),
                 Holder::Session(_) => {}
                 Holder::Socket(key) => {
                     self.sockets.get_mut(key).into_iter().for_each(|socket| socket.marks.leave_writes());
                     self.flush_socket(key, wire);
                 }
             }
-        };
-        *writes = written;
-        if due.is_none() {
-            self.schedule.count_steps(written);
+            if count.is_multiple_of(BUDGET_CHECK_EVERY) && out_of_time() {
+                writes.are_over = true;
+                break;
+            }
+            if due.is_some() {
+                break;
+            }
         }
+        self.schedule.count_steps(count - writes.count);
+        writes.count = count;
         due
     }
 
@@ -166,6 +170,14 @@ impl Delivery {
         let has_messages = session.urgent && !session.outbox.is_empty();
         (caught_up, if has_messages { self.flush_session(key, wire) } else { has_news })
     }
+}
+
+/// The writes of one flush.
+#[derive(Debug, Default)]
+pub(crate) struct Writes {
+    count: usize,
+    /// True if there is no time for more.
+    are_over: bool,
 }
 
 /// The sockets, as the shard writes to them.

@@ -32,6 +32,7 @@ pub(crate) use connections::socket::{GOING_AWAY, Opener, Phase, Socket};
 pub use connections::socket::{Received, SocketOrigin};
 pub(crate) use fan_out::{FanOut, Manner};
 pub use flush::Wire;
+pub(crate) use flush::Writes;
 pub(crate) use outbox::arena::{Chunk, Frames};
 pub(crate) use outbox::{RUN_BYTES, Sweep, payloads};
 pub(crate) use replay::{Beginning, Begun, CaughtUp};

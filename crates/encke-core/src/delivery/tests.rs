@@ -72,7 +72,7 @@ fn publish(delivery: &mut Delivery, data: &str, sessions: &[SessionKey], policy:
 
 /// Writes everything. Returns the sessions whose connects are due.
 fn written(delivery: &mut Delivery, kernel: &mut Kernel) -> Vec<SessionKey> {
-    let mut writes = 0;
+    let mut writes = Writes::default();
     std::iter::from_fn(|| delivery.write(kernel, &mut || false, &mut writes)).collect()
 }
 

@@ -32,7 +32,9 @@ impl Shard {
                 break;
             }
         }
-        self.end_batch(batch);
+        if batch.begun.is_some() || self.machines.env.gauges_are_old {
+            self.end_batch(batch);
+        }
     }
 
     /// Processes the next message of a batch that has been suspended.
@@ -46,14 +48,12 @@ impl Shard {
     }
 
     /// Ends the processing of a batch, or a part of it: it is answered or suspended now.
-    #[inline]
     pub(super) fn end_batch(&mut self, batch: &mut Batch) {
+        let machines = self.settle_burst();
         if batch.begun.is_some() {
-            self.settle_burst().unqueue_at_end(batch);
+            machines.unqueue_at_end(batch);
         }
-        if self.machines.env.gauges_are_old {
-            self.settle_burst().update_gauges();
-        }
+        machines.update_old_gauges();
     }
 
     fn process_one(&mut self, batch: &mut Batch, message: &Message<'_>) {
@@ -127,7 +127,7 @@ impl Shard {
             if let Err(error) = beside.admit_refresh(&call) {
                 return beside.refuse(batch, message, &error);
             }
-            beside.accept(batch, message);
+            beside.env.accept(batch, message);
             return machines.refresh(call, message.data.map_or("null", RawJson::as_str), granted);
         }
         granted.use_for(Right::Call);
@@ -146,7 +146,7 @@ impl Shard {
         };
         let later = machines.env.shared.application.service(&service, &mut actions);
         self.act(actions, Some((key, channel.as_str(), message.id.as_ref())));
-        self.beside_burst().accept(batch, message);
+        self.machines.env.accept(batch, message);
         if let Some(later) = later {
             let (channel, id) = (channel.as_str().into(), message.id.clone().map(bayeux::Id::into_owned));
             let (machines, urgency) = (self.settle_burst(), Urgency::Common);
@@ -179,7 +179,7 @@ impl Shard {
         publication.ext = forwarded.as_deref().map(RawJson::trusted);
         publication.timestamp = stamp.as_deref().map(RawJson::trusted).or(publication.timestamp);
         match self.broadcast(channel, &publication, Some(key), granted) {
-            None => self.beside_burst().accept(batch, message),
+            None => self.machines.env.accept(batch, message),
             Some(token) => self.beside_burst().accept_later(batch, message, key, token),
         }
     }

@@ -126,17 +126,6 @@ impl BesideBurst<'_> {
         batch.reply(&error_reply(message, error));
     }
 
-    /// Accepts a publication. The reply has the channel, the id, and success.
-    pub(super) fn accept(&mut self, batch: &mut Batch, message: &Message<'_>) {
-        let timestamp = self.env.timestamp();
-        batch.reply(&Reply {
-            id: message.id.as_ref(),
-            successful: Some(true),
-            timestamp: timestamp.as_deref(),
-            ..Reply::new(message.channel.as_deref().unwrap_or_default())
-        });
-    }
-
     /// Lets the reply to a publication wait for its token.
     pub(super) fn accept_later(
         &mut self,
@@ -189,6 +178,17 @@ impl Env {
         let Shared { application, revoked, policy, .. } = &*self.shared;
         let settings = &mut self.settings;
         Rights { settings, application: &**application, revoked, policy: *policy, wall_ms: self.now.wall_ms }
+    }
+
+    /// Accepts a publication. The reply has the channel, the id, and success.
+    pub(super) fn accept(&self, batch: &mut Batch, message: &Message<'_>) {
+        let timestamp = self.timestamp();
+        batch.reply(&Reply {
+            id: message.id.as_ref(),
+            successful: Some(true),
+            timestamp: timestamp.as_deref(),
+            ..Reply::new(message.channel.as_deref().unwrap_or_default())
+        });
     }
 
     /// The member `timesync` of a reply's `ext`.

@@ -113,6 +113,6 @@ impl Machines {
             granted,
         };
         self.emit(Effect::Presence(Box::new(asked)));
-        self.beside().accept(batch, message);
+        self.env.accept(batch, message);
     }
 }

@@ -4,7 +4,7 @@
 use bayeux::session::Due;
 
 use crate::application::EndReason;
-use crate::delivery::{Holder, Wire};
+use crate::delivery::{Holder, Wire, Writes};
 use crate::events::SessionKey;
 use crate::now::Now;
 use crate::shard::{Machines, Shard, Timer};
@@ -33,7 +33,7 @@ impl Machines {
     /// Writes outboxes, then goes on with passes, replays, searches and memory. Returns true if everything is written
     /// and passed over.
     fn write(&mut self, wire: &mut dyn Wire, out_of_time: &mut dyn FnMut() -> bool) -> bool {
-        let mut writes = 0;
+        let mut writes = Writes::default();
         while let Some(session) = self.delivery.write(wire, out_of_time, &mut writes) {
             self.answer_held(session, None);
         }
