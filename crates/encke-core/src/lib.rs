@@ -6,13 +6,14 @@
 //! simulation can drive many shards with virtual time, sockets and faults.
 //!
 //! ```text
-//!   socket_text ─┐                                      ┌─▶ flush ─▶ Wire (one gathered write per session and turn)
-//!   request ─────┼─▶ batch ─▶ publish ─▶ fan-out ─▶ outbox ─▶ schedule
-//!   receive ─────┘                                      └─▶ effects (responses, closings, messages to other shards)
+//!   socket_text ─┐                                            ┌─▶ flush ─▶ Wire (one gathered write per session and turn)
+//!   request ─────┼─▶ batch ─▶ publication ─▶ Channels ─▶ Delivery
+//!   receive ─────┘                                            └─▶ effects (responses, closings, messages to other shards)
 //!   advance (time)
 //! ```
 //!
-//! [`Shard`] is the entry point. The other modules are its parts: each owns its data and does not know the shard.
+//! [`Shard`] is the entry point. It conducts machines: each owns its data in private fields, does not know the shard, and
+//! returns what others must do.
 
 mod admission;
 mod application;

@@ -115,7 +115,7 @@ pub(crate) enum Confirmation {
 impl Session {
     /// Notes that its outbox has something to send at once. Schedules it if something could take that now.
     #[inline(always)]
-    pub(crate) fn make_urgent(&mut self, index: u32, schedule: &mut Schedule) {
+    pub(in crate::delivery) fn make_urgent(&mut self, index: u32, schedule: &mut Schedule) {
         self.urgent = true;
         if self.marks.may_be_written() && self.taker() != Next::Wait {
             schedule.write_session(self.key(index), &mut self.marks);
@@ -124,7 +124,7 @@ impl Session {
 
     /// Notes that messages have left its outbox. With an empty outbox it has nothing urgent, nothing lazy, and is not
     /// behind.
-    pub(crate) fn was_sent(&mut self) {
+    pub(in crate::delivery) fn was_sent(&mut self) {
         if self.outbox.is_empty() {
             self.urgent = false;
             self.lazy_due_ms = u64::MAX;
@@ -175,12 +175,12 @@ impl Session {
     }
 
     /// Its key, given its index.
-    pub fn key(&self, index: u32) -> SessionKey {
+    pub(in crate::delivery) fn key(&self, index: u32) -> SessionKey {
         SessionKey { index, generation: self.generation }
     }
 
     /// Holds a connect. None may be held yet, and the session must have left any other WebSocket.
-    pub(crate) fn hold(&mut self, on: ReplyTo, connect: HeldConnect) {
+    pub(in crate::delivery) fn hold(&mut self, on: ReplyTo, connect: HeldConnect) {
         debug_assert!(!self.is_held(), "a connect that nobody answers");
         self.attachment = match on {
             ReplyTo::Socket(socket) => Attachment::Socket(socket, Some(Box::new(connect))),
@@ -189,7 +189,7 @@ impl Session {
     }
 
     /// Takes the held connect out. The caller answers or ends it.
-    pub(crate) fn take_held(&mut self) -> Option<(ReplyTo, HeldConnect)> {
+    pub(in crate::delivery) fn take_held(&mut self) -> Option<(ReplyTo, HeldConnect)> {
         match std::mem::take(&mut self.attachment) {
             Attachment::Away => None,
             Attachment::Request(held) => {
@@ -204,13 +204,13 @@ impl Session {
     }
 
     /// Attaches it to a WebSocket. It must have left its connection.
-    pub(crate) fn attach(&mut self, socket: SocketKey) {
+    pub(in crate::delivery) fn attach(&mut self, socket: SocketKey) {
         debug_assert!(self.is_away(), "a connect that nobody answers, or a WebSocket that nobody takes care of");
         self.attachment = Attachment::Socket(socket, None);
     }
 
     /// Leaves its WebSocket, where no connect may be held. Returns what remains to be done there.
-    pub(crate) fn detach(&mut self) -> Left {
+    pub(in crate::delivery) fn detach(&mut self) -> Left {
         debug_assert!(!self.is_held(), "a connect that nobody answers");
         self.attachment = Attachment::Away;
         let left = self.outbox.leave_attachment();
@@ -220,7 +220,11 @@ impl Session {
 
     /// Takes messages for a response: up to `bytes_max`, but at least one. They come back if the response fails. None
     /// if there are none, or if a WebSocket may have a part of a message: the messages then continue there.
-    pub(crate) fn take_for_response(&mut self, exchange: ExchangeId, bytes_max: usize) -> Option<&InFlight> {
+    pub(in crate::delivery) fn take_for_response(
+        &mut self,
+        exchange: ExchangeId,
+        bytes_max: usize,
+    ) -> Option<&InFlight> {
         if self.socket().is_some() || self.outbox.is_empty() {
             return None;
         }
@@ -231,13 +235,13 @@ impl Session {
     }
 
     /// Notes a response whose outcome will be reported.
-    pub(crate) fn response_begins(&mut self) {
+    pub(in crate::delivery) fn response_begins(&mut self) {
         self.responses += 1;
     }
 
     /// Notes the outcome of a response. Returns the number of messages that it has delivered. Messages that the kernel
     /// has not taken wait again, before all others.
-    pub(crate) fn response_ends(&mut self, exchange: ExchangeId, is_taken: bool) -> usize {
+    pub(in crate::delivery) fn response_ends(&mut self, exchange: ExchangeId, is_taken: bool) -> usize {
         self.responses = self.responses.saturating_sub(1);
         let Confirmation::ByKernel { in_flight, unread, .. } = &mut self.confirmation else { return 0 };
         let Some(messages) = in_flight.take_if(|in_flight| in_flight.0 == exchange).map(|in_flight| in_flight.1) else {
@@ -259,7 +263,7 @@ impl Session {
     }
 
     /// Notes that its client connects: it has read the earlier responses. Returns the number of messages in them.
-    pub(crate) fn was_read(&mut self) -> u32 {
+    pub(in crate::delivery) fn was_read(&mut self) -> u32 {
         match &mut self.confirmation {
             Confirmation::ByKernel { unread, .. } => std::mem::take(unread),
             Confirmation::ByClient(_) => 0,
@@ -267,7 +271,7 @@ impl Session {
     }
 
     /// The response whose messages the kernel has not taken yet.
-    pub(crate) fn response_in_flight(&self) -> Option<ExchangeId> {
+    pub(in crate::delivery) fn response_in_flight(&self) -> Option<ExchangeId> {
         match &self.confirmation {
             Confirmation::ByKernel { in_flight, .. } => in_flight.as_ref().map(|in_flight| in_flight.0),
             Confirmation::ByClient(_) => None,
@@ -276,7 +280,7 @@ impl Session {
 
     /// Sends the last closed batch of a session that acknowledges, and returns the number of messages sent again: see
     /// [`Unacked::send`].
-    pub(crate) fn send_batch(
+    pub(in crate::delivery) fn send_batch(
         &mut self,
         socket: Option<SocketKey>,
         bytes_max: Option<usize>,
@@ -290,14 +294,14 @@ impl Session {
     }
 
     /// Closes a batch of a session that acknowledges, and returns its number.
-    pub(crate) fn close_batch(&mut self) -> Option<u64> {
+    pub(in crate::delivery) fn close_batch(&mut self) -> Option<u64> {
         let Confirmation::ByClient(unacked) = &mut self.confirmation else { return None };
         unacked.closed += 1;
         Some(unacked.closed)
     }
 
     /// Notes that the client acknowledges this batch and all before it. Returns the number of messages in them.
-    pub(crate) fn confirm(&mut self, batch: i64) -> usize {
+    pub(in crate::delivery) fn confirm(&mut self, batch: i64) -> usize {
         let Confirmation::ByClient(unacked) = &mut self.confirmation else { return 0 };
         if let Some(replay) = &mut self.replay {
             replay.confirm(batch);
@@ -306,7 +310,7 @@ impl Session {
     }
 
     /// The batches that its client has not acknowledged, if it acknowledges.
-    pub(crate) fn unacked(&self) -> Option<&Unacked> {
+    pub(in crate::delivery) fn unacked(&self) -> Option<&Unacked> {
         match &self.confirmation {
             Confirmation::ByKernel { .. } => None,
             Confirmation::ByClient(unacked) => Some(unacked),
@@ -315,7 +319,7 @@ impl Session {
 
     /// True if unacknowledged messages have to be sent again to a client that connects on this WebSocket, or by a
     /// request.
-    pub(crate) fn must_resend(&self, socket: Option<SocketKey>) -> bool {
+    pub(in crate::delivery) fn must_resend(&self, socket: Option<SocketKey>) -> bool {
         self.unacked().is_some_and(|unacked| unacked.must_resend(socket))
     }
 
@@ -328,7 +332,7 @@ impl Session {
     }
 
     /// The WebSocket that pushes messages to it.
-    pub(crate) fn pushing_socket(&self) -> Option<SocketKey> {
+    pub(in crate::delivery) fn pushing_socket(&self) -> Option<SocketKey> {
         match (&self.attachment, &self.confirmation) {
             (Attachment::Socket(socket, _), Confirmation::ByKernel { with_connects: false, .. }) => Some(*socket),
             _ => None,
@@ -337,7 +341,7 @@ impl Session {
 
     /// The WebSocket whose own outbox holds messages of this session: they went there with a connect reply. None for a
     /// session that acknowledges: its socket holds parts of frames, and `Unacked` has the messages.
-    pub(crate) fn socket_with_messages(&self) -> Option<SocketKey> {
+    pub(in crate::delivery) fn socket_with_messages(&self) -> Option<SocketKey> {
         let is_lent = matches!(self.confirmation, Confirmation::ByKernel { with_connects: true, .. });
         self.socket().filter(|_| is_lent)
     }
@@ -353,7 +357,7 @@ impl Session {
     }
 
     /// The request whose connect is held.
-    pub(crate) fn held_request(&self) -> Option<ExchangeId> {
+    pub(in crate::delivery) fn held_request(&self) -> Option<ExchangeId> {
         match &self.attachment {
             Attachment::Request(held) => Some(held.0),
             Attachment::Away | Attachment::Socket(..) => None,
@@ -361,19 +365,19 @@ impl Session {
     }
 
     /// True if a WebSocket pushes messages to it, when it has one.
-    pub(crate) fn is_pushed_to(&self) -> bool {
+    pub(in crate::delivery) fn is_pushed_to(&self) -> bool {
         matches!(self.confirmation, Confirmation::ByKernel { with_connects: false, .. })
     }
 
     /// The next step of its delivery, on the connection that it has.
     #[inline]
-    pub(crate) fn next(&self) -> Next {
+    pub(in crate::delivery) fn next(&self) -> Next {
         let must_resend = || self.held_request().is_some() && self.must_resend(None);
         if self.outbox.is_empty() && !must_resend() { Next::Wait } else { self.taker() }
     }
 
     /// The next step of its delivery when a connect comes on this WebSocket, or by a request.
-    pub(crate) fn next_on(&self, socket: Option<SocketKey>) -> Next {
+    pub(in crate::delivery) fn next_on(&self, socket: Option<SocketKey>) -> Next {
         let has_messages = match &self.confirmation {
             Confirmation::ByClient(unacked) => self.urgent || unacked.must_resend(socket),
             Confirmation::ByKernel { with_connects, .. } => self.urgent && (socket.is_none() || *with_connects),
@@ -384,7 +388,7 @@ impl Session {
 
     /// The step that follows if a message comes now.
     #[inline]
-    pub(crate) fn taker(&self) -> Next {
+    pub(in crate::delivery) fn taker(&self) -> Next {
         match &self.attachment {
             Attachment::Socket(socket, _) if !self.may_send(Some(*socket)) => Next::Wait,
             Attachment::Socket(..) if self.is_pushed_to() => Next::Push,
@@ -398,7 +402,7 @@ impl Session {
     /// with older ones is on its way. If that fails, those come first. A client that acknowledges may give up a response
     /// and ask again at once, because it gets nothing twice.
     #[inline]
-    pub(crate) fn may_send(&self, socket: Option<SocketKey>) -> bool {
+    pub(in crate::delivery) fn may_send(&self, socket: Option<SocketKey>) -> bool {
         let is_free = match &self.confirmation {
             Confirmation::ByKernel { in_flight, .. } => in_flight.is_none(),
             Confirmation::ByClient(_) => socket.is_some() || self.responses < UNCONFIRMED_RESPONSES_MAX,
@@ -407,7 +411,7 @@ impl Session {
     }
 
     /// Notes that so many bytes are on their way to its client, which is not silent for the time that it may read them.
-    pub(crate) fn has_to_read(&mut self, bytes: usize, now_ms: u64, terms: &Terms) {
+    pub(in crate::delivery) fn has_to_read(&mut self, bytes: usize, now_ms: u64, terms: &Terms) {
         if bytes >= READ_AT_ONCE_BYTES {
             self.protocol.received(now_ms + bytes as u64 / READ_BYTES_PER_MS, terms);
         }
@@ -420,7 +424,7 @@ impl Session {
 
     /// True if all queued messages, and all that may have to be sent again, fit into one response, or before one reply
     /// on this WebSocket.
-    pub(crate) fn fits(&self, socket: Option<SocketKey>, response_bytes_max: usize) -> bool {
+    pub(in crate::delivery) fn fits(&self, socket: Option<SocketKey>, response_bytes_max: usize) -> bool {
         let fits = match (socket, self.unacked()) {
             (None, _) => self.outbox.bytes() <= response_bytes_max,
             (Some(_), None) => true,
@@ -430,23 +434,23 @@ impl Session {
     }
 
     /// True if it gets nothing for now, since messages are withdrawn first, or will come again after a decision about positions.
-    pub(crate) fn is_withheld(&self) -> bool {
+    pub(in crate::delivery) fn is_withheld(&self) -> bool {
         self.replay.as_ref().is_some_and(|replay| replay.withdrawn.is_some() || replay.undecided > 0)
     }
 
     /// True if it has something to replay, or a loss to report.
     #[inline]
-    pub(crate) fn may_replay(&self) -> bool {
+    pub(in crate::delivery) fn may_replay(&self) -> bool {
         self.replay.as_ref().is_some_and(|replay| replay.cursors.is_behind() || replay.has_news)
     }
 
     /// True if its queued messages have to be searched first.
-    pub(crate) fn awaits_withdrawal(&self) -> bool {
+    pub(in crate::delivery) fn awaits_withdrawal(&self) -> bool {
         self.replay.as_ref().is_some_and(|replay| replay.withdrawn.is_some())
     }
 
     /// Withdraws the messages for whose payload `keep` is false, wherever they are queued.
-    pub(crate) fn withdraw(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
+    pub(in crate::delivery) fn withdraw(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
         self.outbox.filter(|_, payload| keep(payload));
         match &mut self.confirmation {
             Confirmation::ByKernel { in_flight: Some(in_flight), .. } => self.outbox.withdraw(&mut in_flight.1, keep),
@@ -456,7 +460,7 @@ impl Session {
     }
 
     /// Messages that were taken for sending and may come back.
-    pub(crate) fn handed_out(&self) -> impl Iterator<Item = &InFlight> {
+    pub(in crate::delivery) fn handed_out(&self) -> impl Iterator<Item = &InFlight> {
         let (in_flight, unacked) = match &self.confirmation {
             Confirmation::ByKernel { in_flight, .. } => (in_flight.as_ref(), None),
             Confirmation::ByClient(unacked) => (None, Some(unacked)),
@@ -466,7 +470,7 @@ impl Session {
     }
 
     /// The time when the shard has to look at it next, in milliseconds.
-    pub(crate) fn deadline_ms(&self) -> u64 {
+    pub(in crate::delivery) fn deadline_ms(&self) -> u64 {
         let waits_for_client = self.is_taking() && !self.protocol.is_held();
         let protocol_ms = if waits_for_client { u64::MAX } else { self.protocol.deadline_ms() };
         protocol_ms.min(self.lazy_due_ms)
