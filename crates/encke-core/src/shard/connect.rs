@@ -1,14 +1,15 @@
 //! `/meta/connect` (Bayeux 1.0 §4.2): confirms what the client has received, then answers the connect, holds it, or
-//! ends the session.
+//! ends the session. A held connect is answered when it has messages, its time is up, its session ends, or the server
+//! drains.
 
 use bayeux::advice::Advice;
 use bayeux::session::Verdict;
 use bayeux::{ChannelKind, Message, RawJson, Reply, ext};
 
 use crate::application::EndReason;
-use crate::delivery::{HeldConnect, ReplyTo};
-use crate::events::SessionKey;
-use crate::protocol::batch::{Batch, Outcome, Via};
+use crate::delivery::{CaughtUp, GOING_AWAY, HeldConnect, ReplyTo};
+use crate::events::{SessionKey, SocketKey};
+use crate::protocol::batch::{Batch, Outcome, Via, ext_of};
 use crate::shard::Machines;
 
 impl Machines {
@@ -93,5 +94,148 @@ impl Machines {
         let held =
             HeldConnect { id: message.id.clone().map(bayeux::Id::into_owned), timesync: self.env.timesync(message) };
         self.delivery.hold(key, on, held);
+    }
+
+    /// The `ext` of a connect reply: the number of the batch that it closes, the client's position in each history, and
+    /// the time.
+    pub(super) fn connect_ext(
+        &mut self,
+        key: SessionKey,
+        on: Option<SocketKey>,
+        timesync: Option<String>,
+    ) -> Option<String> {
+        let Machines { delivery, channels, .. } = self;
+        let heartbeat = delivery.heartbeat(key, on, channels.count_of(key.index), |slot| channels.at(key.index, slot));
+        let ack = delivery.close_batch(key).map(|batch| format!("\"ack\":{batch}"));
+        ext_of([ack, heartbeat, timesync])
+    }
+
+    /// The advice for a connect reply. A draining server spreads its clients over time.
+    pub(super) fn take_advice(&mut self, key: SessionKey) -> Option<Advice> {
+        let advice = self.delivery.take_advice(key);
+        if self.env.is_draining && self.delivery.has(key) {
+            self.delivery.await_return(key);
+            return Some(Advice::retry(self.env.settings.terms().timeout_ms, self.env.jitter_ms()));
+        }
+        advice
+    }
+
+    /// Fills the outbox of a session out of the histories that it replays, before a reply takes messages along.
+    pub(super) fn prime(&mut self, key: SessionKey) {
+        let caught_up = self.delivery.prime(key);
+        self.note_caught_up(caught_up);
+    }
+
+    /// Notes how far sessions have read channels that they get live now.
+    pub(super) fn note_caught_up(&mut self, caught_up: Vec<CaughtUp>) {
+        caught_up.into_iter().for_each(|(name, received)| self.channels.note_received(&name, received));
+    }
+
+    /// Detaches the session from its WebSocket, as it continues over HTTP requests. A connect held on the WebSocket is
+    /// answered there.
+    pub(super) fn leave_socket(&mut self, key: SessionKey) {
+        if self.delivery.session(key).is_some_and(|session| session.socket().is_some()) {
+            if self.delivery.acknowledges(key) {
+                // The messages go out with the newer connect. A batch number in this reply would overtake the number of
+                // that one.
+                self.delivery.take_held(key);
+            }
+            // Without `prime`: its messages would come back from the WebSocket with the cursors behind them, and the
+            // withdrawal of a subscribe in this batch would remove them.
+            self.reply_to_held(key, None);
+            self.delivery.detach(key);
+        }
+    }
+
+    /// Answers the held connect. Over HTTP the response takes the waiting messages along.
+    pub(super) fn answer_held(&mut self, key: SessionKey, advice: Option<Advice>) {
+        if self.delivery.session(key).is_some_and(|session| session.is_held()) {
+            self.prime(key);
+            self.reply_to_held(key, advice);
+        }
+    }
+
+    /// Answers the held connect with the messages that wait already.
+    fn reply_to_held(&mut self, key: SessionKey, advice: Option<Advice>) {
+        let Some((reply_to, held)) = self.delivery.take_held(key) else { return };
+        let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
+        let on = match &reply_to {
+            ReplyTo::Socket(socket) => Some(*socket),
+            ReplyTo::Request(..) => None,
+        };
+        let (ext, timestamp) = (self.connect_ext(key, on, held.timesync), self.env.timestamp());
+        let mut reply = Vec::with_capacity(128);
+        Reply {
+            id: held.id.as_ref(),
+            successful: Some(true),
+            advice: advice.as_deref().map(RawJson::trusted),
+            ext: ext.as_deref().map(RawJson::trusted),
+            timestamp: timestamp.as_deref(),
+            ..Reply::new(bayeux::channel::META_CONNECT)
+        }
+        .write(&mut reply);
+        match reply_to {
+            ReplyTo::Socket(socket) => {
+                let replied = self.delivery.reply_on_socket(socket, Some(key), &reply);
+                self.end_given_up(replied);
+            }
+            ReplyTo::Request(exchange, transport) => {
+                self.delivery.respond_with(exchange, &transport, Some(key), true, &reply, None);
+            }
+        }
+    }
+
+    /// Answers the held connect for the last time: the advice says not to reconnect.
+    pub(super) fn disconnect_held(&mut self, key: SessionKey) {
+        self.answer_held(key, Some(Advice::none()));
+    }
+
+    /// Ends a session from the server's side. Its client gets a disconnect message: at once if its connection can take
+    /// all that waits, else with its next connects.
+    pub(super) fn kick(&mut self, key: SessionKey, why: EndReason) {
+        self.end_later(key, why);
+        let Some(session) = self.delivery.session(key) else { return };
+        let (socket, is_held) = (session.socket(), session.is_held());
+        if self.delivery.takes_all(key) {
+            self.disconnect_held(key);
+            self.end_session(key, why);
+            if let Some(socket) = socket {
+                self.delivery.close_socket(socket, 1000, "session ended");
+            }
+        } else if is_held {
+            // The next connects get the rest, and the last of them gets the disconnect advice.
+            self.answer_held(key, None);
+            self.delivery.end_with_next_connects(key);
+        }
+    }
+
+    /// Puts the disconnect message, without an id, into the outbox, and lets the session end with its next connect. The
+    /// session gets no later publications, because otherwise its queue might never become empty.
+    pub(super) fn end_later(&mut self, key: SessionKey, why: EndReason) {
+        let last: &[u8] = match why {
+            EndReason::TokenExpired => {
+                br#"[{"channel":"/meta/disconnect","successful":true,"error":"401::token_expired"}]"#
+            }
+            EndReason::Revoked => br#"[{"channel":"/meta/disconnect","successful":true,"error":"401::token_revoked"}]"#,
+            _ => br#"[{"channel":"/meta/disconnect","successful":true}]"#,
+        };
+        if matches!(why, EndReason::TokenExpired | EndReason::Revoked) {
+            self.clients.end_rights(key, why);
+        }
+        if self.delivery.end_later(key, last) {
+            self.drop_subscriptions(key);
+        }
+    }
+
+    /// Advises all clients to come back later, each at its own time, and closes their WebSockets. Refuses new sessions
+    /// from now on.
+    pub(super) fn drain(&mut self) {
+        self.env.is_draining = true;
+        for key in self.delivery.keys() {
+            self.answer_held(key, None);
+        }
+        for socket in self.delivery.socket_keys() {
+            self.delivery.close_socket(socket, GOING_AWAY.0, GOING_AWAY.1);
+        }
     }
 }

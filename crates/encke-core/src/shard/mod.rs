@@ -11,10 +11,8 @@
 mod actions;
 mod batch;
 mod beside;
-mod by_handle;
 mod channels;
 mod connect;
-mod connect_reply;
 mod decisions;
 mod ending;
 mod from_shards;
