@@ -1,10 +1,10 @@
 //! Replays beside busy channels, over requests that overtake each other, and with responses that fail.
 
+mod losses;
+
 use crate::application::NoApplication;
-use crate::events::{ExchangeId, ShardMessage, SocketKey};
-use crate::history::Ring;
+use crate::events::{ExchangeId, SocketKey};
 use crate::id::Id;
-use crate::protocol::batch::message_frame;
 use crate::settings::{ChannelRule, Settings, SlowConsumer};
 use crate::shard::tests::{NOW, Rig, member_of};
 
@@ -124,6 +124,19 @@ fn numbers(text: &str, word: &str) -> Vec<u64> {
 /// The offsets of the messages in a text.
 fn positions(text: &str) -> Vec<u64> {
     numbers(text, "\"replayId\":")
+}
+
+/// Publishes more than the ring of `/short` and the outbox have room for; the next response is lost on its way. Returns
+/// the first offset.
+fn overrun(client: &mut Client, before: usize) -> u64 {
+    let first = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
+    client.subscribe("/b", "-1");
+    client.publish("/short", 30);
+    client.publish("/b", before);
+    let lost = client.hold();
+    assert!(client.rig.response(lost).is_some());
+    client.rig.shard.delivered(NOW, lost, false);
+    first
 }
 
 const NOBODY: SocketKey = SocketKey { index: 9, generation: 9 };
@@ -260,33 +273,6 @@ fn resubscribing_by_a_request_while_a_websocket_has_half_of_a_message_delivers_n
 }
 
 #[test]
-fn messages_reported_lost_are_not_delivered_later() {
-    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
-    let start = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
-    client.publish("/short", 8);
-    let reply = client.subscribe("/short", &(start - 1).to_string());
-    assert!(reply.contains(&format!(r#""lost":{{"from":{start},"to":{}}}"#, start + 2)), "{reply}");
-    assert_eq!(positions(&client.connect()), (start + 3..start + 8).collect::<Vec<_>>());
-}
-
-#[test]
-fn a_connect_is_not_held_while_a_loss_is_to_be_reported() {
-    for by in [By::Requests, By::WebSocket] {
-        let settings = Settings { outbox_messages_max: 4, history_channels_max: 1, ..Settings::default() };
-        let mut client = Client::new(by, r#"{"replay":true}"#, settings);
-        client.publish("/a", 3);
-        client.subscribe("/a", "-1");
-        client.resort_to_history("/a", 7, 1_000);
-        // The server detects the loss and cannot report it yet.
-        client.rig.flushed(client.socket.unwrap_or(NOBODY));
-        let text = client.text("/meta/connect", "");
-        let mut reply = client.say_all(&text);
-        reply += &client.rig.flushed(client.socket.unwrap_or(NOBODY));
-        assert!(reply.contains(r#""lost":{"from":7,"to":null}"#), "{by:?}: {reply}");
-    }
-}
-
-#[test]
 fn a_full_outbox_retains_messages_that_its_ring_no_longer_has() {
     let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
@@ -297,56 +283,6 @@ fn a_full_outbox_retains_messages_that_its_ring_no_longer_has() {
     let received: String = (0..4).map(|_| client.connect()).collect();
     assert_eq!(positions(&received).len(), 10);
     assert!(!received.contains("\"lost\"") && received.contains("\"/drop\""));
-}
-
-#[test]
-fn messages_without_room_that_their_ring_no_longer_has_are_reported_lost() {
-    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
-    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
-    let first = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
-    client.subscribe("/b", "-1");
-    client.publish("/short", 30);
-    client.publish("/b", 1);
-    let received: String = (0..4).map(|_| client.connect()).collect();
-    assert!(received.contains("\"/b\""));
-    assert_eq!(positions(&received), (first + 25..first + 30).collect::<Vec<_>>());
-    assert!(received.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)));
-}
-
-/// Publishes more than the ring of `/short` and the outbox have room for; the next response is lost on its way. Returns
-/// the first offset.
-fn overrun(client: &mut Client, before: usize) -> u64 {
-    let first = numbers(&client.subscribe("/short", "-1"), "\"from\":")[0];
-    client.subscribe("/b", "-1");
-    client.publish("/short", 30);
-    client.publish("/b", before);
-    let lost = client.hold();
-    assert!(client.rig.response(lost).is_some());
-    client.rig.shard.delivered(NOW, lost, false);
-    first
-}
-
-#[test]
-fn a_returned_message_without_room_is_sent_again_after_the_loss_before_it() {
-    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
-    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
-    let first = overrun(&mut client, 1);
-    client.publish("/b", 9);
-    let received: String = (0..9).map(|_| client.connect()).collect();
-    assert_eq!(positions(&received), (first + 25..first + 30).collect::<Vec<_>>());
-    assert!(received.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{received}");
-}
-
-#[test]
-fn a_loss_begins_at_the_offset_that_the_cursor_returned_to() {
-    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
-    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
-    // Ten of them are queued when the loss of the next ones is detected.
-    let first = overrun(&mut client, 0);
-    client.publish("/b", 1);
-    let received: String = (0..9).map(|_| client.connect()).collect();
-    assert_eq!(positions(&received), (first + 25..first + 30).collect::<Vec<_>>());
-    assert!(received.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{received}");
 }
 
 #[test]
@@ -377,31 +313,6 @@ fn each_reply_reports_one_loss_of_a_channel() {
         }
         reported.dedup();
         assert_eq!(reported, [7, 8, 9], "{by:?} {ext}");
-    }
-}
-
-#[test]
-fn a_loss_is_reported_when_few_enough_messages_wait_to_be_examined() {
-    for ext in [r#"{"replay":true}"#, r#"{"ack":true,"replay":true}"#] {
-        let settings = Settings { response_bytes_max: 40_000, ..Settings::default() };
-        let mut client = Client::new(By::Requests, ext, settings);
-        client.publish("/a", 3);
-        client.subscribe("/a", "-1");
-        client.subscribe("/b", "-1");
-        client.publish("/b", 500);
-        (0..2).for_each(|life| client.resort_to_history("/a", 7 + life, 1 + life));
-        let (mut received, mut reported_at) = (0, None);
-        for _ in 0..20 {
-            let reply = client.connect();
-            received += reply.matches("\"channel\":\"/b\"").count();
-            if reply.contains("\"lost\":{") {
-                reported_at.get_or_insert(received);
-            }
-        }
-        assert_eq!(received, 500, "{ext}");
-        let reported_at = reported_at.expect("it is reported");
-        assert!((200..500).contains(&reported_at), "{ext}: with 256 KiB behind it, not after {reported_at} messages");
-        assert!(client.rig.shard.machines.env.metrics.losses_delayed.get() > 3, "{ext}");
     }
 }
 
@@ -457,60 +368,6 @@ fn no_connect_reply_names_a_position_beyond_the_messages_that_a_cut_batch_left_o
         named = beats(&reply).last().copied().or(named);
     }
     assert_eq!((received.len(), named), (200, received.last().copied()), "all arrive, and then the position");
-}
-
-#[test]
-fn a_loss_is_reported_after_the_earlier_messages_of_its_channel() {
-    let mut client = Client::new(By::Requests, r#"{"ack":true,"replay":true}"#, Settings::default());
-    client.subscribe("/a", "-1");
-    client.connect();
-    client.publish("/a", 100);
-    // This response is lost.
-    client.hold();
-    let next = client.rig.shard.machines.env.shared.histories.find("/a", 0).expect("a ring");
-    let next = client.rig.shard.machines.env.shared.histories.with(next.ring, Ring::next).expect("a ring");
-    client.resort_to_history("/a", next, 1);
-    client.socket = Some(client.rig.shard.socket_opened(NOW, None));
-    let (mut received, mut lost) = (Vec::new(), 0);
-    for _ in 0..6 {
-        let reply = client.connect();
-        received.extend(positions(&reply));
-        if reply.contains("\"lost\":{") {
-            assert_eq!(received.len(), 100, "earlier messages come before the report");
-            lost += 1;
-        }
-    }
-    assert!(lost > 0, "it is reported");
-}
-
-#[test]
-fn no_reply_reports_a_loss_behind_messages_that_a_full_queue_may_leave_to_the_history() {
-    let settings = Settings { outbox_bytes_max: 5_000, ..Settings::default() };
-    let mut client = Client::new(By::WebSocket, r#"{"replay":true}"#, settings);
-    let first = numbers(&client.subscribe("/a", "-1"), "\"from\":")[0];
-    client.publish("/a", 1);
-    // No outbox has room for this one, so it is lost.
-    client.rig.shard.publish_now("/a", &format!("\"{}\"", "x".repeat(6_000)));
-    client.connect();
-    // The session reads both again. The first message waits, and the loss behind it is known.
-    client.resort_to_history("/a", first, 0);
-    client.rig.kernel.room = 0;
-    client.rig.flushed(client.socket.expect("a WebSocket"));
-    client.connect();
-    // Messages for the session alone fill the queue, and the first message goes back to its history.
-    let frame = message_frame("/one", &format!("\"{}\"", "x".repeat(1_000)), None, None);
-    for _ in 0..4 {
-        client
-            .rig
-            .shard
-            .message(NOW, ShardMessage::Deliver(Id::parse(&client.id).expect("an id"), frame.clone().into()));
-    }
-    client.rig.kernel.room = usize::MAX / 2;
-    client.rig.shard.socket_writable(NOW, client.socket.expect("a WebSocket"));
-    let received: String = (0..4).map(|_| client.connect()).collect();
-    let report = received.find("\"lost\":{").expect("a report");
-    assert_eq!(positions(&received), [first]);
-    assert_eq!(positions(&received[..report]), [first], "the report comes after the message: {received}");
 }
 
 #[test]
