@@ -106,11 +106,6 @@ fn with_settings(mut command: Command) -> Command {
     command
 }
 
-/// The sources of `config check`: a file and the environment.
-pub(crate) fn check_sources(file: Option<PathBuf>) -> Sources {
-    Sources { file, environment: environment(), ..Sources::default() }
-}
-
 /// The sources of `serve`: a file, the environment, flags.
 pub(crate) fn sources(matches: &ArgMatches) -> Sources {
     let text = |id: &str| matches.get_one::<String>(id).cloned();
@@ -129,17 +124,11 @@ pub(crate) fn sources(matches: &ArgMatches) -> Sources {
         let (name, value) = assignment.split_once('=').unwrap_or((assignment, ""));
         flags.push(given(name.trim(), value.into(), "--set".into()));
     }
-    Sources { file: matches.get_one("config").cloned(), environment: environment(), flags, demo: false }
+    Sources { flags, ..Sources::of_file(matches.get_one("config").cloned()) }
 }
 
 fn given(name: &str, value: String, flag: String) -> Given {
     Given { name: name.into(), value: Raw::Text(value), origin: Origin::Flag(flag), lines: Vec::new() }
-}
-
-fn environment() -> Vec<(String, String)> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
 }
 
 /// Prints help if it was requested, otherwise one line about the error.

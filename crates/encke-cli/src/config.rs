@@ -1,6 +1,7 @@
 //! The effective configuration: flags before environment before file before defaults.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -46,6 +47,12 @@ pub(crate) struct Config {
 }
 
 impl Sources {
+    /// A file and the environment, without flags.
+    pub(crate) fn of_file(file: Option<PathBuf>) -> Sources {
+        let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
+        Sources { file, environment: std::env::vars_os().filter_map(text).collect(), ..Sources::default() }
+    }
+
     /// Reads the file and the environment; flags take precedence.
     ///
     /// # Errors

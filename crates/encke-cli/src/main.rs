@@ -53,7 +53,7 @@ fn config(matches: &ArgMatches) -> ExitCode {
     let file = |matches: &ArgMatches| matches.get_one::<PathBuf>("file").cloned();
     match matches.subcommand() {
         Some(("init", matches)) => config_command::init(&file(matches).unwrap_or_else(|| config::FILE.into())),
-        Some(("check", matches)) => config_command::check(&args::check_sources(file(matches))),
+        Some(("check", matches)) => config_command::check(&config::Sources::of_file(file(matches))),
         Some(("show", matches)) => config_command::show(&args::sources(matches)),
         Some(("docs", _)) => config_command::docs(),
         _ => ExitCode::from(USAGE),

@@ -14,8 +14,9 @@ use encke_auth::{AuthSettings, Jwt, KeyPair, SigningKey};
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
+use crate::config::Sources;
 use crate::logs::Escaped;
-use crate::{FAILED, USAGE, args, complain, config_command};
+use crate::{FAILED, USAGE, complain, config_command};
 
 /// Make and check tokens (JWT) for the section [auth] of the configuration, and their keys.
 #[derive(Subcommand)]
@@ -237,7 +238,7 @@ fn end_of(identity: &encke::Identity) -> String {
 
 /// The settings of the file, with other keys if some are given.
 fn check_settings(options: &Check) -> Result<AuthSettings, ExitCode> {
-    let sources = args::check_sources(options.file.clone());
+    let sources = Sources::of_file(options.file.clone());
     let of_file = match sources.read() {
         Ok(config) => config.sections.auth,
         Err(problems) if options.keys.is_none() || sources.file.is_some() => {
