@@ -3,6 +3,7 @@
 #
 #   scripts/cargo-tests.sh         all of them, documentation included
 #   scripts/cargo-tests.sh unit    without those that use real sockets, processes and clocks
+#   scripts/cargo-tests.sh tls     those of the server over real sockets, with TLS on both ends
 #
 # A test of the crates in `real_time` that fails is run once more, alone. If it passes then, it is flaky: it is counted and listed, and
 # both outputs stay in target/test/flaky. All other tests are deterministic, so their failure is final, as is one that says that a
@@ -17,8 +18,9 @@ repeat_seconds_max=600
 # The tests wait more than they compute.
 threads=${RUST_TEST_THREADS:-8}
 
+packages=(--workspace)
 logs=${TEST_LOGS:-target/test}
-output=$logs/cargo-tests.out
+output=$logs/cargo-tests-${1:-all}.out
 
 # is_real_time FOLDER: whether the tests in the folder of this crate need real time.
 is_real_time() {
@@ -114,13 +116,18 @@ failed_targets() {
 case ${1:-all} in
 unit) mapfile -t options < <(unit_options) ;;
 all) options=() ;;
-*) echo "usage: scripts/cargo-tests.sh [unit]" >&2; exit 2 ;;
+tls)
+    export ENCKE_TEST_TLS=1
+    # The examples have their own servers. A connection above a limit gets an alert instead of a status (`tls.rs`).
+    packages=(-p encke) options=(--test wire -- --skip examples:: --skip connections_max_answers)
+    ;;
+*) echo "usage: scripts/cargo-tests.sh [unit|tls]" >&2; exit 2 ;;
 esac
 
 need_rust
 mkdir -p "$logs"
 status=0
-RUST_TEST_THREADS=$threads cargo test --workspace --locked --no-fail-fast "${options[@]}" 2>&1 | tee "$output" || status=$?
+RUST_TEST_THREADS=$threads cargo test "${packages[@]}" --locked --no-fail-fast "${options[@]}" 2>&1 | tee "$output" || status=$?
 if [ "$status" -ne 0 ]; then
     status=0
     repeat_failures || status=1

@@ -26,8 +26,8 @@ pub(crate) fn add_sources(own: Vec<SourceSettings>, all: &mut Vec<SourceSettings
 }
 
 /// Lists the pages on stdout, and opens the first one in a browser if that is wanted.
-pub(crate) fn welcome(address: SocketAddr, opens: bool) {
-    let start = format!("http://{}/", reachable(address));
+pub(crate) fn welcome(scheme: &str, address: SocketAddr, opens: bool) {
+    let start = format!("{scheme}://{}/", reachable(address));
     let mut out = io::stdout().lock();
     // If nobody reads it, the server still runs.
     let _ = write!(out, "{}", text(&start)).and_then(|()| out.flush());

@@ -5,7 +5,7 @@
 //!   old ◀── "ready": its configuration and the disk are good ─── new     until here nothing has changed
 //!   old: accepts no more connections, drains, saves its sessions, releases the data directory
 //!        (new connections wait in the socket's backlog)
-//!   old ── "released", and the revoked tokens ─────────────────▶ new: restores histories and sessions, accepts connections
+//!   old ── "released", revoked tokens, keys of TLS tickets ────▶ new: restores histories and sessions, accepts connections
 //!   old ◀── "serving" ────────────────────────────────────────── new
 //!   old: ends
 //! ```
@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use encke::TicketKey;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
     recvmsg, sendmsg,
@@ -46,6 +47,15 @@ pub(crate) struct Program {
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     line: UnixStream,
+}
+
+/// The state that travels to the server that takes over, because no file has it.
+#[derive(Debug, Default)]
+pub(crate) struct Heritage {
+    /// The revoked tokens; with a data directory they have a file, too.
+    pub(crate) revoked: Vec<RevokedToken>,
+    /// The keys of TLS session tickets.
+    pub(crate) ticket_keys: Vec<TicketKey>,
 }
 
 /// A handover that has begun: the other server is ready.
@@ -119,13 +129,13 @@ impl Handover {
     }
 
     /// Lets the new server begin, and returns when it serves: this one has ended, and has released the data directory. If the new one
-    /// ends before, starts others. Each gets the revoked tokens, which no file has without a data directory.
+    /// ends before, starts others. Each gets the heritage.
     ///
     /// # Errors
     /// None of them serves.
-    pub(crate) fn complete(self, revoked: &[RevokedToken]) -> Result<(), HandoverError> {
+    pub(crate) fn complete(self, heritage: &Heritage) -> Result<(), HandoverError> {
         let Handover { program, listener, successor } = self;
-        let message = released(revoked);
+        let message = heritage.message();
         let mut served = successor.serve(&message);
         for attempt in 1..=ATTEMPTS_MAX {
             let Err(problem) = &served else { return Ok(()) };
@@ -150,11 +160,23 @@ impl Successor {
     }
 }
 
-/// The message that the data directory is released: a byte, a line of JSON for each revoked token, and an empty line.
-fn released(revoked: &[RevokedToken]) -> Vec<u8> {
-    let lines = revoked.iter().filter_map(|token| serde_json::to_string(token).ok());
-    let lines: String = lines.map(|line| line + "\n").collect();
-    [&[RELEASED], lines.as_bytes(), b"\n"].concat()
+impl Heritage {
+    /// The message that the data directory is released: a byte, a line of JSON for each token and key, and an empty line.
+    fn message(&self) -> Vec<u8> {
+        let revoked = self.revoked.iter().filter_map(|token| serde_json::to_string(token).ok());
+        let keys = self.ticket_keys.iter().filter_map(|key| serde_json::to_string(key).ok());
+        let lines: String = revoked.chain(keys).map(|line| line + "\n").collect();
+        [&[RELEASED], lines.as_bytes(), b"\n"].concat()
+    }
+
+    /// Takes a line. One that a later version has added is left out.
+    fn take(&mut self, line: &[u8]) {
+        if let Ok(token) = serde_json::from_slice(line) {
+            self.revoked.push(token);
+        } else if let Ok(key) = serde_json::from_slice(line) {
+            self.ticket_keys.push(key);
+        }
+    }
 }
 
 /// Sends the socket and waits for the answer.
@@ -208,24 +230,24 @@ impl Predecessor {
     }
 
     /// Reports that this process can take over, and waits until the other has released the data directory, or has begun to close its
-    /// files. Returns the revoked tokens, but those that the end of the other has cut off.
-    pub(crate) fn succeed(&mut self) -> io::Result<Vec<RevokedToken>> {
+    /// files. Returns the heritage, but what the end of the other has cut off.
+    pub(crate) fn succeed(&mut self) -> io::Result<Heritage> {
         self.line.write_all(&[READY])?;
         let mut line = BufReader::new(&self.line);
-        let mut revoked = Vec::new();
+        let mut heritage = Heritage::default();
         let mut received = line.read(&mut [0]).map(|_| ());
         while received.is_ok() {
             let mut text = Vec::new();
             received = line.read_until(b'\n', &mut text).map(|_| ());
             match text.strip_suffix(b"\n") {
-                Some(token) if !token.is_empty() => revoked.extend(serde_json::from_slice::<RevokedToken>(token)),
+                Some(line) if !line.is_empty() => heritage.take(line),
                 _ => break,
             }
         }
         match received {
             // It ended without having read all.
             Err(error) if error.kind() != io::ErrorKind::ConnectionReset => Err(error),
-            _ => Ok(revoked),
+            _ => Ok(heritage),
         }
     }
 

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Sources};
-use crate::handover::{Handover, Predecessor, Program};
+use crate::handover::{Handover, Heritage, Predecessor, Program};
 use crate::logs::LogLevel;
 use crate::{FAILED, allocator, assets, complain, config_command, demo, options};
 
@@ -39,9 +39,10 @@ pub(crate) fn run(sources: Sources, opens: bool) -> ExitCode {
     match start(sources, config, level) {
         Ok(Started { running, publishing, webhooks, begun }) => {
             report_to_room(connections_max, was_asked_for);
-            announce(&running.address().to_string());
+            let scheme = if running.has_tls() { "https" } else { "http" };
+            announce(scheme, &running.address().to_string());
             if is_demo {
-                demo::welcome(running.address(), opens);
+                demo::welcome(scheme, running.address(), opens);
             }
             let handle = running.handle();
             running.join();
@@ -49,7 +50,8 @@ pub(crate) fn run(sources: Sources, opens: bool) -> ExitCode {
             // The ends of sessions are events, too.
             webhooks.finish(WEBHOOKS_TIMEOUT);
             let handover = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(Err(problem)) = handover.map(|handover| handover.complete(&handle.revoked_tokens())) {
+            let heritage = Heritage { revoked: handle.revoked_tokens(), ticket_keys: handle.ticket_keys() };
+            if let Some(Err(problem)) = handover.map(|handover| handover.complete(&heritage)) {
                 complain(&format!("no server has taken over: {problem}"));
                 return ExitCode::from(FAILED);
             }
@@ -121,7 +123,8 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
         Some(predecessor) => {
             server.check()?;
             tracing::info!("ready; waiting for the previous server to end");
-            server.revoked_tokens(predecessor.succeed().map_err(Problem::Socket)?)
+            let Heritage { revoked, ticket_keys } = predecessor.succeed().map_err(Problem::Socket)?;
+            server.revoked_tokens(revoked).ticket_keys(ticket_keys)
         }
         None => server,
     };
@@ -247,12 +250,12 @@ fn of_supervisor() -> io::Result<Option<TcpListener>> {
 }
 
 /// Announces that the server is ready: one line for programs, a second one for people.
-fn announce(address: &str) {
+fn announce(scheme: &str, address: &str) {
     let mut out = std::io::stdout().lock();
     // If nobody reads it, the server still runs.
-    let _ = writeln!(out, "encke listening on http://{address}").and_then(|()| out.flush());
+    let _ = writeln!(out, "encke listening on {scheme}://{address}").and_then(|()| out.flush());
     if std::io::stdout().is_terminal() && std::io::stderr().is_terminal() {
-        eprintln!("open http://{address} in a browser; Ctrl-C ends");
+        eprintln!("open {scheme}://{address} in a browser; Ctrl-C ends");
     }
 }
 

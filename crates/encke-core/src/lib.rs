@@ -76,7 +76,7 @@ pub use saved::{Saved, SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSes
 pub use secret::Secret;
 pub use settings::{
     ChannelRule, Declared, Group, HistoryCommit, HistoryTerms, Publishers, SHARDS_MAX, Setting, Settings, SlowConsumer,
-    TransportName,
+    TlsPair, TransportName,
 };
 pub use shard::{STEPS_PER_DELIVERY, STEPS_PER_TURN, Shard, Shared, Taken};
 pub use side::Side;

@@ -52,6 +52,10 @@ macro_rules! metrics {
 metrics! {
     Gauge connections "encke_connections" "Open TCP connections."
     Gauge sockets "encke_websockets" "Open WebSockets."
+    Gauge tls_handshakes_open "encke_tls_handshakes_open" "TLS connections whose handshake is not complete."
+    Counter tls_handshakes "encke_tls_handshakes" "Completed TLS handshakes."
+    Counter tls_resumed "encke_tls_handshakes_resumed" "Completed TLS handshakes that resumed an earlier session."
+    Counter tls_failed "encke_tls_handshakes_failed" "TLS handshakes that failed, or took longer than tls_handshake_timeout_ms."
     Gauge sessions "encke_sessions" "Bayeux sessions."
     Gauge channels "encke_channels" "Channels and patterns with subscribers."
     Gauge subscriptions "encke_subscriptions" "Subscriptions."

@@ -7,6 +7,7 @@
 mod declare;
 pub(crate) mod in_force;
 mod rule;
+mod tls;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use declare::{Declared, Group, Setting};
 pub use rule::{ChannelRule, HistoryTerms, Publishers, SlowConsumer};
+pub use tls::TlsPair;
 
 crate::settings! {
     /// The settings of a server. `Settings::default()` describes a server on loopback. A program writes
@@ -39,6 +41,18 @@ crate::settings! {
         history_commit: HistoryCommit = HistoryCommit::default(), restart();
         /// Longest time until a message is on disk with `history_commit = "interval"`, in milliseconds.
         history_commit_interval_ms: u64 = 1_000, positive(), restart();
+    }
+    "TLS" {
+        /// A PEM file with the certificate of the server and those that lead to its root. `listen` then speaks TLS. Empty: plain HTTP.
+        tls_cert: String = String::new();
+        /// A PEM file with the private key of `tls_cert`.
+        tls_key: String = String::new();
+        /// Certificates for further names, `[[tls]]`. The name that a client asks for (SNI) selects one; others get `tls_cert`.
+        tls: Vec<TlsPair> = Vec::new();
+        /// `listen` speaks TLS with a certificate that the server signs itself and makes at each start. Its SHA-256 fingerprint is logged.
+        dev_tls: bool = false, restart();
+        /// Longest time that a TLS handshake takes, in milliseconds.
+        tls_handshake_timeout_ms: u64 = 10_000, positive();
     }
     "Bayeux timing" {
         /// Time that a `/meta/connect` is held, in milliseconds.

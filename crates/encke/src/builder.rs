@@ -21,6 +21,7 @@ use crate::app::service::{Registered, ServiceHandler};
 use crate::asset::Asset;
 use crate::beside::Beside;
 use crate::fallback::BoxError;
+use crate::tls::TicketKey;
 
 /// A server before its start: its settings, the hooks of the application, its files. [`Builder::start`] runs it.
 ///
@@ -56,6 +57,7 @@ pub struct Builder {
     pub(crate) listener: Option<TcpListener>,
     pub(crate) api_keys: ApiKeys,
     pub(crate) revoked: Vec<(Box<str>, u64)>,
+    pub(crate) ticket_keys: Vec<TicketKey>,
     pub(crate) layers: Vec<Box<Layer>>,
     pub(crate) fallback: Option<Beside>,
     pub(crate) without_listener: bool,
@@ -305,6 +307,13 @@ impl Builder {
     /// gave them. A server with a `data` directory knows them from there.
     pub fn revoked_tokens(mut self, tokens: impl IntoIterator<Item = (Box<str>, u64)>) -> Builder {
         self.revoked.extend(tokens);
+        self
+    }
+
+    /// The keys of TLS session tickets of the process before this one, as its
+    /// [`Handle::ticket_keys`](crate::Handle::ticket_keys) gave them. Its clients resume their sessions here.
+    pub fn ticket_keys(mut self, keys: impl IntoIterator<Item = TicketKey>) -> Builder {
+        self.ticket_keys.extend(keys);
         self
     }
 

@@ -23,6 +23,7 @@ use crate::net::server_shared::ServerShared;
 use crate::net::thread_message::ThreadMessage;
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::ending;
+use crate::tls::TicketKey;
 use encke_core::{Action, Actions, Declared as _, Id, ServerEntry, Settings, ShardMessage, Weight};
 use encke_local::{Members, Start, SubscribeError, Subscription};
 
@@ -304,11 +305,22 @@ impl Handle {
         let takes_any_port = settings.listen.port() == 0;
         let mut fixed = settings.keep_fixed(&current);
         fixed.retain(|name| !(takes_any_port && *name == "listen"));
+        match &self.0.server_shared.tls {
+            Some(tls) => fixed.extend(tls.reload(&settings)?),
+            None if !settings.tls_cert.is_empty() => fixed.push("tls_cert"),
+            None => {}
+        }
         let next = Arc::new(settings);
         self.send_to_all_shards(|| ShardMessage::Settings(next.clone()));
         *self.0.named.write() = named(&next);
         *current = next;
         Ok(fixed)
+    }
+
+    /// The keys of TLS session tickets, for the process that takes over: [`Builder::ticket_keys`](crate::Builder::ticket_keys). None
+    /// without TLS.
+    pub fn ticket_keys(&self) -> Vec<TicketKey> {
+        self.0.server_shared.tls.iter().flat_map(|tls| tls.ticket_keys()).collect()
     }
 
     /// Stops accepting connections. Those already in the system's backlog wait for another process that holds the

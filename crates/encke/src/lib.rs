@@ -235,6 +235,7 @@ mod session_names;
 mod sessions_file;
 mod settings;
 mod threads;
+mod tls;
 
 pub use added_operation::ApiOperation;
 pub use api_keys::{ApiKey, ApiKeys, ApiKeysError, Scope};
@@ -254,8 +255,8 @@ pub use embedded::{EnckeService, service};
 pub use encke_core::{
     Action, Actions, Amount, Budget, ChannelRule, ChannelView, Declared, EndReason, Group as SettingGroup, Head,
     HistoryCommit, HistoryTerms, Id, Identity, Over, PatternError, Patterns, Pending, Publishers, Refusal, Secret,
-    SessionLimits, SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer, TransportName, Urgency, Verdict,
-    network, settings,
+    SessionLimits, SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer, TlsPair, TransportName, Urgency,
+    Verdict, network, settings,
 };
 pub use encke_local::{
     Gap, Member, Members, Message, Position, PositionError, Positions, PresenceCounts, Start, SubscribeError,
@@ -273,6 +274,7 @@ pub use net::listing::List;
 pub use net::requests::Revocation;
 pub use server::{Running, Server};
 pub use settings::{SettingsError, check_settings, hidden_rule};
+pub use tls::TicketKey;
 
 /// Compiles the program of the README as a test.
 #[cfg(doctest)]

@@ -28,10 +28,11 @@ use crate::net::server_metrics::ServerMetrics;
 use crate::net::server_shared::ServerShared;
 use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
-use crate::settings::check_settings;
+use crate::settings::{SettingsError, check_settings};
 use crate::threads::application::ApplicationThreads;
 use crate::threads::driver::Inputs;
 use crate::threads::{accept, driver};
+use crate::tls::{self, TicketKey, Tls};
 use encke_core::{Application, Saved, Settings, Shard, Shared};
 
 /// The beginning of every server: [`Server::builder`].
@@ -74,6 +75,7 @@ impl Builder {
         let (to_visit, visits): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let clock = Clock::start();
         let threads = ApplicationThreads::start(settings.application_threads).map_err(StartError::Thread)?;
+        let tls = open_tls(&settings, self.ticket_keys, threads.handle())?;
         let mut registered = self.hooks;
         warn_of_holes(&registered);
         let routes = std::mem::take(&mut registered.routes);
@@ -101,6 +103,7 @@ impl Builder {
             application: threads.handle().clone(),
             connections: Arc::default(),
             accepting: watch::Sender::new(true),
+            tls,
             holds: Arc::default(),
             api: ApiState::new(self.api_keys),
             revocations: data.as_ref().map(Data::revocations).cloned().unwrap_or_default(),
@@ -132,8 +135,19 @@ impl Builder {
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
         // A thread that panicked has already logged it.
         starts.into_iter().for_each(|start| _ = start.send(()));
-        Ok(Running { address, handle, threads, listener: again, data })
+        Ok(Running { address, has_tls: server_shared.tls.is_some(), handle, threads, listener: again, data })
     }
+}
+
+/// Reads the certificates, if the server has any, and watches their files.
+fn open_tls(
+    settings: &Settings,
+    earlier: Vec<TicketKey>,
+    threads: &tokio::runtime::Handle,
+) -> Result<Option<Arc<Tls>>, SettingsError> {
+    let tls = Tls::open(settings, earlier)?.map(Arc::new);
+    tls.iter().for_each(|tls| _ = threads.spawn(tls::watch(tls.clone())));
+    Ok(tls)
 }
 
 /// Names the channels below those of authorizers about which nobody decides.
@@ -256,6 +270,7 @@ impl ThreadContext {
 /// A running server. Dropping this value does not stop it: [`Handle::drain`] does.
 pub struct Running {
     address: SocketAddr,
+    has_tls: bool,
     handle: Handle,
     threads: Vec<ShardThread>,
     listener: Option<TcpListener>,
@@ -267,6 +282,11 @@ impl Running {
     /// settings.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// True if it speaks TLS there.
+    pub fn has_tls(&self) -> bool {
+        self.has_tls
     }
 
     /// The Bayeux endpoint as a service inside another HTTP server: see [`service`](crate::service).

@@ -4,6 +4,8 @@ mod check;
 
 use encke_core::{Declared as _, Settings};
 
+use crate::tls;
+
 pub(crate) use check::OWN_PATHS;
 pub use check::hidden_rule;
 
@@ -18,6 +20,12 @@ pub struct SettingsError {
     pub value: String,
     /// A description of valid values.
     pub wanted: &'static str,
+}
+
+impl From<tls::Misfit> for SettingsError {
+    fn from((name, value, wanted): tls::Misfit) -> SettingsError {
+        SettingsError { name, value, wanted }
+    }
 }
 
 /// Checks what types cannot express: ranges, and settings that contradict each other. [`Builder::start`](crate::Builder::start)
@@ -40,5 +48,6 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
     if let Some((setting, value, wanted)) = settings.out_of_range() {
         return fail(setting.name, &value.to_string(), wanted);
     }
-    check::rules(settings)
+    check::rules(settings)?;
+    Ok(tls::check(settings)?)
 }

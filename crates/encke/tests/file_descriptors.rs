@@ -9,7 +9,8 @@ use std::fs::File;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use common::{Folder, Http, TestServer, settings, wait_until};
+use common::tls::Socket;
+use common::{Folder, Http, Tcp, TestServer, settings, wait_until};
 use encke::{Server, Settings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -76,7 +77,7 @@ fn without_a_free_file_descriptor_only_accepting_stops() {
     drop(fill);
     setrlimit(Resource::Nofile, before).expect("the limit of before");
     for socket in waiting {
-        let mut http = Http::on(std::net::TcpStream::from(socket), server.address());
+        let mut http = Http::on(Tcp::of(Socket::of(socket.into())), server.address());
         assert_eq!(http.get("/healthz").status, 200);
     }
     neighbour.lives(&server);

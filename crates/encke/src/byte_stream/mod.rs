@@ -1,22 +1,28 @@
 //! A client's connection as everything above it sees it: bytes in both directions, readiness, and ways to end it.
 //!
-//! The module is the only one that knows how the bytes travel. Another way, such as TLS, is another variant of [`Kind`].
-//! Each call is one `match`: it allocates nothing, copies nothing, and a gathered write stays one system call.
+//! The module is the only one that knows how the bytes travel. Another way is another variant of [`Kind`].
+//! Each call is one `match`: without TLS it allocates nothing, copies nothing, and a gathered write stays one system call.
 
+mod tls;
 mod upgraded;
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use rustls::ServerConfig;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
+use tls::Session;
 pub(crate) use upgraded::detach_upgraded;
 
 /// The connection of a client. It reads and writes as any stream of tokio.
@@ -26,6 +32,8 @@ pub struct ByteStream(Kind);
 enum Kind {
     /// TCP without TLS, or another stream socket of the system: it is only read, written and closed.
     Tcp(TcpStream),
+    /// TLS over such a socket.
+    Tls(TcpStream, Box<Session>),
 }
 
 /// A connection on its way to another thread: it belongs to no runtime.
@@ -33,6 +41,7 @@ pub(crate) struct Detached(DetachedKind);
 
 enum DetachedKind {
     Tcp(std::net::TcpStream),
+    Tls(std::net::TcpStream, Box<Session>),
 }
 
 impl ByteStream {
@@ -42,25 +51,70 @@ impl ByteStream {
         Ok((ByteStream(Kind::Tcp(tcp)), peer))
     }
 
+    /// A new connection that speaks TLS from its first byte on. Nothing is read or written before [`ByteStream::handshake`].
+    ///
+    /// # Errors
+    /// The configuration cannot be used.
+    pub(crate) fn with_tls(self, config: Arc<ServerConfig>) -> io::Result<ByteStream> {
+        let session = Box::new(Session::new(config)?);
+        let (Kind::Tcp(tcp) | Kind::Tls(tcp, _)) = self.0;
+        Ok(ByteStream(Kind::Tls(tcp, session)))
+    }
+
+    /// True if it speaks TLS.
+    pub(crate) fn is_tls(&self) -> bool {
+        matches!(self.0, Kind::Tls(..))
+    }
+
+    /// Completes the handshake of a connection that speaks TLS. Each step waits for its turn. Returns true if it resumed a session.
+    ///
+    /// # Errors
+    /// The client does not speak TLS as the server does. It got an alert, or a response in plain HTTP if it speaks that.
+    pub(crate) async fn handshake(&self, turns: &Semaphore) -> io::Result<bool> {
+        let Kind::Tls(tcp, session) = &self.0 else { return Ok(false) };
+        while session.is_handshaking() {
+            self.readable().await?;
+            let turn = turns.acquire().await;
+            let received = session.receive(|bytes| tcp.try_read(bytes), |bytes| tcp.try_write(bytes));
+            match received {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    if session.is_plain_http() {
+                        let _gone = tcp.try_write(PLAIN_HTTP);
+                    }
+                    return Err(error);
+                }
+                _ if session.has_input() && session.is_handshaking() => return Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => {}
+            }
+            // All tasks that are ready run before the turn ends.
+            tokio::task::yield_now().await;
+            drop(turn);
+        }
+        Ok(session.is_resumed())
+    }
+
+    /// Answers a connection that is not served. One that speaks TLS gets an alert: the text would cost a handshake.
+    pub(crate) fn refuse(&self, text: &'static [u8]) {
+        let bytes = if self.is_tls() { REFUSED } else { text };
+        let _gone = self.tcp().try_write(bytes);
+    }
+
     /// Prepares a new connection: small messages leave at once, and the kernel buffers at most `send_buffer_bytes` for a
     /// client that does not read. 0: as many as it likes.
     ///
     /// # Errors
     /// The connection is gone.
     pub(crate) fn prepare(&self, send_buffer_bytes: usize) -> io::Result<()> {
-        let Kind::Tcp(tcp) = &self.0;
-        tcp.set_nodelay(true)?;
+        self.tcp().set_nodelay(true)?;
         if send_buffer_bytes > 0 {
-            let _as_it_is = SockRef::from(tcp).set_send_buffer_size(send_buffer_bytes);
+            let _as_it_is = self.socket().set_send_buffer_size(send_buffer_bytes);
         }
         Ok(())
     }
 
     /// The address of the client, or of the proxy in front of it. None if it has none.
     pub fn peer_address(&self) -> Option<IpAddr> {
-        match &self.0 {
-            Kind::Tcp(tcp) => tcp.peer_addr().ok().map(|address| address.ip()),
-        }
+        self.tcp().peer_addr().ok().map(|address| address.ip())
     }
 
     /// Reads what has arrived. 0: the client sends no more.
@@ -71,10 +125,12 @@ impl ByteStream {
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.0 {
             Kind::Tcp(tcp) => tcp.try_read(buffer),
+            Kind::Tls(tcp, session) => session.read(buffer, |bytes| tcp.try_read(bytes), |bytes| tcp.try_write(bytes)),
         }
     }
 
-    /// Writes all slices in one call, as far as there is room.
+    /// Writes all slices in one call, as far as there is room. Of TLS a record counts when it is encrypted: see
+    /// [`ByteStream::has_unsent`].
     ///
     /// # Errors
     /// `WouldBlock` if there is no room; otherwise the connection is broken.
@@ -83,7 +139,14 @@ impl ByteStream {
         match (&self.0, slices) {
             (Kind::Tcp(tcp), [one]) => tcp.try_write(one),
             (Kind::Tcp(tcp), many) => tcp.try_write_vectored(many),
+            (Kind::Tls(tcp, session), slices) => session.write(slices, |bytes| tcp.try_write(bytes)),
         }
+    }
+
+    /// True if a part of a record waits for room. [`ByteStream::poll_read_ready`] and [`ByteStream::poll_write_ready`] send it.
+    #[inline]
+    pub(crate) fn has_unsent(&self) -> bool {
+        matches!(&self.0, Kind::Tls(_, session) if session.has_unsent())
     }
 
     /// Ready when there is something to read.
@@ -91,6 +154,13 @@ impl ByteStream {
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.0 {
             Kind::Tcp(tcp) => tcp.poll_read_ready(cx),
+            Kind::Tls(tcp, session) => {
+                if session.has_unsent() {
+                    // An error shows when something is read.
+                    let _sent = self.poll_write_ready(cx);
+                }
+                if session.has_input() { Poll::Ready(Ok(())) } else { tcp.poll_read_ready(cx) }
+            }
         }
     }
 
@@ -99,13 +169,26 @@ impl ByteStream {
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.0 {
             Kind::Tcp(tcp) => tcp.poll_write_ready(cx),
+            Kind::Tls(tcp, session) => loop {
+                ready!(tcp.poll_write_ready(cx))?;
+                if session.flush(|bytes| tcp.try_write(bytes))? {
+                    return Poll::Ready(Ok(()));
+                }
+            },
         }
     }
 
-    /// Writes no more: bytes already written arrive, then the end.
+    /// Writes no more: bytes already written arrive, then the end. What waits for room leaves in [`ByteStream::linger`].
     pub(crate) fn close_writing(&self) {
-        // The peer may have disconnected first.
-        let _gone = self.socket().shutdown(Shutdown::Write);
+        let is_sent = match &self.0 {
+            Kind::Tcp(_) => true,
+            // An error ends the connection, too.
+            Kind::Tls(tcp, session) => session.close(|bytes| tcp.try_write(bytes)).unwrap_or(true),
+        };
+        if is_sent {
+            // The peer may have disconnected first.
+            let _gone = self.socket().shutdown(Shutdown::Write);
+        }
     }
 
     /// Makes the connection end with a reset when it is dropped. The bytes in the kernel's buffer are useless, and the
@@ -124,11 +207,15 @@ impl ByteStream {
     /// Waits until the peer has closed, too, so that bytes it still sends do not reset the connection under the last
     /// response (RFC 6455 §7.1.1, RFC 9112 §9.6). The wait is limited in time and in bytes.
     pub(crate) async fn linger(&self) {
+        if self.is_tls() {
+            let _late = tokio::time::timeout(UNREAD, poll_fn(|cx| self.poll_write_ready(cx))).await;
+            self.close_writing();
+        }
         let drain = async {
             let mut bytes = [0; 4096];
             let mut drained = 0;
-            while drained < LINGER_BYTES_MAX && self.readable().await.is_ok() {
-                match self.try_read(&mut bytes) {
+            while drained < LINGER_BYTES_MAX && self.tcp().readable().await.is_ok() {
+                match self.tcp().try_read(&mut bytes) {
                     Ok(0) => return,
                     Ok(count) => drained += count,
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
@@ -144,15 +231,17 @@ impl ByteStream {
     }
 
     async fn readable(&self) -> io::Result<()> {
-        match &self.0 {
-            Kind::Tcp(tcp) => tcp.readable().await,
-        }
+        poll_fn(|cx| self.poll_read_ready(cx)).await
+    }
+
+    /// The socket that carries the bytes.
+    fn tcp(&self) -> &TcpStream {
+        let (Kind::Tcp(tcp) | Kind::Tls(tcp, _)) = &self.0;
+        tcp
     }
 
     fn socket(&self) -> SockRef<'_> {
-        match &self.0 {
-            Kind::Tcp(tcp) => SockRef::from(tcp),
-        }
+        SockRef::from(self.tcp())
     }
 
     /// Takes the connection out of this thread's runtime.
@@ -160,9 +249,10 @@ impl ByteStream {
     /// # Errors
     /// The system's error.
     pub(crate) fn detach(self) -> io::Result<Detached> {
-        match self.0 {
-            Kind::Tcp(tcp) => Ok(Detached(DetachedKind::Tcp(tcp.into_std()?))),
-        }
+        Ok(Detached(match self.0 {
+            Kind::Tcp(tcp) => DetachedKind::Tcp(tcp.into_std()?),
+            Kind::Tls(tcp, session) => DetachedKind::Tls(tcp.into_std()?, session),
+        }))
     }
 }
 
@@ -177,43 +267,52 @@ impl Detached {
     /// # Errors
     /// The system's error.
     pub(crate) fn attach(self) -> io::Result<ByteStream> {
-        match self.0 {
-            DetachedKind::Tcp(tcp) => Ok(ByteStream(Kind::Tcp(TcpStream::from_std(tcp)?))),
-        }
+        Ok(ByteStream(match self.0 {
+            DetachedKind::Tcp(tcp) => Kind::Tcp(TcpStream::from_std(tcp)?),
+            DetachedKind::Tls(tcp, session) => Kind::Tls(TcpStream::from_std(tcp)?, session),
+        }))
     }
 }
 
 impl AsyncRead for ByteStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().0 {
-            Kind::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+        let stream = self.get_mut();
+        if let Kind::Tcp(tcp) = &mut stream.0 {
+            return Pin::new(tcp).poll_read(cx, buffer);
+        }
+        loop {
+            match stream.try_read(buffer.initialize_unfilled()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(stream.poll_read_ready(cx))?,
+                read => return Poll::Ready(read.map(|count| buffer.advance(count))),
+            }
         }
     }
 }
 
 impl AsyncWrite for ByteStream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().0 {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.0 {
             Kind::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
+            Kind::Tls(..) => self.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().0 {
-            Kind::Tcp(tcp) => Pin::new(tcp).poll_flush(cx),
-        }
+        // A socket has nothing to flush.
+        if self.has_unsent() { self.poll_write_ready(cx) } else { Poll::Ready(Ok(())) }
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().0 {
-            Kind::Tcp(tcp) => Pin::new(tcp).poll_shutdown(cx),
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Kind::Tcp(tcp) = &mut self.0 {
+            return Pin::new(tcp).poll_shutdown(cx);
         }
+        ready!(self.as_mut().poll_flush(cx))?;
+        self.close_writing();
+        self.poll_flush(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.0 {
-            Kind::Tcp(tcp) => tcp.is_write_vectored(),
-        }
+        true
     }
 
     fn poll_write_vectored(
@@ -221,8 +320,15 @@ impl AsyncWrite for ByteStream {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().0 {
-            Kind::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
+        let stream = self.get_mut();
+        if let Kind::Tcp(tcp) = &mut stream.0 {
+            return Pin::new(tcp).poll_write_vectored(cx, slices);
+        }
+        loop {
+            match stream.try_write(slices) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => ready!(stream.poll_write_ready(cx))?,
+                written => return Poll::Ready(written),
+            }
         }
     }
 }
@@ -233,18 +339,22 @@ impl fmt::Debug for ByteStream {
     }
 }
 
-/// The time for which the kernel tries to deliver the remaining bytes of a dropped connection.
-#[cfg(target_os = "linux")]
+/// The time for which a closed connection tries to deliver its remaining bytes.
 const UNREAD: Duration = Duration::from_secs(10);
 /// The time for which a closed connection waits for its peer.
 const LINGER: Duration = Duration::from_secs(1);
 /// The bytes that a closed connection still reads and discards: a few times what the kernel had already buffered.
 const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// The response to plain HTTP where TLS is spoken.
+const PLAIN_HTTP: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 45\r\nconnection: close\r\n\r\n\
+    this port speaks TLS: use https:// or wss://\n";
+/// A fatal alert of TLS, `internal_error` (RFC 8446 §6), as a whole record.
+const REFUSED: &[u8] = &[21, 3, 3, 0, 2, 2, 80];
+
 #[cfg(test)]
 mod tests {
-    use std::future::poll_fn;
-
     use super::*;
 
     /// Both ends of a connection; the second one is the client's.

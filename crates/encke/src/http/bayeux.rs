@@ -152,7 +152,7 @@ async fn exchange(
         (CONTENT_DISPOSITION, "attachment; filename=f.txt"),
     ];
     let mut response = with(of_status(status, Response::new(body)), if script { &fields } else { &fields[..2] });
-    if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings)) {
+    if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings, connection.is_tls)) {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
     response

@@ -21,6 +21,8 @@ pub(crate) struct Connection {
     pub(crate) health: Arc<Health>,
     /// The address of the client, or of the proxy in front of it.
     pub(crate) peer: Option<IpAddr>,
+    /// True if it speaks TLS.
+    pub(crate) is_tls: bool,
     /// Set by a response that ends HTTP on this connection.
     pub(crate) upgrade: RefCell<Option<Upgrade>>,
     /// The work that its requests have caused lately.
@@ -40,11 +42,12 @@ pub(crate) enum Upgrade {
 
 impl Connection {
     /// A connection of a client at this address.
-    pub(crate) fn new(node: &Rc<Node>, peer: Option<IpAddr>) -> Connection {
+    pub(crate) fn new(node: &Rc<Node>, peer: Option<IpAddr>, is_tls: bool) -> Connection {
         Connection {
             node: node.clone(),
             health: Arc::default(),
             peer,
+            is_tls,
             number: node.connection_number(),
             upgrade: RefCell::default(),
             usage: Cell::default(),

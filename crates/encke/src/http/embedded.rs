@@ -59,7 +59,7 @@ fn answer(
     let node = node.clone();
     tokio::task::spawn_local(async move {
         let _counted = counted;
-        let connection = Rc::new(Connection::new(&node, peer));
+        let connection = Rc::new(Connection::new(&node, peer, false));
         let settings = node.shard().settings().clone();
         let metrics = node.shard().metrics().clone();
         let response = match guard::refuse_host(&connection, &settings, &request) {

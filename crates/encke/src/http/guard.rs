@@ -49,8 +49,12 @@ impl Guard {
         let is_script = method == Method::GET && !handshake::wants_upgrade(headers);
         let origin = match self.pages {
             Pages::All => Origin::None,
-            Pages::AllowedAndScripts if is_script => origin::of_script(headers, request.uri(), settings),
-            Pages::Allowed | Pages::AllowedAndScripts => origin::of(headers, request.uri(), settings),
+            Pages::AllowedAndScripts if is_script => {
+                origin::of_script(headers, request.uri(), settings, connection.is_tls)
+            }
+            Pages::Allowed | Pages::AllowedAndScripts => {
+                origin::of(headers, request.uri(), settings, connection.is_tls)
+            }
         };
         let mut response = if origin == Origin::Foreign {
             connection.node.shard().metrics().origins_refused.add(1);

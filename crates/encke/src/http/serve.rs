@@ -18,6 +18,7 @@ use super::{Body, closing, held, routes};
 use crate::byte_stream::ByteStream;
 use crate::fallback::TakeOver;
 use crate::net::connections::Counted;
+use crate::net::handshake;
 use crate::net::io::Io;
 use crate::net::node::Node;
 use crate::net::socket;
@@ -32,7 +33,11 @@ pub(crate) fn open(node: &Rc<Node>, stream: ByteStream, counted: Counted) {
 }
 
 async fn serve(node: Rc<Node>, mut stream: ByteStream, counted: Counted) {
-    let connection = Rc::new(Connection::new(&node, stream.peer_address()));
+    if !Box::pin(handshake::complete(&node, &stream)).await {
+        stream.close_writing();
+        return Box::pin(stream.linger()).await;
+    }
+    let connection = Rc::new(Connection::new(&node, stream.peer_address(), stream.is_tls()));
     let mut read = Bytes::new();
     loop {
         // Boxed: nothing of hyper stays while a request is held.

@@ -5,6 +5,7 @@ pub(crate) mod clock;
 pub(crate) mod confirm;
 pub(crate) mod connections;
 pub(crate) mod exchanges;
+pub(crate) mod handshake;
 pub(crate) mod health;
 pub(crate) mod holds;
 mod incomplete;

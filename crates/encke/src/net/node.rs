@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use foldhash::fast::RandomState;
-use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 
 use super::confirm::Confirmations;
@@ -52,6 +52,10 @@ pub(crate) struct Node {
     leaving: Notify,
     /// Requests that wait inside hyper.
     young: YoungRequests,
+    /// The turns of TLS handshakes.
+    pub(super) handshake_turns: Semaphore,
+    /// The number of TLS handshakes that are not complete.
+    pub(super) handshakes_open: Cell<usize>,
 }
 
 impl Node {
@@ -71,6 +75,8 @@ impl Node {
             incomplete: RefCell::default(),
             leaving: Notify::new(),
             young: YoungRequests::default(),
+            handshake_turns: Semaphore::new(HANDSHAKES_AT_ONCE),
+            handshakes_open: Cell::new(0),
         }
     }
 
@@ -287,5 +293,7 @@ impl Node {
     }
 }
 
+/// Steps of TLS handshakes before all other tasks get a turn: less than a millisecond of work.
+const HANDSHAKES_AT_ONCE: usize = 4;
 /// Bytes read from a socket at once. The decoder assembles larger messages.
 const READ_BYTES: usize = 64 * 1024;

@@ -119,9 +119,8 @@ impl Wire for SocketsWire<'_> {
             return Err(io::ErrorKind::NotConnected.into());
         };
         let result = socket.connection.try_write(slices);
-        if let Err(error) = &result
-            && error.kind() == io::ErrorKind::WouldBlock
-        {
+        let is_blocked = matches!(&result, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        if is_blocked || socket.connection.has_unsent() {
             socket.blocked.set(true);
             socket.wake();
         }

@@ -19,6 +19,7 @@ use crate::fallback::Pages;
 use crate::local::Local;
 use crate::presence::Presence;
 use crate::revocations::Revocations;
+use crate::tls::Tls;
 use encke_core::{Granted, Right, Shard, ShardMessage, Shared};
 
 /// Data shared by all shards of a server.
@@ -40,6 +41,8 @@ pub(crate) struct ServerShared {
     pub(crate) connections: Arc<Connections>,
     /// True while new connections are accepted.
     pub(crate) accepting: watch::Sender<bool>,
+    /// TLS, if the server has certificates.
+    pub(crate) tls: Option<Arc<Tls>>,
     /// The numbers of held requests.
     pub(crate) holds: Arc<Holds>,
     pub(crate) api: ApiState,

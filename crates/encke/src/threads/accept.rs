@@ -3,7 +3,7 @@
 //! A connection that is not accepted yet waits in the system's backlog, where it costs the shards nothing. A stampede
 //! of new connections is therefore paced, and does not disturb connected clients.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -38,7 +38,11 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
         match ByteStream::accept(listener).await {
             Ok((stream, peer)) => {
                 troubled = false;
-                welcome(node, stream, peer, &mut next);
+                let tls = node.server().tls.as_ref().map(|tls| tls.config());
+                match tls.into_iter().try_fold(stream, ByteStream::with_tls) {
+                    Ok(stream) => welcome(node, stream, peer, &mut next),
+                    Err(error) => tracing::error!(%error, "TLS cannot begin"),
+                }
             }
             Err(error) => {
                 // Mostly out of file descriptors: a pause lets some be closed, spinning does not.
@@ -74,14 +78,12 @@ fn welcome(node: &Rc<Node>, stream: ByteStream, peer: SocketAddr, next: &mut usi
     if node.server().connections.open() >= settings.connections_max {
         node.shard().metrics().connections_refused.add(1);
         tracing::debug!(%peer, "connection refused: connections_max reached");
-        let _gone = stream.try_write(&[IoSlice::new(FULL)]);
-        return;
+        return stream.refuse(FULL);
     }
     let Some(counted) = node.server().connections.count(peer.ip(), settings.address_connections_max) else {
         node.shard().metrics().address_connections_refused.add(1);
         tracing::debug!(%peer, "connection refused: address_connections_max reached");
-        let _gone = stream.try_write(&[IoSlice::new(FULL_FOR_ADDRESS)]);
-        return;
+        return stream.refuse(FULL_FOR_ADDRESS);
     };
     let shards = node.server().mailboxes.shards();
     let shard = *next % shards;

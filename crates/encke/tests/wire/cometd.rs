@@ -3,6 +3,7 @@
 use encke::Settings;
 use serde_json::{Value, json};
 
+use crate::common::tls::scheme;
 use crate::common::{Poller, TestServer, Ws, publications, reply, settings};
 use crate::replay::client::{publish, stored, wait_stored, with};
 
@@ -228,11 +229,12 @@ fn the_names_of_loopback_are_one_origin_for_a_server_on_loopback() {
         (response.status, response.header("access-control-allow-origin").map(String::from))
     };
     for name in ["localhost", "[::1]"] {
-        let origin = format!("http://{name}:{port}");
+        let origin = format!("{}://{name}:{port}", scheme());
         assert_eq!(call(&origin), (200, Some(origin.clone())));
     }
+    let other = if scheme() == "http" { "https" } else { "http" };
     let foreign =
-        [format!("http://localhost:{}", port ^ 1), format!("https://localhost:{port}"), "http://localhost".into()];
+        [format!("http://localhost:{}", port ^ 1), format!("{other}://localhost:{port}"), "http://localhost".into()];
     for origin in
         foreign.into_iter().chain([format!("http://evil.localhost:{port}"), format!("http://127.0.0.2:{port}")])
     {

@@ -137,13 +137,13 @@ fn held_requests_are_answered_when_the_server_drains() {
 fn a_flood_behind_a_held_request_waits_in_the_kernel() {
     let server = TestServer::start(settings());
     let mut poller = held(&server);
-    poller.polls.tcp.stream.set_nonblocking(true).expect("a mode");
+    poller.polls.tcp.stream.tcp().set_nonblocking(true).expect("a mode");
     let mut sent = 0;
     while let Ok(()) = poller.polls.tcp.try_send([b'x'; 4096]) {
         sent += 4096;
         assert!(sent < 64 << 20, "the server reads and reads");
     }
-    poller.polls.tcp.stream.set_nonblocking(false).expect("a mode");
+    poller.polls.tcp.stream.tcp().set_nonblocking(false).expect("a mode");
     server.handle.publish("/a", "1").expect("taken");
     assert_eq!(poller.end_poll()[0]["data"], 1);
     // Not a request, and too long.

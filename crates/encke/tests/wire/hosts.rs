@@ -2,6 +2,7 @@
 
 use encke::Settings;
 
+use crate::common::tls::scheme;
 use crate::common::{TestServer, Ws, settings};
 
 /// A callback-polling request with a handshake.
@@ -173,7 +174,7 @@ fn a_script_of_a_browser_that_hides_its_page_gets_nothing() {
     let browser = ("user-agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36");
     let server = TestServer::start(settings());
     assert_eq!(get(&server, SCRIPT, &[browser]), 403);
-    assert_eq!(get(&server, SCRIPT, &[browser, ("referer", &format!("http://{}/", server.address()))]), 200);
+    assert_eq!(get(&server, SCRIPT, &[browser, ("referer", &format!("{}://{}/", scheme(), server.address()))]), 200);
     assert_eq!(get(&server, SCRIPT, &[("user-agent", "curl/8.0")]), 200, "a program");
     let server = TestServer::start(Settings { allowed_origins: vec!["*".into()], ..settings() });
     assert_eq!(get(&server, SCRIPT, &[browser]), 200, "anybody is anybody");

@@ -36,6 +36,7 @@ mod rights;
 mod sessions;
 mod slow_consumers;
 mod switches;
+mod tls;
 mod transports;
 mod unread;
 mod websocket_frames;

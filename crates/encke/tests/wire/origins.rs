@@ -3,6 +3,7 @@
 use encke::Settings;
 use serde_json::json;
 
+use crate::common::tls::scheme;
 use crate::common::{TestServer, Ws, settings};
 
 /// Origins that resemble the server's, or are malformed; `{}` is the server's host and port.
@@ -73,12 +74,13 @@ fn repeated_and_very_long_origins_are_foreign() {
 fn own_pages_and_programs_are_allowed() {
     let server = TestServer::start(settings());
     let port = server.address().port();
-    for origin in [format!("http://127.0.0.1:{port}"), format!("HTTP://127.0.0.1:{port}").to_lowercase()] {
+    let origin = format!("{}://127.0.0.1:{port}", scheme());
+    for origin in [origin.clone(), origin.to_uppercase().to_lowercase()] {
         assert_eq!(post(&server, &[("origin", &origin)]), (200, true));
         assert_eq!(upgrade(&server, &[("origin", &origin)]), 101);
     }
     let named = format!("localhost:{port}");
-    let origin = format!("http://LOCALHOST:{port}");
+    let origin = format!("{}://LOCALHOST:{port}", scheme());
     assert_eq!(post(&server, &[("host", &named), ("origin", &origin)]), (200, true));
     assert_eq!(post(&server, &[]), (200, true), "a program names no origin");
     assert_eq!(upgrade(&server, &[]), 101);

@@ -68,6 +68,7 @@ const FILES: &[(&str, &str)] = &[
     ("slow_consumers", include_str!("slow_consumers.rs")),
     ("steps", include_str!("../../../encke-core/src/tests/steps.rs")),
     ("store_panic", include_str!("../store_panic.rs")),
+    ("tls", include_str!("tls.rs")),
     ("tokens", include_str!("../../../encke-auth/tests/tokens.rs")),
     ("tokens_of_sessions", include_str!("../../../encke-auth/tests/sessions.rs")),
     ("transports", include_str!("transports.rs")),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use encke::{Handshake, Refusal, Server, Settings};
 use serde_json::json;
 
+use crate::common::tls::scheme;
 use crate::common::{TestServer, Ws, publications, settings};
 
 /// Ids that were never issued: short, long, with foreign letters, of a missing shard.
@@ -83,7 +84,7 @@ fn a_page_without_the_cookie_cannot_use_a_session_of_a_browser_over_a_websocket(
     let server = TestServer::start(Settings { shards: 2, ..settings() });
     let mut victim = server.poller();
     victim.subscribe("/private");
-    let own = format!("http://{}", server.address());
+    let own = format!("{}://{}", scheme(), server.address());
     let origin = ("origin", own.as_str());
     let headers: [&[(&str, &str)]; 4] = [
         &[origin],

@@ -1,15 +1,16 @@
 //! A hand-written HTTP/1.1 client: raw bytes, requests with a cookie jar, and a long-polling session on top.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 
 use super::TIMEOUT;
+use super::tls::Socket;
 
 /// A TCP connection that sends and reads whatever a test needs.
 pub struct Tcp {
-    pub stream: TcpStream,
+    pub stream: Socket,
     /// Bytes that are read and not used yet.
     buffer: Vec<u8>,
 }
@@ -40,7 +41,7 @@ pub struct Poller {
 
 impl Tcp {
     pub fn connect(address: SocketAddr) -> Tcp {
-        Tcp::of(TcpStream::connect(address).expect("a connection"))
+        Tcp::of(Socket::of(TcpStream::connect(address).expect("a connection")))
     }
 
     /// Connects with a receive buffer of a few kilobytes, so that a client that does not read is noticed soon.
@@ -49,13 +50,13 @@ impl Tcp {
         let socket = socket.expect("a socket");
         socket.set_recv_buffer_size(4096).expect("a small buffer");
         socket.connect(&address.into()).expect("a connection");
-        Tcp::of(socket.into())
+        Tcp::of(Socket::of(socket.into()))
     }
 
-    fn of(stream: TcpStream) -> Tcp {
-        stream.set_nodelay(true).expect("no delay");
-        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-        stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
+    pub fn of(stream: Socket) -> Tcp {
+        stream.tcp().set_nodelay(true).expect("no delay");
+        stream.tcp().set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        stream.tcp().set_write_timeout(Some(TIMEOUT)).expect("a timeout");
         Tcp { stream, buffer: Vec::new() }
     }
 
@@ -82,12 +83,12 @@ impl Tcp {
 
     /// Ends the connection with a reset instead of an orderly close.
     pub fn reset(self) {
-        let socket = socket2::SockRef::from(&self.stream);
+        let socket = socket2::SockRef::from(self.stream.tcp());
         socket.set_linger(Some(std::time::Duration::ZERO)).expect("a reset on close");
     }
 
-    pub fn shutdown_write(&self) {
-        self.stream.shutdown(Shutdown::Write).expect("a half-closed connection");
+    pub fn shutdown_write(&mut self) {
+        self.stream.shutdown_write().expect("a half-closed connection");
     }
 
     /// The next bytes; none at the end of the stream or after a reset.
@@ -195,12 +196,12 @@ impl Response {
 
 impl Http {
     pub fn connect(address: SocketAddr) -> Http {
-        Http::on(TcpStream::connect(address).expect("a connection"), address)
+        Http::on(Tcp::connect(address), address)
     }
 
     /// A client on an existing connection.
-    pub fn on(stream: TcpStream, address: SocketAddr) -> Http {
-        Http { tcp: Tcp::of(stream), cookie: None, address }
+    pub fn on(tcp: Tcp, address: SocketAddr) -> Http {
+        Http { tcp, cookie: None, address }
     }
 
     /// Another connection of the same browser.

@@ -4,6 +4,7 @@ mod folder;
 mod http;
 mod server;
 mod subscriber;
+pub mod tls;
 mod websocket;
 
 pub use self::folder::Folder;

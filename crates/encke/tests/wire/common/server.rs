@@ -7,6 +7,7 @@ use std::time::Instant;
 use encke::{Builder, Handle, Running, Server, SessionView, Settings};
 use serde_json::json;
 
+use super::tls::over_tls;
 use super::{Http, Poller, TIMEOUT, Tcp, Ws};
 
 /// A running server. Dropping it stops it and checks that it has not panicked.
@@ -21,7 +22,7 @@ pub struct Neighbour {
     published: u64,
 }
 
-/// Settings for tests: a free port, one shard, a drain without waiting, and time-outs longer than any test. A reply
+/// Settings for tests: TLS if all tests speak it, a free port, one shard, a drain without waiting, and time-outs longer than any test. A reply
 /// in time was therefore immediate, and no session expires because the machine is busy.
 pub fn settings() -> Settings {
     Settings {
@@ -36,6 +37,7 @@ pub fn settings() -> Settings {
         decision_timeout_ms: LONG_MS,
         call_timeout_ms: LONG_MS,
         drain_timeout_ms: 0,
+        dev_tls: over_tls(),
         ..Settings::default()
     }
 }

@@ -1,0 +1,429 @@
+//! TLS of one connection, without its socket: functions that receive and send its bytes are arguments.
+//!
+//! Records are decrypted and encrypted in buffers that all connections of a thread share. A connection keeps only what it has to: a
+//! record that has arrived in part, decrypted bytes that its reader had no room for, and encrypted bytes that the kernel did not take.
+//!
+//! A record cannot be taken back: the next one has the next number. So its bytes count as written when it is encrypted. One record
+//! at most is encrypted before the kernel has taken all of the one before it, so at most [`RECORD_BYTES`] wait here as they would in the
+//! kernel's send buffer.
+
+use std::cell::RefCell;
+use std::io::{self, ErrorKind, IoSlice};
+use std::mem;
+use std::sync::Arc;
+
+use rustls::server::UnbufferedServerConnection;
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus};
+use rustls::{HandshakeKind, ServerConfig};
+
+/// TLS of one connection.
+pub(super) struct Session(RefCell<State>);
+
+struct State {
+    tls: UnbufferedServerConnection,
+    /// The beginning of a record, or of a message of a handshake.
+    partial: Vec<u8>,
+    /// Decrypted bytes, from `plain_taken` on.
+    plain: Vec<u8>,
+    plain_taken: usize,
+    /// Encrypted bytes that the kernel has not taken yet.
+    unsent: Vec<u8>,
+    input: Input,
+    /// True if nothing more is encrypted: `close_notify` or a fatal alert was the last.
+    is_closed: bool,
+}
+
+/// The state of what the client sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Input {
+    /// Nothing has arrived.
+    Fresh,
+    Open,
+    /// The client sends no more.
+    Ended,
+    /// The client does not speak TLS, but plain HTTP.
+    PlainHttp,
+    /// What has arrived was against the rules of TLS.
+    Broken,
+}
+
+/// The wish to write.
+enum Wish<'a> {
+    Nothing,
+    Encrypt(&'a [u8]),
+    Close,
+}
+
+/// The buffers of a thread.
+#[derive(Default)]
+struct Buffers {
+    /// Received records.
+    incoming: Vec<u8>,
+    /// Slices of a gathered write, copied together.
+    flat: Vec<u8>,
+    /// Encrypted records.
+    outgoing: Outgoing,
+}
+
+/// A buffer that keeps its length, and how much of it is used.
+#[derive(Default)]
+struct Outgoing {
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+thread_local! {
+    static BUFFERS: RefCell<Buffers> = RefCell::default();
+}
+
+impl Session {
+    /// A connection before its handshake.
+    pub(super) fn new(config: Arc<ServerConfig>) -> io::Result<Session> {
+        Ok(Session(RefCell::new(State {
+            tls: UnbufferedServerConnection::new(config).map_err(io::Error::other)?,
+            partial: Vec::new(),
+            plain: Vec::new(),
+            plain_taken: 0,
+            unsent: Vec::new(),
+            input: Input::Fresh,
+            is_closed: false,
+        })))
+    }
+
+    /// True until the handshake is complete.
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.0.borrow().tls.is_handshaking()
+    }
+
+    /// True if the handshake resumed an earlier session.
+    pub(super) fn is_resumed(&self) -> bool {
+        self.0.borrow().tls.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// True if the client has sent plain HTTP instead of a handshake.
+    pub(super) fn is_plain_http(&self) -> bool {
+        self.0.borrow().input == Input::PlainHttp
+    }
+
+    /// True if a read has something to return without receiving.
+    pub(super) fn has_input(&self) -> bool {
+        let state = self.0.borrow();
+        !state.plain.is_empty() || !matches!(state.input, Input::Fresh | Input::Open)
+    }
+
+    /// True if encrypted bytes wait for the kernel.
+    pub(super) fn has_unsent(&self) -> bool {
+        !self.0.borrow().unsent.is_empty()
+    }
+
+    /// Receives once, and keeps what it decrypts for the next read.
+    pub(super) fn receive(
+        &self,
+        receive: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+        send: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<()> {
+        let state = &mut *self.0.borrow_mut();
+        BUFFERS.with_borrow_mut(|buffers| state.receive(&mut [], buffers, receive, send)).map(|_| ())
+    }
+
+    /// Reads what has arrived. 0: the client sends no more.
+    pub(super) fn read(
+        &self,
+        buffer: &mut [u8],
+        mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
+        mut send: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let state = &mut *self.0.borrow_mut();
+        loop {
+            if !state.plain.is_empty() {
+                return Ok(state.take_plain(buffer));
+            }
+            match state.input {
+                Input::Ended => return Ok(0),
+                Input::Broken | Input::PlainHttp => return Err(ErrorKind::InvalidData.into()),
+                Input::Fresh | Input::Open => {}
+            }
+            let read = BUFFERS.with_borrow_mut(|buffers| state.receive(buffer, buffers, &mut receive, &mut send))?;
+            if read > 0 {
+                return Ok(read);
+            }
+        }
+    }
+
+    /// Encrypts as much as the kernel takes, and one record at most beyond it. Returns the number of bytes that are encrypted.
+    pub(super) fn write(
+        &self,
+        slices: &[IoSlice<'_>],
+        mut send: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let state = &mut *self.0.borrow_mut();
+        if state.is_closed {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        if !state.send_unsent(&mut send)? {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        BUFFERS.with_borrow_mut(|Buffers { flat, outgoing, .. }| {
+            let (mut slices, mut written) = (Slices { slices, taken: 0 }, 0);
+            loop {
+                let record = slices.next(flat);
+                if record.is_empty() {
+                    return Ok(written);
+                }
+                outgoing.used = 0;
+                state.process(&mut [], Wish::Encrypt(record), outgoing, |_| {})?;
+                written += record.len();
+                if !state.send(outgoing.filled(), &mut send)? {
+                    return Ok(written);
+                }
+            }
+        })
+    }
+
+    /// Sends what waits. True if nothing waits any more.
+    pub(super) fn flush(&self, mut send: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<bool> {
+        self.0.borrow_mut().send_unsent(&mut send)
+    }
+
+    /// Tells the client that nothing more follows (RFC 8446 §6.1). True if nothing waits to be sent.
+    pub(super) fn close(&self, mut send: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<bool> {
+        let state = &mut *self.0.borrow_mut();
+        if !mem::replace(&mut state.is_closed, true) {
+            BUFFERS.with_borrow_mut(|Buffers { outgoing, .. }| {
+                outgoing.used = 0;
+                state.process(&mut [], Wish::Close, outgoing, |_| {})?;
+                state.unsent.extend_from_slice(outgoing.filled());
+                Ok::<_, io::Error>(())
+            })?;
+        }
+        state.send_unsent(&mut send)
+    }
+}
+
+impl State {
+    /// Receives once, and puts what it decrypts into `buffer`, and the rest of it into `plain`. Returns the bytes in `buffer`.
+    fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        Buffers { incoming, outgoing, .. }: &mut Buffers,
+        receive: impl FnOnce(&mut [u8]) -> io::Result<usize>,
+        mut send: impl FnMut(&[u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        incoming.resize(PARTIAL_BYTES_MAX + INCOMING_BYTES, 0);
+        let before = self.partial.len();
+        // What does not fit into the reader's buffer is one record at most.
+        let free = &mut incoming[before..before + buffer.len().clamp(WIRE_BYTES_MAX, INCOMING_BYTES)];
+        let count = receive(free)?;
+        if count == 0 {
+            self.input = Input::Ended;
+            return Ok(0);
+        }
+        if self.input == Input::Fresh {
+            self.input = if free[0].is_ascii_uppercase() { Input::PlainHttp } else { Input::Open };
+            if self.input == Input::PlainHttp {
+                return Err(ErrorKind::InvalidData.into());
+            }
+        }
+        incoming[..before].copy_from_slice(&self.partial);
+        let (mut filled, mut rest) = (0, Vec::new());
+        outgoing.used = 0;
+        let received = &mut incoming[..before + count];
+        let processed = self.process(received, Wish::Nothing, outgoing, |plain| {
+            let fits = plain.len().min(buffer.len() - filled);
+            buffer[filled..filled + fits].copy_from_slice(&plain[..fits]);
+            filled += fits;
+            rest.extend_from_slice(&plain[fits..]);
+        });
+        // After an error an alert is sent.
+        self.unsent.extend_from_slice(outgoing.filled());
+        let sent = self.send_unsent(&mut send);
+        let used = processed?;
+        sent?;
+        self.partial = incoming[used..before + count].to_vec();
+        if self.partial.len() > PARTIAL_BYTES_MAX {
+            (self.input, self.is_closed) = (Input::Broken, true);
+        }
+        (self.plain, self.plain_taken) = (rest, 0);
+        Ok(filled)
+    }
+
+    /// Decrypts what was received, answers it, and encrypts what is wished. Returns the number of received bytes that are of no more use.
+    fn process(
+        &mut self,
+        received: &mut [u8],
+        mut wish: Wish<'_>,
+        outgoing: &mut Outgoing,
+        mut plain: impl FnMut(&[u8]),
+    ) -> io::Result<usize> {
+        // A wish alone finds the same input as before, without a record that is whole.
+        let mut partial = if received.is_empty() { self.partial.clone() } else { Vec::new() };
+        let input = if received.is_empty() { &mut partial[..] } else { received };
+        let mut used = 0;
+        loop {
+            let UnbufferedStatus { mut discard, state } = self.tls.process_tls_records(&mut input[used..]);
+            let mut is_done = false;
+            match state {
+                Ok(ConnectionState::ReadTraffic(mut traffic)) => {
+                    while let Some(Ok(record)) = traffic.next_record() {
+                        discard += record.discard;
+                        plain(record.payload);
+                    }
+                }
+                Ok(ConnectionState::EncodeTlsData(data)) => outgoing.encode(data),
+                Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
+                Ok(ConnectionState::PeerClosed) => {
+                    self.input = Input::Ended;
+                    discard = input.len() - used;
+                }
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+                    let mut is_exhausted = false;
+                    let mut put = |encrypt: &mut dyn FnMut(&mut [u8]) -> Result<usize, EncryptError>| {
+                        outgoing.put(|room| match encrypt(room) {
+                            Ok(count) => Ok(count),
+                            Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
+                            Err(EncryptError::EncryptExhausted) => {
+                                is_exhausted = true;
+                                Ok(0)
+                            }
+                        });
+                    };
+                    match mem::replace(&mut wish, Wish::Nothing) {
+                        Wish::Nothing => {}
+                        Wish::Encrypt(bytes) => put(&mut |room| traffic.encrypt(bytes, room)),
+                        Wish::Close => put(&mut |room| traffic.queue_close_notify(room)),
+                    }
+                    if is_exhausted {
+                        return Err(ErrorKind::BrokenPipe.into());
+                    }
+                    is_done = true;
+                }
+                // Early data is never accepted; other states have nothing more to do.
+                Ok(_) => is_done = true,
+                Err(error) => {
+                    (self.input, self.is_closed) = (Input::Broken, true);
+                    // The alert; what was received is not looked at again.
+                    while self.tls.wants_write()
+                        && let Ok(ConnectionState::EncodeTlsData(data)) = self.tls.process_tls_records(&mut []).state
+                    {
+                        outgoing.encode(data);
+                    }
+                    return Err(io::Error::new(ErrorKind::InvalidData, error));
+                }
+            }
+            used += discard;
+            if is_done {
+                return match wish {
+                    Wish::Encrypt(_) => Err(ErrorKind::NotConnected.into()),
+                    Wish::Nothing | Wish::Close => Ok(used),
+                };
+            }
+        }
+    }
+
+    fn take_plain(&mut self, buffer: &mut [u8]) -> usize {
+        let waiting = &self.plain[self.plain_taken..];
+        let count = waiting.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&waiting[..count]);
+        self.plain_taken += count;
+        if self.plain_taken == self.plain.len() {
+            (self.plain, self.plain_taken) = (Vec::new(), 0);
+        }
+        count
+    }
+
+    /// Sends encrypted bytes, and keeps those that the kernel does not take. True if it takes all.
+    fn send(&mut self, bytes: &[u8], send: &mut impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<bool> {
+        let sent = send_all(bytes, send)?;
+        self.unsent.extend_from_slice(&bytes[sent..]);
+        Ok(sent == bytes.len())
+    }
+
+    fn send_unsent(&mut self, send: &mut impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<bool> {
+        let unsent = mem::take(&mut self.unsent);
+        self.send(&unsent, send)
+    }
+}
+
+/// Sends until the kernel takes no more. Returns the number of bytes sent.
+fn send_all(bytes: &[u8], send: &mut impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match send(&bytes[sent..]) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sent)
+}
+
+impl Outgoing {
+    fn filled(&self) -> &[u8] {
+        &self.bytes[..self.used]
+    }
+
+    fn encode<Data>(&mut self, mut data: EncodeTlsData<'_, Data>) {
+        self.put(|room| match data.encode(room) {
+            Ok(count) => Ok(count),
+            Err(EncodeError::InsufficientSize(size)) => Err(size.required_size),
+            Err(EncodeError::AlreadyEncoded) => Ok(0),
+        });
+    }
+
+    /// Lets a function fill the rest of the buffer. One that needs more room returns how much.
+    fn put(&mut self, mut fill: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(WIRE_BYTES_MAX, 0);
+        }
+        match fill(&mut self.bytes[self.used..]) {
+            Ok(count) => self.used += count,
+            Err(needed) => {
+                self.bytes.resize(self.used + needed, 0);
+                self.used += fill(&mut self.bytes[self.used..]).unwrap_or_default();
+            }
+        }
+    }
+}
+
+/// The slices of a gathered write, cut into records.
+struct Slices<'a> {
+    slices: &'a [IoSlice<'a>],
+    /// The bytes taken of the first slice.
+    taken: usize,
+}
+
+impl<'a> Slices<'a> {
+    /// The bytes of the next record; none at the end. Those of several slices are copied together.
+    fn next<'b>(&mut self, flat: &'b mut Vec<u8>) -> &'b [u8]
+    where
+        'a: 'b,
+    {
+        flat.clear();
+        while let Some((first, others)) = self.slices.split_first() {
+            let rest = &first[self.taken..];
+            let count = rest.len().min(RECORD_BYTES - flat.len());
+            let is_last = count == rest.len();
+            (self.slices, self.taken) = if is_last { (others, 0) } else { (self.slices, self.taken + count) };
+            if flat.is_empty() && (count == RECORD_BYTES || is_last && others.is_empty()) {
+                return &rest[..count];
+            }
+            flat.extend_from_slice(&rest[..count]);
+            if flat.len() == RECORD_BYTES {
+                break;
+            }
+        }
+        flat
+    }
+}
+
+/// The greatest number of bytes in one record (RFC 8446 §5.1).
+const RECORD_BYTES: usize = 16 * 1024;
+/// The greatest length of a record of TLS 1.2 with its header (RFC 5246 §6.2.3); those of TLS 1.3 are shorter.
+const WIRE_BYTES_MAX: usize = RECORD_BYTES + 2048 + 5;
+/// The most bytes that one read receives.
+const INCOMING_BYTES: usize = 64 * 1024;
+/// The longest beginning of a record, or of a message of a handshake that has several records. Only chains of client certificates
+/// come near.
+const PARTIAL_BYTES_MAX: usize = 32 * 1024;

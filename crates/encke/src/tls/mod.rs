@@ -1,0 +1,168 @@
+//! TLS as the server speaks it: certificates out of files, which are read again when they change, and keys for session tickets.
+
+mod certificates;
+mod tickets;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, SystemTime};
+
+use encke_core::{Settings, TlsPair};
+use parking_lot::{Mutex, RwLock};
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::server::NoServerSessionStorage;
+
+use certificates::Certificates;
+pub(crate) use certificates::Misfit;
+pub use tickets::TicketKey;
+pub(crate) use tickets::Tickets;
+
+/// The cryptography of TLS.
+pub(crate) fn provider() -> &'static CryptoProvider {
+    static PROVIDER: LazyLock<CryptoProvider> = LazyLock::new(rustls::crypto::ring::default_provider);
+    &PROVIDER
+}
+
+/// Checks the settings of TLS, and reads its files.
+pub(crate) fn check(settings: &Settings) -> Result<(), Misfit> {
+    let Settings { tls_cert, tls_key, tls, dev_tls, .. } = settings;
+    if *dev_tls && !tls_cert.is_empty() {
+        return Err(("dev_tls", "true".into(), "only without tls_cert"));
+    }
+    if tls_cert.is_empty() && !tls_key.is_empty() {
+        return Err(("tls_cert", String::new(), "the PEM file with the certificate of tls_key"));
+    }
+    if !tls_cert.is_empty() && tls_key.is_empty() {
+        return Err(("tls_key", String::new(), "the PEM file with the private key of tls_cert"));
+    }
+    if let (true, Some(pair)) = (tls_cert.is_empty(), tls.first()) {
+        return Err((
+            "tls.cert",
+            pair.cert.clone(),
+            "only beside tls_cert, the certificate of clients that ask for no name",
+        ));
+    }
+    Certificates::read(provider(), settings).map(drop)
+}
+
+/// True if the settings have a certificate for `listen`.
+fn is_on(settings: &Settings) -> bool {
+    settings.dev_tls || !settings.tls_cert.is_empty()
+}
+
+/// TLS of one server.
+pub(crate) struct Tls {
+    tickets: Arc<Tickets>,
+    current: RwLock<Arc<ServerConfig>>,
+    /// The settings whose files are in force, and the state of these files when they were last read.
+    files: Mutex<(Settings, Vec<Stamp>)>,
+}
+
+/// The state of a file: none if it cannot be read.
+type Stamp = Option<(SystemTime, u64, u64)>;
+
+impl Tls {
+    /// None if the settings have no certificate. Tickets of `earlier` keys are accepted.
+    pub(crate) fn open(settings: &Settings, earlier: Vec<TicketKey>) -> Result<Option<Tls>, Misfit> {
+        if !is_on(settings) {
+            return Ok(None);
+        }
+        let without = || ("tls_cert", settings.tls_cert.clone(), "possible only with an AEAD for session tickets");
+        let tickets = Arc::new(Tickets::new(provider(), earlier).ok_or_else(without)?);
+        let stamps = stamps(settings);
+        let certificates = match settings.dev_tls {
+            true => Certificates::make(provider(), settings)?,
+            false => Certificates::read(provider(), settings)?,
+        };
+        let current = RwLock::new(config(certificates, tickets.clone())?);
+        Ok(Some(Tls { tickets, current, files: Mutex::new((settings.clone(), stamps)) }))
+    }
+
+    /// The configuration for the next connection.
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        self.current.read().clone()
+    }
+
+    /// The keys of session tickets.
+    pub(crate) fn ticket_keys(&self) -> Vec<TicketKey> {
+        self.tickets.keys()
+    }
+
+    /// Uses the files of these settings from now on. Connections live on. Returns the settings that need a restart: TLS itself can
+    /// neither begin nor end.
+    ///
+    /// # Errors
+    /// A file does not fit. The earlier ones stay in force.
+    pub(crate) fn reload(&self, settings: &Settings) -> Result<Option<&'static str>, Misfit> {
+        let mut files = self.files.lock();
+        if !is_on(settings) {
+            return Ok(Some("tls_cert"));
+        }
+        if settings.dev_tls {
+            return Ok(None);
+        }
+        self.read(settings, &mut files.1)?;
+        files.0 = settings.clone();
+        Ok(None)
+    }
+
+    /// Reads the files again if they have changed. The earlier ones stay in force if the new ones do not fit, which is logged once.
+    fn look(&self) {
+        let mut files = self.files.lock();
+        let (settings, stamps_then) = &mut *files;
+        if settings.dev_tls || stamps(settings) == *stamps_then {
+            return;
+        }
+        match self.read(settings, stamps_then) {
+            Ok(()) => tracing::info!("tls: the certificates have changed, and new connections use them"),
+            Err((name, value, wanted)) => {
+                tracing::error!("{name} = {value}: {wanted}; the earlier certificates stay in force");
+            }
+        }
+    }
+
+    fn read(&self, settings: &Settings, stamps_then: &mut Vec<Stamp>) -> Result<(), Misfit> {
+        // Taken before the files are read: a change meanwhile is seen at the next look.
+        *stamps_then = stamps(settings);
+        let config = config(Certificates::read(provider(), settings)?, self.tickets.clone())?;
+        *self.current.write() = config;
+        Ok(())
+    }
+}
+
+/// Looks for changed files for as long as the runtime lives.
+pub(crate) async fn watch(tls: Arc<Tls>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let tls = tls.clone();
+        // The runtime ends.
+        let _ended = tokio::task::spawn_blocking(move || tls.look()).await;
+    }
+}
+
+fn config(certificates: Certificates, tickets: Arc<Tickets>) -> Result<Arc<ServerConfig>, Misfit> {
+    let failed = |error: rustls::Error| ("tls_cert", error.to_string(), "possible only with TLS 1.2 or 1.3");
+    let provider = Arc::new(provider().clone());
+    let builder =
+        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(failed)?;
+    let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(certificates));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.ticketer = tickets;
+    // Tickets hold the state of sessions.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(Arc::new(config))
+}
+
+fn stamps(settings: &Settings) -> Vec<Stamp> {
+    let stamp = |path: String| {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
+    };
+    let files = |TlsPair { cert, key }| [cert, key];
+    certificates::pairs(settings).into_iter().flat_map(files).map(stamp).collect()
+}
+
+/// The time between two looks at the files.
+const LOOK: Duration = Duration::from_secs(2);
