@@ -2,11 +2,12 @@
 
 use std::future::Future;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, value_parser};
-use encke_client::{Client, Error, Gap, GapCause, Message, RawJson, ReplayFrom, Transport};
+use encke_client::{Client, ClientBuilder, Error, Gap, GapCause, Message, RawJson, ReplayFrom, Transport};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::logs::{LogFormat, LogLevel};
@@ -45,13 +46,30 @@ pub(crate) struct Subscribe {
 
 #[derive(Args)]
 struct Server {
-    /// The server, http:// or ws://; /cometd where the URL has no path [env: ENCKE_URL].
+    /// The server, http://, https://, ws:// or wss://; /cometd where the URL has no path [env: ENCKE_URL].
     #[arg(long, value_name = "url", env = "ENCKE_URL", hide_env = true, default_value = "http://127.0.0.1:8080")]
     url: String,
+    /// A file of PEM certificates whose certificates are accepted, too.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Accept every certificate, such as the one of --dev-tls.
+    #[arg(long)]
+    insecure: bool,
     /// The transport; auto: a WebSocket, or long-polling where none gets through.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     #[arg(value_parser = PossibleValuesParser::new(["auto", "websocket", "long-polling"]).map(transport))]
     transport: Transport,
+}
+
+impl Server {
+    /// A client with these options.
+    fn client(&self) -> ClientBuilder {
+        let client = Client::builder().transport(self.transport).accept_any_certificate(self.insecure);
+        match &self.ca {
+            Some(file) => client.ca_file(file),
+            None => client,
+        }
+    }
 }
 
 fn transport(name: String) -> Transport {
@@ -72,7 +90,7 @@ pub(crate) fn publish(Publish { channel, data, server }: Publish) -> ExitCode {
         }
     };
     run(async {
-        let client = Client::builder().reconnect(false).transport(server.transport).connect(&server.url).await?;
+        let client = server.client().reconnect(false).connect(&server.url).await?;
         client.publish_raw(&channel, data).await?;
         // The message has arrived; a disconnect that gets lost changes nothing.
         let _ = client.disconnect().await;
@@ -85,7 +103,7 @@ pub(crate) fn subscribe(options: Subscribe) -> ExitCode {
     let count = options.count.unwrap_or(u64::MAX);
     LogLevel::start("warn", LogFormat::Text);
     run(async {
-        let mut builder = Client::builder().transport(options.server.transport).ack(options.ack);
+        let mut builder = options.server.client().ack(options.ack);
         if let Some(position) = options.replay {
             builder = builder.replay(replay_from(position));
         }
@@ -156,7 +174,7 @@ fn run(work: impl Future<Output = Result<(), Error>>) -> ExitCode {
     let Err(error) = outcome else { return ExitCode::SUCCESS };
     complain(&error);
     ExitCode::from(match error {
-        Error::Url { .. } => USAGE,
+        Error::Url { .. } | Error::CaFile { .. } => USAGE,
         Error::Unreachable { .. } => UNREACHABLE,
         _ => FAILED,
     })

@@ -1,5 +1,6 @@
 //! The options of a client.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::driver::Driver;
 use crate::endpoint::Endpoint;
 use crate::options::{ClientOptions, Transport};
 use crate::session::{ClientSession, ConnectionType, SessionOptions};
+use crate::tls::Trust;
 use crate::{Error, Extension, ReplayFrom};
 
 /// The path at which Bayeux servers answer by convention.
@@ -44,6 +46,7 @@ pub struct ClientBuilder {
     headers: Vec<(HeaderName, HeaderValue)>,
     /// The name of the first header that HTTP does not allow.
     bad_header: Option<String>,
+    trust: Trust,
     message_bytes_max: usize,
 }
 
@@ -64,7 +67,8 @@ impl Default for ClientBuilder {
             unread_bytes_max: 32 * 1024 * 1024,
         };
         let (extensions, headers) = (Vec::new(), Vec::new());
-        ClientBuilder { options, session, extensions, headers, bad_header: None, message_bytes_max: 32 * 1024 * 1024 }
+        let (trust, message_bytes_max) = (Trust::default(), 32 * 1024 * 1024);
+        ClientBuilder { options, session, extensions, headers, bad_header: None, trust, message_bytes_max }
     }
 }
 
@@ -96,6 +100,19 @@ impl ClientBuilder {
             (Ok(name), Ok(value)) => self.headers.push((name, value)),
             _ => _ = self.bad_header.get_or_insert_with(|| name.into()),
         }
+        self
+    }
+
+    /// Accepts the certificates of a server that have a root in this file of PEM certificates, in addition to those with a root of the
+    /// system.
+    pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.trust.ca_file = Some(path.into());
+        self
+    }
+
+    /// Accepts every certificate of a server. Whoever is on the way to it can then read and change all messages: only for tests.
+    pub fn accept_any_certificate(mut self, on: bool) -> Self {
+        self.trust.accepts_any = on;
         self
     }
 
@@ -188,10 +205,10 @@ impl ClientBuilder {
     }
 
     /// Opens a session, and starts its task on the tokio runtime of the caller. If the URL has no path, the path is `/cometd`.
-    /// `http://` and `ws://` have the same meaning.
+    /// `http://` and `ws://` have the same meaning, and `https://` and `wss://` have, with TLS.
     ///
     /// # Errors
-    /// The URL or a header is invalid, no Bayeux server answers there, or the server refuses.
+    /// The URL, a header or the file of certificates is invalid, no Bayeux server answers there, or the server refuses.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         if let Some(name) = self.bad_header {
             return Err(Error::Header { name });
@@ -200,8 +217,10 @@ impl ClientBuilder {
             Transport::Auto | Transport::WebSocket => ConnectionType::WebSocket,
             Transport::LongPolling => ConnectionType::LongPolling,
         };
+        let endpoint = Endpoint::parse(url, DEFAULT_PATH)?;
         let target = Arc::new(Target {
-            endpoint: Endpoint::parse(url, DEFAULT_PATH)?,
+            tls: endpoint.is_tls.then(|| self.trust.config()).transpose()?,
+            endpoint,
             headers: self.headers,
             message_bytes_max: self.message_bytes_max,
             connect_timeout: self.options.reply_timeout,
@@ -218,7 +237,7 @@ impl ClientBuilder {
 
 impl Client {
     /// Opens a session with the default options. If the URL has no path, the path is `/cometd`. `http://` and `ws://` have the
-    /// same meaning.
+    /// same meaning, and `https://` and `wss://` have, with TLS.
     ///
     /// # Errors
     /// The URL is invalid, no Bayeux server answers there, or the server refuses.

@@ -13,28 +13,30 @@ pub struct Endpoint {
     pub host: String,
     /// Host and port as in a URL and in the `Host` header.
     pub authority: String,
-    /// As in the URL; 80 where it has none.
+    /// As in the URL; 80 where it has none, with TLS 443.
     pub port: u16,
     /// Path and query, beginning with a slash.
     pub path: String,
+    /// True for `https` and `wss`.
+    pub is_tls: bool,
 }
 
 impl Endpoint {
-    /// Takes `http://host[:port][/path]` or the same with `ws://`. Where the URL has no path, or only a slash, it is `default_path`.
+    /// Takes `http://host[:port][/path]`, or the same with `https://`, `ws://` or `wss://`. Where the URL has no path, or only a slash, it is `default_path`.
     ///
     /// # Errors
     /// [`Error::Url`] for any other URL.
     pub fn parse(url: &str, default_path: &str) -> Result<Endpoint, Error> {
         let fail = |reason| Error::Url { url: url.into(), reason };
         let uri: Uri = url.parse().map_err(|_| fail(UrlError::Malformed))?;
-        match uri.scheme_str().map(str::to_ascii_lowercase).as_deref() {
-            Some("http" | "ws") => {}
-            Some("https" | "wss") => return Err(fail(UrlError::Tls)),
+        let (is_tls, default_port) = match uri.scheme_str().map(str::to_ascii_lowercase).as_deref() {
+            Some("http" | "ws") => (false, 80),
+            Some("https" | "wss") => (true, 443),
             _ => return Err(fail(UrlError::Scheme)),
-        }
+        };
         let (authority, host) = (uri.authority().map_or("", Authority::as_str), uri.host().unwrap_or_default());
         // A host without a port, or with an invalid one, has no `port_u16`.
-        let port = if authority == host { Some(DEFAULT_PORT) } else { uri.port_u16().filter(|port| *port != 0) };
+        let port = if authority == host { Some(default_port) } else { uri.port_u16().filter(|port| *port != 0) };
         if host.is_empty() {
             return Err(fail(UrlError::Host));
         }
@@ -47,6 +49,7 @@ impl Endpoint {
             authority: authority.into(),
             port: port.ok_or_else(|| fail(UrlError::Port))?,
             path: uri.query().map_or(path.into(), |query| format!("{path}?{query}")),
+            is_tls,
         })
     }
 
@@ -55,9 +58,6 @@ impl Endpoint {
         format!("{}{}", self.authority, self.path)
     }
 }
-
-/// The port of `http` and `ws`.
-const DEFAULT_PORT: u16 = 80;
 
 #[cfg(test)]
 mod tests {
@@ -73,18 +73,18 @@ mod tests {
         assert_eq!(parsed("http://127.0.0.1:8080"), ("127.0.0.1".into(), 8080, "/cometd".into()));
         assert_eq!(parsed("WS://example.com/"), ("example.com".into(), 80, "/cometd".into()));
         assert_eq!(parsed("http://[::1]:9000/bayeux?a=1#x"), ("::1".into(), 9000, "/bayeux?a=1".into()));
+        assert_eq!(parsed("https://example.com"), ("example.com".into(), 443, "/cometd".into()));
+        assert_eq!(parsed("wss://[::1]:8443/bayeux"), ("::1".into(), 8443, "/bayeux".into()));
         assert_eq!(parsed("http://example.com?a=1"), ("example.com".into(), 80, "/cometd?a=1".into()));
     }
 
     #[test]
     fn a_url_that_cannot_be_used_is_the_callers_fault() {
-        use UrlError::{Host, Malformed, Port, Scheme, Tls, User};
+        use UrlError::{Host, Malformed, Port, Scheme, User};
         for (url, wanted) in [
             ("", Malformed),
             ("example.com", Scheme),
             ("ftp://a", Scheme),
-            ("https://example.com", Tls),
-            ("wss://example.com", Tls),
             ("http://", Malformed),
             ("http://:80", Host),
             ("http://a:0", Port),

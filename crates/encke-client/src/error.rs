@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,24 @@ pub enum Error {
         /// The system's error; [`io::ErrorKind::TimedOut`] if nothing answered in time.
         source: Arc<io::Error>,
     },
+    /// TLS with the server fails, for example because its certificate is not accepted.
+    #[error("no TLS with {address}: {source}")]
+    #[non_exhaustive]
+    Tls {
+        /// Host and port.
+        address: String,
+        /// The reason.
+        source: Arc<io::Error>,
+    },
+    /// The caller's fault: the file of [`ClientBuilder::ca_file`](crate::ClientBuilder::ca_file) cannot be used.
+    #[error("cannot use {} for TLS: {reason}", path.display())]
+    #[non_exhaustive]
+    CaFile {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
     /// The server at the address is not a Bayeux server.
     #[error("no Bayeux server at {address}: {reason}")]
     #[non_exhaustive]
@@ -82,11 +101,8 @@ pub enum Error {
 #[non_exhaustive]
 pub enum UrlError {
     /// It does not begin with a scheme that this client knows.
-    #[error("it begins with http:// or ws://")]
+    #[error("it begins with http://, https://, ws:// or wss://")]
     Scheme,
-    /// It requires TLS.
-    #[error("TLS is not supported yet, only http:// and ws://")]
-    Tls,
     /// It is not a URL (RFC 3986): for example, it contains a space.
     #[error("it is not a URL")]
     Malformed,

@@ -28,6 +28,9 @@ impl Target {
             Error::Url { url, reason, .. } => Problem::Usage(format!("{url} is not a URL to measure: {reason}")),
             other => Problem::Usage(other.to_string()),
         })?;
+        if endpoint.is_tls {
+            return Err(Problem::Usage(format!("{url} is not a URL to measure: the load has no TLS")));
+        }
         let address = look_up(&endpoint)?;
         Ok(Target { authority: endpoint.authority, path: endpoint.path, address })
     }

@@ -9,5 +9,6 @@ mod log;
 mod revocations;
 mod secrets;
 mod sources;
+mod tls;
 mod token;
 mod webhooks;

@@ -13,17 +13,17 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 
 use super::Target;
 use super::cookies::Cookies;
+use super::stream::Stream;
 use crate::error::{Error, LostReason, NotBayeux};
 
 /// An open connection that carries one request after the other.
 #[derive(Debug)]
 pub(crate) struct HttpConnection {
     sender: SendRequest<Full<Bytes>>,
-    connection: Connection<TokioIo<TcpStream>, Full<Bytes>>,
+    connection: Connection<TokioIo<Stream>, Full<Bytes>>,
 }
 
 /// The text of a response, and its headers.
@@ -36,7 +36,7 @@ pub(crate) struct Answer {
 impl HttpConnection {
     /// Connects.
     pub(crate) async fn open(target: &Target) -> Result<HttpConnection, Error> {
-        let stream = connect(target).await?;
+        let stream = Stream::connect(target).await?;
         let (sender, connection) =
             http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(|error| failed(target, error))?;
         Ok(HttpConnection { sender, connection })
@@ -75,7 +75,7 @@ impl HttpConnection {
         mut self,
         target: &Target,
         request: Request<Full<Bytes>>,
-    ) -> Result<(Response<Incoming>, TcpStream, Bytes), Error> {
+    ) -> Result<(Response<Incoming>, Stream, Bytes), Error> {
         let sent = self.sender.send_request(request);
         let mut connection = self.connection;
         let answered = async { sent.await.map_err(|error| failed(target, error)) };
@@ -106,18 +106,9 @@ pub(crate) fn head(target: &Target, cookies: &Cookies) -> Builder {
     target.headers.iter().fold(head, |head, (name, value)| head.header(name, value))
 }
 
-async fn connect(target: &Target) -> Result<TcpStream, Error> {
-    let unreachable =
-        |error| Error::Unreachable { address: target.endpoint.authority.clone(), source: Arc::new(error) };
-    let stream =
-        TcpStream::connect((target.endpoint.host.as_str(), target.endpoint.port)).await.map_err(unreachable)?;
-    stream.set_nodelay(true).map_err(unreachable)?;
-    Ok(stream)
-}
-
 /// Waits for a response while the connection is read and written.
 async fn drive<T>(
-    connection: &mut Connection<TokioIo<TcpStream>, Full<Bytes>>,
+    connection: &mut Connection<TokioIo<Stream>, Full<Bytes>>,
     answer: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let mut answer = pin!(answer);

@@ -3,6 +3,7 @@
 mod cookies;
 mod http;
 mod long_polling;
+mod stream;
 mod websocket;
 
 use std::future::pending;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderName, HeaderValue};
+use encke_fetch::rustls::ClientConfig;
 use tokio::time::timeout;
 
 use crate::endpoint::Endpoint;
@@ -25,6 +27,8 @@ use websocket::WebSocket;
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) endpoint: Endpoint,
+    /// Its TLS, if it speaks that.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
     /// The program's own headers, sent with each request.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// The longest text that the server may send, in bytes.

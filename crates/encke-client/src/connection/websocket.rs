@@ -1,25 +1,27 @@
 //! A WebSocket connection as client: the opening handshake, frames out, texts in.
 
 use std::collections::VecDeque;
-use std::io::ErrorKind;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use ::http::header::{CONNECTION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http_body_util::Full;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use websocket::{Decoder, Event, Flow, Opcode, ProtocolError, Role, frame, handshake};
 
 use super::Target;
 use super::cookies::Cookies;
 use super::http::{self, HttpConnection};
+use super::stream::Stream;
 use crate::error::{Error, LostReason, NotBayeux};
 use crate::random;
 
 /// An open WebSocket. Holds no buffers while nothing is on its way.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
-    stream: TcpStream,
+    stream: Stream,
     decoder: Decoder,
     /// Frames to be written, from `written` on.
     out: Vec<u8>,
@@ -88,44 +90,35 @@ impl WebSocket {
 
     /// Writes waiting frames and returns the next text. Reads nothing while more than [`ANSWER_BYTES_MAX`] of answers wait. May be dropped at any point without losing anything.
     pub(crate) async fn receive(&mut self) -> Result<String, Error> {
+        poll_fn(|cx| self.poll_receive(cx)).await
+    }
+
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Result<String, Error>> {
         loop {
-            self.write_ready();
+            self.poll_write(cx);
             if let Some(text) = self.texts.pop_front() {
                 if self.texts.is_empty() {
                     self.texts = VecDeque::new();
                 }
-                return Ok(text);
+                return Poll::Ready(Ok(text));
             }
             if let Some(reason) = &self.ended {
-                return Err(reason.clone().into());
+                return Poll::Ready(Err(reason.clone().into()));
             }
-            let reads = self.answer_bytes.min(self.unsent_bytes()) <= ANSWER_BYTES_MAX;
-            let ready = if self.out.is_empty() {
-                self.stream.readable().await
-            } else if reads {
-                tokio::select! { ready = self.stream.readable() => ready, ready = self.stream.writable() => ready }
-            } else {
-                self.stream.writable().await
-            };
-            match ready {
-                Ok(()) if reads => self.read_ready(),
-                Ok(()) => {}
-                Err(error) => self.ended = Some(error.into()),
+            if self.answer_bytes.min(self.unsent_bytes()) > ANSWER_BYTES_MAX {
+                return Poll::Pending;
             }
+            ready!(self.poll_read(cx));
         }
     }
 
     /// Writes waiting frames, and reads nothing. Never returns, and may be dropped at any point.
     pub(crate) async fn write(&mut self) {
-        loop {
-            self.write_ready();
-            if self.out.is_empty() || self.ended.is_some() {
-                return std::future::pending().await;
-            }
-            if let Err(error) = self.stream.writable().await {
-                self.ended = Some(error.into());
-            }
-        }
+        poll_fn(|cx| {
+            self.poll_write(cx);
+            Poll::Pending
+        })
+        .await
     }
 
     /// Writes waiting frames and a close frame, and shuts the sending side. The caller bounds the time.
@@ -137,22 +130,26 @@ impl WebSocket {
         let _ = self.stream.shutdown().await;
     }
 
-    /// Writes as much as the kernel takes: first the frames, then a pong to the latest ping.
-    fn write_ready(&mut self) {
+    /// Writes as much as the kernel takes: first the frames, then a pong to the latest ping. Wakes the task when it takes more.
+    fn poll_write(&mut self, cx: &mut Context<'_>) {
+        if self.ended.is_some() {
+            return;
+        }
         loop {
             while self.written < self.out.len() {
-                match self.stream.try_write(&self.out[self.written..]) {
-                    Ok(bytes) => self.written += bytes,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => return self.drop_written(),
-                    Err(error) => {
-                        self.ended.get_or_insert_with(|| error.into());
-                        (self.written, self.pinged) = (self.out.len(), None);
-                    }
+                match Pin::new(&mut self.stream).poll_write(cx, &self.out[self.written..]) {
+                    Poll::Ready(Ok(bytes)) => self.written += bytes,
+                    Poll::Ready(Err(error)) => return self.ended = Some(error.into()),
+                    Poll::Pending => return self.drop_written(),
                 }
             }
             (self.out, self.written, self.answer_bytes) = (Vec::new(), 0, 0);
-            let Some(payload) = self.pinged.take() else { return };
+            let Some(payload) = self.pinged.take() else { break };
             frame::masked(Opcode::Pong, &payload, random(), &mut self.out);
+        }
+        // TLS may have encrypted bytes that the kernel has not taken yet.
+        if let Poll::Ready(Err(error)) = Pin::new(&mut self.stream).poll_flush(cx) {
+            self.ended = Some(error.into());
         }
     }
 
@@ -165,15 +162,16 @@ impl WebSocket {
     }
 
     /// Reads what the kernel has, at most one buffer.
-    fn read_ready(&mut self) {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // On the stack and only while there is something to read: an idle session holds no buffer.
         let mut buffer = [0; READ_BYTES];
-        match self.stream.try_read(&mut buffer) {
-            Ok(0) => self.ended = Some(LostReason::Closed),
-            Ok(bytes) => self.take_in(&mut buffer[..bytes]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+        let mut read = ReadBuf::new(&mut buffer);
+        match ready!(Pin::new(&mut self.stream).poll_read(cx, &mut read)) {
+            Ok(()) if read.filled().is_empty() => self.ended = Some(LostReason::Closed),
+            Ok(()) => self.take_in(read.filled_mut()),
             Err(error) => self.ended = Some(error.into()),
         }
+        Poll::Ready(())
     }
 
     /// Decodes input: texts are queued, the latest ping is noted (RFC 6455 §5.5.3), a close or a broken rule ends the connection.

@@ -43,7 +43,7 @@ enum Input {
     Ended,
     /// The client does not speak TLS, but plain HTTP.
     PlainHttp,
-    /// What has arrived was against the rules of TLS.
+    /// The client has broken the rules of TLS.
     Broken,
 }
 
@@ -211,7 +211,7 @@ impl State {
     ) -> io::Result<usize> {
         incoming.resize(PARTIAL_BYTES_MAX + INCOMING_BYTES, 0);
         let before = self.partial.len();
-        // What does not fit into the reader's buffer is one record at most.
+        // At most one record does not fit into the reader's buffer.
         let free = &mut incoming[before..before + buffer.len().clamp(WIRE_BYTES_MAX, INCOMING_BYTES)];
         let count = receive(free)?;
         if count == 0 {

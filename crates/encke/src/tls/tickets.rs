@@ -160,7 +160,7 @@ mod tests {
         let after = tickets(before.keys());
         assert_eq!(after.decrypt(&ticket).as_deref(), Some(&b"a session"[..]));
         let own = after.encrypt(b"another").expect("a ticket");
-        assert_eq!((before.decrypt(&own), after.keys().len()), (None, 2), "it encrypts with a key of its own");
+        assert_eq!((before.decrypt(&own), after.keys().len()), (None, 2), "it encrypts with its own key");
         assert_eq!(tickets(Vec::new()).decrypt(&ticket), None, "a stranger's");
     }
 

@@ -86,7 +86,7 @@ fn answer_to(server: &TestServer, bytes: &[u8]) -> Vec<u8> {
     answer
 }
 
-/// A fatal alert (RFC 8446 §6) in a record of its own.
+/// A fatal alert (RFC 8446 §6) as a whole record.
 fn alert(description: u8) -> Vec<u8> {
     vec![21, 3, 3, 0, 2, 2, description]
 }
