@@ -1,10 +1,10 @@
-//! One server takes over from another on the same listening socket, so that no connection is refused meanwhile.
+//! One server takes over from another on the same listening sockets, so that no connection is refused meanwhile.
 //!
 //! ```text
-//!   old: SIGUSR2 ── starts the program again, with the socket ──▶ new
+//!   old: SIGUSR2 ── starts the program again, with the sockets ─▶ new
 //!   old ◀── "ready": its configuration and the disk are good ─── new     until here nothing has changed
 //!   old: accepts no more connections, drains, saves its sessions, releases the data directory
-//!        (new connections wait in the socket's backlog)
+//!        (new connections wait in the sockets' backlogs)
 //!   old ── "released", revoked tokens, keys of TLS tickets ────▶ new: restores histories and sessions, accepts connections
 //!   old ◀── "serving" ────────────────────────────────────────── new
 //!   old: ends
@@ -23,8 +23,7 @@
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -62,7 +61,7 @@ pub(crate) struct Heritage {
 #[derive(Debug)]
 pub(crate) struct Handover {
     program: Program,
-    listener: TcpListener,
+    listeners: Vec<OwnedFd>,
     successor: Successor,
 }
 
@@ -101,21 +100,21 @@ impl Program {
         })
     }
 
-    /// Starts the program again and gives it the socket. Returns when it is ready to take over.
-    pub(crate) fn hand_over(&self, listener: &TcpListener) -> Result<Handover, HandoverError> {
-        let listener = listener.try_clone()?;
-        let successor = self.start(&self.path, &listener)?;
-        Ok(Handover { program: self.clone(), listener, successor })
+    /// Starts the program again and gives it the sockets. Returns when it is ready to take over.
+    pub(crate) fn hand_over(&self, listeners: &[OwnedFd]) -> Result<Handover, HandoverError> {
+        let listeners = listeners.iter().map(OwnedFd::try_clone).collect::<io::Result<Vec<_>>>()?;
+        let successor = self.start(&self.path, &listeners)?;
+        Ok(Handover { program: self.clone(), listeners, successor })
     }
 
     /// Starts this version of the program, or the one that the file has now.
-    fn start(&self, file: &Path, listener: &TcpListener) -> Result<Successor, HandoverError> {
+    fn start(&self, file: &Path, listeners: &[OwnedFd]) -> Result<Successor, HandoverError> {
         let (line, theirs) = UnixStream::pair()?;
         let mut command = Command::new(file);
         let mut child = command.args(&self.arguments).env(VARIABLE, &self.path).stdin(OwnedFd::from(theirs)).spawn()?;
         // Its end of the pair is only there from now on.
         drop(command);
-        match wait_until_ready(&mut child, &line, listener) {
+        match wait_until_ready(&mut child, &line, listeners) {
             Ok(()) => Ok(Successor { child, line }),
             Err(problem) => Err(give_up(&mut child, problem)),
         }
@@ -134,7 +133,7 @@ impl Handover {
     /// # Errors
     /// None of them serves.
     pub(crate) fn complete(self, heritage: &Heritage) -> Result<(), HandoverError> {
-        let Handover { program, listener, successor } = self;
+        let Handover { program, listeners, successor } = self;
         let message = heritage.message();
         let mut served = successor.serve(&message);
         for attempt in 1..=ATTEMPTS_MAX {
@@ -142,7 +141,7 @@ impl Handover {
             tracing::error!("{problem}; another one is started");
             std::thread::sleep(ATTEMPT_PAUSE);
             let file = if attempt % 2 == 1 { &program.path } else { Path::new(THIS_VERSION) };
-            served = program.start(file, &listener).and_then(|successor| successor.serve(&message));
+            served = program.start(file, &listeners).and_then(|successor| successor.serve(&message));
         }
         served
     }
@@ -179,9 +178,9 @@ impl Heritage {
     }
 }
 
-/// Sends the socket and waits for the answer.
-fn wait_until_ready(child: &mut Child, mut line: &UnixStream, listener: &TcpListener) -> Result<(), HandoverError> {
-    send_socket(line, listener)?;
+/// Sends the sockets and waits for the answer.
+fn wait_until_ready(child: &mut Child, mut line: &UnixStream, listeners: &[OwnedFd]) -> Result<(), HandoverError> {
+    send_sockets(line, listeners)?;
     line.set_read_timeout(Some(READY_WAIT))?;
     line.read_exact(&mut [0]).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => HandoverError::Late,
@@ -216,17 +215,17 @@ impl Predecessor {
         Ok(Some(Predecessor { line: line.into() }))
     }
 
-    /// Takes the listening socket.
-    pub(crate) fn socket(&self) -> io::Result<TcpListener> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    /// Takes the listening sockets, the one of `listen` first.
+    pub(crate) fn sockets(&self) -> io::Result<Vec<OwnedFd>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut byte = [0];
         recvmsg(&self.line, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-        let rights = control.drain().find_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        let sockets = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => Some(files.collect()),
             _ => None,
         });
-        rights.map(TcpListener::from).ok_or_else(|| io::Error::other("there was no socket in the message"))
+        sockets.ok_or_else(|| io::Error::other("there was no socket in the message"))
     }
 
     /// Reports that this process can take over, and waits until the other has released the data directory, or has begun to close its
@@ -258,10 +257,10 @@ impl Predecessor {
     }
 }
 
-fn send_socket(line: &UnixStream, listener: &TcpListener) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+fn send_sockets(line: &UnixStream, listeners: &[OwnedFd]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let files = [listener.as_fd()];
+    let files: Vec<BorrowedFd<'_>> = listeners.iter().take(SOCKETS_MAX).map(AsFd::as_fd).collect();
     control.push(SendAncillaryMessage::ScmRights(&files));
     // A message with a file needs a byte to travel with.
     sendmsg(line, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)?;
@@ -271,6 +270,8 @@ fn send_socket(line: &UnixStream, listener: &TcpListener) -> io::Result<()> {
 /// The id of a revoked token, and the time until which it is revoked, in milliseconds since 1970.
 type RevokedToken = (Box<str>, u64);
 
+/// The listening sockets that travel: the one of `listen`, and 31 further ones.
+const SOCKETS_MAX: usize = 32;
 /// Set for a process that is to take over: the path of the program's file.
 const VARIABLE: &str = "ENCKE_HANDOVER";
 /// The version of the program that runs, also when its file has been replaced.
@@ -287,3 +288,25 @@ const ATTEMPTS_MAX: u32 = 6;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 /// Longest time until it is ready.
 const READY_WAIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heritage_arrives_as_it_left_and_unknown_lines_are_left_out() {
+        let key = |name: u8| {
+            let json =
+                serde_json::json!({"name": vec![name; 16], "secret": vec![2; 32], "nonce": vec![3; 12], "made_s": 4});
+            serde_json::from_value::<TicketKey>(json).expect("a key")
+        };
+        let revoked = vec![("a".into(), 1), ("b".into(), u64::MAX)];
+        let left = Heritage { revoked, ticket_keys: vec![key(1), key(2)] };
+        let message = left.message();
+        assert_eq!((message[0], message.ends_with(b"\n\n")), (RELEASED, true));
+        let mut arrived = Heritage::default();
+        arrived.take(b"{\"later\": 1}");
+        message[1..].split(|byte| *byte == b'\n').for_each(|line| arrived.take(line));
+        assert_eq!((arrived.revoked, arrived.ticket_keys), (left.revoked, left.ticket_keys));
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -97,7 +98,7 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
     let program = Program::this().map_err(Problem::Signals)?;
     let early = Early::new().map_err(Problem::Signals)?;
     let mut predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
-    let (listener, belongs) = inherited_from(predecessor.as_ref()).map_err(Problem::Socket)?;
+    let (listener, further, belongs) = inherited_from(predecessor.as_ref()).map_err(Problem::Socket)?;
     let inherited = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     settle_demo(&mut config, inherited.filter(|_| !sources.demo));
     let server = Server::builder().settings(config.server_settings()).assets(assets::ALL);
@@ -130,8 +131,9 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
     };
     // From here on this process may hold the only copy of the sessions.
     let (runtime, received) = early.all().map_err(Problem::Signals)?;
-    let running = listener.into_iter().fold(server, Builder::listener).start()?;
-    let listener = running.listener().map_err(Problem::Socket)?;
+    let server = listener.into_iter().fold(server, Builder::listener).further_listeners(further);
+    let running = server.start()?;
+    let listeners = sockets_of(&running).map_err(Problem::Socket)?;
     let handle = running.handle();
     if let Some(auth) = auth.clone() {
         handle.add_metrics(move || auth.metrics());
@@ -157,7 +159,7 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
         publishing: publishing.clone(),
         streams,
         program,
-        listener,
+        listeners,
         belongs,
         begun: begun.clone(),
     };
@@ -230,14 +232,20 @@ enum Belongs {
     Supervisor,
 }
 
-/// The listening socket of the server before this one, or of a supervisor, if any.
-fn inherited_from(predecessor: Option<&Predecessor>) -> io::Result<(Option<TcpListener>, Belongs)> {
+/// The listening socket of the server before this one, or of a supervisor, if any, and further ones of the former.
+fn inherited_from(predecessor: Option<&Predecessor>) -> io::Result<(Option<TcpListener>, Vec<OwnedFd>, Belongs)> {
     if let Some(predecessor) = predecessor {
-        return Ok((Some(predecessor.socket()?), Belongs::Here));
+        let mut sockets = predecessor.sockets()?.into_iter();
+        return Ok((sockets.next().map(TcpListener::from), sockets.collect(), Belongs::Here));
     }
     let listener = of_supervisor()?;
     let belongs = if listener.is_some() { Belongs::Supervisor } else { Belongs::Here };
-    Ok((listener, belongs))
+    Ok((listener, Vec::new(), belongs))
+}
+
+/// The listening sockets of a server, the one of `listen` first.
+fn sockets_of(running: &Running) -> io::Result<Vec<OwnedFd>> {
+    Ok([running.listener()?.into()].into_iter().chain(running.further_listeners()?).collect())
 }
 
 /// The listening socket from systemd, if any.
@@ -333,7 +341,7 @@ struct Signals {
     /// The authentication, if the configuration had the section `[auth]` at the start.
     auth: Option<Jwt>,
     program: Program,
-    listener: TcpListener,
+    listeners: Vec<OwnedFd>,
     belongs: Belongs,
     /// The handover that has begun.
     begun: Arc<Mutex<Option<Handover>>>,
@@ -385,7 +393,7 @@ impl Signals {
 
     /// Lets another process of this program take over. False if it cannot.
     fn hand_over(&mut self) -> bool {
-        match self.program.hand_over(&self.listener) {
+        match self.program.hand_over(&self.listeners) {
             Ok(handover) => {
                 let process = handover.process();
                 *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(handover);

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -224,6 +225,23 @@ fn a_new_process_takes_over_and_refuses_no_connection_meanwhile() {
     assert_eq!((&received[0]["data"], &received[1]["successful"]), (&json!(1), &json!(true)), "{received}");
     publish(address, "/news", "2");
     assert_eq!(session.connect(address)[0]["data"], 2);
+}
+
+#[test]
+fn further_addresses_pass_to_the_new_process_too() {
+    let folder = Folder::new();
+    let (file, socket) = (folder.path("encke.toml"), folder.path("encke.sock"));
+    let listeners = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n[[listeners]]\naddress = \"unix:{socket}\"\n");
+    std::fs::write(&file, listeners).expect("a file");
+    let mut server = Server::start(clean(PROGRAM, &["serve", "--port", "0", "--config", &file]));
+    for _ in 0..2 {
+        let mut stream = UnixStream::connect(&socket).expect("connects");
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").expect("writes");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("text");
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
+        server.hand_over();
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 
 mod declare;
 pub(crate) mod in_force;
+mod listener;
 mod rule;
 mod tls;
 
@@ -15,6 +16,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 pub use declare::{Declared, Group, Setting};
+pub use listener::ListenerSettings;
 pub use rule::{ChannelRule, HistoryTerms, Publishers, SlowConsumer};
 pub use tls::TlsPair;
 
@@ -28,6 +30,8 @@ crate::settings! {
     "The server" {
         /// Address and port to listen on. Port 0: any free port.
         listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8080)), restart();
+        /// Further addresses and Unix sockets to listen on, `[[listeners]]`, each with TLS or without.
+        listeners: Vec<ListenerSettings> = Vec::new(), restart();
         /// Number of shards (threads with their own sessions). 0: one per core.
         shards: usize = 0, at_most(SHARDS_MAX as u64, "0 (one per core) to 63"), restart();
         /// Number of threads for futures of the application that wait. 0: one per core.

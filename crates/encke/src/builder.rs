@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -55,6 +56,7 @@ pub struct Builder {
     pub(crate) hooks: Hooks,
     pub(crate) assets: &'static [Asset],
     pub(crate) listener: Option<TcpListener>,
+    pub(crate) further_listeners: Vec<OwnedFd>,
     pub(crate) api_keys: ApiKeys,
     pub(crate) revoked: Vec<(Box<str>, u64)>,
     pub(crate) ticket_keys: Vec<TicketKey>,
@@ -263,6 +265,13 @@ impl Builder {
     /// previous server process.
     pub fn listener(mut self, listener: TcpListener) -> Builder {
         self.listener = Some(listener);
+        self
+    }
+
+    /// Bound sockets of the previous server process. One with the address of a setting in [`Settings::listeners`] is used instead of
+    /// a new one.
+    pub fn further_listeners(mut self, listeners: Vec<OwnedFd>) -> Builder {
+        self.further_listeners = listeners;
         self
     }
 

@@ -1,7 +1,6 @@
 //! The errors of a server, by what failed.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use encke_store::StoreError;
@@ -55,7 +54,7 @@ pub enum StartError {
     #[non_exhaustive]
     Listen {
         /// The address.
-        address: SocketAddr,
+        address: String,
         /// The error of the system.
         source: io::Error,
     },

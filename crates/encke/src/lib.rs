@@ -254,9 +254,9 @@ pub use byte_stream::ByteStream;
 pub use embedded::{EnckeService, service};
 pub use encke_core::{
     Action, Actions, Amount, Budget, ChannelRule, ChannelView, Declared, EndReason, Group as SettingGroup, Head,
-    HistoryCommit, HistoryTerms, Id, Identity, Over, PatternError, Patterns, Pending, Publishers, Refusal, Secret,
-    SessionLimits, SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer, TlsPair, TransportName, Urgency,
-    Verdict, network, settings,
+    HistoryCommit, HistoryTerms, Id, Identity, ListenerSettings, Over, PatternError, Patterns, Pending, Publishers,
+    Refusal, Secret, SessionLimits, SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer, TlsPair,
+    TransportName, Urgency, Verdict, network, settings,
 };
 pub use encke_local::{
     Gap, Member, Members, Message, Position, PositionError, Positions, PresenceCounts, Start, SubscribeError,

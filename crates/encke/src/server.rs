@@ -1,10 +1,12 @@
 //! A server: its start and its end.
 
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
+use socket2::SockRef;
 use tokio::sync::{mpsc, watch};
 
 use crate::app::decisions::Decisions;
@@ -30,8 +32,9 @@ use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
 use crate::settings::{SettingsError, check_settings};
 use crate::threads::application::ApplicationThreads;
+use crate::threads::driver;
 use crate::threads::driver::Inputs;
-use crate::threads::{accept, driver};
+use crate::threads::listeners::{self, Bound};
 use crate::tls::{self, TicketKey, Tls};
 use encke_core::{Application, Saved, Settings, Shard, Shared};
 
@@ -67,8 +70,8 @@ impl Builder {
     pub fn start(self) -> Result<Running, StartError> {
         check_settings(&self.settings)?;
         self.hooks.check()?;
-        let listen = self.settings.listen;
-        let (address, listener, again) = listen_at(self.without_listener, self.listener, listen)?;
+        let Builder { without_listener, listener, further_listeners, .. } = self;
+        let (address, bound, again) = listen(without_listener, listener, further_listeners, &self.settings)?;
         let shards = shards_of(&self.settings);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, messages): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
@@ -130,13 +133,30 @@ impl Builder {
             application: Arc::new(threads),
         };
         let (threads, starts) =
-            context.start_shards(messages.into_iter().zip(visits).collect(), listener, history_store)?;
+            context.start_shards(messages.into_iter().zip(visits).collect(), again, history_store)?;
         // Removed only now: if an earlier step fails, the next start still finds the sessions.
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
         // A thread that panicked has already logged it.
         starts.into_iter().for_each(|start| _ = start.send(()));
-        Ok(Running { address, has_tls: server_shared.tls.is_some(), handle, threads, listener: again, data })
+        Ok(Running { address, has_tls: server_shared.tls.is_some(), handle, threads, listeners: bound, data })
     }
+}
+
+/// The address to accept connections at, and the sockets twice, if there are to be any.
+fn listen(
+    without_listener: bool,
+    first: Option<TcpListener>,
+    given: Vec<OwnedFd>,
+    settings: &Settings,
+) -> Result<(SocketAddr, Vec<Bound>, Vec<Bound>), StartError> {
+    if without_listener {
+        return Ok((settings.listen, Vec::new(), Vec::new()));
+    }
+    let bound = listeners::open(settings, first, given, tls::is_on(settings));
+    let bound = bound.map_err(|(address, source)| StartError::Listen { address, source })?;
+    let again = listeners::clone(&bound).map_err(StartError::Thread)?;
+    let address = bound.first().and_then(|(socket, _)| SockRef::from(socket).local_addr().ok()?.as_socket());
+    Ok((address.unwrap_or(settings.listen), bound, again))
 }
 
 /// Reads the certificates, if the server has any, and watches their files.
@@ -160,22 +180,6 @@ fn warn_of_holes(hooks: &Hooks) {
             "authorizers decide about one level of channels, and nobody about those below: /** decides about all"
         );
     }
-}
-
-/// The address to accept connections at, and its socket twice, if there is to be one.
-fn listen_at(
-    without_listener: bool,
-    given: Option<TcpListener>,
-    address: SocketAddr,
-) -> Result<(SocketAddr, Option<TcpListener>, Option<TcpListener>), StartError> {
-    if without_listener {
-        return Ok((address, None, None));
-    }
-    let listen = || {
-        let listener = given.map_or_else(|| accept::listen(address), accept::adopt)?;
-        Ok((listener.local_addr()?, Some(listener.try_clone()?), Some(listener)))
-    };
-    listen().map_err(|source| StartError::Listen { address, source })
 }
 
 /// Starts the thread that stores histories, and reads the saved sessions, if there is a data directory.
@@ -227,14 +231,14 @@ impl ThreadContext {
     fn start_shards(
         self,
         inputs: Vec<Inputs>,
-        mut listener: Option<TcpListener>,
+        mut listeners: Vec<Bound>,
         history_store: Option<Inbox>,
     ) -> Result<(Vec<ShardThread>, Vec<Sender<()>>), StartError> {
         let (mut threads, mut starts) = (Vec::new(), Vec::new());
         let (ready, readiness) = channel();
         for (index, inputs) in inputs.into_iter().enumerate() {
-            let (context, ready, history_store, listener) =
-                (self.clone(), ready.clone(), history_store.clone(), listener.take());
+            let (context, ready, history_store, listeners) =
+                (self.clone(), ready.clone(), history_store.clone(), std::mem::take(&mut listeners));
             let (start, opened) = channel();
             let thread = std::thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
                 let runtime = driver::runtime();
@@ -244,7 +248,7 @@ impl ThreadContext {
                 let _gone = ready.send(Ok(()));
                 drop(ready);
                 opened.recv().ok()?;
-                driver::run(runtime, shard, server_shared, inputs, listener, history_store)
+                driver::run(runtime, shard, server_shared, inputs, listeners, history_store)
             });
             threads.push(thread.map_err(StartError::Thread)?);
             starts.push(start);
@@ -273,7 +277,7 @@ pub struct Running {
     has_tls: bool,
     handle: Handle,
     threads: Vec<ShardThread>,
-    listener: Option<TcpListener>,
+    listeners: Vec<Bound>,
     data: Option<DataInUse>,
 }
 
@@ -304,7 +308,15 @@ impl Running {
     /// # Errors
     /// The error of the system, for example too many open files; or that there is no listener.
     pub fn listener(&self) -> std::io::Result<TcpListener> {
-        self.listener.as_ref().ok_or(std::io::ErrorKind::NotConnected)?.try_clone()
+        Ok(self.listeners.first().ok_or(std::io::ErrorKind::NotConnected)?.0.try_clone()?.into())
+    }
+
+    /// The sockets of [`Settings::listeners`], for the server process that follows: see [`Builder::further_listeners`].
+    ///
+    /// # Errors
+    /// The error of the system, for example too many open files.
+    pub fn further_listeners(&self) -> std::io::Result<Vec<OwnedFd>> {
+        self.listeners.iter().skip(1).map(|(socket, _)| socket.try_clone()).collect()
     }
 
     /// Waits until it has stopped, which it does after [`Handle::drain`]. With a `data` directory it then saves the

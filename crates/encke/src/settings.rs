@@ -49,5 +49,6 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
         return fail(setting.name, &value.to_string(), wanted);
     }
     check::rules(settings)?;
+    check::listeners(settings)?;
     Ok(tls::check(settings)?)
 }

@@ -3,13 +3,14 @@
 //! The module is the only one that knows how the bytes travel. Another way is another variant of [`Kind`].
 //! Each call is one `match`: without TLS it allocates nothing, copies nothing, and a gathered write stays one system call.
 
+mod listener;
 mod tls;
 mod upgraded;
 
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Shutdown, SocketAddr};
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,9 +20,10 @@ use std::time::Duration;
 use rustls::ServerConfig;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
+pub(crate) use listener::{Accepted, Listener, accept};
 use tls::Session;
 pub(crate) use upgraded::detach_upgraded;
 
@@ -45,12 +47,6 @@ enum DetachedKind {
 }
 
 impl ByteStream {
-    /// Accepts a connection.
-    pub(crate) async fn accept(listener: &TcpListener) -> io::Result<(ByteStream, SocketAddr)> {
-        let (tcp, peer) = listener.accept().await?;
-        Ok((ByteStream(Kind::Tcp(tcp)), peer))
-    }
-
     /// A new connection that speaks TLS from its first byte on. Nothing is read or written before [`ByteStream::handshake`].
     ///
     /// # Errors
@@ -105,7 +101,10 @@ impl ByteStream {
     /// # Errors
     /// The connection is gone.
     pub(crate) fn prepare(&self, send_buffer_bytes: usize) -> io::Result<()> {
-        self.tcp().set_nodelay(true)?;
+        // A Unix socket has no such option.
+        if self.peer_address().is_some() {
+            self.tcp().set_nodelay(true)?;
+        }
         if send_buffer_bytes > 0 {
             let _as_it_is = self.socket().set_send_buffer_size(send_buffer_bytes);
         }
@@ -359,10 +358,12 @@ mod tests {
 
     /// Both ends of a connection; the second one is the client's.
     async fn pair() -> (ByteStream, std::net::TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+        listener.set_nonblocking(true).expect("a mode");
         let client = std::net::TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
-        let (stream, peer) = ByteStream::accept(&listener).await.expect("a connection");
-        assert_eq!(stream.peer_address(), Some(peer.ip()));
+        let listeners = [Listener::new(listener.into(), false).expect("a listener")];
+        let Accepted { stream, peer, .. } = accept(&listeners, &mut 0).await.expect("a connection");
+        assert_eq!(stream.peer_address(), peer);
         (stream, client)
     }
 

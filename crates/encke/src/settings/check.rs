@@ -1,7 +1,9 @@
 //! Checks of texts (those written into headers and those compared with client input) and of the rules for channels.
 
+use std::net::SocketAddr;
+
 use bayeux::channel::covers;
-use encke_core::{ChannelRule, Settings};
+use encke_core::{ChannelRule, ListenerSettings, Settings};
 
 use super::SettingsError;
 use crate::authority::Host;
@@ -44,6 +46,29 @@ pub(super) fn texts(settings: &Settings) -> Result<(), SettingsError> {
     one("callback_parameter", &settings.callback_parameter, is_parameter, wanted)
 }
 
+/// Checks the further addresses.
+pub(super) fn listeners(settings: &Settings) -> Result<(), SettingsError> {
+    let wanted =
+        "an address and a port such as 0.0.0.0:8443, or unix: and the path of a socket such as unix:/run/encke.sock";
+    let is_address = |listener: &ListenerSettings| match listener.unix_path() {
+        Some(path) => !path.is_empty() && !path.contains('\0') && path.len() <= UNIX_PATH_BYTES_MAX,
+        None => listener.address.parse::<SocketAddr>().is_ok(),
+    };
+    for listener in &settings.listeners {
+        one("listeners.address", &listener.address, |_| is_address(listener), wanted)?;
+        let has_tls = !listener.tls || settings.dev_tls || !settings.tls_cert.is_empty();
+        one("listeners.tls", "true", |_| has_tls, "only with tls_cert or dev_tls")?;
+    }
+    if settings.listeners.len() > LISTENERS_MAX {
+        return Err(SettingsError {
+            name: "listeners",
+            value: settings.listeners.len().to_string(),
+            wanted: "at most 31 further addresses",
+        });
+    }
+    Ok(())
+}
+
 /// Checks the rules for channels.
 pub(super) fn rules(settings: &Settings) -> Result<(), SettingsError> {
     let limits = bayeux::Limits::from(settings);
@@ -78,6 +103,10 @@ pub fn hidden_rule(rules: &[ChannelRule]) -> Option<(usize, usize)> {
     })
 }
 
+/// The longest path of a Unix socket.
+const UNIX_PATH_BYTES_MAX: usize = 107;
+/// Further addresses. All sockets travel to the process that takes over in one message.
+const LISTENERS_MAX: usize = 31;
 /// Paths that the server itself answers.
 pub(crate) const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 

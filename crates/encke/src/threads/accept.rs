@@ -3,42 +3,41 @@
 //! A connection that is not accepted yet waits in the system's backlog, where it costs the shards nothing. A stampede
 //! of new connections is therefore paced, and does not disturb connected clients.
 
-use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpListener;
-
-use crate::byte_stream::ByteStream;
+use super::listeners::Bound;
+use crate::byte_stream::{self, Accepted, ByteStream, Listener};
 use crate::http;
 use crate::net::node::Node;
 use crate::net::thread_message::ThreadMessage;
 
 /// Accepts until the server stops accepting connections.
-pub(crate) async fn run(node: Rc<Node>, listener: std::net::TcpListener) {
-    let listener = match TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "the listening socket is of no use"),
+pub(crate) async fn run(node: Rc<Node>, bound: Vec<Bound>) {
+    let listeners = bound.into_iter().map(|(socket, speaks_tls)| Listener::new(socket, speaks_tls)).collect();
+    let listeners: Vec<Listener> = match listeners {
+        Ok(listeners) => listeners,
+        Err(error) => return tracing::error!(%error, "a listening socket is of no use"),
     };
     let mut accepting = node.server().accepting.subscribe();
     tokio::select! {
         // The process that takes over the listening socket accepts the connections left in the backlog.
         _ = accepting.wait_for(|accepting| !accepting) => tracing::debug!("no more connections are accepted"),
-        () = accept(&node, &listener) => {}
+        () = accept(&node, &listeners) => {}
     }
 }
 
-async fn accept(node: &Rc<Node>, listener: &TcpListener) {
-    let mut next = 0;
+async fn accept(node: &Rc<Node>, listeners: &[Listener]) {
+    let (mut next, mut turn) = (0, 0);
     let mut troubled = false;
     let mut pace = Pace::new(Instant::now());
     let mut at_once = 0;
     loop {
-        match ByteStream::accept(listener).await {
-            Ok((stream, peer)) => {
+        match byte_stream::accept(listeners, &mut turn).await {
+            Ok(Accepted { stream, peer, speaks_tls }) => {
                 troubled = false;
-                let tls = node.server().tls.as_ref().map(|tls| tls.config());
+                let tls = node.server().tls.as_ref().filter(|_| speaks_tls).map(|tls| tls.config());
                 match tls.into_iter().try_fold(stream, ByteStream::with_tls) {
                     Ok(stream) => welcome(node, stream, peer, &mut next),
                     Err(error) => tracing::error!(%error, "TLS cannot begin"),
@@ -73,16 +72,22 @@ async fn accept(node: &Rc<Node>, listener: &TcpListener) {
     }
 }
 
-fn welcome(node: &Rc<Node>, stream: ByteStream, peer: SocketAddr, next: &mut usize) {
+fn welcome(node: &Rc<Node>, stream: ByteStream, peer: Option<IpAddr>, next: &mut usize) {
     let settings = node.shard().settings().clone();
     if node.server().connections.open() >= settings.connections_max {
         node.shard().metrics().connections_refused.add(1);
-        tracing::debug!(%peer, "connection refused: connections_max reached");
+        tracing::debug!(?peer, "connection refused: connections_max reached");
         return stream.refuse(FULL);
     }
-    let Some(counted) = node.server().connections.count(peer.ip(), settings.address_connections_max) else {
+    let connections = &node.server().connections;
+    let counted = match peer {
+        Some(peer) => connections.count(peer, settings.address_connections_max),
+        // No address, no limit for it.
+        None => Some(connections.count_elsewhere()),
+    };
+    let Some(counted) = counted else {
         node.shard().metrics().address_connections_refused.add(1);
-        tracing::debug!(%peer, "connection refused: address_connections_max reached");
+        tracing::debug!(?peer, "connection refused: address_connections_max reached");
         return stream.refuse(FULL_FOR_ADDRESS);
     };
     let shards = node.server().mailboxes.shards();
@@ -118,37 +123,12 @@ impl Pace {
     }
 }
 
-/// Binds the listening socket.
-///
-/// # Errors
-/// The kernel's error, for example that the address is in use.
-pub(crate) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None)?;
-    socket.set_reuse_address(true)?;
-    socket.bind(&address.into())?;
-    adopt(socket.into())
-}
-
-/// Turns a bound socket into a non-blocking listener. Any process may have bound it.
-///
-/// # Errors
-/// The kernel's error.
-pub(crate) fn adopt(listener: std::net::TcpListener) -> io::Result<std::net::TcpListener> {
-    let socket = socket2::Socket::from(listener);
-    socket.set_nonblocking(true)?;
-    // `listen` is also valid on a socket that already listens: it changes the length of its backlog.
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
-}
-
 /// Connections accepted before all other tasks get a turn: about a millisecond of work, including their handshakes.
 const ACCEPTS_AT_ONCE: usize = 16;
 /// The burst accepted without a pause: connections worth 10 ms.
 const PACE_SLACK: Duration = Duration::from_millis(10);
 /// Pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-/// Connections that wait to be accepted, where the system allows as many (`net.core.somaxconn`).
-const BACKLOG: i32 = 65_535;
 /// The response to a connection above the limit.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n";

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::LocalRuntime;
 use tokio::sync::mpsc;
 
+use super::listeners::Bound;
 use super::reclaim::{Load, Reclaim};
 use super::{accept, ending};
 use crate::http;
@@ -38,7 +39,7 @@ pub(crate) fn run(
     shard: Shard,
     server_shared: Arc<ServerShared>,
     (mut mailbox, visits): Inputs,
-    listener: Option<std::net::TcpListener>,
+    listeners: Vec<Bound>,
     history_store: Option<Inbox>,
 ) -> Option<Saved> {
     let node = Rc::new(Node::new(shard, server_shared, history_store.clone()));
@@ -46,8 +47,8 @@ pub(crate) fn run(
         tokio::task::spawn_local(flush(node.clone()));
         tokio::task::spawn_local(tick(node.clone()));
         tokio::task::spawn_local(embedded::receive(node.clone(), visits));
-        if let Some(listener) = listener {
-            tokio::task::spawn_local(accept::run(node.clone(), listener));
+        if !listeners.is_empty() {
+            tokio::task::spawn_local(accept::run(node.clone(), listeners));
         }
         receive(&node, &mut mailbox).await
     });

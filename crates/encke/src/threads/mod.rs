@@ -5,4 +5,5 @@ pub(crate) mod accept;
 pub(crate) mod application;
 pub(crate) mod driver;
 pub(crate) mod ending;
+pub(crate) mod listeners;
 mod reclaim;

@@ -48,7 +48,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), Misfit> {
 }
 
 /// True if the settings have a certificate for `listen`.
-fn is_on(settings: &Settings) -> bool {
+pub(crate) fn is_on(settings: &Settings) -> bool {
     settings.dev_tls || !settings.tls_cert.is_empty()
 }
 

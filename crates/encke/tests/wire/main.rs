@@ -25,6 +25,7 @@ mod http_requests;
 mod in_process;
 mod jsonp;
 mod limits;
+mod listeners;
 mod long_polling;
 mod metrics;
 mod origins;

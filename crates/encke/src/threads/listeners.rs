@@ -1,0 +1,80 @@
+//! The listening sockets of a server: that of `listen`, and those of `listeners`.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use encke_core::{ListenerSettings, Settings};
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+/// A socket that listens, and whether its connections speak TLS.
+pub(crate) type Bound = (OwnedFd, bool);
+
+/// Binds the sockets of the settings, the one of `listen` first. A socket in `given` that has the address of a setting is used instead of
+/// a new one.
+///
+/// # Errors
+/// The kernel's error, and the address.
+pub(crate) fn open(
+    settings: &Settings,
+    first: Option<TcpListener>,
+    given: Vec<OwnedFd>,
+    speaks_tls: bool,
+) -> Result<Vec<Bound>, (String, io::Error)> {
+    let of_setting = || bind(&SockAddr::from(settings.listen));
+    let listener = first.map_or_else(of_setting, |listener| Ok(listener.into())).and_then(listen);
+    let mut bound = vec![(listener.map_err(|error| (settings.listen.to_string(), error))?, speaks_tls)];
+    let mut given: Vec<OwnedFd> = given;
+    for setting in &settings.listeners {
+        let socket = address_of(setting).and_then(|address| {
+            let is_it = |socket: &OwnedFd| SockRef::from(socket).local_addr().is_ok_and(|local| local == address);
+            let inherited = given.iter().position(is_it).map(|at| given.swap_remove(at).into());
+            inherited.map_or_else(|| bind(&address), Ok).and_then(listen)
+        });
+        bound.push((socket.map_err(|error| (setting.address.clone(), error))?, setting.tls));
+    }
+    Ok(bound)
+}
+
+/// The same sockets again.
+///
+/// # Errors
+/// Mostly too many open files.
+pub(crate) fn clone(bound: &[Bound]) -> io::Result<Vec<Bound>> {
+    bound.iter().map(|(socket, speaks_tls)| Ok((socket.try_clone()?, *speaks_tls))).collect()
+}
+
+fn address_of(setting: &ListenerSettings) -> io::Result<SockAddr> {
+    match setting.unix_path() {
+        Some(path) => SockAddr::unix(path),
+        None => setting.address.parse().map(|address: SocketAddr| address.into()).map_err(io::Error::other),
+    }
+}
+
+fn bind(address: &SockAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::from(i32::from(address.family())), Type::STREAM, None)?;
+    match address.as_pathname() {
+        // The file of a server that has ended stays, and nobody answers there.
+        Some(path)
+            if UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) =>
+        {
+            std::fs::remove_file(path)?;
+        }
+        Some(_) => {}
+        None => socket.set_reuse_address(true)?,
+    }
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// Makes a bound socket listen without blocking. Any process may have bound it.
+fn listen(socket: Socket) -> io::Result<OwnedFd> {
+    socket.set_nonblocking(true)?;
+    // `listen` is also valid on a socket that already listens: it changes the length of its backlog.
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+/// Connections that wait to be accepted, where the system allows as many (`net.core.somaxconn`).
+const BACKLOG: i32 = 65_535;
