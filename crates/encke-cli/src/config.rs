@@ -103,10 +103,11 @@ impl Config {
         settings
     }
 
-    /// Turns the services of the demo pages off where nobody has asked for them and strangers would find them: with `[auth]`, and on an
-    /// address that is not this machine's only.
+    /// Turns the services of the demo pages off where nobody has asked for them and strangers would find them: with `[auth]`, and where
+    /// `listen` or one of `listeners` is not this machine's only.
     pub(crate) fn settle_demo(&mut self, listen: SocketAddr) {
-        let reason = match (self.sections.auth.is_some(), listen.ip().to_canonical().is_loopback()) {
+        let settings = Settings { listen, ..self.settings.clone() };
+        let reason = match (self.sections.auth.is_some(), settings.is_on_loopback()) {
             (true, _) => "off with [auth], unless demo = true",
             (false, false) => "off on an address that is not loopback, unless demo = true",
             (false, true) => return,

@@ -118,7 +118,7 @@ crate::settings! {
     "Browsers" {
         /// Origins (`https://example.com`) allowed in addition to the server's. `*` allows all, without credentials.
         allowed_origins: Vec<String> = Vec::new();
-        /// Host names that requests may use for this server, in addition to addresses and `localhost`. Empty: any; on loopback none.
+        /// Host names that requests may use for this server, in addition to addresses and `localhost`. Empty: any; none where all addresses are of loopback.
         allowed_hosts: Vec<String> = Vec::new();
         /// Connects held at the same time for one browser; the others are advised to poll. -1: no limit, 0: none.
         browser_sessions_max: i32 = 1, cometd("maxSessionsPerBrowser");

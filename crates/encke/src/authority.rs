@@ -47,13 +47,13 @@ impl<'a> Host<'a> {
     }
 
     /// True if a page of this host is a page of this server. The host is in `allowed_hosts`; or a name of loopback, where the server
-    /// listens on loopback; or any name, where it listens elsewhere and the list is empty.
+    /// listens on loopback alone; or any name, where it listens elsewhere, too, and the list is empty.
     pub(crate) fn is_ours(self, settings: &Settings) -> bool {
         let is_listed = |listed: &String| listed.trim_matches(['[', ']']).eq_ignore_ascii_case(self.0);
         if settings.allowed_hosts.iter().any(is_listed) {
             return true;
         }
-        if settings.listen.ip().is_loopback() { self.is_loopback() } else { settings.allowed_hosts.is_empty() }
+        if settings.is_on_loopback() { self.is_loopback() } else { settings.allowed_hosts.is_empty() }
     }
 
     /// True if no DNS server decides where the host points.
@@ -77,6 +77,8 @@ const NAME_BYTES_MAX: usize = 255;
 
 #[cfg(test)]
 mod tests {
+    use encke_core::ListenerSettings;
+
     use super::*;
 
     #[test]
@@ -121,10 +123,14 @@ mod tests {
 
     #[test]
     fn a_public_server_has_any_name_until_they_are_listed() {
-        let mut settings = Settings { listen: ([0, 0, 0, 0], 80).into(), ..Settings::default() };
         let is_ours = |settings: &Settings, authority| Host::parse(authority).expect(authority).is_ours(settings);
-        assert!(is_ours(&settings, "any.example"));
-        settings.allowed_hosts = vec!["push.example".into()];
-        assert!(is_ours(&settings, "push.example") && !is_ours(&settings, "any.example"));
+        let public = Settings { listen: ([0, 0, 0, 0], 80).into(), ..Settings::default() };
+        let address = "0.0.0.0:443".into();
+        let further = Settings { listeners: vec![ListenerSettings { address, tls: true }], ..Settings::default() };
+        for mut settings in [public, further] {
+            assert!(is_ours(&settings, "any.example"));
+            settings.allowed_hosts = vec!["push.example".into()];
+            assert!(is_ours(&settings, "push.example") && !is_ours(&settings, "any.example"));
+        }
     }
 }

@@ -13,7 +13,7 @@ encke::settings! {
     "The program" {
         /// Runs the services of the demo pages (`/service/demo/**`, `/service/echo`), the filter of `/demo/chat/**`, and the rules of their
         /// channels below `/demo/**`: histories and presence. Your rules take precedence. Without a value of yours it is off with `[auth]`,
-        /// and where `listen` is not a loopback address. `encke demo` always turns it on.
+        /// and where `listen` or one of `listeners` is not a loopback address. `encke demo` always turns it on.
         demo: bool = true, restart();
         /// The demo's services answer on the channels of CometD's demo chat, too: `/service/members`, `/service/privatechat`, and the filter
         /// of `/chat/**`.

@@ -87,8 +87,13 @@ async fn the_demos_are_off_where_strangers_would_find_them_unless_asked_for() {
     let folder = Folder::new();
     folder.write("secret", &"s".repeat(32));
     folder.write("nobody.toml", "[auth]\nsecret_file = \"secret\"\nanonymous = true\n");
+    folder.write("local.toml", "[[listeners]]\naddress = \"unix:encke.sock\"\n");
+    folder.write("further.toml", "[[listeners]]\naddress = \"0.0.0.0:0\"\n");
     for (args, is_on) in [
         (&["serve", "--port", "0"][..], true),
+        (&["serve", "--port", "0", "--config", "local.toml"], true),
+        (&["serve", "--port", "0", "--config", "further.toml"], false),
+        (&["serve", "--port", "0", "--config", "further.toml", "--demo"], true),
         (&["serve", "--listen", "0.0.0.0:0"], false),
         (&["serve", "--listen", "0.0.0.0:0", "--demo"], true),
         (&["serve", "--port", "0", "--config", "nobody.toml"], false),

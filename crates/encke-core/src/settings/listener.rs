@@ -1,6 +1,10 @@
 //! Further addresses of the server.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
+
+use super::Settings;
 
 /// A further address at which the server accepts connections, written as `ListenerSettings { address: …,
 /// ..ListenerSettings::default() }`.
@@ -18,5 +22,43 @@ impl ListenerSettings {
     /// The path of a Unix socket, if it is one.
     pub fn unix_path(&self) -> Option<&str> {
         self.address.strip_prefix("unix:")
+    }
+
+    /// The address and port, if it is no Unix socket.
+    pub fn socket_address(&self) -> Option<SocketAddr> {
+        self.address.parse().ok()
+    }
+}
+
+impl Settings {
+    /// The addresses and ports of `listen` and of `listeners`.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        std::iter::once(self.listen).chain(self.listeners.iter().filter_map(ListenerSettings::socket_address))
+    }
+
+    /// True if only this machine reaches the server: all its addresses are of loopback. A Unix socket is local. The checks of hosts and
+    /// of origins and the demo depend on this.
+    pub fn is_on_loopback(&self) -> bool {
+        self.addresses().all(|address| address.ip().to_canonical().is_loopback())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_public_address_makes_a_server_public() {
+        let is_on_loopback = |listen: &str, further: &[&str]| {
+            let at = |address: &&str| ListenerSettings { address: address.to_string(), tls: false };
+            let listeners = further.iter().map(at).collect();
+            Settings { listen: listen.parse().expect("an address"), listeners, ..Settings::default() }.is_on_loopback()
+        };
+        assert!(is_on_loopback("127.0.0.1:80", &[]));
+        assert!(is_on_loopback("[::1]:80", &["127.0.0.2:443", "[::ffff:127.0.0.1]:443", "unix:/run/encke.sock"]));
+        assert!(!is_on_loopback("0.0.0.0:80", &["127.0.0.1:443"]));
+        for public in ["0.0.0.0:443", "[::]:443", "192.0.2.7:443"] {
+            assert!(!is_on_loopback("127.0.0.1:80", &["unix:/run/encke.sock", public]), "{public}");
+        }
     }
 }

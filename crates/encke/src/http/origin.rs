@@ -128,12 +128,12 @@ fn judge(
     anybody(settings)
 }
 
-/// True for `http://localhost:8080` beside `127.0.0.1:8080` and the like, where the server listens on loopback: a
+/// True for `http://localhost:8080` beside `127.0.0.1:8080` and the like, where the server listens on loopback alone: a
 /// page loaded under one name of loopback, from this server or another on its port, calls this server by another
 /// name.
 fn is_loopback_twin(origin: &str, host: &str, settings: &Settings, is_tls: bool) -> bool {
     let is_twin = |authority: &str| Host::parse(authority).is_some_and(Host::is_this_machine);
-    settings.listen.ip().is_loopback()
+    settings.is_on_loopback()
         && origin.strip_prefix(if is_tls { "https://" } else { "http://" }).is_some_and(|origin| {
             is_twin(origin) && is_twin(host) && authority::port_of(origin) == authority::port_of(host)
         })

@@ -1,7 +1,5 @@
 //! Checks of texts (those written into headers and those compared with client input) and of the rules for channels.
 
-use std::net::SocketAddr;
-
 use bayeux::channel::covers;
 use encke_core::{ChannelRule, ListenerSettings, Settings};
 
@@ -52,7 +50,7 @@ pub(super) fn listeners(settings: &Settings) -> Result<(), SettingsError> {
         "an address and a port such as 0.0.0.0:8443, or unix: and the path of a socket such as unix:/run/encke.sock";
     let is_address = |listener: &ListenerSettings| match listener.unix_path() {
         Some(path) => !path.is_empty() && !path.contains('\0') && path.len() <= UNIX_PATH_BYTES_MAX,
-        None => listener.address.parse::<SocketAddr>().is_ok(),
+        None => listener.socket_address().is_some(),
     };
     for listener in &settings.listeners {
         one("listeners.address", &listener.address, |_| is_address(listener), wanted)?;

@@ -1,7 +1,7 @@
 //! The listening sockets of a server: that of `listen`, and those of `listeners`.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
@@ -48,7 +48,7 @@ pub(crate) fn clone(bound: &[Bound]) -> io::Result<Vec<Bound>> {
 fn address_of(setting: &ListenerSettings) -> io::Result<SockAddr> {
     match setting.unix_path() {
         Some(path) => SockAddr::unix(path),
-        None => setting.address.parse().map(|address: SocketAddr| address.into()).map_err(io::Error::other),
+        None => setting.socket_address().map(SockAddr::from).ok_or_else(|| io::ErrorKind::InvalidInput.into()),
     }
 }
 

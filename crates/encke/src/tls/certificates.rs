@@ -1,5 +1,6 @@
 //! The certificates of the server, out of their files.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,13 +27,11 @@ impl Certificates {
         pairs(settings).iter().map(|pair| read_pair(provider, pair)).collect::<Result<_, _>>().map(Certificates)
     }
 
-    /// Makes one for loopback and the address of the settings, signed by itself, and logs its fingerprint.
+    /// Makes one for loopback and the addresses of the settings, signed by itself, and logs its fingerprint.
     pub(super) fn make(provider: &CryptoProvider, settings: &Settings) -> Result<Certificates, Misfit> {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
-        let address = settings.listen.ip();
-        if !address.is_unspecified() && !address.is_loopback() {
-            names.push(address.to_string());
-        }
+        let others = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_loopback();
+        names.extend(settings.addresses().map(|address| address.ip()).filter(others).map(|ip| ip.to_string()));
         names.extend(settings.allowed_hosts.iter().map(|host| host.trim_matches(['[', ']']).to_owned()));
         let failed = |error: String| ("dev_tls", error, "possible only if a certificate can be made");
         let made = rcgen::generate_simple_self_signed(names).map_err(|error| failed(error.to_string()))?;

@@ -1,6 +1,6 @@
 //! The host name in a request (RFC 9110 §7.2, RFC 9112 §3.2; rows 1 and 10 of `docs/bad-input.md`).
 
-use encke::Settings;
+use encke::{ListenerSettings, Settings};
 
 use crate::common::tls::scheme;
 use crate::common::{TestServer, Ws, settings};
@@ -77,8 +77,11 @@ fn allowed_hosts_are_the_names_of_a_server_beside_addresses_and_localhost() {
     let everywhere = Settings { listen: ([0, 0, 0, 0], 0).into(), ..settings() };
     let server = TestServer::start(Settings { allowed_hosts: vec!["push.example".into()], ..everywhere.clone() });
     assert_eq!((post(&server, &[("host", "push.example")]), post(&server, &[("host", "evil.example")])), (200, 421));
-    let server = TestServer::start(everywhere);
-    assert_eq!(post(&server, &[("host", "any.example")]), 200, "a server of the net, whatever it is called");
+    let listeners = vec![ListenerSettings { address: "0.0.0.0:0".into(), tls: false }];
+    for everywhere in [everywhere, Settings { listeners, ..settings() }] {
+        let server = TestServer::start(everywhere);
+        assert_eq!(post(&server, &[("host", "any.example")]), 200, "a server of the net, whatever it is called");
+    }
 }
 
 /// Probing programs use any host name, and learn only that the server is up.
