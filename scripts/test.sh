@@ -39,7 +39,7 @@ step unit check 2400 'unit tests' bash scripts/cargo-tests.sh unit
 step seeds check 300 'simulator: 2,000 seeds' bash scripts/simulator.sh 2000
 step deny check 300 'licences, sources and advisories of dependencies' bash scripts/deny.sh
 step tests test 3000 'unit, integration and documentation tests' bash scripts/cargo-tests.sh
-step tls test 900 'the server over real sockets, with TLS' bash scripts/cargo-tests.sh tls
+step tls test 1500 'the server over real sockets, with TLS' bash scripts/cargo-tests.sh tls
 step docs test 900 'documentation, warnings are errors' env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
 step simulator test 600 'simulator: seeded faults under virtual time' bash scripts/simulator.sh
 step fuzz test 900 'fuzz targets, ten seconds each' bash scripts/fuzz.sh

@@ -30,12 +30,12 @@ use crate::net::server_metrics::ServerMetrics;
 use crate::net::server_shared::ServerShared;
 use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
-use crate::settings::{SettingsError, check_settings};
+use crate::settings::check_settings;
 use crate::threads::application::ApplicationThreads;
 use crate::threads::driver;
 use crate::threads::driver::Inputs;
 use crate::threads::listeners::{self, Bound};
-use crate::tls::{self, TicketKey, Tls};
+use crate::tls::Tls;
 use encke_core::{Application, Saved, Settings, Shard, Shared};
 
 /// The beginning of every server: [`Server::builder`].
@@ -70,15 +70,19 @@ impl Builder {
     pub fn start(self) -> Result<Running, StartError> {
         check_settings(&self.settings)?;
         self.hooks.check()?;
-        let Builder { without_listener, listener, further_listeners, .. } = self;
-        let (address, bound, again) = listen(without_listener, listener, further_listeners, &self.settings)?;
+        let listeners: Arc<[Bound]> = match self.without_listener {
+            true => Arc::default(),
+            false => listeners::open(&self.settings, self.listener, self.further_listeners)?.into(),
+        };
+        let bound = listeners.first().and_then(|(socket, _)| SockRef::from(socket).local_addr().ok()?.as_socket());
+        let address = bound.unwrap_or(self.settings.listen);
         let shards = shards_of(&self.settings);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, messages): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let (to_visit, visits): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();
         let clock = Clock::start();
         let threads = ApplicationThreads::start(settings.application_threads).map_err(StartError::Thread)?;
-        let tls = open_tls(&settings, self.ticket_keys, threads.handle())?;
+        let tls = Tls::open(&settings, self.ticket_keys, threads.handle())?;
         let mut registered = self.hooks;
         warn_of_holes(&registered);
         let routes = std::mem::take(&mut registered.routes);
@@ -133,41 +137,13 @@ impl Builder {
             application: Arc::new(threads),
         };
         let (threads, starts) =
-            context.start_shards(messages.into_iter().zip(visits).collect(), again, history_store)?;
+            context.start_shards(messages.into_iter().zip(visits).collect(), listeners.clone(), history_store)?;
         // Removed only now: if an earlier step fails, the next start still finds the sessions.
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
         // A thread that panicked has already logged it.
         starts.into_iter().for_each(|start| _ = start.send(()));
-        Ok(Running { address, has_tls: server_shared.tls.is_some(), handle, threads, listeners: bound, data })
+        Ok(Running { address, handle, threads, listeners, data })
     }
-}
-
-/// The address to accept connections at, and the sockets twice, if there are to be any.
-fn listen(
-    without_listener: bool,
-    first: Option<TcpListener>,
-    given: Vec<OwnedFd>,
-    settings: &Settings,
-) -> Result<(SocketAddr, Vec<Bound>, Vec<Bound>), StartError> {
-    if without_listener {
-        return Ok((settings.listen, Vec::new(), Vec::new()));
-    }
-    let bound = listeners::open(settings, first, given, tls::is_on(settings));
-    let bound = bound.map_err(|(address, source)| StartError::Listen { address, source })?;
-    let again = listeners::clone(&bound).map_err(StartError::Thread)?;
-    let address = bound.first().and_then(|(socket, _)| SockRef::from(socket).local_addr().ok()?.as_socket());
-    Ok((address.unwrap_or(settings.listen), bound, again))
-}
-
-/// Reads the certificates, if the server has any, and watches their files.
-fn open_tls(
-    settings: &Settings,
-    earlier: Vec<TicketKey>,
-    threads: &tokio::runtime::Handle,
-) -> Result<Option<Arc<Tls>>, SettingsError> {
-    let tls = Tls::open(settings, earlier)?.map(Arc::new);
-    tls.iter().for_each(|tls| _ = threads.spawn(tls::watch(tls.clone())));
-    Ok(tls)
 }
 
 /// Names the channels below those of authorizers about which nobody decides.
@@ -231,7 +207,7 @@ impl ThreadContext {
     fn start_shards(
         self,
         inputs: Vec<Inputs>,
-        mut listeners: Vec<Bound>,
+        mut listeners: Arc<[Bound]>,
         history_store: Option<Inbox>,
     ) -> Result<(Vec<ShardThread>, Vec<Sender<()>>), StartError> {
         let (mut threads, mut starts) = (Vec::new(), Vec::new());
@@ -274,10 +250,9 @@ impl ThreadContext {
 /// A running server. Dropping this value does not stop it: [`Handle::drain`] does.
 pub struct Running {
     address: SocketAddr,
-    has_tls: bool,
     handle: Handle,
     threads: Vec<ShardThread>,
-    listeners: Vec<Bound>,
+    listeners: Arc<[Bound]>,
     data: Option<DataInUse>,
 }
 
@@ -290,7 +265,7 @@ impl Running {
 
     /// True if it speaks TLS there.
     pub fn has_tls(&self) -> bool {
-        self.has_tls
+        self.listeners.first().is_some_and(|(_, speaks_tls)| *speaks_tls)
     }
 
     /// The Bayeux endpoint as a service inside another HTTP server: see [`service`](crate::service).

@@ -22,12 +22,6 @@ pub struct SettingsError {
     pub wanted: &'static str,
 }
 
-impl From<tls::Misfit> for SettingsError {
-    fn from((name, value, wanted): tls::Misfit) -> SettingsError {
-        SettingsError { name, value, wanted }
-    }
-}
-
 /// Checks what types cannot express: ranges, and settings that contradict each other. [`Builder::start`](crate::Builder::start)
 /// and [`Handle::reload`](crate::Handle::reload) do so themselves.
 ///
@@ -50,5 +44,5 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
     }
     check::rules(settings)?;
     check::listeners(settings)?;
-    Ok(tls::check(settings)?)
+    tls::check(settings)
 }

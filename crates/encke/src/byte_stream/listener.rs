@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::net::{TcpListener, UnixListener};
 
-use super::{ByteStream, Detached, Kind};
+use super::{ByteStream, Detached};
 
 /// A socket that accepts connections, in the runtime of a thread.
 pub(crate) struct Listener {
@@ -49,7 +49,7 @@ impl Listener {
         let (stream, peer) = match &self.socket {
             Socket::Tcp(listener) => {
                 let (tcp, peer) = ready!(listener.poll_accept(cx))?;
-                (ByteStream(Kind::Tcp(tcp)), Some(peer.ip()))
+                (ByteStream { tcp, tls: None }, Some(peer.ip()))
             }
             Socket::Unix(listener) => {
                 let (unix, _) = ready!(listener.poll_accept(cx))?;

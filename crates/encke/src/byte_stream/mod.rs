@@ -1,6 +1,6 @@
 //! A client's connection as everything above it sees it: bytes in both directions, readiness, and ways to end it.
 //!
-//! The module is the only one that knows how the bytes travel. Another way is another variant of [`Kind`].
+//! The module is the only one that knows how the bytes travel: over TCP or another stream socket, with TLS or without.
 //! Each call is one `match`: without TLS it allocates nothing, copies nothing, and a gathered write stays one system call.
 
 mod listener;
@@ -28,22 +28,16 @@ use tls::Session;
 pub(crate) use upgraded::detach_upgraded;
 
 /// The connection of a client. It reads and writes as any stream of tokio.
-pub struct ByteStream(Kind);
-
-/// The way in which the bytes travel.
-enum Kind {
-    /// TCP without TLS, or another stream socket of the system: it is only read, written and closed.
-    Tcp(TcpStream),
-    /// TLS over such a socket.
-    Tls(TcpStream, Box<Session>),
+pub struct ByteStream {
+    /// Any stream socket of the system: it is only read, written and closed.
+    tcp: TcpStream,
+    tls: Option<Box<Session>>,
 }
 
 /// A connection on its way to another thread: it belongs to no runtime.
-pub(crate) struct Detached(DetachedKind);
-
-enum DetachedKind {
-    Tcp(std::net::TcpStream),
-    Tls(std::net::TcpStream, Box<Session>),
+pub(crate) struct Detached {
+    tcp: std::net::TcpStream,
+    tls: Option<Box<Session>>,
 }
 
 impl ByteStream {
@@ -52,14 +46,12 @@ impl ByteStream {
     /// # Errors
     /// The configuration cannot be used.
     pub(crate) fn with_tls(self, config: Arc<ServerConfig>) -> io::Result<ByteStream> {
-        let session = Box::new(Session::new(config)?);
-        let (Kind::Tcp(tcp) | Kind::Tls(tcp, _)) = self.0;
-        Ok(ByteStream(Kind::Tls(tcp, session)))
+        Ok(ByteStream { tls: Some(Box::new(Session::new(config)?)), ..self })
     }
 
     /// True if it speaks TLS.
     pub(crate) fn is_tls(&self) -> bool {
-        matches!(self.0, Kind::Tls(..))
+        self.tls.is_some()
     }
 
     /// Completes the handshake of a connection that speaks TLS. Each step waits for its turn. Returns true if it resumed a session.
@@ -67,18 +59,12 @@ impl ByteStream {
     /// # Errors
     /// The client does not speak TLS as the server does. It got an alert, or a response in plain HTTP if it speaks that.
     pub(crate) async fn handshake(&self, turns: &Semaphore) -> io::Result<bool> {
-        let Kind::Tls(tcp, session) = &self.0 else { return Ok(false) };
+        let Some(session) = &self.tls else { return Ok(false) };
         while session.is_handshaking() {
             self.readable().await?;
             let turn = turns.acquire().await;
-            let received = session.receive(|bytes| tcp.try_read(bytes), |bytes| tcp.try_write(bytes));
-            match received {
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                    if session.is_plain_http() {
-                        let _gone = tcp.try_write(PLAIN_HTTP);
-                    }
-                    return Err(error);
-                }
+            match session.receive(&self.tcp) {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
                 _ if session.has_input() && session.is_handshaking() => return Err(io::ErrorKind::UnexpectedEof.into()),
                 _ => {}
             }
@@ -92,7 +78,7 @@ impl ByteStream {
     /// Answers a connection that is not served. One that speaks TLS gets an alert: the text would cost a handshake.
     pub(crate) fn refuse(&self, text: &'static [u8]) {
         let bytes = if self.is_tls() { REFUSED } else { text };
-        let _gone = self.tcp().try_write(bytes);
+        let _gone = self.tcp.try_write(bytes);
     }
 
     /// Prepares a new connection: small messages leave at once, and the kernel buffers at most `send_buffer_bytes` for a
@@ -103,7 +89,7 @@ impl ByteStream {
     pub(crate) fn prepare(&self, send_buffer_bytes: usize) -> io::Result<()> {
         // A Unix socket has no such option.
         if self.peer_address().is_some() {
-            self.tcp().set_nodelay(true)?;
+            self.tcp.set_nodelay(true)?;
         }
         if send_buffer_bytes > 0 {
             let _as_it_is = self.socket().set_send_buffer_size(send_buffer_bytes);
@@ -113,7 +99,7 @@ impl ByteStream {
 
     /// The address of the client, or of the proxy in front of it. None if it has none.
     pub fn peer_address(&self) -> Option<IpAddr> {
-        self.tcp().peer_addr().ok().map(|address| address.ip())
+        self.tcp.peer_addr().ok().map(|address| address.ip())
     }
 
     /// Reads what has arrived. 0: the client sends no more.
@@ -122,9 +108,9 @@ impl ByteStream {
     /// `WouldBlock` if nothing has arrived; otherwise the connection is broken.
     #[inline]
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match &self.0 {
-            Kind::Tcp(tcp) => tcp.try_read(buffer),
-            Kind::Tls(tcp, session) => session.read(buffer, |bytes| tcp.try_read(bytes), |bytes| tcp.try_write(bytes)),
+        match &self.tls {
+            None => self.tcp.try_read(buffer),
+            Some(session) => session.read(buffer, &self.tcp),
         }
     }
 
@@ -135,56 +121,48 @@ impl ByteStream {
     /// `WouldBlock` if there is no room; otherwise the connection is broken.
     #[inline]
     pub(crate) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match (&self.0, slices) {
-            (Kind::Tcp(tcp), [one]) => tcp.try_write(one),
-            (Kind::Tcp(tcp), many) => tcp.try_write_vectored(many),
-            (Kind::Tls(tcp, session), slices) => session.write(slices, |bytes| tcp.try_write(bytes)),
+        match (&self.tls, slices) {
+            (None, [one]) => self.tcp.try_write(one),
+            (None, many) => self.tcp.try_write_vectored(many),
+            (Some(session), slices) => session.write(slices, &self.tcp),
         }
     }
 
     /// True if a part of a record waits for room. [`ByteStream::poll_read_ready`] and [`ByteStream::poll_write_ready`] send it.
     #[inline]
     pub(crate) fn has_unsent(&self) -> bool {
-        matches!(&self.0, Kind::Tls(_, session) if session.has_unsent())
+        self.tls.as_ref().is_some_and(|session| session.has_unsent())
     }
 
     /// Ready when there is something to read.
     #[inline]
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &self.0 {
-            Kind::Tcp(tcp) => tcp.poll_read_ready(cx),
-            Kind::Tls(tcp, session) => {
-                if session.has_unsent() {
-                    // An error shows when something is read.
-                    let _sent = self.poll_write_ready(cx);
-                }
-                if session.has_input() { Poll::Ready(Ok(())) } else { tcp.poll_read_ready(cx) }
-            }
+        if self.has_unsent() {
+            // An error shows when something is read.
+            let _sent = self.poll_write_ready(cx);
+        }
+        match &self.tls {
+            Some(session) if session.has_input() => Poll::Ready(Ok(())),
+            _ => self.tcp.poll_read_ready(cx),
         }
     }
 
     /// Ready when there is room to write.
     #[inline]
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &self.0 {
-            Kind::Tcp(tcp) => tcp.poll_write_ready(cx),
-            Kind::Tls(tcp, session) => loop {
-                ready!(tcp.poll_write_ready(cx))?;
-                if session.flush(|bytes| tcp.try_write(bytes))? {
-                    return Poll::Ready(Ok(()));
-                }
-            },
+        loop {
+            ready!(self.tcp.poll_write_ready(cx))?;
+            match &self.tls {
+                Some(session) if !session.flush(&self.tcp)? => {}
+                _ => return Poll::Ready(Ok(())),
+            }
         }
     }
 
     /// Writes no more: bytes already written arrive, then the end. What waits for room leaves in [`ByteStream::linger`].
     pub(crate) fn close_writing(&self) {
-        let is_sent = match &self.0 {
-            Kind::Tcp(_) => true,
-            // An error ends the connection, too.
-            Kind::Tls(tcp, session) => session.close(|bytes| tcp.try_write(bytes)).unwrap_or(true),
-        };
-        if is_sent {
+        // An error ends the connection, too.
+        if self.tls.as_ref().is_none_or(|session| session.close(&self.tcp).unwrap_or(true)) {
             // The peer may have disconnected first.
             let _gone = self.socket().shutdown(Shutdown::Write);
         }
@@ -213,8 +191,8 @@ impl ByteStream {
         let drain = async {
             let mut bytes = [0; 4096];
             let mut drained = 0;
-            while drained < LINGER_BYTES_MAX && self.tcp().readable().await.is_ok() {
-                match self.tcp().try_read(&mut bytes) {
+            while drained < LINGER_BYTES_MAX && self.tcp.readable().await.is_ok() {
+                match self.tcp.try_read(&mut bytes) {
                     Ok(0) => return,
                     Ok(count) => drained += count,
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
@@ -233,14 +211,8 @@ impl ByteStream {
         poll_fn(|cx| self.poll_read_ready(cx)).await
     }
 
-    /// The socket that carries the bytes.
-    fn tcp(&self) -> &TcpStream {
-        let (Kind::Tcp(tcp) | Kind::Tls(tcp, _)) = &self.0;
-        tcp
-    }
-
     fn socket(&self) -> SockRef<'_> {
-        SockRef::from(self.tcp())
+        SockRef::from(&self.tcp)
     }
 
     /// Takes the connection out of this thread's runtime.
@@ -248,17 +220,14 @@ impl ByteStream {
     /// # Errors
     /// The system's error.
     pub(crate) fn detach(self) -> io::Result<Detached> {
-        Ok(Detached(match self.0 {
-            Kind::Tcp(tcp) => DetachedKind::Tcp(tcp.into_std()?),
-            Kind::Tls(tcp, session) => DetachedKind::Tls(tcp.into_std()?, session),
-        }))
+        Ok(Detached { tcp: self.tcp.into_std()?, tls: self.tls })
     }
 }
 
 impl Detached {
     /// A stream socket of any family, which does not block.
     fn of_socket(socket: OwnedFd) -> Detached {
-        Detached(DetachedKind::Tcp(socket.into()))
+        Detached { tcp: socket.into(), tls: None }
     }
 
     /// Puts the connection into this thread's runtime.
@@ -266,18 +235,15 @@ impl Detached {
     /// # Errors
     /// The system's error.
     pub(crate) fn attach(self) -> io::Result<ByteStream> {
-        Ok(ByteStream(match self.0 {
-            DetachedKind::Tcp(tcp) => Kind::Tcp(TcpStream::from_std(tcp)?),
-            DetachedKind::Tls(tcp, session) => Kind::Tls(TcpStream::from_std(tcp)?, session),
-        }))
+        Ok(ByteStream { tcp: TcpStream::from_std(self.tcp)?, tls: self.tls })
     }
 }
 
 impl AsyncRead for ByteStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
-        if let Kind::Tcp(tcp) = &mut stream.0 {
-            return Pin::new(tcp).poll_read(cx, buffer);
+        if stream.tls.is_none() {
+            return Pin::new(&mut stream.tcp).poll_read(cx, buffer);
         }
         loop {
             match stream.try_read(buffer.initialize_unfilled()) {
@@ -290,10 +256,10 @@ impl AsyncRead for ByteStream {
 
 impl AsyncWrite for ByteStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match &mut self.0 {
-            Kind::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
-            Kind::Tls(..) => self.poll_write_vectored(cx, &[IoSlice::new(bytes)]),
+        if self.tls.is_none() {
+            return Pin::new(&mut self.tcp).poll_write(cx, bytes);
         }
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -302,9 +268,6 @@ impl AsyncWrite for ByteStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if let Kind::Tcp(tcp) = &mut self.0 {
-            return Pin::new(tcp).poll_shutdown(cx);
-        }
         ready!(self.as_mut().poll_flush(cx))?;
         self.close_writing();
         self.poll_flush(cx)
@@ -320,8 +283,8 @@ impl AsyncWrite for ByteStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let stream = self.get_mut();
-        if let Kind::Tcp(tcp) = &mut stream.0 {
-            return Pin::new(tcp).poll_write_vectored(cx, slices);
+        if stream.tls.is_none() {
+            return Pin::new(&mut stream.tcp).poll_write_vectored(cx, slices);
         }
         loop {
             match stream.try_write(slices) {
@@ -345,10 +308,6 @@ const LINGER: Duration = Duration::from_secs(1);
 /// The bytes that a closed connection still reads and discards: a few times what the kernel had already buffered.
 const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The response to plain HTTP where TLS is spoken.
-const PLAIN_HTTP: &[u8] =
-    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 45\r\nconnection: close\r\n\r\n\
-    this port speaks TLS: use https:// or wss://\n";
 /// A fatal alert of TLS, `internal_error` (RFC 8446 §6), as a whole record.
 const REFUSED: &[u8] = &[21, 3, 3, 0, 2, 2, 80];
 

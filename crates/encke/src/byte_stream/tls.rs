@@ -1,4 +1,4 @@
-//! TLS of one connection, without its socket: functions that receive and send its bytes are arguments.
+//! TLS of one connection. Its socket is an argument of each call.
 //!
 //! Records are decrypted and encrypted in buffers that all connections of a thread share. A connection keeps only what it has to: a
 //! record that has arrived in part, decrypted bytes that its reader had no room for, and encrypted bytes that the kernel did not take.
@@ -8,13 +8,16 @@
 //! kernel's send buffer.
 
 use std::cell::RefCell;
+use std::error::Error;
 use std::io::{self, ErrorKind, IoSlice};
 use std::mem;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use rustls::server::UnbufferedServerConnection;
-use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus};
+use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::{HandshakeKind, ServerConfig};
+use tokio::net::TcpStream;
 
 /// TLS of one connection.
 pub(super) struct Session(RefCell<State>);
@@ -23,9 +26,8 @@ struct State {
     tls: UnbufferedServerConnection,
     /// The beginning of a record, or of a message of a handshake.
     partial: Vec<u8>,
-    /// Decrypted bytes, from `plain_taken` on.
-    plain: Vec<u8>,
-    plain_taken: usize,
+    /// Decrypted bytes that wait for their reader.
+    plain: Bytes,
     /// Encrypted bytes that the kernel has not taken yet.
     unsent: Vec<u8>,
     input: Input,
@@ -41,8 +43,6 @@ enum Input {
     Open,
     /// The client sends no more.
     Ended,
-    /// The client does not speak TLS, but plain HTTP.
-    PlainHttp,
     /// The client has broken the rules of TLS.
     Broken,
 }
@@ -82,8 +82,7 @@ impl Session {
         Ok(Session(RefCell::new(State {
             tls: UnbufferedServerConnection::new(config).map_err(io::Error::other)?,
             partial: Vec::new(),
-            plain: Vec::new(),
-            plain_taken: 0,
+            plain: Bytes::new(),
             unsent: Vec::new(),
             input: Input::Fresh,
             is_closed: false,
@@ -100,11 +99,6 @@ impl Session {
         self.0.borrow().tls.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// True if the client has sent plain HTTP instead of a handshake.
-    pub(super) fn is_plain_http(&self) -> bool {
-        self.0.borrow().input == Input::PlainHttp
-    }
-
     /// True if a read has something to return without receiving.
     pub(super) fn has_input(&self) -> bool {
         let state = self.0.borrow();
@@ -117,33 +111,26 @@ impl Session {
     }
 
     /// Receives once, and keeps what it decrypts for the next read.
-    pub(super) fn receive(
-        &self,
-        receive: impl FnOnce(&mut [u8]) -> io::Result<usize>,
-        send: impl FnMut(&[u8]) -> io::Result<usize>,
-    ) -> io::Result<()> {
+    pub(super) fn receive(&self, tcp: &TcpStream) -> io::Result<()> {
         let state = &mut *self.0.borrow_mut();
-        BUFFERS.with_borrow_mut(|buffers| state.receive(&mut [], buffers, receive, send)).map(|_| ())
+        BUFFERS.with_borrow_mut(|buffers| state.receive(&mut [], buffers, tcp)).map(|_| ())
     }
 
     /// Reads what has arrived. 0: the client sends no more.
-    pub(super) fn read(
-        &self,
-        buffer: &mut [u8],
-        mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
-        mut send: impl FnMut(&[u8]) -> io::Result<usize>,
-    ) -> io::Result<usize> {
+    pub(super) fn read(&self, buffer: &mut [u8], tcp: &TcpStream) -> io::Result<usize> {
         let state = &mut *self.0.borrow_mut();
         loop {
             if !state.plain.is_empty() {
-                return Ok(state.take_plain(buffer));
+                let read = state.plain.split_to(state.plain.len().min(buffer.len()));
+                buffer[..read.len()].copy_from_slice(&read);
+                return Ok(read.len());
             }
             match state.input {
                 Input::Ended => return Ok(0),
-                Input::Broken | Input::PlainHttp => return Err(ErrorKind::InvalidData.into()),
+                Input::Broken => return Err(ErrorKind::InvalidData.into()),
                 Input::Fresh | Input::Open => {}
             }
-            let read = BUFFERS.with_borrow_mut(|buffers| state.receive(buffer, buffers, &mut receive, &mut send))?;
+            let read = BUFFERS.with_borrow_mut(|buffers| state.receive(buffer, buffers, tcp))?;
             if read > 0 {
                 return Ok(read);
             }
@@ -151,16 +138,12 @@ impl Session {
     }
 
     /// Encrypts as much as the kernel takes, and one record at most beyond it. Returns the number of bytes that are encrypted.
-    pub(super) fn write(
-        &self,
-        slices: &[IoSlice<'_>],
-        mut send: impl FnMut(&[u8]) -> io::Result<usize>,
-    ) -> io::Result<usize> {
+    pub(super) fn write(&self, slices: &[IoSlice<'_>], tcp: &TcpStream) -> io::Result<usize> {
         let state = &mut *self.0.borrow_mut();
         if state.is_closed {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        if !state.send_unsent(&mut send)? {
+        if !state.send_unsent(tcp)? {
             return Err(ErrorKind::WouldBlock.into());
         }
         BUFFERS.with_borrow_mut(|Buffers { flat, outgoing, .. }| {
@@ -173,7 +156,7 @@ impl Session {
                 outgoing.used = 0;
                 state.process(&mut [], Wish::Encrypt(record), outgoing, |_| {})?;
                 written += record.len();
-                if !state.send(outgoing.filled(), &mut send)? {
+                if !state.send(outgoing.filled(), tcp)? {
                     return Ok(written);
                 }
             }
@@ -181,12 +164,12 @@ impl Session {
     }
 
     /// Sends what waits. True if nothing waits any more.
-    pub(super) fn flush(&self, mut send: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<bool> {
-        self.0.borrow_mut().send_unsent(&mut send)
+    pub(super) fn flush(&self, tcp: &TcpStream) -> io::Result<bool> {
+        self.0.borrow_mut().send_unsent(tcp)
     }
 
     /// Tells the client that nothing more follows (RFC 8446 §6.1). True if nothing waits to be sent.
-    pub(super) fn close(&self, mut send: impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<bool> {
+    pub(super) fn close(&self, tcp: &TcpStream) -> io::Result<bool> {
         let state = &mut *self.0.borrow_mut();
         if !mem::replace(&mut state.is_closed, true) {
             BUFFERS.with_borrow_mut(|Buffers { outgoing, .. }| {
@@ -196,7 +179,7 @@ impl Session {
                 Ok::<_, io::Error>(())
             })?;
         }
-        state.send_unsent(&mut send)
+        state.send_unsent(tcp)
     }
 }
 
@@ -206,21 +189,22 @@ impl State {
         &mut self,
         buffer: &mut [u8],
         Buffers { incoming, outgoing, .. }: &mut Buffers,
-        receive: impl FnOnce(&mut [u8]) -> io::Result<usize>,
-        mut send: impl FnMut(&[u8]) -> io::Result<usize>,
+        tcp: &TcpStream,
     ) -> io::Result<usize> {
         incoming.resize(PARTIAL_BYTES_MAX + INCOMING_BYTES, 0);
         let before = self.partial.len();
         // At most one record does not fit into the reader's buffer.
         let free = &mut incoming[before..before + buffer.len().clamp(WIRE_BYTES_MAX, INCOMING_BYTES)];
-        let count = receive(free)?;
+        let count = tcp.try_read(free)?;
         if count == 0 {
             self.input = Input::Ended;
             return Ok(0);
         }
         if self.input == Input::Fresh {
-            self.input = if free[0].is_ascii_uppercase() { Input::PlainHttp } else { Input::Open };
-            if self.input == Input::PlainHttp {
+            self.input = Input::Open;
+            if free[0].is_ascii_uppercase() {
+                (self.input, self.is_closed) = (Input::Broken, true);
+                self.send(PLAIN_HTTP, tcp)?;
                 return Err(ErrorKind::InvalidData.into());
             }
         }
@@ -236,14 +220,14 @@ impl State {
         });
         // After an error an alert is sent.
         self.unsent.extend_from_slice(outgoing.filled());
-        let sent = self.send_unsent(&mut send);
+        let sent = self.send_unsent(tcp);
         let used = processed?;
         sent?;
         self.partial = incoming[used..before + count].to_vec();
         if self.partial.len() > PARTIAL_BYTES_MAX {
             (self.input, self.is_closed) = (Input::Broken, true);
         }
-        (self.plain, self.plain_taken) = (rest, 0);
+        self.plain = rest.into();
         Ok(filled)
     }
 
@@ -269,31 +253,17 @@ impl State {
                         plain(record.payload);
                     }
                 }
-                Ok(ConnectionState::EncodeTlsData(data)) => outgoing.encode(data),
+                Ok(ConnectionState::EncodeTlsData(mut data)) => outgoing.put(|room| data.encode(room))?,
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::PeerClosed) => {
                     self.input = Input::Ended;
                     discard = input.len() - used;
                 }
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => {
-                    let mut is_exhausted = false;
-                    let mut put = |encrypt: &mut dyn FnMut(&mut [u8]) -> Result<usize, EncryptError>| {
-                        outgoing.put(|room| match encrypt(room) {
-                            Ok(count) => Ok(count),
-                            Err(EncryptError::InsufficientSize(size)) => Err(size.required_size),
-                            Err(EncryptError::EncryptExhausted) => {
-                                is_exhausted = true;
-                                Ok(0)
-                            }
-                        });
-                    };
                     match mem::replace(&mut wish, Wish::Nothing) {
                         Wish::Nothing => {}
-                        Wish::Encrypt(bytes) => put(&mut |room| traffic.encrypt(bytes, room)),
-                        Wish::Close => put(&mut |room| traffic.queue_close_notify(room)),
-                    }
-                    if is_exhausted {
-                        return Err(ErrorKind::BrokenPipe.into());
+                        Wish::Encrypt(bytes) => outgoing.put(|room| traffic.encrypt(bytes, room))?,
+                        Wish::Close => outgoing.put(|room| traffic.queue_close_notify(room))?,
                     }
                     is_done = true;
                 }
@@ -303,9 +273,10 @@ impl State {
                     (self.input, self.is_closed) = (Input::Broken, true);
                     // The alert; what was received is not looked at again.
                     while self.tls.wants_write()
-                        && let Ok(ConnectionState::EncodeTlsData(data)) = self.tls.process_tls_records(&mut []).state
+                        && let Ok(ConnectionState::EncodeTlsData(mut data)) =
+                            self.tls.process_tls_records(&mut []).state
                     {
-                        outgoing.encode(data);
+                        outgoing.put(|room| data.encode(room))?;
                     }
                     return Err(io::Error::new(ErrorKind::InvalidData, error));
                 }
@@ -320,43 +291,25 @@ impl State {
         }
     }
 
-    fn take_plain(&mut self, buffer: &mut [u8]) -> usize {
-        let waiting = &self.plain[self.plain_taken..];
-        let count = waiting.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&waiting[..count]);
-        self.plain_taken += count;
-        if self.plain_taken == self.plain.len() {
-            (self.plain, self.plain_taken) = (Vec::new(), 0);
-        }
-        count
-    }
-
     /// Sends encrypted bytes, and keeps those that the kernel does not take. True if it takes all.
-    fn send(&mut self, bytes: &[u8], send: &mut impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<bool> {
-        let sent = send_all(bytes, send)?;
+    fn send(&mut self, bytes: &[u8], tcp: &TcpStream) -> io::Result<bool> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match tcp.try_write(&bytes[sent..]) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
         self.unsent.extend_from_slice(&bytes[sent..]);
         Ok(sent == bytes.len())
     }
 
-    fn send_unsent(&mut self, send: &mut impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<bool> {
+    fn send_unsent(&mut self, tcp: &TcpStream) -> io::Result<bool> {
         let unsent = mem::take(&mut self.unsent);
-        self.send(&unsent, send)
+        self.send(&unsent, tcp)
     }
-}
-
-/// Sends until the kernel takes no more. Returns the number of bytes sent.
-fn send_all(bytes: &[u8], send: &mut impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<usize> {
-    let mut sent = 0;
-    while sent < bytes.len() {
-        match send(&bytes[sent..]) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => sent += count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(sent)
 }
 
 impl Outgoing {
@@ -364,26 +317,14 @@ impl Outgoing {
         &self.bytes[..self.used]
     }
 
-    fn encode<Data>(&mut self, mut data: EncodeTlsData<'_, Data>) {
-        self.put(|room| match data.encode(room) {
-            Ok(count) => Ok(count),
-            Err(EncodeError::InsufficientSize(size)) => Err(size.required_size),
-            Err(EncodeError::AlreadyEncoded) => Ok(0),
-        });
-    }
-
-    /// Lets a function fill the rest of the buffer. One that needs more room returns how much.
-    fn put(&mut self, mut fill: impl FnMut(&mut [u8]) -> Result<usize, usize>) {
-        if self.bytes.is_empty() {
-            self.bytes.resize(WIRE_BYTES_MAX, 0);
-        }
-        match fill(&mut self.bytes[self.used..]) {
-            Ok(count) => self.used += count,
-            Err(needed) => {
-                self.bytes.resize(self.used + needed, 0);
-                self.used += fill(&mut self.bytes[self.used..]).unwrap_or_default();
-            }
-        }
+    /// Lets a function fill the rest of the buffer, with one record at most.
+    fn put<E: Error + Send + Sync + 'static>(
+        &mut self,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, E>,
+    ) -> io::Result<()> {
+        self.bytes.resize(self.bytes.len().max(self.used + WIRE_BYTES_MAX), 0);
+        self.used += fill(&mut self.bytes[self.used..]).map_err(io::Error::other)?;
+        Ok(())
     }
 }
 
@@ -427,3 +368,7 @@ const INCOMING_BYTES: usize = 64 * 1024;
 /// The longest beginning of a record, or of a message of a handshake that has several records. Only chains of client certificates
 /// come near.
 const PARTIAL_BYTES_MAX: usize = 32 * 1024;
+/// The response to plain HTTP where TLS is spoken.
+const PLAIN_HTTP: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 45\r\nconnection: close\r\n\r\n\
+    this port speaks TLS: use https:// or wss://\n";

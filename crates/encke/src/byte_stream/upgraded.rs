@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade::downcast;
 use tokio::net::TcpStream;
 
-use super::{ByteStream, Detached, Kind};
+use super::{ByteStream, Detached};
 
 /// The connection, and the bytes that were read from it. One that is no plain socket is copied to one.
 ///
@@ -16,7 +16,7 @@ use super::{ByteStream, Detached, Kind};
 pub(crate) async fn detach_upgraded(upgraded: Upgraded) -> Result<(Detached, Vec<u8>), Box<dyn Error + Send + Sync>> {
     let upgraded = match downcast::<TokioIo<TcpStream>>(upgraded) {
         Ok(parts) => {
-            let stream = ByteStream(Kind::Tcp(parts.io.into_inner()));
+            let stream = ByteStream { tcp: parts.io.into_inner(), tls: None };
             stream.prepare(0)?;
             return Ok((stream.detach()?, parts.read_buf.to_vec()));
         }

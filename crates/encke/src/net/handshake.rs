@@ -11,9 +11,15 @@ pub(crate) async fn complete(node: &Rc<Node>, stream: &ByteStream) -> bool {
     if !stream.is_tls() {
         return true;
     }
-    let _open = Open::new(node);
+    let count = |by: i64| {
+        let shard = node.shard();
+        let open = &shard.metrics().tls_handshakes_open;
+        open.set(open.get().saturating_add_signed(by) as usize);
+    };
     let limit = Duration::from_millis(node.shard().settings().tls_handshake_timeout_ms);
+    count(1);
     let handshake = tokio::time::timeout(limit, stream.handshake(&node.handshake_turns)).await;
+    count(-1);
     let shard = node.shard();
     match handshake.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
         Ok(is_resumed) => {
@@ -26,26 +32,5 @@ pub(crate) async fn complete(node: &Rc<Node>, stream: &ByteStream) -> bool {
             tracing::debug!(%error, address = ?stream.peer_address(), "a TLS handshake failed");
             false
         }
-    }
-}
-
-/// Counts a handshake that is not complete.
-struct Open(Rc<Node>);
-
-impl Open {
-    fn new(node: &Rc<Node>) -> Open {
-        Open::count(node, node.handshakes_open.get() + 1);
-        Open(node.clone())
-    }
-
-    fn count(node: &Node, open: usize) {
-        node.handshakes_open.set(open);
-        node.shard().metrics().tls_handshakes_open.set(open);
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        Open::count(&self.0, self.0.handshakes_open.get() - 1);
     }
 }

@@ -54,8 +54,6 @@ pub(crate) struct Node {
     young: YoungRequests,
     /// The turns of TLS handshakes.
     pub(super) handshake_turns: Semaphore,
-    /// The number of TLS handshakes that are not complete.
-    pub(super) handshakes_open: Cell<usize>,
 }
 
 impl Node {
@@ -76,7 +74,6 @@ impl Node {
             leaving: Notify::new(),
             young: YoungRequests::default(),
             handshake_turns: Semaphore::new(HANDSHAKES_AT_ONCE),
-            handshakes_open: Cell::new(0),
         }
     }
 

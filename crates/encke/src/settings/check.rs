@@ -5,6 +5,7 @@ use encke_core::{ChannelRule, ListenerSettings, Settings};
 
 use super::SettingsError;
 use crate::authority::Host;
+use crate::tls;
 
 /// Checks the texts.
 pub(super) fn texts(settings: &Settings) -> Result<(), SettingsError> {
@@ -54,8 +55,7 @@ pub(super) fn listeners(settings: &Settings) -> Result<(), SettingsError> {
     };
     for listener in &settings.listeners {
         one("listeners.address", &listener.address, |_| is_address(listener), wanted)?;
-        let has_tls = !listener.tls || settings.dev_tls || !settings.tls_cert.is_empty();
-        one("listeners.tls", "true", |_| has_tls, "only with tls_cert or dev_tls")?;
+        one("listeners.tls", "true", |_| !listener.tls || tls::is_on(settings), "only with tls_cert or dev_tls")?;
     }
     if settings.listeners.len() > LISTENERS_MAX {
         return Err(SettingsError {

@@ -3,8 +3,10 @@
 //! A connection that is not accepted yet waits in the system's backlog, where it costs the shards nothing. A stampede
 //! of new connections is therefore paced, and does not disturb connected clients.
 
+use std::io;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::listeners::Bound;
@@ -14,9 +16,9 @@ use crate::net::node::Node;
 use crate::net::thread_message::ThreadMessage;
 
 /// Accepts until the server stops accepting connections.
-pub(crate) async fn run(node: Rc<Node>, bound: Vec<Bound>) {
-    let listeners = bound.into_iter().map(|(socket, speaks_tls)| Listener::new(socket, speaks_tls)).collect();
-    let listeners: Vec<Listener> = match listeners {
+pub(crate) async fn run(node: Rc<Node>, bound: Arc<[Bound]>) {
+    let listeners = bound.iter().map(|(socket, speaks_tls)| Listener::new(socket.try_clone()?, *speaks_tls));
+    let listeners: Vec<Listener> = match listeners.collect::<io::Result<_>>() {
         Ok(listeners) => listeners,
         Err(error) => return tracing::error!(%error, "a listening socket is of no use"),
     };

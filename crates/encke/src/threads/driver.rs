@@ -39,7 +39,7 @@ pub(crate) fn run(
     shard: Shard,
     server_shared: Arc<ServerShared>,
     (mut mailbox, visits): Inputs,
-    listeners: Vec<Bound>,
+    listeners: Arc<[Bound]>,
     history_store: Option<Inbox>,
 ) -> Option<Saved> {
     let node = Rc::new(Node::new(shard, server_shared, history_store.clone()));

@@ -8,6 +8,9 @@ use std::os::unix::net::UnixStream;
 use encke_core::{ListenerSettings, Settings};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
+use crate::error::StartError;
+use crate::tls;
+
 /// A socket that listens, and whether its connections speak TLS.
 pub(crate) type Bound = (OwnedFd, bool);
 
@@ -15,34 +18,25 @@ pub(crate) type Bound = (OwnedFd, bool);
 /// a new one.
 ///
 /// # Errors
-/// The kernel's error, and the address.
+/// The kernel's error.
 pub(crate) fn open(
     settings: &Settings,
     first: Option<TcpListener>,
-    given: Vec<OwnedFd>,
-    speaks_tls: bool,
-) -> Result<Vec<Bound>, (String, io::Error)> {
+    mut given: Vec<OwnedFd>,
+) -> Result<Vec<Bound>, StartError> {
+    let failed = |address: String| |source| StartError::Listen { address, source };
     let of_setting = || bind(&SockAddr::from(settings.listen));
     let listener = first.map_or_else(of_setting, |listener| Ok(listener.into())).and_then(listen);
-    let mut bound = vec![(listener.map_err(|error| (settings.listen.to_string(), error))?, speaks_tls)];
-    let mut given: Vec<OwnedFd> = given;
+    let mut bound = vec![(listener.map_err(failed(settings.listen.to_string()))?, tls::is_on(settings))];
     for setting in &settings.listeners {
         let socket = address_of(setting).and_then(|address| {
             let is_it = |socket: &OwnedFd| SockRef::from(socket).local_addr().is_ok_and(|local| local == address);
             let inherited = given.iter().position(is_it).map(|at| given.swap_remove(at).into());
             inherited.map_or_else(|| bind(&address), Ok).and_then(listen)
         });
-        bound.push((socket.map_err(|error| (setting.address.clone(), error))?, setting.tls));
+        bound.push((socket.map_err(failed(setting.address.clone()))?, setting.tls));
     }
     Ok(bound)
-}
-
-/// The same sockets again.
-///
-/// # Errors
-/// Mostly too many open files.
-pub(crate) fn clone(bound: &[Bound]) -> io::Result<Vec<Bound>> {
-    bound.iter().map(|(socket, speaks_tls)| Ok((socket.try_clone()?, *speaks_tls))).collect()
 }
 
 fn address_of(setting: &ListenerSettings) -> io::Result<SockAddr> {

@@ -1,5 +1,6 @@
 //! The certificates of the server, out of their files.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, Error, RootCertStore};
 use sha2::{Digest, Sha256};
 
-/// A setting that does not fit: its name, its value, and a description of what would.
-pub(crate) type Misfit = (&'static str, String, &'static str);
+use crate::settings::SettingsError;
 
 /// The certificates of the server, each with its private key. The first one is for clients that ask for no name, or for another one.
 #[derive(Debug)]
@@ -23,22 +23,25 @@ pub(super) struct Certificates(Vec<Arc<CertifiedKey>>);
 
 impl Certificates {
     /// Reads the files that the settings name.
-    pub(super) fn read(provider: &CryptoProvider, settings: &Settings) -> Result<Certificates, Misfit> {
+    pub(super) fn read(provider: &CryptoProvider, settings: &Settings) -> Result<Certificates, SettingsError> {
         pairs(settings).iter().map(|pair| read_pair(provider, pair)).collect::<Result<_, _>>().map(Certificates)
     }
 
     /// Makes one for loopback and the addresses of the settings, signed by itself, and logs its fingerprint.
-    pub(super) fn make(provider: &CryptoProvider, settings: &Settings) -> Result<Certificates, Misfit> {
+    pub(super) fn make(provider: &CryptoProvider, settings: &Settings) -> Result<Certificates, SettingsError> {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let others = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_loopback();
         names.extend(settings.addresses().map(|address| address.ip()).filter(others).map(|ip| ip.to_string()));
         names.extend(settings.allowed_hosts.iter().map(|host| host.trim_matches(['[', ']']).to_owned()));
-        let failed = |error: String| ("dev_tls", error, "possible only if a certificate can be made");
-        let made = rcgen::generate_simple_self_signed(names).map_err(|error| failed(error.to_string()))?;
+        let failed = |error: &dyn fmt::Display| {
+            let (name, wanted) = ("dev_tls", "possible only if a certificate can be made");
+            SettingsError { name, value: error.to_string(), wanted }
+        };
+        let made = rcgen::generate_simple_self_signed(names).map_err(|error| failed(&error))?;
         let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
         let fingerprint = fingerprint(made.cert.der());
         let pair = CertifiedKey::from_der(vec![made.cert.der().clone()], key, provider);
-        let pair = pair.map_err(|error| failed(error.to_string()))?;
+        let pair = pair.map_err(|error| failed(&error))?;
         tracing::warn!(fingerprint, "dev_tls: this certificate is signed by itself; its SHA-256 fingerprint");
         Ok(Certificates(vec![Arc::new(pair)]))
     }
@@ -63,9 +66,9 @@ pub(super) fn pairs(settings: &Settings) -> Vec<TlsPair> {
     has_first.then_some(first).into_iter().chain(settings.tls.iter().cloned()).collect()
 }
 
-fn read_pair(provider: &CryptoProvider, pair: &TlsPair) -> Result<Arc<CertifiedKey>, Misfit> {
-    let of_cert = |wanted| ("tls_cert", pair.cert.clone(), wanted);
-    let of_key = |wanted| ("tls_key", pair.key.clone(), wanted);
+fn read_pair(provider: &CryptoProvider, pair: &TlsPair) -> Result<Arc<CertifiedKey>, SettingsError> {
+    let of_cert = |wanted| SettingsError { name: "tls_cert", value: pair.cert.clone(), wanted };
+    let of_key = |wanted| SettingsError { name: "tls_key", value: pair.key.clone(), wanted };
     let certificates = CertificateDer::pem_file_iter(&pair.cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| of_cert(wanted_of(&error, NO_CERTIFICATE)))?;
     let Some(first) = certificates.first() else { return Err(of_cert(NO_CERTIFICATE)) };

@@ -13,11 +13,12 @@ use parking_lot::{Mutex, RwLock};
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
+use tokio::runtime::Handle;
 
+use crate::settings::SettingsError;
 use certificates::Certificates;
-pub(crate) use certificates::Misfit;
 pub use tickets::TicketKey;
-pub(crate) use tickets::Tickets;
+use tickets::Tickets;
 
 /// The cryptography of TLS.
 pub(crate) fn provider() -> &'static CryptoProvider {
@@ -26,25 +27,25 @@ pub(crate) fn provider() -> &'static CryptoProvider {
 }
 
 /// Checks the settings of TLS, and reads its files.
-pub(crate) fn check(settings: &Settings) -> Result<(), Misfit> {
+pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
     let Settings { tls_cert, tls_key, tls, dev_tls, .. } = settings;
-    if *dev_tls && !tls_cert.is_empty() {
-        return Err(("dev_tls", "true".into(), "only without tls_cert"));
-    }
-    if tls_cert.is_empty() && !tls_key.is_empty() {
-        return Err(("tls_cert", String::new(), "the PEM file with the certificate of tls_key"));
-    }
-    if !tls_cert.is_empty() && tls_key.is_empty() {
-        return Err(("tls_key", String::new(), "the PEM file with the private key of tls_cert"));
-    }
-    if let (true, Some(pair)) = (tls_cert.is_empty(), tls.first()) {
-        return Err((
+    let first = tls.first().map_or("", |pair| &pair.cert);
+    let without_cert = tls_cert.is_empty();
+    let checks = [
+        (*dev_tls && !without_cert, "dev_tls", "true", "only without tls_cert"),
+        (without_cert && !tls_key.is_empty(), "tls_cert", "", "the PEM file with the certificate of tls_key"),
+        (!without_cert && tls_key.is_empty(), "tls_key", "", "the PEM file with the private key of tls_cert"),
+        (
+            without_cert && !tls.is_empty(),
             "tls.cert",
-            pair.cert.clone(),
+            first,
             "only beside tls_cert, the certificate of clients that ask for no name",
-        ));
+        ),
+    ];
+    match checks.into_iter().find(|(is_wrong, ..)| *is_wrong) {
+        Some((_, name, value, wanted)) => Err(SettingsError { name, value: value.into(), wanted }),
+        None => Certificates::read(provider(), settings).map(drop),
     }
-    Certificates::read(provider(), settings).map(drop)
 }
 
 /// True if the settings have a certificate for `listen`.
@@ -64,20 +65,26 @@ pub(crate) struct Tls {
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl Tls {
-    /// None if the settings have no certificate. Tickets of `earlier` keys are accepted.
-    pub(crate) fn open(settings: &Settings, earlier: Vec<TicketKey>) -> Result<Option<Tls>, Misfit> {
+    /// None if the settings have no certificate. Tickets of `earlier` keys are accepted. Changes of the files are seen while the
+    /// runtime lives.
+    pub(crate) fn open(
+        settings: &Settings,
+        earlier: Vec<TicketKey>,
+        runtime: &Handle,
+    ) -> Result<Option<Arc<Tls>>, SettingsError> {
         if !is_on(settings) {
             return Ok(None);
         }
-        let without = || ("tls_cert", settings.tls_cert.clone(), "possible only with an AEAD for session tickets");
-        let tickets = Arc::new(Tickets::new(provider(), earlier).ok_or_else(without)?);
+        let tickets = Arc::new(Tickets::new(earlier));
         let stamps = stamps(settings);
         let certificates = match settings.dev_tls {
             true => Certificates::make(provider(), settings)?,
             false => Certificates::read(provider(), settings)?,
         };
         let current = RwLock::new(config(certificates, tickets.clone())?);
-        Ok(Some(Tls { tickets, current, files: Mutex::new((settings.clone(), stamps)) }))
+        let tls = Arc::new(Tls { tickets, current, files: Mutex::new((settings.clone(), stamps)) });
+        runtime.spawn(watch(tls.clone()));
+        Ok(Some(tls))
     }
 
     /// The configuration for the next connection.
@@ -95,7 +102,7 @@ impl Tls {
     ///
     /// # Errors
     /// A file does not fit. The earlier ones stay in force.
-    pub(crate) fn reload(&self, settings: &Settings) -> Result<Option<&'static str>, Misfit> {
+    pub(crate) fn reload(&self, settings: &Settings) -> Result<Option<&'static str>, SettingsError> {
         let mut files = self.files.lock();
         if !is_on(settings) {
             return Ok(Some("tls_cert"));
@@ -117,13 +124,11 @@ impl Tls {
         }
         match self.read(settings, stamps_then) {
             Ok(()) => tracing::info!("tls: the certificates have changed, and new connections use them"),
-            Err((name, value, wanted)) => {
-                tracing::error!("{name} = {value}: {wanted}; the earlier certificates stay in force");
-            }
+            Err(error) => tracing::error!("{error}; the earlier certificates stay in force"),
         }
     }
 
-    fn read(&self, settings: &Settings, stamps_then: &mut Vec<Stamp>) -> Result<(), Misfit> {
+    fn read(&self, settings: &Settings, stamps_then: &mut Vec<Stamp>) -> Result<(), SettingsError> {
         // Taken before the files are read: a change meanwhile is seen at the next look.
         *stamps_then = stamps(settings);
         let config = config(Certificates::read(provider(), settings)?, self.tickets.clone())?;
@@ -133,7 +138,7 @@ impl Tls {
 }
 
 /// Looks for changed files for as long as the runtime lives.
-pub(crate) async fn watch(tls: Arc<Tls>) {
+async fn watch(tls: Arc<Tls>) {
     loop {
         tokio::time::sleep(LOOK).await;
         let tls = tls.clone();
@@ -142,8 +147,9 @@ pub(crate) async fn watch(tls: Arc<Tls>) {
     }
 }
 
-fn config(certificates: Certificates, tickets: Arc<Tickets>) -> Result<Arc<ServerConfig>, Misfit> {
-    let failed = |error: rustls::Error| ("tls_cert", error.to_string(), "possible only with TLS 1.2 or 1.3");
+fn config(certificates: Certificates, tickets: Arc<Tickets>) -> Result<Arc<ServerConfig>, SettingsError> {
+    let wanted = "possible only with TLS 1.2 or 1.3";
+    let failed = |error: rustls::Error| SettingsError { name: "tls_cert", value: error.to_string(), wanted };
     let provider = Arc::new(provider().clone());
     let builder =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(failed)?;

@@ -1,20 +1,16 @@
 //! The keys of session tickets (RFC 8446 §4.6.1, RFC 5077): with one a client resumes its session at any shard, and at the process
 //! that takes over.
 //!
-//! A ticket is the name of its key, a number, and the state of the session, encrypted as a TLS 1.3 record with that number. Only the
+//! A ticket is the name of its key, a number, and the state of the session, encrypted with that number as its nonce. Only the
 //! process that has made a key encrypts with it, so no number is used twice. A process that takes over gets the keys of the one before
 //! it, and only decrypts with them.
 
-use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use rustls::crypto::CryptoProvider;
-use rustls::crypto::cipher::{
-    AeadKey, InboundOpaqueMessage, Iv, OutboundChunks, OutboundPlainMessage, Tls13AeadAlgorithm,
-};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::rand::{SecureRandom, SystemRandom};
 use rustls::server::ProducesTickets;
-use rustls::{ContentType, ProtocolVersion};
 use serde::{Deserialize, Serialize};
 
 /// A key of session tickets, for the process that takes over. It decrypts sessions that clients may resume: it is a secret.
@@ -22,16 +18,11 @@ use serde::{Deserialize, Serialize};
 pub struct TicketKey {
     name: [u8; NAME_BYTES],
     secret: [u8; 32],
-    nonce: [u8; 12],
     made_s: u64,
 }
 
 /// Makes and reads session tickets.
-pub(crate) struct Tickets {
-    provider: &'static CryptoProvider,
-    aead: &'static dyn Tls13AeadAlgorithm,
-    keys: Mutex<Keys>,
-}
+pub(crate) struct Tickets(Mutex<Keys>);
 
 struct Keys {
     /// The key that encrypts. None: it could not be made.
@@ -43,25 +34,22 @@ struct Keys {
 }
 
 impl Tickets {
-    /// Tickets with a new key; those of `earlier` keys are read, too. None if the provider has no AEAD for TLS 1.3 with 256 bits.
-    pub(super) fn new(provider: &'static CryptoProvider, earlier: Vec<TicketKey>) -> Option<Tickets> {
-        let suites = provider.cipher_suites.iter().filter_map(rustls::SupportedCipherSuite::tls13);
-        let aead = suites.map(|suite| suite.aead_alg).find(|aead| aead.key_len() == 32)?;
-        let current = TicketKey::new(provider, now_s());
-        Some(Tickets { provider, aead, keys: Mutex::new(Keys { current, next: 0, earlier }) })
+    /// Tickets with a new key; those of `earlier` keys are read, too.
+    pub(super) fn new(earlier: Vec<TicketKey>) -> Tickets {
+        Tickets(Mutex::new(Keys { current: TicketKey::new(now_s()), next: 0, earlier }))
     }
 
     /// All keys, for the process that takes over.
     pub(crate) fn keys(&self) -> Vec<TicketKey> {
-        let keys = self.keys.lock();
+        let keys = self.0.lock();
         keys.current.iter().chain(&keys.earlier).cloned().collect()
     }
 
     /// The key for the next ticket, and the ticket's number.
     fn next_key(&self, now_s: u64) -> Option<(TicketKey, u64)> {
-        let mut keys = self.keys.lock();
+        let mut keys = self.0.lock();
         if keys.current.as_ref().is_none_or(|key| now_s.abs_diff(key.made_s) >= ROTATION_S) {
-            let replaced = std::mem::replace(&mut keys.current, TicketKey::new(self.provider, now_s));
+            let replaced = std::mem::replace(&mut keys.current, TicketKey::new(now_s));
             keys.earlier.retain(|key| now_s.abs_diff(key.made_s) < 2 * ROTATION_S);
             keys.earlier.extend(replaced);
             keys.next = 0;
@@ -87,51 +75,44 @@ impl ProducesTickets for Tickets {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        let (TicketKey { name, secret, nonce, .. }, number) = self.next_key(now_s())?;
-        let message = OutboundPlainMessage {
-            typ: ContentType::ApplicationData,
-            version: ProtocolVersion::TLSv1_2,
-            payload: OutboundChunks::from(plain),
-        };
-        let mut encrypter = self.aead.encrypter(AeadKey::from(secret), Iv::from(nonce));
-        let encrypted = encrypter.encrypt(message, number).ok()?;
-        Some([&name[..], &number.to_be_bytes(), encrypted.payload.as_ref()].concat())
+        let (key, number) = self.next_key(now_s())?;
+        let mut sealed = plain.to_vec();
+        key.aead()?.seal_in_place_append_tag(nonce(number), Aad::empty(), &mut sealed).ok()?;
+        Some([&key.name[..], &number.to_be_bytes(), &sealed].concat())
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         let (name, rest) = ticket.split_at_checked(NAME_BYTES)?;
-        let (number, encrypted) = rest.split_first_chunk()?;
-        let TicketKey { secret, nonce, .. } = self.find(name, now_s())?;
-        let mut encrypted = encrypted.to_vec();
-        let message = InboundOpaqueMessage::new(ContentType::ApplicationData, ProtocolVersion::TLSv1_2, &mut encrypted);
-        let mut decrypter = self.aead.decrypter(AeadKey::from(secret), Iv::from(nonce));
-        let plain = decrypter.decrypt(message, u64::from_be_bytes(*number)).ok()?;
-        Some(plain.payload.to_vec())
+        let (number, sealed) = rest.split_first_chunk()?;
+        let mut sealed = sealed.to_vec();
+        let aead = self.find(name, now_s())?.aead()?;
+        let plain = aead.open_in_place(nonce(u64::from_be_bytes(*number)), Aad::empty(), &mut sealed).ok()?;
+        Some(plain.to_vec())
     }
 }
 
 impl TicketKey {
     /// None if there are no random bytes.
-    fn new(provider: &CryptoProvider, made_s: u64) -> Option<TicketKey> {
-        let mut key = TicketKey { name: [0; NAME_BYTES], secret: [0; 32], nonce: [0; 12], made_s };
-        for part in [&mut key.name[..], &mut key.secret, &mut key.nonce] {
-            provider.secure_random.fill(part).ok()?;
-        }
+    fn new(made_s: u64) -> Option<TicketKey> {
+        let mut key = TicketKey { name: [0; NAME_BYTES], secret: [0; 32], made_s };
+        SystemRandom::new().fill(&mut key.name).and_then(|()| SystemRandom::new().fill(&mut key.secret)).ok()?;
         Some(key)
     }
-}
 
-impl fmt::Debug for TicketKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TicketKey").field("made_s", &self.made_s).finish_non_exhaustive()
+    fn aead(&self) -> Option<LessSafeKey> {
+        UnboundKey::new(&AES_256_GCM, &self.secret).ok().map(LessSafeKey::new)
     }
 }
 
-impl fmt::Debug for Tickets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tickets").finish_non_exhaustive()
-    }
+/// The nonce of a ticket.
+fn nonce(number: u64) -> Nonce {
+    let mut nonce = [0; NONCE_LEN];
+    nonce[4..].copy_from_slice(&number.to_be_bytes());
+    Nonce::assume_unique_for_key(nonce)
 }
+
+opaque!(TicketKey, made_s);
+opaque!(Tickets);
 
 /// The time of day, in seconds since 1970.
 fn now_s() -> u64 {
@@ -148,7 +129,7 @@ mod tests {
     use super::*;
 
     fn tickets(earlier: Vec<TicketKey>) -> Tickets {
-        Tickets::new(super::super::provider(), earlier).expect("tickets")
+        Tickets::new(earlier)
     }
 
     #[test]
