@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use socket2::SockRef;
 use tokio::sync::{mpsc, watch};
 
 use crate::app::decisions::Decisions;
@@ -70,12 +69,9 @@ impl Builder {
     pub fn start(self) -> Result<Running, StartError> {
         check_settings(&self.settings)?;
         self.hooks.check()?;
-        let listeners: Arc<[Bound]> = match self.without_listener {
-            true => Arc::default(),
-            false => listeners::open(&self.settings, self.listener, self.further_listeners)?.into(),
-        };
-        let bound = listeners.first().and_then(|(socket, _)| SockRef::from(socket).local_addr().ok()?.as_socket());
-        let address = bound.unwrap_or(self.settings.listen);
+        let Builder { without_listener, listener, further_listeners, .. } = self;
+        let listeners = listeners::open(&self.settings, without_listener, listener, further_listeners)?;
+        let address = listeners::address(&listeners).unwrap_or(self.settings.listen);
         let shards = shards_of(&self.settings);
         let settings = Arc::new(Settings { listen: address, ..self.settings });
         let (mailboxes, messages): (Vec<_>, Vec<_>) = (0..shards).map(|_| mpsc::unbounded_channel()).unzip();

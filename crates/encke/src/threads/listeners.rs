@@ -1,9 +1,10 @@
 //! The listening sockets of a server: that of `listen`, and those of `listeners`.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 
 use encke_core::{ListenerSettings, Settings};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
@@ -14,16 +15,20 @@ use crate::tls;
 /// A socket that listens, and whether its connections speak TLS.
 pub(crate) type Bound = (OwnedFd, bool);
 
-/// Binds the sockets of the settings, the one of `listen` first. A socket in `given` that has the address of a setting is used instead of
+/// Binds the sockets of the settings, the one of `listen` first, unless there are to be none. A socket in `given` that has the address of a setting is used instead of
 /// a new one.
 ///
 /// # Errors
 /// The kernel's error.
 pub(crate) fn open(
     settings: &Settings,
+    without: bool,
     first: Option<TcpListener>,
     mut given: Vec<OwnedFd>,
-) -> Result<Vec<Bound>, StartError> {
+) -> Result<Arc<[Bound]>, StartError> {
+    if without {
+        return Ok(Arc::default());
+    }
     let failed = |address: String| |source| StartError::Listen { address, source };
     let of_setting = || bind(&SockAddr::from(settings.listen));
     let listener = first.map_or_else(of_setting, |listener| Ok(listener.into())).and_then(listen);
@@ -36,7 +41,12 @@ pub(crate) fn open(
         });
         bound.push((socket.map_err(failed(setting.address.clone()))?, setting.tls));
     }
-    Ok(bound)
+    Ok(bound.into())
+}
+
+/// The address of the first one.
+pub(crate) fn address(bound: &[Bound]) -> Option<SocketAddr> {
+    SockRef::from(&bound.first()?.0).local_addr().ok()?.as_socket()
 }
 
 fn address_of(setting: &ListenerSettings) -> io::Result<SockAddr> {
