@@ -5,7 +5,18 @@ use std::path::PathBuf;
 
 use encke_store::StoreError;
 
-use crate::settings::SettingsError;
+/// A setting that cannot work: its name, its value and a description of valid values.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{name} = {value}: {wanted}")]
+#[non_exhaustive]
+pub struct SettingsError {
+    /// The name of the setting.
+    pub name: &'static str,
+    /// Its value.
+    pub value: String,
+    /// A description of valid values.
+    pub wanted: &'static str,
+}
 
 /// A hook that cannot work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::added_operation::ApiOperation;
 use crate::api_keys::ApiKeys;
-use crate::error::{PublishError, PublishManyError, RevocationError};
+use crate::error::{PublishError, PublishManyError, RevocationError, SettingsError};
 use crate::fallback::Fallback;
 use crate::http::embedded::Visit;
 use crate::metric::Metric;
@@ -21,7 +21,7 @@ use crate::net::published::Published;
 use crate::net::requests::Revocation;
 use crate::net::server_shared::ServerShared;
 use crate::net::thread_message::ThreadMessage;
-use crate::settings::{SettingsError, check_settings};
+use crate::settings::check_settings;
 use crate::threads::ending;
 use crate::tls::TicketKey;
 use encke_core::{Action, Actions, Declared as _, Id, ServerEntry, Settings, ShardMessage, Weight};

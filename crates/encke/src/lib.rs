@@ -263,7 +263,8 @@ pub use encke_local::{
     Subscription,
 };
 pub use error::{
-    HookError, PublishError, PublishManyError, RemovalError, RevocationError, StartError, SubscriptionError,
+    HookError, PublishError, PublishManyError, RemovalError, RevocationError, SettingsError, StartError,
+    SubscriptionError,
 };
 pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody, TakeOver};
 pub use handle::Handle;
@@ -273,7 +274,7 @@ pub use metric::Metric;
 pub use net::listing::List;
 pub use net::requests::Revocation;
 pub use server::{Running, Server};
-pub use settings::{SettingsError, check_settings, hidden_rule};
+pub use settings::{check_settings, hidden_rule};
 pub use tls::TicketKey;
 
 /// Compiles the program of the README as a test.

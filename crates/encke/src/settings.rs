@@ -4,23 +4,11 @@ mod check;
 
 use encke_core::{Declared as _, Settings};
 
+use crate::error::SettingsError;
 use crate::tls;
 
 pub(crate) use check::OWN_PATHS;
 pub use check::hidden_rule;
-
-/// A setting that cannot work: its name, its value and a description of valid values.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} = {value}: {wanted}")]
-#[non_exhaustive]
-pub struct SettingsError {
-    /// The name of the setting.
-    pub name: &'static str,
-    /// Its value.
-    pub value: String,
-    /// A description of valid values.
-    pub wanted: &'static str,
-}
 
 /// Checks what types cannot express: ranges, and settings that contradict each other. [`Builder::start`](crate::Builder::start)
 /// and [`Handle::reload`](crate::Handle::reload) do so themselves.

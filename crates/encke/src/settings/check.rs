@@ -3,8 +3,8 @@
 use bayeux::channel::covers;
 use encke_core::{ChannelRule, ListenerSettings, Settings};
 
-use super::SettingsError;
 use crate::authority::Host;
+use crate::error::SettingsError;
 use crate::tls;
 
 /// Checks the texts.

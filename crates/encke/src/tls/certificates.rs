@@ -15,7 +15,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, Error, RootCertStore};
 use sha2::{Digest, Sha256};
 
-use crate::settings::SettingsError;
+use crate::error::SettingsError;
 
 /// The certificates of the server, each with its private key. The first one is for clients that ask for no name, or for another one.
 #[derive(Debug)]

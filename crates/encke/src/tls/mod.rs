@@ -15,7 +15,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
 use tokio::runtime::Handle;
 
-use crate::settings::SettingsError;
+use crate::error::SettingsError;
 use certificates::Certificates;
 pub use tickets::TicketKey;
 use tickets::Tickets;
