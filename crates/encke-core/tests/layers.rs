@@ -53,7 +53,7 @@ fn no_file_of_a_crate_depends_on_one_that_depends_on_it() {
 fn only_the_type_of_connections_names_a_socket() {
     let modules = modules("encke");
     let named = modules.iter().filter(|(_, source)| source.contains("TcpStream")).map(|(name, _)| name.as_str());
-    assert_eq!(named.collect::<Vec<_>>(), ["byte_stream", "byte_stream/tls", "byte_stream/upgraded"]);
+    assert_eq!(named.collect::<Vec<_>>(), ["byte_stream", "byte_stream/tls"]);
 }
 
 /// The dependencies among those folders of a crate that count.

@@ -17,6 +17,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto::upgrade::downcast;
 use rustls::ServerConfig;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -47,6 +50,15 @@ impl ByteStream {
     /// The configuration cannot be used.
     pub(crate) fn with_tls(self, config: Arc<ServerConfig>) -> io::Result<ByteStream> {
         Ok(ByteStream { tls: Some(Box::new(Session::new(config)?)), ..self })
+    }
+
+    /// The plain socket of an upgraded request, and the bytes that were read from it.
+    ///
+    /// # Errors
+    /// It is no plain socket.
+    fn of_upgraded(upgraded: Upgraded) -> Result<(ByteStream, Vec<u8>), Upgraded> {
+        let parts = downcast::<TokioIo<TcpStream>>(upgraded)?;
+        Ok((ByteStream { tcp: parts.io.into_inner(), tls: None }, parts.read_buf.to_vec()))
     }
 
     /// True if it speaks TLS.

@@ -4,8 +4,6 @@ use std::error::Error;
 
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
-use hyper_util::server::conn::auto::upgrade::downcast;
-use tokio::net::TcpStream;
 
 use super::{ByteStream, Detached};
 
@@ -14,11 +12,10 @@ use super::{ByteStream, Detached};
 /// # Errors
 /// The system's error.
 pub(crate) async fn detach_upgraded(upgraded: Upgraded) -> Result<(Detached, Vec<u8>), Box<dyn Error + Send + Sync>> {
-    let upgraded = match downcast::<TokioIo<TcpStream>>(upgraded) {
-        Ok(parts) => {
-            let stream = ByteStream { tcp: parts.io.into_inner(), tls: None };
+    let upgraded = match ByteStream::of_upgraded(upgraded) {
+        Ok((stream, rest)) => {
             stream.prepare(0)?;
-            return Ok((stream.detach()?, parts.read_buf.to_vec()));
+            return Ok((stream.detach()?, rest));
         }
         Err(upgraded) => upgraded,
     };
