@@ -28,9 +28,9 @@ impl Shard {
     /// is packed or freed, a session, a subscription or a slot that is visited. Whatever outboxes hold, an event takes at
     /// most:
     ///
-    /// - [`STEPS_PER_DELIVERY`] for each message to each of its subscribers, on average over the messages since the last
+    /// - [`STEPS_PER_DELIVERY`](crate::STEPS_PER_DELIVERY) for each message to each of its subscribers, on average over the messages since the last
     ///   flush that returned false;
-    /// - [`STEPS_PER_TURN`] in a flush or a tick, and as many again for each time that `out_of_time` has returned false;
+    /// - [`STEPS_PER_TURN`](crate::STEPS_PER_TURN) in a flush or a tick, and as many again for each time that `out_of_time` has returned false;
     /// - a search of one outbox, which holds at most twice `outbox_messages_max`: for withdrawn messages, or for those that
     ///   a history has;
     /// - the subscriptions of each session that ends;

@@ -72,8 +72,8 @@ use crate::wheel::Wheel;
 /// One shard of the server. See the documentation of the crate.
 ///
 /// Publications may wait for their fan-out, and everything that looks at outboxes or changes subscriptions has to come
-/// after it. So the machines are reached through [`Shard::settle_burst`], which fans out first. What must not wait for that
-/// gets a [`BesideBurst`], which reaches no outbox.
+/// after it. So the machines are reached through `Shard::settle_burst`, which fans out first. What must not wait for that
+/// gets a `BesideBurst`, which reaches no outbox.
 pub struct Shard {
     /// Publications that wait for their fan-out.
     burst: Burst,
