@@ -6,11 +6,12 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
+use ::ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use encke::{Server, Settings, TlsPair};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::crypto::ring;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, RootCertStore};
+use rustls::{ClientConfig, ConnectionTrafficSecrets, HandshakeKind, ProtocolVersion, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
 
 use crate::common::tls::{Socket, connect, insecure, insecure_config};
@@ -144,6 +145,33 @@ fn a_handshake_that_does_not_go_on_is_ended() {
     assert_eq!(answer_to(&server, &[22, 3, 1, 2, 0, 1]), b"", "a part of a record");
     wait_until("both have failed", || metric(&server, "encke_tls_handshakes_failed_total") == 2);
     wait_until("none is open", || metric(&server, "encke_tls_handshakes_open") == 0);
+}
+
+#[test]
+fn a_client_that_sends_records_without_data_is_cut_off() {
+    let server = TestServer::start(with_tls());
+    let mut config = insecure_config(&[&TLS13]);
+    config.enable_secret_extraction = true;
+    let socket = connect(server.address(), Arc::new(config), "localhost").expect("a handshake");
+    let Socket::Tls(tls) = socket else { panic!("no TLS") };
+    let StreamOwned { conn, mut sock } = *tls;
+    let (first, secrets) = conn.dangerous_extract_secrets().expect("secrets").tx;
+    let ConnectionTrafficSecrets::Aes256Gcm { key, iv } = secrets else { panic!("another cipher") };
+    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.as_ref()).expect("a key"));
+    let empty_record = |number: u64| {
+        let mut nonce: [u8; 12] = iv.as_ref().try_into().expect("twelve bytes");
+        nonce[4..].iter_mut().zip(number.to_be_bytes()).for_each(|(byte, of_number)| *byte ^= of_number);
+        // Only the type of the content (RFC 8446 §5.2), and the tag.
+        let (head, mut record) = ([23, 3, 3, 0, 17], vec![23]);
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        key.seal_in_place_append_tag(nonce, Aad::from(head), &mut record).expect("a record");
+        [head.to_vec(), record].concat()
+    };
+    let is_cut_off = (0..100).any(|part| {
+        let records: Vec<u8> = (0..10_000).flat_map(|at| empty_record(first + part * 10_000 + at)).collect();
+        sock.write_all(&records).is_err()
+    });
+    assert!(is_cut_off, "a million records without data");
 }
 
 #[test]
