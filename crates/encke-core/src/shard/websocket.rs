@@ -54,7 +54,10 @@ impl Shard {
         }
         let mut batch = Batch::new(Via::Socket(key), messages.len(), handshake, session, room);
         self.process(&mut batch, &messages);
-        self.answer_on_socket(key, batch)
+        match self.answer_on_socket(key, batch) {
+            Received::Here if handshake => Received::Handshake,
+            received => received,
+        }
     }
 
     /// Sends the replies of a batch as far as it has been processed. If it waits for the application, it is suspended.

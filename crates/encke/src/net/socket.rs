@@ -4,7 +4,7 @@
 //! future, its [`OpenSocket`], and its entry in the shard.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -78,6 +78,7 @@ fn start(node: &Rc<Node>, connection: ByteStream, key: SocketKey, decoder: Decod
         admitted: None,
         usage: Usage::default(),
         for_histories: false,
+        shakes_hands: true,
     };
     tokio::task::spawn_local(Task(Some(socket)));
 }
@@ -104,6 +105,9 @@ struct Socket {
     usage: Usage,
     /// True if its last messages were for histories.
     for_histories: bool,
+    /// True if its last message was a handshake, or none has come. Each handshake takes a turn, and what was read behind it waits
+    /// here, so little is read at once.
+    shakes_hands: bool,
 }
 
 /// The task of a WebSocket, until it ends. An `async fn` would store the socket twice, as its argument and as its variable.
@@ -171,7 +175,9 @@ impl Socket {
                 Some(unread) => (self.resume(now, *unread), true),
                 None => {
                     let mut buffer = node.read_buffer();
-                    match self.stream.connection.try_read(&mut buffer) {
+                    let most = if self.shakes_hands { HANDSHAKES_BYTES } else { buffer.len() };
+                    let buffer = &mut buffer[..most];
+                    match self.stream.connection.try_read(buffer) {
                         Ok(0) => return Poll::Ready((End::Lost, Vec::new())),
                         Ok(count) => (self.take(now, &mut buffer[..count]), count == buffer.len()),
                         Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
@@ -191,9 +197,9 @@ impl Socket {
                 return Poll::Ready((end, Vec::new()));
             }
             // There may be more input; other tasks get a turn first.
-            if is_full || after.0 - before.0 > WORK_AT_ONCE || self.for_histories {
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+            let is_cut = self.unread.as_ref().is_some_and(|unread| unread.text.is_none());
+            if is_full || is_cut || after.0 - before.0 > WORK_AT_ONCE || self.for_histories {
+                return yield_turn(cx);
             }
         }
     }
@@ -219,8 +225,8 @@ impl Socket {
         if let Some(text) = text {
             match self.text(now, &text) {
                 Received::Elsewhere(shard) => return Some((End::Move(shard, text), rest)),
-                Received::Waits => {
-                    self.unread = Some(Box::new(Unread { text: None, rest }));
+                Received::Waits | Received::Handshake => {
+                    self.unread = (!rest.is_empty()).then(|| Box::new(Unread { text: None, rest }));
                     return None;
                 }
                 Received::Here => {}
@@ -239,6 +245,7 @@ impl Socket {
         if let Some(unread) = &mut self.unread {
             unread.rest = bytes[taken..].to_vec();
         }
+        self.unread.take_if(|unread| unread.text.is_none() && unread.rest.is_empty());
         None
     }
 
@@ -281,7 +288,9 @@ impl Socket {
                 match self.text(now, text) {
                     Received::Elsewhere(shard) => return Some(End::Move(shard, text.to_owned())),
                     // The bytes behind it wait, too.
-                    Received::Waits => self.unread = Some(Box::new(Unread { text: None, rest: Vec::new() })),
+                    Received::Waits | Received::Handshake => {
+                        self.unread = Some(Box::new(Unread { text: None, rest: Vec::new() }))
+                    }
                     Received::Here => {}
                 }
             }
@@ -302,6 +311,7 @@ impl Socket {
         }
         let received = self.node.shard_mut().socket_text(now, self.stream.key, text);
         self.stream.suspended.set(received == Received::Waits);
+        self.shakes_hands = received == Received::Handshake;
         received
     }
 
@@ -344,6 +354,14 @@ impl Socket {
     }
 }
 
+/// Lets the task go on after all others that are ready, and after the runtime has asked the system for new input. A task that
+/// wakes itself is ready at once, and while any task is, the runtime asks only before every 61st turn.
+fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
+    // The runtime keeps the waker when the future is gone.
+    let _pending = pin!(tokio::task::yield_now()).poll(cx);
+    Poll::Pending
+}
+
 /// Work and bytes for histories since the start.
 fn counts(node: &Node) -> (u64, u64) {
     let shard = node.shard();
@@ -352,6 +370,8 @@ fn counts(node: &Node) -> (u64, u64) {
 
 /// The work caused by one read, in bytes, after which other tasks get a turn.
 const WORK_AT_ONCE: u64 = 64 * 1024;
+/// The bytes that are read at once while a client shakes hands.
+const HANDSHAKES_BYTES: usize = 4 * 1024;
 
 #[cfg(test)]
 mod tests {

@@ -166,6 +166,9 @@ pub(crate) enum Phase {
 pub enum Received {
     /// The message was processed.
     Here,
+    /// The same, and it was a handshake. One costs as much as many publications, so the other connections get a turn before
+    /// the next message.
+    Handshake,
     /// The message waits for the application. The next one must not come before [`Effect::Continue`](crate::Effect).
     Waits,
     /// Its session lives on another shard. The socket must move there, and that shard must receive this text first.
