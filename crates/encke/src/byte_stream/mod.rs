@@ -99,9 +99,10 @@ impl ByteStream {
     /// # Errors
     /// The connection is gone.
     pub(crate) fn prepare(&self, send_buffer_bytes: usize) -> io::Result<()> {
-        // A Unix socket has no such option.
-        if self.peer_address().is_some() {
-            self.tcp.set_nodelay(true)?;
+        match self.tcp.set_nodelay(true) {
+            // A Unix socket has no such option.
+            Err(error) if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput) => {}
+            set => set?,
         }
         if send_buffer_bytes > 0 {
             let _as_it_is = self.socket().set_send_buffer_size(send_buffer_bytes);
