@@ -1,10 +1,12 @@
-//! Beside the shards: the subscribers in the process of a server, and the members of channels with presence.
+//! Beside the shards: the subscribers in the process of a server, the members of channels with presence, and the number of
+//! held requests.
 //!
-//! Both belong to all shards, and no publication of a shard waits for them. Time is an input, and there is no thread: the
+//! They belong to all shards, and no publication of a shard waits for them. Time is an input, and there is no thread: the
 //! server's own threads drive them, and so does the simulator.
 
 mod cursor;
 mod held;
+mod holds;
 mod members;
 mod message;
 mod positions;
@@ -13,6 +15,7 @@ mod registry;
 mod subscription;
 
 pub use held::held_body;
+pub use holds::{Hold, Holds};
 pub use members::{Member, MemberTable, Members, PresenceCounts, PresenceTerms};
 pub use message::{Gap, Message};
 pub use positions::{Position, PositionError, Positions, Start};

@@ -1,19 +1,18 @@
 //! Held requests that follow one another.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use encke_core::Identity;
-use encke_local::Subscription;
-
-use crate::held_shares::{Address, HeldShare};
+use encke_local::{Hold, Subscription};
 
 /// A client whose held requests follow one another.
 pub(crate) struct Chain {
     /// The channel or pattern.
     pub(crate) name: &'static str,
     /// The address from which its requests come.
-    pub(crate) address: Address,
+    pub(crate) address: IpAddr,
     /// The answers that come late, of 1,000: messages wait in its queue.
     pub(crate) lateness: usize,
     /// The `after` of its next request.
@@ -35,5 +34,5 @@ pub(crate) struct Held {
     pub(crate) messages_max: usize,
     pub(crate) is_revoked: bool,
     /// Until it is answered, or its client leaves.
-    pub(crate) share: HeldShare,
+    pub(crate) hold: Hold,
 }

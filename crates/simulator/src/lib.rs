@@ -29,7 +29,6 @@ pub mod claims;
 pub mod client;
 mod cost;
 pub mod follower;
-mod held_shares;
 mod holders;
 mod local;
 mod log;

@@ -7,7 +7,6 @@ pub(crate) mod connections;
 pub(crate) mod exchanges;
 pub(crate) mod handshake;
 pub(crate) mod health;
-pub(crate) mod holds;
 mod incomplete;
 pub(crate) mod io;
 pub(crate) mod listing;

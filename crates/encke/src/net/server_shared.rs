@@ -9,7 +9,6 @@ use super::api_state::ApiState;
 use super::clock::Clock;
 use super::confirm::Confirmations;
 use super::connections::Connections;
-use super::holds::Holds;
 use super::mailboxes::Mailboxes;
 use super::outcomes::Outcomes;
 use super::published::{Added, Positions, Published};
@@ -21,6 +20,7 @@ use crate::presence::Presence;
 use crate::revocations::Revocations;
 use crate::tls::Tls;
 use encke_core::{Granted, Right, Shard, ShardMessage, Shared};
+use encke_local::Holds;
 
 /// Data shared by all shards of a server.
 pub(crate) struct ServerShared {

@@ -1,10 +1,11 @@
 //! The dispatcher of the subscribers in the process.
 
+use std::sync::Arc;
+
 use encke_core::{Envelope, PRESENCE_CHANNEL, ServerEntry, ShardMessage};
 use encke_local::Start;
 
 use crate::checker::Invariant;
-use crate::held_shares::HeldShares;
 use crate::local::{Local, next};
 use crate::sabotage::Sabotage;
 use crate::world::World;
@@ -13,7 +14,7 @@ impl World {
     /// Starts the dispatcher of a new process, and the witness.
     pub(super) fn begin_local(&mut self) {
         self.local = Local::new(self.shared.clone());
-        self.held_shares = HeldShares::default();
+        self.holds = Arc::default();
         if self.scenario.has_presence() {
             let pattern = format!("{PRESENCE_CHANNEL}/**");
             let witness = self.local.registry.subscribe(

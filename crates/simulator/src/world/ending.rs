@@ -162,9 +162,7 @@ impl World {
             left.extend(Some((0, name, count)).filter(|held| held.2 > 0));
         }
         left.extend(Some((0, "members", self.presence.sizes().iter().sum())).filter(|held| held.2 > 0));
-        left.extend(
-            Some((0, "shares of held requests", self.held_shares.sizes().iter().sum())).filter(|held| held.2 > 0),
-        );
+        left.extend(Some((0, "held requests", self.holds.sizes().iter().sum())).filter(|held| held.2 > 0));
         let sessions = self.shared.sessions.count();
         if !left.is_empty() || sessions > 0 || !self.shared.interest.is_empty() {
             let names = self.shared.interest.len();

@@ -2,18 +2,18 @@
 //! answer names. Over such a chain no message of a history is lost or doubled, or a gap is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use bayeux::json::{elements, integer, member};
 use encke_core::{Caller, Client, Entry, Granted, Identity, May, Patterns, Wish};
-use encke_local::{Gap, Message, Position, Positions, Start, Subscription, held_body};
+use encke_local::{Gap, Hold, Message, Position, Positions, Start, Subscription, held_body};
 
 use crate::chain::{Chain, Held};
 use crate::channels::{HISTORY_CHANNELS, covers, has_history, include, needed_for};
 use crate::checker::Invariant;
-use crate::held_shares::{Address, HeldShare};
 use crate::local::next;
 use crate::sabotage::Sabotage;
 use crate::texts::{field, number_of};
@@ -26,7 +26,8 @@ impl World {
         for at in 0..count {
             let name = self.rng.pick(&HELD);
             // Half of them have one address.
-            let address = if at < count / 2 { 0 } else { 1 + at as Address % OTHERS };
+            let last = if at < count / 2 { 0 } else { 1 + at as u8 % OTHERS };
+            let address = IpAddr::from([10, 0, 0, last]);
             let lateness = if self.sabotage == Sabotage::BoundlessQueue { 950 } else { self.rng.pick(&[0, 0, 900]) };
             let (after, held) = (LATEST.to_owned(), None);
             let (reached, gaps) = (BTreeMap::new(), BTreeSet::new());
@@ -44,14 +45,14 @@ impl World {
     /// The request of a chain is held no longer.
     fn release(&mut self, at: usize) {
         if let Some(held) = self.chains[at].held.take() {
-            self.gives_back(held.share);
+            self.gives_back(held.hold);
         }
     }
 
-    /// A request has no share any more.
-    fn gives_back(&mut self, mut share: HeldShare) {
+    /// A request is counted no longer.
+    fn gives_back(&mut self, hold: Hold) {
         if self.sabotage == Sabotage::ForgottenShare {
-            share.forget();
+            std::mem::forget(hold);
         }
     }
 
@@ -115,7 +116,7 @@ impl World {
         self.note(|_| format!("chain {at} waits for {name} after {after}"));
         let identity = self.identity_of_request(name);
         let Some(granted) = self.may_hold(&identity, name, after == LATEST) else { return };
-        let Some(share) = self.take_share(self.chains[at].address, &settings) else { return };
+        let Some(hold) = self.begin_hold(self.chains[at].address, &settings) else { return };
         let start: Option<Start> = after.parse().ok();
         let begun = start.and_then(|start| self.local.registry.subscribe(&settings, name, &start, granted).ok());
         let Some(subscription) = begun else {
@@ -132,7 +133,7 @@ impl World {
             self.chains[at].gaps.clear();
         }
         let until_ms = self.now.ms + self.rng.between(10, 1_000);
-        self.chains[at].held = Some(Held { subscription, until_ms, identity, messages_max, is_revoked: false, share });
+        self.chains[at].held = Some(Held { subscription, until_ms, identity, messages_max, is_revoked: false, hold });
     }
 
     /// The identity that the application gives a request. Some may not subscribe to its channel.
@@ -213,7 +214,7 @@ impl World {
             Poll::Pending => return false,
         };
         let Some(mut held) = self.chains[at].held.take() else { return false };
-        self.gives_back(held.share);
+        self.gives_back(held.hold);
         let is_over = held.identity.expires_ms.is_some_and(|end_ms| end_ms <= now.wall_ms) || held.is_revoked;
         if self.sabotage != Sabotage::HeldBeyondRights && !self.has_credentials(&held.identity) {
             self.checker.tally.held_refused += 1;
@@ -382,6 +383,6 @@ const HELD: [&str; 9] =
 /// A pattern that covers none of them.
 const ELSEWHERE: &str = "/elsewhere/*";
 /// The addresses of the other half of the requests.
-const OTHERS: Address = 4;
+const OTHERS: u8 = 4;
 /// The `after` of the first request.
 const LATEST: &str = "latest";

@@ -1,21 +1,28 @@
 //! Checks the limit for held requests: an address leaves a part to others, and nobody is refused below the limit.
 
+use std::net::IpAddr;
+
 use encke_core::{Over, Settings};
+use encke_local::Hold;
 
 use crate::chain::Chain;
 use crate::checker::Invariant;
-use crate::held_shares::{Address, HeldShare};
 use crate::sabotage::Sabotage;
 use crate::world::World;
 
 impl World {
-    /// A share for a request of an address. None if it is refused, with 503 if nothing is left, and with 429 if the address
-    /// has its part.
-    pub(super) fn take_share(&mut self, address: Address, settings: &Settings) -> Option<HeldShare> {
+    /// Counts a request of an address. None if it is refused, with 503 if nothing is left, and with 429 if the address has its
+    /// part.
+    pub(super) fn begin_hold(&mut self, address: IpAddr, settings: &Settings) -> Option<Hold> {
+        let boundless = || Settings {
+            held_requests_max: usize::MAX,
+            held_requests_per_address_max: usize::MAX,
+            ..Settings::default()
+        };
         let taken = match self.sabotage {
-            Sabotage::GreedyAddress => Ok(self.held_shares.overdraw(address)),
+            Sabotage::GreedyAddress => self.holds.begin(Some(address), &boundless()),
             Sabotage::RefusedRequest if self.held_requests(None) > 0 => Err(Over::All),
-            _ => self.held_shares.take(address, settings),
+            _ => self.holds.begin(Some(address), settings),
         };
         let (all, own) = (self.held_requests(None), self.held_requests(Some(address)));
         let (max, own_max) = (settings.held_requests_max, settings.held_requests_per_address_max);
@@ -41,20 +48,20 @@ impl World {
 
     /// Checks that the numbers of held requests are right.
     pub(super) fn check_held_shares(&mut self) {
-        let addresses: Vec<Address> = self.chains.iter().map(|chain| chain.address).collect();
-        let [taken, _] = self.held_shares.sizes();
+        let addresses: Vec<IpAddr> = self.chains.iter().map(|chain| chain.address).collect();
+        let [taken, _] = self.holds.sizes();
         self.checker.agree("held requests", taken, self.held_requests(None));
         for address in addresses {
             self.checker.agree(
                 "held requests of an address",
-                self.held_shares.of(address),
+                self.holds.of(address),
                 self.held_requests(Some(address)),
             );
         }
     }
 
     /// The number of requests that are held, of all addresses or of one.
-    pub(super) fn held_requests(&self, address: Option<Address>) -> usize {
+    pub(super) fn held_requests(&self, address: Option<IpAddr>) -> usize {
         let is_of = |chain: &&Chain| chain.held.is_some() && address.is_none_or(|address| chain.address == address);
         self.chains.iter().filter(is_of).count()
     }

@@ -39,6 +39,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use encke_core::{Envelope, Id, Now, Shard, ShardMessage, Shared, Weight};
+use encke_local::Holds;
 
 use crate::application::Recorder;
 use crate::chain::Chain;
@@ -46,7 +47,6 @@ use crate::changes::Changes;
 use crate::checker::{Checker, Published};
 use crate::client::Client;
 use crate::cost::Cost;
-use crate::held_shares::HeldShares;
 use crate::holders::Holders;
 use crate::local::Local;
 use crate::log::Log;
@@ -81,7 +81,7 @@ pub struct World {
     /// The clients with held requests.
     chains: Vec<Chain>,
     /// The numbers of held requests, in shares of addresses.
-    held_shares: HeldShares,
+    holds: Arc<Holds>,
     /// The members of channels with presence.
     presence: Presence,
     /// The requests of handles.

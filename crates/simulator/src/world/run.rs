@@ -11,7 +11,6 @@ use crate::changes::Changes;
 use crate::checker::{Broken, Checker};
 use crate::client::Client;
 use crate::follower::Follower;
-use crate::held_shares::HeldShares;
 use crate::holders::Holders;
 use crate::local::Local;
 use crate::members::Presence;
@@ -65,7 +64,7 @@ impl World {
             holders: Holders::default(),
             local: Local::new(Arc::new(Shared::new(scenario.shards, Box::new(recorder.clone())))),
             chains: Vec::new(),
-            held_shares: HeldShares::default(),
+            holds: Arc::default(),
             presence: Presence::default(),
             changes: Changes::default(),
             browsers: vec![(None, 0); count],

@@ -1,17 +1,17 @@
 //! The numbers of held requests: of all, in shares of addresses, and of each address.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use encke_core::{Amount, Budget, Over, Settings, Share, Shares, Urgency, network};
-use parking_lot::Mutex;
 
 /// The held requests of a server, by [`network`].
-#[derive(Default)]
-pub(crate) struct Holds(Mutex<Shares<u128>>);
+#[derive(Debug, Default)]
+pub struct Holds(Mutex<Shares<u128>>);
 
 /// Counts a request while it is held.
-pub(crate) struct Hold {
+#[derive(Debug)]
+pub struct Hold {
     holds: Arc<Holds>,
     share: Option<Share<u128>>,
 }
@@ -21,22 +21,38 @@ impl Holds {
     ///
     /// # Errors
     /// The limit that it would exceed: `held_requests_max`, or the part of an address.
-    pub(crate) fn begin(self: &Arc<Holds>, address: Option<IpAddr>, settings: &Settings) -> Result<Hold, Over> {
+    pub fn begin(self: &Arc<Holds>, address: Option<IpAddr>, settings: &Settings) -> Result<Hold, Over> {
         let owner = address.map_or(0, network);
         let budget = Budget::new(settings.held_requests_max, usize::MAX);
-        let mut shares = self.0.lock();
+        let mut shares = self.lock();
         if address.is_some() && shares.of(&owner).count >= settings.held_requests_per_address_max {
             return Err(Over::Part);
         }
         let share = shares.take(&budget, owner, Amount::of(1), Urgency::Common)?;
         Ok(Hold { holds: self.clone(), share: Some(share) })
     }
+
+    /// The number of requests that an address holds.
+    pub fn of(&self, address: IpAddr) -> usize {
+        self.lock().of(&network(address)).count
+    }
+
+    /// The numbers of held requests, and of owners that hold some.
+    pub fn sizes(&self) -> [usize; 2] {
+        let shares = self.lock();
+        [shares.used().count, shares.owners()]
+    }
+
+    /// The shares are consistent after every step.
+    fn lock(&self) -> MutexGuard<'_, Shares<u128>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(share) = self.share.take() {
-            self.holds.0.lock().give_back(share);
+            self.holds.lock().give_back(share);
         }
     }
 }
@@ -49,13 +65,15 @@ mod tests {
     fn one_address_leaves_room_for_others() {
         let holds = Arc::<Holds>::default();
         let settings = Settings { held_requests_max: 800, ..Settings::default() };
-        let of = |last: u8| holds.begin(Some(IpAddr::from([10, 0, 0, last])), &settings);
+        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let of = |last: u8| holds.begin(Some(address(last)), &settings);
         let mut held: Vec<_> = std::iter::from_fn(|| of(1).ok()).collect();
         assert!((600..650).contains(&held.len()), "{}", held.len());
         assert_eq!(of(1).err(), Some(Over::Part));
         held.extend((2..100).map(|last| of(last).expect("room for others")));
+        assert_eq!((holds.sizes(), holds.of(address(2))), ([held.len(), 99], 1));
         drop(held);
-        assert_eq!(holds.0.lock().owners(), 0);
+        assert_eq!(holds.sizes(), [0, 0]);
         let nobody = Settings { held_requests_max: 0, ..settings };
         assert_eq!(holds.begin(None, &nobody).err(), Some(Over::All));
     }
