@@ -10,6 +10,7 @@ mod limits;
 mod memory;
 mod newcomers;
 mod pending_replies;
+mod policies;
 mod presence;
 mod replay;
 mod responses;

@@ -1,6 +1,7 @@
 //! Sessions that completed a handshake and never connected: few per client, and the first to go.
 
 use crate::application::{Answer, Application, Handshake, NoApplication, Refusal};
+use crate::delivery::Received;
 use crate::events::{Effect, ExchangeId, HttpTransport, Peer, Request, ShardMessage};
 use crate::id::kernel_entropy;
 use crate::identity::Identity;
@@ -78,6 +79,20 @@ fn sessions_that_never_connected_are_limited_for_each_connection_and_address() {
         rig.flushed(socket);
     }
     assert_eq!(rig.shard.sessions(), 2 + 50 + 20);
+}
+
+#[test]
+fn a_handshake_ends_the_turn_of_its_socket() {
+    let mut rig = Rig::new(1, Settings { handshakes_per_s_max: 1, ..settings() }, Box::new(NoApplication));
+    let socket = rig.shard.socket_opened(NOW, None);
+    for answer in [r#""successful":true"#, "429:handshakes_per_s_max"] {
+        let handshake = r#"{"channel":"/meta/handshake","version":"1.0"}"#;
+        assert_eq!(rig.shard.socket_text(NOW, socket, handshake), Received::Handshake);
+        let text = rig.flushed(socket);
+        assert!(text.contains(answer), "{text}");
+    }
+    let connect = r#"{"channel":"/meta/connect","clientId":"1"}"#;
+    assert_eq!(rig.shard.socket_text(NOW, socket, connect), Received::Here);
 }
 
 #[test]

@@ -439,38 +439,3 @@ fn only_sessions_that_todays_policy_admits_are_restored() {
     };
     assert_eq!(restored(another), 0, "another webhook, which would have to be waited for");
 }
-
-/// An application whose settings change.
-#[derive(Clone)]
-struct Reloaded(Arc<Mutex<&'static str>>);
-
-impl Application for Reloaded {
-    fn policy(&self) -> Policy {
-        Policy::default().authenticated_by(*self.0.lock().expect("no panic"))
-    }
-}
-
-#[test]
-fn a_reload_of_the_policy_concerns_the_sessions_that_are_admitted_after_it() {
-    let application = Reloaded(Arc::new(Mutex::new("old")));
-    let mut rig = Rig::new(1, Settings::default(), Box::new(application.clone()));
-    rig.opened("{}");
-    let reload = |rig: &mut Rig, policy| {
-        *application.0.lock().expect("no panic") = policy;
-        rig.shard.message(NOW, ShardMessage::Settings(Arc::default()));
-    };
-    for policy in ["old", "new"] {
-        reload(&mut rig, policy);
-    }
-    rig.opened("{}");
-    rig.opened("{}");
-    reload(&mut rig, "newest");
-    let saved = rig.shard.save(NOW);
-    let restored = |policy| {
-        let application = Reloaded(Arc::new(Mutex::new(policy)));
-        let mut next = Rig::new(1, Settings::default(), Box::new(application));
-        next.shard.restore(NOW, &saved);
-        next.shard.metrics().restored.get()
-    };
-    assert_eq!(["old", "new", "newest", "other"].map(restored), [1, 2, 0, 0]);
-}

@@ -250,3 +250,19 @@ fn text_that_is_no_bayeux_gets_an_error_and_the_socket_stays() {
     ws.subscribe("/still/here");
     assert_eq!(server.metric("encke_batches_refused"), 4);
 }
+
+/// Each takes one turn, and what was read behind it waits for the next.
+#[test]
+fn handshakes_that_arrive_together_are_answered_in_order_and_so_is_what_follows() {
+    const HANDSHAKES: usize = 200;
+    let server = TestServer::start(settings());
+    let mut ws = server.websocket();
+    let handshake =
+        |id: usize| json!([{"id": id.to_string(), "channel": "/meta/handshake", "version": "1.0"}]).to_string();
+    let mut bytes: Vec<u8> = (0..HANDSHAKES).flat_map(|id| frame(Opcode::Text, handshake(id).as_bytes())).collect();
+    bytes.extend(frame(Opcode::Text, br#"[{"id":"last","channel":"/meta/connect","clientId":"0"}]"#));
+    ws.send_raw(bytes);
+    let ids: Vec<_> = (0..=HANDSHAKES).map(|_| ws.next_json()[0]["id"].clone()).collect();
+    assert_eq!(ids, (0..HANDSHAKES).map(|id| json!(id.to_string())).chain([json!("last")]).collect::<Vec<_>>());
+    assert_eq!(server.metric("encke_handshakes"), HANDSHAKES as u64);
+}

@@ -1,0 +1,81 @@
+//! The policy that has admitted a session: a reload and a refresh of credentials change it, and a start compares it.
+
+use std::future::pending;
+use std::sync::{Arc, Mutex};
+
+use super::{NOW, Rig};
+use crate::application::{Answer, Application, Caller, Handshake, Refusal};
+use crate::decision::Resolved;
+use crate::events::{Effect, ShardMessage};
+use crate::identity::Identity;
+use crate::rights::policy::Policy;
+use crate::saved::Saved;
+use crate::settings::Settings;
+
+/// An application whose settings change.
+#[derive(Clone)]
+struct Reloaded(Arc<Mutex<&'static str>>);
+
+impl Application for Reloaded {
+    fn handshake(&self, _: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        Answer::Now(Ok(Some(Identity::of_user("ann"))))
+    }
+
+    fn refresh(&self, _: &Caller<'_>, _: &str) -> Answer<Result<Identity, Refusal>> {
+        Answer::Later(Box::pin(pending()))
+    }
+
+    fn policy(&self) -> Policy {
+        Policy::default().authenticated_by(*self.0.lock().expect("no panic"))
+    }
+}
+
+impl Reloaded {
+    fn reload(&self, rig: &mut Rig, policy: &'static str) {
+        *self.0.lock().expect("no panic") = policy;
+        rig.shard.message(NOW, ShardMessage::Settings(Arc::default()));
+    }
+}
+
+/// The number of sessions that a start with this policy restores.
+fn restored_under(policy: &'static str, saved: &Saved) -> u64 {
+    let application = Reloaded(Arc::new(Mutex::new(policy)));
+    let mut next = Rig::new(1, Settings::default(), Box::new(application));
+    next.shard.restore(NOW, saved);
+    next.shard.metrics().restored.get()
+}
+
+#[test]
+fn a_reload_of_the_policy_concerns_the_sessions_that_are_admitted_after_it() {
+    let application = Reloaded(Arc::new(Mutex::new("old")));
+    let mut rig = Rig::new(1, Settings::default(), Box::new(application.clone()));
+    rig.opened("{}");
+    for policy in ["old", "new"] {
+        application.reload(&mut rig, policy);
+    }
+    rig.opened("{}");
+    rig.opened("{}");
+    application.reload(&mut rig, "newest");
+    let saved = rig.shard.save(NOW);
+    assert_eq!(["old", "new", "newest", "other"].map(|policy| restored_under(policy, &saved)), [1, 2, 0, 0]);
+}
+
+#[test]
+fn a_session_has_the_policy_under_which_its_refresh_was_asked_for() {
+    let application = Reloaded(Arc::new(Mutex::new("old")));
+    let mut rig = Rig::new(1, Settings::default(), Box::new(application.clone()));
+    rig.opened("{}");
+    let (socket, client) = rig.opened("{}");
+    application.reload(&mut rig, "new");
+    let text = format!(r#"{{"channel":"/service/auth/refresh","clientId":"{client}","data":{{}},"id":"1"}}"#);
+    rig.shard.socket_text(NOW, socket, &text);
+    let wait = rig.shard.take_effects().into_iter().find_map(|effect| match effect {
+        Effect::Await(key, _) => Some(key),
+        _ => None,
+    });
+    application.reload(&mut rig, "newest");
+    let refreshed = Resolved::Refresh(Ok(Identity::of_user("ann")));
+    rig.shard.message(NOW, ShardMessage::Resolved(wait.expect("a refresh"), refreshed));
+    let saved = rig.shard.save(NOW);
+    assert_eq!(["old", "new", "newest"].map(|policy| restored_under(policy, &saved)), [1, 1, 0]);
+}
