@@ -4,7 +4,7 @@ mod length;
 
 use std::sync::Arc;
 
-use journal::sim::SimDisk;
+use simulated_disk::SimDisk;
 
 use super::*;
 use encke_core::ChannelRule;

@@ -81,7 +81,6 @@ mod journal;
 mod open;
 mod probe;
 mod read;
-pub mod sim;
 mod unproven;
 
 pub use commit::{Committer, Policy, RETRY_MS};

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{SMALL, append, disk_with, name, open, record};
-use journal::sim::SimDisk;
+use simulated_disk::SimDisk;
 use journal::{Disk, Error, Journal, Options, Position, probe};
 
 /// One segment for all.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{SMALL, append, disk_with, name, open, record};
-use journal::sim::{Faults, SimDisk};
+use simulated_disk::{Faults, SimDisk};
 use journal::{Committer, Disk, Error, Journal, Options, Policy, Position, RETRY_MS};
 
 /// One segment for all.

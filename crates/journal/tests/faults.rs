@@ -1,6 +1,6 @@
 //! Any faults in any order: the synced records come back, in order and byte for byte, and nothing else.
 
-use journal::sim::SimDisk;
+use simulated_disk::SimDisk;
 use journal::{Error, Journal, Options, Position};
 use proptest::prelude::*;
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use encke_core::PersistRequest;
 use encke_store::HistoryStore;
-use journal::sim::SimDisk;
+use simulated_disk::SimDisk;
 
 /// The data directory of the server, and its store.
 pub(crate) struct Log {

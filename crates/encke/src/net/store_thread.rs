@@ -243,7 +243,7 @@ const GATHER_PAUSE: Duration = Duration::from_micros(200);
 
 #[cfg(test)]
 mod tests {
-    use journal::sim::SimDisk;
+    use simulated_disk::SimDisk;
     use tokio::sync::mpsc as mailbox;
 
     use super::*;

@@ -1,7 +1,7 @@
 //! Journals on a simulated disk, small enough to break at every byte.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
-use journal::sim::SimDisk;
+use simulated_disk::SimDisk;
 use journal::{Disk, Error, Journal, Opened, Options};
 
 /// Segments of some 300 bytes.

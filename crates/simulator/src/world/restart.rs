@@ -86,7 +86,7 @@ impl World {
     }
 
     /// The shards of a new process, with the saved state of the last one.
-    fn begin(&mut self, disk: journal::sim::SimDisk, saved: &Saved, is_clean: bool) {
+    fn begin(&mut self, disk: simulated_disk::SimDisk, saved: &Saved, is_clean: bool) {
         let mut shared = Shared::new(self.scenario.shards, Box::new(self.recorder.clone()));
         self.open_log(disk, &mut shared);
         // Revoked tokens are saved, and the next process knows them before any session.

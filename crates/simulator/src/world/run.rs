@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use encke_core::{Now, Shared};
-use journal::sim::SimDisk;
+use simulated_disk::SimDisk;
 
 use crate::application::Recorder;
 use crate::changes::Changes;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use encke_core::history::Room;
 use encke_core::{HistoryCommit, Persisted, ShardMessage, Shared};
 use encke_store::{HistoryStore, Recovery, StoreOptions};
-use journal::sim::SimDisk;
+use simulated_disk::SimDisk;
 
 use crate::checker::Invariant;
 use crate::log::Log;

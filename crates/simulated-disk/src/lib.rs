@@ -1,11 +1,11 @@
-//! A disk in memory that loses, tears and refuses writes and flips bits, controlled by a seed. For tests and the simulator.
+//! A disk in memory that loses, tears and refuses writes and flips bits, controlled by a seed. Only tests use it.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::disk::Disk;
+use journal::Disk;
 
 /// The faults from now on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
