@@ -54,123 +54,27 @@ fn slot(now: Now) -> u32 {
     (now.ms / SLOT_MS) as u32
 }
 
-/// The messages fanned out since the last flush that wrote everything.
+/// The messages of a weight fanned out since the last flush that wrote everything.
 #[derive(Debug, Default)]
-pub(crate) struct Budget {
-    spent: [Spent; 2],
-    /// The weight that fan-outs count as now.
-    weight: Weight,
-    /// True if readers are behind although the last flush wrote everything.
-    is_held_back: bool,
-    /// The end of the wait of heavy messages for readers that are behind, in milliseconds.
-    held_until_ms: u64,
-    /// True if a message at an edge has had to wait since the last flush that wrote everything.
-    edge_waits: bool,
-    edges_first: bool,
-    /// The work since the start, in bytes written for subscribers and other shards.
-    work: u64,
-    /// The bytes of publications recorded in durable histories since the start.
-    recorded_bytes: u64,
-}
-
-#[derive(Debug, Default)]
-struct Spent {
+pub(super) struct Spent {
     /// The most messages that one outbox can have received since the last renewal.
-    messages: usize,
+    pub(super) messages: usize,
     /// The bytes of these messages.
-    bytes: usize,
+    pub(super) bytes: usize,
     /// The bytes of messages since the last flush that wrote everything.
-    turn_bytes: usize,
+    pub(super) turn_bytes: usize,
     /// The same bytes counted once for each subscriber: the bytes to write.
-    write_bytes: u64,
+    pub(super) write_bytes: u64,
 }
 
-impl Budget {
-    /// The weight that fan-outs count as now.
-    pub(crate) fn weight(&self) -> Weight {
-        self.weight
-    }
-
-    /// Sets the weight that fan-outs count as from now on.
-    pub(crate) fn count_as(&mut self, weight: Weight) {
-        self.weight = weight;
-    }
-
+impl Spent {
     /// True if a message may be fanned out beside `pending` messages and bytes.
-    pub(crate) fn has_room(&self, weight: Weight, pending: (usize, usize), capacity: &Capacity) -> bool {
-        let spent = &self.spent[weight as usize];
-        let (messages, bytes) = (spent.messages + pending.0, spent.bytes + pending.1);
+    pub(super) fn has_room(&self, pending: (usize, usize), capacity: &Capacity) -> bool {
+        let (messages, bytes) = (self.messages + pending.0, self.bytes + pending.1);
         let share = part_of(capacity);
         bytes < share.bytes_max
             && messages < share.messages_max
-            && (spent.write_bytes < WRITE_BYTES_MAX || spent.turn_bytes + pending.1 < TURN_BYTES_LEAST)
-    }
-
-    /// Notes that a message at an edge has to wait.
-    pub(crate) fn edge_waits(&mut self) {
-        self.edge_waits = true;
-    }
-
-    /// True if messages at the edges go before those of other shards this time: they take turns while edges wait.
-    pub(crate) fn let_edges_go_first(&mut self) -> bool {
-        self.edges_first = std::mem::take(&mut self.edge_waits) && !self.edges_first;
-        self.edges_first
-    }
-
-    /// True if a flush has nothing to renew.
-    pub(crate) fn is_fresh(&self) -> bool {
-        let is_fresh = |spent: &Spent| spent.turn_bytes == 0 && (spent.messages == 0 || self.is_held_back);
-        self.spent.iter().all(is_fresh)
-    }
-
-    /// True if heavy messages wait for readers that are behind.
-    pub(crate) fn is_held_back(&self) -> bool {
-        self.is_held_back
-    }
-
-    /// Renews the budget, as all that sockets take is written. While readers are behind, the limit of heavy messages is
-    /// not renewed, for at most `held_back_ms`.
-    pub(crate) fn renew(&mut self, now: Now, is_behind: bool, held_back_ms: u64) {
-        self.is_held_back = is_behind && now.ms < self.held_until_ms;
-        let [light, heavy] = &mut self.spent;
-        *light = Spent::default();
-        *heavy = if self.is_held_back {
-            Spent { turn_bytes: 0, write_bytes: 0, ..*heavy }
-        } else {
-            self.held_until_ms = now.ms + held_back_ms;
-            Spent::default()
-        };
-        self.weight = Weight::default();
-    }
-
-    /// Counts a fan-out.
-    pub(crate) fn spend(&mut self, messages: usize, bytes: usize, write_bytes: u64) {
-        let spent = &mut self.spent[self.weight as usize];
-        spent.messages += messages;
-        spent.bytes += bytes;
-        spent.turn_bytes += bytes;
-        spent.write_bytes += write_bytes;
-        self.work += write_bytes;
-    }
-
-    /// Counts bytes for another shard.
-    pub(crate) fn add_work(&mut self, bytes: u64) {
-        self.work += bytes;
-    }
-
-    /// Counts bytes recorded in durable histories.
-    pub(crate) fn record(&mut self, bytes: usize) {
-        self.recorded_bytes += bytes as u64;
-    }
-
-    /// The bytes recorded in durable histories since the start.
-    pub(crate) fn recorded_bytes(&self) -> u64 {
-        self.recorded_bytes
-    }
-
-    /// The work since the start, in bytes written for subscribers and other shards.
-    pub(crate) fn work(&self) -> u64 {
-        self.work
+            && (self.write_bytes < WRITE_BYTES_MAX || self.turn_bytes + pending.1 < TURN_BYTES_LEAST)
     }
 }
 

@@ -47,7 +47,7 @@ fn request(number: u64, bytes: usize) -> Envelope {
 fn spent() -> Admission {
     let mut admission = Admission::default();
     for weight in [Weight::Light, Weight::Heavy] {
-        admission.budget.count_as(weight);
+        admission.weight = weight;
         admission.spend(CAPACITY.messages_max, 10, 10);
     }
     admission

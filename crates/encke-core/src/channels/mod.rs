@@ -1,8 +1,9 @@
 //! The channels of a shard: who subscribes to each, and how far it has been fanned out. The machine knows a session by its
 //! index only. What others have to do after a change, such as to tell the other shards, its methods return.
 
-mod hub;
+mod channel;
 pub(crate) mod interest;
+mod lists;
 pub(crate) mod rules;
 #[cfg(test)]
 mod tests;
@@ -10,24 +11,38 @@ mod tests;
 use std::rc::Rc;
 
 use bayeux::ChannelName;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use slab::Slab;
 use smallvec::SmallVec;
 
-pub(crate) use hub::{LastReceived, Subscriber};
+pub(crate) use channel::{LastReceived, Subscriber};
 
-use crate::channels::hub::{Hub, Moved, Subscription};
+use crate::channels::channel::{Channel, Subscription};
 use crate::channels::interest::Interest;
 use crate::memory::Account;
 
 /// The channels of a shard, and the subscriptions of its sessions.
 #[derive(Debug)]
 pub(crate) struct Channels {
-    hub: Hub,
+    hasher: RandomState,
+    /// The index of each channel and pattern, by its name.
+    names: HashTable<u32>,
+    channels: Slab<Channel>,
+    /// The number of subscriptions of all sessions.
+    subscriptions: usize,
+    /// Bytes of all names.
+    name_bytes: usize,
+    /// The number of patterns among the names.
+    patterns: usize,
     /// The subscriptions of each session, by the session's index.
     sessions: Vec<Subscriptions>,
     /// The account of the memory that subscriptions take.
     account: Rc<Account>,
     /// A buffer to build pattern names in.
     spelling: String,
+    /// A buffer for the lists of a publication.
+    lists: Vec<u32>,
 }
 
 type Subscriptions = SmallVec<[Subscription; 1]>;
@@ -44,48 +59,39 @@ pub(crate) struct Subscribed {
 impl Channels {
     /// No channels. Their memory counts in this account.
     pub(crate) fn new(account: &Rc<Account>) -> Channels {
-        Channels { hub: Hub::default(), sessions: Vec::new(), account: account.clone(), spelling: String::new() }
-    }
-
-    /// The number of channels and patterns with subscribers.
-    pub(crate) fn len(&self) -> usize {
-        self.hub.channels()
-    }
-
-    /// The number of subscriptions of all sessions.
-    pub(crate) fn subscriptions(&self) -> usize {
-        self.hub.subscriptions()
-    }
-
-    /// The bytes that count in the account.
-    pub(crate) fn bytes(&self) -> usize {
-        self.hub.bytes()
-    }
-
-    /// The number of slots, empty or occupied.
-    pub(crate) fn slots(&self) -> usize {
-        self.hub.slots()
+        Channels {
+            hasher: RandomState::default(),
+            names: HashTable::new(),
+            channels: Slab::new(),
+            subscriptions: 0,
+            name_bytes: 0,
+            patterns: 0,
+            sessions: Vec::new(),
+            account: account.clone(),
+            spelling: String::new(),
+            lists: Vec::new(),
+        }
     }
 
     /// The channel or pattern in a slot, with the number of its subscribers.
     pub(crate) fn in_slot(&self, slot: usize) -> Option<(&str, usize)> {
-        let name = self.hub.name(slot as u32);
-        (!name.is_empty()).then(|| (name, self.hub.subscribers(slot as u32).len()))
+        let name = self.name(slot as u32);
+        (!name.is_empty()).then(|| (name, self.subscribers(slot as u32).len()))
     }
 
     /// True if a channel or pattern has subscribers.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.hub.find(name).is_some()
+        self.find(name).is_some()
     }
 
     /// The number of subscribers of exactly this channel or pattern.
     pub(crate) fn subscribers_of(&self, name: &str) -> usize {
-        self.hub.find(name).map_or(0, |channel| self.hub.subscribers(channel).len())
+        self.find(name).map_or(0, |channel| self.subscribers(channel).len())
     }
 
     /// Releases the memory of most channels and sessions if most are gone.
     pub(crate) fn give_room_back(&mut self) {
-        self.hub.give_room_back();
+        self.give_lists_back();
         let used = self.sessions.iter().rposition(|own| !own.is_empty()).map_or(0, |last| last + 1);
         if self.sessions.capacity() > ROOM_RETAINED && used < self.sessions.capacity() / 4 {
             self.sessions.truncate(used);
@@ -100,9 +106,9 @@ impl Channels {
             self.sessions.resize_with(index + 1, Subscriptions::new);
         }
         let slot = self.sessions[index].len() as u32;
-        let bytes_before = self.hub.bytes();
-        let (subscription, is_first) = self.hub.subscribe(name, Subscriber { session, slot }, follows);
-        self.account.queue_changed(bytes_before, self.hub.bytes());
+        let bytes_before = self.bytes();
+        let (subscription, is_first) = self.add_subscriber(name, Subscriber { session, slot }, follows);
+        self.account.queue_changed(bytes_before, self.bytes());
         self.sessions[index].push(subscription);
         Subscribed { channel: subscription.channel, is_first }
     }
@@ -113,13 +119,13 @@ impl Channels {
         let own = self.sessions.get_mut(session as usize).filter(|own| slot < own.len())?;
         let subscription = own.swap_remove(slot);
         if let Some(shifted) = own.get(slot) {
-            self.hub.set_slot(*shifted, slot as u32);
+            self.channels[shifted.channel as usize].subscribers[shifted.position as usize].slot = slot as u32;
         }
-        let bytes_before = self.hub.bytes();
-        let (moved, gone) = self.hub.unsubscribe(subscription, follows);
-        self.account.queue_changed(bytes_before, self.hub.bytes());
-        if let Some(Moved { session, slot, position }) = moved {
-            self.sessions[session as usize][slot as usize].position = position;
+        let bytes_before = self.bytes();
+        let (moved, gone) = self.remove_subscriber(subscription, follows);
+        self.account.queue_changed(bytes_before, self.bytes());
+        if let Some(moved) = moved {
+            self.sessions[moved.session as usize][moved.slot as usize].position = moved.position;
         }
         gone
     }
@@ -132,18 +138,18 @@ impl Channels {
 
     /// The channels and patterns that a session subscribes to, in the order of their slots.
     pub(crate) fn names_of(&self, session: u32) -> impl Iterator<Item = &str> {
-        self.of(session).iter().map(|subscription| self.hub.name(subscription.channel))
+        self.of(session).iter().map(|subscription| self.name(subscription.channel))
     }
 
     /// The channel at `slot` of a session, and how far it has been fanned out.
     pub(crate) fn at(&self, session: u32, slot: usize) -> (&str, Option<&LastReceived>) {
         let subscription = self.of(session).get(slot);
-        subscription.map_or(("", None), |own| (self.hub.name(own.channel), self.hub.received(own.channel)))
+        subscription.map_or(("", None), |own| (self.name(own.channel), self.received(own.channel)))
     }
 
     /// The slot of a session's subscription to exactly this channel or pattern.
     pub(crate) fn slot_of(&self, session: u32, name: &str) -> Option<usize> {
-        let known = self.hub.find(name)?;
+        let known = self.find(name)?;
         self.of(session).iter().position(|own| own.channel == known)
     }
 
@@ -156,34 +162,42 @@ impl Channels {
     pub(crate) fn receives_beside(&self, session: u32, channel: &str, but: Option<u32>) -> bool {
         let channel = ChannelName::known(channel);
         let mut others = self.of(session).iter().filter(|own| Some(own.channel) != but);
-        others.any(|own| ChannelName::known(self.hub.name(own.channel)).matches(channel))
+        others.any(|own| ChannelName::known(self.name(own.channel)).matches(channel))
     }
 
     /// The bytes that the subscriptions of a session take. What their channels take counts in proportion.
     pub(crate) fn share_bytes(&self, session: u32) -> usize {
-        self.of(session).iter().map(|own| self.hub.share_bytes(*own)).sum()
+        self.of(session).iter().map(|own| self.bytes_of(*own)).sum()
     }
 
     /// Notes that a session asks for positions from now on.
     pub(crate) fn follow(&mut self, session: u32) {
         for own in self.sessions.get(session as usize).into_iter().flatten() {
-            self.hub.add_position_subscriber(own.channel);
+            self.channels[own.channel as usize].position_subscribers += 1;
         }
     }
 
     /// Prepares the end of a session's subscription. Messages published before it ends reach the session through its
-    /// other subscriptions, even if those are younger.
+    /// other subscriptions, even if those are younger: their channels also get the bursts that are older than they but
+    /// not older than the channel of the ending one.
     pub(crate) fn hand_over(&mut self, session: u32, slot: usize) {
         let Some(own) = self.sessions.get(session as usize) else { return };
         let Some(ending) = own.get(slot) else { return };
-        own.iter().for_each(|other| self.hub.hand_over(ending.channel, other.channel));
+        let given = self.channels[ending.channel as usize].older.clone();
+        for other in own.iter().filter(|other| other.channel != ending.channel) {
+            let older = &mut self.channels[other.channel as usize].older;
+            *older = match (older.take(), &given) {
+                (Some(own), Some(given)) => Some(own.iter().zip(given).map(|(own, given)| *own.min(given)).collect()),
+                _ => None,
+            };
+        }
     }
 
     /// The number of subscriptions to which a publication on a channel goes.
     pub(crate) fn reach(&mut self, channel: ChannelName<'_>) -> usize {
-        let lists = self.hub.route(channel);
-        let subscribers = lists.iter().map(|list| self.hub.subscribers(*list).len()).sum();
-        self.hub.reuse(lists);
+        let lists = self.route(channel);
+        let subscribers = lists.iter().map(|list| self.subscribers(*list).len()).sum();
+        self.reuse(lists);
         subscribers
     }
 
@@ -193,53 +207,17 @@ impl Channels {
         interest.of(channel, &mut self.spelling)
     }
 
-    /// The lists of subscribers that a publication goes to: see [`Hub::route`]. The caller returns them to
-    /// [`Channels::reuse`].
-    #[inline]
-    pub(crate) fn route(&mut self, channel: ChannelName<'_>) -> Vec<u32> {
-        self.hub.route(channel)
-    }
-
-    /// Takes lists back, so that the next ones need no memory.
-    #[inline]
-    pub(crate) fn reuse(&mut self, lists: Vec<u32>) {
-        self.hub.reuse(lists);
-    }
-
-    /// The subscribers in a list.
-    #[inline]
-    pub(crate) fn subscribers(&self, list: u32) -> &[Subscriber] {
-        self.hub.subscribers(list)
-    }
-
-    /// True if a subscriber in a list asked for positions.
-    #[inline]
-    pub(crate) fn wants_positions(&self, list: u32) -> bool {
-        self.hub.wants_positions(list)
-    }
-
-    /// True if a list got its first subscriber after this burst: see [`Hub::began_after`].
-    #[inline]
-    pub(crate) fn began_after(&self, list: u32, owner: usize, burst: u64) -> bool {
-        self.hub.began_after(list, owner, burst)
-    }
-
-    /// Sets, for each owner of histories, the number of bursts older than a channel that has got its first subscriber.
-    pub(crate) fn set_older(&mut self, channel: u32, older: Box<[u64]>) {
-        self.hub.set_older(channel, older);
-    }
-
     /// Notes how far a channel has been fanned out, if somebody subscribes to exactly it.
     pub(crate) fn note_received(&mut self, name: &str, received: LastReceived) {
-        if let Some(channel) = self.hub.find(name) {
-            self.hub.set_last_received(channel, received);
+        if let Some(channel) = self.find(name) {
+            self.set_last_received(channel, received);
         }
     }
 
     /// The same for a publication with these lists, the channel's own first.
     pub(crate) fn note_fanned_out(&mut self, lists: &[u32], name: &str, received: impl FnOnce() -> LastReceived) {
-        if let Some(own) = lists.first().filter(|list| self.hub.name(**list) == name) {
-            self.hub.set_last_received(*own, received());
+        if let Some(own) = lists.first().filter(|list| self.name(**list) == name) {
+            self.set_last_received(*own, received());
         }
     }
 

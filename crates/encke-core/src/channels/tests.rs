@@ -1,6 +1,7 @@
 //! Tests of the channels of a shard alone.
 
 use super::*;
+use crate::channels::lists::Moved;
 
 fn channels() -> Channels {
     Channels::new(&Rc::default())
@@ -119,4 +120,59 @@ fn sessions_that_are_gone_leave_little_memory() {
     assert!(channels.sessions.capacity() <= ROOM_RETAINED, "{}", channels.sessions.capacity());
     assert_eq!(channels.subscribers_of("/a"), 10);
     assert_eq!(channels.in_slot(0), Some(("/a", 10)));
+}
+
+#[test]
+fn a_publication_goes_to_its_channel_and_the_patterns_that_match() {
+    let mut channels = channels();
+    for (session, name) in ["/a/b", "/a/*", "/a/**", "/**", "/a", "/a/b/*", "/*"].into_iter().enumerate() {
+        channels.add_subscriber(name, Subscriber { session: session as u32, slot: 0 }, false);
+    }
+    let lists = channels.route(name("/a/b"));
+    let mut sessions: Vec<u32> = lists.iter().flat_map(|list| channels.subscribers(*list)).map(|s| s.session).collect();
+    sessions.sort_unstable();
+    assert_eq!(sessions, [0, 1, 2, 3]);
+}
+
+#[test]
+fn patterns_are_found_as_long_as_somebody_subscribes_to_one() {
+    let mut channels = channels();
+    let lists = |channels: &mut Channels| channels.route(name("/a/b")).len();
+    channels.add_subscriber("/a/b", Subscriber { session: 0, slot: 0 }, false);
+    let one = channels.add_subscriber("/a/*", Subscriber { session: 1, slot: 0 }, false).0;
+    let other = channels.add_subscriber("/**", Subscriber { session: 2, slot: 0 }, false).0;
+    assert_eq!(lists(&mut channels), 3);
+    channels.remove_subscriber(one, false);
+    assert_eq!(lists(&mut channels), 2);
+    channels.remove_subscriber(other, false);
+    assert_eq!(lists(&mut channels), 1);
+    channels.add_subscriber("/a/**", Subscriber { session: 1, slot: 0 }, false);
+    assert_eq!(lists(&mut channels), 2);
+}
+
+#[test]
+fn removed_channels_leave_little_memory() {
+    let mut channels = channels();
+    let subscribe = |channels: &mut Channels, number: u32| {
+        channels.add_subscriber(&format!("/a/{number}"), Subscriber { session: number, slot: 0 }, false).0
+    };
+    let all: Vec<_> = (0..100_000).map(|number| subscribe(&mut channels, number)).collect();
+    all[10..].iter().for_each(|subscription| _ = channels.remove_subscriber(*subscription, false));
+    channels.give_lists_back();
+    assert!(channels.channels.capacity() <= 64 && channels.names.capacity() <= 64, "{}", channels.names.capacity());
+    assert!((0..10).all(|number| channels.find(&format!("/a/{number}")).is_some()));
+}
+
+#[test]
+fn the_last_unsubscribe_removes_the_channel_and_other_positions_stay_valid() {
+    let mut channels = channels();
+    let (first, new) = channels.add_subscriber("/a", Subscriber { session: 1, slot: 0 }, false);
+    let (second, again) = channels.add_subscriber("/a", Subscriber { session: 2, slot: 7 }, true);
+    assert!(channels.wants_positions(first.channel));
+    assert!(new && !again);
+    let (moved, gone) = channels.remove_subscriber(first, false);
+    assert_eq!((moved, gone), (Some(Moved { session: 2, slot: 7, position: 0 }), None));
+    let (moved, gone) = channels.remove_subscriber(Subscription { position: 0, ..second }, true);
+    assert_eq!((moved, gone.as_deref()), (None, Some("/a")));
+    assert_eq!((channels.len(), channels.subscriptions(), channels.find("/a")), (0, 0, None));
 }

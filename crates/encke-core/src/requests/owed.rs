@@ -20,7 +20,7 @@ use crate::protocol::batch::{Batch, LateKey, Via};
 
 /// The replies that one shard owes its clients.
 #[derive(Default)]
-pub(super) struct Owed {
+pub(crate) struct Owed {
     /// The number of the latest token.
     tokens: u64,
     waiting: HashMap<u64, Waiting, RandomState>,
@@ -105,22 +105,24 @@ enum Fate {
 
 impl Owed {
     /// The number of waiting replies.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.replies
     }
 
-    /// The number of requests with late replies.
+    /// True if a request has late replies.
     #[cfg(test)]
-    pub(super) fn requests(&self) -> usize {
-        self.late.len()
+    pub(crate) fn has_late_replies(&self) -> bool {
+        !self.late.is_empty()
     }
 
-    pub(super) fn new_token(&mut self) -> u64 {
+    /// The number of a new token, for which replies to publications can wait.
+    pub(crate) fn new_token(&mut self) -> u64 {
         self.tokens += 1;
         self.tokens
     }
 
-    pub(super) fn owe(&mut self, token: u64, batch: &mut Batch, message: &Message<'_>, session: SessionKey) {
+    /// Lets the reply to a publication in a batch wait for a token.
+    pub(crate) fn owe(&mut self, token: u64, batch: &mut Batch, message: &Message<'_>, session: SessionKey) {
         let to = match batch.via {
             Via::Socket(socket) => To::Socket(socket, session),
             Via::Http { .. } => {
@@ -140,7 +142,9 @@ impl Owed {
         self.replies += 1;
     }
 
-    pub(super) fn answer(&mut self, mut answer: Answer) -> Option<Answer> {
+    /// Takes a request whose batch has been processed. Returns it if it is to be answered now. Otherwise its answer comes
+    /// out of [`Owed::settle`].
+    pub(crate) fn answer(&mut self, mut answer: Answer) -> Option<Answer> {
         let Some(key) = answer.batch.late else { return Some(answer) };
         let late = self.late.get_mut(key.0)?;
         if answer.batch.is_connected() && late.missing > 0 {
@@ -153,7 +157,8 @@ impl Owed {
         self.complete(key).map(|answer| *answer)
     }
 
-    pub(super) fn settle(&mut self, persisted: Persisted, timestamp: Option<&str>) -> Option<Settled> {
+    /// Settles a token: returns the replies that have waited for it.
+    pub(crate) fn settle(&mut self, persisted: Persisted, timestamp: Option<&str>) -> Option<Settled> {
         let Waiting { channel, replies } = self.waiting.remove(&persisted.number)?;
         let publications = replies.len();
         self.replies -= publications;

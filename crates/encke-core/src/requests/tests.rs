@@ -1,8 +1,9 @@
 //! Tests of the requests of a shard alone.
 
 use super::*;
-use crate::events::{HttpTransport, Peer, SocketKey};
-use crate::protocol::batch::{Outcome, Via};
+use crate::events::{HttpTransport, Peer, Persisted, SessionKey, SocketKey};
+use crate::limits::shares::{Amount, Budget};
+use crate::protocol::batch::{Batch, Outcome, Via};
 
 const SESSION: SessionKey = SessionKey { index: 1, generation: 1 };
 const SOCKET: SocketKey = SocketKey { index: 2, generation: 1 };
@@ -25,9 +26,9 @@ fn batch(via: Via) -> Batch {
 fn unanswered(requests: &mut Requests, via: Via) -> Batch {
     let text = r#"[{"channel":"/a","id":"1"},{"channel":"/a","id":"2"}]"#;
     let messages = bayeux::parse_batch(text, &bayeux::Limits::default()).expect("messages");
-    let (mut batch, token) = (batch(via), requests.new_token());
+    let (mut batch, token) = (batch(via), requests.owed.new_token());
     for message in &messages {
-        requests.owe(token, &mut batch, message, SESSION);
+        requests.owed.owe(token, &mut batch, message, SESSION);
         if !batch.replies.is_empty() {
             batch.replies.push(b',');
         }
@@ -41,7 +42,7 @@ fn answer(number: u64, batch: Batch) -> Answer {
 }
 
 fn settled(requests: &mut Requests, number: u64) -> Vec<Due> {
-    requests.settle(Persisted { number, is_persisted: true }, None).expect("it waits").due.into_vec()
+    requests.owed.settle(Persisted { number, is_persisted: true }, None).expect("it waits").due.into_vec()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -51,7 +52,7 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn a_request_without_publications_is_answered_at_once() {
     let mut requests = Requests::default();
-    let answered = requests.answer(answer(1, batch(over_http(1))));
+    let answered = requests.owed.answer(answer(1, batch(over_http(1))));
     assert!(answered.is_some_and(|answer| answer.exchange == exchange(1)));
 }
 
@@ -59,14 +60,14 @@ fn a_request_without_publications_is_answered_at_once() {
 fn a_response_waits_for_the_disk_and_has_its_replies_in_order() {
     let mut requests = Requests::default();
     let batch = unanswered(&mut requests, over_http(1));
-    assert!(requests.answer(answer(1, batch)).is_none());
+    assert!(requests.owed.answer(answer(1, batch)).is_none());
     assert_eq!(requests.pending().replies, 2);
     let due = settled(&mut requests, 1);
     let [Due::Response(answer)] = &due[..] else { panic!("{} replies", due.len()) };
     let replies = text(&answer.batch.replies);
     let at = |part: &str| replies.find(part).expect(part);
     assert!(at("\"id\":\"1\"") < at("{}") && at("{}") < at("\"id\":\"2\""), "{replies}");
-    assert!(requests.pending().replies == 0 && !requests.has_late_replies());
+    assert!(requests.pending().replies == 0 && !requests.owed.has_late_replies());
 }
 
 #[test]
@@ -74,10 +75,10 @@ fn a_connect_does_not_wait_for_the_disk() {
     let mut requests = Requests::default();
     let mut batch = unanswered(&mut requests, over_http(1));
     batch.comes_to(Outcome::Connected);
-    assert!(requests.answer(answer(1, batch)).is_some());
+    assert!(requests.owed.answer(answer(1, batch)).is_some());
     let due = settled(&mut requests, 1);
     assert!(matches!(due[..], [Due::Session(SESSION, _), Due::Session(SESSION, _)]));
-    assert!(!requests.has_late_replies());
+    assert!(!requests.owed.has_late_replies());
 }
 
 #[test]
@@ -89,14 +90,17 @@ fn replies_for_one_websocket_leave_together() {
         panic!("{} replies", due.len())
     };
     assert_eq!(text(replies).matches("\"successful\":true").count(), 2);
-    assert!(requests.settle(Persisted { number: 1, is_persisted: true }, None).is_none(), "a token is settled once");
+    assert!(
+        requests.owed.settle(Persisted { number: 1, is_persisted: true }, None).is_none(),
+        "a token is settled once"
+    );
 }
 
 #[test]
 fn what_was_not_stored_is_an_error() {
     let mut requests = Requests::default();
     unanswered(&mut requests, Via::Socket(SOCKET));
-    let settled = requests.settle(Persisted { number: 1, is_persisted: false }, Some("now")).expect("it waits");
+    let settled = requests.owed.settle(Persisted { number: 1, is_persisted: false }, Some("now")).expect("it waits");
     assert_eq!((&*settled.channel, settled.publications), ("/a", 2));
     let Due::Socket(replies) = &settled.due[0] else { panic!("not for the socket") };
     let replies = text(&replies.text);
@@ -108,28 +112,28 @@ fn waits_are_limited_by_owner_and_end_once() {
     let mut requests = Requests::default();
     let payer = Payer::User(7);
     let mut keys = Vec::new();
-    while requests.admits_batch(&BUDGET, &payer, &batch(Via::Socket(SOCKET))) {
-        keys.push(requests.wait(Wait::Batch(Box::new(batch(Via::Socket(SOCKET)))), payer, 1_000));
+    while requests.waits.admits_batch(&BUDGET, &payer, &batch(Via::Socket(SOCKET))) {
+        keys.push(requests.waits.add(Wait::Batch(Box::new(batch(Via::Socket(SOCKET)))), payer, 1_000));
     }
-    assert!(!keys.is_empty() && requests.waiting()[0].count == keys.len() && requests.has_batch_of(SESSION));
+    assert!(!keys.is_empty() && requests.waits.used()[0].count == keys.len() && requests.waits.has_batch_of(SESSION));
     for key in &keys {
-        assert_eq!(requests.due_ms(*key), Some(1_000));
-        requests.armed(*key, 1_008);
-        assert!(requests.end_wait(*key).is_some_and(|(_, armed_ms)| armed_ms == 1_008));
-        assert!(requests.end_wait(*key).is_none() && requests.due_ms(*key).is_none());
+        assert_eq!(requests.waits.due_ms(*key), Some(1_000));
+        requests.waits.armed(*key, 1_008);
+        assert!(requests.waits.remove(*key).is_some_and(|(_, armed_ms)| armed_ms == 1_008));
+        assert!(requests.waits.remove(*key).is_none() && requests.waits.due_ms(*key).is_none());
     }
-    assert!(requests.pending().waits == 0 && !requests.has_batch_of(SESSION));
-    assert_eq!(requests.waiting(), [Amount::default(); 2]);
+    assert!(requests.pending().waits == 0 && !requests.waits.has_batch_of(SESSION));
+    assert_eq!(requests.waits.used(), [Amount::default(); 2]);
 }
 
 #[test]
 fn an_abandoned_request_is_known_while_its_batch_waits() {
     let mut requests = Requests::default();
-    assert!(!requests.abandon(&exchange(1)));
-    let key = requests.wait(Wait::Batch(Box::new(batch(over_http(1)))), Payer::Origin(1), 1_000);
-    assert!(requests.abandon(&exchange(1)));
-    requests.end_wait(key);
-    assert!(!requests.abandon(&exchange(1)));
+    assert!(!requests.waits.abandon(&exchange(1)));
+    let key = requests.waits.add(Wait::Batch(Box::new(batch(over_http(1)))), Payer::Origin(1), 1_000);
+    assert!(requests.waits.abandon(&exchange(1)));
+    requests.waits.remove(key);
+    assert!(!requests.waits.abandon(&exchange(1)));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::protocol::batch::{Batch, Via};
 
 /// The waits of one shard.
 #[derive(Default)]
-pub(super) struct Waits {
+pub(crate) struct Waits {
     slab: Slab<Entry>,
     generation: u32,
     batches: Shares<Payer>,
@@ -104,21 +104,24 @@ impl Wait {
 
 impl Waits {
     /// The number of all waits.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// The batches and the calls.
-    pub(super) fn used(&self) -> [Amount; 2] {
+    /// The batches and the calls that wait for the application.
+    pub(crate) fn used(&self) -> [Amount; 2] {
         [self.batches.used(), self.calls.used()]
     }
 
-    pub(super) fn admits_batch(&self, budget: &Budget, payer: &Payer, batch: &Batch) -> bool {
+    /// True if one more batch of this owner may wait for a decision.
+    pub(crate) fn admits_batch(&self, budget: &Budget, payer: &Payer, batch: &Batch) -> bool {
         let (inner, amount) = (batch.session.map(Payer::Session), Amount::one(batch.held_bytes()));
         self.batches.admit(budget, payer, inner.as_ref(), amount, Urgency::Common).is_ok()
     }
 
-    pub(super) fn admits_call(
+    /// True if a session may wait for the answer to one more call of so many bytes. A common call counts against the
+    /// session's own limit, too.
+    pub(crate) fn admits_call(
         &self,
         budget: &Budget,
         per_session_max: usize,
@@ -135,12 +138,12 @@ impl Waits {
     }
 
     /// True if a batch of this session waits.
-    pub(super) fn has_batch_of(&self, session: SessionKey) -> bool {
+    pub(crate) fn has_batch_of(&self, session: SessionKey) -> bool {
         self.batches.of(&Payer::Session(session)).count > 0
     }
 
-    /// Adds a wait that was admitted, until a time, in milliseconds.
-    pub(super) fn add(&mut self, wait: Wait, payer: Payer, due_ms: u64) -> WaitKey {
+    /// Lets a batch or a call that was admitted wait for the application, until a time in milliseconds.
+    pub(crate) fn add(&mut self, wait: Wait, payer: Payer, due_ms: u64) -> WaitKey {
         self.generation = self.generation.wrapping_add(1);
         let (inner, exchange, amount) =
             (wait.session().map(Payer::Session), wait.exchange(), Amount::one(wait.bytes()));
@@ -154,8 +157,8 @@ impl Waits {
         key
     }
 
-    /// Removes a wait. Returns it with the time of its entry in the timer wheel.
-    pub(super) fn remove(&mut self, key: WaitKey) -> Option<(Wait, u64)> {
+    /// Ends a wait. Returns it with the time of its entry in the timer wheel.
+    pub(crate) fn remove(&mut self, key: WaitKey) -> Option<(Wait, u64)> {
         self.slab.get(key.index as usize).filter(|entry| entry.generation == key.generation)?;
         let Entry { wait, armed_ms, share, .. } = self.slab.remove(key.index as usize);
         self.shares(&wait).give_back(share);
@@ -172,22 +175,25 @@ impl Waits {
         }
     }
 
-    pub(super) fn due_ms(&self, key: WaitKey) -> Option<u64> {
+    /// The end of a wait, in milliseconds. None if it is over.
+    pub(crate) fn due_ms(&self, key: WaitKey) -> Option<u64> {
         let entry = self.slab.get(key.index as usize).filter(|entry| entry.generation == key.generation)?;
         Some(entry.due_ms)
     }
 
-    pub(super) fn has_urgent_call(&self, session: SessionKey) -> bool {
+    /// True if a session waits for the answer to an urgent call.
+    pub(crate) fn has_urgent_call(&self, session: SessionKey) -> bool {
         self.calls.urgent_of(&Payer::Session(session)).count > 0
     }
 
-    pub(super) fn armed(&mut self, key: WaitKey, at_ms: u64) {
+    /// Notes the time of a wait's timer, in milliseconds.
+    pub(crate) fn armed(&mut self, key: WaitKey, at_ms: u64) {
         let entry = self.slab.get_mut(key.index as usize).filter(|entry| entry.generation == key.generation);
         entry.into_iter().for_each(|entry| entry.armed_ms = at_ms);
     }
 
     /// Notes that nobody waits for the response to a request. Returns false if its batch does not wait.
-    pub(super) fn abandon(&mut self, exchange: &ExchangeId) -> bool {
+    pub(crate) fn abandon(&mut self, exchange: &ExchangeId) -> bool {
         let Some(key) = self.requests.get(exchange) else { return false };
         if let Some(Entry { wait: Wait::Batch(batch), .. }) = self.slab.get_mut(key.index as usize)
             && let Some(decisions) = &mut batch.decisions

@@ -83,7 +83,7 @@ impl BesideBurst<'_> {
     /// True if one more batch may wait for a decision. A session that ends does not wait.
     pub(super) fn may_wait(&self, batch: &Batch) -> bool {
         let payer = self.payer(batch, batch.session);
-        let has_room = self.requests.admits_batch(&self.env.settings.decisions_waiting(), &payer, batch);
+        let has_room = self.requests.waits.admits_batch(&self.env.settings.decisions_waiting(), &payer, batch);
         if !has_room {
             self.env.metrics.decisions_refused.add(1);
         }
@@ -137,7 +137,7 @@ impl BesideBurst<'_> {
         if let Via::Socket(socket) = batch.via {
             self.sessions.owe_reply(socket);
         }
-        self.requests.owe(token.number, batch, message, session);
+        self.requests.owed.owe(token.number, batch, message, session);
         self.env.metrics.replies_waiting.set(self.requests.pending().replies);
     }
 

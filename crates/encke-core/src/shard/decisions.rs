@@ -14,7 +14,7 @@ impl Shard {
     /// Takes the result of a future. A result that comes after its time-out is dropped.
     pub(super) fn resolved(&mut self, now: Now, key: WaitKey, resolved: Resolved) {
         let machines = self.settle_burst_at(now);
-        let Some((wait, armed_ms)) = machines.requests.end_wait(key) else {
+        let Some((wait, armed_ms)) = machines.requests.waits.remove(key) else {
             return machines.env.metrics.results_late.add(1);
         };
         machines.disarm(armed_ms);
@@ -36,7 +36,7 @@ impl Shard {
             if machines.arm_wait(key) {
                 continue;
             }
-            let Some((wait, _)) = machines.requests.end_wait(key) else { continue };
+            let Some((wait, _)) = machines.requests.waits.remove(key) else { continue };
             machines.env.metrics.decisions_timed_out.add(1);
             machines.count_waits();
             machines.emit(Effect::Cancel(key));
@@ -187,7 +187,7 @@ impl Machines {
     }
 
     fn wait(&mut self, wait: Wait, payer: Payer, awaited: Awaited, timeout_ms: u64) {
-        let key = self.requests.wait(wait, payer, self.env.now.ms + timeout_ms);
+        let key = self.requests.waits.add(wait, payer, self.env.now.ms + timeout_ms);
         self.arm_wait(key);
         self.count_waits();
         self.emit(Effect::Await(key, awaited));
@@ -195,7 +195,7 @@ impl Machines {
 
     /// Updates the gauges of waits.
     fn count_waits(&self) {
-        let ([batches, calls], metrics) = (self.requests.waiting(), &self.env.metrics);
+        let ([batches, calls], metrics) = (self.requests.waits.used(), &self.env.metrics);
         metrics.decisions_waiting.set(batches.count);
         metrics.decisions_waiting_bytes.set(batches.bytes);
         metrics.calls_waiting.set(calls.count);
@@ -204,12 +204,12 @@ impl Machines {
 
     /// Sets the timer of a wait. Returns false if its time is over.
     fn arm_wait(&mut self, key: WaitKey) -> bool {
-        let Some(due_ms) = self.requests.due_ms(key) else { return true };
+        let Some(due_ms) = self.requests.waits.due_ms(key) else { return true };
         if due_ms <= self.env.now.ms {
             return false;
         }
         let at_ms = self.env.timers.set(Timer::Wait(key), due_ms, u64::MAX);
-        self.requests.armed(key, at_ms);
+        self.requests.waits.armed(key, at_ms);
         true
     }
 
@@ -219,7 +219,7 @@ impl Machines {
             let Machines { env, delivery, requests, .. } = self;
             env.timers.retain(|timer| match timer {
                 Timer::Credentials(key) => delivery.has(*key),
-                Timer::Wait(key) => requests.due_ms(*key).is_some(),
+                Timer::Wait(key) => requests.waits.due_ms(*key).is_some(),
             });
         }
     }

@@ -72,7 +72,7 @@ impl Shard {
         let machines = self.settle_burst_at(now);
         if let Some(home) = machines.requests.end_forwarded(&exchange) {
             machines.emit(Effect::SendToShard(home, ShardMessage::Abandoned(exchange)));
-        } else if !machines.requests.abandon(&exchange) {
+        } else if !machines.requests.waits.abandon(&exchange) {
             machines.delivery.abandon(exchange);
         }
     }

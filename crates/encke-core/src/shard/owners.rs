@@ -199,7 +199,7 @@ impl BesideBurst<'_> {
             self.env.metrics.session_rates_exceeded.add(1);
             return Err(BayeuxError::RateExceeded.because("session_refreshes_per_s_max"));
         }
-        if self.requests.has_urgent_call(call.session) {
+        if self.requests.waits.has_urgent_call(call.session) {
             self.env.metrics.calls_refused.add(1);
             return Err(BayeuxError::RefreshDenied.with_code(429, "refresh_under_way"));
         }
@@ -214,7 +214,7 @@ impl BesideBurst<'_> {
     pub(super) fn may_call(&self, session: SessionKey, payer: Payer, bytes: usize, urgency: Urgency) -> bool {
         let Env { settings, metrics, .. } = &*self.env;
         let (budget, own_max) = (settings.calls_waiting(), settings.given().calls_waiting_per_session_max);
-        let has_room = self.requests.admits_call(&budget, own_max, (&payer, session), bytes, urgency);
+        let has_room = self.requests.waits.admits_call(&budget, own_max, (&payer, session), bytes, urgency);
         if !has_room {
             metrics.calls_refused.add(1);
         }

@@ -35,12 +35,12 @@ impl Machines {
         }
         let rule = self.env.settings.rule_of(channel);
         self.env.settings.history(channel, rule)?;
-        Some(PublishToken { shard: self.env.index as u16, number: self.requests.new_token() })
+        Some(PublishToken { shard: self.env.index as u16, number: self.requests.owed.new_token() })
     }
 
     /// Answers a request whose batch has been processed: now, or when all its publications are persisted.
     pub(super) fn finish_when_persisted(&mut self, answer: Answer) {
-        if let Some(answer) = self.requests.answer(answer) {
+        if let Some(answer) = self.requests.owed.answer(answer) {
             self.finish(answer);
         }
     }
@@ -59,7 +59,7 @@ impl Machines {
     /// Settles a token: the replies that wait for it leave.
     pub(super) fn stored(&mut self, stored: Persisted) {
         let timestamp = self.env.timestamp();
-        let Some(settled) = self.requests.settle(stored, timestamp.as_deref()) else { return };
+        let Some(settled) = self.requests.owed.settle(stored, timestamp.as_deref()) else { return };
         let Settled { channel, publications, due } = settled;
         self.env.metrics.replies_waiting.set(self.requests.pending().replies);
         if !stored.is_persisted {

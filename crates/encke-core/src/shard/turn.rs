@@ -116,7 +116,7 @@ impl Machines {
             None => return,
             Some(Due::Connect) => self.answer_held(key, None),
             // The client waits for the application.
-            Some(Due::Expiry) if self.requests.has_batch_of(key) => self.delivery.aside().received(key),
+            Some(Due::Expiry) if self.requests.waits.has_batch_of(key) => self.delivery.aside().received(key),
             Some(Due::Expiry) if self.delivery.session(key).is_some_and(|session| session.is_taking()) => {}
             Some(Due::Expiry) => return self.expire(key),
         }

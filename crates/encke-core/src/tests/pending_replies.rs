@@ -178,7 +178,7 @@ fn a_reply_to_a_closed_connection_leaves_nothing_behind() {
     rig.shard.abandoned(NOW, exchange);
     keeps.iter().filter(|keep| keep.token.is_some()).for_each(|keep| settle(&mut rig, keep, true));
     assert_eq!(rig.shard.holdings()[7].1, 0);
-    assert!(!rig.shard.machines.requests.has_late_replies());
+    assert!(!rig.shard.machines.requests.owed.has_late_replies());
 }
 
 #[test]
