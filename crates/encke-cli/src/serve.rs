@@ -96,7 +96,7 @@ struct Started {
 
 fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Started, Problem> {
     let program = Program::this().map_err(Problem::Signals)?;
-    let early = Early::new().map_err(Problem::Signals)?;
+    let (runtime, early) = early_signals().map_err(Problem::Signals)?;
     let mut predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
     let (listener, further, belongs) = inherited_from(predecessor.as_ref()).map_err(Problem::Socket)?;
     let inherited = listener.as_ref().and_then(|listener| listener.local_addr().ok());
@@ -130,7 +130,7 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
         None => server,
     };
     // From here on this process may hold the only copy of the sessions.
-    let (runtime, received) = early.all().map_err(Problem::Signals)?;
+    let ends = registered(&runtime, [SignalKind::terminate(), SignalKind::interrupt()]).map_err(Problem::Signals)?;
     let server = listener.into_iter().fold(server, Builder::listener).further_listeners(further);
     let running = server.start()?;
     let listeners = sockets_of(&running).map_err(Problem::Socket)?;
@@ -163,7 +163,7 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
         belongs,
         begun: begun.clone(),
     };
-    signals.start(runtime, received).map_err(Problem::Signals)?;
+    signals.start(runtime, early, ends).map_err(Problem::Signals)?;
     predecessor.into_iter().for_each(Predecessor::serves);
     Ok(Started { running, publishing, webhooks, begun })
 }
@@ -291,40 +291,19 @@ fn report_to_room(connections_max: u64, was_asked_for: bool) {
     }
 }
 
-/// The streams of the signals that the server handles.
-struct SignalStreams {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-    hand_over: Signal,
+/// The runtime of the signals, and the signals that must not end a process that is about to serve: those to reload and to hand over.
+/// They are queued until it does.
+fn early_signals() -> io::Result<(Runtime, [Signal; 2])> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let early = registered(&runtime, [SignalKind::hangup(), SignalKind::user_defined2()])?;
+    Ok((runtime, early))
 }
 
-/// The signals that must not end a process that is about to serve. They are queued until it does.
-struct Early {
-    runtime: Runtime,
-    hangup: Signal,
-    hand_over: Signal,
-}
-
-impl Early {
-    fn new() -> io::Result<Early> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (hangup, hand_over) = {
-            let _inside = runtime.enter();
-            (signal(SignalKind::hangup())?, signal(SignalKind::user_defined2())?)
-        };
-        Ok(Early { runtime, hangup, hand_over })
-    }
-
-    /// From now on the signals that request an end are queued, too.
-    fn all(self) -> io::Result<(Runtime, SignalStreams)> {
-        let Early { runtime, hangup, hand_over } = self;
-        let (terminate, interrupt) = {
-            let _inside = runtime.enter();
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
-        };
-        Ok((runtime, SignalStreams { terminate, interrupt, hangup, hand_over }))
-    }
+/// From now on these signals are queued.
+fn registered(runtime: &Runtime, kinds: [SignalKind; 2]) -> io::Result<[Signal; 2]> {
+    let _inside = runtime.enter();
+    let [one, other] = kinds.map(signal);
+    Ok([one?, other?])
 }
 
 /// The context of the signal handlers.
@@ -349,24 +328,24 @@ struct Signals {
 
 impl Signals {
     /// Listens on a separate thread.
-    fn start(self, runtime: Runtime, received: SignalStreams) -> io::Result<()> {
-        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(self.listen(received)))?;
+    fn start(self, runtime: Runtime, early: [Signal; 2], ends: [Signal; 2]) -> io::Result<()> {
+        std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(self.listen(early, ends)))?;
         Ok(())
     }
 
     /// The first SIGTERM or SIGINT drains, the second ends at once; SIGHUP reads the configuration again; SIGUSR2 drains when another
     /// server is ready to take over, which makes no later signal the second.
-    async fn listen(mut self, mut received: SignalStreams) {
+    async fn listen(mut self, [mut hangup, mut hand_over]: [Signal; 2], [mut terminate, mut interrupt]: [Signal; 2]) {
         let (mut is_draining, mut is_second) = (false, false);
         loop {
             let code = tokio::select! {
-                _ = received.terminate.recv() => 128 + 15,
-                _ = received.interrupt.recv() => 128 + 2,
-                _ = received.hangup.recv() => {
+                _ = terminate.recv() => 128 + 15,
+                _ = interrupt.recv() => 128 + 2,
+                _ = hangup.recv() => {
                     self.reload();
                     continue;
                 }
-                _ = received.hand_over.recv() => {
+                _ = hand_over.recv() => {
                     is_draining = is_draining || self.hand_over();
                     continue;
                 }

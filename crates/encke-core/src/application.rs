@@ -9,6 +9,8 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use strum::IntoStaticStr;
+
 use crate::identity::{Head, Identity};
 use crate::rights::policy::Policy;
 use crate::settings::TransportName;
@@ -237,7 +239,8 @@ impl Verdict {
 }
 
 /// The reason why a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 #[non_exhaustive]
 pub enum EndReason {
     /// Its client disconnected.
@@ -259,15 +262,7 @@ pub enum EndReason {
 impl EndReason {
     /// The reason as one word, for logs and for other programs.
     pub fn as_str(self) -> &'static str {
-        match self {
-            EndReason::Disconnected => "disconnected",
-            EndReason::Expired => "expired",
-            EndReason::Kicked => "kicked",
-            EndReason::Unused => "unused",
-            EndReason::Slow => "slow",
-            EndReason::TokenExpired => "token_expired",
-            EndReason::Revoked => "revoked",
-        }
+        self.into()
     }
 }
 

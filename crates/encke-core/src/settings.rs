@@ -10,7 +10,6 @@ mod listener;
 mod rule;
 mod tls;
 
-use std::fmt;
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
@@ -302,8 +301,9 @@ pub enum HistoryCommit {
 }
 
 /// A transport by its Bayeux name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 #[non_exhaustive]
 pub enum TransportName {
     /// One WebSocket carries everything.
@@ -312,16 +312,6 @@ pub enum TransportName {
     LongPolling,
     /// GET requests answered with a script (JSONP).
     CallbackPolling,
-}
-
-impl fmt::Display for TransportName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Websocket => "websocket",
-            Self::LongPolling => "long-polling",
-            Self::CallbackPolling => "callback-polling",
-        })
-    }
 }
 
 /// The limits of one client message, for the parser.

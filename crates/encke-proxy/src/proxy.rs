@@ -45,6 +45,7 @@ struct Backend {
     counts: Arc<Counts>,
 }
 
+#[derive(Debug)]
 struct Counts {
     /// Held responses with their bytes.
     held: Arc<Room>,
@@ -80,18 +81,32 @@ impl Counts {
             was_misled: AtomicBool::new(false),
         }
     }
-}
 
-impl std::fmt::Debug for Counts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Counts")
-            .field("held", &self.held.used().count)
-            .field("held_bytes", &self.held.used().bytes)
-            .field("request_bytes", &self.request_bytes.used().bytes)
-            .field("answer_bytes", &self.answer_bytes.used().bytes)
-            .field("upgraded", &self.upgraded.used().count)
-            .field("under_way", &self.under_way.used().count)
-            .finish_non_exhaustive()
+    fn metrics(&self) -> Vec<Metric> {
+        let rooms = [&self.held, &self.request_bytes, &self.answer_bytes, &self.under_way, &self.upgraded];
+        let [held, request, answer, under_way, upgraded] = rooms.map(|room| room.used());
+        let gauge = |name, help, value| Metric::gauge(name, help).with(&[], value as u64);
+        let counter =
+            |name, help, value: &AtomicU64| Metric::counter(name, help).with(&[], value.load(Ordering::Relaxed));
+        vec![
+            gauge("encke_proxy_held", "Responses of the backend that are held.", held.count),
+            gauge("encke_proxy_held_bytes", "The bytes of these responses.", held.bytes),
+            gauge("encke_proxy_request_bytes", "Bytes of bodies on their way to the backend.", request.bytes),
+            gauge("encke_proxy_answer_bytes", "Bytes of answers that arrive from the backend.", answer.bytes),
+            gauge("encke_proxy_under_way", "Requests that the backend has not answered yet.", under_way.count),
+            gauge("encke_proxy_upgraded", "Connections that speak another protocol with the backend.", upgraded.count),
+            counter("encke_proxy_requests", "Requests passed to the backend.", &self.requests),
+            counter(
+                "encke_proxy_failures",
+                "Requests that the backend did not answer, or not in time.",
+                &self.failures,
+            ),
+            counter(
+                "encke_proxy_holds_refused",
+                "Responses that were not held: too many, or invalid instructions.",
+                &self.holds_refused,
+            ),
+        ]
     }
 }
 
@@ -106,48 +121,7 @@ impl Proxy {
         let counts = Arc::new(Counts::new(&settings));
         let trusted_proxies = settings.networks();
         let read = counts.clone();
-        handle.add_metrics(move || {
-            let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            let number = |room: &Room| room.used().count as u64;
-            let bytes = |room: &Room| room.used().bytes as u64;
-            let gauge = |name, help, value| Metric::gauge(name, help).with(&[], value);
-            let counter = |name, help, value| Metric::counter(name, help).with(&[], count(value));
-            vec![
-                gauge("encke_proxy_held", "Responses of the backend that are held.", number(&read.held)),
-                gauge("encke_proxy_held_bytes", "The bytes of these responses.", bytes(&read.held)),
-                gauge(
-                    "encke_proxy_request_bytes",
-                    "Bytes of bodies on their way to the backend.",
-                    bytes(&read.request_bytes),
-                ),
-                gauge(
-                    "encke_proxy_answer_bytes",
-                    "Bytes of answers that arrive from the backend.",
-                    bytes(&read.answer_bytes),
-                ),
-                gauge(
-                    "encke_proxy_under_way",
-                    "Requests that the backend has not answered yet.",
-                    number(&read.under_way),
-                ),
-                gauge(
-                    "encke_proxy_upgraded",
-                    "Connections that speak another protocol with the backend.",
-                    number(&read.upgraded),
-                ),
-                counter("encke_proxy_requests", "Requests passed to the backend.", &read.requests),
-                counter(
-                    "encke_proxy_failures",
-                    "Requests that the backend did not answer, or not in time.",
-                    &read.failures,
-                ),
-                counter(
-                    "encke_proxy_holds_refused",
-                    "Responses that were not held: too many, or invalid instructions.",
-                    &read.holds_refused,
-                ),
-            ]
-        });
+        handle.add_metrics(move || read.metrics());
         Ok(Proxy { shared: Arc::new(Backend { settings, backend, handle, trusted_proxies, counts }), fetcher })
     }
 

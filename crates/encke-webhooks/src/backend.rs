@@ -1,6 +1,7 @@
 //! A backend: its queue, its requests, and the answers.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,12 +14,12 @@ use http::{Method, Request, StatusCode};
 use tokio::sync::{Notify as Wake, oneshot, watch};
 
 use crate::answer::{Action, Answered};
-use crate::breaker::{BreakerLimits, State};
+use crate::breaker::State;
 use crate::counters::{Counters, Snapshot};
 use crate::event::{Event, Writer};
 use crate::owner::{Owner, Owners};
 use crate::perform;
-use crate::queue::{Attempt, Cause, End, EventId, Outcome, Queue, QueueLimits, Refused, Terms};
+use crate::queue::{Attempt, Cause, End, EventId, Outcome, Queue, Refused, Terms};
 use crate::settings::{Checked, Decide, EventKind, Notify, WebhookSettings};
 use crate::signature;
 
@@ -34,7 +35,9 @@ pub(crate) struct Backend {
     started: Instant,
     /// The server, once it has started: it performs actions.
     server: watch::Receiver<Option<Handle>>,
-    ids: Ids,
+    /// Random: ids of events are of this process.
+    id_prefix: u64,
+    next_id: AtomicU64,
     owners: Owners,
 }
 
@@ -55,13 +58,6 @@ pub(crate) enum Without {
     Refused,
 }
 
-/// Ids of events: random ones of this process, and a number.
-#[derive(Debug)]
-struct Ids {
-    prefix: u64,
-    next: std::sync::atomic::AtomicU64,
-}
-
 impl Backend {
     pub(crate) fn new(
         checked: Checked,
@@ -78,24 +74,13 @@ impl Backend {
             ..Limits::default()
         };
         let fetcher = Fetcher::new(limits, settings.ca_file.as_deref())?;
-        let limits = QueueLimits {
-            messages_max: settings.queue_messages_max,
-            bytes_max: settings.queue_bytes_max,
-            in_flight_max: settings.requests_in_flight_max,
-            retry_pause_ms: settings.retry_pause_ms,
-            retry_pause_ms_max: settings.retry_pause_ms_max,
-            breaker: BreakerLimits {
-                failures: settings.breaker_failures,
-                pause_ms: settings.breaker_pause_ms,
-                pause_ms_max: settings.breaker_pause_ms_max,
-            },
-        };
         let mut random = Rng::with_seed(seed);
         Ok(Backend {
             fetcher,
-            ids: Ids { prefix: random.u64(..), next: 0.into() },
+            id_prefix: random.u64(..),
+            next_id: 0.into(),
             owners: Owners::default(),
-            queue: Mutex::new(Queue::new(limits, random)),
+            queue: Mutex::new(Queue::new(checked.settings.clone(), random)),
             wake: Wake::new(),
             counters: Counters::default(),
             started: Instant::now(),
@@ -153,8 +138,8 @@ impl Backend {
 
     /// Begins an event.
     pub(crate) fn event(&self, kind: EventKind) -> Writer {
-        let number = self.ids.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Writer::new(kind, format!("msg_{:016x}{number:08x}", self.ids.prefix), wall_ms())
+        let number = self.next_id.fetch_add(1, Ordering::Relaxed);
+        Writer::new(kind, format!("msg_{:016x}{number:08x}", self.id_prefix), wall_ms())
     }
 
     /// Posts an event. The future is its answer.

@@ -7,21 +7,12 @@
 //! that no connection could be made for counts once, and all requests of an owner without an answer together count once.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use fastrand::Rng;
 
 use crate::owner::Owner;
-
-/// The limits of a breaker.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BreakerLimits {
-    /// The number of failures in a row that open it, each of another event or owner.
-    pub(crate) failures: usize,
-    /// The first pause, in milliseconds.
-    pub(crate) pause_ms: u64,
-    /// The longest pause, in milliseconds.
-    pub(crate) pause_ms_max: u64,
-}
+use crate::settings::WebhookSettings;
 
 /// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +40,7 @@ pub(crate) enum Fault {
 /// The circuit breaker of a backend.
 #[derive(Debug)]
 pub(crate) struct Breaker {
-    limits: BreakerLimits,
+    settings: Arc<WebhookSettings>,
     state: State,
     /// The failures since the last success; at most as many as open it.
     failures: HashSet<Fault>,
@@ -58,8 +49,8 @@ pub(crate) struct Breaker {
 }
 
 impl Breaker {
-    pub(crate) fn new(limits: BreakerLimits) -> Breaker {
-        Breaker { limits, state: State::Closed, failures: HashSet::new(), pause_ms: limits.pause_ms }
+    pub(crate) fn new(settings: Arc<WebhookSettings>) -> Breaker {
+        Breaker { state: State::Closed, failures: HashSet::new(), pause_ms: settings.breaker_pause_ms, settings }
     }
 
     pub(crate) fn state(&self) -> State {
@@ -85,7 +76,7 @@ impl Breaker {
     /// Notes that the backend has answered. True if this closes the breaker.
     pub(crate) fn succeeded(&mut self) -> bool {
         self.failures.clear();
-        self.pause_ms = self.limits.pause_ms;
+        self.pause_ms = self.settings.breaker_pause_ms;
         std::mem::replace(&mut self.state, State::Closed) != State::Closed
     }
 
@@ -94,7 +85,7 @@ impl Breaker {
         match self.state {
             State::Closed => {
                 self.failures.insert(fault);
-                if self.failures.len() < self.limits.failures {
+                if self.failures.len() < self.settings.breaker_failures {
                     return false;
                 }
                 self.failures.clear();
@@ -113,7 +104,7 @@ impl Breaker {
     fn open(&mut self, now_ms: u64, random: &mut Rng) {
         let pause_ms = with_jitter(self.pause_ms, random);
         self.state = State::Open { until_ms: now_ms.saturating_add(pause_ms) };
-        self.pause_ms = self.pause_ms.saturating_mul(2).min(self.limits.pause_ms_max);
+        self.pause_ms = self.pause_ms.saturating_mul(2).min(self.settings.breaker_pause_ms_max);
     }
 }
 
@@ -127,8 +118,13 @@ mod tests {
     use super::*;
 
     fn breaker() -> (Breaker, Rng) {
-        let limits = BreakerLimits { failures: 3, pause_ms: 1_000, pause_ms_max: 3_000 };
-        (Breaker::new(limits), Rng::with_seed(1))
+        let settings = WebhookSettings {
+            breaker_failures: 3,
+            breaker_pause_ms: 1_000,
+            breaker_pause_ms_max: 3_000,
+            ..WebhookSettings::default()
+        };
+        (Breaker::new(settings.into()), Rng::with_seed(1))
     }
 
     fn fault(number: u64) -> Fault {

@@ -45,9 +45,6 @@ pub(crate) struct Snapshot<'a> {
 
 /// The metrics of all webhooks, with the name of each as a label.
 pub(crate) fn metrics(webhooks: &[Snapshot<'_>]) -> Vec<Metric> {
-    let by = |metric: Metric, value: fn(&Snapshot<'_>) -> u64| {
-        webhooks.iter().fold(metric, |metric, webhook| metric.with(&[("webhook", webhook.name)], value(webhook)))
-    };
     let requests = Metric::counter("encke_webhook_requests", "Requests to backends, by webhook and result.");
     let requests = webhooks.iter().fold(requests, |metric, webhook| {
         let Counters { answered, rejected, failed, .. } = webhook.counters;
@@ -57,29 +54,29 @@ pub(crate) fn metrics(webhooks: &[Snapshot<'_>]) -> Vec<Metric> {
                 metric.with(&[("webhook", webhook.name), ("result", result)], counter.get())
             })
     });
-    let counter = |name, help, value| by(Metric::counter(name, help), value);
-    let gauge = |name, help, value| by(Metric::gauge(name, help), value);
+    let counter = |name, help, of: fn(&Counters) -> &Counter| {
+        webhooks.iter().fold(Metric::counter(name, help), |metric, webhook| {
+            metric.with(&[("webhook", webhook.name)], of(webhook.counters).get())
+        })
+    };
+    let gauge = |name, help, value: fn(&Snapshot<'_>) -> usize| {
+        webhooks.iter().fold(Metric::gauge(name, help), |metric, webhook| {
+            metric.with(&[("webhook", webhook.name)], value(webhook) as u64)
+        })
+    };
     vec![
         requests,
-        counter("encke_webhook_retries", "Requests that repeat an event.", |webhook| webhook.counters.retries.get()),
-        counter("encke_webhook_breaker_opened", "Times that the breaker has opened.", |webhook| {
-            webhook.counters.opened.get()
-        }),
+        counter("encke_webhook_retries", "Requests that repeat an event.", |of| &of.retries),
+        counter("encke_webhook_breaker_opened", "Times that the breaker has opened.", |of| &of.opened),
         gauge("encke_webhook_breaker_open", "1 while the breaker is open: requests wait or are not made.", |webhook| {
-            u64::from(webhook.breaker != State::Closed)
+            usize::from(webhook.breaker != State::Closed)
         }),
-        counter("encke_webhook_undecided", "Decisions and calls without an answer of the backend.", |webhook| {
-            webhook.counters.undecided.get()
+        counter("encke_webhook_undecided", "Decisions and calls without an answer of the backend.", |of| &of.undecided),
+        counter("encke_webhook_notifications_dropped", "Notifications dropped: too old, or no room.", |of| &of.dropped),
+        counter("encke_webhook_actions_failed", "Actions of backends that could not be performed.", |of| {
+            &of.actions_failed
         }),
-        counter("encke_webhook_notifications_dropped", "Notifications dropped: too old, or no room.", |webhook| {
-            webhook.counters.dropped.get()
-        }),
-        counter("encke_webhook_actions_failed", "Actions of backends that could not be performed.", |webhook| {
-            webhook.counters.actions_failed.get()
-        }),
-        gauge("encke_webhook_queue_messages", "Events that wait for the backend or are under way.", |webhook| {
-            webhook.messages as u64
-        }),
-        gauge("encke_webhook_queue_bytes", "Bytes of these events.", |webhook| webhook.bytes as u64),
+        gauge("encke_webhook_queue_messages", "Events that wait for the backend or are under way.", |of| of.messages),
+        gauge("encke_webhook_queue_bytes", "Bytes of these events.", |of| of.bytes),
     ]
 }

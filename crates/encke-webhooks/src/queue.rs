@@ -15,28 +15,12 @@ use std::sync::Arc;
 use encke::{Amount, Budget, Share, Shares, Urgency};
 use fastrand::Rng;
 
-use crate::breaker::{Breaker, BreakerLimits, Fault, State, with_jitter};
+use crate::breaker::{Breaker, Fault, State, with_jitter};
 use crate::owner::Owner;
+use crate::settings::WebhookSettings;
 use lines::Lines;
 
 mod lines;
-
-/// The limits of a queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct QueueLimits {
-    /// Events that have not ended.
-    pub(crate) messages_max: usize,
-    /// The bytes of their bodies, with [`EVENT_BYTES`] for each.
-    pub(crate) bytes_max: usize,
-    /// Requests under way.
-    pub(crate) in_flight_max: usize,
-    /// The first pause before a retry, in milliseconds. It doubles with each one.
-    pub(crate) retry_pause_ms: u64,
-    /// The longest pause, also one that the backend asks for.
-    pub(crate) retry_pause_ms_max: u64,
-    /// The limits of the breaker.
-    pub(crate) breaker: BreakerLimits,
-}
 
 /// The terms on which an event waits and is sent again.
 #[derive(Clone, Copy, Debug)]
@@ -166,7 +150,7 @@ enum Stage {
 /// The queue of a backend.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
-    limits: QueueLimits,
+    settings: Arc<WebhookSettings>,
     breaker: Breaker,
     random: Rng,
     events: HashMap<EventId, Event<T>>,
@@ -184,10 +168,10 @@ pub(crate) struct Queue<T> {
 }
 
 impl<T> Queue<T> {
-    pub(crate) fn new(limits: QueueLimits, random: Rng) -> Queue<T> {
+    pub(crate) fn new(settings: Arc<WebhookSettings>, random: Rng) -> Queue<T> {
         Queue {
-            limits,
-            breaker: Breaker::new(limits.breaker),
+            breaker: Breaker::new(settings.clone()),
+            settings,
             random,
             events: HashMap::new(),
             sessions: HashMap::new(),
@@ -230,7 +214,7 @@ impl<T> Queue<T> {
         if !terms.waits_when_down && !self.breaker.admits(now_ms) {
             return Err((Refused::Down, content));
         }
-        let budget = Budget::new(self.limits.messages_max, self.limits.bytes_max).with_urgent();
+        let budget = Budget::new(self.settings.queue_messages_max, self.settings.queue_bytes_max).with_urgent();
         let amount = Amount::one(body_bytes + EVENT_BYTES);
         let Ok(share) = self.room.take(&budget, owner, amount, terms.urgency) else {
             return Err((Refused::Full, content));
@@ -260,7 +244,7 @@ impl<T> Queue<T> {
         if !self.breaker.admits(now_ms) {
             return None;
         }
-        let budget = Budget::new(self.limits.in_flight_max, usize::MAX).with_urgent();
+        let budget = Budget::new(self.settings.requests_in_flight_max, usize::MAX).with_urgent();
         let of = |urgency| self.lines[line(urgency)].first().map(|first| (first, urgency));
         let mut first = [of(Urgency::Urgent), of(Urgency::Common)];
         first.sort_unstable_by_key(|first| first.map(|(order, _)| order));
@@ -311,7 +295,7 @@ impl<T> Queue<T> {
             None => self.breaker.succeeded(),
         };
         let was_sent = matches!(cause, Cause::Silent | Cause::Unusable);
-        let pause_ms = self.pause_ms(attempts).max(retry_after_ms.unwrap_or(0)).min(self.limits.retry_pause_ms_max);
+        let pause_ms = self.pause_ms(attempts).max(retry_after_ms.unwrap_or(0)).min(self.settings.retry_pause_ms_max);
         let at_ms = now_ms.saturating_add(pause_ms);
         let is_retried = !is_final
             && (terms.is_repeatable || !was_sent)
@@ -372,8 +356,8 @@ impl<T> Queue<T> {
 
     /// The pause after this number of requests.
     fn pause_ms(&mut self, attempts: usize) -> u64 {
-        let doubled = self.limits.retry_pause_ms.saturating_mul(1 << (attempts - 1).min(30));
-        with_jitter(doubled.min(self.limits.retry_pause_ms_max), &mut self.random)
+        let doubled = self.settings.retry_pause_ms.saturating_mul(1 << (attempts - 1).min(30));
+        with_jitter(doubled.min(self.settings.retry_pause_ms_max), &mut self.random)
     }
 
     /// Removes an event that is not under way any more. The next one of its session becomes ready.

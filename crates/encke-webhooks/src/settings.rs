@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use encke_core::{Declared as _, Patterns, Settings};
 use encke_fetch::SecretUrl;
@@ -170,7 +171,7 @@ pub struct WebhookError {
 /// A webhook whose settings have been checked.
 #[derive(Debug)]
 pub(crate) struct Checked {
-    pub(crate) settings: WebhookSettings,
+    pub(crate) settings: Arc<WebhookSettings>,
     pub(crate) name: String,
     pub(crate) url: Uri,
     pub(crate) secrets: Vec<Secret>,
@@ -236,7 +237,7 @@ fn check(index: usize, webhook: &WebhookSettings) -> Result<Checked, WebhookErro
     check_numbers(index, webhook)?;
     let name = if webhook.name.is_empty() { host.into() } else { webhook.name.clone() };
     let secrets = secrets(index, webhook)?;
-    Ok(Checked { settings: webhook.clone(), name, url, secrets, channels })
+    Ok(Checked { settings: webhook.clone().into(), name, url, secrets, channels })
 }
 
 fn check_numbers(index: usize, webhook: &WebhookSettings) -> Result<(), WebhookError> {

@@ -6,12 +6,14 @@ use std::hint::black_box;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use strum::IntoStaticStr;
 
 use encke_core::Secret;
 
 /// A permission of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Scope {
     /// Publish on channels.
@@ -32,13 +34,7 @@ impl Scope {
 
     /// Its name in a configuration.
     pub fn name(self) -> &'static str {
-        match self {
-            Scope::Publish => "publish",
-            Scope::Deliver => "deliver",
-            Scope::Read => "read",
-            Scope::Manage => "manage",
-            Scope::Metrics => "metrics",
-        }
+        self.into()
     }
 }
 

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{SMALL, append, disk_with, name, open, record};
-use simulated_disk::SimDisk;
 use journal::{Disk, Error, Journal, Options, Position, probe};
+use simulated_disk::SimDisk;
 
 /// One segment for all.
 const LARGE: Options = Options { segment_bytes: 1 << 20, ..SMALL };

@@ -3,8 +3,8 @@
 mod common;
 
 use common::{SMALL, append, disk_with, name, open, record};
-use simulated_disk::{Faults, SimDisk};
 use journal::{Committer, Disk, Error, Journal, Options, Policy, Position, RETRY_MS};
+use simulated_disk::{Faults, SimDisk};
 
 /// One segment for all.
 const LARGE: Options = Options { segment_bytes: 1 << 20, ..SMALL };

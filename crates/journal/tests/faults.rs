@@ -1,8 +1,8 @@
 //! Any faults in any order: the synced records come back, in order and byte for byte, and nothing else.
 
-use simulated_disk::SimDisk;
 use journal::{Error, Journal, Options, Position};
 use proptest::prelude::*;
+use simulated_disk::SimDisk;
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -11,9 +11,8 @@ encke::settings! {
     pub(crate) struct Program;
 
     "The program" {
-        /// Runs the services of the demo pages (`/service/demo/**`, `/service/echo`), the filter of `/demo/chat/**`, and the rules of their
-        /// channels below `/demo/**`: histories and presence. Your rules take precedence. Without a value of yours it is off with `[auth]`,
-        /// and where `listen` or one of `listeners` is not a loopback address. `encke demo` always turns it on.
+        /// Serves the demo pages: `/service/demo/**`, `/service/echo`, and rules for `/demo/**`, which yours precede. Unless you set it,
+        /// it is off with `[auth]` and on addresses that are not loopback. `encke demo` turns it on.
         demo: bool = true, restart();
         /// The demo's services answer on the channels of CometD's demo chat, too: `/service/members`, `/service/privatechat`, and the filter
         /// of `/chat/**`.

@@ -39,7 +39,7 @@ pub(crate) struct Clients {
     account: Rc<Account>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Client {
     /// The generation of its session. 0: there is none.
     generation: u32,
@@ -134,13 +134,7 @@ impl Clients {
     pub(crate) fn open(&mut self, key: SessionKey, counted_for: SessionOwner) {
         let index = key.index as usize;
         if self.clients.len() <= index {
-            let nobody = || Client {
-                generation: 0,
-                standing: Standing::of(SessionOwner::default()),
-                owner: None,
-                buckets: None,
-            };
-            self.clients.resize_with(index + 1, nobody);
+            self.clients.resize_with(index + 1, Client::default);
         }
         self.generation = key.generation;
         let standing = Standing::of(counted_for);
@@ -348,7 +342,7 @@ impl Clients {
 
     /// The oldest of all, or of this connection or address.
     pub(crate) fn oldest_newcomer(&self, origin: Option<u64>) -> Option<SessionKey> {
-        origin.map_or_else(|| self.newcomers.oldest(), |origin| self.newcomers.oldest_of(origin))
+        self.newcomers.oldest(origin)
     }
 
     /// The owner that a session counts for below `sessions_max`.

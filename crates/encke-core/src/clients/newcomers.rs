@@ -77,14 +77,9 @@ impl Newcomers {
         self.lists.get(&origin).map_or(0, |list| list.len)
     }
 
-    /// The oldest newcomer.
-    pub(crate) fn oldest(&self) -> Option<SessionKey> {
-        self.oldest_of(ALL)
-    }
-
-    /// The oldest newcomer with this origin.
-    pub(crate) fn oldest_of(&self, origin: u64) -> Option<SessionKey> {
-        let list = self.lists.get(&origin)?;
+    /// The oldest session of a connection or address, or of all.
+    pub(crate) fn oldest(&self, origin: Option<u64>) -> Option<SessionKey> {
+        let list = self.lists.get(&origin.unwrap_or(ALL))?;
         Some(self.entries.get(list.oldest as usize)?.session)
     }
 
@@ -157,14 +152,17 @@ mod tests {
             .map(|(n, o)| newcomers.add(key(n as u32), SessionOwner::default(), o))
             .collect();
         assert_eq!((newcomers.of(one[0]), newcomers.of(two[0]), newcomers.of(one[1]), newcomers.len()), (2, 2, 4, 5));
-        assert_eq!((newcomers.oldest(), newcomers.oldest_of(two[0])), (Some(key(0)), Some(key(1))));
+        assert_eq!((newcomers.oldest(None), newcomers.oldest(Some(two[0]))), (Some(key(0)), Some(key(1))));
         newcomers.remove(positions[0]);
         newcomers.remove(positions[2]);
-        assert_eq!((newcomers.of(one[0]), newcomers.oldest_of(one[0]), newcomers.oldest()), (0, None, Some(key(1))));
+        assert_eq!(
+            (newcomers.of(one[0]), newcomers.oldest(Some(one[0])), newcomers.oldest(None)),
+            (0, None, Some(key(1)))
+        );
         newcomers.remove(positions[1]);
-        assert_eq!((newcomers.oldest_of(one[1]), newcomers.oldest()), (Some(key(3)), Some(key(3))));
+        assert_eq!((newcomers.oldest(Some(one[1])), newcomers.oldest(None)), (Some(key(3)), Some(key(3))));
         newcomers.remove(positions[3]);
-        assert_eq!((newcomers.oldest_of(one[1]), newcomers.oldest()), (None, Some(key(4))));
+        assert_eq!((newcomers.oldest(Some(one[1])), newcomers.oldest(None)), (None, Some(key(4))));
         newcomers.remove(positions[4]);
         assert!(newcomers.len() == 0 && newcomers.lists.is_empty());
     }

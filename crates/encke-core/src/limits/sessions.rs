@@ -25,7 +25,7 @@ impl SessionOwner {
 
 /// The standing of a session in 4 bytes: its index among those that have not connected yet, which keep its owner there, or
 /// its owner.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Standing(u32);
 
 impl Standing {

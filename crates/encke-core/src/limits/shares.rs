@@ -145,22 +145,7 @@ impl<Owner: Hash + Eq + Clone> Shares<Owner> {
         urgency: Urgency,
     ) -> Result<Share<Owner>, Over> {
         self.admit(budget, &owner, None, amount, urgency)?;
-        Ok(self.add(owner, None, amount, urgency))
-    }
-
-    /// The same for an owner inside another one.
-    ///
-    /// # Errors
-    /// [`Over`]: the owner gets nothing. `Part`: it or the outer one has its part.
-    pub fn take_within(
-        &mut self,
-        budget: &Budget,
-        [outer, inner]: [Owner; 2],
-        amount: Amount,
-        urgency: Urgency,
-    ) -> Result<Share<Owner>, Over> {
-        self.admit(budget, &outer, Some(&inner), amount, urgency)?;
-        Ok(self.add(outer, Some(inner), amount, urgency))
+        Ok(self.take_regardless(owner, None, amount, urgency))
     }
 
     /// Takes an amount whatever the budget says, for what was admitted before, or exists already.
@@ -171,7 +156,15 @@ impl<Owner: Hash + Eq + Clone> Shares<Owner> {
         amount: Amount,
         urgency: Urgency,
     ) -> Share<Owner> {
-        self.add(owner, inner, amount, urgency)
+        self.used.add(amount);
+        if urgency == Urgency::Urgent {
+            self.urgent.add(amount);
+        }
+        let inner = inner.filter(|inner| *inner != owner);
+        for owner in std::iter::once(&owner).chain(&inner) {
+            self.owners.entry(owner.clone()).or_default().of(urgency).add(amount);
+        }
+        Share { owner, inner, amount, urgency }
     }
 
     /// Checks if an owner, or an owner inside it, would get an amount now.
@@ -261,18 +254,6 @@ impl<Owner: Hash + Eq + Clone> Shares<Owner> {
     pub fn owners(&self) -> usize {
         self.owners.len()
     }
-
-    fn add(&mut self, owner: Owner, inner: Option<Owner>, amount: Amount, urgency: Urgency) -> Share<Owner> {
-        self.used.add(amount);
-        if urgency == Urgency::Urgent {
-            self.urgent.add(amount);
-        }
-        let inner = inner.filter(|inner| *inner != owner);
-        for owner in std::iter::once(&owner).chain(&inner) {
-            self.owners.entry(owner.clone()).or_default().of(urgency).add(amount);
-        }
-        Share { owner, inner, amount, urgency }
-    }
 }
 
 impl<Owner> Default for Shares<Owner> {
@@ -353,6 +334,17 @@ mod tests {
     const COMMON: Urgency = Urgency::Common;
 
     /// Takes one by one until the owner gets no more. Returns the shares.
+    fn take_within<Owner: Hash + Eq + Clone>(
+        shares: &mut Shares<Owner>,
+        budget: &Budget,
+        [outer, inner]: [Owner; 2],
+        amount: Amount,
+        urgency: Urgency,
+    ) -> Result<Share<Owner>, Over> {
+        shares.admit(budget, &outer, Some(&inner), amount, urgency)?;
+        Ok(shares.take_regardless(outer, Some(inner), amount, urgency))
+    }
+
     fn fill(shares: &mut Shares<u32>, budget: &Budget, owner: u32, urgency: Urgency) -> Vec<Share<u32>> {
         std::iter::from_fn(|| shares.take(budget, owner, Amount::of(1), urgency).ok()).collect()
     }
@@ -415,7 +407,7 @@ mod tests {
     fn sessions_share_what_their_user_may_have() {
         let (mut shares, budget) = (Shares::<&str>::default(), Budget::new(1_000, usize::MAX));
         let mut fill = |owners: [&'static str; 2]| {
-            std::iter::from_fn(|| shares.take_within(&budget, owners, Amount::of(1), COMMON).ok()).count()
+            std::iter::from_fn(|| take_within(&mut shares, &budget, owners, Amount::of(1), COMMON).ok()).count()
         };
         let first = fill(["ann", "ann 1"]);
         assert!((550..765).contains(&first), "{first}");
@@ -452,7 +444,7 @@ mod tests {
                         shares.give_back(share);
                     }
                     1 => taken.extend(shares.take(&budget, owner, Amount::one(size), urgency)),
-                    _ => taken.extend(shares.take_within(&budget, [owner, inner], Amount::one(size), urgency)),
+                    _ => taken.extend(take_within(&mut shares, &budget, [owner, inner], Amount::one(size), urgency)),
                 }
                 let sum = |unit: fn(Amount) -> usize| taken.iter().map(|share| unit(share.amount())).sum::<usize>();
                 let used = shares.used();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use bayeux::{BayeuxError, Message, MessageError, Reply};
+use bayeux::{BayeuxError, Message, MessageError, RawJson, Reply};
 
 use crate::decision::{Awaited, Resolved};
 use crate::events::{ExchangeId, HttpTransport, Peer, SessionKey, SocketKey};
@@ -218,6 +218,17 @@ pub(crate) fn is_handshake(message: &Message<'_>) -> bool {
 
 pub(crate) fn is_connect(message: &Message<'_>) -> bool {
     message.fault.is_none() && message.channel.as_deref() == Some(bayeux::channel::META_CONNECT)
+}
+
+/// The successful reply on a channel, to the message with this id.
+pub(crate) fn success<'a>(
+    channel: &'a str,
+    id: Option<&'a bayeux::Id<'_>>,
+    ext: &'a Option<String>,
+    timestamp: &'a Option<String>,
+) -> Reply<'a> {
+    let (ext, timestamp) = (ext.as_deref().map(RawJson::trusted), timestamp.as_deref());
+    Reply { id, successful: Some(true), ext, timestamp, ..Reply::new(channel) }
 }
 
 /// The error reply to a message. It repeats the message's channel, id and subscription, if they are present.

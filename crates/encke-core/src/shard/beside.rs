@@ -13,7 +13,7 @@ use crate::delivery::Aside;
 use crate::events::{Effect, PersistRequest, PublishToken, SessionKey};
 use crate::history::{Birth, RingKey, Room, log_record};
 use crate::id::Id;
-use crate::protocol::batch::{Batch, Outcome, Via, error_reply};
+use crate::protocol::batch::{Batch, Outcome, Via, error_reply, success};
 use crate::requests::{Payer, Requests};
 use crate::rights::table::Entry;
 use crate::rights::{Client, May, Rights, Wish};
@@ -183,12 +183,8 @@ impl Env {
     /// Accepts a publication. The reply has the channel, the id, and success.
     pub(super) fn accept(&self, batch: &mut Batch, message: &Message<'_>) {
         let timestamp = self.timestamp();
-        batch.reply(&Reply {
-            id: message.id.as_ref(),
-            successful: Some(true),
-            timestamp: timestamp.as_deref(),
-            ..Reply::new(message.channel.as_deref().unwrap_or_default())
-        });
+        let channel = message.channel.as_deref().unwrap_or_default();
+        batch.reply(&success(channel, message.id.as_ref(), &None, &timestamp));
     }
 
     /// The member `timesync` of a reply's `ext`.

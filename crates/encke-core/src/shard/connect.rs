@@ -9,7 +9,7 @@ use bayeux::{ChannelKind, Message, RawJson, Reply, ext};
 use crate::application::EndReason;
 use crate::delivery::{CaughtUp, GOING_AWAY, HeldConnect, ReplyTo};
 use crate::events::{SessionKey, SocketKey};
-use crate::protocol::batch::{Batch, Outcome, Via, ext_of};
+use crate::protocol::batch::{Batch, Outcome, Via, ext_of, success};
 use crate::shard::Machines;
 
 impl Machines {
@@ -64,12 +64,9 @@ impl Machines {
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
         let (ext, timestamp) = (self.connect_ext(key, on, self.env.timesync(message)), self.env.timestamp());
         batch.reply(&Reply {
-            id: message.id.as_ref(),
             successful: Some(successful),
             advice: advice.as_deref().map(RawJson::trusted),
-            ext: ext.as_deref().map(RawJson::trusted),
-            timestamp: timestamp.as_deref(),
-            ..Reply::new(bayeux::channel::META_CONNECT)
+            ..success(bayeux::channel::META_CONNECT, message.id.as_ref(), &ext, &timestamp)
         });
     }
 
@@ -165,15 +162,9 @@ impl Machines {
         };
         let (ext, timestamp) = (self.connect_ext(key, on, held.timesync), self.env.timestamp());
         let mut reply = Vec::with_capacity(128);
-        Reply {
-            id: held.id.as_ref(),
-            successful: Some(true),
-            advice: advice.as_deref().map(RawJson::trusted),
-            ext: ext.as_deref().map(RawJson::trusted),
-            timestamp: timestamp.as_deref(),
-            ..Reply::new(bayeux::channel::META_CONNECT)
-        }
-        .write(&mut reply);
+        let advice = advice.as_deref().map(RawJson::trusted);
+        Reply { advice, ..success(bayeux::channel::META_CONNECT, held.id.as_ref(), &ext, &timestamp) }
+            .write(&mut reply);
         match reply_to {
             ReplyTo::Socket(socket) => {
                 let replied = self.delivery.reply_on_socket(socket, Some(key), &reply);

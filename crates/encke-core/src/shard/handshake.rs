@@ -16,7 +16,7 @@ use crate::events::{Effect, HttpTransport, SessionKey, ShardMessage};
 use crate::id::Id;
 use crate::identity::Identity;
 use crate::limits::sessions::SessionOwner;
-use crate::protocol::batch::{Batch, Outcome, Via, error_reply, ext_of};
+use crate::protocol::batch::{Batch, Outcome, Via, error_reply, ext_of, success};
 use crate::rights::table::{Entry, Granted};
 use crate::rights::{Client, May, Wish};
 use crate::settings::{Settings, TransportName};
@@ -35,16 +35,13 @@ impl Machines {
         };
         let id = Id::new(self.env.index, &mut self.env.entropy);
         let browser = self.browser_of(batch);
-        let mut protocol = bayeux::Session::new(self.env.now.ms, &self.env.settings.terms());
+        let terms = self.env.settings.terms();
+        let mut protocol = bayeux::Session::new(self.env.now.ms, &terms);
         // A client that asks for a grace period gets the granted value in the reply.
         let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
-        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&self.env.settings.terms(), ms));
-        let max_interval_ms = asked_ms.or(self
-            .env
-            .settings
-            .given()
-            .handshake_reconnect
-            .then_some(self.env.settings.terms().max_interval_ms));
+        let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&terms, ms));
+        let is_told = self.env.settings.given().handshake_reconnect;
+        let max_interval_ms = asked_ms.or(is_told.then_some(terms.max_interval_ms));
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
         let is_counted = identity.as_ref().is_some_and(|identity| self.env.counts_sessions_of(identity));
@@ -62,26 +59,18 @@ impl Machines {
         }
         self.delivery.arm(key);
         self.has_opened(key);
-        let advice = Advice {
-            max_interval_ms,
-            ..Advice::retry(self.env.settings.terms().timeout_ms, self.env.settings.terms().interval_ms)
-        };
-        let advice = advice.to_json();
+        let advice = Advice { max_interval_ms, ..Advice::retry(terms.timeout_ms, terms.interval_ms) }.to_json();
         let ack = acknowledges.then(|| "\"ack\":true".to_string());
         let replay = replays.then(|| "\"replay\":true".to_string());
         let (timestamp, types) = (self.env.timestamp(), offered(self.env.settings.given()));
         let ext = ext_of([ack, replay, self.env.timesync(message)]);
         batch.reply(&Reply {
-            id: message.id.as_ref(),
             client_id: Some(id.as_str()),
-            successful: Some(true),
             version: Some(VERSION),
             minimum_version: Some(VERSION),
             supported_connection_types: Some(RawJson::trusted(&types)),
             advice: Some(RawJson::trusted(&advice)),
-            ext: ext.as_deref().map(RawJson::trusted),
-            timestamp: timestamp.as_deref(),
-            ..Reply::new(bayeux::channel::META_HANDSHAKE)
+            ..success(bayeux::channel::META_HANDSHAKE, message.id.as_ref(), &ext, &timestamp)
         });
     }
 
@@ -264,13 +253,7 @@ impl Machines {
         // The held connect is answered first. Its advice says not to reconnect (CometD 9).
         self.disconnect_held(key);
         let (ext, timestamp) = (ext_of([self.env.timesync(message)]), self.env.timestamp());
-        batch.reply(&Reply {
-            id: message.id.as_ref(),
-            successful: Some(true),
-            ext: ext.as_deref().map(RawJson::trusted),
-            timestamp: timestamp.as_deref(),
-            ..Reply::new(bayeux::channel::META_DISCONNECT)
-        });
+        batch.reply(&success(bayeux::channel::META_DISCONNECT, message.id.as_ref(), &ext, &timestamp));
         self.end_session(key, EndReason::Disconnected);
         batch.session = None;
         batch.comes_to(Outcome::Disconnected);

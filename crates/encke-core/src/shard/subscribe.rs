@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::application::Decision;
 use crate::decision::Resolved;
 use crate::events::SessionKey;
-use crate::protocol::batch::{Batch, ext_of};
+use crate::protocol::batch::{Batch, ext_of, success};
 use crate::protocol::replay_request::ReplayRequest;
 use crate::rights::table::{Entry, Granted, Right};
 use crate::rights::{Denial, May, Wish};
@@ -159,14 +159,9 @@ impl Machines {
 
     fn accept_names(&self, batch: &mut Batch, message: &Message<'_>, raw: RawJson<'_>, replay: Option<String>) {
         let (ext, timestamp) = (ext_of([replay, self.env.timesync(message)]), self.env.timestamp());
-        batch.reply(&Reply {
-            id: message.id.as_ref(),
-            subscription: Some(raw),
-            successful: Some(true),
-            ext: ext.as_deref().map(RawJson::trusted),
-            timestamp: timestamp.as_deref(),
-            ..Reply::new(message.channel.as_deref().unwrap_or_default())
-        });
+        let channel = message.channel.as_deref().unwrap_or_default();
+        let reply = success(channel, message.id.as_ref(), &ext, &timestamp);
+        batch.reply(&Reply { subscription: Some(raw), ..reply });
     }
 
     fn subscribe_to(

@@ -5,19 +5,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
-fn limits() -> QueueLimits {
-    QueueLimits {
-        messages_max: 100,
-        bytes_max: 100_000,
-        in_flight_max: 4,
+fn settings() -> WebhookSettings {
+    WebhookSettings {
+        queue_messages_max: 100,
+        queue_bytes_max: 100_000,
+        requests_in_flight_max: 4,
         retry_pause_ms: 100,
         retry_pause_ms_max: 1_000,
-        breaker: BreakerLimits { failures: 3, pause_ms: 1_000, pause_ms_max: 4_000 },
+        breaker_failures: 3,
+        breaker_pause_ms: 1_000,
+        breaker_pause_ms_max: 4_000,
+        ..WebhookSettings::default()
     }
 }
 
 fn queue() -> Queue<&'static str> {
-    Queue::new(limits(), Rng::with_seed(7))
+    Queue::new(settings().into(), Rng::with_seed(7))
 }
 
 /// A decision that ends when the backend is down.
@@ -94,8 +97,8 @@ fn a_retry_comes_before_the_next_event_of_its_session() {
 #[test]
 fn pauses_double_up_to_their_limit_and_follow_the_backend_up_to_it() {
     let mut queue = queue();
-    queue.limits.breaker.failures = 1_000;
-    queue.breaker = Breaker::new(queue.limits.breaker);
+    Arc::make_mut(&mut queue.settings).breaker_failures = 1_000;
+    queue.breaker = Breaker::new(queue.settings.clone());
     queue.push(0, None, somebody(), 10, notification(1_000_000), "n").expect("room");
     let mut now = 0;
     let mut pauses = Vec::new();
@@ -129,7 +132,7 @@ fn a_decision_ends_at_its_deadline_and_its_last_request_too() {
     assert_eq!(now + timeout_ms, 600);
     assert_eq!(end(&mut queue, 600, id, FAILED), [("d", End::Down)]);
     // One that never starts.
-    queue.limits.in_flight_max = 0;
+    Arc::make_mut(&mut queue.settings).requests_in_flight_max = 0;
     queue.push(600, None, somebody(), 10, decision(1_000), "late").expect("room");
     assert!(queue.tick(999).is_empty());
     assert_eq!(queue.tick(1_000), [("late", End::Late)]);
@@ -184,7 +187,7 @@ fn messages_and_bytes_have_a_limit_each() {
 #[test]
 fn an_open_breaker_ends_decisions_at_once_and_notifications_wait() {
     let mut queue = queue();
-    queue.limits.in_flight_max = 3;
+    Arc::make_mut(&mut queue.settings).requests_in_flight_max = 3;
     for event in ["d1", "d2", "d3", "d4"] {
         queue.push(0, None, somebody(), 10, decision(10_000), event).expect("room");
     }
@@ -211,7 +214,8 @@ fn an_open_breaker_ends_decisions_at_once_and_notifications_wait() {
 
 #[test]
 fn an_owner_with_many_events_leaves_room_and_requests_to_others() {
-    let mut queue = Queue::new(QueueLimits { messages_max: 80, in_flight_max: 16, ..limits() }, Rng::with_seed(7));
+    let settings = WebhookSettings { queue_messages_max: 80, requests_in_flight_max: 16, ..settings() };
+    let mut queue = Queue::new(settings.into(), Rng::with_seed(7));
     let handshake = Terms { urgency: Urgency::Common, ..decision(1_000) };
     let greedy = Owner::number(1);
     while queue.push(0, None, greedy, 10, handshake, "greedy").is_ok() {}
@@ -289,7 +293,7 @@ struct Seen {
 /// The world of a run: a queue, requests under way, and the promises so far.
 struct World {
     queue: Queue<Sample>,
-    limits: QueueLimits,
+    settings: Arc<WebhookSettings>,
     random: Rng,
     flights: Vec<Flight>,
     ended: Vec<bool>,
@@ -333,7 +337,7 @@ impl World {
                 (now_ms + takes_ms, failed(cause))
             };
             self.flights.push(Flight { id, sample, ends_ms, attempt });
-            assert!(self.flights.len() <= self.limits.in_flight_max);
+            assert!(self.flights.len() <= self.settings.requests_in_flight_max);
         }
     }
 
@@ -368,7 +372,10 @@ impl World {
             self.ended[sample.number] = true;
             self.seen.refused += 1;
         }
-        assert!(self.queue.messages() <= self.limits.messages_max && self.queue.bytes() <= self.limits.bytes_max);
+        assert!(
+            self.queue.messages() <= self.settings.queue_messages_max
+                && self.queue.bytes() <= self.settings.queue_bytes_max
+        );
     }
 }
 
@@ -376,10 +383,10 @@ impl World {
 fn in_a_thousand_seeded_runs_each_event_ends_once_in_order_and_in_time() {
     let mut seen = Seen::default();
     for seed in 0..1_000 {
-        let limits = QueueLimits { messages_max: 30, ..limits() };
+        let settings = Arc::new(WebhookSettings { queue_messages_max: 30, ..settings() });
         let mut world = World {
-            queue: Queue::new(limits, Rng::with_seed(seed)),
-            limits,
+            queue: Queue::new(settings.clone(), Rng::with_seed(seed)),
+            settings,
             random: Rng::with_seed(!seed),
             flights: Vec::new(),
             ended: Vec::new(),

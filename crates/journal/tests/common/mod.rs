@@ -1,8 +1,8 @@
 //! Journals on a simulated disk, small enough to break at every byte.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
-use simulated_disk::SimDisk;
 use journal::{Disk, Error, Journal, Opened, Options};
+use simulated_disk::SimDisk;
 
 /// Segments of some 300 bytes.
 pub const SMALL: Options =

@@ -39,27 +39,27 @@ fn messages_without_room_that_their_ring_no_longer_has_are_reported_lost() {
     assert!(received.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)));
 }
 
-#[test]
-fn a_returned_message_without_room_is_sent_again_after_the_loss_before_it() {
+/// Overruns a short history, with so many messages of another channel before a response is lost and so many after it.
+/// The loss is reported, and what the history still has comes.
+fn expect_the_loss_and_the_rest(before: usize, after: usize) {
     let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
     let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
-    let first = overrun(&mut client, 1);
-    client.publish("/b", 9);
+    let first = overrun(&mut client, before);
+    client.publish("/b", after);
     let received: String = (0..9).map(|_| client.connect()).collect();
     assert_eq!(positions(&received), (first + 25..first + 30).collect::<Vec<_>>());
     assert!(received.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{received}");
 }
 
 #[test]
+fn a_returned_message_without_room_is_sent_again_after_the_loss_before_it() {
+    expect_the_loss_and_the_rest(1, 9);
+}
+
+#[test]
 fn a_loss_begins_at_the_offset_that_the_cursor_returned_to() {
-    let settings = Settings { outbox_messages_max: 10, ..Settings::default() };
-    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, settings);
     // Ten of them are queued when the loss of the next ones is detected.
-    let first = overrun(&mut client, 0);
-    client.publish("/b", 1);
-    let received: String = (0..9).map(|_| client.connect()).collect();
-    assert_eq!(positions(&received), (first + 25..first + 30).collect::<Vec<_>>());
-    assert!(received.contains(&format!(r#""lost":{{"from":{first},"to":{}}}"#, first + 24)), "{received}");
+    expect_the_loss_and_the_rest(0, 1);
 }
 
 #[test]
