@@ -98,7 +98,7 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
     let program = Program::this().map_err(Problem::Signals)?;
     let (runtime, early) = early_signals().map_err(Problem::Signals)?;
     let mut predecessor = Predecessor::of_environment().map_err(Problem::Socket)?;
-    let (listener, further, belongs) = inherited_from(predecessor.as_ref()).map_err(Problem::Socket)?;
+    let (listener, further, is_supervised) = inherited_from(predecessor.as_ref()).map_err(Problem::Socket)?;
     let inherited = listener.as_ref().and_then(|listener| listener.local_addr().ok());
     settle_demo(&mut config, inherited.filter(|_| !sources.demo));
     let server = Server::builder().settings(config.server_settings()).assets(assets::ALL);
@@ -160,7 +160,7 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
         streams,
         program,
         listeners,
-        belongs,
+        is_supervised,
         begun: begun.clone(),
     };
     signals.start(runtime, early, ends).map_err(Problem::Signals)?;
@@ -170,11 +170,7 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
 
 /// The services of the demo pages, if they are on.
 fn demo_of(program: &options::Program) -> Option<Demo> {
-    match program {
-        options::Program { demo: false, .. } => None,
-        options::Program { demo_cometd_channels: true, .. } => Some(Demo::with_cometd_channels()),
-        options::Program { .. } => Some(Demo::default()),
-    }
+    program.demo.then(|| if program.demo_cometd_channels { Demo::with_cometd_channels() } else { Demo::default() })
 }
 
 /// Decides about the demo pages again if the socket was inherited: its address counts, not the setting.
@@ -223,24 +219,16 @@ fn install_fallback(
     Ok(())
 }
 
-/// The owner of the listening socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Belongs {
-    /// This process, or the one that this passes it to: it is closed with the process.
-    Here,
-    /// A supervisor: it outlives this process.
-    Supervisor,
-}
-
-/// The listening socket of the server before this one, or of a supervisor, if any, and further ones of the former.
-fn inherited_from(predecessor: Option<&Predecessor>) -> io::Result<(Option<TcpListener>, Vec<OwnedFd>, Belongs)> {
+/// The listening socket of the server before this one, or of a supervisor, if any, and further ones of the former. The last part is
+/// true if a supervisor owns the socket: then it outlives this process.
+fn inherited_from(predecessor: Option<&Predecessor>) -> io::Result<(Option<TcpListener>, Vec<OwnedFd>, bool)> {
     if let Some(predecessor) = predecessor {
         let mut sockets = predecessor.sockets()?.into_iter();
-        return Ok((sockets.next().map(TcpListener::from), sockets.collect(), Belongs::Here));
+        return Ok((sockets.next().map(TcpListener::from), sockets.collect(), false));
     }
     let listener = of_supervisor()?;
-    let belongs = if listener.is_some() { Belongs::Supervisor } else { Belongs::Here };
-    Ok((listener, Vec::new(), belongs))
+    let is_supervised = listener.is_some();
+    Ok((listener, Vec::new(), is_supervised))
 }
 
 /// The listening sockets of a server, the one of `listen` first.
@@ -321,7 +309,8 @@ struct Signals {
     auth: Option<Jwt>,
     program: Program,
     listeners: Vec<OwnedFd>,
-    belongs: Belongs,
+    /// True if a supervisor owns the listening socket.
+    is_supervised: bool,
     /// The handover that has begun.
     begun: Arc<Mutex<Option<Handover>>>,
 }
@@ -355,7 +344,7 @@ impl Signals {
             }
             is_draining = true;
             tracing::info!("draining: clients are advised to reconnect later; a second signal ends at once");
-            if self.belongs == Belongs::Supervisor {
+            if self.is_supervised {
                 // The next process that holds the socket serves the connections that come now.
                 self.handle.stop_accepting();
             }

@@ -158,15 +158,13 @@ impl Proxy {
         counts.requests.fetch_add(1, Ordering::Relaxed);
         let mut answer_bytes = counts.answer_bytes.begin();
         let mut has_room = |bytes| answer_bytes.grow(owner, bytes) || bytes <= SMALL_BODY_BYTES;
-        let mut answer = match protocol {
-            None => match self.exchanged(self.fetcher.send_once(forwarded, &mut has_room).await) {
-                Ok(answer) => answer,
-                Err(failed) => return *failed,
-            },
-            Some(protocol) => match self.upgrade(forwarded, protocol, owner, &mut has_room).await {
-                Ok(answer) => answer,
-                Err(answered) => return *answered,
-            },
+        let answered = match protocol {
+            None => self.exchanged(self.fetcher.send_once(forwarded, &mut has_room).await),
+            Some(protocol) => self.upgrade(forwarded, protocol, owner, &mut has_room).await,
+        };
+        let mut answer = match answered {
+            Ok(answer) => answer,
+            Err(answered) => return *answered,
         };
         drop((turn, body, answer_bytes));
         remove_hop_by_hop(answer.headers_mut());

@@ -65,28 +65,18 @@ impl AllMetrics {
             return Vec::new();
         }
         type Field = fn(&SourceMetrics) -> &Count;
-        let running =
-            Metric::gauge("encke_source_running", "1 while the source runs, 0 while it waits for its next start.");
+        let (gauge, counter) = (Metric::gauge, Metric::counter);
+        let running = gauge("encke_source_running", "1 while the source runs, 0 while it waits for its next start.");
         let metrics: [(Metric, Field); 7] = [
             (running, |of| &of.running),
-            (Metric::counter("encke_source_runs", "Starts of the source."), |of| &of.runs),
-            (Metric::counter("encke_source_restarts", "Starts after a failure."), |of| &of.restarts),
-            (Metric::counter("encke_source_messages", "Messages published."), |of| &of.messages),
-            (Metric::counter("encke_source_errors", "Failures, and inputs that were not published."), |of| &of.errors),
-            (
-                Metric::counter(
-                    "encke_source_busy",
-                    "Publications that the busy server refused; they were tried again.",
-                ),
-                |of| &of.busy,
-            ),
-            (
-                Metric::counter(
-                    "encke_source_superseded",
-                    "Messages that a newer one of their channel replaced while the server was busy.",
-                ),
-                |of| &of.superseded,
-            ),
+            (counter("encke_source_runs", "Starts of the source."), |of| &of.runs),
+            (counter("encke_source_restarts", "Starts after a failure."), |of| &of.restarts),
+            (counter("encke_source_messages", "Messages published."), |of| &of.messages),
+            (counter("encke_source_errors", "Failures, and inputs that were not published."), |of| &of.errors),
+            (counter("encke_source_busy", "Publications that the busy server refused; they were tried again."), |of| {
+                &of.busy
+            }),
+            (counter("encke_source_superseded", SUPERSEDED), |of| &of.superseded),
         ];
         metrics
             .map(|(metric, field)| {
@@ -97,3 +87,5 @@ impl AllMetrics {
             .into()
     }
 }
+
+const SUPERSEDED: &str = "Messages that a newer one of their channel replaced while the server was busy.";

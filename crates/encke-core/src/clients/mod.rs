@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use crate::application::EndReason;
 use crate::clients::newcomers::{Newcomers, Origins};
 use crate::clients::owners::{Owners, Slots};
-use crate::events::{Peer, SessionKey};
+use crate::events::SessionKey;
 use crate::identity::Identity;
 use crate::limits::rate::Rate;
 use crate::limits::sessions::{SessionOwner, Standing};
@@ -28,9 +28,9 @@ pub(crate) struct Clients {
     /// The client of each session, by the session's index.
     clients: Vec<Client>,
     /// The sessions of each user and token.
-    owners: Owners,
+    pub(crate) owners: Owners,
     /// The sessions that have not connected yet.
-    newcomers: Newcomers,
+    pub(crate) newcomers: Newcomers,
     /// The policies by which sessions were admitted, each with the generation of the last session before it.
     policies: Vec<(u32, Policy)>,
     /// The generation of the last session.
@@ -165,21 +165,6 @@ impl Clients {
         }
     }
 
-    /// The number of users and tokens with a session.
-    pub(crate) fn owners(&self) -> usize {
-        self.owners.len()
-    }
-
-    /// The sessions of a user.
-    pub(crate) fn of_user(&self, user: &str) -> Vec<SessionKey> {
-        self.owners.of_user(user)
-    }
-
-    /// The sessions of a token.
-    pub(crate) fn of_token(&self, token_id: &str) -> Vec<SessionKey> {
-        self.owners.of_token(token_id)
-    }
-
     /// The identity of the owner of a session, unless its credentials have ended: then the client may only fetch what waits for
     /// it.
     #[inline]
@@ -311,11 +296,6 @@ impl Clients {
         missing
     }
 
-    /// The connection and the address of a client, as numbers.
-    pub(crate) fn origins(&self, peer: Peer) -> Origins {
-        self.newcomers.origins(peer)
-    }
-
     /// Adds a session to those that have not connected yet.
     pub(crate) fn is_new(&mut self, key: SessionKey, origins: Origins) {
         let Some(owner) = self.counted_for(key) else { return };
@@ -328,21 +308,6 @@ impl Clients {
         let (Some(owner), Some(client)) = (self.counted_for(key), self.get_mut(key)) else { return false };
         let before = std::mem::replace(&mut client.standing, Standing::of(owner));
         before.owner().map_err(|position| self.newcomers.remove(position)).is_err()
-    }
-
-    /// The number of sessions that have not connected yet.
-    pub(crate) fn newcomers(&self) -> usize {
-        self.newcomers.len()
-    }
-
-    /// The number of those of this connection or address.
-    pub(crate) fn newcomers_of(&self, origin: u64) -> usize {
-        self.newcomers.of(origin)
-    }
-
-    /// The oldest of all, or of this connection or address.
-    pub(crate) fn oldest_newcomer(&self, origin: Option<u64>) -> Option<SessionKey> {
-        self.newcomers.oldest(origin)
     }
 
     /// The owner that a session counts for below `sessions_max`.

@@ -56,7 +56,7 @@ const NONE: u32 = u32::MAX;
 
 impl Newcomers {
     /// No newcomers. `hasher`: that of all shards, so that an address is the same on each.
-    pub(crate) fn new(hasher: RandomState) -> Newcomers {
+    pub(super) fn new(hasher: RandomState) -> Newcomers {
         Newcomers { hasher, ..Newcomers::default() }
     }
 
@@ -84,12 +84,12 @@ impl Newcomers {
     }
 
     /// The owner of a newcomer, by its index.
-    pub(crate) fn owner_of(&self, index: u32) -> Option<SessionOwner> {
+    pub(super) fn owner_of(&self, index: u32) -> Option<SessionOwner> {
         self.entries.get(index as usize).map(|entry| entry.owner)
     }
 
     /// Adds the newest one. Returns the index to remove it by.
-    pub(crate) fn add(&mut self, session: SessionKey, owner: SessionOwner, [connection, address]: Origins) -> u32 {
+    pub(super) fn add(&mut self, session: SessionKey, owner: SessionOwner, [connection, address]: Origins) -> u32 {
         let origins = [ALL, connection, address];
         let none = Link { before: NONE, behind: NONE };
         let index = self.entries.insert(Entry { session, owner, origins, links: [none; LISTS] }) as u32;
@@ -106,7 +106,7 @@ impl Newcomers {
     }
 
     /// Removes one by its index.
-    pub(crate) fn remove(&mut self, index: u32) {
+    pub(super) fn remove(&mut self, index: u32) {
         let Some(Entry { origins, links, .. }) = self.entries.try_remove(index as usize) else { return };
         for (at, (origin, Link { before, behind })) in origins.into_iter().zip(links).enumerate() {
             let Some(list) = self.lists.get_mut(&origin) else { continue };

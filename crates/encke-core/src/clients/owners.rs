@@ -64,13 +64,13 @@ impl Owners {
     }
 
     /// Adds a session of this identity.
-    pub(crate) fn add(&mut self, identity: &Identity, key: SessionKey) -> Slots {
+    pub(super) fn add(&mut self, identity: &Identity, key: SessionKey) -> Slots {
         let token = identity.token_id.as_deref().unwrap_or_default();
         [self.users.add(&identity.user, key), self.tokens.add(token, key)]
     }
 
     /// Removes the session of this identity in these slots. Returns the sessions that have its slots now.
-    pub(crate) fn remove(&mut self, identity: &Identity, [user, token]: Slots) -> [Option<SessionKey>; 2] {
+    pub(super) fn remove(&mut self, identity: &Identity, [user, token]: Slots) -> [Option<SessionKey>; 2] {
         let token_id = identity.token_id.as_deref().unwrap_or_default();
         [self.users.remove(&identity.user, user), self.tokens.remove(token_id, token)]
     }

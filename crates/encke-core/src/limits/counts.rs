@@ -54,13 +54,8 @@ impl Counts {
     }
 
     /// The number of names that count anything.
-    pub fn len(&self) -> usize {
+    pub fn names(&self) -> usize {
         self.names.len()
-    }
-
-    /// True if no name counts anything.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -107,13 +102,8 @@ impl ShardCounts {
     }
 
     /// The number of names that count anything.
-    pub fn len(&self) -> usize {
+    pub fn names(&self) -> usize {
         self.names.len()
-    }
-
-    /// True if no name counts anything.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

@@ -36,7 +36,7 @@ impl SharedLimits {
 
     /// The counted subscriptions of all sessions, and the number of users and channels that count anything. For tests.
     pub fn sizes(&self) -> [usize; 3] {
-        [self.subscriptions.load(Ordering::Relaxed), self.users.len(), self.subscribers.len()]
+        [self.subscriptions.load(Ordering::Relaxed), self.users.names(), self.subscribers.names()]
     }
 }
 

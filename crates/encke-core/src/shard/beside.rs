@@ -94,7 +94,7 @@ impl BesideBurst<'_> {
     pub(super) fn origins_of(&self, batch: &Batch) -> Origins {
         match &batch.via {
             Via::Socket(socket) => self.sessions.origins_of(*socket),
-            Via::Http { peer, .. } => self.clients.origins(*peer),
+            Via::Http { peer, .. } => self.clients.newcomers.origins(*peer),
         }
     }
 

@@ -40,8 +40,8 @@ impl Machines {
         // A client that asks for a grace period gets the granted value in the reply.
         let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
         let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&terms, ms));
-        let is_told = self.env.settings.given().handshake_reconnect;
-        let max_interval_ms = asked_ms.or(is_told.then_some(terms.max_interval_ms));
+        let is_granted = self.env.settings.given().handshake_reconnect;
+        let max_interval_ms = asked_ms.or(is_granted.then_some(terms.max_interval_ms));
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
         let is_counted = identity.as_ref().is_some_and(|identity| self.env.counts_sessions_of(identity));
@@ -186,13 +186,11 @@ impl Machines {
     /// Registers a session that has not connected yet. Each connection and each address has a limit; beyond it the
     /// oldest are ended.
     pub(super) fn is_new(&mut self, key: SessionKey, origins: Origins) {
-        let most = [
-            self.env.settings.given().unconnected_per_connection_max,
-            self.env.settings.given().unconnected_per_address_max,
-        ];
+        let settings = self.env.settings.given();
+        let most = [settings.unconnected_per_connection_max, settings.unconnected_per_address_max];
         for (origin, most) in origins.into_iter().zip(most) {
-            while origin > 0 && self.clients.newcomers_of(origin) >= most {
-                let Some(oldest) = self.clients.oldest_newcomer(Some(origin)) else { break };
+            while origin > 0 && self.clients.newcomers.of(origin) >= most {
+                let Some(oldest) = self.clients.newcomers.oldest(Some(origin)) else { break };
                 self.end_session(oldest, EndReason::Unused);
             }
         }
@@ -216,7 +214,7 @@ impl Machines {
     /// Ends the oldest session that has not connected yet, here or on another shard. Returns false if there is none. On
     /// another shard it ends a moment later, and until then there is one session more than allowed.
     fn make_room(&mut self) -> bool {
-        if let Some(oldest) = self.clients.oldest_newcomer(None) {
+        if let Some(oldest) = self.clients.newcomers.oldest(None) {
             self.end_session(oldest, EndReason::Unused);
             return true;
         }
@@ -232,7 +230,7 @@ impl Machines {
     /// Ends the oldest session that has not connected yet, because another shard has admitted a session in its place.
     pub(super) fn make_room_for_others(&mut self) {
         self.env.shared.newcomers[self.env.index].fetch_add(1, Ordering::Relaxed);
-        if let Some(oldest) = self.clients.oldest_newcomer(None) {
+        if let Some(oldest) = self.clients.newcomers.oldest(None) {
             self.end_session(oldest, EndReason::Unused);
         }
     }

@@ -109,7 +109,7 @@ impl Shard {
     pub fn request_over_rate(&mut self, now: Now, peer: Peer) -> Option<&'static str> {
         let Machines { env, clients, .. } = self.settle_burst_at(now);
         let authenticates = env.shared.application.reads_heads();
-        authenticates.then(|| env.authentication_over_rate(clients.origins(peer))).flatten()
+        authenticates.then(|| env.authentication_over_rate(clients.newcomers.origins(peer))).flatten()
     }
 }
 

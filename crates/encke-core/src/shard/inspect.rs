@@ -109,9 +109,9 @@ impl Shard {
             ("waiting writes and effects", queued.writes + queued.effects + env.effects.len()),
             ("connects that wait for response memory", queued.connects),
             ("sessions that wait for a search", queued.searches),
-            ("sessions without a connect", clients.newcomers()),
+            ("sessions without a connect", clients.newcomers.len()),
             ("waits for the application", pending.waits),
-            ("users and tokens with a session", clients.owners()),
+            ("users and tokens with a session", clients.owners.len()),
             ("queues of ended sessions", queued.waste),
         ]
     }
@@ -189,8 +189,8 @@ impl Shard {
     /// The ids of the sessions of an owner.
     pub fn sessions_of(&self, owner: &Owner) -> Vec<Id> {
         let keys = match owner {
-            Owner::User(user) => self.machines.clients.of_user(user),
-            Owner::Token(token_id) => self.machines.clients.of_token(token_id),
+            Owner::User(user) => self.machines.clients.owners.of_user(user),
+            Owner::Token(token_id) => self.machines.clients.owners.of_token(token_id),
         };
         keys.into_iter().filter_map(|key| self.machines.delivery.id_of(Some(key))).collect()
     }

@@ -165,15 +165,8 @@ impl Env {
     }
 
     fn take(&self, resource: Resource, rate: Rate, units: usize, owner: impl Hash) -> bool {
-        let buckets = &self.shared.limits.buckets;
-        !rate.is_on()
-            || buckets.take(
-                buckets.key((resource, owner)),
-                rate,
-                self.now,
-                units,
-                self.settings.given().rate_entries_max,
-            )
+        let (buckets, entries_max) = (&self.shared.limits.buckets, self.settings.given().rate_entries_max);
+        !rate.is_on() || buckets.take(buckets.key((resource, owner)), rate, self.now, units, entries_max)
     }
 
     pub(super) fn authentication_over_rate(&self, [_, address]: Origins) -> Option<&'static str> {

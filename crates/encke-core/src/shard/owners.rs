@@ -126,7 +126,7 @@ impl Machines {
 
     /// Delivers a frame to all sessions of a user on this shard.
     pub(super) fn deliver_to_user(&mut self, user: &str, frame: &[u8]) {
-        let sessions = self.clients.of_user(user);
+        let sessions = self.clients.owners.of_user(user);
         if sessions.is_empty() {
             return;
         }
@@ -139,7 +139,7 @@ impl Machines {
 
     /// Ends all sessions of a user on this shard.
     pub(super) fn disconnect_user(&mut self, user: &str) {
-        for key in self.clients.of_user(user) {
+        for key in self.clients.owners.of_user(user) {
             self.kick(key, EndReason::Kicked);
         }
     }
@@ -147,7 +147,7 @@ impl Machines {
     /// Ends all sessions of a revoked token on this shard. The token is in [`Revoked`](crate::Revoked) already, so none
     /// can be opened any more.
     pub(super) fn revoke(&mut self, token_id: &str) {
-        for key in self.clients.of_token(token_id) {
+        for key in self.clients.owners.of_token(token_id) {
             self.kick(key, EndReason::Revoked);
         }
     }

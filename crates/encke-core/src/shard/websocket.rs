@@ -97,7 +97,7 @@ impl Shard {
     /// a page of a browser opened it. Then the session of a browser needs that browser's cookie.
     pub fn socket_is_of(&mut self, key: SocketKey, peer: Peer, is_of_page: bool, head: Option<Arc<Head>>) {
         let Machines { delivery, clients, .. } = self.settle_burst();
-        delivery.set_origin(key, clients.origins(peer), head);
+        delivery.set_origin(key, clients.newcomers.origins(peer), head);
         if is_of_page {
             delivery.is_of_page(key);
         }
