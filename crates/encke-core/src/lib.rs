@@ -76,7 +76,7 @@ pub use saved::{Saved, SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSes
 pub use secret::Secret;
 pub use settings::{
     ChannelRule, Declared, Group, HistoryCommit, HistoryTerms, ListenerSettings, Publishers, SHARDS_MAX, Setting,
-    Settings, SlowConsumer, TlsPair, TransportName,
+    Settings, SlowConsumer, TlsPair, TransportName, TrustedProxy, TrustedProxyError,
 };
 pub use shard::{STEPS_PER_DELIVERY, STEPS_PER_TURN, Shard, Shared, Taken};
 pub use side::Side;

@@ -56,6 +56,7 @@ metrics! {
     Counter tls_handshakes "encke_tls_handshakes" "Completed TLS handshakes."
     Counter tls_resumed "encke_tls_handshakes_resumed" "Completed TLS handshakes that resumed an earlier session."
     Counter tls_failed "encke_tls_handshakes_failed" "TLS handshakes that failed, or took longer than tls_handshake_timeout_ms."
+    Counter proxy_heads_refused "encke_proxy_heads_refused" "Connections closed because their PROXY head was missing, invalid, too long or too late, or came from nobody in trusted_proxies."
     Gauge sessions "encke_sessions" "Bayeux sessions."
     Gauge channels "encke_channels" "Channels and patterns with subscribers."
     Gauge subscriptions "encke_subscriptions" "Subscriptions."

@@ -7,6 +7,7 @@
 mod declare;
 pub(crate) mod in_force;
 mod listener;
+mod proxies;
 mod rule;
 mod tls;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use declare::{Declared, Group, Setting};
 pub use listener::ListenerSettings;
+pub use proxies::{TrustedProxy, TrustedProxyError};
 pub use rule::{ChannelRule, HistoryTerms, Publishers, SlowConsumer};
 pub use tls::TlsPair;
 
@@ -31,6 +33,9 @@ crate::settings! {
         listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 8080)), restart();
         /// Further addresses and Unix sockets to listen on, `[[listeners]]`, each with TLS or without.
         listeners: Vec<ListenerSettings> = Vec::new(), restart();
+        /// The proxies in front of the server, as addresses, networks such as `10.0.0.0/8`, and `unix:` for those on Unix sockets. What they say
+        /// about their clients is believed: `X-Forwarded-For`, `-Proto` and `-Host`, `Forwarded`, and the PROXY protocol. Nobody else is.
+        trusted_proxies: Vec<TrustedProxy> = Vec::new();
         /// Number of shards (threads with their own sessions). 0: one per core.
         shards: usize = 0, at_most(SHARDS_MAX as u64, "0 (one per core) to 63"), restart();
         /// Number of threads for futures of the application that wait. 0: one per core.
@@ -72,7 +77,7 @@ crate::settings! {
         handshake_timeout_ms: u64 = 10_000, positive();
         /// Longest time that a WebSocket may stay without any frame from its client, in milliseconds. 0: no limit.
         websocket_idle_timeout_ms: u64 = 300_000, cometd("idleTimeout");
-        /// Longest time that the headers or the body of a request take to arrive, in milliseconds.
+        /// Longest time that the headers or the body of a request, or a PROXY head, take to arrive, in milliseconds.
         request_timeout_ms: u64 = 10_000, positive();
         /// Time after which the server resets a connection whose client reads nothing of its response, in milliseconds.
         response_timeout_ms: u64 = 30_000, positive();

@@ -1,7 +1,6 @@
 //! `GET /demo/stream/comet?id=7`: the endless response of "Comet & Java: Threaded Vs Nonblocking I/O" (2008), a welcome and
 //! then a chunk every ten seconds, or every `every_ms` milliseconds.
 
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use encke::{Fallback, FallbackResponse, Metric, RequestBody, ResponseBody};
+use encke::{Fallback, FallbackResponse, Metric, RequestBody, RequestClient, ResponseBody};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -87,9 +86,9 @@ impl Fallback for InFront {
         path == PATH || self.next.as_ref().is_some_and(|next| next.takes(path))
     }
 
-    fn answer(&self, request: Request<RequestBody>, peer: Option<IpAddr>) -> FallbackResponse {
+    fn answer(&self, request: Request<RequestBody>, client: RequestClient) -> FallbackResponse {
         match &self.next {
-            Some(next) if request.uri().path() != PATH => next.answer(request, peer),
+            Some(next) if request.uri().path() != PATH => next.answer(request, client),
             _ => Box::pin(std::future::ready(self.streams.answer(&request))),
         }
     }
@@ -240,7 +239,7 @@ mod tests {
             fn takes(&self, path: &str) -> bool {
                 path == "/other"
             }
-            fn answer(&self, _: Request<RequestBody>, _: Option<IpAddr>) -> FallbackResponse {
+            fn answer(&self, _: Request<RequestBody>, _: RequestClient) -> FallbackResponse {
                 Box::pin(std::future::ready(refused(StatusCode::IM_A_TEAPOT, "", None)))
             }
         }

@@ -1,10 +1,9 @@
 //! Headers that end at a proxy (RFC 9110 §7.6.1), and those that it adds.
 
-use std::net::IpAddr;
-
+use encke::RequestClient;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 /// Removes the headers that are for one connection only: those that are always, and those that `Connection` names.
@@ -23,22 +22,11 @@ pub(crate) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// The client of a request.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Client {
-    /// The other end of the connection.
-    pub(crate) peer: Option<IpAddr>,
-    /// True if that is a proxy whose headers about its clients are believed.
-    pub(crate) is_proxy: bool,
-    /// The client itself: the peer, or the address that the proxy names.
-    pub(crate) address: Option<IpAddr>,
-}
-
-/// Prepares the headers of a request for the backend: its host and length are those of the new request, and the original
-/// host and address follow in other headers. What clients say themselves in such headers is removed.
-pub(crate) fn forward(headers: &mut HeaderMap, client: Client) {
+/// Prepares the headers of a request for the backend: its host and length are those of the new request, and the host, scheme and
+/// address of the client follow in other headers. What strangers say themselves in such headers is removed.
+pub(crate) fn forward(headers: &mut HeaderMap, client: &RequestClient) {
     remove_hop_by_hop(headers);
-    if !client.is_proxy {
+    if !client.is_behind_proxy {
         let names: Vec<HeaderName> = headers.keys().filter(|name| is_of_proxy(name.as_str())).cloned().collect();
         for name in names {
             headers.remove(name);
@@ -46,17 +34,25 @@ pub(crate) fn forward(headers: &mut HeaderMap, client: Client) {
     }
     headers.remove(CONTENT_LENGTH);
     headers.remove("expect");
-    if let Some(host) = headers.remove(HOST) {
-        headers.entry("x-forwarded-host").or_insert(host);
+    // The backend gets the same in the other headers, and two ways to say it could differ.
+    headers.remove(FORWARDED);
+    let named = headers.remove(HOST);
+    let forwarded_host = client.forwarded_host.as_deref().and_then(|host| HeaderValue::try_from(host).ok());
+    if let Some(host) = forwarded_host.or(named) {
+        headers.insert("x-forwarded-host", host);
     }
-    headers.entry("x-forwarded-proto").or_insert(HeaderValue::from_static("http"));
+    let scheme = if client.is_https { "https" } else { "http" };
+    headers.insert("x-forwarded-proto", HeaderValue::from_static(scheme));
     if let Some(address) = client.address.and_then(|address| HeaderValue::try_from(address.to_string()).ok()) {
         headers.insert("x-real-ip", address);
     }
-    let Some(peer) = client.peer else { return };
     let before = headers.get_all("x-forwarded-for").iter().filter_map(|value| value.to_str().ok());
-    let chain: Vec<String> = before.map(String::from).chain([peer.to_string()]).collect();
-    if let Ok(chain) = HeaderValue::try_from(chain.join(", ")) {
+    let mut chain: Vec<String> = before.map(String::from).collect();
+    if chain.is_empty() && client.address != client.peer {
+        chain.extend(client.address.map(|address| address.to_string()));
+    }
+    chain.extend(client.peer.map(|peer| peer.to_string()));
+    if let Some(chain) = HeaderValue::try_from(chain.join(", ")).ok().filter(|chain| !chain.is_empty()) {
         headers.insert("x-forwarded-for", chain);
     }
 }
@@ -118,6 +114,8 @@ pub(crate) fn remove_instructions(headers: &mut HeaderMap) {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     fn of(headers: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -154,8 +152,8 @@ mod tests {
             ("content-length", "3"),
         ];
         let mut headers = of(&said);
-        let peer = Some([192, 0, 2, 2].into());
-        forward(&mut headers, Client { peer, is_proxy: false, address: peer });
+        let peer = IpAddr::from([192, 0, 2, 2]);
+        forward(&mut headers, &peer.into());
         let wanted = of(&[
             ("x-forwarded-host", "a.example"),
             ("x-forwarded-for", "192.0.2.2"),
@@ -165,11 +163,20 @@ mod tests {
         assert_eq!(headers, wanted);
 
         let mut headers = of(&said);
-        forward(&mut headers, Client { peer, is_proxy: true, address: Some([192, 0, 2, 1].into()) });
+        let mut client = RequestClient::from(peer);
+        (client.address, client.is_behind_proxy, client.is_https) = (Some([192, 0, 2, 1].into()), true, true);
+        forward(&mut headers, &client);
         assert_eq!(headers["x-forwarded-for"], "192.0.2.1, 192.0.2.2");
+        assert_eq!(headers.get("forwarded"), None, "one way to say it");
         assert_eq!(headers["x-forwarded-proto"], "https");
         assert_eq!(headers["x-real-ip"], "192.0.2.1");
         assert_eq!(headers["grip-sig"], "forged");
+
+        let mut headers = of(&[("host", "inner"), ("forwarded", "for=192.0.2.1;host=a.example")]);
+        client.forwarded_host = Some("a.example".into());
+        forward(&mut headers, &client);
+        assert_eq!(headers["x-forwarded-for"], "192.0.2.1, 192.0.2.2");
+        assert_eq!(headers["x-forwarded-host"], "a.example");
     }
 
     #[test]

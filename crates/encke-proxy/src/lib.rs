@@ -12,7 +12,6 @@ mod headers;
 mod instruct;
 mod item;
 mod path;
-mod peers;
 mod proxy;
 mod room;
 mod settings;

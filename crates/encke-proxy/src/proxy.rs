@@ -3,28 +3,27 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt::Display;
-use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use encke::{Fallback, FallbackResponse, Handle, Hold, Metric, Release, RequestBody, ResponseBody, TakeOver};
+use encke::{
+    Fallback, FallbackResponse, Handle, Hold, Metric, Release, RequestBody, RequestClient, ResponseBody, TakeOver,
+};
 use encke_fetch::{FetchError, Fetcher, HasRoom, Upgrade};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body;
-use ipnet::IpNet;
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 
 use crate::body::ProxyBody;
-use crate::headers::{Client, forward, remove_hop_by_hop, switch, upgrade_of};
+use crate::headers::{forward, remove_hop_by_hop, switch, upgrade_of};
 use crate::instruct::{self, Mode};
 use crate::item;
 use crate::path::has_dot_segments;
-use crate::peers;
 use crate::room::{Owner, Room, Taken};
 use crate::settings::{ProxyError, ProxySettings};
 
@@ -41,7 +40,6 @@ struct Backend {
     /// The URL of the backend, without a slash at its end.
     backend: String,
     handle: Handle,
-    trusted_proxies: Vec<IpNet>,
     counts: Arc<Counts>,
 }
 
@@ -119,10 +117,9 @@ impl Proxy {
         let backend = settings.check()?;
         let fetcher = Fetcher::new(settings.limits(), None)?;
         let counts = Arc::new(Counts::new(&settings));
-        let trusted_proxies = settings.networks();
         let read = counts.clone();
         handle.add_metrics(move || read.metrics());
-        Ok(Proxy { shared: Arc::new(Backend { settings, backend, handle, trusted_proxies, counts }), fetcher })
+        Ok(Proxy { shared: Arc::new(Backend { settings, backend, handle, counts }), fetcher })
     }
 
     /// True if a path goes to the backend.
@@ -135,19 +132,17 @@ impl Proxy {
     }
 
     /// Passes a request to the backend, and answers when the backend has answered or the response is released.
-    pub async fn answer<B>(&self, request: Request<B>, peer: Option<IpAddr>) -> Response<ProxyBody>
+    pub async fn answer<B>(&self, request: Request<B>, client: RequestClient) -> Response<ProxyBody>
     where
         B: Body<Data = Bytes>,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let Backend { settings, counts, trusted_proxies, .. } = &*self.shared;
+        let Backend { settings, counts, .. } = &*self.shared;
         let is_head = *request.method() == Method::HEAD;
         let protocols = &settings.upgrade_protocols;
         let protocol = upgrade_of(request.headers(), protocols).filter(|_| request.body().is_end_stream());
-        let is_proxy = peers::is_trusted(trusted_proxies, peer);
-        let client = Client { peer, is_proxy, address: peers::client(trusted_proxies, peer, request.headers()) };
         let owner = client.address.map(encke::network);
-        let (forwarded, body) = match self.forwarded(request, client, owner).await {
+        let (forwarded, body) = match self.forwarded(request, &client, owner).await {
             Ok(forwarded) => forwarded,
             Err((status, reason)) => return text(status, reason),
         };
@@ -239,16 +234,16 @@ impl Proxy {
         Err(Box::new(Response::from_parts(head, ProxyBody::whole(""))))
     }
 
-    async fn answer_boxed(self, request: Request<RequestBody>, peer: Option<IpAddr>) -> Response<ResponseBody> {
+    async fn answer_boxed(self, request: Request<RequestBody>, client: RequestClient) -> Response<ResponseBody> {
         let never = |never: Infallible| match never {};
-        self.answer(request, peer).await.map(|body| body.map_err(never).boxed_unsync())
+        self.answer(request, client).await.map(|body| body.map_err(never).boxed_unsync())
     }
 
     /// The request for the backend, and the bytes of its body.
     async fn forwarded<B>(
         &self,
         request: Request<B>,
-        client: Client,
+        client: &RequestClient,
         owner: Owner,
     ) -> Result<(Request<Bytes>, Taken), (StatusCode, &'static str)>
     where
@@ -351,8 +346,8 @@ impl Fallback for Proxy {
         Proxy::takes(self, path)
     }
 
-    fn answer(&self, request: Request<RequestBody>, peer: Option<IpAddr>) -> FallbackResponse {
-        Box::pin(self.clone().answer_boxed(request, peer))
+    fn answer(&self, request: Request<RequestBody>, client: RequestClient) -> FallbackResponse {
+        Box::pin(self.clone().answer_boxed(request, client))
     }
 }
 

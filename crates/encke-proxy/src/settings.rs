@@ -3,10 +3,7 @@
 use encke::Declared as _;
 use encke_fetch::{FetchError, Limits, SecretUrl};
 use http::Uri;
-use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
-
-use crate::peers;
 
 encke::settings! {
     /// The backend, and the limits of requests to it.
@@ -19,9 +16,6 @@ encke::settings! {
         backend: String = String::new();
         /// The paths that go to the backend, with everything below them. `/` is everything that Encke does not answer itself.
         paths: Vec<String> = vec!["/".into()];
-        /// The proxies in front of Encke, as addresses or networks such as `10.0.0.0/8`. What they say about their clients
-        /// (`X-Forwarded-For` and the like) is passed on and believed. From other clients such headers are removed.
-        trusted_proxies: Vec<String> = Vec::new();
         /// The protocols that a request may switch to. An `Upgrade` to another one, such as `h2c`, is ignored.
         upgrade_protocols: Vec<String> = vec!["websocket".into()];
         /// Longest time to connect to the backend, in milliseconds.
@@ -98,9 +92,6 @@ impl ProxySettings {
         if let Some(path) = self.paths.iter().find(|path| !path.starts_with('/')) {
             return fail("paths", path, "a path such as /app, or /");
         }
-        if let Some(network) = self.trusted_proxies.iter().find(|network| peers::network(network).is_none()) {
-            return fail("trusted_proxies", network, "an address, or a network such as 10.0.0.0/8");
-        }
         let is_token =
             |name: &&String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._/+".contains(&byte));
         if let Some(name) = self.upgrade_protocols.iter().find(|name| name.is_empty() || !is_token(name)) {
@@ -110,11 +101,6 @@ impl ProxySettings {
             return fail(setting.name, &value.to_string(), wanted);
         }
         Ok(base.to_owned())
-    }
-
-    /// The networks of trusted proxies.
-    pub(crate) fn networks(&self) -> Vec<IpNet> {
-        self.trusted_proxies.iter().filter_map(|network| peers::network(network)).collect()
     }
 
     pub(crate) fn limits(&self) -> Limits {

@@ -126,7 +126,10 @@ mod tests {
         let is_ours = |settings: &Settings, authority| Host::parse(authority).expect(authority).is_ours(settings);
         let public = Settings { listen: ([0, 0, 0, 0], 80).into(), ..Settings::default() };
         let address = "0.0.0.0:443".into();
-        let further = Settings { listeners: vec![ListenerSettings { address, tls: true }], ..Settings::default() };
+        let further = Settings {
+            listeners: vec![ListenerSettings { address, ..ListenerSettings::default() }],
+            ..Settings::default()
+        };
         for mut settings in [public, further] {
             assert!(is_ours(&settings, "any.example"));
             settings.allowed_hosts = vec!["push.example".into()];

@@ -1,6 +1,5 @@
 //! A tower service as the fallback of a server: it runs on the threads of the application.
 
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -16,6 +15,7 @@ use tower_service::Service;
 use crate::asset::Asset;
 use crate::fallback::{BoxError, Fallback, FallbackResponse, RequestBody, ResponseBody};
 use crate::http::of_status;
+use crate::request_client::RequestClient;
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, BoxError>> + Send>>;
 
@@ -54,9 +54,9 @@ impl Fallback for Tower {
         !self.assets.iter().any(|asset| asset.path == path)
     }
 
-    fn answer(&self, mut request: Request<RequestBody>, peer: Option<IpAddr>) -> FallbackResponse {
-        if let Some(peer) = peer {
-            request.extensions_mut().insert(peer);
+    fn answer(&self, mut request: Request<RequestBody>, client: RequestClient) -> FallbackResponse {
+        if let Some(address) = client.address {
+            request.extensions_mut().insert(address);
         }
         run_on(&self.threads, (self.service.0)(request))
     }

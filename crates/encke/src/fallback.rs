@@ -1,7 +1,6 @@
 //! A service for the requests that are not the server's own.
 
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::asset::Asset;
 use crate::byte_stream::ByteStream;
+use crate::request_client::RequestClient;
 
 /// An error of any kind.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -31,8 +31,8 @@ pub trait Fallback: Send + Sync {
     /// True if it answers requests for this path. The server answers all others.
     fn takes(&self, path: &str) -> bool;
 
-    /// Answers a request of a client with this address. If the client leaves, the future is dropped.
-    fn answer(&self, request: Request<RequestBody>, peer: Option<IpAddr>) -> FallbackResponse;
+    /// Answers a request of this client. If it leaves, the future is dropped.
+    fn answer(&self, request: Request<RequestBody>, client: RequestClient) -> FallbackResponse;
 }
 
 /// Takes the connection of a request over, for another protocol such as a WebSocket. A [`Fallback`] puts it into the extensions

@@ -229,6 +229,7 @@ mod local;
 mod metric;
 mod net;
 mod presence;
+mod request_client;
 mod revocations;
 mod server;
 mod session_names;
@@ -256,7 +257,7 @@ pub use encke_core::{
     Action, Actions, Amount, Budget, ChannelRule, ChannelView, Declared, EndReason, Group as SettingGroup, Head,
     HistoryCommit, HistoryTerms, Id, Identity, ListenerSettings, Over, PatternError, Patterns, Pending, Publishers,
     Refusal, Secret, SessionLimits, SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer, TlsPair,
-    TransportName, Urgency, Verdict, network, settings,
+    TransportName, TrustedProxy, TrustedProxyError, Urgency, Verdict, network, settings,
 };
 pub use encke_local::{
     Gap, Member, Members, Message, Position, PositionError, Positions, PresenceCounts, Start, SubscribeError,
@@ -273,6 +274,7 @@ pub use http::embedded::ServiceBody;
 pub use metric::Metric;
 pub use net::listing::List;
 pub use net::requests::Revocation;
+pub use request_client::RequestClient;
 pub use server::{Running, Server};
 pub use settings::{check_settings, hidden_rule};
 pub use tls::TicketKey;

@@ -261,7 +261,7 @@ impl Running {
 
     /// True if it speaks TLS there.
     pub fn has_tls(&self) -> bool {
-        self.listeners.first().is_some_and(|(_, speaks_tls)| *speaks_tls)
+        self.listeners.first().is_some_and(|(_, speaks)| speaks.tls)
     }
 
     /// The Bayeux endpoint as a service inside another HTTP server: see [`service`](crate::service).

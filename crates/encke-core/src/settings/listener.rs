@@ -16,6 +16,10 @@ pub struct ListenerSettings {
     /// True: it speaks TLS, with the certificates of the server.
     #[serde(default)]
     pub tls: bool,
+    /// True: each connection begins with a head of the PROXY protocol (version 1 or 2), which names the client. Only trusted proxies may
+    /// connect: see [`Settings::trusted_proxies`].
+    #[serde(default)]
+    pub proxy_protocol: bool,
 }
 
 impl ListenerSettings {
@@ -50,7 +54,7 @@ mod tests {
     #[test]
     fn one_public_address_makes_a_server_public() {
         let is_on_loopback = |listen: &str, further: &[&str]| {
-            let at = |address: &&str| ListenerSettings { address: address.to_string(), tls: false };
+            let at = |address: &&str| ListenerSettings { address: address.to_string(), ..ListenerSettings::default() };
             let listeners = further.iter().map(at).collect();
             Settings { listen: listen.parse().expect("an address"), listeners, ..Settings::default() }.is_on_loopback()
         };

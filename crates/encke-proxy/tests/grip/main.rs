@@ -4,6 +4,7 @@ mod rig;
 mod strangers;
 
 use bytes::Bytes;
+use encke::RequestClient;
 use encke_proxy::{Proxy, ProxySettings};
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -30,7 +31,7 @@ fn a_request_goes_to_the_backend_and_its_answer_comes_back() {
         .header("te", "trailers")
         .body(Full::new(Bytes::from_static(b"the body")))
         .expect("a request");
-    let response = run(rig.proxy.answer(request, Some([192, 0, 2, 7].into())));
+    let response = run(rig.proxy.answer(request, at([192, 0, 2, 7])));
     let names: Vec<_> = response.headers().keys().map(|name| name.as_str().to_owned()).collect();
     assert_eq!(names, ["x-answer", "set-cookie"]);
     assert_eq!(run(body(response)), (200, "POST /path/%20?a=b&c HTTP/1.1 true the body".into()));
@@ -60,7 +61,7 @@ fn a_held_response_is_the_message_that_comes() {
 fn a_held_response_without_a_message_is_that_of_the_backend() {
     let headers = "Grip-Hold: response\r\nGrip-Channel: a\r\nGrip-Timeout: 0\r\nGrip-Status: 404\r\nx-own: 1\r\n";
     let rig = of(answering(answer(headers, "nothing yet")));
-    let response = run(rig.proxy.answer(request("/x"), None));
+    let response = run(rig.proxy.answer(request("/x"), RequestClient::default()));
     assert_eq!(response.headers()["x-own"], "1");
     assert_eq!(run(body(response)), (404, "nothing yet".into()));
 }
@@ -70,7 +71,7 @@ fn an_instruction_may_be_a_json_body() {
     let instruct = r#"{"hold":{"mode":"response","timeout":0,"channels":[{"name":"a","prev-id":"x"}]},
         "response":{"code":202,"headers":{"x-a":"b"},"body":"later"}}"#;
     let rig = of(answering(answer("content-type: application/grip-instruct\r\n", instruct)));
-    let response = run(rig.proxy.answer(request("/x"), None));
+    let response = run(rig.proxy.answer(request("/x"), RequestClient::default()));
     assert_eq!(response.headers()["x-a"], "b");
     assert_eq!(run(body(response)), (202, "later".into()));
 }
@@ -80,7 +81,7 @@ fn a_stream_goes_on_with_each_message_until_one_closes_it() {
     let headers = "Grip-Hold: stream\r\nGrip-Channel: a\r\nGrip-Keep-Alive: \\n; format=cstring; timeout=1\r\n";
     let rig = of(answering(answer(headers, "first\n")));
     run(async {
-        let response = rig.proxy.answer(request("/x"), None).await;
+        let response = rig.proxy.answer(request("/x"), RequestClient::default()).await;
         rig.handle.publish("/a", "1").expect("taken");
         rig.handle.publish("/a", r#"{"http-stream":{"content":"two\n"}}"#).expect("taken");
         let mut stream = response.into_body();
@@ -155,7 +156,7 @@ fn requests_beyond_a_limit_do_not_reach_the_backend() {
     let backend = answering(answer("", "reached"));
     let rig = rig(ProxySettings { backend, request_bytes_max: 10, ..ProxySettings::default() });
     let post = Request::post("/x").body(Full::new(Bytes::from_static(b"eleven bytes"))).expect("a request");
-    assert_eq!(run(async { body(rig.proxy.answer(post, None).await).await }).0, 413);
+    assert_eq!(run(async { body(rig.proxy.answer(post, RequestClient::default()).await).await }).0, 413);
     assert_eq!(rig.get("/x"), (200, "reached".into()));
 }
 
@@ -185,19 +186,19 @@ fn large_bodies_of_requests_are_limited_together_and_small_ones_pass() {
     let post = |bytes: usize| Request::post("/x").header("host", "a.example").body(Full::from(vec![b'x'; bytes]));
     let stalled = Request::post("/x").body(Stalled(Some(vec![b'x'; 95_000].into()))).expect("a request");
     run(async {
-        let mut stalled = std::pin::pin!(rig.proxy.answer(stalled, None));
+        let mut stalled = std::pin::pin!(rig.proxy.answer(stalled, RequestClient::default()));
         tokio::select! {
             biased;
             _ = &mut stalled => panic!("it is not complete"),
             () = std::future::ready(()) => {}
         }
         for (bytes, expected) in [(60_000, 503), (16_000, 200)] {
-            let answered = rig.proxy.answer(post(bytes).expect("a request"), None).await;
+            let answered = rig.proxy.answer(post(bytes).expect("a request"), RequestClient::default()).await;
             assert_eq!(answered.status(), expected, "{bytes}");
         }
     });
     assert!(format!("{:?}", rig.proxy).contains("request_bytes: 0"), "{:?}", rig.proxy);
-    assert_eq!(run(rig.proxy.answer(post(60_000).expect("a request"), None)).status(), 200);
+    assert_eq!(run(rig.proxy.answer(post(60_000).expect("a request"), RequestClient::default())).status(), 200);
 }
 
 #[test]
@@ -205,10 +206,10 @@ fn the_bytes_of_held_responses_are_limited() {
     let backend = answering(answer("Grip-Hold: response\r\nGrip-Channel: a\r\n", &"x".repeat(600)));
     let rig = rig(ProxySettings { backend, held_bytes_max: 1_000, ..ProxySettings::default() });
     run(async {
-        let first = rig.proxy.answer(request("/x"), None);
+        let first = rig.proxy.answer(request("/x"), RequestClient::default());
         let second = async {
             rig.when_held(|_| ()).await;
-            assert_eq!(rig.proxy.answer(request("/x"), None).await.status(), 503);
+            assert_eq!(rig.proxy.answer(request("/x"), RequestClient::default()).await.status(), 503);
             rig.handle.publish("/a", "1").expect("taken");
         };
         assert_eq!(tokio::join!(first, second).0.status(), 200);
@@ -221,10 +222,10 @@ fn a_response_beyond_held_max_is_refused() {
     let backend = answering(answer("Grip-Hold: stream\r\nGrip-Channel: a\r\n", "first"));
     let rig = rig(ProxySettings { backend, held_max: 1, ..ProxySettings::default() });
     run(async {
-        let first = rig.proxy.answer(request("/x"), None).await;
-        assert_eq!(rig.proxy.answer(request("/x"), None).await.status(), 503);
+        let first = rig.proxy.answer(request("/x"), RequestClient::default()).await;
+        assert_eq!(rig.proxy.answer(request("/x"), RequestClient::default()).await.status(), 503);
         drop(first);
-        assert_eq!(rig.proxy.answer(request("/x"), None).await.status(), 200);
+        assert_eq!(rig.proxy.answer(request("/x"), RequestClient::default()).await.status(), 200);
     });
 }
 
@@ -237,14 +238,6 @@ fn settings_that_cannot_work_are_refused_by_name() {
         (ProxySettings { backend: "127.0.0.1:3000".into(), ..ProxySettings::default() }, "proxy.backend"),
         (ProxySettings { backend: "ftp://a".into(), ..ProxySettings::default() }, "proxy.backend"),
         (ProxySettings { backend: backend(), paths: vec!["app".into()], ..ProxySettings::default() }, "proxy.paths"),
-        (
-            ProxySettings {
-                backend: backend(),
-                trusted_proxies: vec!["10.0.0.0/40".into()],
-                ..ProxySettings::default()
-            },
-            "proxy.trusted_proxies",
-        ),
         (
             ProxySettings { backend: backend(), upgrade_protocols: vec!["a b".into()], ..ProxySettings::default() },
             "proxy.upgrade_protocols",
@@ -339,9 +332,12 @@ fn a_backend_that_does_not_switch_answers_as_always() {
         let request = Request::get("/x").header("upgrade", "websocket").header("connection", "upgrade");
         request.body(Full::<Bytes>::default()).expect("a request")
     };
-    assert_eq!(run(rig.proxy.answer(upgrade(), None)).status(), 502);
+    assert_eq!(run(rig.proxy.answer(upgrade(), RequestClient::default())).status(), 502);
     let rig = of(answering("HTTP/1.1 403 Forbidden\r\ncontent-length: 3\r\nconnection: close\r\n\r\nno\n"));
-    assert_eq!(run(async { body(rig.proxy.answer(upgrade(), None).await).await }), (403, "no\n".into()));
+    assert_eq!(
+        run(async { body(rig.proxy.answer(upgrade(), RequestClient::default()).await).await }),
+        (403, "no\n".into())
+    );
     let connect = Request::connect("a.example:1").body(Full::<Bytes>::default()).expect("a request");
-    assert_eq!(run(rig.proxy.answer(connect, None)).status(), 501);
+    assert_eq!(run(rig.proxy.answer(connect, RequestClient::default())).status(), 501);
 }

@@ -1,17 +1,22 @@
 //! A server, a proxy and backends on loopback.
 
 use bytes::Bytes;
-use encke::{Handle, Running, Server, Settings};
+use encke::{Handle, RequestClient, Running, Server, Settings};
 use encke_proxy::{Proxy, ProxyBody, ProxySettings};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use std::future::Future;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 /// The time after which a test gives up.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A client with this address.
+pub fn at(address: [u8; 4]) -> RequestClient {
+    IpAddr::from(address).into()
+}
 
 /// A backend whose connections are each handled by a function, which gets the head of the first request.
 pub fn backend(behave: impl Fn(String, TcpStream) + Send + Clone + 'static) -> String {
@@ -94,7 +99,7 @@ pub async fn body(response: Response<ProxyBody>) -> (u16, String) {
 
 impl Rig {
     pub fn get(&self, target: &str) -> (u16, String) {
-        run(async { body(self.proxy.answer(request(target), None).await).await })
+        run(async { body(self.proxy.answer(request(target), RequestClient::default()).await).await })
     }
 
     /// Opens a session of a client. The function publishes with it.
@@ -129,6 +134,8 @@ impl Rig {
     }
 
     pub fn held(&self, publish: impl FnOnce(&Handle)) -> Response<ProxyBody> {
-        run(async { tokio::join!(self.proxy.answer(request("/x"), None), self.when_held(publish)).0 })
+        run(async {
+            tokio::join!(self.proxy.answer(request("/x"), RequestClient::default()), self.when_held(publish)).0
+        })
     }
 }

@@ -6,6 +6,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use bytes::Bytes;
+use encke::RequestClient;
 use encke_proxy::ProxySettings;
 use http::Request;
 use http_body_util::Full;
@@ -30,7 +31,7 @@ fn a_client_cannot_close_a_stream_or_write_parts_of_it() {
     let forged = r#"{"http-stream":{"content":"x","action":"close"}}"#;
     let publish = rig.by_client("/a", forged);
     run(async {
-        let response = rig.proxy.answer(request("/x"), None).await;
+        let response = rig.proxy.answer(request("/x"), RequestClient::default()).await;
         publish();
         rig.handle.publish("/a", r#"{"http-stream":{"content":"end","action":"close"}}"#).expect("taken");
         assert_eq!(body(response).await, (200, format!("first\n{forged}\nend")));
@@ -52,7 +53,7 @@ fn an_upgrade_to_another_protocol_than_the_listed_ones_is_an_ordinary_request() 
         .header("http2-settings", "AAMAAABkAAQAAP__")
         .body(Full::<Bytes>::default())
         .expect("a request");
-    let (status, head) = run(async { body(rig.proxy.answer(request, None).await).await });
+    let (status, head) = run(async { body(rig.proxy.answer(request, RequestClient::default()).await).await });
     assert_eq!(status, 200);
     for word in ["upgrade", "h2c", "http2-settings"] {
         assert!(!head.contains(word), "{head}");
@@ -71,14 +72,15 @@ fn a_path_with_dot_segments_does_not_reach_the_backend() {
 #[test]
 fn headers_of_proxies_are_believed_from_named_proxies_only() {
     let said = [("x-forwarded-for", "198.51.100.9"), ("forwarded", "for=198.51.100.9"), ("grip-sig", "forged")];
-    let trusted_proxies = vec!["10.0.0.0/8".into()];
-    let rig = rig(ProxySettings { backend: echoing(), trusted_proxies, ..ProxySettings::default() });
-    let heads = [[192, 0, 2, 7], [10, 1, 2, 3]].map(|peer: [u8; 4]| {
+    let rig = rig(ProxySettings { backend: echoing(), ..ProxySettings::default() });
+    let mut proxy = at([10, 1, 2, 3]);
+    (proxy.address, proxy.is_behind_proxy) = (Some([198, 51, 100, 9].into()), true);
+    let heads = [at([192, 0, 2, 7]), proxy].map(|client| {
         let mut request = request("/x");
         for (name, value) in said {
             request.headers_mut().insert(name, value.parse().expect("a value"));
         }
-        run(async { body(rig.proxy.answer(request, Some(peer.into())).await).await }).1
+        run(async { body(rig.proxy.answer(request, client).await).await }).1
     });
     assert!(heads[0].contains("x-forwarded-for: 192.0.2.7\r\n") && heads[0].contains("x-real-ip: 192.0.2.7\r\n"));
     assert!(!heads[0].contains("198.51.100.9") && !heads[0].contains("forged"), "{}", heads[0]);
@@ -98,12 +100,12 @@ fn one_address_leaves_requests_holds_and_connections_to_others() {
     });
     let settings = ProxySettings { backend, requests_max: 16, held_max: 16, ..ProxySettings::default() };
     let rig = rig(ProxySettings { upgraded_connections_max: 16, ..settings });
-    let greedy = Some([192, 0, 2, 1].into());
-    let other = |number: u8| Some([198, 51, 100, number].into());
+    let greedy = || at([192, 0, 2, 1]);
+    let other = |number: u8| at([198, 51, 100, number]);
     run(async {
         let mut held = Vec::new();
         let refused = loop {
-            let response = rig.proxy.answer(request("/hold"), greedy).await;
+            let response = rig.proxy.answer(request("/hold"), greedy()).await;
             if response.status() != 200 {
                 break response.status();
             }
@@ -119,7 +121,7 @@ fn one_address_leaves_requests_holds_and_connections_to_others() {
                     one.headers_mut().insert("connection", "upgrade".parse().expect("a value"));
                     one.headers_mut().insert("upgrade", "websocket".parse().expect("a value"));
                 }
-                Box::pin(rig.proxy.answer(one, greedy))
+                Box::pin(rig.proxy.answer(one, greedy()))
             })
             .collect();
         let mut under_way = std::future::poll_fn(|cx| {
@@ -155,13 +157,13 @@ fn large_answers_of_the_backend_are_limited_together() {
     let rig =
         crate::rig::rig(ProxySettings { backend: slow, responses_bytes_max: 100_000, ..ProxySettings::default() });
     run(async {
-        let mut first = std::pin::pin!(rig.proxy.answer(request("/slow"), None));
+        let mut first = std::pin::pin!(rig.proxy.answer(request("/slow"), RequestClient::default()));
         let others = async {
             while format!("{:?}", rig.proxy).contains("answer_bytes: 0") {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
-            assert_eq!(rig.proxy.answer(request("/large"), None).await.status(), 503);
-            assert_eq!(rig.proxy.answer(request("/small"), None).await.status(), 200);
+            assert_eq!(rig.proxy.answer(request("/large"), RequestClient::default()).await.status(), 503);
+            assert_eq!(rig.proxy.answer(request("/small"), RequestClient::default()).await.status(), 200);
         };
         tokio::select! {
             biased;

@@ -21,6 +21,7 @@ use crate::fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
 use crate::handle::Handle;
 use crate::hold::{ConditionPanicked, Hold};
 use crate::http::of_status;
+use crate::request_client::RequestClient;
 use encke_local::SubscribeError;
 
 /// A request for a route of the program.
@@ -193,12 +194,12 @@ impl Fallback for Routes {
         self.routes.closest(path).is_some()
     }
 
-    fn answer(&self, request: Request<RequestBody>, peer: Option<IpAddr>) -> FallbackResponse {
+    fn answer(&self, request: Request<RequestBody>, client: RequestClient) -> FallbackResponse {
         let route = self.routes.closest(request.uri().path()).and_then(Option::as_ref);
         let Some((route, handle)) = route.zip(self.context.handle()) else {
             return Box::pin(std::future::ready(StatusCode::SERVICE_UNAVAILABLE.into_response()));
         };
-        let answer = (route.0)(RouteRequest { request, peer, handle });
+        let answer = (route.0)(RouteRequest { request, peer: client.address, handle });
         run_on(&self.threads, async { Ok(answer.await) })
     }
 }

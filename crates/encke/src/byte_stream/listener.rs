@@ -2,19 +2,26 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll, ready};
 
 use tokio::net::{TcpListener, UnixListener};
 
-use super::{ByteStream, Detached};
+use super::{ByteStream, Detached, Remote};
 
 /// A socket that accepts connections, in the runtime of a thread.
 pub(crate) struct Listener {
     socket: Socket,
-    /// True if its connections speak TLS.
-    speaks_tls: bool,
+    speaks: Speaks,
+}
+
+/// The protocols of a connection below HTTP, in their order on the wire.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Speaks {
+    /// True if it begins with a PROXY head.
+    pub(crate) proxy_protocol: bool,
+    /// True if it speaks TLS.
+    pub(crate) tls: bool,
 }
 
 enum Socket {
@@ -25,10 +32,8 @@ enum Socket {
 /// A new connection.
 pub(crate) struct Accepted {
     pub(crate) stream: ByteStream,
-    /// The address of the client. None on a Unix socket.
-    pub(crate) peer: Option<IpAddr>,
-    /// True if it speaks TLS.
-    pub(crate) speaks_tls: bool,
+    pub(crate) remote: Remote,
+    pub(crate) speaks: Speaks,
 }
 
 impl Listener {
@@ -36,27 +41,27 @@ impl Listener {
     ///
     /// # Errors
     /// The system's error.
-    pub(crate) fn new(socket: OwnedFd, speaks_tls: bool) -> io::Result<Listener> {
+    pub(crate) fn new(socket: OwnedFd, speaks: Speaks) -> io::Result<Listener> {
         let is_unix = socket2::SockRef::from(&socket).local_addr()?.is_unix();
         let socket = match is_unix {
             true => Socket::Unix(UnixListener::from_std(socket.into())?),
             false => Socket::Tcp(TcpListener::from_std(socket.into())?),
         };
-        Ok(Listener { socket, speaks_tls })
+        Ok(Listener { socket, speaks })
     }
 
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
-        let (stream, peer) = match &self.socket {
+        let (stream, remote) = match &self.socket {
             Socket::Tcp(listener) => {
                 let (tcp, peer) = ready!(listener.poll_accept(cx))?;
-                (ByteStream { tcp, tls: None }, Some(peer.ip()))
+                (ByteStream { tcp, tls: None }, Remote::Tcp(peer.ip()))
             }
             Socket::Unix(listener) => {
                 let (unix, _) = ready!(listener.poll_accept(cx))?;
-                (Detached::of_socket(unix.into_std()?.into()).attach()?, None)
+                (Detached::of_socket(unix.into_std()?.into()).attach()?, Remote::Unix)
             }
         };
-        Poll::Ready(Ok(Accepted { stream, peer, speaks_tls: self.speaks_tls }))
+        Poll::Ready(Ok(Accepted { stream, remote, speaks: self.speaks }))
     }
 }
 

@@ -4,6 +4,8 @@
 //! Each call is one `match`: without TLS it allocates nothing, copies nothing, and a gathered write stays one system call.
 
 mod listener;
+mod proxy_head;
+mod remote;
 mod tls;
 mod upgraded;
 
@@ -26,7 +28,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-pub(crate) use listener::{Accepted, Listener, accept};
+pub(crate) use listener::{Accepted, Listener, Speaks, accept};
+use proxy_head::PROXY_HEAD_BYTES_MAX;
+pub(crate) use proxy_head::ProxyHead;
+pub(crate) use remote::Remote;
 use tls::Session;
 pub(crate) use upgraded::detach_upgraded;
 
@@ -64,6 +69,30 @@ impl ByteStream {
     /// True if it speaks TLS.
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// Reads the PROXY head at the beginning of a connection, and nothing after it. None if the proxy only looked if the server is there.
+    ///
+    /// # Errors
+    /// No valid head, or the system's error.
+    pub(crate) async fn proxy_head(&self) -> io::Result<Option<ProxyHead>> {
+        let mut bytes = vec![0; PROXY_HEAD_BYTES_MAX];
+        let mut read = 0;
+        loop {
+            let arrived = read + self.tcp.peek(&mut bytes[read..]).await?;
+            if arrived == read {
+                return if read == 0 { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+            }
+            let head = ProxyHead::parse(&bytes[..arrived]).map_err(io::Error::other)?;
+            let end = head.map_or(arrived, |(_, length)| length);
+            while read < end {
+                // They are there.
+                read += self.tcp.try_read(&mut bytes[read..end])?;
+            }
+            if let Some((head, _)) = head {
+                return Ok(Some(head));
+            }
+        }
     }
 
     /// Completes the handshake of a connection that speaks TLS. Each step waits for its turn. Returns true if it resumed a session.
@@ -333,9 +362,9 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
         listener.set_nonblocking(true).expect("a mode");
         let client = std::net::TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
-        let listeners = [Listener::new(listener.into(), false).expect("a listener")];
-        let Accepted { stream, peer, .. } = accept(&listeners, &mut 0).await.expect("a connection");
-        assert_eq!(stream.peer_address(), peer);
+        let listeners = [Listener::new(listener.into(), Speaks::default()).expect("a listener")];
+        let Accepted { stream, remote, .. } = accept(&listeners, &mut 0).await.expect("a connection");
+        assert_eq!(stream.peer_address(), remote.address());
         (stream, client)
     }
 

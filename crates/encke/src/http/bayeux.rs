@@ -26,7 +26,7 @@ use super::{Body, closing, cookie, form, of_status, text, unread, whole, with};
 use crate::fallback::BoxError;
 use crate::net::socket;
 use crate::net::watched::{GivenUp, Watched};
-use encke_core::{ExchangeId, Head, HttpTransport, Id, Request as Exchange, Settings, TransportName};
+use encke_core::{ExchangeId, Head, HttpTransport, Id, Peer, Request as Exchange, Settings, TransportName};
 
 /// The body of a request, from hyper or another HTTP server.
 pub(crate) trait RequestBody: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin {}
@@ -80,10 +80,10 @@ async fn long_polling(
             return refusal.response();
         }
     };
-    let (browser, head) = (cookie::browser(request.headers(), settings), connection.head(&request));
+    let asking = Box::new(Asking::of(connection, settings, &request));
     // Its headers are not needed while it is held.
     drop(request);
-    exchange(connection, settings, HttpTransport::LongPolling, browser, head, batch).await
+    exchange(connection, settings, HttpTransport::LongPolling, asking, batch).await
 }
 
 async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, request: &Request<B>) -> Response<Body> {
@@ -112,8 +112,28 @@ async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, r
         return text(StatusCode::BAD_REQUEST, "there is no message\n");
     };
     let transport = HttpTransport::CallbackPolling(callback.as_str().into());
-    let (browser, head) = (cookie::browser(request.headers(), settings), connection.head(request));
-    exchange(connection, settings, transport, browser, head, batch).await
+    let asking = Box::new(Asking::of(connection, settings, request));
+    exchange(connection, settings, transport, asking, batch).await
+}
+
+/// The part of a request, beside its batch, that the shard gets.
+struct Asking {
+    browser: Option<Id>,
+    head: Option<Arc<Head>>,
+    peer: Peer,
+    is_https: bool,
+}
+
+impl Asking {
+    fn of<B>(connection: &Connection, settings: &Settings, request: &Request<B>) -> Asking {
+        let client = connection.client(request.headers());
+        Asking {
+            browser: cookie::browser(request.headers(), settings),
+            head: connection.head(request, &client),
+            peer: connection.peer(&client),
+            is_https: client.is_https,
+        }
+    }
 }
 
 /// Passes a batch to the shard and waits for its answer, for as long as a connect may be held.
@@ -121,8 +141,8 @@ async fn exchange(
     connection: &Rc<Connection>,
     settings: &Settings,
     transport: HttpTransport,
-    browser: Option<Id>,
-    head: Option<Arc<Head>>,
+    // Boxed: nothing of it stays while the request is held.
+    asking: Box<Asking>,
     body: String,
 ) -> Response<Body> {
     let node = &connection.node;
@@ -133,7 +153,11 @@ async fn exchange(
     let mut waiting = WaitingExchange { connection, exchange: Some(exchange) };
     let before = node.shard().work();
     let bytes = body.len() as u64;
-    let peer = connection.peer();
+    let Asking { browser, head, peer, is_https } = {
+        // The box is freed at the end of this block, not of the function.
+        let boxed = asking;
+        *boxed
+    };
     node.shard_mut().request(node.now(), Exchange { exchange, transport, browser, peer, head, body });
     node.settle();
     // The shard of the session does the work.
@@ -152,7 +176,7 @@ async fn exchange(
         (CONTENT_DISPOSITION, "attachment; filename=f.txt"),
     ];
     let mut response = with(of_status(status, Response::new(body)), if script { &fields } else { &fields[..2] });
-    if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings, connection.is_tls)) {
+    if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings, is_https)) {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
     response
@@ -214,9 +238,9 @@ fn upgrade<B: HttpBody>(connection: &Connection, settings: &Settings, request: &
     let Ok(accept) = HeaderValue::try_from(accept) else {
         return text(StatusCode::BAD_REQUEST, "this is no WebSocket handshake\n");
     };
-    let browser = cookie::browser(request.headers(), settings);
+    let Asking { browser, head, peer, .. } = Asking::of(connection, settings, request);
     let is_of_page = request.headers().contains_key(ORIGIN) || cookie::is_sent(request.headers(), settings);
-    let from = socket::Opener { browser, is_of_page, peer: connection.peer(), head: connection.head(request) };
+    let from = socket::Opener { browser, is_of_page, peer, head };
     *connection.upgrade.borrow_mut() = Some(Upgrade::WebSocket(from));
     let response = of_status(StatusCode::SWITCHING_PROTOCOLS, Response::new(whole("")));
     let mut response = with(response, &[(CONNECTION, "upgrade"), (UPGRADE, "websocket")]);

@@ -1,28 +1,30 @@
 //! A connection, as the handlers of its requests see it.
 
 use std::cell::{Cell, RefCell};
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 
 use super::held::Current;
+use crate::byte_stream::Remote;
 use crate::fallback::TakeOver;
 use crate::net::health::Health;
 use crate::net::node::Node;
 use crate::net::socket;
+use crate::request_client::RequestClient;
 use encke_core::{Head, Peer, Settings, Usage};
 
 /// A connection, as the handlers of its requests see it.
 pub(crate) struct Connection {
     pub(crate) node: Rc<Node>,
     pub(crate) health: Arc<Health>,
-    /// The address of the client, or of the proxy in front of it.
-    pub(crate) peer: Option<IpAddr>,
+    /// The client, or the proxy in front of it. [`Connection::client`] tells whose requests it sends.
+    pub(crate) remote: Remote,
     /// True if it speaks TLS.
-    pub(crate) is_tls: bool,
+    is_tls: bool,
     /// Set by a response that ends HTTP on this connection.
     pub(crate) upgrade: RefCell<Option<Upgrade>>,
     /// The work that its requests have caused lately.
@@ -41,12 +43,12 @@ pub(crate) enum Upgrade {
 }
 
 impl Connection {
-    /// A connection of a client at this address.
-    pub(crate) fn new(node: &Rc<Node>, peer: Option<IpAddr>, is_tls: bool) -> Connection {
+    /// A connection with this other end.
+    pub(crate) fn new(node: &Rc<Node>, remote: Remote, is_tls: bool) -> Connection {
         Connection {
             node: node.clone(),
             health: Arc::default(),
-            peer,
+            remote,
             is_tls,
             number: node.connection_number(),
             upgrade: RefCell::default(),
@@ -55,19 +57,25 @@ impl Connection {
         }
     }
 
+    /// The client of a request with these headers.
+    pub(crate) fn client(&self, headers: &HeaderMap) -> RequestClient {
+        RequestClient::of(self.remote, self.is_tls, headers, self.node.shard().settings())
+    }
+
     /// The head of a request, if the application reads heads.
-    pub(crate) fn head<B>(&self, request: &http::Request<B>) -> Option<Arc<Head>> {
+    pub(crate) fn head<B>(&self, request: &http::Request<B>, client: &RequestClient) -> Option<Arc<Head>> {
         if !self.node.shard().reads_heads() {
             return None;
         }
         let target = request.uri().path_and_query().map_or("", |target| target.as_str());
         let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        Some(Arc::new(Head::new(target, headers, self.peer)))
+        Some(Arc::new(Head::new(target, headers, client.address)))
     }
 
-    /// The origin of its requests: address and connection.
-    pub(crate) fn peer(&self) -> Peer {
-        Peer { address: self.peer, connection: self.number }
+    /// The origin of a request: address and connection. The connection of a proxy has requests of many clients.
+    pub(crate) fn peer(&self, client: &RequestClient) -> Peer {
+        let is_shared = client.is_behind_proxy && client.address.is_some();
+        Peer { address: client.address, connection: if is_shared { 0 } else { self.number } }
     }
 
     /// A part of a response, whose bytes count until the client has read it.

@@ -22,7 +22,7 @@ fn values<'a>(headers: &'a HeaderMap, settings: &'a Settings) -> impl Iterator<I
 }
 
 /// The `Set-Cookie` field of a new browser id. A cookie that was set over TLS is never sent without.
-pub(crate) fn set(browser: &Id, settings: &Settings, is_tls: bool) -> Option<HeaderValue> {
+pub(crate) fn set(browser: &Id, settings: &Settings, is_https: bool) -> Option<HeaderValue> {
     let mut cookie = format!("{}={browser}", settings.cookie_name);
     let given = |text| Some(text).filter(|text: &&str| !text.is_empty());
     let max_age = Some(settings.cookie_max_age_s).filter(|age| *age >= 0).map(|age| age.to_string());
@@ -31,7 +31,7 @@ pub(crate) fn set(browser: &Id, settings: &Settings, is_tls: bool) -> Option<Hea
         ("; Domain=", given(&settings.cookie_domain)),
         ("; Max-Age=", max_age.as_deref()),
         ("; HttpOnly", settings.cookie_http_only.then_some("")),
-        ("; Secure", (settings.cookie_secure || is_tls).then_some("")),
+        ("; Secure", (settings.cookie_secure || is_https).then_some("")),
         ("; Partitioned", settings.cookie_partitioned.then_some("")),
         ("; SameSite=", given(&settings.cookie_same_site)),
     ] {
@@ -67,8 +67,8 @@ mod tests {
         let value = set(&id(), &settings, false).expect("a header");
         let expected = format!("BAYEUX_BROWSER={}; Path=/; Max-Age=60; HttpOnly; Secure; SameSite=Lax", id());
         assert_eq!(value, expected.as_str());
-        let is_secure = |is_tls| {
-            let value = set(&id(), &Settings::default(), is_tls).expect("a header");
+        let is_secure = |is_https| {
+            let value = set(&id(), &Settings::default(), is_https).expect("a header");
             value.to_str().expect("ASCII").contains("; Secure")
         };
         assert_eq!((is_secure(true), is_secure(false)), (true, false));

@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::connection::{Connection, Upgrade};
 use super::{Body, bayeux, guard, whole};
-use crate::byte_stream::Detached;
+use crate::byte_stream::{Detached, Remote};
 use crate::fallback::{BoxError, ResponseBody};
 use crate::net::health::Health;
 use crate::net::node::Node;
@@ -59,7 +59,7 @@ fn answer(
     let node = node.clone();
     tokio::task::spawn_local(async move {
         let _counted = counted;
-        let connection = Rc::new(Connection::new(&node, peer, false));
+        let connection = Rc::new(Connection::new(&node, Remote::Elsewhere(peer), false));
         let settings = node.shard().settings().clone();
         let metrics = node.shard().metrics().clone();
         let response = match guard::refuse_host(&connection, &settings, &request) {

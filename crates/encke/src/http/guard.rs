@@ -50,10 +50,10 @@ impl Guard {
         let origin = match self.pages {
             Pages::All => Origin::None,
             Pages::AllowedAndScripts if is_script => {
-                origin::of_script(headers, request.uri(), settings, connection.is_tls)
+                origin::of_script(headers, request.uri(), settings, &connection.client(headers))
             }
             Pages::Allowed | Pages::AllowedAndScripts => {
-                origin::of(headers, request.uri(), settings, connection.is_tls)
+                origin::of(headers, request.uri(), settings, &connection.client(headers))
             }
         };
         let mut response = if origin == Origin::Foreign {
@@ -93,7 +93,8 @@ pub(super) fn refuse_host<B>(
     settings: &Settings,
     request: &Request<B>,
 ) -> Option<Response<Body>> {
-    match host::of(request, settings) {
+    let client = connection.client(request.headers());
+    match host::of(request, settings, client.forwarded_host.as_deref()) {
         Named::Allowed => None,
         Named::Invalid => Some(closing(text(StatusCode::BAD_REQUEST, "a request names one host\n"))),
         Named::Foreign(_) if matches!(request.uri().path(), "/healthz" | "/readyz") => None,
@@ -117,7 +118,8 @@ fn log_refusal<B>(
     value: Option<&str>,
     advice: &str,
 ) {
-    let (address, path) = (connection.peer.map(|address| address.to_string()), request.uri().path());
+    let client = connection.client(request.headers());
+    let (address, path) = (client.address.map(|address| address.to_string()), request.uri().path());
     let (origin, host) = if what == "origin" { (value, None) } else { (None, value) };
     if is_logged.swap(true, Ordering::Relaxed) {
         tracing::debug!(address, path, origin, host, "{what} refused");

@@ -9,6 +9,7 @@
 //! ```
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,9 +51,10 @@ pub(crate) async fn answer(
         match Wanted::of(settings, &request) {
             Ok(wanted) => match decide(connection, &request, &wanted).await {
                 Ok((identity, granted)) => {
+                    let address = connection.client(request.headers()).address;
                     // Its headers are not needed while it is held.
                     drop(request);
-                    hold(connection, settings, &wanted, identity.as_deref(), granted).await
+                    hold(connection, settings, &wanted, address, identity.as_deref(), granted).await
                 }
                 Err(StatusCode::TOO_MANY_REQUESTS) => refused(connection, TOO_MANY, "too many requests\n"),
                 Err(status) => text(status, "not allowed\n"),
@@ -104,13 +106,14 @@ async fn decide<B>(
     wanted: &Wanted,
 ) -> Result<(Option<Arc<Identity>>, Granted), StatusCode> {
     let node = &connection.node;
-    if node.shard_mut().request_over_rate(node.now(), connection.peer()).is_some() {
+    let client = connection.client(request.headers());
+    if node.shard_mut().request_over_rate(node.now(), connection.peer(&client)).is_some() {
         return Err(TOO_MANY);
     }
     let application = &node.server().shared().application;
-    let head = connection.head(request);
+    let head = connection.head(request, &client);
     let mut handshake = Handshake::new(None);
-    (handshake.head, handshake.peer) = (head.as_ref(), connection.peer);
+    (handshake.head, handshake.peer) = (head.as_ref(), client.address);
     handshake.transport = TransportName::LongPolling;
     let authenticated = match application.handshake(&handshake) {
         Answer::Now(authenticated) => authenticated,
@@ -163,6 +166,7 @@ async fn hold(
     connection: &Connection,
     settings: &Settings,
     wanted: &Wanted,
+    address: Option<IpAddr>,
     identity: Option<&Identity>,
     granted: Granted,
 ) -> Response<Body> {
@@ -170,7 +174,7 @@ async fn hold(
     if node.shard().is_draining() {
         return refused(connection, StatusCode::SERVICE_UNAVAILABLE, "draining\n");
     }
-    let _held = match node.server().holds.begin(connection.peer, settings) {
+    let _held = match node.server().holds.begin(address, settings) {
         Ok(held) => held,
         Err(Over::All) => {
             return refused(connection, StatusCode::SERVICE_UNAVAILABLE, "too many requests are held\n");

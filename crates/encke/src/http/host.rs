@@ -27,8 +27,8 @@ pub(crate) enum Named<'a> {
     Foreign(&'a str),
 }
 
-/// Judges the host that a request names.
-pub(crate) fn of<'a, B>(request: &'a Request<B>, settings: &Settings) -> Named<'a> {
+/// Judges the hosts that a request names. `forwarded` is the one that a trusted proxy names.
+pub(crate) fn of<'a, B>(request: &'a Request<B>, settings: &Settings, forwarded: Option<&'a str>) -> Named<'a> {
     let mut fields = request.headers().get_all(HOST).iter();
     let field = match (fields.next(), fields.next()) {
         (Some(only), None) => Some(only.to_str().unwrap_or_default()),
@@ -37,7 +37,7 @@ pub(crate) fn of<'a, B>(request: &'a Request<B>, settings: &Settings) -> Named<'
         _ => Some(""),
     };
     let authority = request.uri().authority().map(|authority| authority.as_str());
-    for named in field.into_iter().chain(authority) {
+    for named in field.into_iter().chain(authority).chain(forwarded) {
         let Some(host) = Host::parse(named) else { return Named::Invalid };
         if !host.is_fixed() && !host.is_ours(settings) {
             return Named::Foreign(host.name());

@@ -11,6 +11,7 @@ use http::header::{
 use http::{HeaderMap, Uri};
 
 use crate::authority::{self, Host};
+use crate::request_client::RequestClient;
 use encke_core::Settings;
 
 /// The relation of a request's origin to the server.
@@ -29,20 +30,20 @@ pub(crate) enum Origin {
 }
 
 /// Classifies the origin of a request.
-pub(crate) fn of(headers: &HeaderMap, uri: &Uri, settings: &Settings, is_tls: bool) -> Origin {
+pub(crate) fn of(headers: &HeaderMap, uri: &Uri, settings: &Settings, client: &RequestClient) -> Origin {
     let mut origins = headers.get_all(ORIGIN).iter();
     let Some(origin) = origins.next() else { return of_site(headers, Origin::None) };
     let text = origin.to_str().unwrap_or_default();
     if origins.next().is_some() || text.len() > ORIGIN_BYTES_MAX {
         return Origin::Foreign;
     }
-    of_site(headers, judge(text, origin, headers, uri, settings, is_tls))
+    of_site(headers, judge(text, origin, headers, uri, settings, client))
 }
 
 /// Classifies a script request (JSONP). Such a request names no origin, so other fields of the browser decide.
-pub(crate) fn of_script(headers: &HeaderMap, uri: &Uri, settings: &Settings, is_tls: bool) -> Origin {
+pub(crate) fn of_script(headers: &HeaderMap, uri: &Uri, settings: &Settings, client: &RequestClient) -> Origin {
     if headers.contains_key(ORIGIN) {
-        return of(headers, uri, settings, is_tls);
+        return of(headers, uri, settings, client);
     }
     let site = Site::of(headers);
     if site == Site::Own {
@@ -50,7 +51,7 @@ pub(crate) fn of_script(headers: &HeaderMap, uri: &Uri, settings: &Settings, is_
     }
     match headers.get(REFERER).and_then(|referer| referer.to_str().ok()).and_then(origin_of_url) {
         Some(origin) => match HeaderValue::try_from(origin.as_str()) {
-            Ok(value) => of_site(headers, judge(&origin, &value, headers, uri, settings, is_tls)),
+            Ok(value) => of_site(headers, judge(&origin, &value, headers, uri, settings, client)),
             Err(_) => Origin::Foreign,
         },
         // The page hides its origin. Browsers also omit `Sec-Fetch-Site` where they do not trust the server's
@@ -102,27 +103,30 @@ fn anybody(settings: &Settings) -> Origin {
     if settings.allowed_origins.iter().any(|allowed| allowed == "*") { Origin::Anybody } else { Origin::Foreign }
 }
 
-/// Classifies an origin. Where the server itself speaks TLS, its pages are those of `https`; otherwise a proxy in front of it may.
+/// Classifies an origin. Where the client speaks TLS with the server or a trusted proxy, the server's pages are those of `https`; otherwise a
+/// proxy that is not known may speak it.
 fn judge(
     text: &str,
     origin: &HeaderValue,
     headers: &HeaderMap,
     uri: &Uri,
     settings: &Settings,
-    is_tls: bool,
+    client: &RequestClient,
 ) -> Origin {
     if settings.allowed_origins.iter().any(|allowed| allowed.eq_ignore_ascii_case(text)) {
         return Origin::Allowed(origin.clone());
     }
     let named = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = uri.authority().map(|authority| authority.as_str()).or(named);
+    let of_target = uri.authority().map(|authority| authority.as_str());
+    let host = client.forwarded_host.as_deref().or(of_target).or(named);
     let same = text.split_once("://").is_some_and(|(scheme, rest)| {
-        (scheme == "https" || scheme == "http" && !is_tls) && host.is_some_and(|host| same_host(scheme, rest, host))
+        (scheme == "https" || scheme == "http" && !client.is_https)
+            && host.is_some_and(|host| same_host(scheme, rest, host))
     });
     if same && host.and_then(Host::parse).is_some_and(|host| host.is_ours(settings)) {
         return Origin::Own;
     }
-    if host.is_some_and(|host| is_loopback_twin(text, host, settings, is_tls)) {
+    if host.is_some_and(|host| is_loopback_twin(text, host, settings, client.is_https)) {
         return Origin::Allowed(origin.clone());
     }
     anybody(settings)
@@ -131,10 +135,10 @@ fn judge(
 /// True for `http://localhost:8080` beside `127.0.0.1:8080` and the like, where the server listens on loopback alone: a
 /// page loaded under one name of loopback, from this server or another on its port, calls this server by another
 /// name.
-fn is_loopback_twin(origin: &str, host: &str, settings: &Settings, is_tls: bool) -> bool {
+fn is_loopback_twin(origin: &str, host: &str, settings: &Settings, is_https: bool) -> bool {
     let is_twin = |authority: &str| Host::parse(authority).is_some_and(Host::is_this_machine);
     settings.is_on_loopback()
-        && origin.strip_prefix(if is_tls { "https://" } else { "http://" }).is_some_and(|origin| {
+        && origin.strip_prefix(if is_https { "https://" } else { "http://" }).is_some_and(|origin| {
             is_twin(origin) && is_twin(host) && authority::port_of(origin) == authority::port_of(host)
         })
 }
@@ -189,7 +193,7 @@ mod tests {
         for origin in origins {
             headers.append(ORIGIN, HeaderValue::from_bytes(origin.as_bytes()).expect("a value"));
         }
-        of(&headers, &Uri::from_static("/cometd"), settings, false)
+        of(&headers, &Uri::from_static("/cometd"), settings, &RequestClient::default())
     }
 
     fn public() -> Settings {
@@ -257,7 +261,7 @@ mod tests {
             for (name, value) in pairs {
                 headers.insert(*name, HeaderValue::from_static(value));
             }
-            of_script(&headers, &Uri::from_static("/cometd"), &Settings::default(), false)
+            of_script(&headers, &Uri::from_static("/cometd"), &Settings::default(), &RequestClient::default())
         };
         assert_eq!(headers(&[]), Origin::None);
         assert_eq!(headers(&[("sec-fetch-site", "same-origin")]), Origin::Own);

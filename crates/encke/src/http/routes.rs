@@ -37,7 +37,8 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incomin
     } else if hold::channel_in(&settings, path).is_some() {
         Box::pin(hold::answer(connection, &settings, request)).await
     } else if let Some(fallback) = connection.node.server().pages.of(path).filter(|_| !OWN_PATHS.contains(&path)) {
-        let mut response = fallback.answer(request, connection.peer).await;
+        let client = connection.client(request.headers());
+        let mut response = fallback.answer(request, client).await;
         let body_bytes = response.body().size_hint().lower() as usize;
         if !connection.node.shard().has_room_for(body_bytes) {
             response = of_status(StatusCode::SERVICE_UNAVAILABLE, Response::default());

@@ -15,45 +15,60 @@ use hyper::service::service_fn;
 use super::connection::{Connection, Upgrade};
 use super::held::InHyper;
 use super::{Body, closing, held, routes};
-use crate::byte_stream::ByteStream;
+use crate::byte_stream::{ByteStream, Remote};
 use crate::fallback::TakeOver;
-use crate::net::connections::Counted;
+use crate::net::arrival;
+use crate::net::connections::{Arrival, Counted};
 use crate::net::handshake;
 use crate::net::io::Io;
 use crate::net::node::Node;
 use crate::net::socket;
 
-/// Serves a connection.
-pub(crate) fn open(node: &Rc<Node>, stream: ByteStream, counted: Counted) {
+/// Serves a connection, after its PROXY head if it has one.
+pub(crate) fn open(node: &Rc<Node>, stream: ByteStream, arrival: Arrival) {
     let send_buffer_bytes = node.shard().settings().socket_send_buffer_bytes;
     if let Err(error) = stream.prepare(send_buffer_bytes) {
         return tracing::debug!(%error, "a connection was gone before it was served");
     }
-    tokio::task::spawn_local(serve(node.clone(), stream, counted));
+    if !arrival.has_proxy_head {
+        return start(node, stream, arrival.remote, arrival.counted);
+    }
+    let node = node.clone();
+    tokio::task::spawn_local(async move {
+        let Arrival { remote, counted: _until_then, .. } = arrival;
+        if let Some((remote, counted)) = arrival::read_proxy_head(&node, &stream, remote).await {
+            start(&node, stream, remote, counted);
+        }
+    });
 }
 
-async fn serve(node: Rc<Node>, mut stream: ByteStream, counted: Counted) {
-    if !Box::pin(handshake::complete(&node, &stream)).await {
+fn start(node: &Rc<Node>, stream: ByteStream, remote: Remote, counted: Counted) {
+    let connection = Rc::new(Connection::new(node, remote, stream.is_tls()));
+    tokio::task::spawn_local(serve(connection, stream, counted));
+}
+
+async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Counted) {
+    let node = &connection.node;
+    if !Box::pin(handshake::complete(node, &stream)).await {
         stream.close_writing();
         return Box::pin(stream.linger()).await;
     }
-    let connection = Rc::new(Connection::new(&node, stream.peer_address(), stream.is_tls()));
     let mut read = Bytes::new();
     loop {
         // Boxed: nothing of hyper stays while a request is held.
         match Box::pin(in_hyper(&connection, stream, read)).await {
             Left::Held(held, read_by_hyper) => {
-                let Some(front) = held::wait(&node, &connection.current, &held, read_by_hyper).await else {
+                let Some(front) = held::wait(node, &connection.current, &held, read_by_hyper).await else {
                     connection.health.broken.set(true);
                     return held.release();
                 };
                 (stream, read) = (held, front);
             }
             Left::Upgraded(stream, Upgrade::WebSocket(from), rest) => {
-                return socket::open(&node, stream, counted, from, rest);
+                return socket::open(node, stream, counted, from, rest);
             }
             Left::Upgraded(stream, Upgrade::TakenOver(task), rest) => {
-                return Box::pin(taken_over(&node, task, stream, rest)).await;
+                return Box::pin(taken_over(node, task, stream, rest)).await;
             }
             Left::Done(stream) => return Box::pin(stream.linger()).await,
             Left::Broken(stream) => return stream.release(),

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::byte_stream::Remote;
 use encke_core::{Counts, network};
 
 /// The open connections of a server.
@@ -20,6 +21,14 @@ pub(crate) struct Counted {
     connections: Arc<Connections>,
     /// The key of its address, if it counts among the connections of the address.
     address: Option<NonZeroU64>,
+}
+
+/// A new connection, as far as the thread that accepted it knows it.
+pub(crate) struct Arrival {
+    pub(crate) remote: Remote,
+    pub(crate) counted: Counted,
+    /// True if it begins with a PROXY head.
+    pub(crate) has_proxy_head: bool,
 }
 
 impl Connections {

@@ -1,6 +1,7 @@
 //! The I/O of one shard: its sockets, its mailbox, its clock, and the thread that stores histories.
 
 pub(crate) mod api_state;
+pub(crate) mod arrival;
 pub(crate) mod clock;
 pub(crate) mod confirm;
 pub(crate) mod connections;

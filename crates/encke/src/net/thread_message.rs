@@ -3,7 +3,7 @@
 use encke_core::{Charge, Envelope, Shard, SocketOrigin};
 use websocket::Decoder;
 
-use super::connections::Counted;
+use super::connections::{Arrival, Counted};
 use crate::byte_stream::Detached;
 
 /// A message for the thread of a shard.
@@ -13,7 +13,7 @@ pub(crate) enum ThreadMessage {
     /// Handles have published something.
     Published,
     /// A new connection.
-    Connection(Detached, Counted),
+    Connection(Detached, Arrival),
     /// A WebSocket whose session lives on the receiving shard.
     Socket(Box<Moving>),
     /// From now on the thread reads and writes no sockets; only messages between shards are processed.

@@ -56,6 +56,8 @@ pub(super) fn listeners(settings: &Settings) -> Result<(), SettingsError> {
     for listener in &settings.listeners {
         one("listeners.address", &listener.address, |_| is_address(listener), wanted)?;
         one("listeners.tls", "true", |_| !listener.tls || tls::is_on(settings), "only with tls_cert or dev_tls")?;
+        let has_proxy = !listener.proxy_protocol || !settings.trusted_proxies.is_empty();
+        one("listeners.proxy_protocol", "true", |_| has_proxy, "only with trusted_proxies")?;
     }
     if settings.listeners.len() > LISTENERS_MAX {
         return Err(SettingsError {

@@ -4,20 +4,21 @@
 //! of new connections is therefore paced, and does not disturb connected clients.
 
 use std::io;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::listeners::Bound;
-use crate::byte_stream::{self, Accepted, ByteStream, Listener};
+use crate::byte_stream::{self, Accepted, ByteStream, Listener, Remote};
 use crate::http;
+use crate::net::arrival;
+use crate::net::connections::Arrival;
 use crate::net::node::Node;
 use crate::net::thread_message::ThreadMessage;
 
 /// Accepts until the server stops accepting connections.
 pub(crate) async fn run(node: Rc<Node>, bound: Arc<[Bound]>) {
-    let listeners = bound.iter().map(|(socket, speaks_tls)| Listener::new(socket.try_clone()?, *speaks_tls));
+    let listeners = bound.iter().map(|(socket, speaks)| Listener::new(socket.try_clone()?, *speaks));
     let listeners: Vec<Listener> = match listeners.collect::<io::Result<_>>() {
         Ok(listeners) => listeners,
         Err(error) => return tracing::error!(%error, "a listening socket is of no use"),
@@ -37,11 +38,11 @@ async fn accept(node: &Rc<Node>, listeners: &[Listener]) {
     let mut at_once = 0;
     loop {
         match byte_stream::accept(listeners, &mut turn).await {
-            Ok(Accepted { stream, peer, speaks_tls }) => {
+            Ok(Accepted { stream, remote, speaks }) => {
                 troubled = false;
-                let tls = node.server().tls.as_ref().filter(|_| speaks_tls).map(|tls| tls.config());
+                let tls = node.server().tls.as_ref().filter(|_| speaks.tls).map(|tls| tls.config());
                 match tls.into_iter().try_fold(stream, ByteStream::with_tls) {
-                    Ok(stream) => welcome(node, stream, peer, &mut next),
+                    Ok(stream) => welcome(node, stream, remote, speaks.proxy_protocol, &mut next),
                     Err(error) => tracing::error!(%error, "TLS cannot begin"),
                 }
             }
@@ -74,32 +75,23 @@ async fn accept(node: &Rc<Node>, listeners: &[Listener]) {
     }
 }
 
-fn welcome(node: &Rc<Node>, stream: ByteStream, peer: Option<IpAddr>, next: &mut usize) {
+fn welcome(node: &Rc<Node>, stream: ByteStream, remote: Remote, has_proxy_head: bool, next: &mut usize) {
     let settings = node.shard().settings().clone();
     if node.server().connections.open() >= settings.connections_max {
         node.shard().metrics().connections_refused.add(1);
-        tracing::debug!(?peer, "connection refused: connections_max reached");
+        tracing::debug!(address = ?remote.address(), "connection refused: connections_max reached");
         return stream.refuse(FULL);
     }
-    let connections = &node.server().connections;
-    let counted = match peer {
-        Some(peer) => connections.count(peer, settings.address_connections_max),
-        // No address, no limit for it.
-        None => Some(connections.count_elsewhere()),
-    };
-    let Some(counted) = counted else {
-        node.shard().metrics().address_connections_refused.add(1);
-        tracing::debug!(?peer, "connection refused: address_connections_max reached");
-        return stream.refuse(FULL_FOR_ADDRESS);
-    };
+    let Some(counted) = arrival::count(node, &stream, remote) else { return };
+    let arrival = Arrival { remote, counted, has_proxy_head };
     let shards = node.server().mailboxes.shards();
     let shard = *next % shards;
     *next = next.wrapping_add(1);
     if shard == node.shard().index() {
-        return http::serve::open(node, stream, counted);
+        return http::serve::open(node, stream, arrival);
     }
     match stream.detach() {
-        Ok(stream) => node.send(shard, ThreadMessage::Connection(stream, counted)),
+        Ok(stream) => node.send(shard, ThreadMessage::Connection(stream, arrival)),
         Err(error) => tracing::warn!(%error, "a connection could not be passed to its shard"),
     }
 }
@@ -134,9 +126,6 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// The response to a connection above the limit.
 const FULL: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n";
-/// The response to a connection of an address that has too many.
-const FULL_FOR_ADDRESS: &[u8] =
-    b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\nretry-after: 5\r\nconnection: close\r\n\r\n";
 
 #[cfg(test)]
 mod tests {

@@ -78,8 +78,8 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
         while let Some(thread_message) = thread_messages.next() {
             match thread_message {
                 ThreadMessage::FromShard(envelope) => node.receive(envelope),
-                ThreadMessage::Connection(stream, counted) => match stream.attach() {
-                    Ok(stream) => http::serve::open(node, stream, counted),
+                ThreadMessage::Connection(stream, arrival) => match stream.attach() {
+                    Ok(stream) => http::serve::open(node, stream, arrival),
                     Err(error) => tracing::warn!(%error, "a connection was lost on its way to its shard"),
                 },
                 ThreadMessage::Socket(moving) => socket::go_on(node, *moving),

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use encke_core::{ListenerSettings, Settings};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
+use crate::byte_stream::Speaks;
 use crate::error::StartError;
 use crate::tls;
 
-/// A socket that listens, and whether its connections speak TLS.
-pub(crate) type Bound = (OwnedFd, bool);
+/// A socket that listens, and the protocols of its connections.
+pub(crate) type Bound = (OwnedFd, Speaks);
 
 /// Binds the sockets of the settings, the one of `listen` first, unless there are to be none. A socket in `given` that has the address of a setting is used instead of
 /// a new one.
@@ -32,14 +33,16 @@ pub(crate) fn open(
     let failed = |address: String| |source| StartError::Listen { address, source };
     let of_setting = || bind(&SockAddr::from(settings.listen));
     let listener = first.map_or_else(of_setting, |listener| Ok(listener.into())).and_then(listen);
-    let mut bound = vec![(listener.map_err(failed(settings.listen.to_string()))?, tls::is_on(settings))];
+    let speaks = Speaks { proxy_protocol: false, tls: tls::is_on(settings) };
+    let mut bound = vec![(listener.map_err(failed(settings.listen.to_string()))?, speaks)];
     for setting in &settings.listeners {
         let socket = address_of(setting).and_then(|address| {
             let is_it = |socket: &OwnedFd| SockRef::from(socket).local_addr().is_ok_and(|local| local == address);
             let inherited = given.iter().position(is_it).map(|at| given.swap_remove(at).into());
             inherited.map_or_else(|| bind(&address), Ok).and_then(listen)
         });
-        bound.push((socket.map_err(failed(setting.address.clone()))?, setting.tls));
+        let speaks = Speaks { proxy_protocol: setting.proxy_protocol, tls: setting.tls };
+        bound.push((socket.map_err(failed(setting.address.clone()))?, speaks));
     }
     Ok(bound.into())
 }

@@ -77,7 +77,7 @@ fn allowed_hosts_are_the_names_of_a_server_beside_addresses_and_localhost() {
     let everywhere = Settings { listen: ([0, 0, 0, 0], 0).into(), ..settings() };
     let server = TestServer::start(Settings { allowed_hosts: vec!["push.example".into()], ..everywhere.clone() });
     assert_eq!((post(&server, &[("host", "push.example")]), post(&server, &[("host", "evil.example")])), (200, 421));
-    let listeners = vec![ListenerSettings { address: "0.0.0.0:0".into(), tls: false }];
+    let listeners = vec![ListenerSettings { address: "0.0.0.0:0".into(), ..ListenerSettings::default() }];
     for everywhere in [everywhere, Settings { listeners, ..settings() }] {
         let server = TestServer::start(everywhere);
         assert_eq!(post(&server, &[("host", "any.example")]), 200, "a server of the net, whatever it is called");

@@ -14,7 +14,7 @@ fn settings(listeners: Vec<ListenerSettings>) -> Settings {
 }
 
 fn at(address: impl Into<String>, tls: bool) -> ListenerSettings {
-    ListenerSettings { address: address.into(), tls }
+    ListenerSettings { address: address.into(), tls, ..ListenerSettings::default() }
 }
 
 fn start(settings: Settings) -> Running {

@@ -31,6 +31,7 @@ mod metrics;
 mod origins;
 mod page;
 mod presence;
+mod proxies;
 mod replay;
 mod restarts;
 mod rights;

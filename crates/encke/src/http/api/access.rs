@@ -69,7 +69,7 @@ pub(crate) fn is_from_here<B>(connection: &Connection, request: &Request<B>) -> 
     let is_proxied = |name: &HeaderName| {
         matches!(name.as_str(), "forwarded" | "via" | "x-real-ip") || name.as_str().starts_with("x-forwarded-")
     };
-    connection.peer.is_some_and(|peer| peer.to_canonical().is_loopback())
+    connection.remote.is_loopback()
         && request.version() != Version::HTTP_10
         && host::is_loopback(request)
         && !request.headers().keys().any(is_proxied)

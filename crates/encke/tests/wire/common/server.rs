@@ -61,6 +61,11 @@ impl TestServer {
         self.running.as_ref().expect("running").address()
     }
 
+    /// The sockets of its further addresses.
+    pub fn further_listeners(&self) -> Vec<std::os::fd::OwnedFd> {
+        self.running.as_ref().expect("running").further_listeners().expect("sockets")
+    }
+
     pub fn tcp(&self) -> Tcp {
         Tcp::connect(self.address())
     }
