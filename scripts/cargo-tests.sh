@@ -120,8 +120,9 @@ tls)
     export ENCKE_TEST_TLS=1
     # With the features of the whole workspace, so that nothing is built again. Two more crates have tests of this name.
     packages=(--workspace --exclude encke-sources --exclude encke-webhooks)
-    # The examples have their own servers. A connection above a limit gets an alert instead of a status (`tls.rs`).
-    options=(--test wire -- --skip examples:: --skip connections_max_answers)
+    # The examples have their own servers, and the tests of proxies choose for each connection. A connection above a limit gets an alert
+    # instead of a status (`tls.rs`).
+    options=(--test wire -- --skip examples:: --skip proxies:: --skip connections_max_answers)
     ;;
 *) echo "usage: scripts/cargo-tests.sh [unit|tls]" >&2; exit 2 ;;
 esac

@@ -98,6 +98,17 @@ need_debian() {
     export debian_lists_are_new=yes
 }
 
+# need_services PACKAGE…: as need_debian, for packages whose services would start at once, on the ports of real ones.
+need_services() {
+    local policy=/usr/sbin/policy-rc.d made= status=0
+    if [ "$(id -u)" = 0 ] && [ ! -e "$policy" ]; then
+        printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy" && made=yes
+    fi
+    need_debian "$@" || status=1
+    [ -z "$made" ] || rm "$policy"
+    return "$status"
+}
+
 # need_rust: the Rust toolchain of rust-toolchain.toml and the C compiler that the allocator of the program is built with.
 need_rust() {
     if ! command -v cargo >/dev/null; then
@@ -172,14 +183,14 @@ start_server() {
 # True if it listens, or has ended.
 has_started() { grep -q "^$2" "$1" || ! kill -0 "$server_pid" 2>/dev/null; }
 
-# free_ports: prints two ports of the loopback interface that are free now. The system gives them to no outgoing connection, as it may
+# free_ports [COUNT]: prints two ports, or so many, of the loopback interface that are free now. The system gives them to no outgoing connection, as it may
 # give a port that was bound for a moment.
 free_ports() {
     local port free=()
-    for port in $(shuf -i 20000-30000 -n 50); do
+    for port in $(shuf -i 20000-30000 -n 100); do
         if ! (: <>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then free+=("$port"); fi
     done
-    echo "${free[0]} ${free[1]}"
+    echo "${free[@]:0:${1:-2}}"
 }
 
 # need_npm FOLDER…: npm, and the packages of these folders as their lock files say.

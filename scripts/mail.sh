@@ -6,18 +6,6 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 # Nothing but IDLE reports a mail over IMAP within `event_seconds_max`: the next look is 28 minutes away.
 password=secret
 
-# The dovecot that Debian installs would start at once, on the ports of a mail server.
-install_dovecot() {
-    local policy=/usr/sbin/policy-rc.d made=
-    if [ "$(id -u)" = 0 ] && [ ! -e "$policy" ]; then
-        printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy" && made=yes
-    fi
-    local status=0
-    need_debian dovecot-imapd dovecot-pop3d curl || status=1
-    [ -z "$made" ] || rm "$policy"
-    return "$status"
-}
-
 # as_user COMMAND…: with the rights of an ordinary user.
 as_user() {
     if [ "$(id -u)" = 0 ]; then runuser -u "$user" -- "$@"; else "$@"; fi
@@ -179,7 +167,7 @@ stop() {
     rm -rf "$work"
 }
 
-install_dovecot || skip 'dovecot is missing, and cannot be installed here'
+need_services dovecot-imapd dovecot-pop3d curl || skip 'dovecot is missing, and cannot be installed here'
 if [ -z "${ENCKE_BIN:-}" ]; then
     need_encke
     ENCKE_BIN=$(realpath "$encke")

@@ -52,6 +52,7 @@ step autobahn aside 1200 'Autobahn: the WebSocket conformance suite' bash script
 step api aside 1200 'HTTP API: the schema fuzzer, and clients in four languages' bash scripts/twice.sh api
 step held aside 900 'held requests: backends in Python, Node and Go' bash scripts/twice.sh held
 step mail aside 900 'mail: the notifier with a real POP3 and IMAP server' bash scripts/twice.sh mail
+step proxies aside 900 'proxies: nginx and HAProxy in front, with every transport' bash scripts/twice.sh proxies
 step browser aside 2400 'browser: pages in Chromium' bash scripts/browser.sh
 step hostile alone 2400 'hostile: attackers beside witnesses that must not notice' bash scripts/hostile.sh
 
@@ -153,7 +154,7 @@ run_all() {
 }
 
 # The steps that run the optimised programs, of those that run beside others.
-is_optimised() { [[ " api held mail browser " == *" $1 "* ]]; }
+is_optimised() { [[ " api held mail proxies browser " == *" $1 "* ]]; }
 
 # The steps that need no build come first: they fail soonest.
 is_quick() { [[ " tidy words final format " == *" $1 "* ]]; }
