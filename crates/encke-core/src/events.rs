@@ -49,6 +49,8 @@ pub struct Peer {
     pub address: Option<IpAddr>,
     /// The number of the connection, unique in the whole server. 0 if it is not known.
     pub connection: u64,
+    /// True if the connection carries several requests at the same time (HTTP/2).
+    pub is_multiplexed: bool,
 }
 
 /// The Bayeux transport of an HTTP request.

@@ -62,6 +62,18 @@ crate::settings! {
         /// Longest time that a TLS handshake takes, in milliseconds.
         tls_handshake_timeout_ms: u64 = 10_000, positive();
     }
+    "HTTP/2" {
+        /// Clients may speak HTTP/2: over TLS by ALPN, without TLS by prior knowledge.
+        http2: bool = true, restart();
+        /// Requests and WebSockets that one HTTP/2 connection has open at the same time; further ones are refused (REFUSED_STREAM).
+        http2_streams_max: usize = 128, positive(), at_most(1 << 20, "at most 1048576");
+        /// Frames of one HTTP/2 connection in a second that carry neither a request nor bytes of one: SETTINGS, PING, PRIORITY,
+        /// WINDOW_UPDATE, empty DATA and unknown ones. Above it the connection ends (ENHANCE_YOUR_CALM).
+        http2_control_frames_per_s_max: usize = 10_000, positive();
+        /// Requests and WebSockets that the client of one HTTP/2 connection resets in a second (RST_STREAM). Above it the connection
+        /// ends (ENHANCE_YOUR_CALM).
+        http2_resets_per_s_max: usize = 200, positive();
+    }
     "Bayeux timing" {
         /// Time that a `/meta/connect` is held, in milliseconds.
         timeout_ms: u64 = 20_000, cometd_of_each_transport("timeout"), positive();
@@ -126,6 +138,9 @@ crate::settings! {
         allowed_hosts: Vec<String> = Vec::new();
         /// Connects held at the same time for one browser; the others are advised to poll. -1: no limit, 0: none.
         browser_sessions_max: i32 = 1, cometd("maxSessionsPerBrowser");
+        /// Connects held at the same time for one browser, where its next one comes on HTTP/2: that has one connection for all of
+        /// them. -1: no limit, 0: none.
+        http2_browser_sessions_max: i32 = -1, cometd("http2MaxSessionsPerBrowser");
         /// Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.
         browser_surplus_interval_ms: u64 = 2_000, cometd("multiSessionInterval");
         /// A request needs no cookie, only a `clientId`.

@@ -17,7 +17,6 @@ pub(crate) const IGNORED: &[(&str, &str)] = &[
     ("bufferSize", "buffers grow with the waiting messages"),
     ("enableExtension.*", "no WebSocket extension is offered"),
     ("executorMaxThreads", "there is no thread pool; shards sets the number of threads"),
-    ("http2MaxSessionsPerBrowser", "there is no HTTP/2; browser_sessions_max is for HTTP/1.1"),
     ("jsonContext", "there is one JSON engine, which leaves data unchanged byte for byte"),
     ("jsonDebug", "use log = \"debug\""),
     ("maxProcessing", "requests are processed without waiting"),

@@ -144,7 +144,7 @@ mod tests {
         let mut newcomers = Newcomers::default();
         let key = |index| SessionKey { index, generation: 1 };
         let address = |last| Some(IpAddr::from([10, 0, 0, last]));
-        let of = |connection, last| Peer { connection, address: address(last) };
+        let of = |connection, last| Peer { connection, address: address(last), is_multiplexed: false };
         let (one, two) = (newcomers.origins(of(1, 1)), newcomers.origins(of(2, 1)));
         let positions: Vec<u32> = [one, two, one, two, [0, 0]]
             .into_iter()
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn addresses_of_one_ipv6_network_are_one_origin() {
         let newcomers = Newcomers::default();
-        let origin = |text: &str| newcomers.origins(Peer { address: text.parse().ok(), connection: 0 });
+        let origin = |text: &str| newcomers.origins(Peer { address: text.parse().ok(), ..Peer::default() });
         assert_eq!(origin("2001:db8::1"), origin("2001:db8::ffff:2"));
         assert_ne!(origin("2001:db8::1"), origin("2001:db8:0:1::1"));
         assert_eq!(origin("::ffff:10.0.0.1"), origin("10.0.0.1"));

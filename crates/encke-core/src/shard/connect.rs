@@ -72,9 +72,10 @@ impl Machines {
 
     /// The advice to poll, if the browser of this session holds as many connects as it may.
     fn surplus(&self, batch: &Batch, key: SessionKey) -> Option<Advice> {
-        let Via::Http { .. } = batch.via else { return None };
+        let Via::Http { peer, .. } = &batch.via else { return None };
         let (browser, settings) = (self.delivery.session(key)?.browser()?, self.env.settings.given());
-        let max = usize::try_from(settings.browser_sessions_max).ok()?;
+        let max = if peer.is_multiplexed { settings.http2_browser_sessions_max } else { settings.browser_sessions_max };
+        let max = usize::try_from(max).ok()?;
         let is_surplus = self.delivery.held_by(&browser) >= max;
         is_surplus.then(|| Advice::multiple_clients(settings.browser_surplus_interval_ms))
     }

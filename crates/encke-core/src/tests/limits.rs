@@ -37,7 +37,7 @@ impl Rig {
     /// Opens a session of this user (empty: anonymous) on a socket of this address.
     fn open_as(&mut self, user: &str, address: Option<IpAddr>) -> Result<(SocketKey, String), String> {
         let key = self.shard.socket_opened(NOW, None);
-        self.shard.socket_is_of(key, Peer { address, connection: 0 }, false, None);
+        self.shard.socket_is_of(key, Peer { address, ..Peer::default() }, false, None);
         let ext = if user.is_empty() { "{}".to_string() } else { format!(r#"{{"user":"{user}"}}"#) };
         let text = format!(r#"{{"channel":"/meta/handshake","version":"1.0","ext":{ext}}}"#);
         self.shard.socket_text(NOW, key, &text);
@@ -176,7 +176,7 @@ fn the_clients_of_an_address_share_its_rate_on_all_transports_and_shards() {
     assert_eq!(second.accepted(NOW, &neighbour, "/a").0, 0, "the same network");
     assert_eq!(first.accepted(NOW, &far, "/a").0, 10);
     // Over HTTP.
-    let peer = Peer { address: of(3), connection: 0 };
+    let peer = Peer { address: of(3), ..Peer::default() };
     let body = format!(r#"{{"channel":"/a","clientId":"{}","data":1}}"#, one.1);
     let exchange = ExchangeId { shard: 0, number: 77 };
     let transport = HttpTransport::LongPolling;
@@ -295,7 +295,7 @@ fn a_channel_has_at_most_the_subscribers_of_its_rule_over_all_shards() {
 
 /// Handshakes by `address` that the server accepts at this time, until it refuses one.
 fn handshakes(rig: &mut Rig, now: Now, address: u8) -> usize {
-    let peer = Peer { address: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, address))), connection: 0 };
+    let peer = Peer { address: Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, address))), ..Peer::default() };
     let mut accepted = || {
         let key = rig.shard.socket_opened(now, None);
         rig.shard.socket_is_of(key, peer, false, None);

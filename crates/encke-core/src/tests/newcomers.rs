@@ -11,7 +11,7 @@ use crate::shard::Shard;
 use crate::shard::tests::{FakeKernel, NOW, Rig, member_of};
 
 fn peer(connection: u64, last: u8) -> Peer {
-    Peer { address: Some([10, 0, 0, last].into()), connection }
+    Peer { address: Some([10, 0, 0, last].into()), connection, is_multiplexed: false }
 }
 
 fn settings() -> Settings {
