@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use encke_core::{Actions, Application, Settings, Verdict};
 use http::{Request, Response};
-use hyper::body::{Body as HttpBody, Incoming};
+use hyper::body::Body as HttpBody;
 use tower_service::Service;
 
 use crate::api_keys::ApiKeys;
@@ -21,7 +21,7 @@ use crate::app::route::{Route, RouteReply, RouteRequest};
 use crate::app::service::{Registered, ServiceHandler};
 use crate::asset::Asset;
 use crate::beside::Beside;
-use crate::fallback::BoxError;
+use crate::fallback::{BoxError, RequestBody};
 use crate::tls::TicketKey;
 
 /// A server before its start: its settings, the hooks of the application, its files. [`Builder::start`] runs it.
@@ -291,7 +291,7 @@ impl Builder {
     /// connection to another protocol: for that, put Encke inside the router ([`service`](crate::service)).
     pub fn fallback<S, B>(mut self, service: S) -> Builder
     where
-        S: Service<Request<Incoming>, Response = Response<B>, Error: Into<BoxError>, Future: Send>,
+        S: Service<Request<RequestBody>, Response = Response<B>, Error: Into<BoxError>, Future: Send>,
         S: Clone + Send + Sync + 'static,
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {

@@ -6,18 +6,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body_util::Either;
 use http_body_util::combinators::UnsyncBoxBody;
 use parking_lot::{Mutex, RwLock};
 
 use crate::asset::Asset;
 use crate::byte_stream::ByteStream;
+use crate::http::http2::body::StreamBody;
 use crate::request_client::RequestClient;
 
 /// An error of any kind.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of a request for a [`Fallback`].
-pub type RequestBody = hyper::body::Incoming;
+/// The body of a request for a [`Fallback`]: over HTTP/1.1, or HTTP/2.
+pub type RequestBody = Either<hyper::body::Incoming, StreamBody>;
 /// The body of a response of a [`Fallback`]: whole, or a stream.
 pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 /// The response of a [`Fallback`], which may take long: the client's connection needs few bytes meanwhile.
@@ -36,7 +38,8 @@ pub trait Fallback: Send + Sync {
 }
 
 /// Takes the connection of a request over, for another protocol such as a WebSocket. A [`Fallback`] puts it into the extensions
-/// of a response with the status 101 (RFC 9110 §15.2.2), and the server gives it the connection when the response is written.
+/// of a response with the status 101 (RFC 9110 §15.2.2), and the server gives it the connection when the response is written. A WebSocket
+/// over HTTP/2 comes as such a request, too, and the connection is its stream (RFC 8441).
 #[derive(Clone)]
 pub struct TakeOver(Arc<Mutex<Option<Task>>>);
 

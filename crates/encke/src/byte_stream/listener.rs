@@ -54,7 +54,7 @@ impl Listener {
         let (stream, remote) = match &self.socket {
             Socket::Tcp(listener) => {
                 let (tcp, peer) = ready!(listener.poll_accept(cx))?;
-                (ByteStream { tcp, tls: None }, Remote::Tcp(peer.ip()))
+                (ByteStream::plain(tcp), Remote::Tcp(peer.ip()))
             }
             Socket::Unix(listener) => {
                 let (unix, _) = ready!(listener.poll_accept(cx))?;

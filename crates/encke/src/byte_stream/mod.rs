@@ -1,11 +1,13 @@
 //! A client's connection as everything above it sees it: bytes in both directions, readiness, and ways to end it.
 //!
-//! The module is the only one that knows how the bytes travel: over TCP or another stream socket, with TLS or without.
+//! The module is the only one that knows how the bytes travel: over TCP or another stream socket, with TLS or without, or as a stream of
+//! an HTTP/2 connection.
 //! Each call is one `match`: without TLS it allocates nothing, copies nothing, and a gathered write stays one system call.
 
 mod listener;
 mod proxy_head;
 mod remote;
+mod stream;
 mod tls;
 mod upgraded;
 
@@ -19,6 +21,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use h2::{RecvStream, SendStream};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade::downcast;
@@ -32,20 +36,21 @@ pub(crate) use listener::{Accepted, Listener, Speaks, accept};
 use proxy_head::PROXY_HEAD_BYTES_MAX;
 pub(crate) use proxy_head::ProxyHead;
 pub(crate) use remote::Remote;
+use stream::Stream;
 use tls::Session;
 pub(crate) use upgraded::detach_upgraded;
 
 /// The connection of a client. It reads and writes as any stream of tokio.
-pub struct ByteStream {
-    /// Any stream socket of the system: it is only read, written and closed.
-    tcp: TcpStream,
-    tls: Option<Box<Session>>,
-}
+pub struct ByteStream(Transport<TcpStream>);
 
 /// A connection on its way to another thread: it belongs to no runtime.
-pub(crate) struct Detached {
-    tcp: std::net::TcpStream,
-    tls: Option<Box<Session>>,
+pub(crate) struct Detached(Transport<std::net::TcpStream>);
+
+enum Transport<T> {
+    /// Any stream socket of the system: it is only read, written and closed.
+    Socket { tcp: T, tls: Option<Box<Session>> },
+    /// A stream of an HTTP/2 connection.
+    Stream(Box<Stream>),
 }
 
 impl ByteStream {
@@ -53,8 +58,21 @@ impl ByteStream {
     ///
     /// # Errors
     /// The configuration cannot be used.
-    pub(crate) fn with_tls(self, config: Arc<ServerConfig>) -> io::Result<ByteStream> {
-        Ok(ByteStream { tls: Some(Box::new(Session::new(config)?)), ..self })
+    pub(crate) fn with_tls(mut self, config: Arc<ServerConfig>) -> io::Result<ByteStream> {
+        if let Transport::Socket { tls, .. } = &mut self.0 {
+            *tls = Some(Box::new(Session::new(config)?));
+        }
+        Ok(self)
+    }
+
+    /// A plain socket.
+    fn plain(tcp: TcpStream) -> ByteStream {
+        ByteStream(Transport::Socket { tcp, tls: None })
+    }
+
+    /// A stream of an HTTP/2 connection, whose client has this address.
+    pub(crate) fn of_stream(send: SendStream<Bytes>, receive: RecvStream, peer: Option<IpAddr>) -> ByteStream {
+        ByteStream(Transport::Stream(Box::new(Stream::new(send, receive, peer))))
     }
 
     /// The plain socket of an upgraded request, and the bytes that were read from it.
@@ -63,12 +81,17 @@ impl ByteStream {
     /// It is no plain socket.
     fn of_upgraded(upgraded: Upgraded) -> Result<(ByteStream, Vec<u8>), Upgraded> {
         let parts = downcast::<TokioIo<TcpStream>>(upgraded)?;
-        Ok((ByteStream { tcp: parts.io.into_inner(), tls: None }, parts.read_buf.to_vec()))
+        Ok((ByteStream::plain(parts.io.into_inner()), parts.read_buf.to_vec()))
     }
 
     /// True if it speaks TLS.
     pub(crate) fn is_tls(&self) -> bool {
-        self.tls.is_some()
+        matches!(self.0, Transport::Socket { tls: Some(_), .. })
+    }
+
+    /// True if client and server have agreed to speak HTTP/2 (ALPN).
+    pub(crate) fn agreed_on_http2(&self) -> bool {
+        matches!(&self.0, Transport::Socket { tls: Some(session), .. } if session.agreed_on(b"h2"))
     }
 
     /// Reads the PROXY head at the beginning of a connection, and nothing after it. None if the proxy only looked if the server is there.
@@ -100,11 +123,11 @@ impl ByteStream {
     /// # Errors
     /// The client does not speak TLS as the server does. It got an alert, or a response in plain HTTP if it speaks that.
     pub(crate) async fn handshake(&self, turns: &Semaphore) -> io::Result<bool> {
-        let Some(session) = &self.tls else { return Ok(false) };
+        let Transport::Socket { tcp, tls: Some(session) } = &self.0 else { return Ok(false) };
         while session.is_handshaking() {
             self.readable().await?;
             let turn = turns.acquire().await;
-            match session.receive(&self.tcp) {
+            match session.receive(tcp) {
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
                 _ if session.has_input() && session.is_handshaking() => return Err(io::ErrorKind::UnexpectedEof.into()),
                 _ => {}
@@ -118,8 +141,9 @@ impl ByteStream {
 
     /// Answers a connection that is not served. One that speaks TLS gets an alert: the text would cost a handshake.
     pub(crate) fn refuse(&self, text: &'static [u8]) {
-        let bytes = if self.is_tls() { REFUSED } else { text };
-        let _gone = self.tcp.try_write(bytes);
+        if let Transport::Socket { tcp, tls } = &self.0 {
+            let _gone = tcp.try_write(if tls.is_some() { REFUSED } else { text });
+        }
     }
 
     /// Prepares a new connection: small messages leave at once, and the kernel buffers at most `send_buffer_bytes` for a
@@ -128,20 +152,24 @@ impl ByteStream {
     /// # Errors
     /// The connection is gone.
     pub(crate) fn prepare(&self, send_buffer_bytes: usize) -> io::Result<()> {
-        match self.tcp.set_nodelay(true) {
+        let Transport::Socket { tcp, .. } = &self.0 else { return Ok(()) };
+        match tcp.set_nodelay(true) {
             // A Unix socket has no such option.
             Err(error) if matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput) => {}
             set => set?,
         }
         if send_buffer_bytes > 0 {
-            let _as_it_is = self.socket().set_send_buffer_size(send_buffer_bytes);
+            let _as_it_is = SockRef::from(tcp).set_send_buffer_size(send_buffer_bytes);
         }
         Ok(())
     }
 
     /// The address of the client, or of the proxy in front of it. None if it has none.
     pub fn peer_address(&self) -> Option<IpAddr> {
-        self.tcp.peer_addr().ok().map(|address| address.ip())
+        match &self.0 {
+            Transport::Socket { tcp, .. } => tcp.peer_addr().ok().map(|address| address.ip()),
+            Transport::Stream(stream) => stream.peer,
+        }
     }
 
     /// Reads what has arrived. 0: the client sends no more.
@@ -150,30 +178,32 @@ impl ByteStream {
     /// `WouldBlock` if nothing has arrived; otherwise the connection is broken.
     #[inline]
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match &self.tls {
-            None => self.tcp.try_read(buffer),
-            Some(session) => session.read(buffer, &self.tcp),
+        match &self.0 {
+            Transport::Socket { tcp, tls: None } => tcp.try_read(buffer),
+            Transport::Socket { tcp, tls: Some(session) } => session.read(buffer, tcp),
+            Transport::Stream(stream) => stream.read(buffer),
         }
     }
 
     /// Writes all slices in one call, as far as there is room. Of TLS a record counts when it is encrypted: see
-    /// [`ByteStream::has_unsent`].
+    /// [`ByteStream::has_unsent`]. A stream has as much room as its window.
     ///
     /// # Errors
     /// `WouldBlock` if there is no room; otherwise the connection is broken.
     #[inline]
     pub(crate) fn try_write(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match (&self.tls, slices) {
-            (None, [one]) => self.tcp.try_write(one),
-            (None, many) => self.tcp.try_write_vectored(many),
-            (Some(session), slices) => session.write(slices, &self.tcp),
+        match (&self.0, slices) {
+            (Transport::Socket { tcp, tls: None }, [one]) => tcp.try_write(one),
+            (Transport::Socket { tcp, tls: None }, many) => tcp.try_write_vectored(many),
+            (Transport::Socket { tcp, tls: Some(session) }, slices) => session.write(slices, tcp),
+            (Transport::Stream(stream), slices) => stream.write(slices),
         }
     }
 
     /// True if a part of a record waits for room. [`ByteStream::poll_read_ready`] and [`ByteStream::poll_write_ready`] send it.
     #[inline]
     pub(crate) fn has_unsent(&self) -> bool {
-        self.tls.as_ref().is_some_and(|session| session.has_unsent())
+        matches!(&self.0, Transport::Socket { tls: Some(session), .. } if session.has_unsent())
     }
 
     /// Ready when there is something to read.
@@ -183,19 +213,24 @@ impl ByteStream {
             // An error shows when something is read.
             let _sent = self.poll_write_ready(cx);
         }
-        match &self.tls {
-            Some(session) if session.has_input() => Poll::Ready(Ok(())),
-            _ => self.tcp.poll_read_ready(cx),
+        match &self.0 {
+            Transport::Socket { tls: Some(session), .. } if session.has_input() => Poll::Ready(Ok(())),
+            Transport::Socket { tcp, .. } => tcp.poll_read_ready(cx),
+            Transport::Stream(stream) => stream.poll_read_ready(cx),
         }
     }
 
     /// Ready when there is room to write.
     #[inline]
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let (tcp, tls) = match &self.0 {
+            Transport::Socket { tcp, tls } => (tcp, tls),
+            Transport::Stream(stream) => return stream.poll_write_ready(cx),
+        };
         loop {
-            ready!(self.tcp.poll_write_ready(cx))?;
-            match &self.tls {
-                Some(session) if !session.flush(&self.tcp)? => {}
+            ready!(tcp.poll_write_ready(cx))?;
+            match tls {
+                Some(session) if !session.flush(tcp)? => {}
                 _ => return Poll::Ready(Ok(())),
             }
         }
@@ -203,24 +238,33 @@ impl ByteStream {
 
     /// Writes no more: bytes already written arrive, then the end. What waits for room leaves in [`ByteStream::linger`].
     pub(crate) fn close_writing(&self) {
-        // An error ends the connection, too.
-        if self.tls.as_ref().is_none_or(|session| session.close(&self.tcp).unwrap_or(true)) {
-            // The peer may have disconnected first.
-            let _gone = self.socket().shutdown(Shutdown::Write);
+        match &self.0 {
+            // An error ends the connection, too.
+            Transport::Socket { tcp, tls } if tls.as_ref().is_none_or(|tls| tls.close(tcp).unwrap_or(true)) => {
+                // The peer may have disconnected first.
+                let _gone = SockRef::from(tcp).shutdown(Shutdown::Write);
+            }
+            Transport::Socket { .. } => {}
+            Transport::Stream(stream) => stream.close(),
         }
     }
 
     /// Makes the connection end with a reset when it is dropped. The bytes in the kernel's buffer are useless, and the
     /// kernel frees them at once.
     pub(crate) fn reset(&self) {
-        // A socket that is already gone has no buffer.
-        let _gone = self.socket().set_linger(Some(Duration::ZERO));
+        match &self.0 {
+            // A socket that is already gone has no buffer.
+            Transport::Socket { tcp, .. } => _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO)),
+            Transport::Stream(stream) => stream.reset(),
+        }
     }
 
     /// Lets the kernel deliver the remaining bytes to a peer that may still read, for a limited time.
     pub(crate) fn release(&self) {
         #[cfg(target_os = "linux")]
-        let _gone = self.socket().set_tcp_user_timeout(Some(UNREAD));
+        if let Transport::Socket { tcp, .. } = &self.0 {
+            let _gone = SockRef::from(tcp).set_tcp_user_timeout(Some(UNREAD));
+        }
     }
 
     /// Waits until the peer has closed, too, so that bytes it still sends do not reset the connection under the last
@@ -233,8 +277,8 @@ impl ByteStream {
         let drain = async {
             let mut bytes = [0; 4096];
             let mut drained = 0;
-            while drained < LINGER_BYTES_MAX && self.tcp.readable().await.is_ok() {
-                match self.tcp.try_read(&mut bytes) {
+            while drained < LINGER_BYTES_MAX && poll_fn(|cx| self.poll_raw_ready(cx)).await.is_ok() {
+                match self.try_read_raw(&mut bytes) {
                     Ok(0) => return,
                     Ok(count) => drained += count,
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
@@ -253,8 +297,20 @@ impl ByteStream {
         poll_fn(|cx| self.poll_read_ready(cx)).await
     }
 
-    fn socket(&self) -> SockRef<'_> {
-        SockRef::from(&self.tcp)
+    /// Ready when something has arrived that [`ByteStream::try_read_raw`] reads.
+    fn poll_raw_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &self.0 {
+            Transport::Socket { tcp, .. } => tcp.poll_read_ready(cx),
+            Transport::Stream(stream) => stream.poll_read_ready(cx),
+        }
+    }
+
+    /// Reads bytes to discard them: of TLS they are not decrypted.
+    fn try_read_raw(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &self.0 {
+            Transport::Socket { tcp, .. } => tcp.try_read(buffer),
+            Transport::Stream(stream) => stream.read(buffer),
+        }
     }
 
     /// Takes the connection out of this thread's runtime.
@@ -262,14 +318,17 @@ impl ByteStream {
     /// # Errors
     /// The system's error.
     pub(crate) fn detach(self) -> io::Result<Detached> {
-        Ok(Detached { tcp: self.tcp.into_std()?, tls: self.tls })
+        Ok(Detached(match self.0 {
+            Transport::Socket { tcp, tls } => Transport::Socket { tcp: tcp.into_std()?, tls },
+            Transport::Stream(stream) => Transport::Stream(stream),
+        }))
     }
 }
 
 impl Detached {
     /// A stream socket of any family, which does not block.
     fn of_socket(socket: OwnedFd) -> Detached {
-        Detached { tcp: socket.into(), tls: None }
+        Detached(Transport::Socket { tcp: socket.into(), tls: None })
     }
 
     /// Puts the connection into this thread's runtime.
@@ -277,15 +336,18 @@ impl Detached {
     /// # Errors
     /// The system's error.
     pub(crate) fn attach(self) -> io::Result<ByteStream> {
-        Ok(ByteStream { tcp: TcpStream::from_std(self.tcp)?, tls: self.tls })
+        Ok(ByteStream(match self.0 {
+            Transport::Socket { tcp, tls } => Transport::Socket { tcp: TcpStream::from_std(tcp)?, tls },
+            Transport::Stream(stream) => Transport::Stream(stream),
+        }))
     }
 }
 
 impl AsyncRead for ByteStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
-        if stream.tls.is_none() {
-            return Pin::new(&mut stream.tcp).poll_read(cx, buffer);
+        if let Transport::Socket { tcp, tls: None } = &mut stream.0 {
+            return Pin::new(tcp).poll_read(cx, buffer);
         }
         loop {
             match stream.try_read(buffer.initialize_unfilled()) {
@@ -298,8 +360,8 @@ impl AsyncRead for ByteStream {
 
 impl AsyncWrite for ByteStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if self.tls.is_none() {
-            return Pin::new(&mut self.tcp).poll_write(cx, bytes);
+        if let Transport::Socket { tcp, tls: None } = &mut self.0 {
+            return Pin::new(tcp).poll_write(cx, bytes);
         }
         self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
     }
@@ -325,8 +387,8 @@ impl AsyncWrite for ByteStream {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let stream = self.get_mut();
-        if stream.tls.is_none() {
-            return Pin::new(&mut stream.tcp).poll_write_vectored(cx, slices);
+        if let Transport::Socket { tcp, tls: None } = &mut stream.0 {
+            return Pin::new(tcp).poll_write_vectored(cx, slices);
         }
         loop {
             match stream.try_write(slices) {

@@ -99,6 +99,11 @@ impl Session {
         self.0.borrow().tls.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
+    /// True if the handshake has agreed on this protocol.
+    pub(super) fn agreed_on(&self, protocol: &[u8]) -> bool {
+        self.0.borrow().tls.alpn_protocol() == Some(protocol)
+    }
+
     /// True if a read has something to return without receiving.
     pub(super) fn has_input(&self) -> bool {
         let state = self.0.borrow();

@@ -147,7 +147,7 @@ async fn exchange(
 ) -> Response<Body> {
     let node = &connection.node;
     let script = matches!(transport, HttpTransport::CallbackPolling(_));
-    let mut usage = connection.usage.get();
+    let mut usage = connection.usage().get();
     node.wait_for_turn(&usage, body.len(), || node.shard().client_of_request(&body)).await;
     let (exchange, mut answers) = node.exchange(answer_body::stays_open(&transport));
     let mut waiting = WaitingExchange { connection, exchange: Some(exchange) };
@@ -162,7 +162,7 @@ async fn exchange(
     node.settle();
     // The shard of the session does the work.
     usage.add(node.now(), bytes.max(node.shard().work() - before));
-    connection.usage.set(usage);
+    connection.usage().set(usage);
     let Some((answer, receipt)) = poll_fn(|cx| answers.poll_next(cx)).await else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n");
     };

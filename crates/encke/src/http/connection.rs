@@ -28,10 +28,12 @@ pub(crate) struct Connection {
     /// Set by a response that ends HTTP on this connection.
     pub(crate) upgrade: RefCell<Option<Upgrade>>,
     /// The work that its requests have caused lately.
-    pub(crate) usage: Cell<Usage>,
+    usage: Cell<Usage>,
     /// Its number among the connections of the server.
     number: u64,
     pub(super) current: Rc<Current>,
+    /// The HTTP/2 connection, if this is one of its streams: a stream has one request.
+    parent: Option<Rc<Connection>>,
 }
 
 /// The further use of a connection after HTTP.
@@ -54,7 +56,28 @@ impl Connection {
             upgrade: RefCell::default(),
             usage: Cell::default(),
             current: Rc::default(),
+            parent: None,
         }
+    }
+
+    /// A stream of an HTTP/2 connection.
+    pub(super) fn of_stream(parent: &Rc<Connection>) -> Connection {
+        Connection {
+            node: parent.node.clone(),
+            health: Arc::new(Health::of_stream(&parent.health)),
+            remote: parent.remote,
+            is_tls: parent.is_tls,
+            number: parent.number,
+            upgrade: RefCell::default(),
+            usage: Cell::default(),
+            current: parent.current.clone(),
+            parent: Some(parent.clone()),
+        }
+    }
+
+    /// The work that the requests of the connection have caused lately.
+    pub(crate) fn usage(&self) -> &Cell<Usage> {
+        self.parent.as_ref().map_or(&self.usage, |parent| &parent.usage)
     }
 
     /// The client of a request with these headers.
@@ -75,7 +98,11 @@ impl Connection {
     /// The origin of a request: address and connection. The connection of a proxy has requests of many clients.
     pub(crate) fn peer(&self, client: &RequestClient) -> Peer {
         let is_shared = client.is_behind_proxy && client.address.is_some();
-        Peer { address: client.address, connection: if is_shared { 0 } else { self.number } }
+        Peer {
+            address: client.address,
+            connection: if is_shared { 0 } else { self.number },
+            is_multiplexed: self.parent.is_some() && !is_shared,
+        }
     }
 
     /// A part of a response, whose bytes count until the client has read it.

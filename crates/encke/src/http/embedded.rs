@@ -40,7 +40,9 @@ pub(crate) async fn receive(node: Rc<Node>, mut visits: mpsc::UnboundedReceiver<
         match visit {
             Visit::Request(request, peer, answered) => answer(&node, *request, peer, answered),
             Visit::Upgraded(stream, from, rest) => match stream.attach() {
-                Ok(stream) => socket::open(&node, stream, node.server().connections.count_elsewhere(), from, rest),
+                Ok(stream) => {
+                    socket::open(&node, stream, Some(node.server().connections.count_elsewhere()), from, rest)
+                }
                 Err(error) => tracing::warn!(%error, "a websocket was lost on its way to its shard"),
             },
         }

@@ -197,10 +197,10 @@ fn poll_left(stream: &ByteStream, ahead: &mut Vec<u8>, cx: &mut Context<'_>) -> 
 }
 
 /// Counts a held request while it waits.
-struct Held(Rc<Node>);
+pub(super) struct Held(Rc<Node>);
 
 impl Held {
-    fn new(node: &Rc<Node>) -> Held {
+    pub(super) fn new(node: &Rc<Node>) -> Held {
         node.shard().metrics().held_requests.add(1);
         Held(node.clone())
     }

@@ -16,13 +16,14 @@ use std::time::Duration;
 
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, HeaderValue, LINK, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::connection::Connection;
 use super::guard::{Guard, Pages, methods_as_text};
 use super::origin::{self, Origin};
 use super::{Body, closing, form, text, typed, with};
+use crate::fallback::RequestBody;
 use encke_core::{
     Answer, Caller, Client, Entry, Granted, Handshake, Identity, May, Over, Right, Settings, TransportName, Wish,
 };
@@ -41,7 +42,7 @@ pub(crate) fn channel_in<'a>(settings: &Settings, path: &'a str) -> Option<&'a s
 pub(crate) async fn answer(
     connection: &Rc<Connection>,
     settings: &Settings,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Response<Body> {
     let origin = match GUARD.check(connection, settings, &request) {
         Ok(origin) => origin,

@@ -9,18 +9,18 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderValue, RETRY_AFTER, TRANSFER_ENCODING, X_CONTENT_TYPE_OPTIONS};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Either;
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use websocket::handshake;
 
 use super::connection::{Connection, Upgrade};
 use super::guard::{self, Guard, Pages, methods_as_text};
 use super::{Body, api, assets, bayeux, closing, files, form, hold, metrics, of_status, text, unread, with};
-use crate::fallback::{BoxError, ResponseBody, TakeOver};
+use crate::fallback::{BoxError, RequestBody, ResponseBody, TakeOver};
 use crate::settings::OWN_PATHS;
 use encke_core::{Settings, Shared};
 
 /// Answers one request.
-pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Incoming>) -> Response<Body> {
+pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<RequestBody>) -> Response<Body> {
     let settings = connection.node.shard().settings().clone();
     let metrics = connection.node.shard().metrics().clone();
     let path = request.uri().path();
@@ -99,7 +99,7 @@ impl HttpBody for CountedBody {
 }
 
 /// Answers with a page of the program or a file of the user. The program's own come first, except for the start page.
-async fn page(connection: &Connection, settings: &Settings, request: &Request<Incoming>) -> Response<Body> {
+async fn page(connection: &Connection, settings: &Settings, request: &Request<RequestBody>) -> Response<Body> {
     let is_start = request.uri().path() == "/";
     if is_start && let Some(found) = files::answer(settings, request).await {
         return found;

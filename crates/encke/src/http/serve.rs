@@ -8,13 +8,14 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
+use http_body_util::Either;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 
 use super::connection::{Connection, Upgrade};
 use super::held::InHyper;
-use super::{Body, closing, held, routes};
+use super::{Body, closing, held, http2, routes};
 use crate::byte_stream::{ByteStream, Remote};
 use crate::fallback::TakeOver;
 use crate::net::arrival;
@@ -54,6 +55,9 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
         return Box::pin(stream.linger()).await;
     }
     let mut read = Bytes::new();
+    if stream.agreed_on_http2() {
+        return Box::pin(http2::serve(&connection, stream, read)).await;
+    }
     loop {
         // Boxed: nothing of hyper stays while a request is held.
         match Box::pin(in_hyper(&connection, stream, read)).await {
@@ -65,11 +69,12 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
                 (stream, read) = (held, front);
             }
             Left::Upgraded(stream, Upgrade::WebSocket(from), rest) => {
-                return socket::open(node, stream, counted, from, rest);
+                return socket::open(node, stream, Some(counted), from, rest);
             }
             Left::Upgraded(stream, Upgrade::TakenOver(task), rest) => {
                 return Box::pin(taken_over(node, task, stream, rest)).await;
             }
+            Left::Http2(stream, front) => return Box::pin(http2::serve(&connection, stream, front)).await,
             Left::Done(stream) => return Box::pin(stream.linger()).await,
             Left::Broken(stream) => return stream.release(),
         }
@@ -77,7 +82,7 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
 }
 
 /// Lets a fallback use a connection until it is done, or the server drains.
-async fn taken_over(node: &Node, task: TakeOver, stream: ByteStream, rest: Vec<u8>) {
+pub(super) async fn taken_over(node: &Node, task: TakeOver, stream: ByteStream, rest: Vec<u8>) {
     let mut leaving = pin!(node.leaving());
     leaving.as_mut().enable();
     if !node.shard().is_draining() {
@@ -94,6 +99,8 @@ enum Left {
     Held(ByteStream, Vec<u8>),
     /// It speaks another protocol, with the bytes after the request.
     Upgraded(ByteStream, Upgrade, Vec<u8>),
+    /// It speaks HTTP/2, with the bytes that were read.
+    Http2(ByteStream, Bytes),
     /// It is complete: the rest of the bytes may still arrive at the client.
     Done(ByteStream),
     /// It is of no more use.
@@ -123,7 +130,7 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
             if let Poll::Ready(ended) = Pin::new(&mut served).poll(cx) {
                 return Poll::Ready(Some(ended));
             }
-            if current.leaves(node, health, cx) {
+            if health.speaks_http2.is_set() || current.leaves(node, health, cx) {
                 return Poll::Ready(None);
             }
             if is_leaving || leaving.as_mut().poll(cx).is_pending() {
@@ -143,7 +150,15 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
     }
     let parts = served.into_parts();
     let (stream, front) = parts.io.detach();
-    let Some(ended) = ended else { return Left::Held(stream, [parts.read_buf, front].concat()) };
+    let Some(ended) = ended else {
+        // hyper may have had the first letters of the preface, which `front` has again.
+        let speaks_http2 = health.speaks_http2.is_set();
+        return if speaks_http2 {
+            Left::Http2(stream, front)
+        } else {
+            Left::Held(stream, [parts.read_buf, front].concat())
+        };
+    };
     let metrics = node.shard().metrics().clone();
     metrics.timeouts.add(usize::from(health.timed_out.is_set()));
     // The connection writes no more: bytes that hyper still had are lost.
@@ -174,7 +189,7 @@ async fn answer(connection: Rc<Connection>, request: Request<Incoming>) -> Respo
     current.begin(&request);
     let answer = async move {
         connection.health.set_busy(true);
-        let response = routes::answer(&connection, request).await;
+        let response = routes::answer(&connection, request.map(Either::Left)).await;
         connection.health.set_busy(false);
         if connection.node.shard().is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return closing(response);

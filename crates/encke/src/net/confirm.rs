@@ -60,7 +60,7 @@ impl Receipt {
 
 impl Drop for Receipt {
     fn drop(&mut self) {
-        let taken = self.connection.as_ref().is_some_and(|connection| !connection.broken.is_set());
+        let taken = self.connection.as_ref().is_some_and(|connection| !connection.is_broken());
         self.to.put(Confirmed { taken, ..self.confirmed });
     }
 }

@@ -1,5 +1,6 @@
 //! The state of a connection, shared by its I/O, its requests and the receipts of its responses.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The state of a connection, for code that has access to its requests only.
@@ -23,6 +24,10 @@ pub(crate) struct Health {
     used: Flag,
     /// The number of requests so far.
     requests: AtomicU32,
+    /// The connection speaks HTTP/2.
+    pub(crate) speaks_http2: Flag,
+    /// The state of the HTTP/2 connection, if this is the one of a stream.
+    parent: Option<Arc<Health>>,
 }
 
 /// A fact that changes.
@@ -40,6 +45,16 @@ impl Flag {
 }
 
 impl Health {
+    /// The state of a stream of an HTTP/2 connection.
+    pub(crate) fn of_stream(parent: &Arc<Health>) -> Health {
+        Health { parent: Some(parent.clone()), ..Health::default() }
+    }
+
+    /// True if bytes that have not left are lost.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_set() || self.parent.as_ref().is_some_and(|parent| parent.broken.is_set())
+    }
+
     /// True while a request is being answered.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.is_set()

@@ -7,8 +7,8 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
@@ -17,6 +17,7 @@ use tokio::time::Sleep;
 
 use super::health::Health;
 use super::node::Node;
+use super::stall::Stall;
 use super::two_lengths::TwoLengths;
 use crate::byte_stream::ByteStream;
 
@@ -36,17 +37,12 @@ pub(crate) struct Io {
     /// Set while waiting for a request. It is allocated only then, so that held requests cost nothing.
     deadline: Option<Pin<Box<Sleep>>>,
     /// Set while the kernel takes no bytes of a response.
-    stall: Option<Box<Stall>>,
+    stall: Stall,
     /// True if bytes of the awaited request have arrived.
     begun: bool,
     two_lengths: TwoLengths,
-}
-
-/// A response that its client does not read.
-struct Stall {
-    since: Instant,
-    /// The timer of the next check.
-    look: Pin<Box<Sleep>>,
+    /// The bytes of `PRI` that have arrived at the beginning of the connection. None if it does not speak HTTP/2.
+    preface: Option<usize>,
 }
 
 struct BrokenOnDrop(Arc<Health>);
@@ -61,6 +57,8 @@ impl Io {
     /// `front` was read before.
     pub(crate) fn new(node: Rc<Node>, stream: ByteStream, front: Bytes, health: Arc<Health>) -> Io {
         let settings = node.shard().settings().clone();
+        // Of a connection that has waited outside hyper, bytes are there.
+        let may_speak_http2 = settings.http2 && front.is_empty();
         Io {
             stream: TokioIo::new(stream),
             front,
@@ -70,9 +68,10 @@ impl Io {
             idle_timeout: Duration::from_millis(settings.keep_alive_timeout_ms),
             write_timeout: Duration::from_millis(settings.response_timeout_ms),
             deadline: None,
-            stall: None,
+            stall: Stall::default(),
             begun: false,
             two_lengths: TwoLengths::default(),
+            preface: may_speak_http2.then_some(0),
         }
     }
 
@@ -85,7 +84,7 @@ impl Io {
     /// Ready when the client took too long to send or to read.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         self.look_again();
-        if self.health.0.is_busy() || self.stall.is_some() {
+        if self.health.0.is_busy() || self.stall.is_on() {
             return Poll::Pending;
         }
         let wait = if self.begun { self.head_timeout } else { self.idle_timeout };
@@ -99,20 +98,26 @@ impl Io {
         io::ErrorKind::TimedOut.into()
     }
 
-    /// Ready when the client has taken nothing for too long. Where responses have little room left, that time is
-    /// short.
+    /// Ready when the client has taken nothing for too long.
     fn poll_stall(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
-        let wait = self.write_timeout;
-        let look = || Box::pin(tokio::time::sleep(STALL_LOOK.min(wait)));
-        let stall = self.stall.get_or_insert_with(|| Box::new(Stall { since: Instant::now(), look: look() }));
-        while stall.look.as_mut().poll(cx).is_ready() {
-            if stall.since.elapsed() >= wait || self.node.shard().is_short_of_responses() {
-                self.stream.inner().reset();
-                return Poll::Ready(self.time_out());
-            }
-            stall.look = look();
+        ready!(self.stall.poll(&self.node, self.write_timeout, cx));
+        self.stream.inner().reset();
+        Poll::Ready(self.time_out())
+    }
+
+    /// True if these bytes, the next ones of the connection, show that it speaks HTTP/2. Then `front` has all that was read. No method
+    /// of HTTP/1 is `PRI`.
+    fn speaks_http2(&mut self, bytes: &[u8]) -> bool {
+        let Some(seen) = self.preface else { return false };
+        let part = bytes.len().min(HTTP2_METHOD.len() - seen);
+        let is_like = bytes[..part] == HTTP2_METHOD[seen..seen + part];
+        self.preface = is_like.then_some(seen + part);
+        let is_it = self.preface == Some(HTTP2_METHOD.len());
+        if is_it {
+            self.front = [&HTTP2_METHOD[..seen], bytes].concat().into();
+            self.health.0.speaks_http2.set(true);
         }
-        Poll::Pending
+        is_it
     }
 
     /// Restarts the wait after a request.
@@ -132,7 +137,7 @@ impl Io {
         if result.is_pending() {
             return self.poll_stall(cx).map(Err);
         }
-        self.stall = None;
+        self.stall.end();
         // hyper does not read again after a response: the wait for the next request starts here.
         let _in_time = self.poll_deadline(cx);
         self.note(result)
@@ -155,6 +160,9 @@ impl Io {
         let room = LOOK_BYTES.min(buf.remaining());
         let mut read = ReadBuf::uninit(&mut bytes[..room]);
         let result = Pin::new(&mut self.stream).poll_read(cx, read.unfilled());
+        if self.preface.is_some() && result.is_ready() && self.speaks_http2(read.filled()) {
+            return Poll::Pending;
+        }
         let has_two = self.two_lengths.look(read.filled());
         self.health.0.has_two_lengths.set(has_two);
         buf.put_slice(read.filled());
@@ -214,7 +222,7 @@ impl Write for Io {
     }
 }
 
-/// The interval at which a stalled response is checked, and how long it may stall while other responses lack room.
-const STALL_LOOK: Duration = Duration::from_secs(1);
 /// Bytes of a head read at once: the size of hyper's first buffer.
 const LOOK_BYTES: usize = 8 * 1024;
+/// The method in the preface of a connection that speaks HTTP/2 (RFC 9113 §3.4).
+const HTTP2_METHOD: &[u8] = b"PRI";

@@ -21,6 +21,7 @@ pub(crate) mod requests;
 pub(crate) mod server_metrics;
 pub(crate) mod server_shared;
 pub(crate) mod socket;
+pub(crate) mod stall;
 pub(crate) mod store_thread;
 pub(crate) mod thread_message;
 mod two_lengths;

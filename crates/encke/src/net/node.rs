@@ -50,7 +50,7 @@ pub(crate) struct Node {
     pub(super) incomplete: RefCell<Incomplete>,
     /// Wakes the tasks of HTTP connections when the server drains.
     leaving: Notify,
-    /// Requests that wait inside hyper.
+    /// Requests that wait for their answer.
     young: YoungRequests,
     /// The turns of TLS handshakes.
     pub(super) handshake_turns: Semaphore,
@@ -102,7 +102,7 @@ impl Node {
         self.read_buffer.borrow_mut()
     }
 
-    /// The requests that wait inside hyper.
+    /// The requests that wait for their answer.
     pub(crate) fn young(&self) -> &YoungRequests {
         &self.young
     }

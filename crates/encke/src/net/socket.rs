@@ -41,8 +41,9 @@ pub(crate) struct Opener {
     pub(crate) head: Option<Arc<Head>>,
 }
 
-/// Runs a WebSocket on a connection that was just upgraded; `rest` are the bytes read after the upgrade request.
-pub(crate) fn open(node: &Rc<Node>, connection: ByteStream, counted: Counted, opener: Opener, rest: Vec<u8>) {
+/// Runs a WebSocket on a connection that was just upgraded; `rest` are the bytes read after the upgrade request. A stream of an HTTP/2
+/// connection is not counted.
+pub(crate) fn open(node: &Rc<Node>, connection: ByteStream, counted: Option<Counted>, opener: Opener, rest: Vec<u8>) {
     let mut shard = node.shard_mut();
     let key = shard.socket_opened(node.now(), opener.browser);
     shard.socket_is_of(key, opener.peer, opener.is_of_page, opener.head);
@@ -63,7 +64,14 @@ pub(crate) fn go_on(node: &Rc<Node>, moving: Moving) {
     }
 }
 
-fn start(node: &Rc<Node>, connection: ByteStream, key: SocketKey, decoder: Decoder, counted: Counted, unread: Unread) {
+fn start(
+    node: &Rc<Node>,
+    connection: ByteStream,
+    key: SocketKey,
+    decoder: Decoder,
+    counted: Option<Counted>,
+    unread: Unread,
+) {
     let stream = Rc::new(OpenSocket::new(key, connection));
     node.sockets().add(stream.clone());
     // Bytes read before the task started are decoded before anything else is read.
@@ -94,7 +102,7 @@ struct Socket {
     node: Rc<Node>,
     stream: Rc<OpenSocket>,
     decoder: Decoder,
-    counted: Counted,
+    counted: Option<Counted>,
     /// Input that must wait. While there is any, nothing else is read.
     unread: Option<Box<Unread>>,
     /// Its position in the queue in which it waits.

@@ -32,7 +32,8 @@ pub(crate) struct Moving {
     pub(crate) connection: Detached,
     pub(crate) decoder: Decoder,
     pub(crate) origin: SocketOrigin,
-    pub(crate) counted: Counted,
+    /// None for a stream of an HTTP/2 connection, which counts itself.
+    pub(crate) counted: Option<Counted>,
     /// The message that named the session.
     pub(crate) text: String,
     /// Bytes that were read after that message.

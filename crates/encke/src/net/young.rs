@@ -1,4 +1,4 @@
-//! Requests that wait inside hyper. Those that wait for some time leave it.
+//! Requests that wait for their answer. Those that wait for some time leave hyper, or count as held over HTTP/2.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl YoungRequests {
         self.0.borrow_mut().push(Young { connection, request, task: task.clone() });
     }
 
-    /// Lets the requests leave hyper that have waited since the last call.
+    /// Marks and wakes the requests that have waited since the last call.
     pub(crate) fn release(&self) {
         let young = std::mem::take(&mut *self.0.borrow_mut());
         for Young { connection, request, task } in young {

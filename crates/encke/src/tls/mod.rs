@@ -81,7 +81,7 @@ impl Tls {
             true => Certificates::make(provider(), settings)?,
             false => Certificates::read(provider(), settings)?,
         };
-        let current = RwLock::new(config(certificates, tickets.clone())?);
+        let current = RwLock::new(config(certificates, tickets.clone(), settings.http2)?);
         let tls = Arc::new(Tls { tickets, current, files: Mutex::new((settings.clone(), stamps)) });
         runtime.spawn(watch(tls.clone()));
         Ok(Some(tls))
@@ -131,7 +131,7 @@ impl Tls {
     fn read(&self, settings: &Settings, stamps_then: &mut Vec<Stamp>) -> Result<(), SettingsError> {
         // Taken before the files are read: a change meanwhile is seen at the next look.
         *stamps_then = stamps(settings);
-        let config = config(Certificates::read(provider(), settings)?, self.tickets.clone())?;
+        let config = config(Certificates::read(provider(), settings)?, self.tickets.clone(), settings.http2)?;
         *self.current.write() = config;
         Ok(())
     }
@@ -147,14 +147,19 @@ async fn watch(tls: Arc<Tls>) {
     }
 }
 
-fn config(certificates: Certificates, tickets: Arc<Tickets>) -> Result<Arc<ServerConfig>, SettingsError> {
+fn config(
+    certificates: Certificates,
+    tickets: Arc<Tickets>,
+    speaks_http2: bool,
+) -> Result<Arc<ServerConfig>, SettingsError> {
     let wanted = "possible only with TLS 1.2 or 1.3";
     let failed = |error: rustls::Error| SettingsError { name: "tls_cert", value: error.to_string(), wanted };
     let provider = Arc::new(provider().clone());
     let builder =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(failed)?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(certificates));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let protocols: &[&[u8]] = if speaks_http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     config.ticketer = tickets;
     // Tickets hold the state of sessions.
     config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -66,7 +66,7 @@ impl Call<'_> {
 
     /// Waits until the server admits the work of this request.
     pub(super) async fn wait_for_turn(&self) -> Result<(), Problem> {
-        let usage = self.connection.usage.get();
+        let usage = self.connection.usage().get();
         let turn = self.connection.node.wait_for_turn(&usage, self.body.len(), || None);
         let busy = |_| Problem::new(Kind::BUSY, "the server takes no messages at the moment; nothing was published");
         tokio::time::timeout(ADMISSION_TIMEOUT, turn).await.map_err(busy)

@@ -28,7 +28,6 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, HeaderName};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
 
 use self::call::{Answer, Call};
 use self::input::Query;
@@ -37,6 +36,7 @@ use self::routes::Route;
 use super::connection::Connection;
 use super::guard::{Guard, Pages};
 use super::{Body, bayeux, typed, unread, with};
+use crate::fallback::RequestBody;
 use encke_core::Settings;
 
 /// Keys decide about its requests, and the table of routes about their methods.
@@ -55,7 +55,7 @@ pub(crate) fn is_of_api(path: &str) -> bool {
 pub(crate) async fn answer(
     connection: &Rc<Connection>,
     settings: &Settings,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Response<Body> {
     let metrics = connection.node.shard().metrics().clone();
     metrics.api_requests.add(1);
@@ -114,7 +114,7 @@ async fn read(
     settings: &Settings,
     route: &Route,
     parts: &Parts,
-    body: Incoming,
+    body: RequestBody,
 ) -> Result<(Query, Bytes), Problem> {
     let known: Vec<&str> = route.parameters.iter().filter(|known| !known.is_in_path).map(|known| known.name).collect();
     let has_body = !hyper::body::Body::is_end_stream(&body);

@@ -113,9 +113,9 @@ async fn publish(call: &Call<'_>, key: Option<String>, publications: &[Checked<'
     };
     call.wait_for_turn().await?;
     let bursts = publish_now(call, publications)?;
-    let mut usage = call.connection.usage.get();
+    let mut usage = call.connection.usage().get();
     usage.add(node.now(), call.body.len() as u64);
-    call.connection.usage.set(usage);
+    call.connection.usage().set(usage);
     let published = publications.len() as u64;
     let Some(reservation) = reservation else { return answer(published, bursts).await };
     if bursts.is_empty() {
