@@ -449,6 +449,8 @@ fn every_limit_has_its_test() {
         let test = format!("\nfn {name}_");
         let files = [
             include_str!("api/publish.rs"),
+            include_str!("http2.rs"),
+            include_str!("http2/limits.rs"),
             include_str!("limits.rs"),
             include_str!("limits/clients.rs"),
             include_str!("limits/held.rs"),

@@ -21,6 +21,7 @@ mod hold;
 mod hold_rust;
 mod hooks;
 mod hosts;
+mod http2;
 mod http_requests;
 mod in_process;
 mod jsonp;

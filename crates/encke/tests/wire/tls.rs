@@ -93,18 +93,21 @@ fn alert(description: u8) -> Vec<u8> {
 }
 
 #[test]
-fn a_client_speaks_tls_1_2_or_1_3_and_http_1_1() {
+fn a_client_speaks_tls_1_2_or_1_3_and_http_1_1_or_2() {
     let server = TestServer::start(with_tls());
     for (version, expected) in [(&TLS12, ProtocolVersion::TLSv1_2), (&TLS13, ProtocolVersion::TLSv1_3)] {
         let mut config = insecure_config(&[version]);
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let socket = connect(server.address(), Arc::new(config.clone()), "localhost").expect("a handshake");
         assert_eq!(socket.session().protocol_version(), Some(expected));
         assert_eq!(socket.session().alpn_protocol(), Some(&b"http/1.1"[..]));
         let mut http = Http::on(Tcp::of(socket), server.address());
         assert_eq!(http.get("/healthz").status, 200);
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
+        let socket = connect(server.address(), Arc::new(config.clone()), "localhost").expect("a handshake");
+        assert_eq!(socket.session().alpn_protocol(), Some(&b"h2"[..]), "the server prefers it");
         // no_application_protocol (RFC 7301 §3.2)
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = vec![b"h3".to_vec()];
         let error = connect(server.address(), Arc::new(config), "localhost").err().expect("another protocol");
         assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
     }

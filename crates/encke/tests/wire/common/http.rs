@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use serde_json::{Value, json};
 
 use super::TIMEOUT;
+use super::http2::entry;
 use super::tls::Socket;
 
 /// A TCP connection that sends and reads whatever a test needs.
@@ -41,7 +42,7 @@ pub struct Poller {
 
 impl Tcp {
     pub fn connect(address: SocketAddr) -> Tcp {
-        Tcp::of(Socket::of(TcpStream::connect(address).expect("a connection")))
+        Tcp::of(Socket::of(TcpStream::connect(entry(address)).expect("a connection")))
     }
 
     /// Connects with a receive buffer of a few kilobytes, so that a client that does not read is noticed soon.
@@ -49,7 +50,7 @@ impl Tcp {
         let socket = socket2::Socket::new(socket2::Domain::for_address(address), socket2::Type::STREAM, None);
         let socket = socket.expect("a socket");
         socket.set_recv_buffer_size(4096).expect("a small buffer");
-        socket.connect(&address.into()).expect("a connection");
+        socket.connect(&entry(address).into()).expect("a connection");
         Tcp::of(Socket::of(socket.into()))
     }
 

@@ -2,6 +2,7 @@
 
 mod folder;
 mod http;
+pub mod http2;
 mod server;
 mod subscriber;
 pub mod tls;

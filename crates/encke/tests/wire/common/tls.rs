@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, LazyLock};
 
+use super::http2::over_http2;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -31,9 +32,13 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// With TLS if all tests speak it.
+    /// With TLS if all tests speak it, and no gateway does.
     pub fn of(tcp: TcpStream) -> Socket {
-        if over_tls() { Socket::tls(tcp, insecure(), "localhost").expect("a handshake") } else { Socket::Plain(tcp) }
+        if over_tls() && !over_http2() {
+            Socket::tls(tcp, insecure(), "localhost").expect("a handshake")
+        } else {
+            Socket::Plain(tcp)
+        }
     }
 
     /// With TLS, after its handshake.
