@@ -4,6 +4,7 @@
 #   scripts/cargo-tests.sh         all of them, documentation included
 #   scripts/cargo-tests.sh unit    without those that use real sockets, processes and clocks
 #   scripts/cargo-tests.sh tls     those of the server over real sockets, with TLS on both ends
+#   scripts/cargo-tests.sh http2   the same over HTTP/2, by a gateway in front of each server; `http2-tls` with TLS
 #
 # A test of the crates in `real_time` that fails is run once more, alone. If it passes then, it is flaky: it is counted and listed, and
 # both outputs stay in target/test/flaky. All other tests are deterministic, so their failure is final, as is one that says that a
@@ -17,6 +18,14 @@ repeats_max=10
 repeat_seconds_max=600
 # The tests wait more than they compute.
 threads=${RUST_TEST_THREADS:-8}
+
+# Tests that the gateway in front of servers of HTTP/2 does not fit: bytes of HTTP/1.1 and hosts that it does not pass on, settings that are
+# for HTTP/1.1, and its own connections and buffers.
+http1_only=(
+    examples:: tls:: http2:: http_requests:: hosts:: api::keys::metrics api::keys::programs number_of_header_lines header_bytes_max_is
+    very_long_origins is_closed_after_its_answer browser_sessions_max_advises further_windows second_window a_surplus_window
+    connections_max_answers an_ended_slow_consumer_is_reset never_closes_its_side pongs_are_not_read
+)
 
 packages=(--workspace)
 logs=${TEST_LOGS:-target/test}
@@ -124,7 +133,14 @@ tls)
     # instead of a status (`tls.rs`).
     options=(--test wire -- --skip examples:: --skip proxies:: --skip connections_max_answers)
     ;;
-*) echo "usage: scripts/cargo-tests.sh [unit|tls]" >&2; exit 2 ;;
+http2 | http2-tls)
+    export ENCKE_TEST_HTTP2=1
+    [ "$1" = http2 ] || export ENCKE_TEST_TLS=1
+    packages=(--workspace --exclude encke-sources --exclude encke-webhooks)
+    options=(--test wire --)
+    for skipped in "${http1_only[@]}"; do options+=(--skip "$skipped"); done
+    ;;
+*) echo "usage: scripts/cargo-tests.sh [unit|tls|http2|http2-tls]" >&2; exit 2 ;;
 esac
 
 need_rust

@@ -40,6 +40,8 @@ step seeds check 300 'simulator: 2,000 seeds' bash scripts/simulator.sh 2000
 step deny check 300 'licences, sources and advisories of dependencies' bash scripts/deny.sh
 step tests test 3000 'unit, integration and documentation tests' bash scripts/cargo-tests.sh
 step tls test 1500 'the server over real sockets, with TLS' bash scripts/cargo-tests.sh tls
+step http2 test 900 'the server over real sockets, with HTTP/2' bash scripts/cargo-tests.sh http2
+step http2-tls test 900 'the server over real sockets, with HTTP/2 and TLS' bash scripts/cargo-tests.sh http2-tls
 step docs test 900 'documentation, warnings are errors' env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
 step simulator test 600 'simulator: seeded faults under virtual time' bash scripts/simulator.sh
 step fuzz test 900 'fuzz targets, ten seconds each' bash scripts/fuzz.sh
@@ -49,6 +51,7 @@ step node aside 1600 'interop: the official clients in Node' bash scripts/intero
 step java aside 1600 'interop: the official client for Java' bash scripts/interop.sh java
 step chromium aside 1600 'interop: the official client in Chromium' bash scripts/interop.sh chromium
 step autobahn aside 1200 'Autobahn: the WebSocket conformance suite' bash scripts/twice.sh autobahn
+step h2spec aside 900 'h2spec: the HTTP/2 conformance suite' bash scripts/twice.sh h2spec
 step api aside 1200 'HTTP API: the schema fuzzer, and clients in four languages' bash scripts/twice.sh api
 step held aside 900 'held requests: backends in Python, Node and Go' bash scripts/twice.sh held
 step mail aside 900 'mail: the notifier with a real POP3 and IMAP server' bash scripts/twice.sh mail
@@ -154,7 +157,7 @@ run_all() {
 }
 
 # The steps that run the optimised programs, of those that run beside others.
-is_optimised() { [[ " api held mail proxies browser " == *" $1 "* ]]; }
+is_optimised() { [[ " api h2spec held mail proxies browser " == *" $1 "* ]]; }
 
 # The steps that need no build come first: they fail soonest.
 is_quick() { [[ " tidy words final format " == *" $1 "* ]]; }

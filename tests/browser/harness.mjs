@@ -94,7 +94,7 @@ export class Server {
             this.#process.once("exit", (code) => reject(new Error(`${PROGRAM} ended with ${code} before it listened`)));
             // The reader stays attached for the whole life of the program, so its output never fills the pipe.
             createInterface({ input: this.#process.stdout }).on("line", (line) => {
-                const url = /^encke listening on (http:\/\/\S+)$/.exec(line)?.[1];
+                const url = /^encke listening on (https?:\/\/\S+)$/.exec(line)?.[1];
                 if (url !== undefined) {
                     clearTimeout(timer);
                     resolve(url);
@@ -144,6 +144,11 @@ export class Browser {
         }
         await page.goto(url);
         return page;
+    }
+
+    /** Ends a browser that the test has to itself. */
+    close() {
+        return this.#browser.close();
     }
 
     assertNoComplaints() {

@@ -99,10 +99,11 @@ impl ByteStream {
     /// # Errors
     /// No valid head, or the system's error.
     pub(crate) async fn proxy_head(&self) -> io::Result<Option<ProxyHead>> {
+        let Transport::Socket { tcp, .. } = &self.0 else { return Ok(None) };
         let mut bytes = vec![0; PROXY_HEAD_BYTES_MAX];
         let mut read = 0;
         loop {
-            let arrived = read + self.tcp.peek(&mut bytes[read..]).await?;
+            let arrived = read + tcp.peek(&mut bytes[read..]).await?;
             if arrived == read {
                 return if read == 0 { Ok(None) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
             }
@@ -110,7 +111,7 @@ impl ByteStream {
             let end = head.map_or(arrived, |(_, length)| length);
             while read < end {
                 // They are there.
-                read += self.tcp.try_read(&mut bytes[read..end])?;
+                read += tcp.try_read(&mut bytes[read..end])?;
             }
             if let Some((head, _)) = head {
                 return Ok(Some(head));

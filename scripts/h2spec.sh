@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Runs h2spec, the conformance suite of HTTP/2, against `encke` without TLS and with it. It is built with Go; without Go this is skipped.
+#
+# One test of 145 cannot pass without TLS: what is no preface of HTTP/2 is a request of HTTP/1.1 on such a port, and gets a 400.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+version=v2.2.1+incompatible
+not_without_tls='Sends invalid connection preface'
+work=$PWD/target/h2spec
+suite=$work/bin/h2spec
+
+mkdir -p "$work"
+if ! [ "$(cat "$work/version" 2>/dev/null)" = "$version" ]; then
+    command -v go >/dev/null || need_debian golang-go || skip "go is missing: install Go"
+    GOBIN=$work/bin go install "github.com/summerwind/h2spec/cmd/h2spec@$version"
+    echo "$version" >"$work/version"
+fi
+need_encke
+trap 'kill "${server_pid:-}" 2>/dev/null || true' EXIT
+
+# run NAME FLAG…: all tests against a server. The suite reads the responses of a path whose requests have bodies.
+run() {
+    local name=$1 failed
+    shift
+    start_server "$name" 'encke listening on ' "$encke" serve --port 0 --log warn "$@"
+    # A server with TLS makes its own certificate.
+    "$suite" --host 127.0.0.1 --port "${url##*:}" --path /cometd ${1:+--tls --insecure} >"$work/$name.txt" 2>&1 || true
+    kill "$server_pid"
+    grep -q ' tests, ' "$work/$name.txt" || { cat "$work/$name.txt"; return 1; }
+    failed=$(sed -n '/^Failures/,$p' "$work/$name.txt" | sed -n 's/^ *× [0-9]*: //p' | sort -u)
+    [ "$name" = tls ] || failed=$(grep -vxF "$not_without_tls" <<<"$failed" || true)
+    note passed "$(sed -n 's/^.* tests, \([0-9]*\) passed.*/\1/p' "$work/$name.txt")"
+    if [ -n "$failed" ]; then
+        sed -n '/^Failures/,$p' "$work/$name.txt"
+        return 1
+    fi
+    tail -n 1 "$work/$name.txt"
+}
+
+run plain
+run tls --dev-tls
