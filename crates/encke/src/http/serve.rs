@@ -56,7 +56,7 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
     }
     let mut read = Bytes::new();
     if stream.agreed_on_http2() {
-        return Box::pin(http2::serve(&connection, stream, read)).await;
+        return http2::open(connection, stream, read, counted);
     }
     loop {
         // Boxed: nothing of hyper stays while a request is held.
@@ -74,7 +74,7 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
             Left::Upgraded(stream, Upgrade::TakenOver(task), rest) => {
                 return Box::pin(taken_over(node, task, stream, rest)).await;
             }
-            Left::Http2(stream, front) => return Box::pin(http2::serve(&connection, stream, front)).await,
+            Left::Http2(stream, front) => return http2::open(connection, stream, front, counted),
             Left::Done(stream) => return Box::pin(stream.linger()).await,
             Left::Broken(stream) => return stream.release(),
         }

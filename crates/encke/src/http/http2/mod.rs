@@ -27,10 +27,18 @@ use tokio::time::Sleep;
 
 use super::connection::Connection;
 use crate::byte_stream::ByteStream;
+use crate::net::connections::Counted;
 use io::{Io, Shared};
 
-/// Serves a connection that speaks HTTP/2 until it ends. `front` was read before.
-pub(super) async fn serve(connection: &Rc<Connection>, stream: ByteStream, front: Bytes) {
+/// Serves a connection that speaks HTTP/2, in a task that is smaller than the one of HTTP/1.1. `front` was read before.
+pub(super) fn open(connection: Rc<Connection>, stream: ByteStream, front: Bytes, counted: Counted) {
+    tokio::task::spawn_local(async move {
+        let _counted = counted;
+        serve(&connection, stream, front).await;
+    });
+}
+
+async fn serve(connection: &Rc<Connection>, stream: ByteStream, front: Bytes) {
     let Connection { node, health, .. } = &**connection;
     let settings = node.shard().settings().clone();
     let metrics = node.shard().metrics().clone();
@@ -46,7 +54,8 @@ pub(super) async fn serve(connection: &Rc<Connection>, stream: ByteStream, front
         .enable_connect_protocol()
         .handshake(Io::new(stream, front, &settings, &shared));
     let head_timeout = Duration::from_millis(settings.request_timeout_ms);
-    let ended = match tokio::time::timeout(head_timeout, opened).await {
+    // Boxed, so that an idle connection reserves no room for it.
+    let ended = match Box::pin(tokio::time::timeout(head_timeout, opened)).await {
         Ok(Ok(mut served)) => {
             let idle_timeout = Duration::from_millis(settings.keep_alive_timeout_ms);
             let mut idle = Idle { head_timeout, idle_timeout, wait: None };
@@ -72,7 +81,7 @@ pub(super) async fn serve(connection: &Rc<Connection>, stream: ByteStream, front
             return stream.release();
         }
     }
-    stream.linger().await;
+    Box::pin(stream.linger()).await;
 }
 
 /// Drives a connection: takes its requests, ends it when it is idle or floods, and lets it finish when the server drains.
