@@ -24,6 +24,7 @@ threads=${RUST_TEST_THREADS:-8}
 http1_only=(
     examples:: tls:: http2:: http_requests:: hosts:: api::keys::metrics api::keys::programs number_of_header_lines header_bytes_max_is
     very_long_origins is_closed_after_its_answer browser_sessions_max_advises further_windows second_window a_surplus_window
+    held_requests_are_answered_when_the_server_drains gets_413_before_it_is_read
     connections_max_answers an_ended_slow_consumer_is_reset never_closes_its_side pongs_are_not_read
 )
 

@@ -113,6 +113,8 @@ fn with_keep_latest_many_sleepers_wait_for_as_many_channels_as_their_outboxes_ma
         wait_until("taken", || server.handle.publish(&channel, &number.to_string()).is_ok());
     }
     server.wait_for("encke_publications", 3 * CHANNELS as u64);
+    // A response under way counts until it has arrived: what comes meanwhile could be too much.
+    server.wait_for_exactly("encke_arrivals", 0);
     neighbour.lives(&server);
     for sleeper in &mut sleepers {
         let mut latest = std::collections::BTreeMap::new();
