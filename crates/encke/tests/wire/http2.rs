@@ -3,15 +3,19 @@
 mod limits;
 
 use std::future::Future;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use encke::{ChannelRule, Settings, SlowConsumer};
+use encke::{ChannelRule, Fallback, FallbackResponse, RequestBody, ResponseBody, Settings, SlowConsumer, TakeOver};
 use h2::client::SendRequest;
 use h2::ext::Protocol;
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use websocket::{Decoder, Event, Flow, Opcode, Role};
 
 use crate::common::http2::{END_HEADERS, END_STREAM, Frames, HEADERS, SETTINGS, connect, field, frame};
@@ -342,6 +346,56 @@ fn a_websocket_of_a_foreign_page_is_refused_and_the_connection_goes_on() {
         let (response, _) = client.send(plain_connect, b"").await.expect("a response");
         assert!(response.status().is_client_error(), "the server is no tunnel: {}", response.status());
         assert_eq!(client.get("/healthz").await.status(), 200);
+    });
+}
+
+/// Echoes all bytes of a WebSocket, as the proxy passes them on.
+struct Echo;
+
+impl Fallback for Echo {
+    fn takes(&self, path: &str) -> bool {
+        path == "/echo"
+    }
+
+    fn answer(&self, request: Request<RequestBody>, _: Option<IpAddr>) -> FallbackResponse {
+        let is_handshake = request.method() == Method::GET && request.headers().contains_key("sec-websocket-key");
+        let mut response = Response::new(ResponseBody::new(Empty::new().map_err(|never| match never {})));
+        if is_handshake && request.headers()["upgrade"] == "websocket" {
+            *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+            response.extensions_mut().insert(TakeOver::new(|stream, _| async move {
+                let (mut read, mut write) = tokio::io::split(stream);
+                tokio::io::copy(&mut read, &mut write).await.expect("a client that stays");
+                write.shutdown().await.expect("a client that stays");
+            }));
+        }
+        Box::pin(async { response })
+    }
+}
+
+#[test]
+fn a_websocket_of_a_fallback_is_a_stream_too() {
+    let server = TestServer::start(settings());
+    server.handle.set_fallback(Some(Arc::new(Echo)));
+    run(async {
+        let client = Client::open(&server).await;
+        let mut handshake = request("CONNECT", "/echo", &[("sec-websocket-version", "13")]);
+        handshake.extensions_mut().insert(Protocol::from_static("websocket"));
+        let (response, mut send) = client.send(handshake, b"").await.expect("a response");
+        assert_eq!(response.status(), 200);
+        assert!(!response.headers().contains_key("sec-websocket-accept"));
+        let mut receive = response.into_body();
+        for round in 0..30_u8 {
+            send.send_data(vec![round; 10_000].into(), false).expect("an open stream");
+            let mut got = Vec::new();
+            while got.len() < 10_000 {
+                let bytes = receive.data().await.expect("more").expect("no error");
+                receive.flow_control().release_capacity(bytes.len()).expect("an open stream");
+                got.extend_from_slice(&bytes);
+            }
+            assert_eq!(got, [round; 10_000]);
+        }
+        send.send_data(Bytes::new(), true).expect("an open stream");
+        assert_eq!(whole(receive).await, b"", "the end of both sides");
     });
 }
 
