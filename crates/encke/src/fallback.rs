@@ -12,8 +12,8 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::asset::Asset;
 use crate::byte_stream::ByteStream;
-use crate::http::http2::body::StreamBody;
 use crate::request_client::RequestClient;
+use crate::stream_body::StreamBody;
 
 /// An error of any kind.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;

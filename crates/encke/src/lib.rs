@@ -235,6 +235,7 @@ mod server;
 mod session_names;
 mod sessions_file;
 mod settings;
+mod stream_body;
 mod threads;
 mod tls;
 

@@ -1,4 +1,4 @@
-//! A stream of an HTTP/2 connection that carries another protocol (RFC 8441): bytes in both directions, as on a connection of its own.
+//! A stream of an HTTP/2 connection that carries another protocol (RFC 8441): bytes in both directions.
 //!
 //! The task of the HTTP/2 connection reads and writes the socket. The stream may live on another thread: h2 locks what both use, and
 //! wakes the tasks of both. Bytes count as written when h2 has them: as many as the windows of the stream and of the connection have room

@@ -14,7 +14,7 @@ pub(crate) mod guard;
 mod held;
 pub(crate) mod hold;
 pub(crate) mod host;
-pub(crate) mod http2;
+mod http2;
 pub(crate) mod metrics;
 pub(crate) mod origin;
 pub(crate) mod routes;

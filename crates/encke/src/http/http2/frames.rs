@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn each_second_begins_anew() {
+    fn each_second_is_counted_by_itself() {
         let settings = Settings { http2_resets_per_s_max: 1, ..Settings::default() };
         let mut rates = Rates::default();
         let reset = Head { kind: RST_STREAM, flags: 0, bytes: 4 };

@@ -153,7 +153,7 @@ impl AsyncRead for Io {
         }
         let read = read.filled();
         if read.is_empty() {
-            // What has not left is lost.
+            // The bytes that have not left are lost.
             self.shared.connection.health.broken.set(true);
         }
         self.shared.turn_bytes.set(turn_bytes.saturating_sub(read.len()));

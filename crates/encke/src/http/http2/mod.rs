@@ -8,7 +8,6 @@
 //!
 //! A request is translated into one of HTTP/1.1, and its response back ([`translate`]), so everything above sees one protocol.
 
-pub(crate) mod body;
 mod exchange;
 mod frames;
 mod io;

@@ -12,9 +12,9 @@ use http::{Method, Request, StatusCode, Uri, Version};
 use http_body_util::Either;
 use websocket::handshake;
 
-use super::body::StreamBody;
 use crate::entropy::kernel_entropy;
 use crate::fallback::RequestBody;
+use crate::stream_body::StreamBody;
 
 /// The request as one of HTTP/1.1. Of one that asks for a WebSocket (RFC 8441 §4), also the bytes that the client sends on it.
 pub(super) fn request(request: Request<RecvStream>) -> (Request<RequestBody>, Option<RecvStream>) {

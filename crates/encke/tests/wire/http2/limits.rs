@@ -1,4 +1,4 @@
-//! What a client may do to a server with HTTP/2.
+//! The limits of what a client may do to a server with HTTP/2.
 
 use encke::Settings;
 

@@ -7,8 +7,6 @@ use bytes::Bytes;
 use h2::RecvStream;
 use hyper::body::{Body, Frame, SizeHint};
 
-use crate::fallback::BoxError;
-
 /// The body of a request over HTTP/2. The client may send more when its bytes are taken.
 pub struct StreamBody {
     /// None if there is no body.
@@ -18,16 +16,16 @@ pub struct StreamBody {
 }
 
 impl StreamBody {
-    pub(super) fn new(stream: Option<RecvStream>, length: Option<u64>) -> StreamBody {
+    pub(crate) fn new(stream: Option<RecvStream>, length: Option<u64>) -> StreamBody {
         StreamBody { stream, length }
     }
 }
 
 impl Body for StreamBody {
     type Data = Bytes;
-    type Error = BoxError;
+    type Error = h2::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         let Some(stream) = &mut self.stream else { return Poll::Ready(None) };
         if let Some(data) = ready!(stream.poll_data(cx)) {
             let data = data?;
