@@ -4,12 +4,13 @@ mod limits;
 mod preface;
 
 use std::future::Future;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use encke::{ChannelRule, Fallback, FallbackResponse, RequestBody, ResponseBody, Settings, SlowConsumer, TakeOver};
+use encke::{
+    ChannelRule, Fallback, FallbackResponse, RequestBody, RequestClient, ResponseBody, Settings, SlowConsumer, TakeOver,
+};
 use h2::client::SendRequest;
 use h2::ext::Protocol;
 use h2::{RecvStream, SendStream};
@@ -358,7 +359,7 @@ impl Fallback for Echo {
         path == "/echo"
     }
 
-    fn answer(&self, request: Request<RequestBody>, _: Option<IpAddr>) -> FallbackResponse {
+    fn answer(&self, request: Request<RequestBody>, _: RequestClient) -> FallbackResponse {
         let is_handshake = request.method() == Method::GET && request.headers().contains_key("sec-websocket-key");
         let mut response = Response::new(ResponseBody::new(Empty::new().map_err(|never| match never {})));
         if is_handshake && request.headers()["upgrade"] == "websocket" {

@@ -25,7 +25,7 @@ pub(super) fn begin(parent: &Rc<Connection>, request: Request<RecvStream>, respo
     let connection = Rc::new(Connection::of_stream(parent));
     tokio::task::spawn_local(async move {
         if answer(&connection, request, respond).await.is_none() {
-            tracing::debug!(address = ?connection.peer, "an HTTP/2 stream ended before its response");
+            tracing::debug!(address = ?connection.remote.address(), "an HTTP/2 stream ended before its response");
         }
     });
 }
@@ -70,7 +70,7 @@ async fn answer(
             return None;
         };
         let send = respond.send_response(Response::from_parts(head, ()), false).ok()?;
-        let stream = ByteStream::of_stream(send, stream, connection.peer);
+        let stream = ByteStream::of_stream(send, stream, connection.remote.address());
         match connection.upgrade.take()? {
             Upgrade::WebSocket(opener) => socket::open(&connection.node, stream, None, opener, Vec::new()),
             Upgrade::TakenOver(task) => serve::taken_over(&connection.node, task, stream, Vec::new()).await,
