@@ -219,7 +219,7 @@ impl ClientBuilder {
         };
         let endpoint = Endpoint::parse(url, DEFAULT_PATH)?;
         let target = Arc::new(Target {
-            tls: endpoint.is_tls.then(|| self.trust.config()).transpose()?,
+            tls: endpoint.is_tls.then(|| self.trust.config().map(Arc::new)).transpose()?,
             endpoint,
             headers: self.headers,
             message_bytes_max: self.message_bytes_max,

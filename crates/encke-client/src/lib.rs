@@ -155,6 +155,7 @@ pub use message::{Gap, GapCause, Message, Position, ReplayFrom};
 pub use options::Transport;
 pub use session::ConnectionType;
 pub use subscription::Subscription;
+pub use tls::Trust;
 
 /// Compiles the programs of the README and of the page about clients.
 #[cfg(doctest)]

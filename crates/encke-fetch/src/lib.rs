@@ -19,7 +19,7 @@ pub use fetcher::{Fetcher, HasRoom, Upgrade};
 pub use limits::Limits;
 pub use rustls;
 pub use secret_url::SecretUrl;
-pub use tls::tls_config;
+pub use tls::{AnyCertificate, tls_config};
 
 /// Compiles the program of the README as a test.
 #[cfg(doctest)]

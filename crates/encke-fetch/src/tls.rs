@@ -1,11 +1,13 @@
-//! The TLS side of connections: ring, and the roots of trust of the system.
+//! The TLS side of connections: ring, and the certificates that are accepted.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::pki_types::CertificateDer;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 use crate::error::FetchError;
 
@@ -35,4 +37,50 @@ pub fn tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, FetchError> {
     // Fails only for a provider without cipher suites.
     let builder = versions.map_err(|error| FetchError::Connect(error.to_string()))?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+/// Accepts every certificate whose private key the server has.
+#[derive(Debug)]
+pub struct AnyCertificate(WebPkiSupportedAlgorithms);
+
+impl AnyCertificate {
+    /// A verifier for clients with this cryptography.
+    pub fn verifier(provider: &CryptoProvider) -> Arc<dyn ServerCertVerifier> {
+        Arc::new(AnyCertificate(provider.signature_verification_algorithms))
+    }
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_schemes()
+    }
 }

@@ -6,13 +6,10 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, LazyLock};
 
 use super::http2::over_http2;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned,
-    SupportedProtocolVersion,
-};
+use encke_fetch::AnyCertificate;
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned, SupportedProtocolVersion};
 
 /// True if the tests run over TLS.
 pub fn over_tls() -> bool {
@@ -123,50 +120,10 @@ pub fn insecure_config(versions: &[&'static SupportedProtocolVersion]) -> Client
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions);
     let builder = builder.expect("versions").dangerous();
-    builder.with_custom_certificate_verifier(Arc::new(Anyone(provider))).with_no_client_auth()
+    builder.with_custom_certificate_verifier(AnyCertificate::verifier(&provider)).with_no_client_auth()
 }
 
 /// A connection with TLS to a server.
 pub fn connect(address: SocketAddr, config: Arc<ClientConfig>, name: &str) -> io::Result<Socket> {
     Socket::tls(TcpStream::connect(address).expect("a connection"), config, name)
-}
-
-#[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
