@@ -1,5 +1,7 @@
 //! The load's clients and the messages they send, as plain data: orders travel to worker processes and back.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 /// The transport of the clients.
@@ -17,6 +19,17 @@ pub enum Transport {
     /// A client's text message holds lines. `+ROOM` joins a room and is answered by the same line. `=ROOM DATA` sends
     /// DATA to all in the room, in one text message each. `?DATA` is answered by DATA.
     Raw,
+}
+
+/// The certificates that clients accept, besides those with a root of the system.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
+pub struct Trust {
+    /// A file of PEM certificates whose certificates are accepted, too
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub ca: Option<PathBuf>,
+    /// Accept every certificate, as without --ca on loopback
+    #[arg(long, hide_short_help = true)]
+    pub insecure: bool,
 }
 
 /// The recovery that clients use.
@@ -71,8 +84,10 @@ pub struct Membership {
 /// All clients of a run; each worker opens its share of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClientsSpec {
-    /// The server's URL, `http://` or `ws://`, `/cometd` where it has no path.
+    /// The server's URL, `http://`, `https://`, `ws://` or `wss://`, `/cometd` where it has no path.
     pub target: String,
+    /// The certificates that they accept.
+    pub trust: Trust,
     /// Their transport.
     pub transport: Transport,
     /// Their recovery.

@@ -6,11 +6,11 @@
 //! ```
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::engine::poll::{Poll, Ready};
 use crate::engine::socket::{Scratch, Socket};
+use crate::engine::target::Target;
 use crate::problem::Problem;
 
 /// The protocol of one connection. It appends bytes to `out`, which are sent as the socket accepts them.
@@ -78,9 +78,9 @@ impl<C: Handler> Connections<C> {
     ///
     /// # Errors
     /// The machine's.
-    pub fn open(&mut self, address: &SocketAddr, mut handler: C) -> Result<usize, Problem> {
+    pub fn open(&mut self, target: &Target, mut handler: C) -> Result<usize, Problem> {
         let index = self.slots.len();
-        let socket = match Socket::connect(address) {
+        let socket = match Socket::connect(target) {
             Ok(mut socket) => {
                 socket.watch(&self.poll, index as u64)?;
                 self.alive += 1;
@@ -262,7 +262,7 @@ mod tests {
     fn lines_arrive_whole_and_the_end_is_reported() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
         let mut connections = Connections::new(Observed::default()).expect("epoll");
-        connections.open(&listener.local_addr().expect("address"), Lines).expect("begun");
+        connections.open(&Target::plain(listener.local_addr().expect("address")), Lines).expect("begun");
         let (mut peer, _) = listener.accept().expect("accepted");
         connections.turn(Duration::from_secs(1)).expect("turned");
         let mut greeting = [0; 6];
@@ -283,14 +283,14 @@ mod tests {
     #[test]
     fn a_handler_error_and_a_closed_port_are_distinguished() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-        let address = listener.local_addr().expect("address");
+        let target = Target::plain(listener.local_addr().expect("address"));
         let mut connections = Connections::new(Observed::default()).expect("epoll");
-        connections.open(&address, Lines).expect("begun");
+        connections.open(&target, Lines).expect("begun");
         let (mut peer, _) = listener.accept().expect("accepted");
         peer.write_all(b"nonsense\n").expect("sent");
         turn_until(&mut connections, |connections| connections.alive() == 0);
         drop(listener);
-        connections.open(&address, Lines).expect("begun");
+        connections.open(&target, Lines).expect("begun");
         turn_until(&mut connections, |connections| connections.alive() == 0);
         let ends = [End::Broken("nonsense came".into()), End::Unreachable("Connection refused".into())];
         assert_eq!(connections.shared.ends, ends);

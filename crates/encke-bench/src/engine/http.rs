@@ -369,7 +369,7 @@ mod tests {
             set_cookies(&mut held, &[cookie.to_owned()]);
         }
         assert_eq!(held, "b=2; a=3");
-        let target = Target::resolve("http://127.0.0.1:8080/x", "/").expect("a URL");
+        let target = Target::resolve("http://127.0.0.1:8080/x", "/", &Default::default()).expect("a URL");
         let mut out = Vec::new();
         post(&target, &held, b"[]", &mut out);
         let text = String::from_utf8(out).expect("text");

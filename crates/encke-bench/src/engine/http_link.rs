@@ -60,8 +60,7 @@ impl HttpLink {
     /// Begins the connection unless there is one.
     pub(super) fn open(&mut self, token: u64, shared: &WorkerShared) -> Result<(), ConnectionError> {
         if self.socket.is_none() {
-            let socket =
-                Socket::connect(&shared.target.address).map_err(|error| ConnectionError::connecting(&error))?;
+            let socket = Socket::connect(&shared.target).map_err(|error| ConnectionError::connecting(&error))?;
             self.socket.insert(socket).watch(&shared.poll, token)?;
         }
         Ok(())

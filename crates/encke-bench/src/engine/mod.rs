@@ -35,6 +35,7 @@ mod tally;
 mod target;
 mod timers;
 pub(crate) mod timing;
+mod tls;
 mod websocket_link;
 
 pub use clients::{Clients, Counts, PlannedMessage};

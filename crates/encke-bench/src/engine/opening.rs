@@ -29,7 +29,7 @@ impl Clients {
         let total = clients + publishers;
         check_numbers(spec, workers, total)?;
         let default_path = if spec.transport == Transport::Raw { "/" } else { "/cometd" };
-        let target = Target::resolve(&spec.target, default_path)?;
+        let target = Target::resolve(&spec.target, default_path, &spec.trust)?;
         let pool = if spec.transport == Transport::LongPolling { POOL_CONNECTIONS } else { 0 };
         allow_sockets((total + pool) as u64)?;
         let members = (0..clients as u32).map(|client| rooms_of(&spec.membership, worker + client * workers.max(1)));

@@ -105,9 +105,8 @@ mod tests {
     }
 
     fn shared(listener: &TcpListener) -> WorkerShared {
-        let url = format!("http://{}", listener.local_addr().expect("address"));
         let reader = Reader::new(Tally::new(0, 1, 1, std::iter::empty()), None);
-        let target = Target::resolve(&url, "/cometd").expect("a URL");
+        let target = Target::plain(listener.local_addr().expect("address"));
         WorkerShared::new(target, Transport::LongPolling, Poll::new().expect("epoll"), reader)
     }
 

@@ -1,18 +1,21 @@
-//! A TCP connection that never waits.
+//! A TCP connection that never waits, with TLS or without.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::TcpStream;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with, sockopt};
 
 use crate::engine::poll::{Interest, Poll};
+use crate::engine::target::Target;
+use crate::engine::tls::{Tls, WIRE_BYTES};
 use crate::problem::Problem;
 
 /// A connection with its unsent bytes and the beginning of an incomplete message. An idle socket owns no heap.
 #[derive(Debug)]
 pub struct Socket {
     stream: TcpStream,
+    tls: Option<Box<Tls>>,
     connecting: bool,
     watched: Option<Interest>,
     unsent: Vec<u8>,
@@ -23,16 +26,21 @@ pub struct Socket {
     last_bytes: Option<u16>,
 }
 
-/// The read buffer of a thread. The default is empty and replaces a lent one.
+/// The read buffers of a thread. The default is empty and replaces lent ones.
 #[derive(Debug, Default)]
-pub struct Scratch(Vec<u8>);
+pub struct Scratch {
+    bytes: Vec<u8>,
+    /// Encrypted bytes.
+    wire: Vec<u8>,
+}
 
 impl Socket {
     /// Begins a connection; [`Socket::connected`] is to be called when it becomes writable.
     ///
     /// # Errors
     /// The system refused at once.
-    pub fn connect(address: &SocketAddr) -> io::Result<Socket> {
+    pub fn connect(target: &Target) -> io::Result<Socket> {
+        let address = &target.address;
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
         sockopt::set_tcp_nodelay(&socket, true)?;
@@ -43,6 +51,7 @@ impl Socket {
         let stream = TcpStream::from(socket);
         Ok(Socket {
             stream,
+            tls: target.open_tls()?.map(Box::new),
             connecting: true,
             watched: None,
             unsent: Vec::new(),
@@ -84,17 +93,12 @@ impl Socket {
         if self.connecting {
             return Ok(());
         }
-        while self.sent < self.unsent.len() {
-            match (&self.stream).write(&self.unsent[self.sent..]) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(sent) => self.sent += sent,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.forget_sent();
-                    return Ok(());
-                }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+        match self.send() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                self.forget_sent();
+                return Ok(());
             }
+            sent => sent?,
         }
         self.sent = 0;
         self.unsent.clear();
@@ -116,9 +120,15 @@ impl Socket {
             last => last.map_or(READ_BYTES, usize::from),
         };
         let read = loop {
-            match (&self.stream).read(&mut scratch.0[buffered..buffered + room]) {
+            let Scratch { bytes, wire } = &mut *scratch;
+            let bytes = &mut bytes[buffered..buffered + READ_BYTES];
+            let read = match &mut self.tls {
+                None => (&self.stream).read(bytes),
+                Some(tls) => tls.read(bytes, wire, &self.stream),
+            };
+            match read {
                 Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "closed the connection")),
-                Ok(read) => break read,
+                Ok(read) => break read.min(room),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -128,9 +138,9 @@ impl Socket {
             self.last_bytes = Some(0);
         }
         if buffered > 0 {
-            scratch.0[..buffered].copy_from_slice(&self.buffered);
+            scratch.bytes[..buffered].copy_from_slice(&self.buffered);
         }
-        Ok(Some(&mut scratch.0[..buffered + read]))
+        Ok(Some(&mut scratch.bytes[..buffered + read]))
     }
 
     /// Makes the connection break after this many more bytes, at least one.
@@ -159,7 +169,12 @@ impl Socket {
     /// # Errors
     /// epoll fails.
     pub fn watch(&mut self, poll: &Poll, token: u64) -> Result<(), Problem> {
-        let waits = self.connecting || self.sent < self.unsent.len();
+        let waits = self.connecting
+            || match &self.tls {
+                None => self.sent < self.unsent.len(),
+                // In a handshake the server's answer comes first.
+                Some(tls) => tls.has_unsent(),
+            };
         let interest = if waits { Interest::ReadAndWrite } else { Interest::Read };
         match self.watched.replace(interest) {
             None => poll.add(&self.stream, token, interest),
@@ -171,6 +186,24 @@ impl Socket {
     /// The connection itself.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
+    }
+
+    /// Sends everything.
+    fn send(&mut self) -> io::Result<()> {
+        while self.sent < self.unsent.len() {
+            let bytes = &self.unsent[self.sent..];
+            let sent = match &mut self.tls {
+                None => (&self.stream).write(bytes),
+                Some(tls) => tls.write(bytes, &self.stream),
+            };
+            match sent {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(sent) => self.sent += sent,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.tls.as_mut().map_or(Ok(()), |tls| tls.flush(&self.stream))
     }
 
     /// Not on every write: that would move megabytes for each few kilobytes sent.
@@ -185,7 +218,7 @@ impl Socket {
 impl Scratch {
     /// One for a thread. Its pages come to be when they are written to.
     pub fn new() -> Scratch {
-        Scratch(vec![0; MESSAGE_BYTES_MAX + READ_BYTES])
+        Scratch { bytes: vec![0; MESSAGE_BYTES_MAX + READ_BYTES], wire: vec![0; WIRE_BYTES] }
     }
 }
 
@@ -215,7 +248,7 @@ mod tests {
     fn connected() -> (Poll, Socket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
         let mut poll = Poll::new().expect("epoll");
-        let mut socket = Socket::connect(&listener.local_addr().expect("address")).expect("begun");
+        let mut socket = Socket::connect(&Target::plain(listener.local_addr().expect("address"))).expect("begun");
         let (peer, _) = listener.accept().expect("accepted");
         wait(&mut poll, &mut socket);
         socket.connected().expect("connected");
@@ -274,10 +307,10 @@ mod tests {
     #[test]
     fn a_closed_port_fails_the_connect() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("port");
-        let address = listener.local_addr().expect("address");
+        let target = Target::plain(listener.local_addr().expect("address"));
         drop(listener);
         let mut poll = Poll::new().expect("epoll");
-        let Ok(mut socket) = Socket::connect(&address) else { return };
+        let Ok(mut socket) = Socket::connect(&target) else { return };
         wait(&mut poll, &mut socket);
         assert_eq!(socket.connected().expect_err("closed").kind(), ErrorKind::ConnectionRefused);
     }

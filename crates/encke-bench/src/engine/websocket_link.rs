@@ -33,7 +33,7 @@ impl WebSocketLink {
 
     /// Begins the connection.
     pub(super) fn open(&mut self, shared: &WorkerShared) -> Result<(), ConnectionError> {
-        let socket = Socket::connect(&shared.target.address).map_err(|error| ConnectionError::connecting(&error))?;
+        let socket = Socket::connect(&shared.target).map_err(|error| ConnectionError::connecting(&error))?;
         *self = WebSocketLink { socket: Some(socket), ..WebSocketLink::default() };
         Ok(())
     }

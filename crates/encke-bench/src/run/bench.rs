@@ -53,7 +53,7 @@ impl Bench {
     /// # Errors
     /// The URL is invalid, its host has no address, or the process or core does not exist.
     pub fn new(common: Common, settings: Vec<Setting>, interrupt: Interrupt) -> Result<Self, Problem> {
-        let target = Target::resolve(&common.target, BAYEUX_PATH)?;
+        let target = Target::resolve(&common.target, BAYEUX_PATH, &common.trust)?;
         let server = match common.pid {
             Some(pid) => Some(Process::watch(pid)?),
             None if target.address.ip().is_loopback() => Process::listening_on(target.address.port()),

@@ -6,15 +6,18 @@ use std::time::Duration;
 use clap::Args;
 
 use super::parse;
-use crate::order::{Recovery, Replay, Transport};
+use crate::order::{Recovery, Replay, Transport, Trust};
 use crate::report::{Destination, Outputs};
 
 /// The options that all scenarios share.
 #[derive(Clone, Debug, Args)]
 pub struct Common {
-    /// The server, http:// or ws://; /cometd where the URL has no path
+    /// The server, http://, https://, ws:// or wss://; /cometd where the URL has no path
     #[arg(long, env = "ENCKE_URL", hide_env = true, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub target: String,
+    /// The certificates that clients accept.
+    #[command(flatten)]
+    pub trust: Trust,
     /// Time to measure, such as 500ms, 10s, 2m or 1h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::length)]
     pub duration: Duration,

@@ -157,12 +157,13 @@ fn each(clients: u64, pause_us: [u64; 2], begin_us: u64, mut rng: Rng) -> Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::{Membership, Recovery, Transport};
+    use crate::order::{Membership, Recovery, Transport, Trust};
 
     fn spec(clients: u32, publishers: u32) -> ClientsSpec {
         let membership = Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0, first: 0 };
         ClientsSpec {
             target: String::new(),
+            trust: Trust::default(),
             transport: Transport::Websocket,
             recovery: Recovery::default(),
             clients,

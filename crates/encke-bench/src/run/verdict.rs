@@ -162,13 +162,14 @@ const ROOM_SPREAD: f64 = 0.3;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::{Membership, Recovery, Senders, Traffic, Transport};
+    use crate::order::{Membership, Recovery, Senders, Traffic, Transport, Trust};
     use crate::outcome::Usage;
     use crate::report::{Faults, Flow};
 
     fn spec() -> ClientsSpec {
         ClientsSpec {
             target: String::new(),
+            trust: Trust::default(),
             transport: Transport::Websocket,
             recovery: Recovery::default(),
             clients: 100,

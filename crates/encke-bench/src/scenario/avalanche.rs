@@ -67,7 +67,7 @@ impl Scenario for Avalanche {
         }
         let plan = Plan::new(self.port, self.data.as_deref(), self.server.as_deref())?;
         bench.common.target = format!("http://127.0.0.1:{}", plan.port);
-        bench.target = Target::resolve(&bench.common.target, "/cometd")?;
+        bench.target = Target::resolve(&bench.common.target, "/cometd", &bench.common.trust)?;
         let mut report = bench.report::<Self>();
         let membership = parts::membership(CHANNEL, 1, 1);
         let spec = parts::clients_spec(bench, &self.carriage, self.clients, 1, membership);

@@ -55,7 +55,7 @@ impl Scenario for Flood {
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
         let over = self.over(bench)?;
         // Ids go to /comet, sessions to the Bayeux endpoint.
-        let target = Target::resolve(&bench.common.target, "/cometd")?;
+        let target = Target::resolve(&bench.common.target, "/cometd", &bench.common.trust)?;
         let publishers = u64::from(over == Over::LongPolling);
         allow_sockets(u64::from(self.connections) + publishers)?;
         let name = format!("{} connections, {}/s", count(self.connections.into()), number(self.rate));
@@ -83,7 +83,7 @@ impl Scenario for Flood {
 
 impl Flood {
     fn over(&self, bench: &Bench) -> Result<Over, Problem> {
-        let target = Target::resolve(&bench.common.target, "/")?;
+        let target = Target::resolve(&bench.common.target, "/", &bench.common.trust)?;
         if let Some(over) = self.over {
             probe::reach(&target)?;
             return Ok(over);

@@ -69,7 +69,7 @@ impl Scenario for Http {
                                       2 kB, 14 kB and 954 kB, and Faban's clients, of which 90 % have to be answered in time.";
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
-        let target = Target::resolve(&bench.common.target, "/")?;
+        let target = Target::resolve(&bench.common.target, "/", &bench.common.trust)?;
         let paths = self.paths(bench)?;
         let pages = paths.iter().map(|path| page(&target, path)).collect::<Result<Vec<Page>, Problem>>()?;
         let mut report = bench.report::<Http>();

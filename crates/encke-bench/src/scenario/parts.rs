@@ -16,6 +16,7 @@ pub(super) fn clients_spec(
 ) -> ClientsSpec {
     ClientsSpec {
         target: bench.common.target.clone(),
+        trust: bench.common.trust.clone(),
         transport: carriage.transport,
         recovery: carriage.recovery(),
         clients,

@@ -19,7 +19,7 @@ use super::Scenario;
 use crate::engine::{Clients, Published};
 use crate::latencies::Latencies;
 use crate::machine::{self, own_cpu};
-use crate::order::{ClientsSpec, Membership, Recovery, Transport};
+use crate::order::{ClientsSpec, Membership, Recovery, Transport, Trust};
 use crate::problem::Problem;
 use crate::report::{Faults, Figure, Flow, Report, Trial};
 use crate::run::latency;
@@ -110,6 +110,7 @@ impl SelfTest {
     fn spec(&self, address: std::net::SocketAddr) -> ClientsSpec {
         ClientsSpec {
             target: format!("ws://{address}/"),
+            trust: Trust::default(),
             transport: Transport::Raw,
             recovery: Recovery::default(),
             clients: self.clients,

@@ -83,8 +83,8 @@ fn a_refused_subscription_is_the_servers_word() {
 
 #[test]
 fn wrong_urls_and_too_many_sessions_fail_before_anything_is_opened() {
-    let secure = failure("https://127.0.0.1:1/", Transport::Websocket);
-    assert!(matches!(&secure, Problem::Usage(text) if text.contains("the load has no TLS")), "{secure:?}");
+    let other = failure("ftp://127.0.0.1:1/", Transport::Websocket);
+    assert!(matches!(&other, Problem::Usage(text) if text.contains("is not a URL to measure")), "{other:?}");
     let spec = ClientsSpec { clients: 250_000_000, ..spec("http://127.0.0.1:1/", Transport::Websocket, 0, 1) };
     let problem = open(&spec).expect_err("too many");
     assert!(matches!(&problem, Problem::Machine(text) if text.contains("open files")), "{problem:?}");

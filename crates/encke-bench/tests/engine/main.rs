@@ -4,13 +4,14 @@ mod clients;
 mod failures;
 mod odd_servers;
 mod reconnect;
+mod tls;
 
 use std::time::{Duration, Instant};
 
 use encke::ChannelRule;
 use encke::{Running, Server, Settings};
 use encke_bench::engine::{Clients, PlannedMessage};
-use encke_bench::order::{ClientsSpec, Membership, Recovery, Transport};
+use encke_bench::order::{ClientsSpec, Membership, Recovery, Transport, Trust};
 use encke_bench::problem::Problem;
 use encke_bench::report::Faults;
 use encke_demo::Demo;
@@ -22,17 +23,22 @@ fn server() -> (Running, String) {
 
 /// The same with rules for channels.
 fn server_with(channels: Vec<ChannelRule>) -> (Running, String) {
-    let listen = ([127, 0, 0, 1], 0).into();
-    let settings =
-        Settings { listen, shards: 1, timeout_ms: 2_000, drain_timeout_ms: 0, channels, ..Settings::default() };
-    let running = Demo::default().install(Server::builder().settings(settings)).start().expect("the server starts");
+    let running = start(Settings { channels, ..Settings::default() });
     let target = format!("http://{}", running.address());
     (running, target)
+}
+
+/// The same with other settings.
+fn start(settings: Settings) -> Running {
+    let listen = ([127, 0, 0, 1], 0).into();
+    let settings = Settings { listen, shards: 1, timeout_ms: 2_000, drain_timeout_ms: 0, ..settings };
+    Demo::default().install(Server::builder().settings(settings)).start().expect("the server starts")
 }
 
 fn spec(target: &str, transport: Transport, clients: u32, rooms: u32) -> ClientsSpec {
     ClientsSpec {
         target: target.into(),
+        trust: Trust::default(),
         transport,
         recovery: Recovery::default(),
         clients,

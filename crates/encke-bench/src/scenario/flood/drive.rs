@@ -77,7 +77,7 @@ pub(super) fn drive(target: &Target, plan: &Plan, bench: &mut Bench) -> Result<D
 /// Opens the session that publishes.
 fn publisher<'a>(connections: &mut Connections<Flooder<'a>>, target: &'a Target) -> Result<usize, Problem> {
     let kind = Kind::Session(Session::publishes());
-    let index = connections.open(&target.address, Flooder { target, kind })?;
+    let index = connections.open(target, Flooder { target, kind })?;
     let end_us = now_us() + PUBLISHER_TIMEOUT_US;
     while !connections.shared.can_publish {
         if let Some(reason) = connections.shared.publisher_failed.take() {
@@ -202,7 +202,7 @@ impl Driver<'_> {
                 Over::LongPolling => Kind::Session(Session::listens(listener)),
             };
             self.opened += 1;
-            self.connections.open(&self.target.address, Flooder { target: self.target, kind })?;
+            self.connections.open(self.target, Flooder { target: self.target, kind })?;
         }
         Ok(())
     }

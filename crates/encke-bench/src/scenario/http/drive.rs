@@ -251,7 +251,7 @@ impl Driver<'_> {
         {
             return Ok(());
         }
-        self.slots[slot] = Some(self.connections.open(&self.target.address, Visitor::new(slot, asked))?);
+        self.slots[slot] = Some(self.connections.open(self.target, Visitor::new(slot, asked))?);
         Ok(())
     }
 

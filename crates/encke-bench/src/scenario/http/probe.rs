@@ -1,6 +1,6 @@
 //! One request before the measurement, to see that the server answers.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -37,14 +37,15 @@ pub(crate) fn reach(target: &Target) -> Result<(), Problem> {
 /// # Errors
 /// The target does not answer, not in time, or not with HTTP.
 pub(crate) fn get(target: &Target, path: &str, is_enough: impl Fn(&Answer) -> bool) -> Result<Answer, Problem> {
-    let mut tcp = connect(target)?;
+    let tcp = connect(target)?;
     tcp.set_read_timeout(Some(TIMEOUT))?;
-    tcp.write_all(&request(target, path)).map_err(|error| unreachable(target, &error))?;
+    let mut stream = target.stream(tcp)?;
+    stream.write_all(&request(target, path)).map_err(|error| unreachable(target, &error))?;
     let (mut responses, mut buffered, mut answer) = (Responses::default(), Vec::new(), Answer::default());
     let end = Instant::now() + TIMEOUT;
     let mut bytes = vec![0; READ_BYTES];
     loop {
-        let read = match tcp.read(&mut bytes) {
+        let read = match stream.read(&mut bytes) {
             Ok(0) if responses.ends_with_connection() => return Ok(answer),
             Ok(0) => return Err(Problem::Server(format!("closed the connection within its answer to GET {path}"))),
             Ok(read) => read,

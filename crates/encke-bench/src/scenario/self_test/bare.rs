@@ -89,7 +89,7 @@ impl Reads for Bare {
 fn join(address: SocketAddr) -> Result<TcpStream, Problem> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(JOIN_TIMEOUT))?;
-    let target = Target { authority: address.to_string(), path: "/".into(), address };
+    let target = Target::plain(address);
     stream.write_all(target.upgrade_request(&handshake::client_key([0; 16])).as_bytes())?;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
