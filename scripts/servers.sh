@@ -59,7 +59,7 @@ need_two_cores() {
     ulimit -n "$(ulimit -Hn)"
 }
 
-# start_server SERVER [OPTION…]: sets server_pid and address; options are for encke.
+# start_server SERVER [OPTION…]: sets server_pid, scheme and address; options are for encke.
 start_server() {
     local server=$1 command
     shift
@@ -76,7 +76,9 @@ start_server() {
     "${pinned[@]}" <&9 >"$work/ready" 2>"$work/log" &
     server_pid=$!
     for _ in $(seq 200); do
-        address=$(sed -n 's/.*listening on \(http:\/\/\)\?\(127\.0\.0\.1:[0-9]*\).*/\2/p' "$work/ready")
+        address=$(sed -n 's/.*listening on \(https\?:\/\/\)\?\(127\.0\.0\.1:[0-9]*\).*/\2/p' "$work/ready")
+        scheme=http
+        grep -q 'listening on https:' "$work/ready" && scheme=https
         [ -n "$address" ] && return
         kill -0 "$server_pid" 2>/dev/null || break
         sleep 0.1
@@ -88,6 +90,6 @@ start_server() {
 
 # bench SCENARIO OPTION…: against the server that runs.
 bench() {
-    pin 1 "$encke" bench "$@" --target "http://$address" --pid "$server_pid" --quiet
+    pin 1 "$encke" bench "$@" --target "$scheme://$address" --pid "$server_pid" --quiet
     "${pinned[@]}"
 }

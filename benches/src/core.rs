@@ -10,6 +10,7 @@ use encke_bench::report::units::number;
 
 use crate::compare::runs::{Run, Runs, median};
 use crate::measured::{Measured, Wanted};
+use crate::rows::{cpu_ns, deliveries_per_s, memory_per_session, named};
 
 /// One row of the table.
 #[derive(Debug)]
@@ -29,19 +30,19 @@ pub const ROWS: &[Row] = &[
     Row {
         what: "Broadcast to 1,000 WebSockets, highest deliveries/s",
         case: "broadcast-max",
-        figure: |run| Some(run.trial()?.incoming.messages_per_s()),
+        figure: deliveries_per_s,
         wanted: Wanted::TimesAtLeast(0.4),
     },
     Row {
         what: "CPU per delivery at 100,000 deliveries/s, ns",
         case: "broadcast",
-        figure: |run| Some(run.trial()?.server?.ns_per_delivery),
+        figure: cpu_ns,
         wanted: Wanted::TimesAtMost(1.3),
     },
     Row {
         what: "The same, with frames of equal size",
         case: "broadcast-equal",
-        figure: |run| Some(run.trial()?.server?.ns_per_delivery),
+        figure: cpu_ns,
         wanted: Wanted::TimesAtMost(1.15),
     },
     Row {
@@ -138,14 +139,6 @@ fn chart(runs: &Runs) -> Option<Chart> {
 /// The median number of cores that other processes used, over the runs that recorded it.
 fn others_cores(runs: &Runs) -> Option<f64> {
     median(runs.runs.iter().filter_map(|run| run.trial()?.others_cores).collect())
-}
-
-fn memory_per_session(run: &Run) -> Option<f64> {
-    named(run, "resident memory per session")
-}
-
-fn named(run: &Run, name: &str) -> Option<f64> {
-    Some(run.trial()?.figures.iter().find(|figure| figure.name == name)?.value)
 }
 
 const EXPLANATION: &str = "\

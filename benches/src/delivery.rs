@@ -3,30 +3,11 @@
 //! Reports are collected as for [`compare`](crate::compare); see [`Runs`]. The compared variants take turns, and each
 //! figure is the median of its runs.
 
-use std::fmt::Write as _;
-
 use encke_bench::report::chart::{Axis, Bar, Bars, Chart, Group, Scale, Unit};
-use encke_bench::report::units::number;
 
-use crate::compare::runs::{Run, Runs, median};
+use crate::compare::runs::{Runs, median};
 use crate::measured::{Measured, Wanted};
-
-/// One row of the table.
-#[derive(Debug)]
-pub struct Row {
-    /// The measured quantity, with its unit.
-    pub what: &'static str,
-    /// The case of its reports.
-    pub case: &'static str,
-    /// The label of the reports it is about.
-    pub of: &'static str,
-    /// The label and the description of the runs to compare with.
-    pub beside: Option<(&'static str, &'static str)>,
-    /// Reads the figure from a run.
-    pub figure: fn(&Run) -> Option<f64>,
-    /// The demand on the figure.
-    pub wanted: Wanted,
-}
+use crate::rows::{self, Row, cpu_ns, deliveries_per_s};
 
 /// The rows of `make bench-delivery`.
 pub const ROWS: &[Row] = &[
@@ -90,7 +71,7 @@ pub const ROWS: &[Row] = &[
 
 /// The page of `make bench-delivery`.
 pub fn measured(runs: &Runs) -> Measured {
-    let (table, all_hold) = table(runs);
+    let (table, all_hold) = rows::table(ROWS, runs);
     Measured {
         name: "delivery",
         title: "The cost of reliable delivery",
@@ -100,26 +81,6 @@ pub fn measured(runs: &Runs) -> Measured {
         explanation: EXPLANATION,
         others_cores: others_cores(runs),
     }
-}
-
-/// Returns the table in Markdown, and true if all demanded figures were measured and hold.
-fn table(runs: &Runs) -> (String, bool) {
-    let mut text = String::from("| what | wanted | figure | beside it | ratio | holds |\n");
-    text += "| --- | --- | ---: | --- | ---: | --- |\n";
-    let mut all_hold = true;
-    for row in ROWS {
-        let figure = runs.median(row.case, row.of, row.figure);
-        let beside = row.beside.and_then(|(label, _)| runs.median(row.case, label, row.figure));
-        let (verdict, holds) = row.wanted.verdict(figure, beside);
-        all_hold &= holds;
-        let cell = |label| runs.shown(row.case, label, row.figure, number);
-        let words = row.beside.and_then(|(label, name)| Some(format!("{} {name}", cell(label)?)));
-        let ratio = figure.zip(beside).map(|(figure, beside)| format!("{:.2}", figure / beside));
-        let (wanted, words, ratio) = (row.wanted.words(""), words.unwrap_or_default(), ratio.unwrap_or_default());
-        let cell = cell(row.of).unwrap_or_default();
-        let _ = writeln!(text, "| {} | {wanted} | {} | {words} | {ratio} | {verdict} |", row.what, cell);
-    }
-    (text, all_hold)
 }
 
 /// A chart with a bar for each variant's processor time; none if nothing was measured.
@@ -147,14 +108,6 @@ fn others_cores(runs: &Runs) -> Option<f64> {
     median(alone.filter_map(|run| run.trial()?.others_cores).collect())
 }
 
-fn deliveries_per_s(run: &Run) -> Option<f64> {
-    Some(run.trial()?.incoming.messages_per_s())
-}
-
-fn cpu_ns(run: &Run) -> Option<f64> {
-    Some(run.trial()?.server?.ns_per_delivery)
-}
-
 const EXPLANATION: &str = "\
 Repeat with `make bench-delivery`. The server runs on core 0, the load on core 1. The compared runs take turns, and each figure is
 the median of its runs. The load publishes at planned times and checks that every subscriber gets every message once and in
@@ -169,39 +122,3 @@ bound: the load had no core left, or the time of the search ended. These command
 - `encke bench broadcast --rate 100`, with and without `encke bench replay` beside it: 100 clients open a session, replay
   10,000 messages each, leave, and begin again. Both loads share core 1, the replaying one with a lower priority (`nice`).
 ";
-
-#[cfg(test)]
-mod tests {
-    use encke_bench::report::{Flow, Report, Trial};
-
-    use super::*;
-
-    fn run(label: &str, deliveries_per_s: u64, holds: bool) -> Run {
-        let incoming = Flow { messages: deliveries_per_s, window_ms: 1000, ..Flow::default() };
-        let trials = vec![Trial { incoming, holds, ..Trial::default() }];
-        let report = Report { trials, result: Some(0), holds, ..Report::default() };
-        Run { case: "most".into(), label: label.into(), round: 1, report }
-    }
-
-    fn first_row(runs: Vec<Run>) -> String {
-        let mut all = Runs::default();
-        all.runs = runs;
-        table(&all).0.lines().nth(2).expect("first row").to_owned()
-    }
-
-    #[test]
-    fn a_demand_is_relative_to_the_run_beside_it() {
-        let plain = || run("plain", 10_000_000, true);
-        let good = first_row(vec![plain(), run("ack", 7_000_000, true)]);
-        assert!(good.contains("| 7,000,000 | 10,000,000 plain | 0.70 | yes |"), "{good}");
-        let bad = first_row(vec![plain(), run("ack", 5_000_000, true)]);
-        assert!(bad.contains("| 0.50 | **no** |"), "{bad}");
-    }
-
-    #[test]
-    fn runs_with_losses_do_not_count() {
-        let lost = first_row(vec![run("plain", 10, true), run("ack", 9, false)]);
-        assert!(lost.ends_with("not measured |"), "{lost}");
-        assert!(!table(&Runs::default()).1);
-    }
-}

@@ -33,6 +33,8 @@ pub enum Wanted {
     TimesAtLeast(f64),
     /// At most this multiple of the figure beside it.
     TimesAtMost(f64),
+    /// At most this much more than the figure beside it.
+    MoreAtMost(f64),
     /// At least this.
     AtLeast(f64),
     /// At most this.
@@ -58,6 +60,7 @@ impl Wanted {
         match self {
             Wanted::TimesAtLeast(factor) => format!("≥ {factor} × {beside}").trim_end().into(),
             Wanted::TimesAtMost(factor) => format!("≤ {factor} × {beside}").trim_end().into(),
+            Wanted::MoreAtMost(more) => format!("≤ {} more {beside}", number(more)).trim_end().into(),
             Wanted::AtLeast(least) => format!("≥ {}", number(least)),
             Wanted::AtMost(most) => format!("≤ {}", number(most)),
             Wanted::Nothing => String::new(),
@@ -68,6 +71,7 @@ impl Wanted {
         match self {
             Wanted::TimesAtLeast(factor) => beside.map(|beside| figure >= factor * beside),
             Wanted::TimesAtMost(factor) => beside.map(|beside| figure <= factor * beside),
+            Wanted::MoreAtMost(more) => beside.map(|beside| figure <= beside + more),
             Wanted::AtLeast(least) => Some(figure >= least),
             Wanted::AtMost(most) => Some(figure <= most),
             Wanted::Nothing => None,

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use encke_bench::engine::{Clients, PlannedMessage};
-use encke_bench::order::{ClientsSpec, Membership, Recovery, Transport};
+use encke_bench::order::{ClientsSpec, Membership, Recovery, Transport, Trust};
 
 struct Floor {
     process: Child,
@@ -31,6 +31,7 @@ fn floor() -> Floor {
 fn clients(floor: &Floor, reconnect: bool) -> Clients {
     let spec = ClientsSpec {
         target: floor.target.clone(),
+        trust: Trust::default(),
         transport: Transport::Raw,
         recovery: Recovery::default(),
         clients: 30,

@@ -1,14 +1,14 @@
-//! Writes the page and the chart of `make bench-core` or `make bench-delivery` from its reports, and prints the table.
+//! Writes the page and the chart of `make bench-core`, `make bench-delivery` or `make bench-tls` from its reports, and prints the table.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use benches::compare::runs::Runs;
-use benches::{core, delivery};
+use benches::{core, delivery, tls};
 use clap::{Parser, ValueEnum};
 use encke_bench::problem::Problem;
 
-/// Turns the reports of `make bench-core` or `make bench-delivery` into a page and a chart.
+/// Turns the reports of `make bench-core`, `make bench-delivery` or `make bench-tls` into a page and a chart.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The measured subject.
@@ -25,6 +25,7 @@ struct Arguments {
 enum Subject {
     Core,
     Delivery,
+    Tls,
 }
 
 fn main() -> ExitCode {
@@ -46,6 +47,7 @@ fn run(arguments: &Arguments) -> Result<bool, Problem> {
     let measured = match arguments.subject {
         Subject::Core => core::measured(&runs),
         Subject::Delivery => delivery::measured(&runs),
+        Subject::Tls => tls::measured(&runs),
     };
     println!("{}", measured.table);
     if let Some(folder) = &arguments.into {
