@@ -78,6 +78,8 @@ pub struct SessionsMemory {
     shards: Box<[Part]>,
     /// The size of the response bodies. They are freed on the thread of their connection.
     bodies: AtomicUsize,
+    /// Encrypted bytes that the kernel has not taken.
+    unsent: AtomicUsize,
 }
 
 /// The part of one shard, on its own cache line.
@@ -88,7 +90,11 @@ struct Part(AtomicUsize);
 impl SessionsMemory {
     /// Empty parts for this number of shards.
     pub fn new(shards: usize) -> SessionsMemory {
-        SessionsMemory { shards: (0..shards).map(|_| Part::default()).collect(), bodies: AtomicUsize::new(0) }
+        SessionsMemory {
+            shards: (0..shards).map(|_| Part::default()).collect(),
+            bodies: AtomicUsize::new(0),
+            unsent: AtomicUsize::new(0),
+        }
     }
 
     /// Publishes the bytes that a shard holds now.
@@ -115,9 +121,19 @@ impl SessionsMemory {
         self.bodies.load(Ordering::Relaxed)
     }
 
-    /// The sum of all shards, without response bodies.
+    /// Notes that the number of encrypted bytes of a connection has changed that the kernel has not taken.
+    pub fn unsent_changed(&self, before: usize, after: usize) {
+        self.unsent.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// The number of encrypted bytes that the kernel has not taken.
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent.load(Ordering::Relaxed)
+    }
+
+    /// The sum of all shards, with encrypted bytes that are not sent, without response bodies.
     pub fn sessions_bytes(&self) -> usize {
-        self.shards.iter().map(|part| part.0.load(Ordering::Relaxed)).sum()
+        self.shards.iter().map(|part| part.0.load(Ordering::Relaxed)).sum::<usize>() + self.unsent_bytes()
     }
 }
 
@@ -142,3 +158,18 @@ impl<B> Drop for Body<B> {
 
 /// Bodies of fewer bytes are not counted.
 pub(crate) const COUNTED_BYTES: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encrypted_bytes_that_wait_count_among_those_of_sessions() {
+        let memory = SessionsMemory::new(2);
+        memory.publish(0, 100);
+        memory.publish(1, 20);
+        memory.unsent_changed(0, 7);
+        memory.unsent_changed(5, 0);
+        assert_eq!((memory.sessions_bytes(), memory.unsent_bytes()), (122, 2));
+    }
+}

@@ -257,7 +257,8 @@ impl Machines {
         // Response bodies and revoked tokens belong to no shard, so the first shard counts them.
         let is_first = *index == 0;
         metrics.tokens_revoked.set(if is_first { shared.revoked.len() } else { 0 });
-        metrics.memory_bytes.set(delivery.bytes() + if is_first { shared.memory.body_bytes() } else { 0 });
+        let of_all = if is_first { shared.memory.body_bytes() + shared.memory.unsent_bytes() } else { 0 };
+        metrics.memory_bytes.set(delivery.bytes() + of_all);
         if is_first {
             metrics.rates_forgotten.set(shared.limits.buckets.forgotten() as usize);
         }

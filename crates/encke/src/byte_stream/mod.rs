@@ -22,6 +22,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use encke_core::SessionsMemory;
 use h2::{RecvStream, SendStream};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -55,12 +56,13 @@ enum Transport<T> {
 
 impl ByteStream {
     /// A new connection that speaks TLS from its first byte on. Nothing is read or written before [`ByteStream::handshake`].
+    /// Encrypted bytes that wait for the kernel count in `memory`.
     ///
     /// # Errors
     /// The configuration cannot be used.
-    pub(crate) fn with_tls(mut self, config: Arc<ServerConfig>) -> io::Result<ByteStream> {
+    pub(crate) fn with_tls(mut self, config: Arc<ServerConfig>, memory: Arc<SessionsMemory>) -> io::Result<ByteStream> {
         if let Transport::Socket { tls, .. } = &mut self.0 {
-            *tls = Some(Box::new(Session::new(config)?));
+            *tls = Some(Box::new(Session::new(config, memory)?));
         }
         Ok(self)
     }

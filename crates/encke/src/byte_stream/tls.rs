@@ -14,6 +14,7 @@ use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use encke_core::SessionsMemory;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::{HandshakeKind, ServerConfig};
@@ -28,11 +29,16 @@ struct State {
     partial: Vec<u8>,
     /// Decrypted bytes that wait for their reader.
     plain: Bytes,
-    /// Encrypted bytes that the kernel has not taken yet.
-    unsent: Vec<u8>,
+    unsent: Unsent,
     input: Input,
     /// True if nothing more is encrypted: `close_notify` or a fatal alert was the last.
     is_closed: bool,
+}
+
+/// Encrypted bytes that the kernel has not taken yet. They count in the memory of all sessions.
+struct Unsent {
+    bytes: Vec<u8>,
+    memory: Arc<SessionsMemory>,
 }
 
 /// The state of what the client sends.
@@ -78,12 +84,12 @@ thread_local! {
 
 impl Session {
     /// A connection before its handshake.
-    pub(super) fn new(config: Arc<ServerConfig>) -> io::Result<Session> {
+    pub(super) fn new(config: Arc<ServerConfig>, memory: Arc<SessionsMemory>) -> io::Result<Session> {
         Ok(Session(RefCell::new(State {
             tls: UnbufferedServerConnection::new(config).map_err(io::Error::other)?,
             partial: Vec::new(),
             plain: Bytes::new(),
-            unsent: Vec::new(),
+            unsent: Unsent { bytes: Vec::new(), memory },
             input: Input::Fresh,
             is_closed: false,
         })))
@@ -112,7 +118,7 @@ impl Session {
 
     /// True if encrypted bytes wait for the kernel.
     pub(super) fn has_unsent(&self) -> bool {
-        !self.0.borrow().unsent.is_empty()
+        !self.0.borrow().unsent.bytes.is_empty()
     }
 
     /// Receives once, and keeps what it decrypts for the next read.
@@ -180,7 +186,7 @@ impl Session {
             BUFFERS.with_borrow_mut(|Buffers { outgoing, .. }| {
                 outgoing.used = 0;
                 state.process(&mut [], Wish::Close, outgoing, |_| {})?;
-                state.unsent.extend_from_slice(outgoing.filled());
+                state.unsent.push(outgoing.filled());
                 Ok::<_, io::Error>(())
             })?;
         }
@@ -224,7 +230,7 @@ impl State {
             rest.extend_from_slice(&plain[fits..]);
         });
         // After an error an alert is sent.
-        self.unsent.extend_from_slice(outgoing.filled());
+        self.unsent.push(outgoing.filled());
         let sent = self.send_unsent(tcp);
         let used = processed?;
         sent?;
@@ -307,13 +313,35 @@ impl State {
                 Err(error) => return Err(error),
             }
         }
-        self.unsent.extend_from_slice(&bytes[sent..]);
+        self.unsent.push(&bytes[sent..]);
         Ok(sent == bytes.len())
     }
 
     fn send_unsent(&mut self, tcp: &TcpStream) -> io::Result<bool> {
-        let unsent = mem::take(&mut self.unsent);
+        let unsent = self.unsent.take();
         self.send(&unsent, tcp)
+    }
+}
+
+impl Unsent {
+    fn push(&mut self, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.memory.unsent_changed(0, bytes.len());
+            self.bytes.extend_from_slice(bytes);
+        }
+    }
+
+    fn take(&mut self) -> Vec<u8> {
+        if !self.bytes.is_empty() {
+            self.memory.unsent_changed(self.bytes.len(), 0);
+        }
+        mem::take(&mut self.bytes)
+    }
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        self.take();
     }
 }
 

@@ -41,7 +41,8 @@ async fn accept(node: &Rc<Node>, listeners: &[Listener]) {
             Ok(Accepted { stream, remote, speaks }) => {
                 troubled = false;
                 let tls = node.server().tls.as_ref().filter(|_| speaks.tls).map(|tls| tls.config());
-                match tls.into_iter().try_fold(stream, ByteStream::with_tls) {
+                let memory = || node.shard().shared().memory.clone();
+                match tls.into_iter().try_fold(stream, |stream, tls| stream.with_tls(tls, memory())) {
                     Ok(stream) => welcome(node, stream, remote, speaks.proxy_protocol, &mut next),
                     Err(error) => tracing::error!(%error, "TLS cannot begin"),
                 }
