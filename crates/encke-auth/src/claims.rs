@@ -55,6 +55,12 @@ pub(crate) fn identity(settings: &AuthSettings, text: &str, now_ms: u64) -> Resu
     })
 }
 
+/// The identity of a user whose certificate stands for a token without claims for channels.
+pub(crate) fn of_certificate(settings: &AuthSettings, user: &str) -> Identity {
+    let channels = settings.channel_claims_required.then(Patterns::default);
+    Identity { subscribe: channels.clone(), publish: channels, ..Identity::of_user(user) }
+}
+
 struct Claims<'a>(&'a Map<String, Value>);
 
 impl<'a> Claims<'a> {

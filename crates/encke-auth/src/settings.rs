@@ -60,6 +60,8 @@ encke::settings! {
         token_cookie: String = String::new();
         /// The name of a parameter of the query that may have the token. URLs are often logged. Empty: none.
         token_query: String = String::new();
+        /// True if a good certificate of the client (`tls_client_ca`) does in place of a token. A token that is there decides all the same.
+        certificate: bool = false;
         /// The claim with the user.
         user_claim: String = "sub".into();
         /// The claim with the channels and patterns that a session may subscribe to: a list, or one text.
@@ -86,7 +88,8 @@ impl AuthSettings {
         let tokens = (&self.algorithms, &self.audience, &self.issuer, self.expiry_required);
         let claims = (&self.user_claim, &self.subscribe_claim, &self.publish_claim, &self.limits_claim);
         let nobody = (self.anonymous, &self.anonymous_subscribe, &self.anonymous_publish);
-        format!("tokens {tokens:?} {claims:?} {:?} {nobody:?}", self.channel_claims_required)
+        let certificate = if self.certificate { " certificate" } else { "" };
+        format!("tokens {tokens:?} {claims:?} {:?} {nobody:?}{certificate}", self.channel_claims_required)
     }
 }
 

@@ -61,7 +61,7 @@ impl Verifier {
             push("public_key_files", &format!("{path:?}"), Key::of_pem_file(path))?;
         }
         let source = source(settings, &allowed)?;
-        if keys.len() == 0 && source.is_none() && !settings.anonymous {
+        if keys.len() == 0 && source.is_none() && !settings.anonymous && !settings.certificate {
             let wanted = "a key is needed: secret_file, secret_env, public_key_files, jwks_file or jwks_url";
             return Err(AuthSettingsError::new("secret_file", "\"\"", wanted));
         }
@@ -122,7 +122,7 @@ impl Verifier {
         claims::identity(&self.settings, &decoded(claims)?, now_ms())
     }
 
-    /// Finds the token of a handshake, and checks it.
+    /// Finds the token of a handshake, and checks it. Without one, the certificate of the client does, if the settings say so.
     pub(crate) async fn authenticate(
         &self,
         ext: Option<&str>,
@@ -130,7 +130,10 @@ impl Verifier {
     ) -> Result<Identity, TokenError> {
         match lookup::token(&self.settings, ext, head)? {
             Some(token) => self.verify(&token).await,
-            None => self.anonymous.clone().ok_or(TokenError::Missing),
+            None => match head.and_then(encke::Head::certificate).filter(|_| self.settings.certificate) {
+                Some(user) => Ok(claims::of_certificate(&self.settings, user)),
+                None => self.anonymous.clone().ok_or(TokenError::Missing),
+            },
         }
     }
 }
@@ -264,3 +267,33 @@ const SHOWN_MAX: usize = 64;
 
 /// Most bytes of a file with a secret.
 const SECRET_BYTES_MAX: usize = 64 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use encke::{Head, Secret};
+
+    use super::*;
+
+    fn authenticated(settings: AuthSettings, ext: Option<&str>) -> Result<Identity, TokenError> {
+        let verifier = Verifier::new(&settings).expect("good settings");
+        let head = Head::new("/cometd", [], None).with_certificate(Some("alice"));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(verifier.authenticate(ext, Some(&head)))
+    }
+
+    #[test]
+    fn a_certificate_does_in_place_of_a_token_if_the_settings_say_so() {
+        let secret = Some(Secret::new("0123456789abcdef0123456789abcdef"));
+        let tokens = AuthSettings { secret, ..AuthSettings::default() };
+        assert_eq!(authenticated(tokens.clone(), None), Err(TokenError::Missing));
+        let both = AuthSettings { certificate: true, ..tokens };
+        assert_eq!(authenticated(both.clone(), None), Ok(Identity::of_user("alice")));
+        let bad = authenticated(both.clone(), Some(r#"{"token":"a.b.c"}"#));
+        assert!(bad.is_err(), "a token decides, also a bad one");
+        let narrow = AuthSettings { channel_claims_required: true, ..both };
+        let identity = authenticated(narrow, None).expect("alice");
+        assert!(!identity.may_publish("/a") && !identity.may_subscribe("/a"), "it has no claims");
+        let nobody = AuthSettings { anonymous: true, ..AuthSettings::default() };
+        assert_eq!(authenticated(nobody, None), Ok(Identity::default()));
+    }
+}

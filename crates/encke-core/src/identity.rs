@@ -249,6 +249,7 @@ pub struct Head {
     /// The path and the query, then each name and each value, all ended by a line feed.
     text: Box<str>,
     peer: Option<IpAddr>,
+    certificate: Option<Box<str>>,
 }
 
 impl Head {
@@ -270,7 +271,13 @@ impl Head {
                 line(value);
             }
         }
-        Head { text: text.into(), peer }
+        Head { text: text.into(), peer, certificate: None }
+    }
+
+    /// The same from a client whose certificate names this user.
+    #[must_use]
+    pub fn with_certificate(self, user: Option<&str>) -> Head {
+        Head { certificate: user.map(Box::from), ..self }
     }
 
     /// The path and the query of the request.
@@ -280,12 +287,17 @@ impl Head {
 
     /// Its size in memory, in bytes.
     pub fn bytes(&self) -> usize {
-        size_of::<Head>() + self.text.len()
+        size_of::<Head>() + self.text.len() + self.certificate.as_ref().map_or(0, |user| user.len())
     }
 
     /// The address of the client, or of the proxy in front of it.
     pub fn peer(&self) -> Option<IpAddr> {
         self.peer
+    }
+
+    /// The user that the certificate of the client names, if it has shown one in the handshake of TLS. The server has checked it.
+    pub fn certificate(&self) -> Option<&str> {
+        self.certificate.as_deref()
     }
 
     /// All headers, in their order: name in lower case, and value.

@@ -75,8 +75,8 @@ pub use rights::{By, Client, Denial, May, Wish};
 pub use saved::{Saved, SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
 pub use secret::Secret;
 pub use settings::{
-    ChannelRule, Declared, Group, HistoryCommit, HistoryTerms, ListenerSettings, Publishers, SHARDS_MAX, Setting,
-    Settings, SlowConsumer, TlsPair, TransportName, TrustedProxy, TrustedProxyError,
+    CertificateName, ChannelRule, Declared, Group, HistoryCommit, HistoryTerms, ListenerSettings, Publishers,
+    SHARDS_MAX, Setting, Settings, SlowConsumer, TlsClient, TlsPair, TransportName, TrustedProxy, TrustedProxyError,
 };
 pub use shard::{STEPS_PER_DELIVERY, STEPS_PER_TURN, Shard, Shared, Taken};
 pub use side::Side;

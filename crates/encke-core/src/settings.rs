@@ -19,7 +19,7 @@ pub use declare::{Declared, Group, Setting};
 pub use listener::ListenerSettings;
 pub use proxies::{TrustedProxy, TrustedProxyError};
 pub use rule::{ChannelRule, HistoryTerms, Publishers, SlowConsumer};
-pub use tls::TlsPair;
+pub use tls::{CertificateName, TlsClient, TlsPair};
 
 crate::settings! {
     /// The settings of a server. `Settings::default()` describes a server on loopback. A program writes
@@ -57,6 +57,16 @@ crate::settings! {
         tls_key: String = String::new();
         /// Certificates for further names, `[[tls]]`. The name that a client asks for (SNI) selects one; others get `tls_cert`.
         tls: Vec<TlsPair> = Vec::new();
+        /// A PEM file with the root certificates of clients, which are then asked for a certificate in the handshake of TLS. Empty: they
+        /// are not.
+        tls_client_ca: String = String::new(), restart();
+        /// A PEM file with lists of revoked certificates of clients (CRL), one of each issuer. Empty: none is revoked.
+        tls_client_crl: String = String::new(), restart();
+        /// The certificates of clients of `listen`, with `tls_client_ca`: `required`, `optional`, or `none` if they are not asked for one.
+        tls_client: TlsClient = TlsClient::default(), restart();
+        /// The name in the certificate of a client that is its user: the only `common-name` of the subject, or the only `dns` or `uri` of its
+        /// alternative names.
+        tls_client_user: CertificateName = CertificateName::default(), restart();
         /// `listen` speaks TLS with a certificate that the server signs itself and makes at each start. Its SHA-256 fingerprint is logged.
         dev_tls: bool = false, restart();
         /// Longest time that a TLS handshake takes, in milliseconds.

@@ -127,7 +127,7 @@ mod tests {
         let public = Settings { listen: ([0, 0, 0, 0], 80).into(), ..Settings::default() };
         let address = "0.0.0.0:443".into();
         let further = Settings {
-            listeners: vec![ListenerSettings { address, ..ListenerSettings::default() }],
+            listeners: vec![ListenerSettings { address, tls: true, ..ListenerSettings::default() }],
             ..Settings::default()
         };
         for mut settings in [public, further] {

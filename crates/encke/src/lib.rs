@@ -255,10 +255,11 @@ pub use builder::Builder;
 pub use byte_stream::ByteStream;
 pub use embedded::{EnckeService, service};
 pub use encke_core::{
-    Action, Actions, Amount, Budget, ChannelRule, ChannelView, Declared, EndReason, Group as SettingGroup, Head,
-    HistoryCommit, HistoryTerms, Id, Identity, ListenerSettings, Over, PatternError, Patterns, Pending, Publishers,
-    Refusal, Secret, SessionLimits, SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer, TlsPair,
-    TransportName, TrustedProxy, TrustedProxyError, Urgency, Verdict, network, settings,
+    Action, Actions, Amount, Budget, CertificateName, ChannelRule, ChannelView, Declared, EndReason,
+    Group as SettingGroup, Head, HistoryCommit, HistoryTerms, Id, Identity, ListenerSettings, Over, PatternError,
+    Patterns, Pending, Publishers, Refusal, Secret, SessionLimits, SessionView, Setting, Settings, Share, Shares, Side,
+    SlowConsumer, TlsClient, TlsPair, TransportName, TrustedProxy, TrustedProxyError, Urgency, Verdict, network,
+    settings,
 };
 pub use encke_local::{
     Gap, Member, Members, Message, Position, PositionError, Positions, PresenceCounts, Start, SubscribeError,

@@ -82,7 +82,8 @@ impl Builder {
         let mut registered = self.hooks;
         warn_of_holes(&registered);
         let routes = std::mem::take(&mut registered.routes);
-        let decisions = Box::new(Decisions::new(registered, threads.handle().clone()));
+        let decisions =
+            Box::new(Decisions::new(registered, threads.handle().clone(), !settings.tls_client_ca.is_empty()));
         let hooks = decisions.context().clone();
         let application = self.layers.into_iter().fold(decisions as Box<dyn Application>, |inner, layer| layer(inner));
         let mut shared = Shared::new(shards, application);
@@ -261,7 +262,7 @@ impl Running {
 
     /// True if it speaks TLS there.
     pub fn has_tls(&self) -> bool {
-        self.listeners.first().is_some_and(|(_, speaks)| speaks.tls)
+        self.listeners.first().is_some_and(|(_, speaks)| speaks.tls.is_some())
     }
 
     /// The Bayeux endpoint as a service inside another HTTP server: see [`service`](crate::service).

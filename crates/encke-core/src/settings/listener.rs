@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::Settings;
+use super::{Settings, TlsClient};
 
 /// A further address at which the server accepts connections, written as `ListenerSettings { address: …,
 /// ..ListenerSettings::default() }`.
@@ -20,6 +20,9 @@ pub struct ListenerSettings {
     /// connect: see [`Settings::trusted_proxies`].
     #[serde(default)]
     pub proxy_protocol: bool,
+    /// As the setting `tls_client`, for clients of this address. None: as that says.
+    #[serde(default)]
+    pub tls_client: Option<TlsClient>,
 }
 
 impl ListenerSettings {

@@ -11,3 +11,29 @@ pub struct TlsPair {
     /// A PEM file with its private key.
     pub key: String,
 }
+
+/// Whether clients show a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TlsClient {
+    /// A client without a good one is refused.
+    #[default]
+    Required,
+    /// A client may have none. A bad one is refused.
+    Optional,
+    /// They are not asked for one.
+    None,
+}
+
+/// A name in a certificate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CertificateName {
+    /// The common name of the subject.
+    #[default]
+    CommonName,
+    /// A DNS name of the subject's alternative names.
+    Dns,
+    /// A URI of the subject's alternative names, such as an id of SPIFFE.
+    Uri,
+}

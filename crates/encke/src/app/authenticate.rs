@@ -75,6 +75,11 @@ impl Handshake {
         self.head.as_ref()?.cookie(name)
     }
 
+    /// The user that the client's certificate names: see [`Head::certificate`].
+    pub fn certificate(&self) -> Option<&str> {
+        self.head.as_ref()?.certificate()
+    }
+
     /// The origin of the page that sent the request. Browsers report it, programs may not.
     pub fn origin(&self) -> Option<&str> {
         self.header("origin")

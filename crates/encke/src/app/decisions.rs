@@ -30,16 +30,18 @@ struct Inner {
     subscribers: Subscribers,
     /// True if some channel has an authorizer or a listener: its subscribers are counted then.
     counts: bool,
+    /// True if clients have certificates. Without an authenticator, one that names a user is the identity.
+    has_certificates: bool,
     runtime: tokio::runtime::Handle,
 }
 
 impl Decisions {
     /// The application with these hooks. Futures are polled in the context of this runtime.
-    pub(crate) fn new(mut hooks: Hooks, runtime: tokio::runtime::Handle) -> Decisions {
+    pub(crate) fn new(mut hooks: Hooks, runtime: tokio::runtime::Handle, has_certificates: bool) -> Decisions {
         let context = Arc::new(Context::new(std::mem::take(&mut hooks.states)));
         let counts = hooks.channels.values().any(|hooks| !hooks.authorizers.is_empty() || !hooks.listeners.is_empty());
         let subscribers = Subscribers::default();
-        Decisions(Arc::new(Inner { hooks, context, subscribers, counts, runtime }))
+        Decisions(Arc::new(Inner { hooks, context, subscribers, counts, has_certificates, runtime }))
     }
 
     /// The data that handlers share.
@@ -116,7 +118,10 @@ impl Inner {
 
 impl Application for Decisions {
     fn handshake(&self, handshake: &encke_core::Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
-        let Some(authenticator) = self.0.hooks.authenticator.clone() else { return Answer::Now(Ok(None)) };
+        let Some(authenticator) = self.0.hooks.authenticator.clone() else {
+            let user = handshake.head.and_then(|head| head.certificate());
+            return Answer::Now(Ok(user.map(Identity::of_user)));
+        };
         let handshake = Handshake::from(handshake);
         self.poll_once(|| {
             let identity = authenticator.authenticate(handshake);
@@ -207,6 +212,9 @@ impl Application for Decisions {
     fn policy(&self) -> Policy {
         let hooks = &self.0.hooks;
         let mut policy = Policy::default();
+        if self.0.has_certificates {
+            policy = policy.authenticated_by("certificates");
+        }
         if let Some(authenticator) = &hooks.authenticator {
             policy = policy.authenticated_by(&authenticator.policy());
         }
@@ -214,7 +222,7 @@ impl Application for Decisions {
     }
 
     fn reads_heads(&self) -> bool {
-        self.0.hooks.authenticator.is_some()
+        self.0.hooks.authenticator.is_some() || self.0.has_certificates
     }
 }
 

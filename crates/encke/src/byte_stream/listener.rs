@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::task::{Context, Poll, ready};
 
+use encke_core::TlsClient;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::{ByteStream, Detached, Remote};
@@ -20,8 +21,8 @@ pub(crate) struct Listener {
 pub(crate) struct Speaks {
     /// True if it begins with a PROXY head.
     pub(crate) proxy_protocol: bool,
-    /// True if it speaks TLS.
-    pub(crate) tls: bool,
+    /// The certificates of its clients, if it speaks TLS.
+    pub(crate) tls: Option<TlsClient>,
 }
 
 enum Socket {

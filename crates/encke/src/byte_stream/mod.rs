@@ -28,6 +28,7 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto::upgrade::downcast;
 use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -118,6 +119,14 @@ impl ByteStream {
             if let Some((head, _)) = head {
                 return Ok(Some(head));
             }
+        }
+    }
+
+    /// The certificate that the client has shown in the handshake.
+    pub(crate) fn client_certificate(&self) -> Option<CertificateDer<'static>> {
+        match &self.0 {
+            Transport::Socket { tls, .. } => tls.as_ref()?.client_certificate(),
+            Transport::Stream(_) => None,
         }
     }
 

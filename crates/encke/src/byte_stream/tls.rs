@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use encke_core::SessionsMemory;
+use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
 use rustls::unbuffered::{ConnectionState, UnbufferedStatus};
 use rustls::{HandshakeKind, ServerConfig};
@@ -108,6 +109,11 @@ impl Session {
     /// True if the handshake has agreed on this protocol.
     pub(super) fn agreed_on(&self, protocol: &[u8]) -> bool {
         self.0.borrow().tls.alpn_protocol() == Some(protocol)
+    }
+
+    /// The certificate that the client has shown.
+    pub(super) fn client_certificate(&self) -> Option<CertificateDer<'static>> {
+        self.0.borrow().tls.peer_certificates()?.first().cloned()
     }
 
     /// True if a read has something to return without receiving.

@@ -1,6 +1,6 @@
 //! A connection, as the handlers of its requests see it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub(crate) struct Connection {
     pub(crate) remote: Remote,
     /// True if it speaks TLS.
     is_tls: bool,
+    /// The user that the client's certificate names.
+    pub(super) certificate: OnceCell<String>,
     /// Set by a response that ends HTTP on this connection.
     pub(crate) upgrade: RefCell<Option<Upgrade>>,
     /// The work that its requests have caused lately.
@@ -52,6 +54,7 @@ impl Connection {
             health: Arc::default(),
             remote,
             is_tls,
+            certificate: OnceCell::new(),
             number: node.connection_number(),
             upgrade: RefCell::default(),
             usage: Cell::default(),
@@ -67,6 +70,7 @@ impl Connection {
             health: Arc::new(Health::of_stream(&parent.health)),
             remote: parent.remote,
             is_tls: parent.is_tls,
+            certificate: OnceCell::new(),
             number: parent.number,
             upgrade: RefCell::default(),
             usage: Cell::default(),
@@ -92,7 +96,9 @@ impl Connection {
         }
         let target = request.uri().path_and_query().map_or("", |target| target.as_str());
         let headers = request.headers().iter().map(|(name, value)| (name.as_str(), value.as_bytes()));
-        Some(Arc::new(Head::new(target, headers, client.address)))
+        let certificate = self.parent.as_ref().map_or(&self.certificate, |parent| &parent.certificate);
+        let head = Head::new(target, headers, client.address);
+        Some(Arc::new(head.with_certificate(certificate.get().map(String::as_str))))
     }
 
     /// The origin of a request: address and connection. The connection of a proxy has requests of many clients.

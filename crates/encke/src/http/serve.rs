@@ -24,6 +24,7 @@ use crate::net::handshake;
 use crate::net::io::Io;
 use crate::net::node::Node;
 use crate::net::socket;
+use crate::tls;
 
 /// Serves a connection, after its PROXY head if it has one.
 pub(crate) fn open(node: &Rc<Node>, stream: ByteStream, arrival: Arrival) {
@@ -53,6 +54,10 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
     if !Box::pin(handshake::complete(node, &stream)).await {
         stream.close_writing();
         return Box::pin(stream.linger()).await;
+    }
+    let kind = node.shard().settings().tls_client_user;
+    if let Some(user) = stream.client_certificate().and_then(|certificate| tls::user_of(&certificate, kind)) {
+        let _first = connection.certificate.set(user);
     }
     let mut read = Bytes::new();
     if stream.agreed_on_http2() {

@@ -58,6 +58,8 @@ pub(super) fn listeners(settings: &Settings) -> Result<(), SettingsError> {
         one("listeners.tls", "true", |_| !listener.tls || tls::is_on(settings), "only with tls_cert or dev_tls")?;
         let has_proxy = !listener.proxy_protocol || !settings.trusted_proxies.is_empty();
         one("listeners.proxy_protocol", "true", |_| has_proxy, "only with trusted_proxies")?;
+        let has_client = listener.tls_client.is_none() || listener.tls && !settings.tls_client_ca.is_empty();
+        one("listeners.tls_client", "", |_| has_client, "only with tls = true, and with tls_client_ca")?;
     }
     if settings.listeners.len() > LISTENERS_MAX {
         return Err(SettingsError {

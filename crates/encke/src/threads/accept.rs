@@ -40,7 +40,7 @@ async fn accept(node: &Rc<Node>, listeners: &[Listener]) {
         match byte_stream::accept(listeners, &mut turn).await {
             Ok(Accepted { stream, remote, speaks }) => {
                 troubled = false;
-                let tls = node.server().tls.as_ref().filter(|_| speaks.tls).map(|tls| tls.config());
+                let tls = node.server().tls.as_ref().zip(speaks.tls).map(|(tls, client)| tls.config(client));
                 let memory = || node.shard().shared().memory.clone();
                 match tls.into_iter().try_fold(stream, |stream, tls| stream.with_tls(tls, memory())) {
                     Ok(stream) => welcome(node, stream, remote, speaks.proxy_protocol, &mut next),

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use encke_core::{ListenerSettings, Settings};
+use encke_core::{ListenerSettings, Settings, TlsClient};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::byte_stream::Speaks;
@@ -33,7 +33,8 @@ pub(crate) fn open(
     let failed = |address: String| |source| StartError::Listen { address, source };
     let of_setting = || bind(&SockAddr::from(settings.listen));
     let listener = first.map_or_else(of_setting, |listener| Ok(listener.into())).and_then(listen);
-    let speaks = Speaks { proxy_protocol: false, tls: tls::is_on(settings) };
+    let tls = tls::is_on(settings).then_some(settings.tls_client);
+    let speaks = Speaks { proxy_protocol: false, tls };
     let mut bound = vec![(listener.map_err(failed(settings.listen.to_string()))?, speaks)];
     for setting in &settings.listeners {
         let socket = address_of(setting).and_then(|address| {
@@ -41,7 +42,8 @@ pub(crate) fn open(
             let inherited = given.iter().position(is_it).map(|at| given.swap_remove(at).into());
             inherited.map_or_else(|| bind(&address), Ok).and_then(listen)
         });
-        let speaks = Speaks { proxy_protocol: setting.proxy_protocol, tls: setting.tls };
+        let tls = setting.tls.then_some(setting.tls_client.unwrap_or(settings.tls_client));
+        let speaks = Speaks { proxy_protocol: setting.proxy_protocol, tls };
         bound.push((socket.map_err(failed(setting.address.clone()))?, speaks));
     }
     Ok(bound.into())

@@ -85,7 +85,7 @@ fn read_pair(provider: &CryptoProvider, pair: &TlsPair) -> Result<Arc<CertifiedK
 }
 
 /// The description of a PEM file that fits: of a readable one, if this one cannot be read.
-fn wanted_of(error: &pem::Error, wanted: &'static str) -> &'static str {
+pub(super) fn wanted_of(error: &pem::Error, wanted: &'static str) -> &'static str {
     if matches!(error, pem::Error::Io(_)) { "a file that is there and can be read" } else { wanted }
 }
 

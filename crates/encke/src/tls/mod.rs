@@ -1,6 +1,8 @@
-//! TLS as the server speaks it: certificates out of files, which are read again when they change, and keys for session tickets.
+//! TLS as the server speaks it: certificates out of files, which are read again when they change, those of clients, and keys for session
+//! tickets.
 
 mod certificates;
+mod clients;
 mod tickets;
 
 use std::fs;
@@ -8,27 +10,31 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, SystemTime};
 
-use encke_core::{Settings, TlsPair};
+use encke_core::{Settings, TlsClient, TlsPair};
 use parking_lot::{Mutex, RwLock};
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::server::NoServerSessionStorage;
+use rustls::server::danger::ClientCertVerifier;
 use tokio::runtime::Handle;
 
 use crate::error::SettingsError;
 use certificates::Certificates;
+use clients::Verifiers;
+pub(crate) use clients::user_of;
 pub use tickets::TicketKey;
 use tickets::Tickets;
 
 /// The cryptography of TLS.
-pub(crate) fn provider() -> &'static CryptoProvider {
-    static PROVIDER: LazyLock<CryptoProvider> = LazyLock::new(rustls::crypto::ring::default_provider);
+pub(crate) fn provider() -> &'static Arc<CryptoProvider> {
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> =
+        LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
     &PROVIDER
 }
 
 /// Checks the settings of TLS, and reads its files.
 pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
-    let Settings { tls_cert, tls_key, tls, dev_tls, .. } = settings;
+    let Settings { tls_cert, tls_key, tls, dev_tls, tls_client_ca, tls_client_crl, .. } = settings;
     let first = tls.first().map_or("", |pair| &pair.cert);
     let without_cert = tls_cert.is_empty();
     let checks = [
@@ -41,10 +47,25 @@ pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
             first,
             "only beside tls_cert, the certificate of clients that ask for no name",
         ),
+        (
+            !is_on(settings) && !tls_client_ca.is_empty(),
+            "tls_client_ca",
+            tls_client_ca,
+            "only with tls_cert or dev_tls",
+        ),
+        (
+            tls_client_ca.is_empty() && !tls_client_crl.is_empty(),
+            "tls_client_crl",
+            tls_client_crl,
+            "only with tls_client_ca",
+        ),
     ];
     match checks.into_iter().find(|(is_wrong, ..)| *is_wrong) {
         Some((_, name, value, wanted)) => Err(SettingsError { name, value: value.into(), wanted }),
-        None => Certificates::read(provider(), settings).map(drop),
+        None => {
+            Certificates::read(provider(), settings)?;
+            Verifiers::read(provider(), settings).map(drop)
+        }
     }
 }
 
@@ -56,10 +77,15 @@ pub(crate) fn is_on(settings: &Settings) -> bool {
 /// TLS of one server.
 pub(crate) struct Tls {
     tickets: Arc<Tickets>,
-    current: RwLock<Arc<ServerConfig>>,
+    /// The certificate of `dev_tls`, which is not read again.
+    made: Option<Arc<Certificates>>,
+    current: RwLock<Configs>,
     /// The settings whose files are in force, and the state of these files when they were last read.
     files: Mutex<(Settings, Vec<Stamp>)>,
 }
+
+/// The configuration for each variant of [`TlsClient`], in their order.
+type Configs = [Arc<ServerConfig>; 3];
 
 /// The state of a file: none if it cannot be read.
 type Stamp = Option<(SystemTime, u64, u64)>;
@@ -77,19 +103,16 @@ impl Tls {
         }
         let tickets = Arc::new(Tickets::new(earlier));
         let stamps = stamps(settings);
-        let certificates = match settings.dev_tls {
-            true => Certificates::make(provider(), settings)?,
-            false => Certificates::read(provider(), settings)?,
-        };
-        let current = RwLock::new(config(certificates, tickets.clone(), settings.http2)?);
-        let tls = Arc::new(Tls { tickets, current, files: Mutex::new((settings.clone(), stamps)) });
+        let made = settings.dev_tls.then(|| Certificates::make(provider(), settings).map(Arc::new)).transpose()?;
+        let current = RwLock::new(configs(settings, &made, &tickets)?);
+        let tls = Arc::new(Tls { tickets, made, current, files: Mutex::new((settings.clone(), stamps)) });
         runtime.spawn(watch(tls.clone()));
         Ok(Some(tls))
     }
 
     /// The configuration for the next connection.
-    pub(crate) fn config(&self) -> Arc<ServerConfig> {
-        self.current.read().clone()
+    pub(crate) fn config(&self, client: TlsClient) -> Arc<ServerConfig> {
+        self.current.read()[client as usize].clone()
     }
 
     /// The keys of session tickets.
@@ -107,9 +130,6 @@ impl Tls {
         if !is_on(settings) {
             return Ok(Some("tls_cert"));
         }
-        if settings.dev_tls {
-            return Ok(None);
-        }
         self.read(settings, &mut files.1)?;
         files.0 = settings.clone();
         Ok(None)
@@ -119,7 +139,7 @@ impl Tls {
     fn look(&self) {
         let mut files = self.files.lock();
         let (settings, stamps_then) = &mut *files;
-        if settings.dev_tls || stamps(settings) == *stamps_then {
+        if stamps(settings) == *stamps_then {
             return;
         }
         match self.read(settings, stamps_then) {
@@ -131,8 +151,8 @@ impl Tls {
     fn read(&self, settings: &Settings, stamps_then: &mut Vec<Stamp>) -> Result<(), SettingsError> {
         // Taken before the files are read: a change meanwhile is seen at the next look.
         *stamps_then = stamps(settings);
-        let config = config(Certificates::read(provider(), settings)?, self.tickets.clone(), settings.http2)?;
-        *self.current.write() = config;
+        let configs = configs(settings, &self.made, &self.tickets)?;
+        *self.current.write() = configs;
         Ok(())
     }
 }
@@ -147,20 +167,50 @@ async fn watch(tls: Arc<Tls>) {
     }
 }
 
+/// Reads the files of the settings. A certificate that was `made` replaces those of files.
+fn configs(
+    settings: &Settings,
+    made: &Option<Arc<Certificates>>,
+    tickets: &Arc<Tickets>,
+) -> Result<Configs, SettingsError> {
+    let certificates = match made {
+        Some(made) => made.clone(),
+        None => Arc::new(Certificates::read(provider(), settings)?),
+    };
+    let with = |clients| config(certificates.clone(), clients, tickets, settings.http2);
+    let none = with(None)?;
+    let Some(Verifiers { required, optional }) = Verifiers::read(provider(), settings)? else {
+        return Ok([none.clone(), none.clone(), none]);
+    };
+    Ok([with(Some(required))?, with(Some(optional))?, none])
+}
+
+/// A configuration. A session with a client's certificate is never resumed: its ticket would outlive a revocation, and a ticket that was
+/// given without a certificate would do in place of one.
 fn config(
-    certificates: Certificates,
-    tickets: Arc<Tickets>,
+    certificates: Arc<Certificates>,
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+    tickets: &Arc<Tickets>,
     speaks_http2: bool,
 ) -> Result<Arc<ServerConfig>, SettingsError> {
     let wanted = "possible only with TLS 1.2 or 1.3";
     let failed = |error: rustls::Error| SettingsError { name: "tls_cert", value: error.to_string(), wanted };
-    let provider = Arc::new(provider().clone());
-    let builder =
-        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(failed)?;
-    let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(certificates));
+    let builder = ServerConfig::builder_with_provider(provider().clone());
+    let builder = builder.with_safe_default_protocol_versions().map_err(failed)?;
+    let mut config = match clients {
+        Some(clients) => {
+            let mut config = builder.with_client_cert_verifier(clients).with_cert_resolver(certificates);
+            config.send_tls13_tickets = 0;
+            config
+        }
+        None => {
+            let mut config = builder.with_no_client_auth().with_cert_resolver(certificates);
+            config.ticketer = tickets.clone();
+            config
+        }
+    };
     let protocols: &[&[u8]] = if speaks_http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    config.ticketer = tickets;
     // Tickets hold the state of sessions.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Arc::new(config))
@@ -172,7 +222,8 @@ fn stamps(settings: &Settings) -> Vec<Stamp> {
         Some((metadata.modified().ok()?, metadata.len(), metadata.ino()))
     };
     let files = |TlsPair { cert, key }| [cert, key];
-    certificates::pairs(settings).into_iter().flat_map(files).map(stamp).collect()
+    let of_clients = [settings.tls_client_ca.clone(), settings.tls_client_crl.clone()];
+    certificates::pairs(settings).into_iter().flat_map(files).chain(of_clients).map(stamp).collect()
 }
 
 /// The time between two looks at the files.

@@ -40,6 +40,8 @@ mod sessions;
 mod slow_consumers;
 mod switches;
 mod tls;
+mod tls_clients;
+mod tls_floods;
 mod transports;
 mod unread;
 mod websocket_frames;

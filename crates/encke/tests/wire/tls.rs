@@ -1,4 +1,4 @@
-//! TLS: its handshake and what goes wrong with it, large and many messages in both directions, certificates and their change, tickets.
+//! TLS: its handshake, large and many messages in both directions, certificates and their change, tickets.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -6,23 +6,22 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::sync::Arc;
 
-use ::ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use encke::{Server, Settings, TlsPair};
 use rcgen::{CertificateParams, KeyPair};
 use rustls::crypto::ring;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ConnectionTrafficSecrets, HandshakeKind, ProtocolVersion, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, HandshakeKind, ProtocolVersion, RootCertStore};
 use serde_json::{Value, json};
 
 use crate::common::tls::{Socket, connect, insecure, insecure_config};
 use crate::common::{Folder, Frame, Http, Tcp, TestServer, Ws, wait_until};
 
 /// Settings without TLS, whatever the other tests speak.
-fn settings() -> Settings {
+pub fn settings() -> Settings {
     Settings { dev_tls: false, ..crate::common::settings() }
 }
 
-fn with_tls() -> Settings {
+pub fn with_tls() -> Settings {
     Settings { dev_tls: true, ..settings() }
 }
 
@@ -32,7 +31,7 @@ fn http(server: &TestServer) -> Http {
 }
 
 /// A WebSocket with a session over TLS.
-fn session(server: &TestServer) -> Ws {
+pub fn session(server: &TestServer) -> Ws {
     let tcp = Tcp::of(connect(server.address(), insecure(), "localhost").expect("a handshake"));
     let mut ws = Ws::upgrade(tcp, server.address(), &[]);
     ws.handshake();
@@ -40,7 +39,7 @@ fn session(server: &TestServer) -> Ws {
 }
 
 /// A metric, by a client with TLS.
-fn metric(server: &TestServer, name: &str) -> u64 {
+pub fn metric(server: &TestServer, name: &str) -> u64 {
     let page = http(server).get("/metrics").text();
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).expect(name);
     line.parse().expect("a number")
@@ -77,7 +76,7 @@ fn der(pair: &TlsPair) -> Vec<u8> {
 }
 
 /// All that a server sends to a client that sends these bytes.
-fn answer_to(server: &TestServer, bytes: &[u8]) -> Vec<u8> {
+pub fn answer_to(server: &TestServer, bytes: &[u8]) -> Vec<u8> {
     let mut tcp = TcpStream::connect(server.address()).expect("a connection");
     tcp.set_read_timeout(Some(crate::common::TIMEOUT)).expect("a timeout");
     tcp.write_all(bytes).expect("the server reads");
@@ -139,42 +138,6 @@ fn plain_http_on_a_port_of_tls_gets_a_400_that_says_why() {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
     assert_eq!(body, "this port speaks TLS: use https:// or wss://\n");
     assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
-}
-
-#[test]
-fn a_handshake_that_does_not_go_on_is_ended() {
-    let server = TestServer::start(Settings { tls_handshake_timeout_ms: 200, ..with_tls() });
-    assert_eq!(answer_to(&server, b""), b"", "nothing was sent");
-    assert_eq!(answer_to(&server, &[22, 3, 1, 2, 0, 1]), b"", "a part of a record");
-    wait_until("both have failed", || metric(&server, "encke_tls_handshakes_failed_total") == 2);
-    wait_until("none is open", || metric(&server, "encke_tls_handshakes_open") == 0);
-}
-
-#[test]
-fn a_client_that_sends_records_without_data_is_cut_off() {
-    let server = TestServer::start(with_tls());
-    let mut config = insecure_config(&[&TLS13]);
-    config.enable_secret_extraction = true;
-    let socket = connect(server.address(), Arc::new(config), "localhost").expect("a handshake");
-    let Socket::Tls(tls) = socket else { panic!("no TLS") };
-    let StreamOwned { conn, mut sock } = *tls;
-    let (first, secrets) = conn.dangerous_extract_secrets().expect("secrets").tx;
-    let ConnectionTrafficSecrets::Aes256Gcm { key, iv } = secrets else { panic!("another cipher") };
-    let key = LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key.as_ref()).expect("a key"));
-    let empty_record = |number: u64| {
-        let mut nonce: [u8; 12] = iv.as_ref().try_into().expect("twelve bytes");
-        nonce[4..].iter_mut().zip(number.to_be_bytes()).for_each(|(byte, of_number)| *byte ^= of_number);
-        // Only the type of the content (RFC 8446 §5.2), and the tag.
-        let (head, mut record) = ([23, 3, 3, 0, 17], vec![23]);
-        let nonce = Nonce::assume_unique_for_key(nonce);
-        key.seal_in_place_append_tag(nonce, Aad::from(head), &mut record).expect("a record");
-        [head.to_vec(), record].concat()
-    };
-    let is_cut_off = (0..100).any(|part| {
-        let records: Vec<u8> = (0..10_000).flat_map(|at| empty_record(first + part * 10_000 + at)).collect();
-        sock.write_all(&records).is_err()
-    });
-    assert!(is_cut_off, "a million records without data");
 }
 
 #[test]
