@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use encke_core::{ListenerSettings, Settings, TlsClient};
+use encke_core::{ListenerSettings, Settings};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::byte_stream::Speaks;

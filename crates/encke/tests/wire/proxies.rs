@@ -32,7 +32,8 @@ fn server(settings: Settings) -> TestServer {
 
 /// The settings with a further listener that begins with PROXY heads.
 fn with_proxy_protocol(settings: Settings, address: &str, tls: bool) -> Settings {
-    let listener = ListenerSettings { address: address.into(), tls, proxy_protocol: true };
+    let listener =
+        ListenerSettings { address: address.into(), tls, proxy_protocol: true, ..ListenerSettings::default() };
     Settings { listeners: vec![listener], ..settings }
 }
 

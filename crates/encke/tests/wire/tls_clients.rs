@@ -191,7 +191,12 @@ fn a_revoked_certificate_is_refused_after_the_list_has_changed() {
 #[test]
 fn a_ticket_of_an_address_without_certificates_is_none_where_they_are_required() {
     let (folder, authority) = (Folder::new(), Authority::new("ours"));
-    let open = ListenerSettings { address: "127.0.0.1:0".into(), tls: true, tls_client: Some(TlsClient::None) };
+    let open = ListenerSettings {
+        address: "127.0.0.1:0".into(),
+        tls: true,
+        tls_client: Some(TlsClient::None),
+        ..ListenerSettings::default()
+    };
     let settings = Settings { listeners: vec![open], ..with_ca(authority.write(folder.path(), "ca.pem")) };
     let running = Server::builder().settings(settings).start().expect("starts");
     let socket = running.further_listeners().expect("sockets").remove(0);
@@ -247,6 +252,10 @@ fn settings_of_client_certificates_that_do_not_fit_are_refused_by_name() {
     assert_eq!(refused(&|settings| settings.tls_client_crl = ca.clone()), "tls_client_crl");
     let alone = Settings { tls_client_crl: junk.clone(), tls_client_ca: String::new(), ..with_ca(ca.clone()) };
     assert_eq!(refused(&|settings| *settings = alone.clone()), "tls_client_crl");
-    let plain = ListenerSettings { address: "127.0.0.1:0".into(), tls: false, tls_client: Some(TlsClient::Required) };
+    let plain = ListenerSettings {
+        address: "127.0.0.1:0".into(),
+        tls_client: Some(TlsClient::Required),
+        ..ListenerSettings::default()
+    };
     assert_eq!(refused(&|settings| settings.listeners = vec![plain.clone()]), "listeners.tls_client");
 }
