@@ -1,6 +1,7 @@
 //! One process takes over from another on the same listening socket: no connection is refused meanwhile, and sessions
 //! continue.
 
+mod handover_tls;
 mod log;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -88,7 +89,8 @@ impl Drop for Server {
 fn address_of(out: &mut impl BufRead) -> SocketAddr {
     let mut line = String::new();
     out.read_line(&mut line).expect("a line");
-    let address = line.trim().strip_prefix("encke listening on http://").expect("the address");
+    let (_, address) =
+        line.trim().strip_prefix("encke listening on ").and_then(|url| url.split_once("://")).expect("a URL");
     address.parse().expect("an address")
 }
 
