@@ -12,7 +12,7 @@ pub struct TlsPair {
     pub key: String,
 }
 
-/// Whether clients show a certificate.
+/// The demand for certificates of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TlsClient {

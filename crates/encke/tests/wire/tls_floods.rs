@@ -17,7 +17,7 @@ use crate::common::tls::{Socket, connect, insecure, insecure_config};
 use crate::common::{TIMEOUT, Tcp, TestServer, Ws, wait_until};
 use crate::tls::{answer_to, metric, session, with_tls};
 
-/// A client that encrypts records of its own, of any content.
+/// A client that encrypts any content as a record.
 struct Records {
     tcp: TcpStream,
     key: LessSafeKey,
