@@ -18,6 +18,8 @@ pub struct Program {
     child: Child,
     /// Its address.
     pub address: SocketAddr,
+    /// Its URL, with TLS if the scenario turns it on.
+    pub url: String,
     log: PathBuf,
 }
 
@@ -47,9 +49,10 @@ impl Program {
         if let Some(out) = child.stdout.take() {
             BufReader::new(out).read_line(&mut line)?;
         }
-        let address = line.trim().strip_prefix("encke listening on http://").and_then(|address| address.parse().ok());
+        let url = line.trim().strip_prefix("encke listening on ").unwrap_or_default().to_owned();
+        let address = url.split_once("://").and_then(|(_, address)| address.parse().ok());
         running().push(Pid::from_child(&child));
-        let mut program = Program { child, address: SocketAddr::from(([127, 0, 0, 1], 0)), log };
+        let mut program = Program { child, address: SocketAddr::from(([127, 0, 0, 1], 0)), url, log };
         program.address =
             address.ok_or_else(|| io::Error::other(format!("it does not start: {}", program.last_log())))?;
         Ok(program)

@@ -37,7 +37,7 @@ pub fn start(encke: &Path, scenario: Scenario, shards: usize) -> io::Result<Atta
     let program = Program::start(encke, scenario, shards, "attacked")?;
     let zero = Instant::now();
     let unattacked = Unattacked::start(encke, scenario, shards, zero)?;
-    let witnesses = Witnesses::start(program.address, shards, zero)?;
+    let witnesses = Witnesses::start(&program, shards, zero)?;
     let control = Control::start(zero, program.tasks(), witnesses.task.clone())?;
     std::thread::sleep(WARM_UP);
     let before = program.resident_bytes();

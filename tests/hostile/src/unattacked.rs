@@ -25,7 +25,7 @@ impl Unattacked {
     /// It does not start, or has no witnesses.
     pub fn start(encke: &Path, scenario: Scenario, shards: usize, zero: Instant) -> io::Result<Unattacked> {
         let program = Program::start(encke, scenario, shards, "unattacked")?;
-        let witnesses = Witnesses::start(program.address, shards, zero)?;
+        let witnesses = Witnesses::start(&program, shards, zero)?;
         Ok(Unattacked { witnesses, program })
     }
 

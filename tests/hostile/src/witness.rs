@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
+use crate::program::Program;
 use crate::report::Trip;
 
 /// All witnesses and publishers of one server, on their own thread.
@@ -68,11 +69,12 @@ impl Witnesses {
     ///
     /// # Errors
     /// A session could not be opened.
-    pub fn start(address: SocketAddr, shards: usize, zero: Instant) -> io::Result<Witnesses> {
+    pub fn start(program: &Program, shards: usize, zero: Instant) -> io::Result<Witnesses> {
         let (said, phase) = watch::channel(Phase::Publish);
         let notes = Arc::new(Mutex::new(Notes::default()));
         let (ready, is_ready) = std::sync::mpsc::channel();
-        let party = Party { address, zero, notes: notes.clone(), phase };
+        let (address, url) = (program.address, program.url.clone());
+        let party = Party { address, url, zero, notes: notes.clone(), phase };
         let thread = std::thread::Builder::new().name("witnesses".into()).spawn(move || {
             let id = rustix::thread::gettid().as_raw_nonzero();
             // The receiver may have given up.
@@ -169,6 +171,7 @@ impl Notes {
 #[derive(Clone)]
 struct Party {
     address: SocketAddr,
+    url: String,
     zero: Instant,
     notes: Arc<Mutex<Notes>>,
     phase: watch::Receiver<Phase>,
@@ -208,7 +211,7 @@ impl Party {
         // A witness has to report a session that the server ends, or a connection that it breaks.
         let builder =
             Client::builder().transport(transport).ack(acknowledge).reconnect(false).reply_timeout(ARRIVAL_LIMIT);
-        builder.connect(&format!("http://{}", self.address)).await
+        builder.accept_any_certificate(true).connect(&self.url).await
     }
 
     /// Opens a session on a certain shard; the beginning of its id names the shard.

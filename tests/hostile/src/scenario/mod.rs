@@ -14,6 +14,7 @@ mod polls;
 mod shard_messages;
 mod shares;
 mod sockets;
+mod tls;
 
 use crate::attack::{Arena, Attack, Outcome};
 
@@ -89,6 +90,8 @@ pub const ALL: &[Scenario] = &[
     backends::WEBHOOK,
     backends::DECISIONS,
     backends::PROXY,
+    tls::HANDSHAKES,
+    tls::RECORDS,
     mixed::MAILBOX_OF_ONE,
     mixed::SURE_SLEEPERS,
     mixed::EVERYTHING,
