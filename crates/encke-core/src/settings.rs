@@ -69,6 +69,15 @@ crate::settings! {
         tls_client_user: CertificateName = CertificateName::default(), restart();
         /// `listen` speaks TLS with a certificate that the server signs itself and makes at each start. Its SHA-256 fingerprint is logged.
         dev_tls: bool = false, restart();
+        /// Names for which the server gets a certificate by ACME, and renews it: `listen` then speaks TLS, and the authority has to reach it at
+        /// port 443 of each name. The server agrees to the terms of the authority. Needs `data`.
+        acme: Vec<String> = Vec::new(), restart();
+        /// The URL of the authority's directory.
+        acme_directory: String = "https://acme-v02.api.letsencrypt.org/directory".into(), restart();
+        /// An email address for the authority. Empty: none.
+        acme_email: String = String::new(), restart();
+        /// A PEM file with the root certificate of the authority's own server. Empty: those of the system.
+        acme_ca: String = String::new(), restart();
         /// Longest time that a TLS handshake takes, in milliseconds.
         tls_handshake_timeout_ms: u64 = 10_000, positive();
     }

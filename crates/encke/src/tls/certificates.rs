@@ -15,16 +15,25 @@ use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, Error, RootCertStore};
 use sha2::{Digest, Sha256};
 
+use super::acme::{self, Challenges};
 use crate::error::SettingsError;
 
 /// The certificates of the server, each with its private key. The first one is for clients that ask for no name, or for another one.
 #[derive(Debug)]
-pub(super) struct Certificates(Vec<Arc<CertifiedKey>>);
+pub(super) struct Certificates {
+    pairs: Vec<Arc<CertifiedKey>>,
+    challenges: Arc<Challenges>,
+}
 
 impl Certificates {
-    /// Reads the files that the settings name.
-    pub(super) fn read(provider: &CryptoProvider, settings: &Settings) -> Result<Certificates, SettingsError> {
-        pairs(settings).iter().map(|pair| read_pair(provider, pair)).collect::<Result<_, _>>().map(Certificates)
+    /// Reads the files that the settings name. Authorities that examine a name get an answer of `challenges`.
+    pub(super) fn read(
+        provider: &CryptoProvider,
+        settings: &Settings,
+        challenges: Arc<Challenges>,
+    ) -> Result<Certificates, SettingsError> {
+        let pairs = pairs(settings).iter().map(|pair| read_pair(provider, pair)).collect::<Result<_, _>>()?;
+        Ok(Certificates { pairs, challenges })
     }
 
     /// Makes one for loopback and the addresses of the settings, signed by itself, and logs its fingerprint.
@@ -43,19 +52,22 @@ impl Certificates {
         let pair = CertifiedKey::from_der(vec![made.cert.der().clone()], key, provider);
         let pair = pair.map_err(|error| failed(&error))?;
         tracing::warn!(fingerprint, "dev_tls: this certificate is signed by itself; its SHA-256 fingerprint");
-        Ok(Certificates(vec![Arc::new(pair)]))
+        Ok(Certificates { pairs: vec![Arc::new(pair)], challenges: Arc::default() })
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if let Some(answer) = self.challenges.answer(&hello) {
+            return answer;
+        }
         let name = hello.server_name().and_then(|name| ServerName::try_from(name).ok());
         let is_for = |pair: &&Arc<CertifiedKey>, name: &ServerName<'_>| {
             let certificate = pair.end_entity_cert().and_then(ParsedCertificate::try_from);
             certificate.is_ok_and(|certificate| verify_server_name(&certificate, name).is_ok())
         };
-        let named = name.and_then(|name| self.0.iter().find(|pair| is_for(pair, &name)));
-        named.or(self.0.first()).cloned()
+        let named = name.and_then(|name| self.pairs.iter().find(|pair| is_for(pair, &name)));
+        named.or(self.pairs.first()).cloned()
     }
 }
 
@@ -63,7 +75,8 @@ impl ResolvesServerCert for Certificates {
 pub(super) fn pairs(settings: &Settings) -> Vec<TlsPair> {
     let first = TlsPair { cert: settings.tls_cert.clone(), key: settings.tls_key.clone() };
     let has_first = !first.cert.is_empty();
-    has_first.then_some(first).into_iter().chain(settings.tls.iter().cloned()).collect()
+    let first = has_first.then_some(first).into_iter().chain(acme::pair(settings));
+    first.chain(settings.tls.iter().cloned()).collect()
 }
 
 fn read_pair(provider: &CryptoProvider, pair: &TlsPair) -> Result<Arc<CertifiedKey>, SettingsError> {

@@ -1,6 +1,7 @@
 //! TLS as the server speaks it: certificates out of files, which are read again when they change, those of clients, and keys for session
 //! tickets.
 
+mod acme;
 mod certificates;
 mod clients;
 mod tickets;
@@ -19,6 +20,7 @@ use rustls::server::danger::ClientCertVerifier;
 use tokio::runtime::Handle;
 
 use crate::error::SettingsError;
+use acme::Challenges;
 use certificates::Certificates;
 use clients::Verifiers;
 pub(crate) use clients::user_of;
@@ -34,11 +36,13 @@ pub(crate) fn provider() -> &'static Arc<CryptoProvider> {
 
 /// Checks the settings of TLS, and reads its files.
 pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
-    let Settings { tls_cert, tls_key, tls, dev_tls, tls_client_ca, tls_client_crl, .. } = settings;
+    let Settings { tls_cert, tls_key, tls, dev_tls, tls_client_ca, tls_client_crl, acme, data, .. } = settings;
     let first = tls.first().map_or("", |pair| &pair.cert);
     let without_cert = tls_cert.is_empty();
     let checks = [
         (*dev_tls && !without_cert, "dev_tls", "true", "only without tls_cert"),
+        (*dev_tls && !acme.is_empty(), "dev_tls", "true", "only without acme"),
+        (data.is_empty() && !acme.is_empty(), "acme", "", "only with data, where the certificate is stored"),
         (without_cert && !tls_key.is_empty(), "tls_cert", "", "the PEM file with the certificate of tls_key"),
         (!without_cert && tls_key.is_empty(), "tls_key", "", "the PEM file with the private key of tls_cert"),
         (
@@ -63,7 +67,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
     match checks.into_iter().find(|(is_wrong, ..)| *is_wrong) {
         Some((_, name, value, wanted)) => Err(SettingsError { name, value: value.into(), wanted }),
         None => {
-            Certificates::read(provider(), settings)?;
+            Certificates::read(provider(), settings, Arc::default())?;
             Verifiers::read(provider(), settings).map(drop)
         }
     }
@@ -71,7 +75,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
 
 /// True if the settings have a certificate for `listen`.
 pub(crate) fn is_on(settings: &Settings) -> bool {
-    settings.dev_tls || !settings.tls_cert.is_empty()
+    settings.dev_tls || !settings.tls_cert.is_empty() || !settings.acme.is_empty()
 }
 
 /// TLS of one server.
@@ -79,6 +83,7 @@ pub(crate) struct Tls {
     tickets: Arc<Tickets>,
     /// The certificate of `dev_tls`, which is not read again.
     made: Option<Arc<Certificates>>,
+    challenges: Arc<Challenges>,
     current: RwLock<Configs>,
     /// The settings whose files are in force, and the state of these files when they were last read.
     files: Mutex<(Settings, Vec<Stamp>)>,
@@ -104,9 +109,14 @@ impl Tls {
         let tickets = Arc::new(Tickets::new(earlier));
         let stamps = stamps(settings);
         let made = settings.dev_tls.then(|| Certificates::make(provider(), settings).map(Arc::new)).transpose()?;
-        let current = RwLock::new(configs(settings, &made, &tickets)?);
-        let tls = Arc::new(Tls { tickets, made, current, files: Mutex::new((settings.clone(), stamps)) });
+        let challenges = Arc::<Challenges>::default();
+        let current = RwLock::new(configs(settings, &made, &challenges, &tickets)?);
+        let files = Mutex::new((settings.clone(), stamps));
+        let tls = Arc::new(Tls { tickets, made, challenges: challenges.clone(), current, files });
         runtime.spawn(watch(tls.clone()));
+        if !settings.acme.is_empty() {
+            runtime.spawn(acme::run(settings.clone(), challenges));
+        }
         Ok(Some(tls))
     }
 
@@ -151,7 +161,7 @@ impl Tls {
     fn read(&self, settings: &Settings, stamps_then: &mut Vec<Stamp>) -> Result<(), SettingsError> {
         // Taken before the files are read: a change meanwhile is seen at the next look.
         *stamps_then = stamps(settings);
-        let configs = configs(settings, &self.made, &self.tickets)?;
+        let configs = configs(settings, &self.made, &self.challenges, &self.tickets)?;
         *self.current.write() = configs;
         Ok(())
     }
@@ -171,18 +181,27 @@ async fn watch(tls: Arc<Tls>) {
 fn configs(
     settings: &Settings,
     made: &Option<Arc<Certificates>>,
+    challenges: &Arc<Challenges>,
     tickets: &Arc<Tickets>,
 ) -> Result<Configs, SettingsError> {
     let certificates = match made {
         Some(made) => made.clone(),
-        None => Arc::new(Certificates::read(provider(), settings)?),
+        None => Arc::new(Certificates::read(provider(), settings, challenges.clone())?),
     };
-    let with = |clients| config(certificates.clone(), clients, tickets, settings.http2);
+    let protocols = protocols(settings);
+    let with = |clients| config(certificates.clone(), clients, tickets, &protocols);
     let none = with(None)?;
     let Some(Verifiers { required, optional }) = Verifiers::read(provider(), settings)? else {
         return Ok([none.clone(), none.clone(), none]);
     };
     Ok([with(Some(required))?, with(Some(optional))?, none])
+}
+
+/// The protocols that a client may choose from (ALPN).
+fn protocols(settings: &Settings) -> Vec<&'static [u8]> {
+    let http2 = settings.http2.then_some(&b"h2"[..]);
+    let acme = (!settings.acme.is_empty()).then_some(acme::ALPN);
+    http2.into_iter().chain([&b"http/1.1"[..]]).chain(acme).collect()
 }
 
 /// A configuration. A session with a client's certificate is never resumed: its ticket would outlive a revocation, and a ticket that was
@@ -191,7 +210,7 @@ fn config(
     certificates: Arc<Certificates>,
     clients: Option<Arc<dyn ClientCertVerifier>>,
     tickets: &Arc<Tickets>,
-    speaks_http2: bool,
+    protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, SettingsError> {
     let wanted = "possible only with TLS 1.2 or 1.3";
     let failed = |error: rustls::Error| SettingsError { name: "tls_cert", value: error.to_string(), wanted };
@@ -209,7 +228,6 @@ fn config(
             config
         }
     };
-    let protocols: &[&[u8]] = if speaks_http2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     // Tickets hold the state of sessions.
     config.session_storage = Arc::new(NoServerSessionStorage {});

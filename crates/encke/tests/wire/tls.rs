@@ -331,6 +331,7 @@ fn settings_of_tls_that_do_not_fit_are_refused_by_name() {
     assert_eq!(refused(&|settings| settings.tls = vec![further()]), "tls_cert");
     let alone = Settings { tls: vec![further()], ..settings() };
     assert_eq!(refused(&|settings| *settings = alone.clone()), "tls.cert");
+    assert_eq!(refused(&|settings| settings.acme = vec!["push.example".into()]), "acme", "without data");
 }
 
 #[test]
