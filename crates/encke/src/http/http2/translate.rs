@@ -86,3 +86,18 @@ pub(super) fn response(head: &mut http::response::Parts, length: Option<u64>) {
         head.headers.insert(DATE, date);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crumbs_of_cookies_are_one_field() {
+        let mut headers = HeaderMap::new();
+        for crumb in ["a=b", "c=d; e=f"] {
+            headers.append(COOKIE, HeaderValue::from_static(crumb));
+        }
+        join_cookies(&mut headers);
+        assert_eq!(headers.get_all(COOKIE).iter().collect::<Vec<_>>(), ["a=b; c=d; e=f"]);
+    }
+}
