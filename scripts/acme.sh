@@ -90,7 +90,7 @@ wait "$server" || true
 start
 wait_until "the server is back" certificate "${names[0]}" >/dev/null
 [ "$(certificate "${names[0]}")" = "$first" ]
-echo "passed: the certificate is kept over a restart"
+echo "passed: the certificate survives a restart"
 
 wait_until "the certificate is renewed" differs "$first"
 grep -q 'there is a new certificate' "$work/encke.log"
