@@ -300,6 +300,10 @@ impl ClientSession {
         ) {
             self.timing.failed();
         }
+        if matches!(self.state, State::Resubscribing { resumed: false, .. }) {
+            // The server may not have its subscriptions, and a resumed session does not send them again.
+            self.client_id = None;
+        }
         self.state = State::Disconnected;
         self.out.clear();
         self.resubscribes = Vec::new();

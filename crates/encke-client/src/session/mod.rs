@@ -183,7 +183,8 @@ enum State {
     HandshakeDue(Instant),
     /// A handshake was sent.
     Handshaking(Sent),
-    /// The session's subscriptions were sent; `resumed` is true for an old session.
+    /// The session's subscriptions were sent; `resumed` is true for an old session. A new one is not resumed if its connection
+    /// breaks now.
     Resubscribing { deadline: Instant, resumed: bool },
     /// The session is old; a connect checks if the server still knows it.
     Resuming(Sent),

@@ -157,6 +157,25 @@ fn a_new_session_resumes_at_the_positions_of_the_old_one() {
 }
 
 #[test]
+fn a_new_session_whose_subscribe_may_be_lost_is_not_resumed_without_its_subscriptions() {
+    for options in [SessionOptions::default(), acknowledging(), replaying(ReplayFrom::Latest)] {
+        let mut rig = Rig::recovering(options);
+        rig.sent();
+        rig.subscribe("/a");
+        rig.lose_session();
+        rig.sent_one("/meta/subscribe");
+        rig.connection_lost();
+        rig.connection_opened();
+        rig.reply_to_handshake_with("c3", json!({"ack": true, "replay": true}));
+        let subscribe = rig.sent_one("/meta/subscribe");
+        assert_eq!((&subscribe["clientId"], &subscribe["subscription"]), (&json!("c3"), &json!(["/a"])));
+        rig.events();
+        rig.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true}]));
+        assert!(matches!(rig.events()[0], Event::Opened { resumed: false }));
+    }
+}
+
+#[test]
 fn a_gap_is_reported_once_and_where_messages_are_missing() {
     let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
     rig.subscribe_at("/a", 10);
