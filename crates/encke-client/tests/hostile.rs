@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use encke_client::session::{ClientSession, SessionOptions};
-use encke_client::{Client, ClientBuilder, Error, Gap, LostReason, NotBayeux, Transport};
+use encke_client::{Client, ClientBuilder, Error, Extension, Gap, LostReason, NotBayeux, Outgoing, Transport};
 use rustix::net::sockopt;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,10 +35,11 @@ fn of_pings_whose_pongs_nobody_reads_the_latest_is_answered() {
 #[test]
 fn a_server_that_does_not_read_what_it_causes_is_not_read_either() {
     run(async {
-        let builder = Client::builder().reply_timeout(Duration::from_millis(500)).reconnect(false);
-        let (client, mut server) = opened(builder).await;
+        // Of many small segments the kernel drops those that do not fit, and retransmits them for minutes.
+        let builder = Client::builder().extension(LongConnects).reply_timeout(Duration::from_millis(500));
+        let (client, mut server) = opened(builder.reconnect(false)).await;
         // Each of them causes the next connect.
-        let reply = r#"[{"channel":"/meta/connect","successful":true}]"#;
+        let reply = format!(r#"[{{"channel":"/meta/connect","successful":true,"ext":{{"a":"{}"}}}}]"#, long_text());
         let mut written = 0;
         while server.write(Opcode::Text, reply.as_bytes()).await.is_ok() {
             written += reply.len();
@@ -221,6 +222,21 @@ async fn read_head(stream: &mut TcpStream) -> String {
         head.push(char::from(stream.read_u8().await.expect("a request")));
     }
     head
+}
+
+/// Makes each connect some 16 KiB long.
+struct LongConnects;
+
+impl Extension for LongConnects {
+    fn outgoing(&mut self, message: &mut Outgoing<'_>) {
+        if message.channel == "/meta/connect" {
+            message.ext.insert("a".into(), long_text().into());
+        }
+    }
+}
+
+fn long_text() -> String {
+    "x".repeat(16 * 1024)
 }
 
 /// A server of one client.
