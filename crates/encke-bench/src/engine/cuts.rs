@@ -21,10 +21,11 @@ impl Clients {
         self.breaker = Some(Box::new(Breaker::new(terms, from_us, self.worker, self.subscriber_count)));
     }
 
-    /// Stops the breaks. Offline clients reconnect.
+    /// Stops the breaks, also those that wait for bytes. Offline clients reconnect.
     pub fn end_cuts(&mut self) {
         if let Some(mut breaker) = self.breaker.take() {
             breaker.reset_dead(u64::MAX);
+            self.sessions.iter_mut().for_each(|session| session.break_after(None));
         }
     }
 
@@ -73,7 +74,7 @@ impl Clients {
         }
         self.breaks.cut += 1;
         match breaker.form(now_us) {
-            Form::During(bytes) => return session.break_after(bytes),
+            Form::During(bytes) => return session.break_after(Some(bytes)),
             Form::Dead(until_us) => {
                 if let Some(socket) = session.abandon() {
                     // Data that still arrives there is ignored.

@@ -113,8 +113,8 @@ impl Session {
         }
     }
 
-    /// Makes the connection break after this many more bytes, in the middle of a message.
-    pub(super) fn break_after(&mut self, bytes: u16) {
+    /// Makes the connection break after this many more bytes, in the middle of a message; `None` calls the break off.
+    pub(super) fn break_after(&mut self, bytes: Option<u16>) {
         let socket = match &mut self.connection {
             Connection::WebSocket(link) => link.socket.as_mut(),
             Connection::Http { link, .. } => link.socket_mut(),

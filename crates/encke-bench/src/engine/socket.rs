@@ -143,9 +143,9 @@ impl Socket {
         Ok(Some(&mut scratch.bytes[..buffered + read]))
     }
 
-    /// Makes the connection break after this many more bytes, at least one.
-    pub fn break_after(&mut self, bytes: u16) {
-        self.last_bytes = Some(bytes.max(1));
+    /// Makes the connection break after this many more bytes, at least one; `None` calls the break off.
+    pub fn break_after(&mut self, bytes: Option<u16>) {
+        self.last_bytes = bytes.map(|bytes| bytes.max(1));
     }
 
     /// Buffers an incomplete rest; the next [`Socket::receive`] begins with it.
@@ -278,12 +278,14 @@ mod tests {
     fn a_connection_that_is_to_break_gives_so_many_bytes_and_no_more() {
         let (mut poll, mut socket, mut peer) = connected();
         peer.write_all(b"a whole message").expect("sent");
-        socket.break_after(7);
+        socket.break_after(Some(7));
         wait(&mut poll, &mut socket);
         let mut scratch = Scratch::new();
         assert_eq!(socket.receive(&mut scratch).expect("open").expect("bytes"), b"a whole");
         wait(&mut poll, &mut socket);
         assert_eq!(socket.receive(&mut scratch).expect_err("broken").kind(), ErrorKind::ConnectionAborted);
+        socket.break_after(None);
+        assert_eq!(socket.receive(&mut scratch).expect("open").expect("bytes"), b" message", "called off");
     }
 
     #[test]
