@@ -122,14 +122,19 @@ impl Socket {
         let read = loop {
             let Scratch { bytes, wire } = &mut *scratch;
             let bytes = &mut bytes[buffered..buffered + READ_BYTES];
+            // More of a connection that is to break stays unread: so it is ready again, and breaks then.
             let read = match &mut self.tls {
-                None => (&self.stream).read(bytes),
-                Some(tls) => tls.read(bytes, wire, &self.stream),
+                None => (&self.stream).read(&mut bytes[..room]),
+                Some(tls) => tls.read(bytes, &mut wire[..room.min(WIRE_BYTES)], &self.stream),
             };
             match read {
                 Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "closed the connection")),
-                Ok(read) => break read.min(room),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Ok(read) => break read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    // It breaks within a record.
+                    self.last_bytes = self.last_bytes.map(|bytes| if self.tls.is_some() { 0 } else { bytes });
+                    return Ok(None);
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
