@@ -113,8 +113,8 @@ struct Socket {
     usage: Usage,
     /// True if its last messages were for histories.
     for_histories: bool,
-    /// True if its last message was a handshake, or none has come. Each handshake takes a turn, and what was read behind it waits
-    /// here, so little is read at once.
+    /// True if nothing was read yet, or the last read ended with a handshake. Each handshake takes a turn, and what was read behind it
+    /// waits here, so the next read is small.
     shakes_hands: bool,
 }
 
@@ -183,7 +183,7 @@ impl Socket {
                 Some(unread) => (self.resume(now, *unread), true),
                 None => {
                     let mut buffer = node.read_buffer();
-                    let most = if self.shakes_hands { HANDSHAKES_BYTES } else { buffer.len() };
+                    let most = if std::mem::take(&mut self.shakes_hands) { HANDSHAKES_BYTES } else { buffer.len() };
                     let buffer = &mut buffer[..most];
                     match self.stream.connection.try_read(buffer) {
                         Ok(0) => return Poll::Ready((End::Lost, Vec::new())),

@@ -71,6 +71,8 @@ const FILES: &[(&str, &str)] = &[
     ("steps", include_str!("../../../encke-core/src/tests/steps.rs")),
     ("store_panic", include_str!("../store_panic.rs")),
     ("tls", include_str!("tls.rs")),
+    ("tls_clients", include_str!("tls_clients.rs")),
+    ("tls_floods", include_str!("tls_floods.rs")),
     ("tokens", include_str!("../../../encke-auth/tests/tokens.rs")),
     ("tokens_of_sessions", include_str!("../../../encke-auth/tests/sessions.rs")),
     ("transports", include_str!("transports.rs")),
