@@ -2,10 +2,13 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::RecvStream;
 use hyper::body::{Body, Frame, SizeHint};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 /// The body of a request over HTTP/2. The client may send more when its bytes are taken.
 pub struct StreamBody {
@@ -45,5 +48,30 @@ impl Body for StreamBody {
         self.length.map_or_else(SizeHint::default, SizeHint::with_exact)
     }
 }
+
+impl Drop for StreamBody {
+    /// A body that nobody has read to its end, as that of a refused request. h2 resets its stream as soon as nothing holds it, and some
+    /// clients then miss the response: so the rest is read and discarded for a limited time, as on HTTP/1.1.
+    fn drop(&mut self) {
+        let rest = self.stream.take().filter(|stream| !stream.is_end_stream());
+        if let (Some(mut rest), Ok(runtime)) = (rest, Handle::try_current()) {
+            let discard = async move {
+                let mut bytes = 0;
+                while bytes < REST_BYTES_MAX
+                    && let Some(Ok(data)) = rest.data().await
+                    && rest.flow_control().release_capacity(data.len()).is_ok()
+                {
+                    bytes += data.len();
+                }
+            };
+            drop(runtime.spawn(timeout(REST_TIMEOUT, discard)));
+        }
+    }
+}
+
+/// The bytes that are discarded behind a response.
+const REST_BYTES_MAX: usize = 1024 * 1024;
+/// The time in which they arrive.
+const REST_TIMEOUT: Duration = Duration::from_secs(1);
 
 opaque!(StreamBody);
