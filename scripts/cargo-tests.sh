@@ -20,12 +20,13 @@ repeat_seconds_max=600
 threads=${RUST_TEST_THREADS:-8}
 
 # Tests that the gateway in front of servers of HTTP/2 does not fit: bytes of HTTP/1.1 and hosts that it does not pass on, settings that are
-# for HTTP/1.1, and its own connections and buffers.
+# for HTTP/1.1, its own connections and buffers, and the ends of connections in a drain.
 http1_only=(
     examples:: tls:: http2:: http_requests:: hosts:: api::keys::metrics api::keys::programs number_of_header_lines header_bytes_max_is
     very_long_origins is_closed_after_its_answer browser_sessions_max_advises further_windows second_window a_surplus_window
     held_requests_are_answered_when_the_server_drains gets_413_before_it_is_read
-    connections_max_answers an_ended_slow_consumer_is_reset never_closes_its_side pongs_are_not_read
+    connections_max_answers an_ended_slow_consumer_is_reset never_closes_its_side pongs_are_not_read a_drain_answers_held_requests
+    a_draining_server_disconnects_its_clients
 )
 
 packages=(--workspace)
