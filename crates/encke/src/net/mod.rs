@@ -24,6 +24,7 @@ pub(crate) mod socket;
 pub(crate) mod stall;
 pub(crate) mod store_thread;
 pub(crate) mod thread_message;
+pub(crate) mod turn;
 mod two_lengths;
 mod waiting;
 pub(crate) mod watched;

@@ -4,7 +4,7 @@
 //! future, its [`OpenSocket`], and its entry in the shard.
 
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,6 +17,7 @@ use super::node::Node;
 use super::open_sockets::{Closed, OpenSocket};
 use super::queues::{QueuePosition, Reader};
 use super::thread_message::{Moving, ThreadMessage};
+use super::turn::yield_turn;
 use crate::byte_stream::ByteStream;
 use encke_core::{Closing, ENVELOPE_BYTES, Head, Id, Now, Peer, Received, SocketKey, Usage, Weight};
 
@@ -360,14 +361,6 @@ impl Socket {
             _ => tracing::warn!("a websocket could not move to its shard"),
         }
     }
-}
-
-/// Lets the task go on after all others that are ready, and after the runtime has asked the system for new input. A task that
-/// wakes itself is ready at once, and while any task is, the runtime asks only before every 61st turn.
-fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
-    // The runtime keeps the waker when the future is gone.
-    let _pending = pin!(tokio::task::yield_now()).poll(cx);
-    Poll::Pending
 }
 
 /// Work and bytes for histories since the start.

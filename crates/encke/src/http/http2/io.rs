@@ -18,6 +18,7 @@ use super::frames::{Frames, RST_STREAM, Rates};
 use crate::byte_stream::ByteStream;
 use crate::http::connection::Connection;
 use crate::net::stall::Stall;
+use crate::net::turn::yield_turn;
 
 /// The connection.
 pub(super) struct Io {
@@ -136,9 +137,7 @@ impl AsyncRead for Io {
             return Poll::Pending;
         }
         if turn_bytes == 0 {
-            // Other tasks get a turn first.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
+            return yield_turn(cx);
         }
         // On the stack: h2's buffer is larger, and TLS would write zeros into all of it, which an idle connection then holds.
         let mut bytes = [const { MaybeUninit::<u8>::uninit() }; READ_BYTES];
