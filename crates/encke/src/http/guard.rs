@@ -12,6 +12,7 @@ use super::connection::Connection;
 use super::host::{self, Named};
 use super::origin::{self, Origin};
 use super::{Body, closing, text, unread, with};
+use crate::request_client::RequestClient;
 use encke_core::Settings;
 
 /// The rules of one part of the server.
@@ -47,21 +48,18 @@ impl Guard {
     ) -> Result<Origin, Box<Response<Body>>> {
         let (method, headers) = (request.method(), request.headers());
         let is_script = method == Method::GET && !handshake::wants_upgrade(headers);
+        let client = connection.client(headers);
         let origin = match self.pages {
             Pages::All => Origin::None,
-            Pages::AllowedAndScripts if is_script => {
-                origin::of_script(headers, request.uri(), settings, &connection.client(headers))
-            }
-            Pages::Allowed | Pages::AllowedAndScripts => {
-                origin::of(headers, request.uri(), settings, &connection.client(headers))
-            }
+            Pages::AllowedAndScripts if is_script => origin::of_script(headers, request.uri(), settings, &client),
+            Pages::Allowed | Pages::AllowedAndScripts => origin::of(headers, request.uri(), settings, &client),
         };
         let mut response = if origin == Origin::Foreign {
             connection.node.shard().metrics().origins_refused.add(1);
             static IS_LOGGED: AtomicBool = AtomicBool::new(false);
             let origin = request.headers().get(ORIGIN).map(|origin| origin.as_bytes().escape_ascii().to_string());
             let advice = "; allowed_origins lets pages of other origins in (further ones: log level debug)";
-            log_refusal(&IS_LOGGED, connection, request, "origin", origin.as_deref(), advice);
+            log_refusal(&IS_LOGGED, &client, request, "origin", origin.as_deref(), advice);
             unread(text(StatusCode::FORBIDDEN, "this origin is not allowed\n"), request)
         } else if method == Method::OPTIONS && self.pages != Pages::All {
             let fields = if origin == Origin::None { &[] } else { origin::PREFLIGHT };
@@ -102,7 +100,7 @@ pub(super) fn refuse_host<B>(
             connection.node.shard().metrics().hosts_refused.add(1);
             static IS_LOGGED: AtomicBool = AtomicBool::new(false);
             let advice = ": if it is a name of this server, add it to the setting allowed_hosts";
-            log_refusal(&IS_LOGGED, connection, request, "host", Some(host), advice);
+            log_refusal(&IS_LOGGED, &client, request, "host", Some(host), advice);
             let reason = "this host is not allowed (setting allowed_hosts)\n";
             Some(closing(text(StatusCode::MISDIRECTED_REQUEST, reason)))
         }
@@ -112,13 +110,12 @@ pub(super) fn refuse_host<B>(
 /// Logs a refused origin or host. The first line of each names the setting that would allow it.
 fn log_refusal<B>(
     is_logged: &AtomicBool,
-    connection: &Connection,
+    client: &RequestClient,
     request: &Request<B>,
     what: &str,
     value: Option<&str>,
     advice: &str,
 ) {
-    let client = connection.client(request.headers());
     let (address, path) = (client.address.map(|address| address.to_string()), request.uri().path());
     let (origin, host) = if what == "origin" { (value, None) } else { (None, value) };
     if is_logged.swap(true, Ordering::Relaxed) {
