@@ -2,6 +2,7 @@
 
 mod limits;
 mod preface;
+mod refused;
 
 use std::future::Future;
 use std::sync::Arc;
