@@ -1,12 +1,13 @@
 //! A set of keys from a file or a URL: read when it is needed, again when it is old or lacks a key, and never too often.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use encke_fetch::{Fetcher, SecretUrl};
 use jsonwebtoken::Algorithm;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -62,7 +63,7 @@ impl Jwks {
 
     /// The same set with these keys, which were just read.
     pub(crate) fn with_keys(this: Arc<Self>, keys: KeySet) -> Arc<Jwks> {
-        this.state().hold(keys);
+        this.state.lock().hold(keys);
         this
     }
 
@@ -77,7 +78,7 @@ impl Jwks {
         let mut waited = false;
         loop {
             let mut request = {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 let age = state.loaded_at.map(|at| at.elapsed());
                 let is_usable = age.is_some_and(|age| age <= self.terms.max_age + self.terms.stale_max);
                 let is_fresh = age.is_some_and(|age| age <= self.terms.max_age);
@@ -102,12 +103,8 @@ impl Jwks {
 
     /// The numbers of requests and of failed ones, and the number of keys.
     pub(crate) fn counts(&self) -> (u64, u64, u64) {
-        let keys = self.state().keys.len() as u64;
+        let keys = self.state.lock().keys.len() as u64;
         (self.requests.load(Ordering::Relaxed), self.failures.load(Ordering::Relaxed), keys)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The request under way, or a new one. `None` if it is too early for another one.
@@ -127,7 +124,7 @@ impl Jwks {
         // A task: a handshake that gives up ends no request for which others wait.
         runtime.spawn(async move {
             let read = jwks.read().await;
-            let mut state = jwks.state();
+            let mut state = jwks.state.lock();
             match read {
                 Ok(keys) => {
                     tracing::debug!(keys = keys.len(), source = jwks.source.name(), "set of keys read");

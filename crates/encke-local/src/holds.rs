@@ -1,7 +1,9 @@
 //! The numbers of held requests: of all, in shares of addresses, and of each address.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use encke_core::{Amount, Budget, Over, Settings, Share, Shares, Urgency, network};
 
@@ -24,7 +26,7 @@ impl Holds {
     pub fn begin(self: &Arc<Holds>, address: Option<IpAddr>, settings: &Settings) -> Result<Hold, Over> {
         let owner = address.map_or(0, network);
         let budget = Budget::new(settings.held_requests_max, usize::MAX);
-        let mut shares = self.lock();
+        let mut shares = self.0.lock();
         if address.is_some() && shares.of(&owner).count >= settings.held_requests_per_address_max {
             return Err(Over::Part);
         }
@@ -34,25 +36,20 @@ impl Holds {
 
     /// The number of requests that an address holds.
     pub fn of(&self, address: IpAddr) -> usize {
-        self.lock().of(&network(address)).count
+        self.0.lock().of(&network(address)).count
     }
 
     /// The numbers of held requests, and of owners that hold some.
     pub fn sizes(&self) -> [usize; 2] {
-        let shares = self.lock();
+        let shares = self.0.lock();
         [shares.used().count, shares.owners()]
-    }
-
-    /// The shares are consistent after every step.
-    fn lock(&self) -> MutexGuard<'_, Shares<u128>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(share) = self.share.take() {
-            self.holds.lock().give_back(share);
+            self.holds.0.lock().give_back(share);
         }
     }
 }

@@ -1,11 +1,12 @@
 //! The queue of one subscriber: bounded, with the number of messages that it had no room for.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use websocket::frame;
 
 use crate::message::{Gap, Message};
@@ -108,17 +109,13 @@ impl Queue {
         Queue { messages_max, bytes_max, inner: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a burst. Discards the oldest messages if there are too many; those of this burst only if it is large and there
     /// is no room for it. Returns their number.
     pub(crate) fn push(&self, burst: &Arc<Burst>, room: usize) -> u64 {
         let bytes_max = self.bytes_max.min(room);
         let least = usize::from(burst.frames.len() <= room.max(SMALL_BYTES));
         let (reader, discarded) = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             inner.messages += burst.messages;
             inner.bytes += burst.frames.len();
             inner.bursts.push_back(burst.clone());
@@ -136,7 +133,7 @@ impl Queue {
     /// No messages come any more. Those that wait can still be read.
     pub(crate) fn close(&self) {
         let reader = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             inner.is_closed = true;
             inner.reader.take()
         };
@@ -145,7 +142,7 @@ impl Queue {
 
     /// The next message, or a gap if some were discarded. None if the queue is closed and empty.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Message, Gap>>> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.discarded > 0 {
             return Poll::Ready(Some(Err(Gap::Slow { messages: std::mem::take(&mut inner.discarded) })));
         }

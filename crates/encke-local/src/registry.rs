@@ -12,10 +12,11 @@
 
 use std::collections::HashMap;
 use std::mem::replace;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bayeux::ChannelName;
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 
 use crate::cursor::Cursor;
 use crate::queue::{Burst, Queue, QueuedBytes};
@@ -71,7 +72,7 @@ impl Registry {
         let Scratch { pattern, queues } = scratch;
         // Readers are woken without the lock: subscribers come and go meanwhile.
         {
-            let table = self.lock();
+            let table = self.table.lock();
             let channel = ChannelName::known(&publication.channel);
             let mut add = |name: &str| {
                 queues.extend(table.names.get(name).into_iter().flat_map(|of| of.queues.values()).cloned())
@@ -93,13 +94,9 @@ impl Registry {
 
     /// Ends all subscriptions. What waits for them can still be read.
     pub fn close(&self) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.is_closed = true;
         table.names.values().flat_map(|known| known.queues.values()).for_each(|queue| queue.close());
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a new queue for a channel or a pattern. Returns its number, too.
@@ -111,7 +108,7 @@ impl Registry {
 
     /// Adds a subscriber, and returns its number.
     fn add(&self, name: &str, queue: &Arc<Queue>) -> u64 {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         if table.is_closed {
             queue.close();
         }
@@ -132,17 +129,17 @@ impl Registry {
 
     /// Replaces the positions of a subscriber by those of another one of the same name, if they are equal.
     pub(crate) fn share(&self, name: &str, cursors: &mut Arc<Vec<Cursor>>) {
-        let known = self.lock().names.get(name).map(|subscribers| subscribers.cursors.clone());
+        let known = self.table.lock().names.get(name).map(|subscribers| subscribers.cursors.clone());
         match known {
             Some(known) if known == *cursors => *cursors = known,
             // The ones known before are dropped without the lock.
-            _ => drop(self.lock().names.get_mut(name).map(|known| replace(&mut known.cursors, cursors.clone()))),
+            _ => drop(self.table.lock().names.get_mut(name).map(|known| replace(&mut known.cursors, cursors.clone()))),
         }
     }
 
     /// Removes a subscriber.
     pub(crate) fn remove(&self, name: &str, number: u64) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let Some(subscribers) = table.names.get_mut(name) else { return };
         let queues = &mut subscribers.queues;
         let removed = queues.remove(&number);

@@ -1,8 +1,8 @@
 //! A backend: its queue, its requests, and the answers.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use encke::{Handle, PublishError, Urgency};
@@ -11,6 +11,7 @@ use encke_fetch::{FetchError, Fetcher, Limits};
 use fastrand::Rng;
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, StatusCode};
+use parking_lot::Mutex;
 use tokio::sync::{Notify as Wake, oneshot, watch};
 
 use crate::answer::{Action, Answered};
@@ -188,7 +189,7 @@ impl Backend {
         // Held requests have no session: each waits by itself.
         let session = session.filter(|session| !session.is_empty());
         let body_bytes = event.body.len();
-        let pushed = self.queue().push(now_ms, session, owner, body_bytes, terms, QueuedEvent { event, answer });
+        let pushed = self.queue.lock().push(now_ms, session, owner, body_bytes, terms, QueuedEvent { event, answer });
         if pushed.is_ok() {
             self.wake.notify_one();
         }
@@ -232,7 +233,7 @@ impl Backend {
         loop {
             let (ended, wake_at_ms) = {
                 let now_ms = self.now_ms();
-                let mut queue = self.queue();
+                let mut queue = self.queue.lock();
                 let ended = queue.tick(now_ms);
                 while let Some(started) = queue.start(now_ms) {
                     if started.is_retry {
@@ -264,7 +265,7 @@ impl Backend {
         };
         counter.increment();
         let (Outcome { ended, breaker_changed }, breaker) = {
-            let mut queue = self.queue();
+            let mut queue = self.queue.lock();
             (queue.finish(self.now_ms(), id, attempt), queue.breaker())
         };
         if breaker_changed {
@@ -392,7 +393,7 @@ impl Backend {
 
     /// Events that have not ended.
     pub(crate) fn waiting(&self) -> usize {
-        self.queue().messages()
+        self.queue.lock().messages()
     }
 
     /// Its settings.
@@ -402,18 +403,13 @@ impl Backend {
 
     /// Its metrics now.
     pub(crate) fn snapshot(&self) -> Snapshot<'_> {
-        let queue = self.queue();
+        let queue = self.queue.lock();
         let (messages, bytes, breaker) = (queue.messages(), queue.bytes(), queue.breaker());
         Snapshot { name: &self.checked.name, counters: &self.counters, messages, bytes, breaker }
     }
 
     fn now_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
-    }
-
-    /// A mutex is poisoned when a thread has panicked while holding it. The queue is consistent between its calls.
-    fn queue(&self) -> MutexGuard<'_, Queue<QueuedEvent>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
