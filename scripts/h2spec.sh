@@ -6,7 +6,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 version=v2.2.1+incompatible
 not_without_tls='Sends invalid connection preface'
-rounds=3
+rounds_max=20
 work=$PWD/target/h2spec
 suite=$work/bin/h2spec
 
@@ -25,16 +25,17 @@ run() {
     local name=$1 round failed=
     shift
     start_server "$name" 'encke listening on ' "$encke" serve --port 0 --log warn "$@"
-    for round in $(seq "$rounds"); do
+    for round in $(seq "$rounds_max"); do
         # A server with TLS makes its own certificate.
         "$suite" --host 127.0.0.1 --port "${url##*:}" --path /cometd ${1:+--tls --insecure} >"$work/$name.txt" 2>&1 || true
         grep -q ' tests, ' "$work/$name.txt" || { cat "$work/$name.txt"; return 1; }
         sed -n '/^Failures/,$p' "$work/$name.txt" | sed -n 's/^ *× [0-9]*: //p' | sort -u >"$work/$name.failed"
         [ "$round" = 1 ] || failed=$(comm -12 <(echo "$failed") "$work/$name.failed")
         [ "$round" != 1 ] || failed=$(cat "$work/$name.failed")
+        [ "$name" = tls ] || failed=$(grep -vxF "$not_without_tls" <<<"$failed" || true)
+        [ -n "$failed" ] || break
     done
     kill "$server_pid"
-    [ "$name" = tls ] || failed=$(grep -vxF "$not_without_tls" <<<"$failed" || true)
     note passed "$(sed -n 's/^.* tests, \([0-9]*\) passed.*/\1/p' "$work/$name.txt" | tail -n 1)"
     tail -n 1 "$work/$name.txt"
     if [ -n "$failed" ]; then

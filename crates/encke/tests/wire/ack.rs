@@ -62,13 +62,13 @@ fn unacknowledged_messages_are_sent_again_before_newer_ones() {
     let server = TestServer::start(settings());
     let mut poller = poller(&server);
     assert_eq!(batch(&poll(&mut poller, 0)), 1);
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     let first = poll(&mut poller, 1);
     assert_eq!((data(&first), batch(&first)), (vec![1], 2));
     // The client reports that response as lost.
     let again = poll(&mut poller, 1);
     assert_eq!((data(&again), batch(&again)), (vec![1], 3));
-    server.handle.publish("/a", "2").expect("taken");
+    server.publish("/a", "2");
     let both = poll(&mut poller, 1);
     assert_eq!((data(&both), batch(&both)), (vec![1, 2], 4));
     assert_eq!(data(&poll(&mut poller, 4)), [0; 0]);
@@ -81,7 +81,7 @@ fn a_batch_confirms_its_messages_even_if_they_were_sent_again_meanwhile() {
     let server = TestServer::start(settings());
     let mut poller = poller(&server);
     poll(&mut poller, 0);
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     assert_eq!(batch(&poll(&mut poller, 1)), 2);
     // An older connect arrives late: its response is discarded.
     assert_eq!(data(&poll(&mut poller, 1)), [1]);
@@ -100,7 +100,7 @@ fn messages_wait_for_a_connect_on_every_transport() {
 
     let mut ws = websocket(&server);
     connect(&mut ws, 0);
-    server.handle.publish("/a", "2").expect("taken");
+    server.publish("/a", "2");
     assert_eq!(ws.call(json!({ "channel": "/service/none", "data": 1 }))["successful"], true);
     let messages = connect(&mut ws, 1);
     assert_eq!((data(&messages), batch(&messages)), (vec![2], 2));
@@ -113,7 +113,7 @@ fn a_held_connect_on_a_websocket_delivers_messages_and_batch_number_in_one_frame
     connect(&mut ws, 0);
     start_connect(&mut ws, 1, json!({}));
     server.wait_for_exactly("encke_held_connects", 1);
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     let messages = ws.next_json().as_array().expect("an array").clone();
     assert_eq!((data(&messages), batch(&messages)), (vec![1], 2));
 }
@@ -123,7 +123,7 @@ fn a_session_that_moves_gets_the_messages_of_its_broken_websocket_again() {
     let server = TestServer::start(Settings { trust_client_session: true, ..settings() });
     let mut ws = websocket(&server);
     connect(&mut ws, 0);
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     assert_eq!(data(&connect(&mut ws, 1)), [1]);
     let mut poller = Poller::of(ws.id.clone(), server.http());
     drop(ws);
@@ -171,7 +171,7 @@ fn false_acknowledgements_affect_only_their_sender() {
     poll(&mut liar, 0);
     for (number, lie) in [json!(-1), json!(i64::MIN), json!("1"), json!({}), json!(1.5), json!(true)].iter().enumerate()
     {
-        server.handle.publish("/a", &number.to_string()).expect("taken");
+        server.publish("/a", &number.to_string());
         let messages = liar.poll(json!({ "ext": { "ack": lie }, "advice": { "timeout": 0 } }));
         assert_eq!(data(&messages), (0..=number as u64).collect::<Vec<_>>(), "{lie} confirms nothing");
     }
@@ -186,10 +186,10 @@ fn a_client_that_never_acknowledges_ends_as_a_slow_consumer() {
     let mut poller = poller(&server);
     poll(&mut poller, 0);
     for number in 0..10 {
-        server.handle.publish("/a", &number.to_string()).expect("taken");
+        server.publish("/a", &number.to_string());
         assert_eq!(data(&poll(&mut poller, 1)).len(), number + 1);
     }
-    server.handle.publish("/a", "10").expect("taken");
+    server.publish("/a", "10");
     let reply = poll(&mut poller, 1).remove(0);
     assert_eq!(reply["error"], "402::session_unknown");
     assert_eq!(server.metric("encke_slow_consumers_disconnected"), 1);

@@ -141,7 +141,7 @@ fn subscriptions_to_meta_and_service_channels_are_refused() {
     assert_eq!(publish(&mut caller, "/service/x"), None);
     caller.call(json!({"id": "d", "channel": "/meta/disconnect"}));
     // Only the broadcast arrives, and only once, though two patterns match.
-    server.handle.publish("/seen", "1").expect("taken");
+    server.publish("/seen", "1");
     assert_eq!(ws.next_json(), json!([{"channel": "/seen", "data": 1}]));
     assert_eq!(server.metric("encke_subscriptions"), 2);
 }
@@ -245,7 +245,7 @@ fn repeated_subscribes_and_unknown_unsubscribes_change_nothing() {
     assert_eq!(unsubscribe("/meta/connect").as_deref(), Some("400::channel_missing"));
     assert_eq!(unsubscribe("/again"), None);
     assert_eq!(server.metric("encke_subscriptions"), 1);
-    server.handle.publish("/known", "1").expect("taken");
+    server.publish("/known", "1");
     assert_eq!(other.next_json(), json!([{"channel": "/known", "data": 1}]));
 }
 

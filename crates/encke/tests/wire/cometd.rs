@@ -140,7 +140,7 @@ fn with_connect_deliver_only_a_websocket_gets_messages_with_connect_replies_only
     let mut ws = server.session();
     ws.subscribe("/a");
     for number in 1..=2 {
-        server.handle.publish("/a", &number.to_string()).expect("taken");
+        server.publish("/a", &number.to_string());
     }
     server.wait_for("encke_publications", 2);
     // The reply to any other message overtakes them.
@@ -155,7 +155,7 @@ fn with_connect_deliver_only_a_websocket_gets_messages_with_connect_replies_only
     // An arriving message answers a held connect.
     let id = ws.start_connect();
     server.wait_for_exactly("encke_held_connects", 1);
-    server.handle.publish("/a", "3").expect("taken");
+    server.publish("/a", "3");
     assert_eq!(ws.next_json(), json!([{"channel": "/a", "data": 3}]));
     assert_eq!(ws.next_json()[0]["id"], json!(id));
 }

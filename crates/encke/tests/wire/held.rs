@@ -25,7 +25,7 @@ fn a_held_connect_is_answered_and_its_connection_goes_on() {
         let server = TestServer::start(Settings { shards, ..settings() });
         let mut poller = held(&server);
         for number in 0..5 {
-            server.handle.publish("/a", &number.to_string()).expect("taken");
+            server.publish("/a", &number.to_string());
             let response = poller.polls.receive();
             let names: Vec<_> = response.headers.iter().map(|(name, _)| name.as_str()).collect();
             assert_eq!(
@@ -52,7 +52,7 @@ fn pipelined_requests_are_answered_after_the_held_one() {
             poller.polls.send("GET", &format!("/nothing/{number}/{}", "x".repeat(length)), &[], b"");
         }
         poller.polls.send("GET", "/healthz", &[], b"");
-        server.handle.publish("/a", "1").expect("taken");
+        server.publish("/a", "1");
         assert_eq!(poller.end_poll()[0]["data"], 1);
         for _ in 0..count {
             assert_eq!(poller.polls.receive().status, 404);
@@ -70,14 +70,14 @@ fn a_client_that_leaves_is_held_no_longer_and_loses_nothing() {
     poller.polls = poller.http.again();
     server.wait_for_exactly("encke_held_requests", 0);
     server.wait_for_exactly("encke_held_connects", 0);
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     assert_eq!(poller.poll(json!({}))[0]["data"], 1);
     // A reset, while the response is on its way.
     hold(&server, &mut poller);
     let again = poller.http.again();
     std::mem::replace(&mut poller.polls, again).tcp.reset();
     server.wait_for_exactly("encke_held_requests", 0);
-    server.handle.publish("/a", "2").expect("taken");
+    server.publish("/a", "2");
     assert_eq!(poller.poll(json!({}))[0]["data"], 2);
 }
 
@@ -104,7 +104,7 @@ fn a_request_for_one_response_only_is_closed_after_its_answer() {
         let mut tcp = server.tcp();
         tcp.send(request);
         server.wait_for_exactly("encke_held_requests", 1);
-        server.handle.publish("/a", "1").expect("taken");
+        server.publish("/a", "1");
         let response = tcp.response().expect("a response");
         assert_eq!(response.messages()[0]["data"], 1, "{version} {connection}");
         let close = response.header("connection").map(|value| value == "close");
@@ -144,7 +144,7 @@ fn a_flood_behind_a_held_request_waits_in_the_kernel() {
         assert!(sent < 64 << 20, "the server reads and reads");
     }
     poller.polls.tcp.stream.tcp().set_nonblocking(false).expect("a mode");
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     assert_eq!(poller.end_poll()[0]["data"], 1);
     // Not a request, and too long.
     assert_eq!(poller.polls.tcp.response().map(|response| response.status), Some(431));

@@ -41,7 +41,7 @@ fn a_message_releases_every_request_that_waits_for_it() {
         waiting.push(hold(&server, "/hold/news/%2a%2A?timeout=60&unknown=1"));
         let mut other = hold(&server, "/hold/other");
         server.wait_for_exactly("encke_held_requests", 8);
-        server.handle.publish("/news/today", r#"{"big":12345678901234567890}"#).expect("taken");
+        server.publish("/news/today", r#"{"big":12345678901234567890}"#);
         for http in &mut waiting {
             let response = http.receive();
             assert_eq!(response.text(), r#"[{"channel":"/news/today","data":{"big":12345678901234567890}}]"#);
@@ -49,7 +49,7 @@ fn a_message_releases_every_request_that_waits_for_it() {
             // The connection goes on.
             assert_eq!(http.get("/healthz").status, 200);
         }
-        server.handle.publish("/other", "1").expect("taken");
+        server.publish("/other", "1");
         assert_eq!(json_of(&other.receive()), json!([{"channel": "/other", "data": 1}]));
         server.wait_for_exactly("encke_in_process_subscriptions", 0);
     }
@@ -107,7 +107,7 @@ fn a_client_that_follows_the_links_loses_nothing() {
 #[test]
 fn messages_that_are_gone_are_reported() {
     let server = TestServer::start(with_history(1));
-    server.handle.publish("/stored/a", "1").expect("taken");
+    server.publish("/stored/a", "1");
     server.wait_for("encke_history_messages", 1);
     let response = server.http().get("/hold/stored/a?after=0123abcd-17");
     let items = json_of(&response);
@@ -228,7 +228,7 @@ fn a_request_whose_token_is_revoked_or_has_ended_gets_no_message() {
     let (mut revoked, mut valid) = (held("one"), held("two"));
     server.wait_for("encke_in_process_subscriptions", 2);
     assert!(server.revoke("one", u64::MAX));
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     assert_eq!((revoked.receive().status, valid.receive().status), (401, 200));
     assert_eq!([held("one"), held("short")].map(|mut http| http.receive().status), [401, 401]);
 }

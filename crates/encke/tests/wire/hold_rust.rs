@@ -29,10 +29,10 @@ fn data(release: Release) -> String {
 fn the_first_of_several_channels_releases_a_wait() {
     let server = TestServer::start(settings());
     let mut hold = server.handle.hold().on("/a").and_then(|hold| hold.on("/b/*")).expect("channels");
-    server.handle.publish("/other", "1").expect("taken");
-    server.handle.publish("/b/x", "2").expect("taken");
+    server.publish("/other", "1");
+    server.publish("/b/x", "2");
     assert_eq!(data(run(hold.next())), "/b/x 2");
-    server.handle.publish("/a", "3").expect("taken");
+    server.publish("/a", "3");
     assert_eq!(data(run(hold.next())), "/a 3");
     assert!(server.handle.hold().on("/a/").is_err());
 }
@@ -52,7 +52,7 @@ fn a_condition_is_evaluated_at_once_and_at_each_message() {
     let server = TestServer::start(settings());
     let mut hold = server.handle.hold().on("/a").expect("a channel");
     assert!(matches!(run(hold.until(|message| message.is_none())), Ok(Release::Met)));
-    (0..5).for_each(|number| server.handle.publish("/a", &number.to_string()).expect("taken"));
+    (0..5).for_each(|number| server.publish("/a", &number.to_string()));
     let looks = Cell::new(0);
     let is_three = |message: Option<&Message>| {
         looks.set(looks.get() + 1);
@@ -67,7 +67,7 @@ fn a_condition_that_panics_fails_its_own_wait_only() {
     let server = TestServer::start(settings());
     let mut hold = server.handle.hold().on("/a").expect("a channel");
     let mut other = server.handle.hold().on("/a").expect("a channel");
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     let panics = |message: Option<&Message>| message.is_some_and(|_| panic!("a fault of the program"));
     assert_eq!(run(hold.until(panics)).map(|_| ()), Err(ConditionPanicked));
     assert_eq!(data(run(other.until(|message| message.is_some())).expect("no panic")), "/a 1");
@@ -116,8 +116,8 @@ fn a_condition_or_a_route_that_panics_fails_its_own_request_with_500() {
             http
         })
         .collect();
-    server.handle.publish("/orders/tea", "\"brewing\"").expect("taken");
-    server.handle.publish("/orders/coffee", "\"panic\"").expect("taken");
+    server.publish("/orders/tea", "\"brewing\"");
+    server.publish("/orders/coffee", "\"panic\"");
     let failed = held[1].receive();
     assert_eq!((failed.status, failed.text()), (500, "a condition has panicked\n".to_owned()));
     neighbour.lives(&server);
@@ -125,7 +125,7 @@ fn a_condition_or_a_route_that_panics_fails_its_own_request_with_500() {
     assert_eq!(held[1].get("/calls/a/four").text(), "4", "the connection goes on, and so does the route");
     assert_eq!(held[1].get("/wait/a%20b").status, 400, "no channel");
     assert_eq!(held[1].get("/wait").status, 404);
-    server.handle.publish("/orders/tea", "\"done\"").expect("taken");
+    server.publish("/orders/tea", "\"done\"");
     let done = held[0].receive();
     assert_eq!(
         (done.status, done.text(), done.header("content-type")),
@@ -147,7 +147,7 @@ fn a_handler_holds_its_request_until_a_condition_is_met() {
     let (mut tea, mut coffee) = (wait("tea", 1), wait("coffee", 2));
     server.wait_for_exactly("encke_held_requests", 2);
     for data in [r#"{"state":"brewing"}"#, r#"{"state":"complete"}"#] {
-        server.handle.publish("/orders/tea", data).expect("taken");
+        server.publish("/orders/tea", data);
     }
     assert_eq!(tea.receive().text(), r#"{"state":"complete"}"#);
     assert_eq!(tea.get("/healthz").status, 200, "the connection goes on");
@@ -156,7 +156,7 @@ fn a_handler_holds_its_request_until_a_condition_is_met() {
     drop(left);
     server.wait_for_exactly("encke_in_process_subscriptions", 1);
     assert_eq!(tea.get("/orders/wait/a%20b").status, 400, "no channel");
-    server.handle.publish("/orders/coffee", r#"{"state":"complete"}"#).expect("taken");
+    server.publish("/orders/coffee", r#"{"state":"complete"}"#);
     assert_eq!(coffee.receive().text(), r#"{"state":"complete"}"#);
     assert_eq!(coffee.get("/orders/other").status, 404, "no route");
 }

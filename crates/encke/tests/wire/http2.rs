@@ -258,7 +258,7 @@ fn a_reset_stream_is_an_abandoned_request() {
         while server_metric(&client, "encke_held_connects").await != 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        server.handle.publish("/a", "1").expect("room");
+        server.publish("/a", "1");
         let messages = client.post(&connect_of(&id, 60_000)).await;
         assert!(messages.iter().any(|message| message["data"] == 1), "{messages:?}");
     });
@@ -280,7 +280,7 @@ fn a_response_that_its_client_cuts_off_is_sent_again() {
         let client = Client::open(&server).await;
         let id = client.handshake().await;
         let text = "x".repeat(100_000);
-        server.handle.publish("/a", &json!(text).to_string()).expect("room");
+        server.publish("/a", &json!(text).to_string());
         let (response, _) = {
             let body = connect_of(&id, 0).to_string();
             client.send(request("POST", "/cometd", &[]), body.as_bytes()).await.expect("a response")
@@ -309,7 +309,7 @@ fn many_websockets_of_one_connection_live_on_the_shards_of_their_sessions() {
             sockets.push(ws);
         }
         for round in 0..20 {
-            server.handle.publish("/a", &json!([round, "x".repeat(round * 400)]).to_string()).expect("room");
+            server.publish("/a", &json!([round, "x".repeat(round * 400)]).to_string());
         }
         // All at once: one that is not read keeps the window of the connection.
         let readers = sockets.into_iter().map(|mut ws| {
@@ -418,7 +418,7 @@ fn a_websocket_without_a_window_is_a_slow_consumer() {
         let mut published = 0;
         while server_metric(&client, "encke_slow_consumers_disconnected_total").await == 0 {
             assert!(published < 100, "64 KiB of window, as much of h2, and the outbox");
-            server.handle.publish("/a", &text).expect("room");
+            server.publish("/a", &text);
             published += 1;
         }
         assert_eq!(server_metric(&client, "encke_sessions").await, 1);

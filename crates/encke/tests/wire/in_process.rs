@@ -22,8 +22,8 @@ fn the_program_gets_what_clients_and_the_program_publish() {
         let server = TestServer::start(Settings { shards, ..settings() });
         let mut one = server.handle.subscribe("/news/today").expect("a channel");
         let mut all = server.handle.subscribe("/news/**").expect("a pattern");
-        server.handle.publish("/news/today", "1").expect("taken");
-        server.handle.publish("/other", "2").expect("taken");
+        server.publish("/news/today", "1");
+        server.publish("/other", "2");
         for _ in 0..3 {
             let mut ws = server.session();
             let publish = ws.mine(json!({"id": "p", "channel": "/news/today", "data": {"from": "a client"}}));
@@ -34,7 +34,7 @@ fn the_program_gets_what_clients_and_the_program_publish() {
             assert_eq!((first.channel(), first.data(), first.position()), ("/news/today", "1", None));
             assert_eq!(data(subscription, 3), vec![r#"{"from":"a client"}"#; 3]);
         }
-        server.handle.publish("/news/sport", "[3]").expect("taken");
+        server.publish("/news/sport", "[3]");
         let sport = next(&mut all).expect("a message");
         assert_eq!((sport.channel(), sport.json()), ("/news/sport", r#"{"channel":"/news/sport","data":[3]}"#));
         assert!(is_silent(&mut one));
@@ -50,7 +50,7 @@ fn a_message_says_which_side_has_made_it() {
         let server = TestServer::start(with_history(shards));
         for channel in ["/plain/a", "/stored/a"] {
             let mut live = server.handle.subscribe(channel).expect("a channel");
-            server.handle.publish(channel, "1").expect("taken");
+            server.publish(channel, "1");
             assert_eq!(next(&mut live).expect("a message").side(), Side::Server, "{channel}");
             // Sessions on several shards.
             for _ in 0..3 {
@@ -70,7 +70,7 @@ fn messages_of_one_channel_arrive_in_order_from_every_shard() {
     let channels: Vec<String> = (0..10).map(|number| format!("/a/{number}")).collect();
     let mut all = server.handle.subscribe("/a/*").expect("a pattern");
     for number in 0..100 {
-        channels.iter().for_each(|name| server.handle.publish(name, &number.to_string()).expect("taken"));
+        channels.iter().for_each(|name| server.publish(name, &number.to_string()));
     }
     let mut counts = vec![0; channels.len()];
     for _ in 0..1_000 {
@@ -131,7 +131,7 @@ fn a_history_that_is_newer_than_the_positions_reports_what_it_does_not_retain() 
     let positions = server.handle.subscribe("/stored/*").expect("a pattern").positions().expect("no channels");
     let mut live = server.handle.subscribe("/stored/*").expect("a pattern");
     for number in 0..5 {
-        server.handle.publish("/stored/new", &number.to_string()).expect("taken");
+        server.publish("/stored/new", &number.to_string());
         next(&mut live).expect("a message");
     }
     let mut after = server.handle.subscribe_from("/stored/*", &positions.into()).expect("a pattern");
@@ -143,7 +143,7 @@ fn a_history_that_is_newer_than_the_positions_reports_what_it_does_not_retain() 
 #[test]
 fn a_subscription_begins_after_a_position_or_reports_that_it_is_gone() {
     let server = TestServer::start(with_history(2));
-    let publish = |channel: &str, data: u32| server.handle.publish(channel, &data.to_string()).expect("taken");
+    let publish = |channel: &str, data: u32| server.publish(channel, &data.to_string());
     let mut live = server.handle.subscribe("/stored/**").expect("a pattern");
     (0..5).for_each(|number| publish("/stored/a", number));
     let messages: Vec<Message> = (0..5).map(|_| next(&mut live).expect("a message")).collect();
@@ -177,7 +177,7 @@ fn subscriptions_end_with_the_server() {
     let server = TestServer::start(settings());
     let mut subscription = server.handle.subscribe("/a").expect("a channel");
     let handle = server.handle.clone();
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     assert_eq!(data(&mut subscription, 1), ["1"]);
     drop(server);
     handle.drain();

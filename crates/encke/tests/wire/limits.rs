@@ -12,7 +12,7 @@ mod waits;
 use encke::{Server, Settings};
 use serde_json::json;
 
-use crate::common::{Http, Poller, TestServer, Ws, publications, settings, wait_until};
+use crate::common::{Http, Poller, TestServer, Ws, publications, settings};
 
 fn errors(replies: &serde_json::Value) -> Vec<Option<&str>> {
     replies.as_array().expect("replies").iter().map(|reply| reply["error"].as_str()).collect()
@@ -220,10 +220,10 @@ fn overflow(server: &TestServer, fits: usize, data: &str) {
     full.subscribe("/full");
     over.subscribe("/over");
     for _ in 0..fits {
-        server.handle.publish("/full", data).expect("taken");
-        server.handle.publish("/over", data).expect("taken");
+        server.publish("/full", data);
+        server.publish("/over", data);
     }
-    server.handle.publish("/over", data).expect("taken");
+    server.publish("/over", data);
     server.wait_for("encke_slow_consumers_disconnected", 1);
     assert_eq!(over.poll(json!({}))[0]["error"], "402::session_unknown");
     assert_eq!(publications(&full.poll(json!({}))).len(), fits);
@@ -256,9 +256,9 @@ fn sessions_bytes_max_ends_the_largest_sessions() {
     let (mut little, mut much) = (server.poller(), server.poller());
     little.subscribe("/little");
     much.subscribe("/much");
-    server.handle.publish("/little", "1").expect("taken");
+    server.publish("/little", "1");
     for _ in 0..30 {
-        wait_until("taken", || server.handle.publish("/much", &format!("\"{}\"", "x".repeat(40_000))).is_ok());
+        server.publish("/much", &format!("\"{}\"", "x".repeat(40_000)));
     }
     server.wait_for("encke_sessions_ended_for_memory", 1);
     assert_eq!(much.poll(json!({}))[0]["error"], "402::session_unknown");
@@ -272,7 +272,7 @@ fn history_bytes_max_removes_the_oldest_messages_of_all_channels() {
     let server = TestServer::start(Settings { history_bytes_max: 10_000, ..history() });
     for number in 0..30 {
         let data = format!("\"{}\"", "x".repeat(900));
-        server.handle.publish(&format!("/h/{}", number % 3), &data).expect("taken");
+        server.publish(&format!("/h/{}", number % 3), &data);
     }
     server.wait_for("encke_publications", 30);
     assert!(server.metric("encke_history_bytes") <= 10_000);
@@ -288,7 +288,7 @@ fn history_channels_max_stores_nothing_of_further_channels_and_delivers_their_me
     let mut ws = server.session();
     ws.subscribe("/h/*");
     for channel in ["/h/a", "/h/b", "/h/c"] {
-        server.handle.publish(channel, "1").expect("taken");
+        server.publish(channel, "1");
         assert_eq!(ws.next_json(), json!([{"channel": channel, "data": 1}]));
     }
     assert_eq!((server.metric("encke_history_channels"), server.metric("encke_history_refused")), (2, 1));
@@ -390,7 +390,7 @@ fn max_interval_ms_is_the_lifetime_of_a_silent_session() {
     held.start_poll(json!({}));
     server.wait_for("encke_sessions_expired", 1);
     assert_eq!(silent.poll(json!({}))[0]["error"], "402::session_unknown");
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     assert_eq!(held.end_poll()[0]["data"], 1, "who waits is not silent");
 }
 
@@ -406,7 +406,7 @@ fn lazy_timeout_max_ms_bounds_the_wait_of_lazy_messages() {
     let server = TestServer::start(Settings { lazy_timeout_max_ms: 200, channels: vec![rule], ..settings() });
     let mut ws = server.session();
     ws.subscribe("/lazy");
-    server.handle.publish("/lazy", "1").expect("taken");
+    server.publish("/lazy", "1");
     assert_eq!(ws.next_json(), json!([{"channel": "/lazy", "data": 1}]));
 }
 

@@ -173,7 +173,7 @@ fn an_identity_without_rights_gets_nothing_by_any_way() {
         called.fetch_add(1, Ordering::Relaxed);
         std::future::ready(Raw("\"called\"".to_owned()))
     }));
-    server.handle.publish("/room/a", "1").expect("taken");
+    server.publish("/room/a", "1");
     for name in ["/room/a", "/presence/room/a", "/room/*", "/**", "/other"] {
         assert_eq!(subscribed(&server, "nobody", name), refused("403::subscribe_denied"), "{name}");
     }

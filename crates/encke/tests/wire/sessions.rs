@@ -74,7 +74,7 @@ fn a_stolen_client_id_is_of_no_use_without_the_cookie() {
     replies.extend(ws.next_json().as_array().expect("replies").iter().cloned());
     assert_eq!(replies.len(), 6);
     assert!(replies.iter().all(|reply| reply["error"] == "402::session_unknown"), "{replies:?}");
-    server.handle.publish("/private", "1").expect("taken");
+    server.publish("/private", "1");
     assert_eq!(victim.poll(json!({}))[0], json!({"channel": "/private", "data": 1}));
 }
 
@@ -102,7 +102,7 @@ fn a_page_without_the_cookie_cannot_use_a_session_of_a_browser_over_a_websocket(
         ws.handshake();
         ws.subscribe("/own");
     }
-    server.handle.publish("/private", "1").expect("taken");
+    server.publish("/private", "1");
     assert_eq!(victim.poll(json!({}))[0], json!({"channel": "/private", "data": 1}));
     let cookie = format!("BAYEUX_BROWSER={}", victim.http.cookie.clone().expect("a cookie"));
     let mut ws = Ws::connect(server.address(), &[origin, ("cookie", &cookie)]);
@@ -166,7 +166,7 @@ fn a_websocket_with_a_session_cannot_act_for_another_one() {
         free.id.clone_from(&ids[1]);
         free.start_connect();
         server.wait_for_exactly("encke_held_connects", 1);
-        server.handle.publish("/own", "1").expect("taken");
+        server.publish("/own", "1");
         for ws in [&mut free, &mut sessions[1]] {
             assert_eq!(ws.next_json(), json!([{"channel": "/own", "data": 1}]));
         }
@@ -209,7 +209,7 @@ fn a_handshake_with_the_id_of_another_session_does_not_affect_it() {
     let mut ws = server.websocket();
     ws.send_json(&body);
     assert_ne!(ws.next_json()[0]["clientId"], json!(victim.id));
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     assert_eq!(victim.next_json(), json!([{"channel": "/a", "data": 1}]));
 }
 
@@ -259,7 +259,7 @@ fn the_older_of_two_connects_ends_with_a_status() {
     let connect = poller.connect_message("second", json!({})).to_string();
     second.send("POST", "/cometd", &[], connect.as_bytes());
     assert_eq!(poller.polls.receive().status, 409);
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     let messages = second.receive().messages();
     assert_eq!((messages.len(), &messages[0]["data"], &messages[1]["id"]), (2, &json!(1), &json!("second")));
 }
@@ -332,7 +332,7 @@ fn a_silent_session_ends_with_its_messages() {
     let mut poller = server.poller();
     poller.subscribe("/a");
     for _ in 0..4 {
-        server.handle.publish("/a", &json!("x".repeat(100_000)).to_string()).expect("taken");
+        server.publish("/a", &json!("x".repeat(100_000)).to_string());
     }
     server.wait_for("encke_frame_bytes", 400_000);
     server.wait_for("encke_sessions_expired", 2);
@@ -354,7 +354,7 @@ fn a_client_that_vanished_misses_nothing_until_it_expires() {
     drop(std::mem::replace(&mut poller.polls, polls));
     server.wait_for_exactly("encke_held_connects", 0);
     for number in 0..3 {
-        server.handle.publish("/a", &number.to_string()).expect("taken");
+        server.publish("/a", &number.to_string());
     }
     let messages = publications(&poller.poll(json!({})));
     let data: Vec<_> = messages.iter().map(|message| message["data"].clone()).collect();

@@ -81,7 +81,7 @@ fn queued_messages_are_delivered_with_the_next_connect_in_order() {
     let mut poller = server.poller();
     poller.subscribe("/a");
     for number in 0..5 {
-        server.handle.publish("/a", &number.to_string()).expect("taken");
+        server.publish("/a", &number.to_string());
     }
     server.wait_for("encke_publications", 5);
     let messages = poller.poll(json!({}));
@@ -228,11 +228,11 @@ fn a_websocket_gets_publications_with_and_without_a_held_connect() {
     let server = TestServer::start(Settings { timeout_ms: 400, ..settings() });
     let mut ws = server.session();
     ws.subscribe("/a");
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     assert_eq!(ws.next_json(), json!([{"channel": "/a", "data": 1}]));
     let held = ws.start_connect();
     server.wait_for_exactly("encke_held_connects", 1);
-    server.handle.publish("/a", "2").expect("taken");
+    server.publish("/a", "2");
     assert_eq!(ws.next_json(), json!([{"channel": "/a", "data": 2}]));
     assert_eq!(ws.next_json(), json!([{"id": held, "channel": "/meta/connect", "successful": true}]));
 }
@@ -252,11 +252,11 @@ fn a_session_moves_from_http_to_a_websocket_and_back_without_a_gap() {
         ws.start_connect();
         // The held request ends: the WebSocket carries the session now.
         assert_eq!(poller.polls.receive().status, 409);
-        server.handle.publish("/a", "1").expect("taken");
+        server.publish("/a", "1");
         assert_eq!(ws.next_json(), json!([{"channel": "/a", "data": 1}]));
         ws.tcp.reset();
         server.wait_for_exactly("encke_websockets", 0);
-        server.handle.publish("/a", "2").expect("taken");
+        server.publish("/a", "2");
         assert_eq!(poller.poll(json!({}))[0], json!({"channel": "/a", "data": 2}), "{shards} shards");
         poller.subscribe("/b");
         assert_eq!(server.metric("encke_sessions"), 1);
@@ -329,7 +329,7 @@ fn a_session_is_served_through_connections_of_any_shard() {
         assert_eq!(publications(&messages), [json!({"channel": "/a", "data": number})]);
         poller.start_poll(json!({}));
         server.wait_for_exactly("encke_held_connects", 1);
-        server.handle.publish("/a", "\"wake\"").expect("taken");
+        server.publish("/a", "\"wake\"");
         assert_eq!(poller.end_poll()[0]["data"], "wake");
     }
 }
@@ -345,10 +345,10 @@ fn lazy_messages_wait_for_other_messages() {
     poller.subscribe("/eager");
     poller.start_poll(json!({}));
     server.wait_for_exactly("encke_held_connects", 1);
-    server.handle.publish("/lazy/x", "1").expect("taken");
+    server.publish("/lazy/x", "1");
     server.wait_for("encke_publications", 1);
     assert_eq!(server.metric("encke_held_connects"), 1, "nobody is woken for it");
-    server.handle.publish("/eager", "2").expect("taken");
+    server.publish("/eager", "2");
     let expected = [json!({"channel": "/lazy/x", "data": 1}), json!({"channel": "/eager", "data": 2})];
     assert_eq!([ws.next_json()[0].take(), ws.next_json()[0].take()], expected);
     assert_eq!(publications(&poller.end_poll()), expected);
@@ -361,7 +361,7 @@ fn lazy_messages_are_sent_after_their_timeout() {
     poller.subscribe("/lazy");
     poller.start_poll(json!({}));
     server.wait_for_exactly("encke_held_connects", 1);
-    server.handle.publish("/lazy", "1").expect("taken");
+    server.publish("/lazy", "1");
     assert_eq!(poller.end_poll()[0], json!({"channel": "/lazy", "data": 1}));
 }
 
@@ -404,7 +404,7 @@ fn timesync_and_timestamps_are_answered() {
     assert_eq!((&timesync["tc"], timesync["p"].is_u64()), (&json!(1), true));
     assert_eq!(timesync["a"].as_i64(), timesync["ts"].as_i64().map(|ts| 1 - ts));
     assert!(reply["timestamp"].is_string());
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     assert!(ws.next_json()[0]["timestamp"].is_string());
     // Extreme clock values break nothing.
     for timesync in [json!({"tc": 1e300, "l": -1e300, "o": 1e300}), json!({"tc": "x"}), json!(7), json!({})] {

@@ -18,7 +18,7 @@ fn serve() -> TestServer {
     let server = TestServer::of(Server::builder().settings(settings).fallback(router));
     let key = ApiKey { name: "all".into(), key: KEY.into(), scopes: Scope::ALL.to_vec(), ..ApiKey::default() };
     server.handle.set_api_keys(ApiKeys::new(&[key]).expect("a valid key"));
-    server.handle.publish("/stored/a", &json!("x".repeat(900_000)).to_string()).expect("taken");
+    server.publish("/stored/a", &json!("x".repeat(900_000)).to_string());
     server.wait_for("encke_history_messages", 1);
     server
 }
@@ -66,7 +66,7 @@ fn a_client_that_reads_a_response_steadily_does_not_expire() {
     let server = TestServer::start(Settings { max_interval_ms: 1_000, ..settings() });
     let mut poller = server.poller();
     poller.subscribe("/a");
-    server.handle.publish("/a", &json!("x".repeat(200_000)).to_string()).expect("taken");
+    server.publish("/a", &json!("x".repeat(200_000)).to_string());
     let delivered = server.metric("encke_deliveries") + 1;
     poller.start_poll(json!({}));
     server.wait_for("encke_deliveries", delivered);

@@ -224,8 +224,8 @@ fn a_reset_in_the_middle_of_a_frame_loses_the_socket_and_nothing_else() {
     let sockets = server.metric("encke_websockets");
     ws.tcp.reset();
     server.wait_for_exactly("encke_websockets", sockets - 1);
-    server.handle.publish("/news", "1").expect("taken");
-    server.handle.publish("/news", "2").expect("taken");
+    server.publish("/news", "1");
+    server.publish("/news", "2");
     let mut next = server.websocket();
     next.id = id;
     next.start_connect();

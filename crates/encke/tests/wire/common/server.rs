@@ -4,7 +4,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use encke::{Builder, Handle, Running, Server, SessionView, Settings};
+use encke::{Builder, Handle, PublishError, Running, Server, SessionView, Settings};
 use serde_json::json;
 
 use super::tls::over_tls;
@@ -107,6 +107,16 @@ impl TestServer {
             (found.strip_suffix("_total").unwrap_or(found) == name).then(|| value.parse().expect("a number"))
         };
         page.lines().find_map(of).unwrap_or_else(|| panic!("no metric {name}"))
+    }
+
+    /// Publishes with the server's handle, as soon as there is room for the message: on a busy machine, shards may not have taken
+    /// those before.
+    #[track_caller]
+    pub fn publish(&self, channel: &str, data_json: &str) {
+        wait_until("room for a message", || match self.handle.publish(channel, data_json) {
+            Err(PublishError::Busy) => false,
+            published => published.is_ok(),
+        });
     }
 
     /// Waits until a metric is at least `least`.

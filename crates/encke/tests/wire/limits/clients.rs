@@ -13,7 +13,7 @@ fn response_bytes_max_leaves_the_rest_to_the_next_connect() {
     poller.subscribe("/a");
     let text = "x".repeat(600);
     for _ in 0..10 {
-        server.handle.publish("/a", &json!(text).to_string()).expect("taken");
+        server.publish("/a", &json!(text).to_string());
     }
     server.wait_for("encke_publications", 10);
     let received: Vec<usize> = (0..4).map(|_| publications(&poller.poll(json!({}))).len()).collect();
@@ -36,7 +36,7 @@ fn responses_bytes_max_delays_connects_until_other_responses_are_done() {
     server.wait_for_exactly("encke_held_connects", 8);
     for number in 0..3 {
         let text = "x".repeat(6_000_000);
-        server.handle.publish("/big", &json!({"number": number, "text": text}).to_string()).expect("taken");
+        server.publish("/big", &json!({"number": number, "text": text}).to_string());
     }
     server.wait_for("encke_responses_delayed", 1);
     let mut received = Vec::new();

@@ -11,7 +11,7 @@ fn in_process_messages_max_discards_the_oldest_with_a_gap() {
     let mut slow = server.handle.subscribe("/a").expect("a channel");
     let mut fast = server.handle.subscribe("/a").expect("a channel");
     for number in 0..100 {
-        server.handle.publish("/a", &number.to_string()).expect("taken");
+        server.publish("/a", &number.to_string());
         // So each message is a burst.
         assert_eq!(data(&mut fast, 1), [number.to_string()]);
     }
@@ -31,7 +31,7 @@ fn in_process_bytes_max_discards_the_oldest_with_a_gap() {
     let mut fast = server.handle.subscribe("/a").expect("a channel");
     let long = format!("\"{}\"", "x".repeat(2_000));
     for text in ["1", "2", &long] {
-        server.handle.publish("/a", text).expect("taken");
+        server.publish("/a", text);
         assert_eq!(data(&mut fast, 1), [text]);
     }
     server.wait_for("encke_in_process_messages_discarded", 2);
@@ -47,10 +47,10 @@ fn in_process_bytes_max_bounds_all_subscriptions_together() {
     let mut unread: Vec<_> = (0..40).map(subscribe).collect();
     let long = format!("\"{}\"", "x".repeat(90_000));
     for number in 0..40 {
-        server.handle.publish(&format!("/a/{number}"), &long).expect("taken");
+        server.publish(&format!("/a/{number}"), &long);
     }
     let mut small = server.handle.subscribe("/small").expect("a channel");
-    server.handle.publish("/small", "1").expect("taken");
+    server.publish("/small", "1");
     assert_eq!(data(&mut small, 1), ["1"]);
     server.wait_for("encke_in_process_messages_discarded", 22);
     let received: usize = unread.iter_mut().map(|one| next(one).is_ok()).filter(|received| *received).count();
@@ -68,7 +68,7 @@ fn held_requests_max_leaves_room_for_other_addresses() {
     }
     let refused = server.http().get("/hold/a");
     assert_eq!((refused.status, refused.header("retry-after")), (429, Some("5")));
-    server.handle.publish("/a", "1").expect("taken");
+    server.publish("/a", "1");
     for http in &mut held {
         assert_eq!(http.receive().text(), r#"[{"channel":"/a","data":1}]"#);
     }

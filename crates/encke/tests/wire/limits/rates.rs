@@ -267,7 +267,7 @@ fn presence_members_max_lists_no_further_sessions() {
     server.wait_for_exactly("encke_presence_refused", 2);
     assert_eq!(server.handle.presence("/room/1", "", 10).counts.users, 2);
     // They are subscribed all the same.
-    server.handle.publish("/room/1", "1").expect("taken");
+    server.publish("/room/1", "1");
     members.iter_mut().for_each(|ws| assert_eq!(ws.next_json()[0]["data"], 1));
 }
 

@@ -3,7 +3,7 @@
 use encke::{ChannelRule, Settings};
 use serde_json::{Value, json};
 
-use crate::common::{Poller, TestServer, Ws, publications, settings, wait_until};
+use crate::common::{Poller, TestServer, Ws, publications, settings};
 
 /// Settings with a history of `/h/**`.
 pub fn with(rule: ChannelRule) -> Settings {
@@ -16,7 +16,7 @@ pub fn stored(messages: usize) -> ChannelRule {
 
 pub fn publish(server: &TestServer, channel: &str, data: impl ToString) {
     let data = data.to_string();
-    wait_until("the server takes a publication", || server.handle.publish(channel, &data).is_ok());
+    server.publish(channel, &data);
 }
 
 /// Waits until histories hold `count` messages.
