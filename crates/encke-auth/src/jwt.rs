@@ -1,10 +1,11 @@
 //! The authentication of handshakes by tokens.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use encke::{Authenticate, Caller, Handshake, Identity, Metric, Refusal};
+use parking_lot::RwLock;
 use strum::VariantNames as _;
 
 use crate::error::TokenError;
@@ -68,7 +69,7 @@ impl Jwt {
     /// The first setting that cannot work. Then the old ones stay.
     pub fn reload(&self, settings: &AuthSettings) -> Result<(), AuthSettingsError> {
         let mut new = Verifier::new(settings)?;
-        let mut current = self.0.verifier.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.0.verifier.write();
         if *settings == current.settings && new.jwks.as_ref().is_some_and(|jwks| jwks.is_remote()) {
             // Such a set stays, and its age with it. Keys in files may have changed.
             new.jwks.clone_from(&current.jwks);
@@ -106,7 +107,7 @@ impl Jwt {
     }
 
     fn verifier(&self) -> Arc<Verifier> {
-        self.0.verifier.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.verifier.read().clone()
     }
 
     fn counted(&self, result: Result<Identity, TokenError>) -> Result<Identity, TokenError> {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use encke::{Builder, Declared as _, Fallback, Handle, Running, Server};
@@ -15,6 +15,7 @@ use encke_proxy::{Proxy, ProxyError, ProxySettings};
 use encke_sources::{SourceSettings, Sources as Publishing, SourcesSettings};
 use encke_webhooks::Webhooks;
 use listenfd::ListenFd;
+use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -50,7 +51,7 @@ pub(crate) fn run(sources: Sources, opens: bool) -> ExitCode {
             publishing.join();
             // The ends of sessions are events, too.
             webhooks.finish(WEBHOOKS_TIMEOUT);
-            let handover = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let handover = begun.lock().take();
             let heritage = Heritage { revoked: handle.revoked_tokens(), ticket_keys: handle.ticket_keys() };
             if let Some(Err(problem)) = handover.map(|handover| handover.complete(&heritage)) {
                 complain(&format!("no server has taken over: {problem}"));
@@ -364,7 +365,7 @@ impl Signals {
         match self.program.hand_over(&self.listeners) {
             Ok(handover) => {
                 let process = handover.process();
-                *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(handover);
+                *self.begun.lock() = Some(handover);
                 tracing::info!(process, "draining: another server takes over when this one has ended");
                 self.handle.stop_accepting();
                 self.drain();

@@ -1,9 +1,11 @@
 //! The bounded buffer of a subscription, between the client's task and the reader.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::Message;
 use crate::message::{Gap, GapCause, MESSAGE_BYTES};
@@ -63,7 +65,7 @@ impl Buffer {
 
     /// The next item, for the reader.
     pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Item>> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let item = match inner.items.pop_front() {
             Some((item, charge)) => {
                 self.unread.release(&mut inner.taken, charge);
@@ -94,7 +96,7 @@ impl Buffer {
     /// Adds an item at the end. A full buffer refuses it until its reader has not emptied half of it for the time-out; then it
     /// discards items until the reader has done so.
     pub(crate) fn push(&self, item: Item, now: Instant, slow_reader_timeout: Duration) -> Pushed {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.is_dropped {
             return Pushed::Taken;
         }
@@ -135,14 +137,14 @@ impl Buffer {
 
     /// No items come any more.
     pub(crate) fn close(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.is_closed = true;
         inner.wake_reader();
     }
 
     /// Nobody reads any more. False if that was known.
     pub(crate) fn leave(&self) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.items = VecDeque::new();
         self.unread.release_all(&mut inner.taken);
         if std::mem::take(&mut inner.is_awaited) {
@@ -152,12 +154,7 @@ impl Buffer {
     }
 
     pub(crate) fn is_dropped(&self) -> bool {
-        self.lock().is_dropped
-    }
-
-    /// It is whole after every step.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().is_dropped
     }
 }
 

@@ -3,11 +3,12 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bayeux::RawJson;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 

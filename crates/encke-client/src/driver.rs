@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, pending};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use bayeux::RawJson;
 use tokio::sync::mpsc;
@@ -145,7 +145,7 @@ impl Driver {
     }
 
     fn end_dropped_subscriptions(&mut self) {
-        let dropped = std::mem::take(&mut *self.shared.dropped.lock().unwrap_or_else(PoisonError::into_inner));
+        let dropped = std::mem::take(&mut *self.shared.dropped.lock());
         for buffer in dropped {
             self.registry.unsubscribe(&mut self.session, &buffer, None);
         }

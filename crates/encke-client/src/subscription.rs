@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
@@ -137,7 +137,7 @@ impl Client {
     /// A subscription was dropped.
     fn dropped(&self, buffer: &Arc<Buffer>) {
         let shared = self.shared();
-        shared.dropped.lock().unwrap_or_else(PoisonError::into_inner).push(buffer.clone());
+        shared.dropped.lock().push(buffer.clone());
         shared.wake.notify_one();
     }
 }

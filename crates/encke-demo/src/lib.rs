@@ -31,7 +31,7 @@ mod stream;
 mod visitor;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bayeux::{ChannelKind, ChannelName, Limits, escape_into, json};
@@ -39,6 +39,7 @@ use bayeux::{ChannelKind, ChannelName, Limits, escape_into, json};
 use encke::{Actions, Builder, Call, Json, Publishing, SessionEvent, Verdict};
 use filter::{escape_markup, filter};
 use orders::{Order, Orders};
+use parking_lot::Mutex;
 use rooms::{Change, Reporting, Rooms};
 use sources::Listing;
 
@@ -51,7 +52,7 @@ pub use visitor::visitor;
 /// The demo's services. One instance holds all rooms of a server.
 #[derive(Debug)]
 pub struct Demo {
-    /// Shared by the shards; locked for a few look-ups at a time.
+    /// Shared by the shards; locked for a few look-ups at a time. The lists are consistent after every step: if a thread panics, the others go on.
     rooms: Mutex<Rooms>,
     orders: Orders,
     sources: Listing,
@@ -168,16 +169,10 @@ impl Demo {
     }
 
     fn ended(&self, session: &str, actions: &mut Actions) {
-        let mut rooms = self.rooms();
+        let mut rooms = self.rooms.lock();
         for change in rooms.leave(session) {
             report(&rooms, &change, actions);
         }
-    }
-
-    /// A mutex is poisoned when a thread has panicked while holding it. The lists are consistent after every step, so
-    /// it is safe to continue.
-    fn rooms(&self) -> MutexGuard<'_, Rooms> {
-        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn join(&self, now_ms: u64, session: &str, data: &str, names: &Names, actions: &mut Actions) {
@@ -187,7 +182,7 @@ impl Demo {
         if !is_room(&room, names) || user.is_empty() || user.len() > NAME_BYTES_MAX {
             return actions.fail(format!(r#""a room is a channel below {}, a user has 1 to 64 bytes""#, names.rooms));
         }
-        let mut rooms = self.rooms();
+        let mut rooms = self.rooms.lock();
         let change = match rooms.join(now_ms, session, &room, &escape_markup(&user), names.reporting) {
             Ok(change) => change,
             Err(why) => return actions.fail(why),
@@ -210,7 +205,7 @@ impl Demo {
             return actions.fail(r#""privatechat needs a room, a user, a peer and a chat""#);
         };
         let peers: HashSet<&str> = peers.split(',').map(str::trim).take(PEERS_MAX + 1).collect();
-        let rooms = self.rooms();
+        let rooms = self.rooms.lock();
         let mut sessions = rooms.named(&room, &peers);
         // As in CometD: a message that reaches nobody is not shown to its sender either.
         if sessions.is_empty() {

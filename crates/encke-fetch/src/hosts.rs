@@ -1,8 +1,9 @@
 //! Counts the requests under way to each host.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The hosts with requests under way. A host without any has no entry.
@@ -30,7 +31,7 @@ impl Hosts {
         // The guard removes the host's entry, also if the caller gives up while it waits.
         let mut permit = Permit { hosts: self.clone(), host, permit: None };
         let semaphore = {
-            let mut semaphores = self.semaphores.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut semaphores = self.semaphores.lock();
             let new = || Arc::new(Semaphore::new(self.requests_per_host_max.max(1)));
             semaphores.entry(permit.host.clone()).or_insert_with(new).clone()
         };
@@ -43,7 +44,7 @@ impl Hosts {
 impl Drop for Permit {
     fn drop(&mut self) {
         drop(self.permit.take());
-        let mut semaphores = self.hosts.semaphores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut semaphores = self.hosts.semaphores.lock();
         if semaphores.get(&self.host).is_some_and(|semaphore| Arc::strong_count(semaphore) == 1) {
             semaphores.remove(&self.host);
         }
@@ -79,6 +80,6 @@ mod tests {
         drop(first);
         let second = poll(second.as_mut()).expect("room again");
         drop((second, other));
-        assert!(hosts.semaphores.lock().expect("unpoisoned").is_empty());
+        assert!(hosts.semaphores.lock().is_empty());
     }
 }

@@ -1,9 +1,10 @@
 //! Room that the clients of a proxy share by address: nobody takes it from the others ([`Shares`]).
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use encke::{Amount, Budget, Over, Share, Shares, Urgency};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// The address of a client, as [`encke::network`] counts it. None: unknown.
@@ -56,12 +57,12 @@ impl Room {
 
     /// The things that are there now, and their bytes.
     pub(crate) fn used(&self) -> Amount {
-        self.lock().shares.used()
+        self.table.lock().shares.used()
     }
 
     /// Takes room for one thing with these bytes.
     pub(crate) fn take(self: &Arc<Self>, owner: Owner, bytes: usize) -> Option<Taken> {
-        let share = self.lock().shares.take(&self.budget, owner, Amount::one(bytes), Urgency::Common).ok()?;
+        let share = self.table.lock().shares.take(&self.budget, owner, Amount::one(bytes), Urgency::Common).ok()?;
         Some(Taken { room: self.clone(), share: Some(share) })
     }
 
@@ -74,7 +75,7 @@ impl Room {
     pub(crate) async fn wait(self: &Arc<Self>, owner: Owner) -> Taken {
         loop {
             let (mut taken, _wait) = {
-                let mut table = self.lock();
+                let mut table = self.table.lock();
                 if !table.waiting.contains_key(&owner)
                     && let Ok(share) = table.shares.take(&self.budget, owner, Amount::of(1), Urgency::Common)
                 {
@@ -90,15 +91,11 @@ impl Room {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Gives the room that is free to those who wait.
     fn serve(self: &Arc<Self>) {
         loop {
             let (sender, share) = {
-                let next = self.lock().next(&self.budget);
+                let next = self.table.lock().next(&self.budget);
                 let Some(next) = next else { return };
                 next
             };
@@ -160,7 +157,7 @@ impl Table {
 impl Taken {
     /// Grows to these bytes. False if there is no room for them; it has grown all the same.
     pub(crate) fn grow(&mut self, owner: Owner, bytes: usize) -> bool {
-        let mut table = self.room.lock();
+        let mut table = self.room.table.lock();
         if let Some(share) = self.share.take() {
             table.shares.give_back(share);
         }
@@ -176,7 +173,7 @@ impl Drop for Taken {
     fn drop(&mut self) {
         let Some(share) = self.share.take() else { return };
         let waits = {
-            let mut table = self.room.lock();
+            let mut table = self.room.table.lock();
             table.shares.give_back(share);
             !table.waiting.is_empty()
         };
@@ -188,7 +185,7 @@ impl Drop for Taken {
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        self.room.lock().remove(self.owner, self.number);
+        self.room.table.lock().remove(self.owner, self.number);
     }
 }
 
@@ -229,7 +226,7 @@ mod tests {
         }
         drop(poll(third.as_mut()).expect("its turn"));
         taken.clear();
-        let table = room.lock();
+        let table = room.table.lock();
         assert_eq!((table.shares.used(), table.waiting.len(), table.turns.len()), (Amount::default(), 0, 0));
     }
 

@@ -83,7 +83,7 @@ mod tests {
             latest.publish(&publisher, "/b".into(), (number * 10).to_string());
         }
         latest.finish(&publisher).await;
-        let mut taken = fake.taken.lock().expect("unpoisoned").clone();
+        let mut taken = fake.taken.lock().clone();
         taken.sort();
         assert_eq!(taken, [("/a".into(), "9".into()), ("/b".into(), "90".into())]);
         let metrics = publisher.metrics();

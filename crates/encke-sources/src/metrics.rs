@@ -1,10 +1,11 @@
 //! The metrics of all sources, by name.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use encke::Metric;
+use parking_lot::Mutex;
 
 /// A number that increases, or a gauge.
 #[derive(Debug, Default)]
@@ -46,7 +47,7 @@ pub(crate) struct AllMetrics(Arc<Mutex<BTreeMap<String, Arc<SourceMetrics>>>>);
 impl AllMetrics {
     /// The metrics of a source, which continue those of a source of this name and kind.
     pub(crate) fn of(&self, name: &str, kind: &'static str) -> Arc<SourceMetrics> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         let metrics = all.entry(name.into()).or_default();
         if metrics.kind != kind {
             *metrics = Arc::new(SourceMetrics { kind, ..SourceMetrics::default() });
@@ -55,12 +56,12 @@ impl AllMetrics {
     }
 
     pub(crate) fn remove(&self, name: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.0.lock().remove(name);
     }
 
     /// All metrics for a scrape.
     pub(crate) fn read(&self) -> Vec<Metric> {
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         if all.is_empty() {
             return Vec::new();
         }

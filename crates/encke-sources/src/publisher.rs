@@ -1,10 +1,11 @@
 //! The connection between a source and the server.
 
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use encke::{Handle, PublishError};
+use parking_lot::Mutex;
 
 use crate::metrics::SourceMetrics;
 
@@ -94,7 +95,7 @@ impl Publisher {
     pub(crate) fn fault(&self, error: impl Display) {
         self.metrics.errors.add(1);
         let error = error.to_string();
-        if self.health().log(&error) {
+        if self.health.lock().log(&error) {
             tracing::warn!(source = &*self.name, "{error}");
         }
     }
@@ -103,7 +104,7 @@ impl Publisher {
     pub(crate) fn failure(&self, error: impl Display, pause: Duration) {
         self.metrics.errors.add(1);
         let error = error.to_string();
-        let mut health = self.health();
+        let mut health = self.health.lock();
         (health.is_failing, health.works_since) = (true, None);
         if health.log(&error) {
             tracing::warn!(source = &*self.name, "{error}; it starts again in {} ms", pause.as_millis());
@@ -112,7 +113,7 @@ impl Publisher {
 
     /// The source works: it is connected, or has read its input.
     pub(crate) fn works(&self) {
-        let mut health = self.health();
+        let mut health = self.health.lock();
         health.works_since.get_or_insert_with(Instant::now);
         if std::mem::take(&mut health.is_failing) {
             health.logged.clear();
@@ -122,11 +123,7 @@ impl Publisher {
 
     /// The time since which it works.
     pub(crate) fn works_for(&self) -> Duration {
-        self.health().works_since.map(|since| since.elapsed()).unwrap_or_default()
-    }
-
-    fn health(&self) -> std::sync::MutexGuard<'_, Health> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+        self.health.lock().works_since.map(|since| since.elapsed()).unwrap_or_default()
     }
 }
 
@@ -165,7 +162,7 @@ pub(crate) mod tests {
 
     impl Publish for Fake {
         fn publish(&self, channel: &str, json: &str) -> Result<(), PublishError> {
-            let mut busy = self.busy.lock().expect("unpoisoned");
+            let mut busy = self.busy.lock();
             if *busy > 0 {
                 *busy -= 1;
                 return Err(PublishError::Busy);
@@ -174,7 +171,7 @@ pub(crate) mod tests {
                 return Err(PublishError::Channel(channel.into()));
             }
             serde_json::from_str::<serde_json::Value>(json).map_err(|_| PublishError::Data)?;
-            self.taken.lock().expect("unpoisoned").push((channel.into(), json.into()));
+            self.taken.lock().push((channel.into(), json.into()));
             Ok(())
         }
     }
@@ -192,7 +189,7 @@ pub(crate) mod tests {
         for line in lines {
             publisher.publish_line("/a", line).await;
         }
-        let taken: Vec<String> = fake.taken.lock().expect("unpoisoned").iter().map(|(_, json)| json.clone()).collect();
+        let taken: Vec<String> = fake.taken.lock().iter().map(|(_, json)| json.clone()).collect();
         assert_eq!(
             taken,
             ["{\"a\": 1}", "12", r#""plain \"text\"""#, r#""{\"open\":""#, "\"\u{fffd}\\u0001\"", "null"]
@@ -207,11 +204,11 @@ pub(crate) mod tests {
         publisher.publish_line("no channel", b"1").await;
         publisher.publish("no channel", "1").await;
         assert_eq!(publisher.metrics().errors.get(), 2);
-        assert_eq!(publisher.health().logged, ["no channel is no channel to publish to"]);
+        assert_eq!(publisher.health.lock().logged, ["no channel is no channel to publish to"]);
         (0..100).for_each(|number| publisher.failure(number, Duration::ZERO));
-        assert_eq!((publisher.metrics().errors.get(), publisher.health().logged.len()), (102, LOGGED_MAX));
+        assert_eq!((publisher.metrics().errors.get(), publisher.health.lock().logged.len()), (102, LOGGED_MAX));
         publisher.works();
-        assert!(publisher.health().logged.is_empty());
-        assert!(publisher.health().log("7") && !publisher.health().log("7"));
+        assert!(publisher.health.lock().logged.is_empty());
+        assert!(publisher.health.lock().log("7") && !publisher.health.lock().log("7"));
     }
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use encke::Handle;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -75,7 +76,7 @@ impl Sources {
 
     /// Starts the sources that are new, stops those that are gone, and restarts those whose settings differ.
     pub fn reload(&self, sources: Vec<SourceSettings>) -> Changes {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         let changes = Changes::between(&current, &sources);
         if changes != Changes::default() {
             current.clone_from(&sources);
@@ -87,7 +88,7 @@ impl Sources {
 
     /// The settings of the sources that are on.
     pub fn current(&self) -> Vec<SourceSettings> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.lock().clone()
     }
 
     /// Stops all sources and returns at once. They end within seconds: programs are asked to end, and killed if they do not.
@@ -97,7 +98,7 @@ impl Sources {
 
     /// Waits for the end of all sources after [`Sources::stop`], for some seconds at most.
     pub fn join(&self) {
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = self.end.lock();
         if end.recv_timeout(JOIN_MAX) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("some source did not end in time");
         }

@@ -1,9 +1,12 @@
 //! The memory of a source: over its restarts, and with a data directory also over those of the server.
 
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
 use std::{fs, io};
 
+use journal::replace_file;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +35,7 @@ impl Store {
 
     /// The value that was saved for this input. A damaged file is logged and counts as none.
     pub(crate) fn read<T: DeserializeOwned>(&self, of: &str) -> Option<T> {
-        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = self.memory.lock();
         let text = match (&*memory, &self.file) {
             (Some(text), _) => text.clone(),
             (None, Some(file)) => match fs::read_to_string(file) {
@@ -63,12 +66,10 @@ impl Store {
     /// Saves a value for this input. Until the next start of the server it is remembered even if the disk refuses it.
     pub(crate) fn write<T: Serialize>(&self, of: &str, value: &T) -> io::Result<()> {
         let text = serde_json::to_string(&Stored { of: of.into(), value })?;
-        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.clone());
+        *self.memory.lock() = Some(text.clone());
         let Some(file) = &self.file else { return Ok(()) };
-        let (folder, new): (_, PathBuf) = (file.parent().unwrap_or(Path::new(".")), file.with_extension("new"));
-        fs::create_dir_all(folder)?;
-        fs::write(&new, text)?;
-        fs::rename(&new, file)
+        fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
+        replace_file(file, |file| file.write_all(text.as_bytes()))
     }
 }
 

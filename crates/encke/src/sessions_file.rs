@@ -6,14 +6,14 @@
 //! happens to them, so each file is valid for one start only.
 
 use std::borrow::Cow;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use encke_core::{Policy, Saved, SavedSession};
+use journal::replace_file;
 
 /// The result of reading the file.
 #[derive(Debug)]
@@ -50,13 +50,19 @@ enum Line<'a> {
 /// # Errors
 /// The disk's error.
 pub(crate) fn write(directory: &Path, saved: Saved) -> io::Result<()> {
-    let new = directory.join(NEW);
-    let written = write_whole(&new, saved).and_then(|()| fs::rename(&new, path(directory)));
-    if written.is_err() {
-        // The incomplete file may have filled the disk. If it stays, the next write replaces it.
-        let _gone = fs::remove_file(&new);
-    }
-    written.and_then(|()| sync(directory))
+    replace_file(&path(directory), |file| {
+        let mut out = Summed { out: file, crc32c: 0 };
+        let (messages, sessions) = (saved.messages.len(), saved.sessions.len());
+        out.line(&Line::Head { version: VERSION, policy: saved.policy })?;
+        for message in saved.messages {
+            out.line(&Line::Message(message.into_string().into()))?;
+        }
+        for session in saved.sessions {
+            out.line(&Line::Session(Box::new(session)))?;
+        }
+        let crc32c = out.crc32c;
+        out.line(&Line::End { messages, sessions, crc32c })
+    })
 }
 
 /// The path of the file.
@@ -79,7 +85,7 @@ pub(crate) fn read(directory: &Path) -> io::Result<Found> {
         Ok(saved) => Ok(Found::Sessions(saved)),
         Err(why) => {
             fs::rename(&path, directory.join(DAMAGED))?;
-            sync(directory)?;
+            File::open(directory)?.sync_all()?;
             Ok(Found::Damaged(why))
         }
     }
@@ -97,24 +103,6 @@ pub(crate) fn remove(directory: &Path) -> io::Result<()> {
         Err(error) => Err(error),
         Ok(()) => names.sync_all(),
     }
-}
-
-fn write_whole(path: &Path, saved: Saved) -> io::Result<()> {
-    // A reader of the file could take over every session.
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    let (messages, sessions) = (saved.messages.len(), saved.sessions.len());
-    let mut out = Summed { out: BufWriter::new(file), crc32c: 0 };
-    out.line(&Line::Head { version: VERSION, policy: saved.policy })?;
-    for message in saved.messages {
-        out.line(&Line::Message(message.into_string().into()))?;
-    }
-    for session in saved.sessions {
-        out.line(&Line::Session(Box::new(session)))?;
-    }
-    let crc32c = out.crc32c;
-    out.line(&Line::End { messages, sessions, crc32c })?;
-    out.out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
 /// Parses the sessions, or returns the error in the file.
@@ -142,12 +130,12 @@ fn parse(file: &mut impl BufRead) -> io::Result<Result<Saved, String>> {
 }
 
 /// A file with the checksum of the bytes written.
-struct Summed {
-    out: BufWriter<File>,
+struct Summed<'a> {
+    out: &'a mut BufWriter<File>,
     crc32c: u32,
 }
 
-impl Summed {
+impl Summed<'_> {
     fn line(&mut self, line: &Line<'_>) -> io::Result<()> {
         let mut bytes = serde_json::to_vec(line)?;
         bytes.push(b'\n');
@@ -156,14 +144,8 @@ impl Summed {
     }
 }
 
-/// Syncs the directory: its names are durable only then.
-fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
-}
-
 const VERSION: u32 = 4;
 const NAME: &str = "sessions";
-const NEW: &str = "sessions.new";
 const DAMAGED: &str = "sessions.damaged";
 
 #[cfg(test)]
@@ -251,7 +233,7 @@ mod tests {
         // A directory has the name, so the file is refused as by a full disk.
         fs::create_dir_all(path(&directory).join("x")).expect("a directory");
         assert!(write(&directory, sample()).is_err());
-        assert!(!directory.join(NEW).exists());
+        assert!(!directory.join("sessions.new").exists());
         fs::remove_dir_all(directory).expect("gone");
     }
 }

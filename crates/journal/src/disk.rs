@@ -1,7 +1,7 @@
 //! The disk interface of a journal, and its implementation on the file system.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, BufWriter};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -50,6 +50,29 @@ pub struct Directory {
     path: PathBuf,
     /// The open directory, for syncing the list of files.
     handle: File,
+}
+
+/// Replaces a file, completely or not at all; only its owner may read it. `write` gets the new one, whose name ends in `.new` until it is
+/// durable.
+///
+/// # Errors
+/// The disk's error, and that of `write`. The file is as it was, unless its directory cannot be synced.
+pub fn replace_file(file: &Path, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) -> io::Result<()> {
+    let new = file.with_extension("new");
+    let write_whole = || {
+        let mut out =
+            BufWriter::new(OpenOptions::new().write(true).create(true).truncate(true).mode(OWNER_ONLY).open(&new)?);
+        write(&mut out)?;
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        fs::rename(&new, file)
+    };
+    if let Err(error) = write_whole() {
+        // The incomplete file may have filled the disk. If it stays, the next call replaces it.
+        let _gone = fs::remove_file(&new);
+        return Err(error);
+    }
+    let directory = file.parent().filter(|directory| *directory != Path::new(""));
+    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 impl Directory {
@@ -145,7 +168,29 @@ const OWNER_ONLY: u32 = 0o600;
 
 #[cfg(test)]
 mod tests {
-    use super::{Directory, Disk};
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_completely_or_not_at_all() {
+        let directory = std::env::temp_dir().join(format!("journal-replace-{}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        let file = directory.join("saved.json");
+        let text = || fs::read_to_string(&file).expect("a file");
+        replace_file(&file, |file| file.write_all(b"one")).expect("written");
+        assert_eq!(text(), "one");
+        replace_file(&file, |file| file.write_all(b"two, longer").and(Err(io::ErrorKind::StorageFull.into())))
+            .expect_err("a full disk");
+        assert_eq!(text(), "one");
+        replace_file(&file, |file| file.write_all(b"3")).expect("written");
+        assert_eq!(text(), "3");
+        assert_eq!(fs::metadata(&file).expect("a file").permissions().mode() & 0o777, OWNER_ONLY);
+        let names: Vec<_> = fs::read_dir(&directory).expect("names").flatten().map(|entry| entry.file_name()).collect();
+        assert_eq!(names, ["saved.json"]);
+        fs::remove_dir_all(&directory).expect("removed");
+    }
 
     #[test]
     fn a_dropped_lock_is_free_though_a_child_process_still_holds_its_file() {

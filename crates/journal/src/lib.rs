@@ -84,7 +84,7 @@ mod read;
 mod unproven;
 
 pub use commit::{Committer, Policy, RETRY_MS};
-pub use disk::{Directory, DirectoryLock, Disk, LOCK};
+pub use disk::{Directory, DirectoryLock, Disk, LOCK, replace_file};
 pub use error::Error;
 pub use format::RECORD_BYTES_MAX;
 pub use journal::{Journal, Options, Position, Segment};

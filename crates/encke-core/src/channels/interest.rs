@@ -10,9 +10,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 use bayeux::ChannelName;
+use parking_lot::RwLock;
 
 /// Channel or pattern → the shards with subscribers, a bit each.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ struct Names {
 impl Interest {
     /// Notes that a shard has its first subscriber of `name`.
     pub fn add(&self, name: &str, shard: usize) {
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.names.write();
         match names.shards.get_mut(name) {
             Some(bits) => *bits |= 1 << shard,
             None => {
@@ -45,7 +45,7 @@ impl Interest {
 
     /// Notes that a shard has no subscriber of `name` any more.
     pub fn remove(&self, name: &str, shard: usize) {
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.names.write();
         if let Some(bits) = names.shards.get_mut(name) {
             *bits &= !(1 << shard);
             if *bits == 0 {
@@ -59,7 +59,7 @@ impl Interest {
 
     /// The shards that want a publication to `channel`, a bit each. `scratch` is a buffer to build pattern names in.
     pub fn of(&self, channel: ChannelName<'_>, scratch: &mut String) -> u64 {
-        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let names = self.names.read();
         let of = |name: &str| names.shards.get(name).copied().unwrap_or(0);
         let mut all = of(channel.as_str());
         if names.patterns > 0 {
@@ -71,7 +71,7 @@ impl Interest {
     /// The shards with subscribers of exactly this channel or pattern, a bit each. Nothing is noted while there is only
     /// one shard.
     pub fn of_name(&self, name: &str) -> u64 {
-        let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
+        let names = self.names.read();
         names.shards.get(name).copied().unwrap_or(0)
     }
 
@@ -125,7 +125,7 @@ mod tests {
         let names: Vec<String> = (0..100_000).map(|number| format!("/a/{number}")).collect();
         names.iter().for_each(|name| interest.add(name, 0));
         names[10..].iter().for_each(|name| interest.remove(name, 0));
-        let room = interest.names.read().map_or(usize::MAX, |names| names.shards.capacity());
+        let room = interest.names.read().shards.capacity();
         assert!(room <= 2 * ROOM_RETAINED && interest.len() == 10, "room for {room}");
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
+use parking_lot::Mutex;
 
 use crate::events::SessionKey;
 use crate::identity::Identity;
@@ -112,7 +112,7 @@ impl Revoked {
     /// Revokes a token until it expires by itself, in milliseconds since 1970. Returns false if there are `max` revoked
     /// tokens that have not expired, with this one.
     pub fn add(&self, token_id: &str, until_ms: u64, now_wall_ms: u64, max: usize) -> bool {
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tokens = self.tokens.lock();
         let Tokens { ends, units: sum } = &mut *tokens;
         if !ends.contains_key(token_id) {
             let further = units(token_id);
@@ -135,7 +135,7 @@ impl Revoked {
     /// True if the token of an identity is revoked.
     pub fn has(&self, identity: &Identity) -> bool {
         let Some(token_id) = identity.token_id.as_deref().filter(|_| !self.is_empty()) else { return false };
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).ends.contains_key(token_id)
+        self.tokens.lock().ends.contains_key(token_id)
     }
 
     /// Their number.
@@ -150,7 +150,7 @@ impl Revoked {
 
     /// All of them that have not expired, each with its end.
     pub fn all(&self, now_wall_ms: u64) -> Vec<(Box<str>, u64)> {
-        let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let tokens = self.tokens.lock();
         let mut all: Vec<_> = tokens.ends.iter().map(|(token_id, until_ms)| (token_id.clone(), *until_ms)).collect();
         all.retain(|(_, until_ms)| *until_ms > now_wall_ms);
         all.sort_unstable();

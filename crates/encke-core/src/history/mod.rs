@@ -17,10 +17,11 @@ mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bayeux::ChannelName;
+use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 
 use names::Names;
@@ -300,7 +301,7 @@ impl Histories {
     }
 
     fn lock(&self, owner: usize) -> Option<MutexGuard<'_, Owned>> {
-        Some(self.owners.get(owner)?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(self.owners.get(owner)?.lock())
     }
 
     /// The slot of a channel's ring, and true if the ring is new. Makes a ring if needed and if there is room; removes

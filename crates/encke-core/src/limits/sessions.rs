@@ -3,7 +3,7 @@
 //! Sessions that have not connected yet make room when others need it. So they count as free, and among what their own
 //! owner holds.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::Mutex;
 
 use super::shares::{Amount, Budget, Share, Shares, Urgency};
 
@@ -51,29 +51,25 @@ const NEWCOMER: u32 = 1 << 31;
 impl SessionShares {
     /// The number of sessions.
     pub fn count(&self) -> usize {
-        self.lock().used().count
+        self.0.lock().used().count
     }
 
     /// Counts one more session, if its owner may have it. `sessions_max` is for those that do not make room; `newcomers`
     /// is the number of the others. Returns the number of all sessions with this one.
     pub(crate) fn take(&self, owner: SessionOwner, sessions_max: usize, newcomers: usize) -> Option<usize> {
         let budget = Budget::new(sessions_max.saturating_add(newcomers), usize::MAX);
-        let mut shares = self.lock();
+        let mut shares = self.0.lock();
         let _held_by_the_session = shares.take(&budget, owner, Amount::of(1), Urgency::Common).ok()?;
         Some(shares.used().count)
     }
 
     /// Counts a session that exists already.
     pub(crate) fn add(&self, owner: SessionOwner) {
-        let _held_by_the_session = self.lock().take_regardless(owner, None, Amount::of(1), Urgency::Common);
+        let _held_by_the_session = self.0.lock().take_regardless(owner, None, Amount::of(1), Urgency::Common);
     }
 
     /// Ends the count of a session.
     pub(crate) fn give_back(&self, owner: SessionOwner) {
-        self.lock().give_back(Share::of_one(owner));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Shares<SessionOwner>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().give_back(Share::of_one(owner));
     }
 }

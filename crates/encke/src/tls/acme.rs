@@ -6,9 +6,8 @@
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,6 +17,7 @@ use instant_acme::{
     Account, AccountCredentials, AuthorizationStatus, ChallengeType, Identifier, NewAccount, NewOrder, OrderStatus,
     RetryPolicy,
 };
+use journal::replace_file;
 use parking_lot::Mutex;
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::pki_types::pem::PemObject;
@@ -154,13 +154,8 @@ fn proof(name: &str, digest: &[u8]) -> Result<CertifiedKey, BoxError> {
     Ok(CertifiedKey::new(vec![certificate], provider().key_provider.load_private_key(key)?))
 }
 
-/// Replaces a file, which only its owner may read.
 fn write(file: &Path, text: &str) -> io::Result<()> {
-    let new = file.with_extension("new");
-    let mut open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    open.write_all(text.as_bytes())?;
-    open.sync_all()?;
-    fs::rename(new, file)
+    replace_file(file, |file| file.write_all(text.as_bytes()))
 }
 
 fn file(settings: &Settings, name: &str) -> PathBuf {
