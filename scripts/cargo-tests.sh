@@ -22,7 +22,7 @@ threads=${RUST_TEST_THREADS:-8}
 # Tests that the gateway in front of servers of HTTP/2 does not fit: bytes of HTTP/1.1 and hosts that it does not pass on, settings that are
 # for HTTP/1.1, its own connections and buffers, and the ends of connections in a drain.
 http1_only=(
-    examples:: tls:: http2:: http_requests:: hosts:: api::keys::metrics api::keys::programs number_of_header_lines header_bytes_max_is
+    delivery:: examples:: tls:: http2:: http_requests:: hosts:: api::keys::metrics api::keys::programs number_of_header_lines header_bytes_max_is
     very_long_origins is_closed_after_its_answer browser_sessions_max_advises further_windows second_window a_surplus_window
     held_requests_are_answered_when_the_server_drains gets_413_before_it_is_read
     connections_max_answers an_ended_slow_consumer_is_reset never_closes_its_side pongs_are_not_read a_drain_answers_held_requests
@@ -132,8 +132,8 @@ tls)
     # With the features of the whole workspace, so that nothing is built again. Two more crates have tests of this name.
     packages=(--workspace --exclude encke-sources --exclude encke-webhooks)
     # The examples have their own servers, and the tests of proxies choose for each connection. A connection above a limit gets an alert
-    # instead of a status (`tls.rs`).
-    options=(--test wire -- --skip examples:: --skip proxies:: --skip connections_max_answers)
+    # instead of a status (`tls.rs`). The tests of delivery go all ways by themselves.
+    options=(--test wire -- --skip examples:: --skip proxies:: --skip delivery:: --skip connections_max_answers)
     ;;
 http2 | http2-tls)
     export ENCKE_TEST_HTTP2=1

@@ -1,24 +1,40 @@
-//! The contents of the logs at the most verbose level (row 39 of `docs/bad-input.md`). This test has its own process,
-//! because the log is global.
+//! The contents of the logs at the most verbose level (row 39 of `docs/bad-input.md`). These tests have their own process, because the log
+//! is global.
 
 #[allow(dead_code, unused_imports)]
 #[path = "wire/common/mod.rs"]
 mod common;
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use common::{TestServer, Ws, settings};
-use encke::{RouteRequest, Server};
+use encke::{Access, Grant, RouteRequest, Server};
 use serde_json::json;
 
-/// A log in memory.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+/// The log of this process, in memory.
+struct Log;
+
+static TEXT: Mutex<Vec<u8>> = Mutex::new(Vec::new());
+
+impl Log {
+    /// Switches the log on, once.
+    fn start() {
+        static STARTED: LazyLock<()> = LazyLock::new(|| {
+            let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_ansi(false);
+            subscriber.with_writer(|| Log).init();
+        });
+        LazyLock::force(&STARTED);
+    }
+
+    fn text() -> String {
+        String::from_utf8(TEXT.lock().unwrap_or_else(PoisonError::into_inner).clone()).expect("text")
+    }
+}
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        TEXT.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -31,13 +47,7 @@ impl Write for Log {
 /// into them.
 #[test]
 fn the_logs_contain_no_secrets_and_no_forged_lines() {
-    let log = Log::default();
-    let writer = log.clone();
-    tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .init();
+    Log::start();
     let panics = async |request: RouteRequest| request.hold().until(|_| panic!("as planned")).await.map(|_| "");
     let server = TestServer::of(Server::builder().settings(settings()).route("/panics", panics));
 
@@ -63,7 +73,7 @@ fn the_logs_contain_no_secrets_and_no_forged_lines() {
     assert_eq!(server.http().get("/panics").status, 500);
     server.stop();
 
-    let text = String::from_utf8(log.0.lock().unwrap_or_else(PoisonError::into_inner).clone()).expect("text");
+    let text = Log::text();
     assert!(text.contains("session opened"), "the log is on:\n{text}");
     let settings_named = text.lines().filter(|line| line.contains("origin refused; allowed_origins")).count();
     assert_eq!(settings_named, 1, "the first refused origin is logged with the setting that would allow it:\n{text}");
@@ -84,5 +94,22 @@ fn the_logs_contain_no_secrets_and_no_forged_lines() {
     for line in text.lines() {
         assert!(line.starts_with("20"), "every line begins with its time: {line}");
         assert!(!line.contains(['\u{1b}', '\r', '\t']), "{line:?}");
+    }
+}
+
+#[test]
+fn a_start_warns_of_channels_below_those_of_authorizers() {
+    Log::start();
+    let warnings = |patterns: &[&str]| {
+        let before = Log::text().len();
+        let authorize = |builder: encke::Builder, pattern: &&str| builder.authorize(pattern, |_: &Access| Grant::Grant);
+        TestServer::of(patterns.iter().fold(Server::builder().settings(settings()), authorize)).stop();
+        let text = Log::text().split_off(before);
+        text.lines().filter(|line| line.contains("nobody about those below")).map(String::from).collect::<Vec<_>>()
+    };
+    let holes = warnings(&["/room/*", "/a", "/b/*", "/b/**", "/c/*"]);
+    assert!(holes.len() == 1 && holes[0].contains("/c/* /room/*") && !holes[0].contains("/b"), "{holes:?}");
+    for closed in [&["/room/**"] as &[&str], &["/room/*", "/**"], &["/room/a"], &[]] {
+        assert_eq!(warnings(closed), Vec::<String>::new(), "{closed:?}");
     }
 }

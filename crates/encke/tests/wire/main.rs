@@ -11,6 +11,7 @@ mod channel_names;
 mod cometd;
 mod common;
 mod decisions;
+mod delivery;
 mod durable;
 mod examples;
 mod files;

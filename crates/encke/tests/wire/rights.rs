@@ -1,6 +1,5 @@
 //! Rights over real sockets: nobody gets by one way in what another refuses.
 
-use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -246,41 +245,5 @@ fn sessions_of_another_policy_are_not_restored() {
         again.id.clone_from(&ws.id);
         let reply = again.call(json!({"id": "1", "channel": "/b", "data": 1}));
         assert_eq!(error(&reply), if restored == 1 { "" } else { "402::session_unknown" }, "{name}");
-    }
-}
-
-/// A log in memory.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().expect("no panic").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-#[test]
-fn a_start_warns_of_channels_below_those_of_authorizers() {
-    let warnings = |patterns: &[&str]| {
-        let (log, mut builder) = (Log::default(), Server::builder().settings(settings()));
-        for pattern in patterns {
-            builder = builder.authorize(pattern, |_: &Access| Grant::Grant);
-        }
-        let writer = log.clone();
-        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
-        let server = tracing::subscriber::with_default(subscriber, || TestServer::of(builder));
-        server.stop();
-        let text = String::from_utf8_lossy(&log.0.lock().expect("no panic")).into_owned();
-        text.lines().filter(|line| line.contains("nobody about those below")).map(String::from).collect::<Vec<_>>()
-    };
-    let holes = warnings(&["/room/*", "/a", "/b/*", "/b/**", "/c/*"]);
-    assert!(holes.len() == 1 && holes[0].contains("/c/* /room/*") && !holes[0].contains("/b"), "{holes:?}");
-    for closed in [&["/room/**"] as &[&str], &["/room/*", "/**"], &["/room/a"], &[]] {
-        assert_eq!(warnings(closed), Vec::<String>::new(), "{closed:?}");
     }
 }

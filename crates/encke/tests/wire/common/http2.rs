@@ -27,26 +27,28 @@ use tokio_rustls::TlsConnector;
 
 use super::Tcp;
 use super::tls::{Socket, insecure_config, over_tls, scheme};
+use super::way::{Way, on_way, way};
 
-/// True if the tests run over HTTP/2.
+/// True if the tests run over HTTP/2, or this one does.
 pub fn over_http2() -> bool {
     static IS_SET: LazyLock<bool> = LazyLock::new(|| std::env::var_os("ENCKE_TEST_HTTP2").is_some());
-    *IS_SET
+    way().map_or(*IS_SET, |way| way.http2)
 }
 
 /// The address at which clients reach a server: its own, or that of its gateway.
 pub fn entry(server: SocketAddr) -> SocketAddr {
-    static GATEWAYS: LazyLock<Mutex<HashMap<SocketAddr, SocketAddr>>> = LazyLock::new(Mutex::default);
+    static GATEWAYS: LazyLock<Mutex<HashMap<(SocketAddr, bool), SocketAddr>>> = LazyLock::new(Mutex::default);
     if !over_http2() {
         return server;
     }
+    let way = Way { tls: over_tls(), http2: true };
     let mut gateways = GATEWAYS.lock().expect("no panic");
-    *gateways.entry(server).or_insert_with(|| {
+    *gateways.entry((server, way.tls)).or_insert_with(|| {
         let listener = runtime().block_on(TcpListener::bind("127.0.0.1:0")).expect("a listener");
         let address = listener.local_addr().expect("its address");
         runtime().spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(async move { _ = serve(client, server).await });
+                tokio::spawn(on_way(way, serve(client, server)));
             }
         });
         address

@@ -6,12 +6,14 @@ pub mod http2;
 mod server;
 mod subscriber;
 pub mod tls;
+mod way;
 mod websocket;
 
 pub use self::folder::Folder;
 pub use self::http::{Http, Poller, Response, Tcp};
 pub use self::server::{TestServer, settings, wait_until};
 pub use self::subscriber::{data, is_silent, next, wait};
+pub use self::way::{Way, with_way};
 pub use self::websocket::{Frame, Ws, close_frame, frame, raw_frame};
 
 use std::time::Duration;

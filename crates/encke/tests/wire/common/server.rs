@@ -61,6 +61,11 @@ impl TestServer {
         self.running.as_ref().expect("running").address()
     }
 
+    /// Its socket, for the server that takes over.
+    pub fn listener(&self) -> std::net::TcpListener {
+        self.running.as_ref().expect("running").listener().expect("a socket")
+    }
+
     /// The sockets of its further addresses.
     pub fn further_listeners(&self) -> Vec<std::os::fd::OwnedFd> {
         self.running.as_ref().expect("running").further_listeners().expect("sockets")

@@ -6,15 +6,16 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, LazyLock};
 
 use super::http2::over_http2;
+use super::way::way;
 use encke_fetch::AnyCertificate;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned, SupportedProtocolVersion};
 
-/// True if the tests run over TLS.
+/// True if the tests run over TLS, or this one does.
 pub fn over_tls() -> bool {
     static IS_SET: LazyLock<bool> = LazyLock::new(|| std::env::var_os("ENCKE_TEST_TLS").is_some());
-    *IS_SET
+    way().map_or(*IS_SET, |way| way.tls)
 }
 
 /// The scheme of the pages of servers.
