@@ -4,6 +4,7 @@
 #
 #   scripts/interop.sh                 all three suites
 #   scripts/interop.sh node chromium   only these
+#   scripts/interop.sh node-tls        that of Node over TLS
 #   scripts/interop.sh jitter          100 clients of Node that acknowledge, while their connections break: two minutes
 #   scripts/interop.sh --reference …   against CometD's own server instead of ours
 #
@@ -17,7 +18,7 @@ suite_seconds=750
 
 # need_suites: the programs and packages of the chosen suites.
 need_suites() {
-    case " ${suites[*]} " in *" node "* | *" chromium "* | *" jitter "*) need_npm tests/interop ;; esac
+    case " ${suites[*]} " in *" node "* | *" node-tls "* | *" chromium "* | *" jitter "*) need_npm tests/interop ;; esac
     case " ${suites[*]} " in *" chromium "*) need_chromium ;; esac
     case " ${suites[*]} " in *" java "*) need_java ;; esac
 }
@@ -41,6 +42,11 @@ need_server() {
 run_suite() {
     case $1 in
     node | chromium | jitter) twice "interop-$1" timeout "$suite_seconds" npm --prefix tests/interop run --silent "test:$1" ;;
+    # The server makes its own certificate.
+    node-tls)
+        INTEROP_TLS=1 NODE_TLS_REJECT_UNAUTHORIZED=0 NODE_NO_WARNINGS=1 \
+            twice interop-node-tls timeout "$suite_seconds" npm --prefix tests/interop run --silent test:node
+        ;;
     java) twice interop-java timeout "$suite_seconds" mvn -q -B -ntp -f tests/java/pom.xml test ;;
     esac
 }
@@ -50,9 +56,9 @@ suites=()
 for argument in "$@"; do
     case $argument in
     --reference) reference=yes ;;
-    node | chromium | java | jitter) suites+=("$argument") ;;
+    node | node-tls | chromium | java | jitter) suites+=("$argument") ;;
     *)
-        echo "usage: scripts/interop.sh [--reference] [node] [chromium] [java] [jitter]" >&2
+        echo "usage: scripts/interop.sh [--reference] [node] [node-tls] [chromium] [java] [jitter]" >&2
         exit 2
         ;;
     esac

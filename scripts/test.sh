@@ -48,6 +48,7 @@ step fuzz test 900 'fuzz targets, ten seconds each' bash scripts/fuzz.sh
 step instructions test 1500 'gates: heap per session, instruction counts' bash scripts/twice.sh instructions
 step webhooks test 1200 'webhooks: backends in three languages, signatures by the official libraries' bash scripts/twice.sh webhooks
 step node aside 1600 'interop: the official clients in Node' bash scripts/interop.sh node
+step node-tls aside 1600 'interop: the official clients in Node, over TLS' bash scripts/interop.sh node-tls
 step java aside 1600 'interop: the official client for Java' bash scripts/interop.sh java
 step chromium aside 1600 'interop: the official client in Chromium' bash scripts/interop.sh chromium
 step autobahn aside 1200 'Autobahn: the WebSocket conformance suite' bash scripts/twice.sh autobahn

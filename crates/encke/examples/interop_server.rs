@@ -25,7 +25,8 @@ const PAGE: &[Asset] = &[Asset::new(
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = Server::builder().settings(settings(std::env::args().skip(1))?).assets(PAGE);
     let running = Demo::default().install(server).start()?;
-    println!("listening on http://{}", running.address());
+    let scheme = if running.has_tls() { "https" } else { "http" };
+    println!("listening on {scheme}://{}", running.address());
     let handle = running.handle();
     for line in std::io::stdin().lock().lines() {
         match obey(&handle, &line?) {

@@ -6,6 +6,7 @@ import {WebSocketTransport} from "cometd";
 import {BreakingProxy} from "./breaking-proxy.js";
 import {connect, disconnect, newClient, sleep, subscribe} from "./client.js";
 import {OwnBrowserLongPolling} from "./node.js";
+import {SCHEME} from "./server.js";
 
 /** Messages per second. */
 const RATE = 2;
@@ -45,7 +46,7 @@ export async function jitter(server, transport, {clients, seconds, cutEveryMs, o
 
 async function open(server, transport, times) {
     const proxy = new BreakingProxy(Number(new URL(server.origin).port), times);
-    const url = `http://127.0.0.1:${await proxy.start()}/cometd`;
+    const url = `${SCHEME}://127.0.0.1:${await proxy.start()}/cometd`;
     const instance = transport === "websocket" ? new WebSocketTransport() : new OwnBrowserLongPolling();
     const client = newClient(url, transport, instance, {maxBackoff: 1000, logLevel: "off"});
     client.registerExtension("ack", new AckExtension());

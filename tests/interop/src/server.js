@@ -13,6 +13,12 @@ const PROGRAM = process.env.INTEROP_SERVER
 /** True if the program is CometD itself. It fails the scenarios that are marked for it. */
 export const IS_COMETD = process.env.INTEROP_COMETD === "1";
 
+/** True if the server speaks TLS, with a certificate that it makes itself. */
+const HAS_TLS = process.env.INTEROP_TLS === "1";
+
+/** The scheme of its addresses. */
+export const SCHEME = HAS_TLS ? "https" : "http";
+
 /** No session expires while a busy machine keeps its client waiting. */
 const DEFAULTS = {timeout_ms: "10000", max_interval_ms: "300000"};
 
@@ -28,11 +34,11 @@ export class Server {
     #answers = [];
 
     constructor(set = {}) {
-        this.set = {...DEFAULTS, ...set};
+        this.set = {...DEFAULTS, ...(HAS_TLS ? {dev_tls: "true"} : {}), ...set};
     }
 
     get origin() {
-        return `http://127.0.0.1:${this.#port}`;
+        return `${SCHEME}://127.0.0.1:${this.#port}`;
     }
 
     /** Starts it, on the same port as the last time. */

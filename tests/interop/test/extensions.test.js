@@ -14,7 +14,7 @@ import {adapt} from "cometd-nodejs-client";
 
 import {Proxy} from "../src/proxy.js";
 import {Inbox, connect, disconnect, newClient, nextMeta, subscribe} from "../src/client.js";
-import {Server} from "../src/server.js";
+import {SCHEME, Server} from "../src/server.js";
 
 adapt();
 
@@ -95,7 +95,7 @@ for (const transport of ["websocket", "long-polling"]) {
         const proxy = new Proxy(Number(new URL(server.origin).port));
         await proxy.start();
         try {
-            const client = newClient({ack: new AckExtension()}, transport, `http://127.0.0.1:${proxy.port}`);
+            const client = newClient({ack: new AckExtension()}, transport, `${SCHEME}://127.0.0.1:${proxy.port}`);
             const {handshake} = await connect(client);
             assert.equal(handshake.ext.ack, true);
             const inbox = new Inbox();
