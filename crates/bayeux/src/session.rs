@@ -156,6 +156,8 @@ impl Session {
     pub fn connect(&mut self, now_ms: u64, terms: &Terms, circumstances: &Circumstances) -> Verdict {
         let cap = |ms: i64| u64::try_from(ms).unwrap_or(0).min(terms.client_max_ms);
         let advice = circumstances.advice.unwrap_or_default();
+        // A connect that was on its way for long must not forget what its client is busy with since.
+        let alive_ms = now_ms.max(self.alive_ms(terms));
         self.asked = circumstances.advice.is_some();
         // A negative interval means "do not retry" (§1.4): nothing to wait for.
         self.requested.interval_ms = advice.interval_ms.map(|ms| clamp(cap(ms)));
@@ -163,7 +165,7 @@ impl Session {
             self.requested.max_interval_ms = Some(clamp(u64::try_from(ms).unwrap_or(0)));
         }
         let timeout_ms = advice.timeout_ms.map_or(terms.timeout_ms, cap);
-        let expires_ms = self.expiry(now_ms, terms);
+        let expires_ms = self.expiry(alive_ms, terms);
         match self.state {
             State::Ending { .. } => Verdict::Disconnect,
             State::Handshaken { .. } => {
@@ -173,7 +175,7 @@ impl Session {
             State::Waiting { .. } | State::Held { .. } => {
                 if circumstances.may_hold && !circumstances.queued && timeout_ms > 0 {
                     let until_ms = now_ms + timeout_ms;
-                    self.state = State::Held { until_ms, alive_ms: difference(now_ms, until_ms) };
+                    self.state = State::Held { until_ms, alive_ms: difference(alive_ms, until_ms) };
                     Verdict::Hold { until_ms }
                 } else {
                     self.state = State::Waiting { expires_ms };
@@ -185,9 +187,17 @@ impl Session {
 
     /// The held connect is being answered, or its connection is gone: the wait for the next one starts.
     pub fn release(&mut self, now_ms: u64, terms: &Terms) {
-        if let State::Held { until_ms, alive_ms } = self.state {
-            let alive_ms = until_ms.saturating_add_signed(alive_ms.into());
-            self.state = State::Waiting { expires_ms: self.expiry(now_ms.max(alive_ms), terms) };
+        if let State::Held { .. } = self.state {
+            self.state = State::Waiting { expires_ms: self.expiry(now_ms.max(self.alive_ms(terms)), terms) };
+        }
+    }
+
+    /// The time until which its client cannot be silent, after its first connect.
+    fn alive_ms(&self, terms: &Terms) -> u64 {
+        match self.state {
+            State::Waiting { expires_ms } => expires_ms.saturating_sub(self.expiry(0, terms)),
+            State::Held { until_ms, alive_ms } => until_ms.saturating_add_signed(alive_ms.into()),
+            State::Handshaken { .. } | State::Ending { .. } => 0,
         }
     }
 
@@ -355,6 +365,18 @@ mod tests {
         }
     }
 
+    /// It was on its way while a later one was answered with much to read.
+    #[test]
+    fn a_connect_does_not_end_the_time_for_which_its_client_is_busy() {
+        for circumstances in [plain(), asking(Some(0), None)] {
+            let mut session = connected();
+            session.received(50_000, &TERMS);
+            session.connect(1_000, &TERMS, &circumstances);
+            session.release(2_000, &TERMS);
+            assert_eq!(session.deadline_ms(), 60_000);
+        }
+    }
+
     #[test]
     fn any_message_pushes_the_expiry_but_never_pulls_it() {
         let mut session = connected();
@@ -401,7 +423,7 @@ mod tests {
         session.connect(0, &TERMS, &plain());
         assert_eq!((session.due(59_999), session.due(60_000)), (None, Some(Due::Expiry)));
         for (asked_ms, grace_ms) in [(i64::MAX, 600_000), (i64::MIN, 10_000), (5, 10_000)] {
-            assert_eq!(session.ask_max_interval(&TERMS, asked_ms), grace_ms);
+            assert_eq!(Session::new(0, &TERMS).ask_max_interval(&TERMS, asked_ms), grace_ms);
         }
         let advice = Some(ClientAdvice { max_interval_ms: Some(30_000), ..ClientAdvice::default() });
         session.connect(0, &TERMS, &Circumstances { advice, may_hold: false, queued: false });

@@ -132,6 +132,10 @@ impl MemberTable {
         now_ms: u64,
         terms: &PresenceTerms,
     ) -> bool {
+        if !is_announced {
+            // Until then the other shards report theirs.
+            self.announce_ms = self.announce_ms.max(now_ms + terms.interval_ms.max(RESTORE_MS));
+        }
         if self.channels.get(channel).is_some_and(|known| known.has(session, user)) {
             return true;
         }
@@ -372,6 +376,8 @@ fn cost(channel: &str, user: &str) -> usize {
 const MEMBER_BYTES: usize = 256;
 /// The client ids that a member is listed with.
 const SESSION_IDS_MAX: usize = 100;
+/// The time after a session of before a restart without announcements, in milliseconds: the counts are not yet those of all shards.
+const RESTORE_MS: u64 = 500;
 /// The most users in one list of an announcement. Further ones come with the next.
 const ANNOUNCED_MAX: usize = 1_000;
 /// The bytes of names in one announcement or page; more by one name at most.
