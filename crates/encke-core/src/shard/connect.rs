@@ -134,15 +134,25 @@ impl Machines {
     pub(super) fn leave_socket(&mut self, key: SessionKey) {
         if self.delivery.session(key).is_some_and(|session| session.socket().is_some()) {
             if self.delivery.acknowledges(key) {
-                // The messages go out with the newer connect. A batch number in this reply would overtake the number of
-                // that one.
-                self.delivery.take_held(key);
+                self.reply_without_messages(key);
             }
             // Without `prime`: its messages would come back from the WebSocket with the cursors behind them, and the
             // withdrawal of a subscribe in this batch would remove them.
             self.reply_to_held(key, None);
             self.delivery.detach(key);
         }
+    }
+
+    /// Answers the connect that an acknowledging session holds on its WebSocket. The messages go out with the newer connect, and a
+    /// batch number in this reply would overtake the number of that one. Without a reply the client would wait for it if the
+    /// newer connect is only a late one that it has given up.
+    fn reply_without_messages(&mut self, key: SessionKey) {
+        let Some((ReplyTo::Socket(socket), held)) = self.delivery.take_held(key) else { return };
+        let (ext, timestamp) = (ext_of([held.timesync]), self.env.timestamp());
+        let mut reply = Vec::with_capacity(128);
+        success(bayeux::channel::META_CONNECT, held.id.as_ref(), &ext, &timestamp).write(&mut reply);
+        let replied = self.delivery.reply_on_socket(socket, None, &reply);
+        self.end_given_up(replied);
     }
 
     /// Answers the held connect. Over HTTP the response takes the waiting messages along.

@@ -202,3 +202,19 @@ fn a_connect_that_is_answered_on_a_socket_that_was_shut_leaves_nothing_there() {
     rig.flushed(socket);
     assert_eq!(bytes(&rig), Some(0));
 }
+
+#[test]
+fn a_connect_on_a_websocket_is_answered_when_a_late_request_supersedes_it() {
+    let (mut rig, socket, client) = acknowledging(Settings::default());
+    let (_, got) = connect(&mut rig, socket, &client, 0);
+    let fields = format!(r#""id":"8","clientId":"{client}","ext":{{"ack":{got}}}"#);
+    rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/connect",{fields}}}"#));
+    assert_eq!(rig.flushed(socket), "", "it is held");
+    // Its client has given it up, and waits on the WebSocket.
+    let late = rig.connect(&client);
+    let reply = rig.flushed(socket);
+    assert!(reply.contains(r#""id":"8","successful":true"#) && !reply.contains("ack"), "{reply}");
+    publish(&mut rig, 1, 1);
+    assert!(rig.response(late).expect("the messages go there").contains("\"n\":0"));
+    assert_eq!(connect(&mut rig, socket, &client, got).0, [0], "they come again");
+}
