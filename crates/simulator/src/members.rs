@@ -17,7 +17,8 @@ pub(crate) struct Presence {
     pub(crate) members: BTreeMap<OnChannel, String>,
     /// Reported members for which the table had no room.
     pub(crate) refused: BTreeSet<OnChannel>,
-    /// Users of restored sessions for which the table had no room. They are announced as gone, also where nobody knew them.
+    /// Users of restored sessions for which the table had no room. They are announced as gone, also where nobody knew them,
+    /// and as joined, also where somebody did.
     pub(crate) missed: BTreeSet<OnChannel>,
     /// The time at which the last listed session of a user left, in milliseconds.
     pub(crate) away: BTreeMap<OnChannel, u64>,

@@ -62,6 +62,8 @@ struct Channel {
     sessions: usize,
     joined: BTreeSet<Arc<str>>,
     left: BTreeSet<Arc<str>>,
+    /// Users of before a restart for whom there was no room. Some subscribers know them as members, others do not.
+    missed: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug, Default)]
@@ -271,7 +273,7 @@ impl MemberTable {
         let (name, mut known) =
             self.channels.remove_entry(channel).unwrap_or_else(|| (channel.into(), Channel::default()));
         if !known.users.contains_key(user) {
-            known.left.extend((!user.is_empty()).then(|| Arc::from(user)));
+            known.missed.extend((!user.is_empty()).then(|| Arc::from(user)));
             self.change(&name, now_ms);
         }
         self.channels.insert(name, known);
@@ -313,7 +315,8 @@ impl MemberTable {
     /// The announcements of a channel's changes.
     fn announce(&mut self, name: &Arc<str>) -> Vec<(Arc<str>, String)> {
         let Some(known) = self.channels.get_mut(name) else { return Vec::new() };
-        let counts = known.counts();
+        let (counts, users) = (known.counts(), &known.users);
+        known.left.extend(std::mem::take(&mut known.missed).into_iter().filter(|user| !users.contains_key(user)));
         let mut announcements = Vec::new();
         while announcements.is_empty() || !known.joined.is_empty() || !known.left.is_empty() {
             let (joined, left) = (first_of(&mut known.joined), first_of(&mut known.left));

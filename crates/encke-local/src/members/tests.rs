@@ -201,6 +201,28 @@ fn a_member_of_an_earlier_process_without_room_is_announced_as_gone() {
 }
 
 #[test]
+fn a_member_without_room_that_joins_again_is_announced_also_to_who_did_not_know_it() {
+    let terms = PresenceTerms { members_max: 1, ..TERMS };
+    let restored = || {
+        let mut rig = Rig::default();
+        assert!(rig.table.join("/b", &id(1), "alice", false, 0, &terms));
+        assert!(!rig.table.join("/a", &id(2), "bob", false, 0, &terms));
+        rig.join(3, "bob");
+        rig
+    };
+    let mut rig = restored();
+    rig.pass(0);
+    assert_eq!(rig.news(), [(texts(&["bob"]), vec![], 1, 0)]);
+    // It is gone also for those who knew it.
+    let mut rig = restored();
+    rig.known.insert("bob".into());
+    rig.leave(3, "bob");
+    rig.table.expire(2_000);
+    rig.pass(0);
+    assert_eq!(rig.news(), [(vec![], texts(&["bob"]), 0, 0)]);
+}
+
+#[test]
 fn members_come_in_pages() {
     let mut rig = Rig::default();
     for session in 0..25 {

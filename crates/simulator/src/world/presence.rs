@@ -161,8 +161,9 @@ impl World {
         let known = self.presence.known.entry(channel.to_owned()).or_default();
         let (joined, left) = (users_in(data, "joined"), users_in(data, "left"));
         let missed = &self.presence.missed;
-        let is_followed = joined.into_iter().all(|user| known.insert(user))
-            && left.into_iter().all(|user| known.remove(&user) || missed.contains(&(channel.to_owned(), user)));
+        let is_missed = |user: String| missed.contains(&(channel.to_owned(), user));
+        let is_followed = joined.into_iter().all(|user| known.insert(user.clone()) || is_missed(user))
+            && left.into_iter().all(|user| known.remove(&user) || is_missed(user));
         let count = member(data, "users").and_then(integer);
         if !is_followed || count != i64::try_from(known.len()).ok() {
             let detail = format!("after {data} the members of {channel} should be {known:?}");
