@@ -6,7 +6,7 @@ use encke_core::Id;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::{ANNOUNCED_MAX, MemberTable, PresenceTerms};
+use super::{ANNOUNCED_MAX, MemberTable, PresenceTerms, RESTORE_MS};
 
 const TERMS: PresenceTerms =
     PresenceTerms { grace_ms: 1_000, interval_ms: 100, members_max: 100_000, bytes_max: 1 << 30 };
@@ -187,7 +187,7 @@ fn a_member_of_an_earlier_process_without_room_is_announced_as_gone() {
     assert!(!restored(2, "bob") && !restored(3, "alice") && !restored(4, ""));
     rig.pass(100);
     assert_eq!(rig.announced.len(), 0, "other shards may have more of them");
-    rig.pass(super::RESTORE_MS - 100);
+    rig.pass(RESTORE_MS - 100);
     assert_eq!(rig.known, BTreeSet::from(["alice".into()]), "alice is there with another session");
     assert_eq!(rig.announced.len(), 1);
     assert_eq!((&rig.announced[0]["users"], &rig.announced[0]["sessions"]), (&1.into(), &1.into()));
@@ -213,14 +213,14 @@ fn a_member_without_room_that_joins_again_is_announced_also_to_who_did_not_know_
         rig
     };
     let mut rig = restored();
-    rig.pass(0);
+    rig.pass(RESTORE_MS);
     assert_eq!(rig.news(), [(texts(&["bob"]), vec![], 1, 0)]);
     // It is gone also for those who knew it.
     let mut rig = restored();
     rig.known.insert("bob".into());
     rig.leave(3, "bob");
     rig.table.expire(2_000);
-    rig.pass(0);
+    rig.pass(RESTORE_MS);
     assert_eq!(rig.news(), [(vec![], texts(&["bob"]), 0, 0)]);
 }
 
