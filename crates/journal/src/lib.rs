@@ -5,6 +5,7 @@
 //! records a prefix comes back, or none. No other record ever comes back. The journal has no threads and no clock: the
 //! caller, or a [`Committer`], decides when to write and sync. Calls block while the disk works, a sync for tens of
 //! milliseconds: a caller that must not wait runs the journal on another thread.
+//! A small file beside the log is replaced as a whole: [`replace_file`].
 //!
 //! ```
 //! use journal::{Committer, Directory, Journal, Options, Policy};

@@ -50,6 +50,24 @@ fn publish(server: &TestServer, numbers: std::ops::Range<u64>) {
     numbers.for_each(|number| server.publish("/a", &number.to_string()));
 }
 
+/// Publishes numbers, which a client then gets, once and in order.
+#[track_caller]
+fn receives(client: &mut Client, server: &TestServer, numbers: std::ops::Range<u64>) {
+    publish(server, numbers.clone());
+    assert_eq!(client.data((numbers.end - numbers.start) as usize), expected(numbers));
+}
+
+/// A client that has the first five of ten messages and is away.
+fn away(server: &TestServer, transport: Transport) -> Client {
+    let mut client = subscriber(server, transport);
+    receives(&mut client, server, 0..5);
+    client.settle();
+    client.break_off();
+    publish(server, 5..10);
+    server.wait_for("encke_publications", 10);
+    client
+}
+
 fn expected(numbers: std::ops::Range<u64>) -> Vec<Value> {
     numbers.map(Value::from).collect()
 }
@@ -60,10 +78,9 @@ fn messages_arrive_once_and_in_order() {
         let server = TestServer::start(settings());
         let mut client = subscriber(&server, transport);
         for round in 0..4 {
-            publish(&server, round * 50..round * 50 + 50);
-            assert_eq!(client.data(50), expected(round * 50..round * 50 + 50));
+            receives(&mut client, &server, round * 50..round * 50 + 50);
         }
-        assert_eq!(client.settle(), [0; 0]);
+        client.settle();
     });
 }
 
@@ -73,15 +90,14 @@ fn a_client_that_comes_back_has_missed_nothing() {
         let server = TestServer::start(settings());
         let mut client = subscriber(&server, transport);
         for round in 0..5 {
-            publish(&server, round * 20..round * 20 + 10);
-            assert_eq!(client.data(10), expected(round * 20..round * 20 + 10));
-            assert_eq!(client.settle(), [0; 0]);
+            receives(&mut client, &server, round * 20..round * 20 + 10);
+            client.settle();
             client.break_off();
             publish(&server, round * 20 + 10..round * 20 + 20);
             client.come_back(&server);
             assert_eq!(client.data(10), expected(round * 20 + 10..round * 20 + 20));
         }
-        assert_eq!(client.settle(), [0; 0]);
+        client.settle();
     });
 }
 
@@ -91,18 +107,16 @@ fn messages_that_nobody_acknowledged_are_sent_again_before_newer_ones() {
     in_each_cell(|transport| {
         let server = TestServer::start(settings());
         let mut client = subscriber(&server, transport);
-        publish(&server, 0..5);
-        assert_eq!(client.data(5), expected(0..5));
-        assert_eq!(client.settle(), [0; 0]);
+        receives(&mut client, &server, 0..5);
+        client.settle();
         let acknowledged = client.acknowledged;
-        publish(&server, 5..8);
-        assert_eq!(client.data(3), expected(5..8));
+        receives(&mut client, &server, 5..8);
         client.break_off();
         client.acknowledged = acknowledged;
         publish(&server, 8..10);
         client.come_back(&server);
         assert_eq!(client.data(5), expected(5..10));
-        assert_eq!(client.settle(), [0; 0]);
+        client.settle();
     });
 }
 
@@ -162,9 +176,8 @@ fn a_refused_message_leaves_the_session_as_it_was() {
         assert_eq!(third["error"], "413::subscriptions_max");
         let nameless = client.call(json!({"channel": "a", "data": 1}));
         assert_eq!(nameless["successful"], false);
-        publish(&server, 0..3);
-        assert_eq!(client.data(3), expected(0..3));
-        assert_eq!(client.settle(), [0; 0]);
+        receives(&mut client, &server, 0..3);
+        client.settle();
     });
 }
 
@@ -205,19 +218,13 @@ fn sessions_go_on_after_a_restart() {
         let folder = Folder::new();
         let durable = || Settings { data: folder.name(), ..settings() };
         let server = TestServer::start(durable());
-        let mut client = subscriber(&server, transport);
-        publish(&server, 0..5);
-        assert_eq!(client.data(5), expected(0..5));
-        assert_eq!(client.settle(), [0; 0]);
-        client.break_off();
-        publish(&server, 5..10);
-        server.wait_for("encke_publications", 10);
+        let mut client = away(&server, transport);
         server.stop();
         let server = TestServer::start(durable());
         publish(&server, 10..15);
         client.come_back(&server);
         assert_eq!(client.data(10), expected(5..15));
-        assert_eq!(client.settle(), [0; 0]);
+        client.settle();
     });
 }
 
@@ -229,19 +236,13 @@ fn sessions_go_on_with_the_server_that_takes_over() {
         let durable = || Settings { data: folder.name(), ..settings() };
         let server = TestServer::start(durable());
         let (address, listener) = (server.address(), server.listener());
-        let mut client = subscriber(&server, transport);
-        publish(&server, 0..5);
-        assert_eq!(client.data(5), expected(0..5));
-        assert_eq!(client.settle(), [0; 0]);
-        client.break_off();
-        publish(&server, 5..10);
-        server.wait_for("encke_publications", 10);
+        let mut client = away(&server, transport);
         server.stop();
         let server = TestServer::of(Server::builder().settings(durable()).listener(listener));
         assert_eq!(server.address(), address);
         client.come_back(&server);
         publish(&server, 10..15);
         assert_eq!(client.data(10), expected(5..15));
-        assert_eq!(client.settle(), [0; 0]);
+        client.settle();
     });
 }
