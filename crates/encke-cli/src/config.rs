@@ -293,9 +293,7 @@ impl Merge {
         let Merge { values, origins, notes, .. } = self;
         Ok(Config { settings, program, sections: Sections::default(), file: None, notes, values, origins })
     }
-}
 
-impl Merge {
     /// A rule that can never apply, with both lines of the file.
     fn hidden_rule(&self, settings: &Settings, first: usize, hidden: usize) -> Problem {
         let pattern = |index: usize| &settings.channels[index].pattern;

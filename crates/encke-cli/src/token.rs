@@ -285,17 +285,10 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// A time such as `90s`, `15m`, `12h` or `30d`, in seconds.
+/// A time such as `90s`, `15m`, `12h` or `30d`, in whole seconds.
 fn parse_time(text: &str) -> Result<u64, String> {
-    let (number, unit_s) = match text.char_indices().next_back() {
-        Some((at, 's')) => (&text[..at], 1),
-        Some((at, 'm')) => (&text[..at], 60),
-        Some((at, 'h')) => (&text[..at], 60 * 60),
-        Some((at, 'd')) => (&text[..at], 24 * 60 * 60),
-        _ => return Err("a number and its unit, s, m, h or d, such as 90s or 15m".into()),
-    };
-    let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit_s));
-    seconds.ok_or_else(|| "a number and its unit, s, m, h or d, such as 90s or 15m".into())
+    let time = humantime::parse_duration(text);
+    time.map(|time| time.as_secs()).map_err(|error| format!("{error}; times are such as 90s, 15m, 12h or 30d"))
 }
 
 /// A channel or pattern, as a server reads it in a claim.
@@ -335,10 +328,10 @@ mod tests {
 
     #[test]
     fn a_time_has_a_unit() {
-        for (text, seconds) in [("90s", 90), ("15m", 900), ("1h", 3_600), ("2d", 172_800)] {
+        for (text, seconds) in [("90s", 90), ("15m", 900), ("1h", 3_600), ("2d", 172_800), ("1h 30m", 5_400)] {
             assert_eq!(parse_time(text), Ok(seconds));
         }
-        for wrong in ["", "m", "90", "-1h", "1w", "99999999999999999d", "1.5h", "5é"] {
+        for wrong in ["", "m", "90", "-1h", "1x", "99999999999999999d", "5é"] {
             assert!(parse_time(wrong).is_err(), "{wrong}");
         }
     }

@@ -29,14 +29,8 @@ impl SecretUrl {
     }
 }
 
-impl From<String> for SecretUrl {
-    fn from(url: String) -> SecretUrl {
-        SecretUrl(url)
-    }
-}
-
-impl From<&str> for SecretUrl {
-    fn from(url: &str) -> SecretUrl {
+impl<T: Into<String>> From<T> for SecretUrl {
+    fn from(url: T) -> SecretUrl {
         SecretUrl(url.into())
     }
 }

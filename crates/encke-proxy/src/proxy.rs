@@ -43,6 +43,7 @@ struct Backend {
     counts: Arc<Counts>,
 }
 
+#[derive(Debug)]
 struct Counts {
     /// Held responses with their bytes.
     held: Arc<Room>,
@@ -104,19 +105,6 @@ impl Counts {
                 &self.holds_refused,
             ),
         ]
-    }
-}
-
-impl std::fmt::Debug for Counts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Counts")
-            .field("held", &self.held.used().count)
-            .field("held_bytes", &self.held.used().bytes)
-            .field("request_bytes", &self.request_bytes.used().bytes)
-            .field("answer_bytes", &self.answer_bytes.used().bytes)
-            .field("upgraded", &self.upgraded.used().count)
-            .field("under_way", &self.under_way.used().count)
-            .finish_non_exhaustive()
     }
 }
 
