@@ -1,7 +1,7 @@
 //! Witnesses: healthy sessions that must not notice an attack, and the healthy publishers they subscribe to.
 //!
-//! Every shard has one of each kind: WebSocket and long-polling, with and without `ack`. Each has its own channel, on
-//! which a publisher (one on WebSocket, one on long-polling) publishes at planned times, however late the previous
+//! Every shard has one of each kind: WebSocket and long-polling, with and without `ack`, and a WebSocket over HTTP/2; with TLS if the
+//! server speaks it. Each has its own channel, on which a publisher (one on WebSocket, one on long-polling) publishes at planned times, however late the previous
 //! message left. So latency counts from the planned departure of a message.
 
 use std::collections::VecDeque;
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, LocalSet};
 
+use crate::attack::{Arena, Session, connect, http2};
 use crate::program::Program;
 use crate::report::Trip;
 
@@ -189,12 +190,13 @@ impl Party {
         for shard in 0..shards {
             for (name, transport, acknowledge) in KINDS {
                 let client = self.client_on(shard, transport, acknowledge).await?;
-                let index = lock(&self.notes).received.len();
+                let index = self.enrol(name, shard);
                 let subscription = client.subscribe(&channel(index)).await?;
-                let name = format!("{name} on shard {shard}");
-                lock(&self.notes).received.push(Received { name, published: 0, trips: Vec::new(), next: 0 });
                 tasks.spawn_local(self.clone().witness(subscription, index));
             }
+            let index = self.enrol("websocket over HTTP/2", shard);
+            let session = self.on_http2(shard, index).await.map_err(|error| Error::ConnectionLost(error.into()))?;
+            tasks.spawn_local(self.clone().witness_on_http2(session, index));
         }
         let begin = self.zero.elapsed();
         for (nth, transport) in PUBLISHERS.into_iter().enumerate() {
@@ -231,6 +233,51 @@ impl Party {
             }
         }
         Err(Error::ConnectionLost(LostReason::Other(format!("no session on shard {shard} in {TRIES} tries"))))
+    }
+
+    /// Begins the records of a witness. Returns its number.
+    fn enrol(&self, name: &str, shard: usize) -> usize {
+        let mut notes = lock(&self.notes);
+        let name = format!("{name} on shard {shard}");
+        notes.received.push(Received { name, published: 0, trips: Vec::new(), next: 0 });
+        notes.received.len() - 1
+    }
+
+    /// A session on a WebSocket of HTTP/2, on a certain shard, that subscribes to its channel.
+    async fn on_http2(&self, shard: usize, index: usize) -> io::Result<Session> {
+        let (address, until) = (self.address, Instant::now() + ARRIVAL_LIMIT);
+        let arena = Arena { address, unattacked: address, shards: 0, until };
+        for _ in 0..TRIES {
+            let socket = http2::websocket(arena, self.url.starts_with("https")).await?;
+            let mut session = Session::on(socket, "").await?;
+            if crate::attack::shard_of(&session.id) == Some(shard) {
+                session.subscribe(&format!("{:?}", channel(index)), "").await?;
+                return Ok(session);
+            }
+        }
+        Err(io::Error::other(format!("no session over HTTP/2 on shard {shard} in {TRIES} tries")))
+    }
+
+    async fn witness_on_http2(self, mut session: Session, index: usize) {
+        let fault = loop {
+            let messages = match session.socket.receive().await {
+                Ok(text) => serde_json::from_str::<Vec<Value>>(&text).unwrap_or_default(),
+                Err(error) => break error,
+            };
+            let mut connects = false;
+            for message in messages {
+                connects |= message["channel"] == "/meta/connect";
+                if !message["data"].is_null() {
+                    lock(&self.notes).note(index, &message["data"], self.zero.elapsed());
+                }
+            }
+            if connects && let Err(error) = session.socket.send(&connect("websocket", &session.id, 20_000)).await {
+                break error;
+            }
+        };
+        let mut notes = lock(&self.notes);
+        let fault = format!("{} was ended: {fault}", notes.received[index].name);
+        notes.faults.push(fault);
     }
 
     async fn witness(self, mut subscription: Subscription, index: usize) {
@@ -325,7 +372,7 @@ fn channel(index: usize) -> String {
 
 /// The publisher of a witness's messages: one publisher on one shard, the other on the next.
 fn publisher_of(index: usize) -> usize {
-    (index + index / KINDS.len()) % PUBLISHERS.len()
+    (index + index / WITNESSES_A_SHARD) % PUBLISHERS.len()
 }
 
 /// The lists are consistent after every step.
@@ -339,6 +386,8 @@ const KINDS: [(&str, Transport, bool); 4] = [
     ("long-polling", Transport::LongPolling, false),
     ("long-polling with ack", Transport::LongPolling, true),
 ];
+/// The kinds, and the one over HTTP/2.
+const WITNESSES_A_SHARD: usize = KINDS.len() + 1;
 const PUBLISHERS: [Transport; 2] = [Transport::WebSocket, Transport::LongPolling];
 /// The interval between the messages of a witness.
 const EVERY: Duration = Duration::from_millis(40);

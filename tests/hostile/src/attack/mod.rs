@@ -2,6 +2,7 @@
 
 mod backend;
 mod http;
+pub mod http2;
 mod readers;
 mod websocket;
 

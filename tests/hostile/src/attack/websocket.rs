@@ -4,14 +4,14 @@ use std::io;
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use websocket::{Opcode, frame};
 
+use super::http2::Stream;
 use super::{Arena, Peer};
 
 /// A WebSocket. It reads and answers only on request.
 pub struct Socket {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     /// Bytes that are read and not used yet.
     read: Vec<u8>,
 }
@@ -34,7 +34,7 @@ impl Socket {
             arena.address
         );
         stream.write_all(request.as_bytes()).await?;
-        let mut socket = Socket { stream, read: Vec::new() };
+        let mut socket = Socket::over(stream);
         while !socket.read.ends_with(b"\r\n\r\n") {
             // The server sends nothing after the response before the client sends.
             socket.fill().await?;
@@ -44,6 +44,11 @@ impl Socket {
         }
         socket.read.clear();
         Ok(socket)
+    }
+
+    /// A WebSocket that is open, on these bytes.
+    pub fn over(stream: impl Stream + 'static) -> Socket {
+        Socket { stream: Box::new(stream), read: Vec::new() }
     }
 
     /// Sends bytes unchanged.
@@ -91,7 +96,11 @@ impl Socket {
 impl Session {
     /// Opens a session that has connected once, and whose next connect is held. `fields` go into its handshake.
     pub async fn open(arena: Arena, peer: Peer, fields: &str) -> io::Result<Session> {
-        let mut socket = Socket::open(arena, peer).await?;
+        Session::on(Socket::open(arena, peer).await?, fields).await
+    }
+
+    /// The same on this WebSocket.
+    pub async fn on(mut socket: Socket, fields: &str) -> io::Result<Session> {
         let reply = ask(&mut socket, &handshake("websocket", fields)).await?;
         let id = reply["clientId"].as_str().ok_or_else(|| io::Error::other(reply.to_string()))?.to_string();
         let mut session = Session { socket, id };

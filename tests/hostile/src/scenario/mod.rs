@@ -7,6 +7,7 @@ mod demo;
 mod flood;
 mod handshakes;
 mod herd;
+mod http2;
 mod incomplete;
 mod mixed;
 mod outbox;
@@ -92,6 +93,8 @@ pub const ALL: &[Scenario] = &[
     backends::PROXY,
     tls::HANDSHAKES,
     tls::RECORDS,
+    http2::FLOODS,
+    http2::STREAMS,
     mixed::MAILBOX_OF_ONE,
     mixed::SURE_SLEEPERS,
     mixed::EVERYTHING,
