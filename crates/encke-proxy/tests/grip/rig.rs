@@ -102,6 +102,17 @@ impl Rig {
         run(async { body(self.proxy.answer(request(target), RequestClient::default()).await).await })
     }
 
+    /// The proxy's metric of this name.
+    pub fn metric(&self, name: &str) -> u64 {
+        let address = self.running.as_ref().expect("it runs").address();
+        let mut stream = TcpStream::connect(address).expect("a connection");
+        write!(stream, "GET /metrics HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n").expect("it reads");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("a response");
+        let value = response.lines().find_map(|line| line.strip_prefix(&format!("encke_proxy_{name} ")));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no metric {name}: {response}"))
+    }
+
     /// Opens a session of a client. The function publishes with it.
     pub fn by_client(&self, channel: &str, data: &str) -> impl FnOnce() + use<> {
         let address = self.running.as_ref().expect("it runs").address();
@@ -125,7 +136,7 @@ impl Rig {
 
     /// Publishes when the proxy holds a response.
     pub async fn when_held(&self, publish: impl FnOnce(&Handle)) {
-        while !format!("{:?}", self.proxy).contains("held: 1") {
+        while self.metric("held") != 1 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         // Held, and subscribed in the same step.

@@ -34,7 +34,7 @@ pub async fn dial(tcp: TcpStream, has_tls: bool) -> io::Result<Box<dyn Stream>> 
     Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?))
 }
 
-/// Opens a WebSocket on a stream (RFC 8441) of its own connection.
+/// Opens a WebSocket on a stream (RFC 8441) of a new connection.
 pub async fn websocket(arena: Arena, has_tls: bool) -> io::Result<Socket> {
     let stream = dial(arena.connect_as(Peer::default()).await?, has_tls).await?;
     let connected = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
