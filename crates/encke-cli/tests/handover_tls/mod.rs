@@ -1,14 +1,17 @@
-//! Clients with TLS while one process takes over from another: their tickets are good there, and they lose nothing.
+//! Clients with TLS, over HTTP/1.1 and HTTP/2, while one process takes over from another: their tickets are good there, and they lose
+//! nothing.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
 use std::sync::Arc;
 
-use encke_fetch::AnyCertificate;
+use bytes::Bytes;
 use encke_fetch::rustls::crypto::ring;
 use encke_fetch::rustls::pki_types::ServerName;
 use encke_fetch::rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
+use encke_fetch::{AnyCertificate, Fetcher, Limits};
+use http::{Request, Version};
 use serde_json::{Value, json};
 
 use crate::{Folder, PROGRAM, Server, TIMEOUT, clean, messages};
@@ -75,15 +78,90 @@ fn publish(url: &str, data: u32) {
     assert!(output.status.success(), "{output:?}");
 }
 
-#[test]
-fn a_client_with_tls_resumes_at_the_new_process_and_loses_nothing() {
+/// A server with TLS and a data directory, and the file of its certificate.
+fn start() -> (Folder, Server, String) {
     let folder = Folder::new();
     let (data, cert, key) = (folder.path("data"), folder.path("cert.pem"), folder.path("key.pem"));
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
     std::fs::write(&cert, made.cert.pem()).expect("a file");
     std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
     let args = ["serve", "--port", "0", "--data", &data, "--tls-cert", &cert, "--tls-key", &key];
-    let mut server = Server::start(clean(PROGRAM, &args));
+    let server = Server::start(clean(PROGRAM, &args));
+    (folder, server, cert)
+}
+
+/// A client of HTTP/2, which has one connection.
+#[derive(Clone)]
+struct Http2 {
+    fetcher: Fetcher,
+    url: String,
+    cookie: String,
+}
+
+impl Http2 {
+    async fn open(url: String, cert: &str) -> (Http2, Value) {
+        let limits = Limits { total_timeout_ms: TIMEOUT.as_millis() as u64, ..Limits::default() };
+        let fetcher = Fetcher::new(limits, Some(cert.as_ref())).expect("a certificate");
+        let mut client = Http2 { fetcher, url, cookie: String::new() };
+        let (replies, cookie) = client.post(json!([{"id": "1", "channel": "/meta/handshake", "version": "1.0"}])).await;
+        client.cookie = cookie;
+        let id = replies[0]["clientId"].clone();
+        let subscribe = json!([{"id": "2", "channel": "/meta/subscribe", "clientId": id, "subscription": "/news"}]);
+        assert_eq!(client.post(subscribe).await.0[0]["successful"], true);
+        assert_eq!(client.connect(&id, 0).await[0]["successful"], true);
+        (client, id)
+    }
+
+    async fn connect(&self, id: &Value, timeout_ms: u64) -> Value {
+        let connect = json!([{"id": "3", "channel": "/meta/connect", "clientId": id, "connectionType": "long-polling",
+            "advice": {"timeout": timeout_ms}}]);
+        self.post(connect).await.0
+    }
+
+    /// The replies, and the cookie.
+    async fn post(&self, messages: Value) -> (Value, String) {
+        let request = Request::post(&self.url).header("cookie", &self.cookie);
+        let request = request.body(Bytes::from(messages.to_string())).expect("a request");
+        let response = self.fetcher.send(request).await.expect("a response");
+        assert_eq!((response.status().as_u16(), response.version()), (200, Version::HTTP_2));
+        let cookie = response.headers().get("set-cookie").map_or("", |cookie| cookie.to_str().expect("text"));
+        let cookie = cookie.split(';').next().unwrap_or_default().to_owned();
+        (serde_json::from_slice(response.body()).expect("JSON"), cookie)
+    }
+}
+
+#[test]
+fn a_client_of_http2_with_a_held_connect_goes_on_at_the_new_process_and_loses_nothing() {
+    let (_folder, mut server, cert) = start();
+    let url = format!("https://localhost:{}", server.address.port());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("threads");
+    let (client, id) = runtime.block_on(Http2::open(format!("{url}/cometd"), &cert));
+    let data = |replies: &Value| -> Vec<u64> {
+        replies.as_array().expect("messages").iter().filter_map(|one| one["data"].as_u64()).collect()
+    };
+    let mut numbers = Vec::new();
+    publish(&url, 1);
+    let held = runtime.spawn({
+        let (client, id) = (client.clone(), id.clone());
+        async move { [client.connect(&id, 60_000).await, client.connect(&id, 60_000).await] }
+    });
+    server.hand_over();
+    publish(&url, 2);
+    // The drain answers a connect that the first process holds.
+    for replies in runtime.block_on(held).expect("no panic") {
+        assert_eq!(replies.as_array().and_then(|all| all.last()).expect("a reply")["successful"], true, "{replies}");
+        numbers.extend(data(&replies));
+    }
+    if numbers.len() < 2 {
+        numbers.extend(data(&runtime.block_on(client.connect(&id, 60_000))));
+    }
+    assert_eq!(numbers, [1, 2], "nothing lost or doubled");
+    assert_eq!(server.end(), Some(0));
+}
+
+#[test]
+fn a_client_with_tls_resumes_at_the_new_process_and_loses_nothing() {
+    let (_folder, mut server, _) = start();
     let url = format!("https://{}", server.address);
     let mut client = Client::open(server.address);
     assert_eq!(client.kind, Some(HandshakeKind::Resumed), "at the same process");
