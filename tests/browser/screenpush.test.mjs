@@ -272,6 +272,12 @@ test("a real tab is captured, with no stand-in for the browser's own capture", {
         document.documentElement.style.cssText = `height: 100%; background: ${colour}`;
     }, colour(RED));
     const watcher = await Watcher.open(browser, `${server.url}/demo/screenpush/watch`);
+    // The browser's main process chooses the tab by a title that it learns later than the tab itself.
+    const main = await publisher.context().browser().newBrowserCDPSession();
+    await eventually(async () => {
+        const { targetInfos } = await main.send("Target.getTargets");
+        return targetInfos.some(({ title }) => title === "Encke target");
+    }, true);
     await publisher.getByRole("button", { name: "Share a screen" }).click();
     await watcher.sees(300, 300, RED);
     await target.evaluate((colour) => {

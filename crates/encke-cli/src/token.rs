@@ -288,7 +288,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), String> {
 /// A time such as `90s`, `15m`, `12h` or `30d`, in whole seconds.
 fn parse_time(text: &str) -> Result<u64, String> {
     let time = humantime::parse_duration(text);
-    time.map(|time| time.as_secs()).map_err(|error| format!("{error}; times are such as 90s, 15m, 12h or 30d"))
+    time.map(|time| time.as_secs()).map_err(|error| format!("a number and its unit, such as 90s or 15m: {error}"))
 }
 
 /// A channel or pattern, as a server reads it in a claim.
