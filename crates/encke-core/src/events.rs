@@ -60,6 +60,8 @@ pub enum HttpTransport {
     LongPolling,
     /// A GET whose response is a script that calls the function of this name.
     CallbackPolling(Box<str>),
+    /// A GET of a client without Bayeux, for whom the server shakes hands and subscribes. The response is for the server.
+    Subscription,
 }
 
 /// An HTTP request for the Bayeux endpoint.

@@ -51,7 +51,8 @@ macro_rules! metrics {
 
 metrics! {
     Gauge connections "encke_connections" "Open TCP connections."
-    Gauge sockets "encke_websockets" "Open WebSockets."
+    Gauge sockets "encke_websockets" "Open WebSockets and streams."
+    Gauge streams "encke_streams" "Sessions with a stream of events or JSON lines."
     Gauge tls_handshakes_open "encke_tls_handshakes_open" "TLS connections whose handshake is not complete."
     Counter tls_handshakes "encke_tls_handshakes" "Completed TLS handshakes."
     Counter tls_resumed "encke_tls_handshakes_resumed" "Completed TLS handshakes that resumed an earlier session."

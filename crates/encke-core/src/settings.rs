@@ -108,6 +108,11 @@ crate::settings! {
         handshake_timeout_ms: u64 = 10_000, positive();
         /// Longest time that a WebSocket may stay without any frame from its client, in milliseconds. 0: no limit.
         websocket_idle_timeout_ms: u64 = 300_000, cometd("idleTimeout");
+        /// Time between two signs of life on a stream, for proxies and for clients, in milliseconds. A stream whose client has not
+        /// acknowledged any byte for twice that time ends.
+        stream_heartbeat_ms: u64 = 15_000, positive();
+        /// Longest time that a stream stays open; its client then opens another one. In milliseconds. 0: no limit.
+        stream_max_ms: u64 = 0;
         /// Longest time that the headers or the body of a request, or a PROXY head, take to arrive, in milliseconds.
         request_timeout_ms: u64 = 10_000, positive();
         /// Time after which the server resets a connection whose client reads nothing of its response, in milliseconds.
@@ -126,9 +131,8 @@ crate::settings! {
         auth_expiry_notice_ms: u64 = 60_000;
     }
     "Bayeux behaviour" {
-        /// The transports offered, in this order: `websocket`, `long-polling`, `callback-polling`.
-        transports: Vec<TransportName> =
-            vec![TransportName::Websocket, TransportName::LongPolling, TransportName::CallbackPolling], cometd("allowedTransports");
+        /// The transports offered, in this order: `websocket`, `eventsource`, `json-stream`, `long-polling`, `callback-polling`.
+        transports: Vec<TransportName> = TransportName::ALL.to_vec(), cometd("allowedTransports");
         /// The paths of the Bayeux endpoint, each with all its sub-paths.
         mounts: Vec<String> = ["/cometd", "/bayeux", "/faye"].map(String::from).to_vec(), cometd("cometdURLMapping");
         /// A publisher that subscribes to its own channel gets its own messages.
@@ -155,10 +159,10 @@ crate::settings! {
         allowed_origins: Vec<String> = Vec::new();
         /// Host names that requests may use for this server, in addition to addresses and `localhost`. Empty: any; none where all addresses are of loopback.
         allowed_hosts: Vec<String> = Vec::new();
-        /// Connects held at the same time for one browser; the others are advised to poll. -1: no limit, 0: none.
+        /// Connects held, or streams open, at the same time for one browser; the others are advised to poll. -1: no limit, 0: none.
         browser_sessions_max: i32 = 1, cometd("maxSessionsPerBrowser");
-        /// Connects held at the same time for one browser, where its next one comes on HTTP/2: that has one connection for all of
-        /// them. -1: no limit, 0: none.
+        /// Connects held, or streams open, at the same time for one browser, where its next one comes on HTTP/2: that has one connection
+        /// for all of them. -1: no limit, 0: none.
         http2_browser_sessions_max: i32 = -1, cometd("http2MaxSessionsPerBrowser");
         /// Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.
         browser_surplus_interval_ms: u64 = 2_000, cometd("multiSessionInterval");
@@ -196,6 +200,8 @@ crate::settings! {
         hold_path: String = "/hold".into();
         /// The longest time for which such a request is held, in milliseconds.
         hold_timeout_max_ms: u64 = 120_000;
+        /// The path below which GET requests get the messages of the channel that follows, as a stream without Bayeux. Empty: no path.
+        stream_path: String = "/stream".into();
     }
     "Limits" {
         /// Open connections of the whole server.
@@ -347,10 +353,20 @@ pub enum HistoryCommit {
 pub enum TransportName {
     /// One WebSocket carries everything.
     Websocket,
+    /// POST requests; messages come as server-sent events in one response that stays open.
+    Eventsource,
+    /// POST requests; messages come as JSON lines in one response that stays open.
+    JsonStream,
     /// POST requests, one of them held.
     LongPolling,
     /// GET requests answered with a script (JSONP).
     CallbackPolling,
+}
+
+impl TransportName {
+    /// All of them.
+    pub const ALL: [TransportName; 5] =
+        [Self::Websocket, Self::Eventsource, Self::JsonStream, Self::LongPolling, Self::CallbackPolling];
 }
 
 /// The limits of one client message, for the parser.

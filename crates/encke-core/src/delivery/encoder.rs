@@ -19,6 +19,8 @@ pub(crate) struct Encoder {
     publications: Arena,
     /// Publications with the position of each message, for sessions that use replay.
     positioned: Arena,
+    /// The same for clients without Bayeux.
+    plain: Arena,
     /// Frames for a single receiver.
     single: Arena,
     /// The beginnings and ends of frames whose middle parts are shared.
@@ -36,9 +38,10 @@ impl Encoder {
         Encoder {
             publications: Arena::new(&account),
             positioned: Arena::new(&account),
+            plain: Arena::new(&account),
             single: Arena::new(&account),
-            pieces: Arena::new(&account),
-            packed: Packed { messages: Arena::new(&account), others: Arena::new(&account) },
+            pieces: Arena::of_parts(&account),
+            packed: Packed { messages: Arena::new(&account), others: Arena::of_parts(&account) },
             scratch: Vec::new(),
             account,
         }
@@ -59,8 +62,8 @@ impl Encoder {
         self.publications.encoded(frames)
     }
 
-    /// Encodes the same messages, each with its position.
-    pub(crate) fn with_positions(&mut self, frames: &Frames, position: &Position) -> Frames {
+    /// Encodes the same messages, each with its position. `is_plain`: for clients without Bayeux.
+    pub(crate) fn with_positions(&mut self, frames: &Frames, position: &Position, is_plain: bool) -> Frames {
         let created = ext::timestamp(position.wall_ms as i64);
         let first = bayeux::Position { epoch: (*position.epoch).into(), offset: position.first };
         let mut stamp = ext::PositionStamp { position: first, created: &created, lost: None };
@@ -68,11 +71,11 @@ impl Encoder {
         {
             let bytes = frames.chunk.slice(frames.start, frames.end);
             for payload in payloads(&bytes) {
-                write_with_position(&stamp, &payload[1..payload.len() - 1], &mut self.scratch, &mut encoded);
+                write_with_position(&stamp, &payload[1..payload.len() - 1], is_plain, &mut self.scratch, &mut encoded);
                 stamp.position.offset += 1;
             }
         }
-        self.positioned.encoded(&encoded)
+        if is_plain { self.plain.encoded(&encoded) } else { self.positioned.encoded(&encoded) }
     }
 
     /// Encodes a frame for a single receiver, whose payload of `bytes` bytes `write` writes.
@@ -143,22 +146,28 @@ impl Encoder {
         self.arenas().into_iter().map(Arena::unheld_bytes).sum()
     }
 
-    fn arenas(&self) -> [&Arena; 6] {
+    fn arenas(&self) -> [&Arena; 7] {
         let Packed { messages, others } = &self.packed;
-        [&self.publications, &self.positioned, &self.single, &self.pieces, messages, others]
+        [&self.publications, &self.positioned, &self.plain, &self.single, &self.pieces, messages, others]
     }
 }
 
-/// Appends a message with its position, as a separate frame. Overwrites `scratch`.
+/// Appends a message with its position, as a separate frame. `is_plain`: for a client without Bayeux. Overwrites `scratch`.
 pub(crate) fn write_with_position(
     stamp: &ext::PositionStamp<'_>,
     message: &[u8],
+    is_plain: bool,
     scratch: &mut Vec<u8>,
     frames: &mut Vec<u8>,
 ) {
     scratch.clear();
     scratch.push(b'[');
-    stamp.write(str::from_utf8(message).unwrap_or_default(), scratch);
+    let message = str::from_utf8(message).unwrap_or_default();
+    if is_plain {
+        stamp.write_plain(message, scratch)
+    } else {
+        stamp.write(message, scratch)
+    }
     scratch.push(b']');
     frame::message(Opcode::Text, scratch, frames);
 }

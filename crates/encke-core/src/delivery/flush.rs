@@ -10,6 +10,8 @@ use crate::delivery::encoder::Encoder;
 use crate::delivery::outbox::{Kind, Outbox};
 use crate::delivery::schedule::{Holder, Queue};
 use crate::delivery::sessions::session::{Next, Session};
+use crate::delivery::stream::write_stream;
+use crate::delivery::wire::{COPY_BYTES_MAX, Progress, RUN_BYTES_MAX, SLICES_MAX, Wire};
 use crate::delivery::{CaughtUp, Delivery};
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::metrics::Metrics;
@@ -180,35 +182,6 @@ pub(crate) struct Writes {
     are_over: bool,
 }
 
-/// The sockets, as the shard writes to them.
-pub trait Wire {
-    /// Writes as much of `slices` as possible without waiting, like `writev`. Returns the number of bytes written.
-    ///
-    /// # Errors
-    /// `WouldBlock` if the kernel takes nothing now. Any other error means that the socket is lost.
-    fn write(&mut self, socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize>;
-}
-
-/// The result of writing an outbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    Empty,
-    /// The close frame is written.
-    Closed,
-    Blocked,
-    Lost,
-}
-
-/// An outbox of up to this many bytes in several runs is copied into one buffer: a segment of a gathered write costs
-/// the kernel several times the 10 ns that it takes to copy a small frame.
-const COPY_BYTES_MAX: usize = 64 * 1024;
-
-/// Runs that are longer than this on average are gathered, not copied.
-const RUN_BYTES_MAX: usize = 2048;
-
-/// The number of segments of one gathered write.
-const SLICES_MAX: usize = 64;
-
 /// The number of sessions between two checks of the time budget.
 const BUDGET_CHECK_EVERY: usize = 16;
 
@@ -225,6 +198,14 @@ fn write_both(
     let mut written = 0;
     let mut progress = Progress::Empty;
     if let Some(own) = &mut socket.own {
+        if let Some(stream) = &mut own.stream {
+            let messages = session.as_deref_mut().filter(|session| session.may_send(Some(key)));
+            let outboxes = [Some(&mut own.out), messages.map(|session| &mut session.outbox)];
+            progress = write_stream(key, stream, outboxes, wire, &mut encoder.scratch, &mut written);
+            session.into_iter().for_each(Session::was_sent);
+            metrics.deliveries.add(written);
+            return progress;
+        }
         let messages = session.as_deref_mut().map(|session| &mut session.outbox);
         progress = write_own(key, own, messages, wire, encoder, &mut written);
         socket.free_own();

@@ -130,7 +130,7 @@ impl Delivery {
             let read = histories.with(cursor.ring, |ring| step.read(ring, cursor));
             let found = read.unwrap_or_else(|| Found::nothing(&name, cursor));
             metrics.positions_gone.add(usize::from(found.gap));
-            found.write(&cursor.epoch, &mut encoder.scratch, &mut frames);
+            found.write(&cursor.epoch, replay.is_plain, &mut encoder.scratch, &mut frames);
             replay.has_news |= found.gap;
             replay.losses.extend(found.loss);
             if found.more {
@@ -374,13 +374,13 @@ impl Found {
     }
 
     /// Appends the messages, each with its position, as frames.
-    fn write(&self, epoch: &str, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
+    fn write(&self, epoch: &str, is_plain: bool, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
         let mut start = 0;
         for FoundMessage { offset, wall_ms, end, lost } in &self.messages {
             let created = ext::timestamp(*wall_ms as i64);
             let position = bayeux::Position { epoch: epoch.into(), offset: *offset };
             let stamp = PositionStamp { position, created: &created, lost: *lost };
-            write_with_position(&stamp, &self.texts[start..*end], scratch, frames);
+            write_with_position(&stamp, &self.texts[start..*end], is_plain, scratch, frames);
             start = *end;
         }
     }

@@ -48,7 +48,7 @@ impl Delivery {
         body.extend_from_slice(replies);
         body.push(b']');
         let body = match transport {
-            HttpTransport::LongPolling => body,
+            HttpTransport::LongPolling | HttpTransport::Subscription => body,
             HttpTransport::CallbackPolling(callback) => script(callback, &body),
         };
         // Small bodies are freed as soon as they are made.
@@ -128,7 +128,7 @@ impl Delivery {
         }
     }
 
-    /// The number of connects that a browser holds.
+    /// The number of connects and streams that a browser holds.
     pub(crate) fn held_by(&self, browser: &Id) -> usize {
         self.exchanges.held_by(browser)
     }

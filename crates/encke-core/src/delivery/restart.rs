@@ -34,8 +34,9 @@ impl Delivery {
             self.withdraw_now(*key);
         }
         let mut pile = Pile::default();
-        let sessions =
-            self.sessions.with_keys().map(|(key, session)| (key, save_session(session, &mut pile))).collect();
+        // A client without Bayeux goes on with another session.
+        let sessions = self.sessions.with_keys().filter(|(_, session)| !session.is_plain());
+        let sessions = sessions.map(|(key, session)| (key, save_session(session, &mut pile))).collect();
         (pile.messages, sessions)
     }
 

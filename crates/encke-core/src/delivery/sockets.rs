@@ -1,18 +1,23 @@
-//! WebSockets: their opening and closing, their own queues beside those of their sessions, and the frames that go there:
-//! replies, pongs, the close frame.
+//! WebSockets and streams: their opening and closing, their own queues beside those of their sessions, and the frames that
+//! go there: replies, pongs, the close frame.
 
 use std::sync::Arc;
 
 use websocket::{Opcode, frame};
 
 use crate::clients::newcomers::Origins;
-use crate::delivery::connections::socket::{Opener, OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket, SocketOrigin};
+use crate::delivery::connections::reached::Reached;
+use crate::delivery::connections::socket::{
+    Opener, OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket, SocketOrigin, Stream,
+};
 use crate::delivery::outbox::arena::Frames;
+use crate::delivery::outbox::format::Format;
 use crate::delivery::outbox::{Kind, Outbox};
 use crate::delivery::sessions::session::Session;
 use crate::delivery::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
 use crate::delivery::{Delivery, GivenUp};
 use crate::events::{Effect, SessionKey, SocketKey};
+use crate::id::Id;
 use crate::identity::Head;
 use crate::memory::Counted;
 
@@ -34,6 +39,63 @@ impl Delivery {
         self.arm_socket(key, self.now.ms + self.settings.handshake_timeout_ms);
         self.metrics.sockets.set(self.sockets.len());
         key
+    }
+
+    /// Adds a stream that has been opened. It writes in this format, with ids that name these positions and later ones.
+    pub(crate) fn open_stream(&mut self, opener: Opener, format: Format, reached: Option<Reached>) -> SocketKey {
+        let key = self.open_socket(opener);
+        if let Some(socket) = self.sockets.get_mut(key) {
+            let max_ms = self.settings.stream_max_ms;
+            let until_ms = if max_ms == 0 { u64::MAX } else { self.now.ms + max_ms };
+            socket.own_mut().stream = Some(Stream { format, written: 0, until_ms, reached: reached.map(Box::new) });
+            self.arm_socket(key, until_ms.min(self.now.ms + self.settings.stream_heartbeat_ms));
+        }
+        key
+    }
+
+    /// The stream that a session is attached to, and its format.
+    pub(crate) fn stream_of(&self, key: SessionKey) -> Option<(SocketKey, Format)> {
+        let socket = self.sessions.get(key)?.socket()?;
+        self.sockets.get(socket)?.stream().map(|stream| (socket, stream.format))
+    }
+
+    /// Notes that a session, which this browser has opened, has left its stream.
+    pub(super) fn has_left_stream(&mut self, browser: Option<Id>) {
+        self.exchanges.discount(browser);
+        self.metrics.streams.set((self.metrics.streams.get() as usize).saturating_sub(1));
+    }
+
+    /// True if a socket is a stream.
+    pub(crate) fn is_stream(&self, key: SocketKey) -> bool {
+        self.socket(key).is_some_and(|socket| socket.stream().is_some())
+    }
+
+    /// Sends something on an idle stream that its client ignores, so that proxies do not end it, and the kernel notices if
+    /// the client is gone.
+    pub(super) fn beat(&mut self, key: SocketKey) {
+        let Some(socket) = self.sockets.get(key) else { return };
+        let session = socket.session.and_then(|session| Some((session, self.sessions.get(session)?)));
+        // Messages of a session that is not pushed to wait for a connect, however long that takes.
+        let is_written = |(_, session): (_, &Session)| session.is_pushed_to() && !session.outbox.is_empty();
+        if socket.out().is_some() || session.is_some_and(is_written) {
+            return;
+        }
+        let plain = session.filter(|(_, session)| session.is_plain()).map(|(session, _)| session);
+        // A client of Bayeux hears of losses with the replies to its connects.
+        match plain.and_then(|session| self.heartbeat(session, Some(key), 0, |_| ("", None))) {
+            None => self.tell(key, ""),
+            Some(losses) => {
+                let gap = format!("[{{\"gap\":\"gone\",{losses}}}]");
+                let frames = self.encoder.single(Opcode::Text, gap.len(), |out| out.extend_from_slice(gap.as_bytes()));
+                self.push_frames(key, &frames, Kind::Replies);
+            }
+        }
+    }
+
+    /// Sends fields on a stream that concern no message.
+    pub(crate) fn tell(&mut self, key: SocketKey, fields: &str) {
+        let frames = self.encoder.single(Opcode::Ping, fields.len(), |out| out.extend_from_slice(fields.as_bytes()));
+        self.push_frames(key, &frames, Kind::Replies);
     }
 
     /// Removes a WebSocket that is gone. Its session lives on: the queue waits for the next connection.
@@ -228,7 +290,10 @@ impl Delivery {
             self.metrics.deliveries.add(left.messages);
         }
         let Some(socket) = self.sockets.get_mut(key) else { return };
-        let own = socket.own.take();
+        let mut own = socket.own.take();
+        if let Some(stream) = own.as_mut().and_then(|own| own.stream.take()) {
+            socket.own_mut().stream = Some(stream);
+        }
         if std::mem::replace(&mut socket.phase, Phase::Closed) != Phase::Closed {
             self.effects.push(effect);
         }
@@ -244,7 +309,7 @@ impl Delivery {
         if self.is_unread(socket, bytes) {
             return Err(GivenUp::Socket(socket));
         }
-        if bytes <= COPY_BYTES_MAX {
+        if bytes <= COPY_BYTES_MAX || self.is_stream(socket) {
             let frames = self.encoder.single(Opcode::Text, bytes, |out| {
                 out.push(b'[');
                 parts.iter().for_each(|part| out.extend_from_slice(&part.chunk.slice(part.start, part.end)));
@@ -326,7 +391,7 @@ impl Delivery {
 }
 
 /// Batches of up to this many bytes are copied into one frame. That is cheaper than several pieces for each session;
-/// larger batches share pieces.
+/// larger batches share pieces, unless they go to a stream, which writes whole frames only.
 const COPY_BYTES_MAX: usize = 4096;
 
 /// The most bytes of pongs queued between two writes. Beyond them only the latest ping is answered.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bayeux::{ChannelName, Terms};
 
 use crate::channels::rules::Rules;
+use crate::events::Peer;
 use crate::limits::Capacity;
 use crate::limits::rate::Rate;
 use crate::limits::shares::Budget;
@@ -84,6 +85,12 @@ impl InForce {
     /// The settings as they were given.
     pub(crate) fn given(&self) -> &Arc<Settings> {
         &self.settings
+    }
+
+    /// The connects and streams that a browser may hold, where the next one comes from here. None for no limit.
+    pub(crate) fn browser_sessions_max(&self, peer: &Peer) -> Option<usize> {
+        let Settings { browser_sessions_max, http2_browser_sessions_max, .. } = &*self.settings;
+        usize::try_from(if peer.is_multiplexed { *http2_browser_sessions_max } else { *browser_sessions_max }).ok()
     }
 
     /// The limits of channel names and of JSON.

@@ -1,6 +1,5 @@
 //! HTTP around the Bayeux endpoint: routes, hosts, origins, cookies, files.
 
-mod answer_body;
 pub(crate) mod api;
 pub(crate) mod assets;
 pub(crate) mod bayeux;
@@ -19,6 +18,8 @@ pub(crate) mod metrics;
 pub(crate) mod origin;
 pub(crate) mod routes;
 pub(crate) mod serve;
+mod stream;
+pub(crate) mod subscription;
 
 use crate::fallback::ResponseBody;
 use bytes::Bytes;

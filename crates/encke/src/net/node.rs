@@ -11,11 +11,11 @@ use std::task::Waker;
 
 use foldhash::fast::RandomState;
 use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
 use super::confirm::Confirmations;
-use super::exchanges::{Answers, Exchanges};
+use super::exchanges::{Answer, Exchanges};
 use super::incomplete::{Incomplete, Sender};
 use super::open_sockets::{Closed, OpenSockets};
 use super::queues::Queues;
@@ -158,9 +158,9 @@ impl Node {
         self.exchanges.number()
     }
 
-    /// Registers a request: returns its number and its answers, many if its response stays open.
-    pub(crate) fn exchange(&self, stays_open: bool) -> (ExchangeId, Answers) {
-        self.exchanges.open(stays_open)
+    /// Registers a request: returns its number and its answer.
+    pub(crate) fn exchange(&self) -> (ExchangeId, oneshot::Receiver<Answer>) {
+        self.exchanges.open()
     }
 
     /// Drops a request whose response is no longer awaited.

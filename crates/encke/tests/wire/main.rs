@@ -39,6 +39,7 @@ mod restarts;
 mod rights;
 mod sessions;
 mod slow_consumers;
+mod streams;
 mod switches;
 mod tls;
 mod tls_clients;

@@ -1,9 +1,11 @@
 //! A WebSocket as its shard sees it: its session, its own queue of frames, pings and pongs (RFC 6455 §5.5.2), and its
-//! close.
+//! close. A stream is a socket that only writes, in another format than frames.
 
 use std::sync::Arc;
 
 use crate::clients::newcomers::Origins;
+use crate::delivery::connections::reached::Reached;
+use crate::delivery::outbox::format::Format;
 use crate::delivery::outbox::{Lent, Outbox};
 use crate::delivery::schedule::Marks;
 use crate::events::SessionKey;
@@ -14,7 +16,7 @@ use crate::memory::Counted;
 /// The close code and the reason for the WebSockets of a draining server.
 pub(crate) const GOING_AWAY: (u16, &str) = (1001, "server going away");
 
-/// A WebSocket of this shard.
+/// A WebSocket or a stream of this shard.
 #[derive(Debug)]
 pub struct Socket {
     pub(in crate::delivery) generation: u32,
@@ -85,12 +87,26 @@ pub(crate) struct OwnFrames {
     pub(crate) pong_bytes: usize,
     /// Replies that follow those to its publications: the reply to a disconnect, after which the client stops reading.
     pub(crate) final_replies: Vec<u8>,
+    /// Set if the socket is a stream. It stands here, as a WebSocket needs no room for it.
+    pub(crate) stream: Option<Stream>,
+}
+
+/// The output of a stream: a response that stays open. Queues hold frames; the stream gets their text.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) format: Format,
+    /// The bytes that the kernel has of the text of the first frame that waits.
+    pub(crate) written: usize,
+    /// The time at which it ends, in milliseconds; `u64::MAX` for none.
+    pub(crate) until_ms: u64,
+    /// The positions that it has reached, if its ids name those of several channels.
+    pub(crate) reached: Option<Box<Reached>>,
 }
 
 impl OwnFrames {
     fn is_empty(&self) -> bool {
         let has_replies = !self.out.is_empty() || !self.final_replies.is_empty();
-        !has_replies && self.handed == (0, 0) && self.pong.is_none() && self.pong_bytes == 0
+        !has_replies && self.handed == (0, 0) && self.pong.is_none() && self.pong_bytes == 0 && self.stream.is_none()
     }
 }
 
@@ -113,6 +129,11 @@ impl Socket {
     /// True if the kernel takes no bytes at the moment.
     pub(crate) fn is_blocked(&self) -> bool {
         self.marks.is_blocked()
+    }
+
+    /// Its output, if it is a stream.
+    pub(crate) fn stream(&self) -> Option<&Stream> {
+        self.own.as_ref().and_then(|own| own.stream.as_ref())
     }
 
     /// Its own queue, unless that is empty.

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use super::runs::Runs;
 use super::{RUN_BYTES, payloads};
 use crate::delivery::outbox::arena::{Chunk, Frames};
+use crate::delivery::outbox::format::Format;
 use crate::memory::Account;
 
 /// Messages in a response that the kernel has not taken yet.
@@ -66,7 +67,7 @@ impl InFlight {
 
     /// Appends the messages as elements of a JSON array, each followed by a comma. The bytes are shared, not copied.
     pub fn join(&self, parts: &mut Vec<Frames>) {
-        parts.extend(self.runs.iter().map(|run| run.frames.joined()));
+        parts.extend(self.runs.iter().map(|run| run.frames.text(Format::Joined)));
     }
 
     /// The ranges, first to last.

@@ -4,6 +4,7 @@
 //! the last run instead of adding one. That makes a fan-out cheap: see [`arena`].
 
 pub(crate) mod arena;
+pub(crate) mod format;
 mod in_flight;
 mod latest;
 mod room;

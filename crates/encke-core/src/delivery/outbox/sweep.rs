@@ -71,7 +71,7 @@ impl Sweep {
         if self.open.contains(&at) {
             return;
         }
-        chunk.drop_unheld_joined();
+        chunk.drop_unheld_texts();
         let (bytes, hash) = (bytes_of(group), self.hash(group));
         let mut is_new = false;
         let known = self.groups.entry(hash).or_insert_with(|| {
