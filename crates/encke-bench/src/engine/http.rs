@@ -67,6 +67,15 @@ pub(crate) fn post(target: &Target, cookies: &str, body: &[u8], out: &mut Vec<u8
     out.extend_from_slice(body);
 }
 
+/// The request for the stream of server-sent events of a session.
+pub(crate) fn get_events(target: &Target, cookies: &str, client_id: &str) -> String {
+    let Target { authority, path, .. } = target;
+    let (before, after) = if cookies.is_empty() { ("", "") } else { ("Cookie: ", "\r\n") };
+    format!(
+        "GET {path}/{client_id} HTTP/1.1\r\nHost: {authority}\r\n{before}{cookies}{after}Accept: text/event-stream\r\n\r\n"
+    )
+}
+
 /// Parses the response at the start of `bytes` and copies its body to `body`. Returns its head and length, or `None` until
 /// it is complete. Interim responses are skipped.
 ///

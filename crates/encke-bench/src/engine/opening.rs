@@ -30,7 +30,7 @@ impl Clients {
         check_numbers(spec, workers, total)?;
         let default_path = if spec.transport == Transport::Raw { "/" } else { "/cometd" };
         let target = Target::resolve(&spec.target, default_path, &spec.trust)?;
-        let pool = if spec.transport == Transport::LongPolling { POOL_CONNECTIONS } else { 0 };
+        let pool = if spec.transport.is_http() { POOL_CONNECTIONS } else { 0 };
         allow_sockets((total + pool) as u64)?;
         let members = (0..clients as u32).map(|client| rooms_of(&spec.membership, worker + client * workers.max(1)));
         let no_rooms = (0..publishers).map(|_| Vec::new());

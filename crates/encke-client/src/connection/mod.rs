@@ -66,7 +66,7 @@ impl Connection {
                 let socket = timeout(time, opening).await.map_err(silent)??;
                 Connection::WebSocket(Box::new(socket), cookies)
             }
-            ConnectionType::LongPolling => {
+            ConnectionType::LongPolling | ConnectionType::EventSource => {
                 Connection::LongPolling(Box::new(LongPolling::new(connection, target, cookies)))
             }
         })
