@@ -136,10 +136,10 @@ for name in nginx-http haproxy-http; do
     status=$(curl --silent --output "$work/answer" --write-out '%{http_code}' "http://127.0.0.1:${port[$name]}/metrics")
     [ "$status" = 403 ] || { echo "$name shows the metrics: $status" >&2; exit 1; }
 done
-for transport in websocket long-polling; do
+for transport in websocket long-polling eventsource; do
     "$ENCKE_BIN" bench jitter --target "http://127.0.0.1:${port[nginx-http]}" --clients 20 --rate 10 --duration 2s --cut-every 500ms \
         --offline 100ms --transport "$transport" --ack >"$work/jitter.out" 2>&1 || { cat "$work/jitter.out" >&2; exit 1; }
 done
-note passed 2
+note passed 3
 metrics=$(curl --silent --cacert "$work/cert.pem" "https://127.0.0.1:${port[tls]}/metrics")
 grep -q '^encke_proxy_heads_refused_total 0$' <<<"$metrics" || { echo 'a PROXY head was refused' >&2; exit 1; }
