@@ -92,6 +92,9 @@ pub struct ClientsSpec {
     pub transport: Transport,
     /// Their recovery.
     pub recovery: Recovery,
+    /// True if their WebSockets are compressed.
+    #[serde(default)]
+    pub compress: bool,
     /// The number of subscribers in all workers together.
     pub clients: u32,
     /// Their subscriptions.

@@ -98,6 +98,7 @@ metrics! {
     Counter messages "encke_messages" "Messages received."
     Counter publications "encke_publications" "Messages broadcast, from clients and applications."
     Counter deliveries "encke_deliveries" "Messages that the kernel accepted for a session."
+    Counter messages_compressed "encke_messages_compressed" "Messages compressed, each once for all WebSockets of the shard that take it."
     Counter resent "encke_messages_resent" "Messages sent again because their client did not acknowledge them."
     Counter replayed "encke_messages_replayed" "Messages delivered from a history."
     Counter withdrawals_searched "encke_replay_searched_messages" "Queued messages examined because a subscribe replays some of them from a history."

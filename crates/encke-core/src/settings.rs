@@ -139,6 +139,8 @@ crate::settings! {
         handshake_reconnect: bool = false, cometd_of_each_transport("handshakeReconnect");
         /// The sub-protocol that a WebSocket must offer and the server selects. Empty: the server ignores offers.
         websocket_protocol: String = String::new(), cometd("protocol");
+        /// Messages of fewer bytes are not compressed, on channels whose rule says `compress`.
+        compress_bytes_min: usize = 256;
         /// The `ext` of a published message is sent to the subscribers (the binary extension needs it).
         forward_ext: bool = true;
         /// Replies and publications carry a `timestamp` (the timestamp extension).
@@ -322,6 +324,13 @@ crate::settings! {
         all_subscriptions_max: usize = 0;
         /// Users, addresses and channels whose rates are known at the same time; above it those that sent least are forgotten.
         rate_entries_max: usize = 262_144, positive(), restart();
+    }
+}
+
+impl Settings {
+    /// True if the rules of some channels compress.
+    pub fn compresses(&self) -> bool {
+        self.channels.iter().any(|rule| rule.compress)
     }
 }
 

@@ -4,7 +4,7 @@
 //! cargo run --release -p encke --example echo -- --port 9001
 //! ```
 
-use encke::{Server, Settings};
+use encke::{ChannelRule, Server, Settings};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -19,6 +19,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         message_bytes_max: 16 * 1024 * 1024,
         outbox_bytes_max: 64 * 1024 * 1024,
         handshake_timeout_ms: 60_000,
+        // It compresses all messages of clients that offer it.
+        channels: vec![ChannelRule { pattern: "/**".into(), compress: true, ..ChannelRule::default() }],
+        compress_bytes_min: 0,
         ..Settings::default()
     };
     let running = Server::builder().settings(settings).echo().start()?;

@@ -75,6 +75,11 @@ impl Decoder {
         self.takes_compressed = true;
     }
 
+    /// True if it accepts compressed messages.
+    pub fn takes_compressed(&self) -> bool {
+        self.takes_compressed
+    }
+
     /// Takes bytes as read from the socket, unmasks them in place, and calls `on` for each complete event in order. A
     /// complete unfragmented frame inside `input` is passed on without a copy.
     ///

@@ -1,14 +1,19 @@
 //! The agreement on compression in the opening handshake (RFC 7692 §7.1).
 
+use std::num::NonZeroU8;
+
 use http::HeaderMap;
 use http::header::SEC_WEBSOCKET_EXTENSIONS;
 
 /// The compression that both ends of a connection have agreed on. Neither end keeps its context between two messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compression {
-    /// The server's window, if the client limits it: 8 to 15.
-    server_window_bits: Option<u8>,
+    /// The server's window as an exponent: 8 to 15, or [`UNLIMITED`]. WebSockets are many, so it is small.
+    server_window_bits: NonZeroU8,
 }
+
+/// The client does not limit the server's window.
+const UNLIMITED: NonZeroU8 = NonZeroU8::MAX;
 
 /// Compression without context takeover in either direction.
 const OFFER: &str = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
@@ -23,15 +28,15 @@ impl Compression {
         let lines = headers.get_all(SEC_WEBSOCKET_EXTENSIONS).iter().filter_map(|line| line.to_str().ok());
         lines.flat_map(|line| line.split(',')).find_map(|offer| {
             let parameters = Parameters::parse(offer, |bits| bits.is_none_or(|bits| window_bits(bits).is_some()))?;
-            Some(Compression { server_window_bits: parameters.server_window_bits })
+            Some(parameters.compression())
         })
     }
 
     /// The server's answer, as the value of `Sec-WebSocket-Extensions`.
     pub fn answer(&self) -> String {
         match self.server_window_bits {
-            Some(bits) => format!("{OFFER}; server_max_window_bits={bits}"),
-            None => OFFER.to_owned(),
+            UNLIMITED => OFFER.to_owned(),
+            bits => format!("{OFFER}; server_max_window_bits={bits}"),
         }
     }
 
@@ -43,13 +48,14 @@ impl Compression {
         // The client has not offered to limit its own window.
         let answer = Parameters::parse(line.to_str().ok()?, |_| false)?;
         let is_agreed = lines.next().is_none() && answer.has_no_server_context;
-        is_agreed.then_some(Some(Compression { server_window_bits: answer.server_window_bits }))
+        is_agreed.then(|| Some(answer.compression()))
     }
 
     /// The longest message that the server may compress, in bytes. It compresses with the largest window for all clients;
     /// a shorter message uses no larger window than the client has.
     pub fn message_bytes_max(&self) -> usize {
-        self.server_window_bits.filter(|bits| *bits < 15).map_or(usize::MAX, |bits| 1 << bits)
+        let bits = self.server_window_bits.get();
+        if bits < 15 { 1 << bits } else { usize::MAX }
     }
 }
 
@@ -57,10 +63,14 @@ impl Compression {
 #[derive(Default)]
 struct Parameters {
     has_no_server_context: bool,
-    server_window_bits: Option<u8>,
+    server_window_bits: Option<NonZeroU8>,
 }
 
 impl Parameters {
+    fn compression(&self) -> Compression {
+        Compression { server_window_bits: self.server_window_bits.unwrap_or(UNLIMITED) }
+    }
+
     /// None unless it is permessage-deflate with valid parameters, each once (RFC 7692 §7.1). `takes_client_bits` decides
     /// about the value of `client_max_window_bits`, if it has one: the receiver's window is large enough for all.
     fn parse(extension: &str, takes_client_bits: impl Fn(Option<&str>) -> bool) -> Option<Parameters> {
@@ -77,7 +87,9 @@ impl Parameters {
             let is_repeated = match (name, value) {
                 ("server_no_context_takeover", None) => std::mem::replace(&mut parsed.has_no_server_context, true),
                 ("client_no_context_takeover", None) => std::mem::replace(&mut has_no_client_context, true),
-                ("server_max_window_bits", Some(bits)) => parsed.server_window_bits.replace(window_bits(bits)?).is_some(),
+                ("server_max_window_bits", Some(bits)) => {
+                    parsed.server_window_bits.replace(window_bits(bits)?).is_some()
+                }
                 ("client_max_window_bits", bits) if takes_client_bits(bits) => {
                     std::mem::replace(&mut has_client_bits, true)
                 }
@@ -100,8 +112,8 @@ fn unquoted(value: &str) -> Option<&str> {
 }
 
 /// The size of a window as an exponent: 8 to 15, without leading zeros (RFC 7692 §7.1.2).
-fn window_bits(value: &str) -> Option<u8> {
-    (8..=15).find(|bits: &u8| bits.to_string() == value)
+fn window_bits(value: &str) -> Option<NonZeroU8> {
+    (8..=15).find(|bits: &u8| bits.to_string() == value).and_then(NonZeroU8::new)
 }
 
 #[cfg(test)]
@@ -163,9 +175,11 @@ mod tests {
     fn a_client_takes_no_answer_to_what_it_has_not_offered() {
         let check = |lines: &[&'static str]| Compression::check_answer(&headers(lines));
         assert_eq!(check(&[]), Some(None));
-        assert_eq!(check(&[OFFER]), Some(Some(Compression { server_window_bits: None })));
+        assert_eq!(check(&[OFFER]), Some(Some(Compression { server_window_bits: UNLIMITED })));
         assert!(check(&["permessage-deflate; server_no_context_takeover; server_max_window_bits=10"]).is_some());
-        for line in ["permessage-deflate", "foo", "permessage-deflate; server_no_context_takeover; client_max_window_bits=9"] {
+        for line in
+            ["permessage-deflate", "foo", "permessage-deflate; server_no_context_takeover; client_max_window_bits=9"]
+        {
             assert_eq!(check(&[line]), None, "{line}");
         }
         assert_eq!(check(&[OFFER, OFFER]), None);

@@ -36,6 +36,8 @@ pub(crate) struct Head {
     pub(crate) cookies: Vec<String>,
     /// The value of `Sec-WebSocket-Accept`.
     pub(crate) websocket_accept: Option<String>,
+    /// True if it has `Sec-WebSocket-Extensions`: the server has accepted the only one that was offered.
+    pub(crate) has_extension: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -209,6 +211,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, State, usize)>, String> {
                 body_length = Some(value.parse().map_err(|_| format!("sent a length of {value:?}"))?);
             }
             "set-cookie" => head.cookies.extend(value.split(';').next().map(|pair| pair.trim().to_owned())),
+            "sec-websocket-extensions" => head.has_extension = true,
             "sec-websocket-accept" => head.websocket_accept = Some(value.into_owned()),
             _ => {}
         }

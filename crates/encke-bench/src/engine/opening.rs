@@ -37,6 +37,7 @@ impl Clients {
         let tally = Tally::new(worker, workers, spec.membership.rooms, members.chain(no_rooms));
         let reader = Reader::new(tally, (spec.transport != Transport::Raw).then(|| spec.membership.clone()));
         let mut shared = WorkerShared::new(target, spec.transport, Poll::new()?, reader);
+        shared.inflater = spec.compress.then(Default::default);
         // Clients that do not reconnect need no positions, so their deliveries can be read by the fast path.
         if spec.reconnect && spec.recovery != Recovery::default() {
             shared.parsing_sessions = clients;

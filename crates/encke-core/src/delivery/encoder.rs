@@ -7,6 +7,7 @@ use bayeux::ext;
 use websocket::{Opcode, frame};
 
 use crate::delivery::outbox::arena::{Arena, Chunk, Frames};
+use crate::delivery::outbox::compressed::Compressor;
 use crate::delivery::outbox::{Packed, Sweep, payloads};
 use crate::history::Position;
 use crate::memory::Account;
@@ -17,46 +18,65 @@ pub(crate) struct Encoder {
     /// The memory that chunks and queues take.
     account: Rc<Account>,
     publications: Arena,
+    /// Publications on channels that compress.
+    compressible: Arena,
     /// Publications with the position of each message, for sessions that use replay.
     positioned: Arena,
+    /// The same on channels that compress.
+    compressible_positioned: Arena,
     /// Frames for a single receiver.
     single: Arena,
     /// The beginnings and ends of frames whose middle parts are shared.
     pieces: Arena,
     /// Ranges copied out of chunks that are mostly dead.
     packed: Packed,
+    /// What makes the compressed forms of frames.
+    pub(crate) compressor: Compressor,
     /// A buffer for bytes that go on at once.
     pub(crate) scratch: Vec<u8>,
 }
 
 impl Encoder {
-    /// An encoder with empty arenas.
-    pub(crate) fn new() -> Encoder {
+    /// An encoder with empty arenas, which compresses messages from this size on.
+    pub(crate) fn new(compress_bytes_min: usize) -> Encoder {
         let account = Rc::<Account>::default();
         Encoder {
             publications: Arena::new(&account),
+            compressible: Arena::compressible(&account),
             positioned: Arena::new(&account),
+            compressible_positioned: Arena::compressible(&account),
             single: Arena::new(&account),
             pieces: Arena::new(&account),
-            packed: Packed { messages: Arena::new(&account), others: Arena::new(&account) },
+            packed: Packed {
+                messages: Arena::new(&account),
+                compressible: Arena::compressible(&account),
+                others: Arena::new(&account),
+            },
+            compressor: Compressor::new(compress_bytes_min),
             scratch: Vec::new(),
             account,
         }
     }
 
-    /// Encodes a message of `bytes` bytes, which `write` writes, as a frame with an array of one message.
+    /// Encodes a message of `bytes` bytes, which `write` writes, as a frame with an array of one message. `compresses`: its
+    /// channel does.
     #[inline]
-    pub(crate) fn publication(&mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
-        self.publications.frame(Opcode::Text, bytes + 2, |out| {
+    pub(crate) fn publication(&mut self, bytes: usize, compresses: bool, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
+        self.arena_of(compresses).frame(Opcode::Text, bytes + 2, |out| {
             out.push(b'[');
             write(out);
             out.push(b']');
         })
     }
 
-    /// Copies the frames of publications of another shard.
-    pub(crate) fn copy(&mut self, frames: &[u8]) -> Frames {
-        self.publications.encoded(frames)
+    /// Copies the frames of publications of another shard. `compresses`: their channel does.
+    pub(crate) fn copy(&mut self, frames: &[u8], compresses: bool) -> Frames {
+        self.arena_of(compresses).encoded(frames)
+    }
+
+    #[inline]
+    fn arena_of(&mut self, compresses: bool) -> &mut Arena {
+        if compresses { &mut self.compressible } else { &mut self.publications }
     }
 
     /// Encodes the same messages, each with its position.
@@ -72,7 +92,9 @@ impl Encoder {
                 stamp.position.offset += 1;
             }
         }
-        self.positioned.encoded(&encoded)
+        let is_compressible = frames.chunk.is_compressible();
+        let arena = if is_compressible { &mut self.compressible_positioned } else { &mut self.positioned };
+        arena.encoded(&encoded)
     }
 
     /// Encodes a frame for a single receiver, whose payload of `bytes` bytes `write` writes.
@@ -143,9 +165,10 @@ impl Encoder {
         self.arenas().into_iter().map(Arena::unheld_bytes).sum()
     }
 
-    fn arenas(&self) -> [&Arena; 6] {
-        let Packed { messages, others } = &self.packed;
-        [&self.publications, &self.positioned, &self.single, &self.pieces, messages, others]
+    fn arenas(&self) -> [&Arena; 9] {
+        let Encoder { publications, compressible, positioned, compressible_positioned, single, pieces, .. } = self;
+        let Packed { messages, compressible: packed, others } = &self.packed;
+        [publications, compressible, positioned, compressible_positioned, single, pieces, messages, packed, others]
     }
 }
 

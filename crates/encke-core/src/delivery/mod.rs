@@ -139,7 +139,7 @@ impl Delivery {
             sessions: Sessions::default(),
             sockets: Sockets::default(),
             exchanges: Exchanges::default(),
-            encoder: Encoder::new(),
+            encoder: Encoder::new(settings.given().compress_bytes_min),
             schedule: Schedule::new(now.ms),
             backpressure: Backpressure::default(),
             pass: Latest::default(),
@@ -157,6 +157,7 @@ impl Delivery {
     /// Notes the settings in force from now on.
     pub(crate) fn set_settings(&mut self, settings: &InForce) {
         (self.settings, self.capacity, self.terms) = (settings.given().clone(), *settings.capacity(), settings.terms());
+        self.encoder.compressor.bytes_min = self.settings.compress_bytes_min;
     }
 
     /// Notes the time of the calls that follow.

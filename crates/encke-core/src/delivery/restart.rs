@@ -61,7 +61,7 @@ impl Delivery {
             for message in spans.iter().flat_map(|Span(first, count)| *first..*first + *count) {
                 let text = messages[message as usize].as_bytes();
                 let frames = frames[message as usize].get_or_insert_with(|| {
-                    delivery.encoder.publication(text.len(), |bytes| bytes.extend_from_slice(text))
+                    delivery.encoder.publication(text.len(), false, |bytes| bytes.extend_from_slice(text))
                 });
                 outbox.push(frames, Kind::Messages);
             }

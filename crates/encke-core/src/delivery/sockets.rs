@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use websocket::{Opcode, frame};
+use websocket::{Compression, Opcode, frame};
 
 use crate::clients::newcomers::Origins;
 use crate::delivery::connections::socket::{Opener, OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket, SocketOrigin};
@@ -55,17 +55,23 @@ impl Delivery {
         }
     }
 
+    /// Compresses the messages on a WebSocket from now on: its client takes that.
+    pub(crate) fn set_compression(&mut self, key: SocketKey, compression: Option<Compression>) {
+        self.sockets.get_mut(key).into_iter().for_each(|socket| socket.compression = compression);
+    }
+
     /// The origin of a WebSocket, for the shard to which it moves.
     pub(crate) fn origin_of(&self, key: SocketKey) -> Option<SocketOrigin> {
-        let Socket { opener, origins, head, .. } = self.socket(key)?;
+        let Socket { opener, origins, head, compression, .. } = self.socket(key)?;
         let head = head.as_ref().map(|own| own.head.clone());
-        Some(SocketOrigin { opener: *opener, origins: *origins, head })
+        Some(SocketOrigin { opener: *opener, origins: *origins, head, compression: *compression })
     }
 
     /// Adds a WebSocket that another shard has passed on.
     pub(crate) fn socket_moved_here(&mut self, origin: SocketOrigin) -> SocketKey {
         let key = self.open_socket(origin.opener);
         self.set_origin(key, origin.origins, origin.head);
+        self.set_compression(key, origin.compression);
         key
     }
 
@@ -237,9 +243,18 @@ impl Delivery {
 
     /// Sends the last closed batch as one frame, with the replies after its messages.
     fn send_batch(&mut self, key: SessionKey, socket: SocketKey, replies: &[u8]) -> Result<(), GivenUp> {
-        let mut parts = Vec::new();
+        let mut ranges = Vec::new();
         let bytes_max = SOCKET_BATCH_BYTES_MAX.saturating_sub(replies.len());
-        self.send_messages(key, Some(socket), Some(bytes_max), |messages| messages.join(&mut parts));
+        self.send_messages(key, Some(socket), Some(bytes_max), |messages| ranges.extend(messages.ranges().cloned()));
+        let compression = self.socket(socket).and_then(|socket| socket.compression);
+        if let Some(compression) = compression.filter(|_| ranges.iter().any(|range| range.chunk.is_compressible())) {
+            let compressor = &mut self.encoder.compressor;
+            let batch = compressor.batch(&ranges, compression, replies);
+            self.metrics.messages_compressed.set(compressor.messages() as usize);
+            let frames = self.encoder.copy_single(&batch);
+            return self.push_on_socket(socket, &frames);
+        }
+        let parts: Vec<Frames> = ranges.iter().map(Frames::joined).collect();
         let bytes = parts.iter().map(Frames::bytes).sum::<usize>() + replies.len() + 2;
         if self.is_unread(socket, bytes) {
             return Err(GivenUp::Socket(socket));
@@ -297,6 +312,16 @@ impl Delivery {
         self.push_on_socket(key, &frames)
     }
 
+    /// Sends a message that is no Bayeux message, compressed if the client takes that.
+    pub(crate) fn write_message(&mut self, key: SocketKey, opcode: Opcode, message: &[u8]) -> Result<(), GivenUp> {
+        let Some(compression) = self.socket(key).and_then(|socket| socket.compression) else {
+            return self.write_frame(key, opcode, message);
+        };
+        let frame = self.encoder.compressor.single(opcode, message, compression);
+        let frames = self.encoder.copy_single(&frame);
+        self.push_on_socket(key, &frames)
+    }
+
     /// Sends a frame that is not a batch of replies.
     pub(crate) fn write_frame(&mut self, key: SocketKey, opcode: Opcode, payload: &[u8]) -> Result<(), GivenUp> {
         let frames = self.encoder.single(opcode, payload.len(), |bytes| bytes.extend_from_slice(payload));
@@ -314,14 +339,14 @@ impl Delivery {
 
     /// Queues a close frame after everything that waits. The socket is shut after that.
     pub(crate) fn close_socket(&mut self, key: SocketKey, code: u16, reason: &str) {
-        let until_ms = self.now.ms + self.settings.handshake_timeout_ms;
+        let until_s = (self.now.ms + self.settings.handshake_timeout_ms).div_ceil(1_000) as u32;
         let Some(socket) = self.sockets.get_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
-        socket.phase = Phase::Closing { until_ms };
+        socket.phase = Phase::Closing { until_s };
         let mut bytes = Vec::with_capacity(64);
         frame::close(code, reason, &mut bytes);
         let frames = self.encoder.copy_single(&bytes);
         self.push_frames(key, &frames, Kind::Close);
-        self.arm_socket(key, until_ms);
+        self.arm_socket(key, 1_000 * u64::from(until_s));
     }
 }
 

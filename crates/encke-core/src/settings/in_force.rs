@@ -29,6 +29,7 @@ pub(crate) struct InForce {
     rules_have_publishers: bool,
     rules_have_subscribers: bool,
     rules_have_presence: bool,
+    rules_compress: bool,
 }
 
 /// The rates of messages and of their bytes.
@@ -77,6 +78,7 @@ impl InForce {
             rules_have_publishers: has(|rule| rule.publishers != Publishers::Anyone),
             rules_have_subscribers: has(|rule| rule.subscribers_max > 0),
             rules_have_presence: has(|rule| rule.presence),
+            rules_compress: settings.compresses(),
             settings,
         }
     }
@@ -146,6 +148,12 @@ impl InForce {
     /// True if a channel may have presence.
     pub(crate) fn rules_have_presence(&self) -> bool {
         self.rules_have_presence
+    }
+
+    /// True if messages on this channel are compressed.
+    #[inline]
+    pub(crate) fn compresses(&mut self, channel: ChannelName<'_>) -> bool {
+        self.rules_compress && self.rule_of(channel).is_some_and(|rule| self.settings.channels[rule].compress)
     }
 
     /// The index of the first rule that matches a channel.

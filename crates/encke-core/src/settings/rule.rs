@@ -20,6 +20,10 @@ pub struct ChannelRule {
     /// Longest time that lazy messages of these channels are delayed, in milliseconds. 0: `lazy_timeout_max_ms`.
     #[serde(default)]
     pub lazy_timeout_ms: u64,
+    /// True: messages are compressed for WebSockets whose clients take that. Not for channels where secrets stand beside
+    /// text that others choose.
+    #[serde(default)]
+    pub compress: bool,
     /// Overrides `broadcast_to_publisher` for these channels.
     #[serde(default)]
     pub broadcast_to_publisher: Option<bool>,

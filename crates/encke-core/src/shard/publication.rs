@@ -26,7 +26,8 @@ impl Shard {
         granted.use_for(Right::Publish);
         let Machines { env, delivery, .. } = &mut self.machines;
         env.metrics.publications.add(1);
-        let frames = delivery.encoder().publication(publication.encoded_bytes(), |bytes| publication.write(bytes));
+        let (bytes, compresses) = (publication.encoded_bytes(), env.settings.compresses(channel));
+        let frames = delivery.encoder().publication(bytes, compresses, |bytes| publication.write(bytes));
         if !self.burst.take(channel, &frames, from) {
             let token = self.settle_burst().token(channel).filter(|_| from.is_some());
             self.burst.start(channel, frames, from, token);
@@ -54,7 +55,8 @@ impl Machines {
     /// Fans out publications of another shard. Their bytes are copied as they are.
     pub(super) fn publication_from_shard(&mut self, publications: &EncodedPublications) {
         let channel = ChannelName::known(&publications.channel);
-        let frames = self.delivery.encoder().copy(&publications.frames);
+        let compresses = self.env.settings.compresses(channel);
+        let frames = self.delivery.encoder().copy(&publications.frames, compresses);
         let rule = self.env.settings.rule_of(channel);
         let except = publications.except.and_then(|id| self.delivery.find(&id));
         let (messages, side, position) = (publications.messages, publications.side, publications.position.as_ref());

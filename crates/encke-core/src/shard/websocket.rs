@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bayeux::BayeuxError;
-use websocket::Opcode;
+use websocket::{Compression, Opcode};
 
 use crate::application::EndReason;
 use crate::delivery::{GOING_AWAY, Opener, Received, SocketOrigin};
@@ -103,6 +103,11 @@ impl Shard {
         }
     }
 
+    /// Compresses messages on a WebSocket as its client and the server have agreed.
+    pub fn socket_compresses(&mut self, key: SocketKey, compression: Compression) {
+        self.settle_burst().delivery.set_compression(key, Some(compression));
+    }
+
     /// The origin of a WebSocket, for the shard to which it moves.
     pub fn socket_origin(&self, key: SocketKey) -> Option<SocketOrigin> {
         self.machines.delivery.origin_of(key)
@@ -130,11 +135,11 @@ impl Shard {
         machines.end_given_up(answered);
     }
 
-    /// Sends a frame that is not a Bayeux message.
+    /// Sends a message that is not a Bayeux message.
     pub fn socket_send(&mut self, now: Now, key: SocketKey, opcode: Opcode, payload: &[u8]) {
         let machines = self.settle_burst_at(now);
         machines.delivery.aside().touch(key);
-        let written = machines.delivery.write_frame(key, opcode, payload);
+        let written = machines.delivery.write_message(key, opcode, payload);
         machines.end_given_up(written);
     }
 

@@ -9,13 +9,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER,
-    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, UPGRADE,
+    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, UPGRADE,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as HttpBody;
 use tokio::sync::oneshot;
-use websocket::handshake;
+use websocket::{Compression, handshake};
 
 use super::answer_body;
 use super::callback::is_callback;
@@ -240,11 +240,15 @@ fn upgrade<B: HttpBody>(connection: &Connection, settings: &Settings, request: &
     };
     let Asking { browser, head, peer, .. } = Asking::of(connection, settings, request);
     let is_of_page = request.headers().contains_key(ORIGIN) || cookie::is_sent(request.headers(), settings);
-    let from = socket::Opener { browser, is_of_page, peer, head };
+    let compression = settings.compresses().then(|| Compression::accept(request.headers())).flatten();
+    let from = socket::Opener { browser, is_of_page, peer, head, compression };
     *connection.upgrade.borrow_mut() = Some(Upgrade::WebSocket(from));
     let response = of_status(StatusCode::SWITCHING_PROTOCOLS, Response::new(whole("")));
     let mut response = with(response, &[(CONNECTION, "upgrade"), (UPGRADE, "websocket")]);
     response.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, accept);
+    if let Some(answer) = compression.and_then(|compression| HeaderValue::try_from(compression.answer()).ok()) {
+        response.headers_mut().insert(SEC_WEBSOCKET_EXTENSIONS, answer);
+    }
     if let Some(protocol) = HeaderValue::try_from(protocol).ok().filter(|protocol| !protocol.is_empty()) {
         response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, protocol);
     }

@@ -13,6 +13,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
+use websocket::deflate::Inflater;
 
 use super::confirm::Confirmations;
 use super::exchanges::{Answers, Exchanges};
@@ -38,6 +39,8 @@ pub(crate) struct Node {
     sockets: OpenSockets,
     /// The buffer that every socket of the shard reads into.
     read_buffer: RefCell<Vec<u8>>,
+    /// What decompresses the messages of every WebSocket of the shard.
+    inflater: RefCell<Inflater>,
     /// The inbox of the store thread, where histories are persisted.
     history_store: Option<Inbox>,
     exchanges: Exchanges,
@@ -66,6 +69,7 @@ impl Node {
             server,
             sockets: OpenSockets::default(),
             read_buffer: RefCell::new(vec![0; READ_BYTES]),
+            inflater: RefCell::default(),
             history_store,
             futures: RefCell::default(),
             behind: Cell::new(false),
@@ -100,6 +104,11 @@ impl Node {
     /// The buffer that every socket of the shard reads into.
     pub(super) fn read_buffer(&self) -> RefMut<'_, Vec<u8>> {
         self.read_buffer.borrow_mut()
+    }
+
+    /// What decompresses the messages of every WebSocket of the shard.
+    pub(super) fn inflater(&self) -> RefMut<'_, Inflater> {
+        self.inflater.borrow_mut()
     }
 
     /// The requests that wait for their answer.

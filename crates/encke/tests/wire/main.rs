@@ -10,6 +10,7 @@ mod beside;
 mod channel_names;
 mod cometd;
 mod common;
+mod compression;
 mod decisions;
 mod delivery;
 mod durable;

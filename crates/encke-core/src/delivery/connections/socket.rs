@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use websocket::Compression;
+
 use crate::clients::newcomers::Origins;
 use crate::delivery::outbox::{Lent, Outbox};
 use crate::delivery::schedule::Marks;
@@ -29,6 +31,8 @@ pub struct Socket {
     /// The head of its upgrade request, if the application reads heads: a later handshake needs it, too.
     pub(in crate::delivery) head: Option<Box<OwnHead>>,
     pub(in crate::delivery) phase: Phase,
+    /// How its messages are compressed, if its client takes that.
+    pub(in crate::delivery) compression: Option<Compression>,
     /// True while its last batch waits for the application: nothing more is read from it.
     pub(in crate::delivery) is_suspended: bool,
     /// Its entries in the shard's schedule.
@@ -147,15 +151,17 @@ pub struct SocketOrigin {
     pub(crate) opener: Opener,
     pub(crate) origins: Origins,
     pub(crate) head: Option<Arc<Head>>,
+    pub(crate) compression: Option<Compression>,
 }
 
 /// The state of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
-    /// The close frame is queued. The socket is shut when all is written or the time is up.
+    /// The close frame is queued. The socket is shut when all is written or the time is up: in seconds, rounded up, as
+    /// milliseconds would take eight bytes more of each socket.
     Closing {
-        until_ms: u64,
+        until_s: u32,
     },
     /// The environment has been asked to shut the socket.
     Closed,

@@ -9,6 +9,9 @@
 //! each chunk ([`Frames::joined`]). Any range of frames is also a range of that text, so these receivers share bytes as
 //! well.
 //!
+//! Frames of channels that compress have chunks of their own, with a compressed form of each frame
+//! ([`compressed`](super::compressed)).
+//!
 //! A chunk is freed when the last outbox releases it. A range of few bytes keeps its whole chunk alive, so chunks are
 //! small ([`CHUNK_BYTES`]), and a frame that does not fit gets its own chunk.
 
@@ -18,6 +21,7 @@ use std::rc::Rc;
 
 use websocket::{Opcode, frame};
 
+use crate::delivery::outbox::compressed::Compressed;
 use crate::memory::Account;
 
 /// The size of a chunk in bytes: large enough that the publications of a tick share a range, and small enough that one
@@ -30,16 +34,22 @@ pub struct Chunk {
     bytes: RefCell<Vec<u8>>,
     /// Its messages with commas between them, as far as they were needed.
     joined: RefCell<Option<Box<Joined>>>,
+    /// True if its frames have compressed forms.
+    is_compressible: bool,
+    /// These forms, as far as they were needed.
+    compressed: RefCell<Option<Box<Compressed>>>,
     /// The account that counts its bytes until it is dropped.
     account: Rc<Account>,
 }
 
 impl Chunk {
-    /// Adds the bytes allocated for it and for its joined texts, unless those chunks are among the `seen`.
+    /// Adds the bytes allocated for it, for its joined texts and for its compressed forms, unless those chunks are among the
+    /// `seen`.
     pub fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
         let own = if seen.insert(self) { self.own_bytes() } else { return 0 };
-        let joined = self.joined.borrow();
+        let (joined, compressed) = (self.joined.borrow(), self.compressed.borrow());
         own + joined.as_ref().map_or(0, |joined| joined.starts_bytes() + joined.chunk.recount(seen))
+            + compressed.as_ref().map_or(0, |compressed| compressed.index_bytes() + compressed.chunk.recount(seen))
     }
 
     /// The account that counts its bytes.
@@ -47,12 +57,30 @@ impl Chunk {
         &self.account
     }
 
-    /// Frees its joined texts if nobody else holds them.
-    pub fn drop_unheld_joined(&self) {
-        let mut joined = self.joined.borrow_mut();
-        if joined.as_ref().is_some_and(|joined| Rc::strong_count(&joined.chunk) == 1) {
-            *joined = None;
-        }
+    /// Frees its joined texts, and its compressed forms, if nobody else holds them.
+    pub fn drop_unheld_forms(&self) {
+        self.joined.borrow_mut().take_if(|joined| Rc::strong_count(&joined.chunk) == 1);
+        self.compressed.borrow_mut().take_if(|compressed| Rc::strong_count(&compressed.chunk) == 1);
+    }
+
+    /// True if its frames are those of channels that compress.
+    pub fn is_compressible(&self) -> bool {
+        self.is_compressible
+    }
+
+    /// Lends its bytes, and the compressed forms of its frames.
+    pub(super) fn with_compressed(&self, with: impl FnOnce(&[u8], &mut Compressed)) {
+        let mut compressed = self.compressed.borrow_mut();
+        with(&self.bytes.borrow(), compressed.get_or_insert_with(|| Compressed::new(self)));
+    }
+
+    /// Appends bytes, and counts the memory for them. Returns their start and their end.
+    pub(super) fn grow(&self, write: impl FnOnce(&mut Vec<u8>)) -> (u32, u32) {
+        let mut bytes = self.bytes.borrow_mut();
+        let (start, before) = (bytes.len(), bytes.capacity());
+        write(&mut bytes);
+        self.account.chunk_allocated(bytes.capacity() - before);
+        (start as u32, bytes.len() as u32)
     }
 
     /// Its size divided by the number of ranges that share it.
@@ -60,7 +88,7 @@ impl Chunk {
         self.own_bytes() / Rc::strong_count(self).max(1)
     }
 
-    /// The bytes allocated for it, without joined texts.
+    /// The bytes allocated for it, without joined texts and compressed forms.
     pub fn own_bytes(&self) -> usize {
         self.bytes.borrow().capacity()
     }
@@ -84,7 +112,7 @@ struct Joined {
 impl Joined {
     fn new(frames: &Chunk) -> Box<Joined> {
         // Without frame headers and brackets the text is never longer than the frames.
-        let chunk = new_chunk(frames.own_bytes(), &frames.account);
+        let chunk = new_chunk(frames.own_bytes(), &frames.account, false);
         Box::new(Joined { chunk, starts: Vec::new(), until: 0 })
     }
 
@@ -161,21 +189,29 @@ impl Frames {
 #[derive(Debug)]
 pub struct Arena {
     open: Rc<Chunk>,
+    is_compressible: bool,
     account: Rc<Account>,
 }
 
 impl Arena {
     /// An empty arena, whose chunks this account counts.
     pub fn new(account: &Rc<Account>) -> Arena {
-        Arena { open: new_chunk(CHUNK_BYTES, account), account: account.clone() }
+        Arena { open: new_chunk(CHUNK_BYTES, account, false), is_compressible: false, account: account.clone() }
     }
 
-    /// The bytes of the open chunk and its joined texts, unless an outbox holds them.
+    /// The same for frames of channels that compress. It has no memory before the first one.
+    pub fn compressible(account: &Rc<Account>) -> Arena {
+        Arena { open: new_chunk(0, account, true), is_compressible: true, account: account.clone() }
+    }
+
+    /// The bytes of the open chunk, its joined texts and its compressed forms, unless an outbox holds them.
     pub fn unheld_bytes(&self) -> usize {
         let unheld = |chunk: &Rc<Chunk>| if Rc::strong_count(chunk) == 1 { chunk.own_bytes() } else { 0 };
         let joined = self.open.joined.borrow();
         let of_joined = joined.as_ref().map_or(0, |joined| unheld(&joined.chunk) + joined.starts_bytes());
-        unheld(&self.open) + of_joined
+        let compressed = self.open.compressed.borrow();
+        let of_compressed = compressed.as_ref().map_or(0, |forms| unheld(&forms.chunk) + forms.index_bytes());
+        unheld(&self.open) + of_joined + of_compressed
     }
 
     /// The open chunk.
@@ -215,19 +251,26 @@ impl Arena {
 
     fn room_for(&mut self, total: usize) -> Rc<Chunk> {
         if total > CHUNK_BYTES {
-            return new_chunk(total, &self.account);
+            return new_chunk(total, &self.account, self.is_compressible);
         }
-        if self.open.bytes.borrow().len() + total > CHUNK_BYTES {
-            self.open = new_chunk(CHUNK_BYTES, &self.account);
+        let left = |bytes: &Vec<u8>| bytes.capacity() - bytes.len();
+        if total > left(&self.open.bytes.borrow()) {
+            self.open = new_chunk(CHUNK_BYTES, &self.account, self.is_compressible);
         }
         self.open.clone()
     }
 }
 
-fn new_chunk(capacity: usize, account: &Rc<Account>) -> Rc<Chunk> {
+pub(super) fn new_chunk(capacity: usize, account: &Rc<Account>, is_compressible: bool) -> Rc<Chunk> {
     let bytes = Vec::with_capacity(capacity);
     account.chunk_allocated(bytes.capacity());
-    Rc::new(Chunk { bytes: RefCell::new(bytes), joined: RefCell::default(), account: account.clone() })
+    Rc::new(Chunk {
+        bytes: RefCell::new(bytes),
+        joined: RefCell::default(),
+        is_compressible,
+        compressed: RefCell::default(),
+        account: account.clone(),
+    })
 }
 
 #[cfg(test)]

@@ -64,11 +64,6 @@ impl InFlight {
         self.account.take().iter().for_each(|account| account.queue_changed(IN_FLIGHT_BYTES, 0));
     }
 
-    /// Appends the messages as elements of a JSON array, each followed by a comma. The bytes are shared, not copied.
-    pub fn join(&self, parts: &mut Vec<Frames>) {
-        parts.extend(self.runs.iter().map(|run| run.frames.joined()));
-    }
-
     /// The ranges, first to last.
     pub fn ranges(&self) -> impl Iterator<Item = &Frames> {
         self.runs.iter().map(|run| &run.frames)

@@ -1,0 +1,302 @@
+//! Compressed messages on WebSockets (RFC 7692; row 15 of `docs/bad-input.md`).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use encke::{ChannelRule, Settings, SlowConsumer};
+use serde_json::{Value, json};
+use websocket::deflate::{self, Deflater};
+use websocket::{Compression, Opcode};
+
+use crate::ack;
+use crate::common::{Frame, Tcp, TestServer, Ws, frame, publications, raw_frame, settings};
+
+/// Settings with channels that compress.
+fn compressing() -> Settings {
+    let rule = |pattern: &str| ChannelRule { pattern: pattern.into(), compress: true, ..ChannelRule::default() };
+    Settings { channels: vec![rule("/packed/**")], ..settings() }
+}
+
+/// About a kilobyte of data with a number.
+fn data(number: u64) -> Value {
+    json!({ "number": number, "names": vec!["a name of a field"; 50] })
+}
+
+/// The same, of which half a kilobyte cannot be compressed.
+fn mixed(number: u64) -> Value {
+    let mut random = fastrand::Rng::with_seed(number);
+    let letters: String = std::iter::repeat_with(|| random.alphanumeric()).take(500).collect();
+    json!({ "number": number, "letters": letters, "more": "x".repeat(500) })
+}
+
+fn numbers(messages: &[Value]) -> Vec<u64> {
+    publications(messages).iter().filter_map(|message| message["data"]["number"].as_u64()).collect()
+}
+
+fn compressed(server: &TestServer) -> Ws {
+    Ws::compressed(server.tcp(), server.address())
+}
+
+fn session(server: &TestServer) -> Ws {
+    let mut ws = compressed(server);
+    ws.handshake();
+    ws
+}
+
+/// The payload of a compressed message.
+fn packed(text: &[u8]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    Deflater::default().block(text, &mut payload);
+    payload.truncate(payload.len() - 4);
+    payload
+}
+
+/// The first byte of a frame with a whole compressed text.
+const TEXT: u8 = 0xc1;
+
+#[test]
+fn an_offer_is_accepted_if_a_rule_compresses_and_the_offer_is_valid() {
+    let with_rule = TestServer::start(compressing());
+    let without = TestServer::start(settings());
+    let answer = |server: &TestServer, offer: &str| {
+        let mut tcp = server.tcp();
+        tcp.send(Ws::request(server.address(), &[("sec-websocket-extensions", offer)]));
+        let response = tcp.response().expect("a response");
+        assert_eq!(response.status, 101, "{offer}");
+        Ws::opened(tcp).handshake();
+        response.header("sec-websocket-extensions").map(str::to_owned)
+    };
+    let bits = format!("{}; server_max_window_bits=10", Compression::OFFER);
+    for (offer, accepted) in [
+        ("permessage-deflate", Some(Compression::OFFER)),
+        ("permessage-deflate; client_max_window_bits", Some(Compression::OFFER)),
+        ("x-webkit-deflate-frame, permessage-deflate; server_max_window_bits=10", Some(bits.as_str())),
+        ("permessage-deflate; server_max_window_bits=16, permessage-deflate", Some(Compression::OFFER)),
+        ("permessage-deflate; server_max_window_bits=16", None),
+        ("permessage-deflate; client_no_context_takeover=1", None),
+        ("permessage-deflate; what", None),
+        (", ;=\"", None),
+    ] {
+        assert_eq!(answer(&with_rule, offer).as_deref(), accepted, "{offer}");
+        assert_eq!(answer(&without, offer), None, "{offer}");
+    }
+}
+
+#[test]
+fn a_publication_is_compressed_once_for_all_that_take_it() {
+    let server = TestServer::start(compressing());
+    let mut all: Vec<Ws> = (0..10).map(|nth| if nth == 0 { server.session() } else { session(&server) }).collect();
+    all.iter_mut().for_each(|ws| ws.subscribe("/packed/a"));
+    all.iter_mut().for_each(|ws| ws.subscribe("/plain"));
+    let read: Vec<usize> = all.iter().map(|ws| ws.read).collect();
+    for number in 0..3 {
+        server.publish("/packed/a", &data(number).to_string());
+        server.publish("/packed/a", "\"short\"");
+        server.publish("/plain", &data(number).to_string());
+    }
+    for ws in &mut all {
+        let messages: Vec<Value> = (0..9).map(|_| ws.next_json()[0].take()).collect();
+        let on =
+            |channel: &str| messages.iter().filter(|message| message["channel"] == channel).map(|m| m["data"].clone());
+        let both = |number: u64| [data(number), json!("short")];
+        assert!(on("/packed/a").eq((0..3).flat_map(both)), "{messages:?}");
+        assert!(on("/plain").eq((0..3).map(data)), "{messages:?}");
+    }
+    assert_eq!(server.metric("encke_messages_compressed"), 3);
+    let bytes: Vec<usize> = all.iter().zip(read).map(|(ws, read)| ws.read - read).collect();
+    assert!(bytes[1..].iter().all(|compressed| *compressed < bytes[0] * 6 / 10), "{bytes:?}");
+}
+
+#[test]
+fn batches_with_acknowledgements_are_made_of_the_same_compressed_messages() {
+    let server = TestServer::start(compressing());
+    let mut all: Vec<Ws> = (0..3)
+        .map(|_| {
+            let mut ws = compressed(&server);
+            ws.send_json(&json!([{ "channel": "/meta/handshake", "version": "1.0", "id": "1", "ext": { "ack": true },
+                "supportedConnectionTypes": ["websocket"] }]));
+            ws.id = ws.next_json()[0]["clientId"].as_str().expect("a session").to_owned();
+            ws.subscribe("/packed/a");
+            ack::connect(&mut ws, 0);
+            ws
+        })
+        .collect();
+    (0..20).for_each(|number| server.publish("/packed/a", &data(number).to_string()));
+    for ws in &mut all {
+        let (read, messages) = (ws.read, ack::connect(ws, 0));
+        assert_eq!(numbers(&messages), (0..20).collect::<Vec<_>>());
+        assert!(ws.read - read < 10_000, "{}", ws.read - read);
+    }
+    assert_eq!(server.metric("encke_messages_compressed"), 20);
+}
+
+#[test]
+fn compressed_messages_of_a_client_are_read_in_any_fragments() {
+    let server = TestServer::start(compressing());
+    let mut ws = session(&server);
+    ws.subscribe("/a");
+    for (number, pieces) in [(0, 1), (1, 2), (2, 7), (3, 100)] {
+        let message = ws.mine(json!({ "id": "p", "channel": "/a", "data": data(number) }));
+        let payload = packed(json!([message]).to_string().as_bytes());
+        assert!(payload.len() < 300);
+        let mut bytes = Vec::new();
+        let size = payload.len().div_ceil(pieces);
+        for (nth, piece) in payload.chunks(size).enumerate() {
+            let first = if nth == 0 { 0x41 } else { 0 } | if (nth + 1) * size >= payload.len() { 0x80 } else { 0 };
+            bytes.extend(frame(Opcode::Ping, b"between"));
+            bytes.extend(raw_frame(first, piece));
+        }
+        ws.send_raw(bytes);
+        let mut texts = Vec::new();
+        while texts.len() < 2 {
+            match ws.next_frame() {
+                Frame::Text(text) => texts.push(text),
+                Frame::Pong(payload) => assert_eq!(payload, b"between"),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(texts[0].contains(&format!("\"number\":{number}")), "{texts:?}");
+    }
+    // Both kinds may follow each other, and a message may be as long as the limit.
+    let message = ws.mine(json!({ "id": "p", "channel": "/b", "data": "x".repeat(1_000_000) }));
+    ws.send_raw(raw_frame(TEXT, &packed(json!([message]).to_string().as_bytes())));
+    assert_eq!(ws.next_json()[0]["successful"], true);
+    ws.publish("/b", json!(1));
+}
+
+#[test]
+fn frames_that_violate_the_extension_close_their_socket() {
+    let server = TestServer::start(compressing());
+    let mut neighbour = server.neighbour();
+    let bomb = packed(&vec![b' '; 50_000_000]);
+    let limit = packed(&vec![b' '; 1024 * 1024 + 1]);
+    let latin = packed(b"[\"\xe9\"]");
+    let half = &packed(data(1).to_string().as_bytes())[..50];
+    let mut stored = Vec::new();
+    deflate::stored(b"[]", &mut stored);
+    let first = [raw_frame(0x41, &stored), raw_frame(0xc0, &[deflate::END])].concat();
+    let cases: Vec<(Vec<u8>, u16, &str)> = vec![
+        (raw_frame(TEXT, &bomb), 1009, "message too big"),
+        (raw_frame(TEXT, &limit), 1009, "message too big"),
+        (raw_frame(TEXT, b"\xff\xff\xff"), 1007, "invalid compressed data"),
+        (raw_frame(TEXT, b""), 1007, "invalid compressed data"),
+        (raw_frame(TEXT, half), 1007, "invalid compressed data"),
+        (raw_frame(TEXT, &latin), 1007, "invalid UTF-8"),
+        (raw_frame(0xc2, &packed(b"x")), 1003, "text messages only"),
+        (first, 1002, "reserved bit set"),
+        (raw_frame(0xc9, b"ping"), 1002, "reserved bit set"),
+        (raw_frame(0xc8, b""), 1002, "reserved bit set"),
+        (raw_frame(0xe1, &stored), 1002, "reserved bit set"),
+    ];
+    for (bytes, code, reason) in cases {
+        let mut ws = session(&server);
+        ws.send_raw(&bytes);
+        assert_eq!(ws.closed(), (code, reason.to_owned()));
+    }
+    // Without an agreement the bit is reserved, as ever.
+    let mut ws = server.session();
+    ws.send_raw(raw_frame(TEXT, &packed(b"[]")));
+    assert_eq!(ws.closed(), (1002, "reserved bit set".to_owned()));
+    neighbour.lives(&server);
+}
+
+#[test]
+fn many_large_messages_in_few_bytes_do_not_hold_up_others() {
+    let server = TestServer::start(compressing());
+    let mut neighbour = server.neighbour();
+    let mut ws = session(&server);
+    // Each is a kilobyte that becomes a megabyte of no JSON.
+    let spaces = raw_frame(TEXT, &packed(&vec![b' '; 1_000_000]));
+    ws.send_raw(spaces.repeat(40));
+    neighbour.lives(&server);
+    for _ in 0..40 {
+        assert_eq!(ws.next_json()[0]["successful"], false);
+    }
+}
+
+#[test]
+fn a_slow_client_gets_whole_messages_in_order_and_the_newest() {
+    let mut wanted = compressing();
+    wanted.channels[0].slow_consumer = SlowConsumer::DropOldest;
+    let server = TestServer::start(Settings { outbox_bytes_max: 256 * 1024, ..wanted });
+    let mut ws = Ws::compressed(Tcp::narrow(server.address()), server.address());
+    ws.handshake();
+    ws.subscribe("/packed/a");
+    let mut published = 0;
+    while server.metric("encke_slow_consumers_messages_dropped") < 100 {
+        (0..50).for_each(|nth| server.publish("/packed/a", &mixed(published + nth).to_string()));
+        published += 50;
+    }
+    let mut last = None;
+    while last != Some(published - 1) {
+        let message = ws.next_json();
+        let number = message[0]["data"]["number"].as_u64().expect("a number");
+        assert_eq!(message[0]["data"], mixed(number));
+        assert!(last.is_none_or(|last| number > last), "in order, nothing twice");
+        last = Some(number);
+    }
+}
+
+/// The connection breaks in the middle of compressed messages, and the session goes on over HTTP, and back.
+#[test]
+fn a_session_that_acknowledges_gets_each_message_once_over_breaks_and_switches() {
+    for shards in [1, 2] {
+        let server = TestServer::start(Settings { shards, trust_client_session: true, ..compressing() });
+        let mut poller = ack::poller(&server);
+        poller.subscribe("/packed/a");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let publisher = scope.spawn(|| {
+                let mut published = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    server.publish("/packed/a", &mixed(published).to_string());
+                    published += 1;
+                    std::thread::sleep(std::time::Duration::from_micros(200));
+                }
+                published
+            });
+            let (mut received, mut acknowledged) = (Vec::new(), 0);
+            for _ in 0..10 {
+                let mut ws = Ws::compressed(Tcp::narrow(server.address()), server.address());
+                ws.id.clone_from(&poller.id);
+                for _ in 0..5 {
+                    let messages = ack::connect(&mut ws, acknowledged);
+                    received.extend(numbers(&messages));
+                    acknowledged = ack::batch(&messages);
+                }
+                ack::start_connect(&mut ws, acknowledged, json!({ "timeout": 0 }));
+                ws.tcp.read_some();
+                ws.tcp.reset();
+                for _ in 0..2 {
+                    let messages = ack::poll(&mut poller, acknowledged);
+                    received.extend(numbers(&messages));
+                    acknowledged = ack::batch(&messages);
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            let published = publisher.join().expect("no panic");
+            while received.last() != Some(&(published - 1)) {
+                let messages = ack::poll(&mut poller, acknowledged);
+                received.extend(numbers(&messages));
+                acknowledged = ack::batch(&messages);
+            }
+            assert_eq!(received, (0..published).collect::<Vec<_>>());
+        });
+        assert!(server.metric("encke_messages_compressed") > 0);
+    }
+}
+
+#[test]
+fn a_compressed_websocket_moves_to_the_shard_of_its_session() {
+    let server = TestServer::start(Settings { shards: 4, ..compressing() });
+    let sessions: Vec<Ws> = (0..8).map(|_| session(&server)).collect();
+    for mut first in sessions {
+        first.subscribe("/packed/a");
+        let mut ws = compressed(&server);
+        ws.id.clone_from(&first.id);
+        ws.start_connect();
+        server.publish("/packed/a", &data(1).to_string());
+        let read = ws.read;
+        assert_eq!(ws.next_json()[0]["data"], data(1));
+        assert!(ws.read - read < 500);
+    }
+}
