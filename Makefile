@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tls bench-tokens compare fmt pictures web viewer extension bench-screenpush
+.PHONY: help serve check test autobahn scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tls bench-tokens compare fmt pictures web viewer extension bench-screenpush
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -14,6 +14,9 @@ check: ## Check an edit: format, lints, unit tests, 2,000 simulated seeds; under
 
 test: ## Run everything that must hold before a change goes in; under twenty minutes
 	@scripts/test.sh $(STEPS)
+
+autobahn: ## Run all 517 cases of the WebSocket conformance suite, in some minutes
+	@bash scripts/autobahn.sh all
 
 scenarios: ## Run every scenario of encke bench small, against Encke, CometD and Faye
 	@bash scripts/scenarios.sh

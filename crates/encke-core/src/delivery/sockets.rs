@@ -339,14 +339,14 @@ impl Delivery {
 
     /// Queues a close frame after everything that waits. The socket is shut after that.
     pub(crate) fn close_socket(&mut self, key: SocketKey, code: u16, reason: &str) {
-        let until_s = (self.now.ms + self.settings.handshake_timeout_ms).div_ceil(1_000) as u32;
+        let until_ms = self.now.ms + self.settings.handshake_timeout_ms;
         let Some(socket) = self.sockets.get_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
-        socket.phase = Phase::Closing { until_s };
+        socket.phase = Phase::Closing { until_ms: until_ms.to_ne_bytes() };
         let mut bytes = Vec::with_capacity(64);
         frame::close(code, reason, &mut bytes);
         let frames = self.encoder.copy_single(&bytes);
         self.push_frames(key, &frames, Kind::Close);
-        self.arm_socket(key, 1_000 * u64::from(until_s));
+        self.arm_socket(key, until_ms);
     }
 }
 

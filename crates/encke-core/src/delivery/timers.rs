@@ -45,11 +45,11 @@ impl Delivery {
         let idle_until_ms = if idle_ms == 0 { u64::MAX } else { socket.last_received_ms + idle_ms };
         let next_ms = match socket.phase {
             Phase::Closed => return,
-            Phase::Closing { until_s } if now_ms >= 1_000 * u64::from(until_s) => {
+            Phase::Closing { until_ms } if now_ms >= u64::from_ne_bytes(until_ms) => {
                 self.metrics.timeouts.add(1);
                 return self.reset_socket(key);
             }
-            Phase::Closing { until_s } => 1_000 * u64::from(until_s),
+            Phase::Closing { until_ms } => u64::from_ne_bytes(until_ms),
             Phase::Open if socket.session.is_none() && now_ms >= alone_until_ms => {
                 self.metrics.timeouts.add(1);
                 return self.close_socket(key, 1008, "no session");

@@ -1,6 +1,6 @@
 //! Compressed messages on WebSockets (RFC 7692; row 15 of `docs/bad-input.md`).
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use encke::{ChannelRule, Settings, SlowConsumer};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use websocket::deflate::{self, Deflater};
 use websocket::{Compression, Opcode};
 
 use crate::ack;
-use crate::common::{Frame, Tcp, TestServer, Ws, frame, publications, raw_frame, settings};
+use crate::common::{Frame, Tcp, TestServer, Ws, frame, publications, raw_frame, settings, wait_until};
 
 /// Settings with channels that compress.
 fn compressing() -> Settings {
@@ -95,11 +95,12 @@ fn a_publication_is_compressed_once_for_all_that_take_it() {
     }
     for ws in &mut all {
         let messages: Vec<Value> = (0..9).map(|_| ws.next_json()[0].take()).collect();
-        let on =
-            |channel: &str| messages.iter().filter(|message| message["channel"] == channel).map(|m| m["data"].clone());
-        let both = |number: u64| [data(number), json!("short")];
-        assert!(on("/packed/a").eq((0..3).flat_map(both)), "{messages:?}");
-        assert!(on("/plain").eq((0..3).map(data)), "{messages:?}");
+        let on = |channel: &str| -> Vec<&Value> {
+            messages.iter().filter(|message| message["channel"] == channel).map(|message| &message["data"]).collect()
+        };
+        let short = json!("short");
+        assert_eq!(on("/packed/a"), [&data(0), &short, &data(1), &short, &data(2), &short]);
+        assert_eq!(on("/plain"), [&data(0), &data(1), &data(2)]);
     }
     assert_eq!(server.metric("encke_messages_compressed"), 3);
     let bytes: Vec<usize> = all.iter().zip(read).map(|(ws, read)| ws.read - read).collect();
@@ -243,19 +244,20 @@ fn a_session_that_acknowledges_gets_each_message_once_over_breaks_and_switches()
         let server = TestServer::start(Settings { shards, trust_client_session: true, ..compressing() });
         let mut poller = ack::poller(&server);
         poller.subscribe("/packed/a");
-        let is_over = AtomicBool::new(false);
+        let (published, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let publisher = scope.spawn(|| {
-                let mut published = 0;
                 while !is_over.load(Ordering::Relaxed) {
-                    server.publish("/packed/a", &mixed(published).to_string());
-                    published += 1;
+                    let number = published.load(Ordering::Relaxed);
+                    server.publish("/packed/a", &mixed(number).to_string());
+                    published.store(number + 1, Ordering::Relaxed);
                     std::thread::sleep(std::time::Duration::from_micros(200));
                 }
-                published
             });
             let (mut received, mut acknowledged) = (Vec::new(), 0);
             for _ in 0..10 {
+                let before = published.load(Ordering::Relaxed);
+                wait_until("more is published", || published.load(Ordering::Relaxed) >= before + 5);
                 let mut ws = Ws::compressed(Tcp::narrow(server.address()), server.address());
                 ws.id.clone_from(&poller.id);
                 for _ in 0..5 {
@@ -273,7 +275,8 @@ fn a_session_that_acknowledges_gets_each_message_once_over_breaks_and_switches()
                 }
             }
             is_over.store(true, Ordering::Relaxed);
-            let published = publisher.join().expect("no panic");
+            publisher.join().expect("no panic");
+            let published = published.load(Ordering::Relaxed);
             while received.last() != Some(&(published - 1)) {
                 let messages = ack::poll(&mut poller, acknowledged);
                 received.extend(numbers(&messages));

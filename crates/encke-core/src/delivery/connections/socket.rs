@@ -158,10 +158,10 @@ pub struct SocketOrigin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
-    /// The close frame is queued. The socket is shut when all is written or the time is up: in seconds, rounded up, as
-    /// milliseconds would take eight bytes more of each socket.
+    /// The close frame is queued. The socket is shut when all is written or the time is up. The time is in bytes, as an aligned
+    /// number would take eight bytes more of each socket.
     Closing {
-        until_s: u32,
+        until_ms: [u8; 8],
     },
     /// The environment has been asked to shut the socket.
     Closed,
