@@ -74,7 +74,7 @@ impl Inflater {
         let mut bytes = 0;
         let mut ended = self.take(&mut stream, payload, &mut bytes, bytes_max);
         if ended == Ok(None) {
-            ended = self.take(&mut stream, TAIL, &mut bytes, bytes_max);
+            ended = self.take(&mut stream, ENDING, &mut bytes, bytes_max);
         }
         self.stream = Some(stream);
         match ended? {
@@ -149,7 +149,7 @@ pub const STORED_HEADER_BYTES: usize = 5;
 
 /// The bytes that are missing at the end of each message (RFC 7692 §7.2.2), and an empty last block: only if that is read
 /// as one, the message has not ended within a block.
-const TAIL: &[u8] = &[0, 0, 0xff, 0xff, 0x03, 0x00];
+const ENDING: &[u8] = &[0, 0, 0xff, 0xff, 0x03, 0x00];
 
 /// The level of compression. Of 1 kB of JSON the first one leaves 43 %, and takes half the time of the default one, which
 /// leaves 33 %. Each publication is compressed only once, but may have a single subscriber.

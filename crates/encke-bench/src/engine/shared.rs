@@ -21,7 +21,7 @@ pub(super) struct WorkerShared {
     pub(super) poll: Poll,
     pub(super) scratch: Scratch,
     pub(super) reader: Reader,
-    /// What decompresses messages, if the WebSockets are compressed.
+    /// Decompresses messages, if the WebSockets are compressed.
     pub(super) inflater: Option<Inflater>,
     /// The number of sessions, from the first, that parse their deliveries themselves, since their recovery depends on
     /// each.

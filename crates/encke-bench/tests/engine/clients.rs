@@ -100,6 +100,26 @@ fn acknowledging_clients_receive_everything_once() {
 }
 
 #[test]
+fn compressed_clients_receive_everything_once_and_want_a_server_that_compresses() {
+    let pattern = "/bench/**".into();
+    let rule = ChannelRule { pattern, compress: true, ..ChannelRule::default() };
+    let settings = Settings { channels: vec![rule], compress_bytes_min: 0, ..Settings::default() };
+    let server = start(settings);
+    let compressed =
+        ClientsSpec { compress: true, ..spec(&format!("http://{}", server.address()), Transport::Websocket, 5, 2) };
+    for ack in [false, true] {
+        let recovery = Recovery { ack, ..Recovery::default() };
+        let mut clients = open(&ClientsSpec { recovery, ..compressed.clone() }).expect("open");
+        let publisher = clients.publishers().start;
+        (0..20).for_each(|_| publish(&mut clients, publisher, &[0, 1, 0, 0, 1]));
+        assert!(arrived(&mut clients, 0).none(), "ack: {ack}");
+        clients.disconnect();
+    }
+    let (_server, target) = self::server();
+    assert!(open(&ClientsSpec { target, ..compressed }).is_err());
+}
+
+#[test]
 fn replaying_clients_receive_earlier_messages() {
     let (_server, target) = server_with(vec![ChannelRule {
         pattern: "/bench/**".into(),

@@ -30,7 +30,7 @@ pub(crate) struct Encoder {
     pieces: Arena,
     /// Ranges copied out of chunks that are mostly dead.
     packed: Packed,
-    /// What makes the compressed forms of frames.
+    /// Makes the compressed forms of frames.
     pub(crate) compressor: Compressor,
     /// A buffer for bytes that go on at once.
     pub(crate) scratch: Vec<u8>,

@@ -39,7 +39,7 @@ pub(crate) struct Node {
     sockets: OpenSockets,
     /// The buffer that every socket of the shard reads into.
     read_buffer: RefCell<Vec<u8>>,
-    /// What decompresses the messages of every WebSocket of the shard.
+    /// Decompresses the messages of every WebSocket of the shard.
     inflater: RefCell<Inflater>,
     /// The inbox of the store thread, where histories are persisted.
     history_store: Option<Inbox>,
@@ -106,7 +106,7 @@ impl Node {
         self.read_buffer.borrow_mut()
     }
 
-    /// What decompresses the messages of every WebSocket of the shard.
+    /// Decompresses the messages of every WebSocket of the shard.
     pub(super) fn inflater(&self) -> RefMut<'_, Inflater> {
         self.inflater.borrow_mut()
     }

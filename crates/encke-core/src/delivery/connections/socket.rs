@@ -31,7 +31,7 @@ pub struct Socket {
     /// The head of its upgrade request, if the application reads heads: a later handshake needs it, too.
     pub(in crate::delivery) head: Option<Box<OwnHead>>,
     pub(in crate::delivery) phase: Phase,
-    /// How its messages are compressed, if its client takes that.
+    /// The compression of its messages, if its client takes that.
     pub(in crate::delivery) compression: Option<Compression>,
     /// True while its last batch waits for the application: nothing more is read from it.
     pub(in crate::delivery) is_suspended: bool,

@@ -9,7 +9,7 @@
 //! each chunk ([`Frames::joined`]). Any range of frames is also a range of that text, so these receivers share bytes as
 //! well.
 //!
-//! Frames of channels that compress have chunks of their own, with a compressed form of each frame
+//! Frames of channels that compress have separate chunks, with a compressed form of each frame
 //! ([`compressed`](super::compressed)).
 //!
 //! A chunk is freed when the last outbox releases it. A range of few bytes keeps its whole chunk alive, so chunks are

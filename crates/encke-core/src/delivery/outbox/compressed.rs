@@ -11,7 +11,7 @@
 //!   stored "["   block of the message   stored "]"   end
 //! ```
 //!
-//! While the kernel has a part of a form, the form is a run of its own before the plain frame ([`Kind::Begun`]).
+//! While the kernel has a part of a form, the form is a separate run before the plain frame ([`Kind::Begun`]).
 
 use std::rc::Rc;
 
