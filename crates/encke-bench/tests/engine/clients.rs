@@ -1,10 +1,10 @@
 //! Sessions that publish and receive.
 
-use encke::ChannelRule;
+use encke::{ChannelRule, Settings};
 use encke_bench::engine::{Clients, PlannedMessage};
 use encke_bench::order::{ClientsSpec, Membership, Recovery, Replay, Transport};
 
-use crate::{arrived, open, publish, server, server_with, spec, turn_until};
+use crate::{arrived, open, publish, server, server_with, spec, start, turn_until};
 
 #[test]
 fn everything_arrives_over_websocket() {
