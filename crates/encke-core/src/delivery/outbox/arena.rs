@@ -10,7 +10,7 @@
 //! well.
 //!
 //! Frames of channels that compress have separate chunks, with a compressed form of each frame
-//! ([`compressed`](super::compressed)).
+//! (`compressed.rs`).
 //!
 //! A chunk is freed when the last outbox releases it. A range of few bytes keeps its whole chunk alive, so chunks are
 //! small ([`CHUNK_BYTES`]), and a frame that does not fit gets its own chunk.
@@ -21,7 +21,6 @@ use std::rc::Rc;
 
 use websocket::{Opcode, frame};
 
-use crate::delivery::outbox::compressed::Compressed;
 use crate::memory::Account;
 
 /// The size of a chunk in bytes: large enough that the publications of a tick share a range, and small enough that one
@@ -75,7 +74,7 @@ impl Chunk {
     }
 
     /// Appends bytes, and counts the memory for them. Returns their start and their end.
-    pub(super) fn grow(&self, write: impl FnOnce(&mut Vec<u8>)) -> (u32, u32) {
+    fn grow(&self, write: impl FnOnce(&mut Vec<u8>)) -> (u32, u32) {
         let mut bytes = self.bytes.borrow_mut();
         let (start, before) = (bytes.len(), bytes.capacity());
         write(&mut bytes);
@@ -151,6 +150,50 @@ impl Drop for Chunk {
 impl Drop for Joined {
     fn drop(&mut self) {
         self.chunk.account.chunk_freed(self.starts_bytes());
+    }
+}
+
+/// The compressed forms of the frames of a chunk.
+#[derive(Debug)]
+pub(super) struct Compressed {
+    pub(super) chunk: Rc<Chunk>,
+    /// Sorted by their frames.
+    pub(super) forms: Vec<Form>,
+}
+
+/// A frame, and its form. A frame that is too short is its own form, as a copy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Form {
+    /// The frame in the first chunk.
+    pub(super) start: u32,
+    pub(super) end: u32,
+    /// The form in the second chunk.
+    pub(super) form_start: u32,
+    pub(super) form_end: u32,
+}
+
+impl Compressed {
+    fn new(plain: &Chunk) -> Box<Compressed> {
+        Box::new(Compressed { chunk: new_chunk(0, plain.account(), false), forms: Vec::new() })
+    }
+
+    /// The bytes of its index.
+    fn index_bytes(&self) -> usize {
+        self.forms.capacity() * size_of::<Form>()
+    }
+
+    /// Adds a form, which `write` writes, of the frame from `start` to `end`. It is the form at this index then.
+    pub(super) fn insert(&mut self, index: usize, (start, end): (u32, u32), write: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.index_bytes();
+        let (form_start, form_end) = self.chunk.grow(write);
+        self.forms.insert(index, Form { start, end, form_start, form_end });
+        self.chunk.account().chunk_allocated(self.index_bytes() - before);
+    }
+}
+
+impl Drop for Compressed {
+    fn drop(&mut self) {
+        self.chunk.account().chunk_freed(self.index_bytes());
     }
 }
 
@@ -261,7 +304,7 @@ impl Arena {
     }
 }
 
-pub(super) fn new_chunk(capacity: usize, account: &Rc<Account>, is_compressible: bool) -> Rc<Chunk> {
+fn new_chunk(capacity: usize, account: &Rc<Account>, is_compressible: bool) -> Rc<Chunk> {
     let bytes = Vec::with_capacity(capacity);
     account.chunk_allocated(bytes.capacity());
     Rc::new(Chunk {

@@ -19,7 +19,7 @@ use websocket::deflate::{self, Deflater, STORED_HEADER_BYTES};
 use websocket::{Compression, Opcode, frame};
 
 use super::{Kind, Outbox, Run, Wrote, first_frame, frames, payload, whole_frames};
-use crate::delivery::outbox::arena::{Chunk, Frames, new_chunk};
+use crate::delivery::outbox::arena::Frames;
 
 /// Compresses messages.
 #[derive(Debug, Default)]
@@ -39,25 +39,6 @@ pub(crate) struct Parts {
     pub(crate) frames: Vec<Frames>,
     /// The number of ranges up to the end of each run.
     ends: Vec<usize>,
-}
-
-/// The compressed forms of the frames of a chunk.
-#[derive(Debug)]
-pub(super) struct Compressed {
-    pub(super) chunk: Rc<Chunk>,
-    /// Sorted by their frames.
-    forms: Vec<Form>,
-}
-
-/// A frame, and its form. A frame that is too short is its own form, as a copy.
-#[derive(Clone, Copy, Debug)]
-struct Form {
-    /// The frame in the first chunk.
-    start: u32,
-    end: u32,
-    /// The form in the second chunk.
-    form_start: u32,
-    form_end: u32,
 }
 
 impl Compressor {
@@ -144,35 +125,6 @@ fn inside(bytes: &[u8], before: usize, behind: usize) -> &[u8] {
     bytes.get(before..bytes.len().saturating_sub(behind)).unwrap_or_default()
 }
 
-impl Compressed {
-    pub(super) fn new(plain: &Chunk) -> Box<Compressed> {
-        Box::new(Compressed { chunk: new_chunk(0, plain.account(), false), forms: Vec::new() })
-    }
-
-    /// The bytes of its index.
-    pub(super) fn index_bytes(&self) -> usize {
-        self.forms.capacity() * size_of::<Form>()
-    }
-
-    /// Makes the form of the frame that begins at `start`. It is the form at this index then.
-    fn make(&mut self, index: usize, start: u32, plain: &[u8], compressor: &mut Compressor) -> Option<()> {
-        let (head, length) = frame::split(&plain[start as usize..])?;
-        let end = start + (head + length) as u32;
-        let before = self.index_bytes();
-        let form = |out: &mut Vec<u8>| compressor.form(&plain[start as usize..end as usize], out);
-        let (form_start, form_end) = self.chunk.grow(form);
-        self.forms.insert(index, Form { start, end, form_start, form_end });
-        self.chunk.account().chunk_allocated(self.index_bytes() - before);
-        Some(())
-    }
-}
-
-impl Drop for Compressed {
-    fn drop(&mut self) {
-        self.chunk.account().chunk_freed(self.index_bytes());
-    }
-}
-
 impl Frames {
     /// Appends the frames as they go to such a socket. Makes the forms that do not exist yet.
     fn forms(&self, compressor: &mut Compressor, compression: Compression, parts: &mut Vec<Frames>) {
@@ -185,8 +137,11 @@ impl Frames {
             let mut last: Option<Frames> = None;
             while start < self.end {
                 let is_made = compressed.forms.get(index).is_some_and(|form| form.start == start);
-                if !is_made && compressed.make(index, start, plain, compressor).is_none() {
-                    break;
+                if !is_made {
+                    let Some((head, length)) = frame::split(&plain[start as usize..]) else { break };
+                    let end = start + (head + length) as u32;
+                    let form = |out: &mut Vec<u8>| compressor.form(&plain[start as usize..end as usize], out);
+                    compressed.insert(index, (start, end), form);
                 }
                 let form = compressed.forms[index];
                 let is_plain =
