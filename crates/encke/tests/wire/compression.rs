@@ -288,15 +288,27 @@ fn a_session_that_acknowledges_gets_each_message_once_over_breaks_and_switches()
     }
 }
 
+/// Its second message is read before it moves, together with the first.
 #[test]
 fn a_compressed_websocket_moves_to_the_shard_of_its_session() {
     let server = TestServer::start(Settings { shards: 4, ..compressing() });
-    let sessions: Vec<Ws> = (0..8).map(|_| session(&server)).collect();
+    // Connections go to the shards in turn. The second one of each session is the seventh behind the first: on another shard.
+    let sessions: Vec<Ws> = (0..7).map(|_| session(&server)).collect();
     for mut first in sessions {
         first.subscribe("/packed/a");
         let mut ws = compressed(&server);
         ws.id.clone_from(&first.id);
-        ws.start_connect();
+        let connect = json!({ "id": "c", "channel": "/meta/connect", "connectionType": "websocket",
+            "advice": { "timeout": 0 } });
+        let publish = json!({ "id": "p", "channel": "/b", "data": data(0) });
+        let both = [connect, publish]
+            .map(|message| raw_frame(TEXT, &packed(json!([ws.mine(message)]).to_string().as_bytes())));
+        ws.send_raw(both.concat());
+        // Until the connect arrives the session belongs to the first WebSocket, which would get the message.
+        for id in ["c", "p"] {
+            let reply = ws.next_json();
+            assert_eq!((&reply[0]["id"], &reply[0]["successful"]), (&json!(id), &json!(true)), "{reply}");
+        }
         server.publish("/packed/a", &data(1).to_string());
         let read = ws.read;
         assert_eq!(ws.next_json()[0]["data"], data(1));
