@@ -37,6 +37,9 @@ pub(crate) struct Subscribe {
     /// Acknowledge messages, so that a break loses none while the server knows the session.
     #[arg(long)]
     ack: bool,
+    /// Let the server compress messages on a WebSocket.
+    #[arg(long)]
+    compress: bool,
     /// Stop after so many messages.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -103,7 +106,7 @@ pub(crate) fn subscribe(options: Subscribe) -> ExitCode {
     let count = options.count.unwrap_or(u64::MAX);
     LogLevel::start("warn", LogFormat::Text);
     run(async {
-        let mut builder = options.server.client().ack(options.ack);
+        let mut builder = options.server.client().ack(options.ack).compress(options.compress);
         if let Some(position) = options.replay {
             builder = builder.replay(replay_from(position));
         }

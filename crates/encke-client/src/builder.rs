@@ -48,6 +48,7 @@ pub struct ClientBuilder {
     bad_header: Option<String>,
     trust: Trust,
     message_bytes_max: usize,
+    compress: bool,
 }
 
 struct BoxedExtension(Box<dyn Extension>);
@@ -68,7 +69,16 @@ impl Default for ClientBuilder {
         };
         let (extensions, headers) = (Vec::new(), Vec::new());
         let (trust, message_bytes_max) = (Trust::default(), 32 * 1024 * 1024);
-        ClientBuilder { options, session, extensions, headers, bad_header: None, trust, message_bytes_max }
+        ClientBuilder {
+            options,
+            session,
+            extensions,
+            headers,
+            bad_header: None,
+            trust,
+            message_bytes_max,
+            compress: false,
+        }
     }
 }
 
@@ -197,8 +207,15 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest text that the server may send, in bytes. Over long-polling a response of some servers contains a whole outbox.
-    /// Default: 32 MiB. A text has at most 100,000 messages.
+    /// Lets the server compress messages on a WebSocket (permessage-deflate, RFC 7692). What the client sends is never compressed.
+    /// Off by default, as compression may show secrets to whom sees the length of messages.
+    pub fn compress(mut self, on: bool) -> Self {
+        self.compress = on;
+        self
+    }
+
+    /// The longest text that the server may send, in bytes, before and after it is decompressed. Over long-polling a response of some
+    /// servers contains a whole outbox. Default: 32 MiB. A text has at most 100,000 messages.
     pub fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = bytes;
         self
@@ -223,6 +240,7 @@ impl ClientBuilder {
             endpoint,
             headers: self.headers,
             message_bytes_max: self.message_bytes_max,
+            compress: self.compress,
             connect_timeout: self.options.reply_timeout,
         });
         let mut session = ClientSession::new(SessionOptions { connection_type, ..self.session });
