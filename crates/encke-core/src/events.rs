@@ -90,12 +90,14 @@ pub struct Response {
     pub set_browser: Option<Id>,
     /// The shard that must learn if the kernel took the response, because the response carries messages.
     pub confirm: Option<u16>,
+    /// True if it carries messages of channels that compress.
+    pub compresses: bool,
 }
 
 impl Response {
     /// A response without a body.
     pub(crate) fn empty(status: u16) -> Response {
-        Response { status, body: Bytes::new(), set_browser: None, confirm: None }
+        Response { status, body: Bytes::new(), set_browser: None, confirm: None, compresses: false }
     }
 }
 

@@ -40,7 +40,8 @@ crate::settings! {
         shards: usize = 0, at_most(SHARDS_MAX as u64, "0 (one per core) to 63"), restart();
         /// Number of threads for futures of the application that wait. 0: one per core.
         application_threads: usize = 0, restart();
-        /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.
+        /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. A client that accepts br, gzip
+        /// or zstd gets `NAME.br`, `NAME.gz` or `NAME.zst`, if that lies beside the file. Empty: none.
         files: String = String::new();
         /// A directory that stores histories and sessions across a restart; created if it does not exist. Empty: they are in memory only.
         data: String = String::new(), restart();

@@ -128,9 +128,10 @@ fn stamped(payload: &[u8]) -> Option<(&str, &str)> {
     Some((message, member(member(message, "ext")?, "replay")?))
 }
 
-/// The channel of a message that is alone in its array.
+/// The channel of a message, which may be alone in its array.
 pub fn channel_of(payload: &[u8]) -> Option<Cow<'_, str>> {
-    let message = str::from_utf8(payload).ok()?.strip_prefix('[')?;
+    let payload = str::from_utf8(payload).ok()?;
+    let message = payload.strip_prefix('[').unwrap_or(payload);
     decode_string(member(message, "channel")?)
 }
 

@@ -107,6 +107,12 @@ impl Encoder {
         self.single.encoded(frames)
     }
 
+    /// Copies the frames of messages for a single receiver. `compresses`: their channel does.
+    pub(crate) fn messages_for_one(&mut self, frames: &[u8], compresses: bool) -> Frames {
+        let arena = if compresses { &mut self.compressible } else { &mut self.single };
+        arena.encoded(frames)
+    }
+
     /// Encodes replies, separated by commas, as a frame with an array.
     pub(crate) fn replies(&mut self, replies: &[u8]) -> Frames {
         let write = |out: &mut Vec<u8>| [b"[", replies, b"]"].into_iter().for_each(|part| out.extend_from_slice(part));

@@ -39,13 +39,15 @@ impl Delivery {
         (pile.messages, sessions)
     }
 
-    /// Restores a session. `frames` has the frames of the messages that were needed before.
+    /// Restores a session. `frames` has the frames of the messages that were needed before. `compresses`: the channel of a
+    /// message does.
     pub(crate) fn restore(
         &mut self,
         saved: &SavedSession,
         granted: Granted,
         messages: &[Box<str>],
         frames: &mut [Option<Frames>],
+        compresses: &mut dyn FnMut(&[u8]) -> bool,
     ) -> SessionKey {
         let stage = match saved.stage {
             Stage::New => ProtocolStage::New,
@@ -61,7 +63,7 @@ impl Delivery {
             for message in spans.iter().flat_map(|Span(first, count)| *first..*first + *count) {
                 let text = messages[message as usize].as_bytes();
                 let frames = frames[message as usize].get_or_insert_with(|| {
-                    delivery.encoder.publication(text.len(), false, |bytes| bytes.extend_from_slice(text))
+                    delivery.encoder.publication(text.len(), compresses(text), |bytes| bytes.extend_from_slice(text))
                 });
                 outbox.push(frames, Kind::Messages);
             }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bayeux::{ChannelName, Terms};
+use bayeux::{ChannelName, Terms, ext};
 
 use crate::channels::rules::Rules;
 use crate::limits::Capacity;
@@ -154,6 +154,11 @@ impl InForce {
     #[inline]
     pub(crate) fn compresses(&mut self, channel: ChannelName<'_>) -> bool {
         self.rules_compress && self.rule_of(channel).is_some_and(|rule| self.settings.channels[rule].compress)
+    }
+
+    /// True if this message is compressed, which may be alone in its array.
+    pub(crate) fn compresses_message(&mut self, message: &[u8]) -> bool {
+        self.rules_compress && ext::channel_of(message).is_some_and(|name| self.compresses(ChannelName::known(&name)))
     }
 
     /// The index of the first rule that matches a channel.

@@ -67,6 +67,8 @@ pub struct HistoryTerms {
     pub bytes_max: usize,
     /// An empty history stays, and makes no room for others.
     pub is_persistent: bool,
+    /// Its messages are compressed.
+    pub compresses: bool,
 }
 
 impl ChannelRule {
@@ -77,6 +79,7 @@ impl ChannelRule {
             age_max_ms: if self.history_ms == 0 { HISTORY_MS } else { self.history_ms },
             bytes_max: if self.history_bytes == 0 { HISTORY_BYTES } else { self.history_bytes },
             is_persistent: self.persistent,
+            compresses: self.compress,
         })
     }
 }

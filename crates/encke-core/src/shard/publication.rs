@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bayeux::{ChannelName, Publication};
 
 use crate::channels::LastReceived;
-use crate::delivery::{FanOut, Frames, Manner};
+use crate::delivery::{FanOut, Frames, Manner, payloads};
 use crate::events::{Effect, EncodedPublications, PublishToken, SessionKey, ShardMessage};
 use crate::id::Id;
 use crate::rights::table::{Granted, Right};
@@ -141,8 +141,14 @@ impl Machines {
 
     /// Delivers a frame to a single session. One whose credentials have ended gets nothing more.
     pub(super) fn deliver_to(&mut self, key: SessionKey, frame: &[u8]) {
-        let frames = self.delivery.encoder().copy_single(frame);
+        let frames = self.frames_for_one(frame);
         self.deliver_frames_to(key, &frames);
+    }
+
+    /// The frame of a message for single sessions.
+    pub(super) fn frames_for_one(&mut self, frame: &[u8]) -> Frames {
+        let compresses = payloads(frame).any(|message| self.env.settings.compresses_message(message));
+        self.delivery.encoder().messages_for_one(frame, compresses)
     }
 
     /// The same with frames that are encoded already.

@@ -100,7 +100,10 @@ mod tests {
     /// An answer with a message.
     fn answer(exchanges: &Exchanges, exchange: ExchangeId, text: &'static str) {
         let body = Bytes::from_static(text.as_bytes());
-        exchanges.answer(exchange, CoreResponse { status: 200, body, set_browser: None, confirm: Some(0) });
+        exchanges.answer(
+            exchange,
+            CoreResponse { status: 200, body, set_browser: None, confirm: Some(0), compresses: false },
+        );
     }
 
     /// The body of a response of the test transport.

@@ -19,6 +19,7 @@ use websocket::{Compression, handshake};
 
 use super::answer_body;
 use super::callback::is_callback;
+use super::coding;
 use super::connection::{Connection, Upgrade};
 use super::guard::{Guard, Pages, methods_as_text};
 use super::origin;
@@ -122,6 +123,7 @@ struct Asking {
     head: Option<Arc<Head>>,
     peer: Peer,
     is_https: bool,
+    takes_gzip: bool,
 }
 
 impl Asking {
@@ -132,6 +134,7 @@ impl Asking {
             head: connection.head(request, &client),
             peer: connection.peer(&client),
             is_https: client.is_https,
+            takes_gzip: settings.compresses() && coding::takes_gzip(request.headers()),
         }
     }
 }
@@ -153,7 +156,7 @@ async fn exchange(
     let mut waiting = WaitingExchange { connection, exchange: Some(exchange) };
     let before = node.shard().work();
     let bytes = body.len() as u64;
-    let Asking { browser, head, peer, is_https } = {
+    let Asking { browser, head, peer, is_https, takes_gzip } = {
         // The box is freed at the end of this block, not of the function.
         let boxed = asking;
         *boxed
@@ -166,7 +169,10 @@ async fn exchange(
     let Some((answer, receipt)) = poll_fn(|cx| answers.poll_next(cx)).await else {
         return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n");
     };
-    let body = answer_body::of((answer.body, receipt), answers, &connection.health, || waiting.until_end());
+    let compresses = answer.compresses && answers.are_over();
+    let (bytes, is_gzip) =
+        if takes_gzip && compresses { coding::form(connection, answer.body).await } else { (answer.body, false) };
+    let body = answer_body::of((bytes, receipt), answers, &connection.health, || waiting.until_end());
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
     let kind = if script && answer.status == 200 { "text/javascript; charset=utf-8" } else { "application/json" };
     let fields = [
@@ -176,6 +182,9 @@ async fn exchange(
         (CONTENT_DISPOSITION, "attachment; filename=f.txt"),
     ];
     let mut response = with(of_status(status, Response::new(body)), if script { &fields } else { &fields[..2] });
+    if compresses {
+        response = coding::with_fields(response, is_gzip);
+    }
     if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings, is_https)) {
         response.headers_mut().append(SET_COOKIE, cookie);
     }

@@ -5,6 +5,7 @@ pub(crate) mod api;
 pub(crate) mod assets;
 pub(crate) mod bayeux;
 pub(crate) mod callback;
+pub(crate) mod coding;
 pub(crate) mod connection;
 pub(crate) mod cookie;
 pub(crate) mod embedded;

@@ -25,6 +25,7 @@ use super::store_thread::Inbox;
 use super::thread_message::ThreadMessage;
 use super::young::YoungRequests;
 use crate::caught::Caught;
+use crate::gzip::Gzip;
 use encke_core::{
     Awaited, Effect, Envelope, ExchangeId, Now, PersistRequest, Persisted, PresenceEvent, PublishToken, Resolved,
     Shard, ShardMessage, WaitKey,
@@ -41,6 +42,8 @@ pub(crate) struct Node {
     read_buffer: RefCell<Vec<u8>>,
     /// Decompresses the messages of every WebSocket of the shard.
     inflater: RefCell<Inflater>,
+    /// Compresses the responses of the shard.
+    gzip: RefCell<Gzip>,
     /// The inbox of the store thread, where histories are persisted.
     history_store: Option<Inbox>,
     exchanges: Exchanges,
@@ -70,6 +73,7 @@ impl Node {
             sockets: OpenSockets::default(),
             read_buffer: RefCell::new(vec![0; READ_BYTES]),
             inflater: RefCell::default(),
+            gzip: RefCell::default(),
             history_store,
             futures: RefCell::default(),
             behind: Cell::new(false),
@@ -109,6 +113,11 @@ impl Node {
     /// Decompresses the messages of every WebSocket of the shard.
     pub(super) fn inflater(&self) -> RefMut<'_, Inflater> {
         self.inflater.borrow_mut()
+    }
+
+    /// Compresses the responses of the shard.
+    pub(crate) fn gzip(&self) -> RefMut<'_, Gzip> {
+        self.gzip.borrow_mut()
     }
 
     /// The requests that wait for their answer.

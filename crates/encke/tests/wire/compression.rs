@@ -1,14 +1,18 @@
-//! Compressed messages on WebSockets (RFC 7692; row 15 of `docs/bad-input.md`).
+//! Compressed messages on WebSockets (RFC 7692; row 15 of `docs/bad-input.md`), and compressed responses (RFC 9110 §8.4).
 
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use encke::{ChannelRule, Settings, SlowConsumer};
+use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use websocket::deflate::{self, Deflater};
 use websocket::{Compression, Opcode};
 
 use crate::ack;
-use crate::common::{Frame, Tcp, TestServer, Ws, frame, publications, raw_frame, settings, wait_until};
+use crate::common::{
+    Folder, Frame, Poller, Response, Tcp, TestServer, Ws, frame, publications, raw_frame, settings, wait_until,
+};
 
 /// Settings with channels that compress.
 fn compressing() -> Settings {
@@ -314,4 +318,177 @@ fn a_compressed_websocket_moves_to_the_shard_of_its_session() {
         assert_eq!(ws.next_json()[0]["data"], data(1));
         assert!(ws.read - read < 500);
     }
+}
+
+/// The data of the next publication, without its position.
+#[track_caller]
+fn next_data(ws: &mut Ws) -> Value {
+    let mut data = publications(ws.next_json().as_array().expect("an array"))[0]["data"].take();
+    data.as_object_mut().expect("an object").remove("event");
+    data
+}
+
+/// Reads a publication for each of these numbers. They come compressed.
+#[track_caller]
+fn read_compressed(ws: &mut Ws, wanted: std::ops::Range<u64>) {
+    let (read, count) = (ws.read, (wanted.end - wanted.start) as usize);
+    for number in wanted {
+        assert_eq!(next_data(ws), data(number));
+    }
+    assert!(ws.read - read < count * 500, "{}", ws.read - read);
+}
+
+#[test]
+fn messages_of_a_history_and_to_a_single_session_are_compressed_by_the_same_rule() {
+    let mut wanted = compressing();
+    wanted.channels[0].history_messages = 100;
+    wanted.channels.push(ChannelRule { pattern: "/h/**".into(), history_messages: 100, ..ChannelRule::default() });
+    let server = TestServer::start(Settings { shards: 2, ..wanted });
+    for number in 0..3 {
+        ["/packed/a", "/h/a"].iter().for_each(|channel| server.publish(channel, &data(number).to_string()));
+    }
+    server.wait_for_exactly("encke_history_messages", 6);
+    let mut ws = compressed(&server);
+    ws.send_json(&json!([{ "channel": "/meta/handshake", "version": "1.0", "id": "1", "ext": { "replay": true },
+        "supportedConnectionTypes": ["websocket"] }]));
+    ws.id = ws.next_json()[0]["clientId"].as_str().expect("a session").to_owned();
+    let subscribe = |ws: &mut Ws, channel: &str| {
+        let ext = json!({ "replay": { channel: -2 } });
+        ws.call(json!({ "id": "s", "channel": "/meta/subscribe", "subscription": channel, "ext": ext }));
+    };
+    ws.call(json!({ "id": "c", "channel": "/meta/connect", "connectionType": "websocket" }));
+    subscribe(&mut ws, "/packed/a");
+    read_compressed(&mut ws, 0..3);
+    let before = server.metric("encke_messages_compressed");
+    subscribe(&mut ws, "/h/a");
+    (0..3).for_each(|number| assert_eq!(next_data(&mut ws), data(number)));
+    assert_eq!(server.metric("encke_messages_compressed"), before, "its rule does not compress");
+    for channel in ["/packed/mine", "/h/mine"] {
+        assert!(server.handle.deliver(&ws.id, channel, &data(3).to_string()).expect("taken"));
+    }
+    (0..2).for_each(|_| assert_eq!(next_data(&mut ws), data(3)));
+    assert_eq!(server.metric("encke_messages_compressed"), before + 1);
+}
+
+#[test]
+fn messages_that_wait_over_a_restart_are_compressed_by_the_same_rule() {
+    let folder = Folder::new();
+    let wanted = Settings { data: folder.name(), ..compressing() };
+    let server = TestServer::start(wanted.clone());
+    let mut ws = session(&server);
+    ws.subscribe("/packed/a");
+    let id = ws.id.clone();
+    ws.tcp.reset();
+    server.wait_for_exactly("encke_websockets", 0);
+    (0..3).for_each(|number| server.publish("/packed/a", &data(number).to_string()));
+    server.wait_for_queued([&id], 3);
+    server.stop();
+    let server = TestServer::start(wanted);
+    let mut ws = compressed(&server);
+    ws.id = id;
+    ws.start_connect();
+    read_compressed(&mut ws, 0..3);
+}
+
+/// The text of a response, after it is decompressed.
+fn text_of(response: &Response) -> String {
+    let mut text = String::new();
+    match response.header("content-encoding") {
+        Some("gzip") => GzDecoder::new(&response.body[..]).read_to_string(&mut text).expect("gzip"),
+        None => (&response.body[..]).read_to_string(&mut text).expect("text"),
+        other => panic!("{other:?}"),
+    };
+    text
+}
+
+/// The response to a connect of a client that accepts these codings.
+fn poll(poller: &mut Poller, accepted: &str) -> Response {
+    let body = poller.connect_message("c", json!({ "advice": { "timeout": 0 } })).to_string();
+    poller.polls.send("POST", "/cometd", &[("accept-encoding", accepted)], body.as_bytes());
+    poller.polls.receive()
+}
+
+#[test]
+fn responses_with_messages_of_such_channels_are_gzip_for_clients_that_take_it() {
+    for shards in [1, 2] {
+        let server = TestServer::start(Settings { shards, ..compressing() });
+        let mut poller = server.poller();
+        ["/packed/a", "/plain"].iter().for_each(|channel| poller.subscribe(channel));
+        // Long bodies are compressed beside the shard.
+        for messages in [1, 100] {
+            for (channel, accepted, coding, varies) in [
+                ("/packed/a", "gzip, deflate, br, zstd", Some("gzip"), true),
+                ("/packed/a", "br;q=1.0, gzip;q=0.5, *;q=0", Some("gzip"), true),
+                ("/packed/a", "*", Some("gzip"), true),
+                ("/packed/a", "gzip;q=0", None, true),
+                ("/packed/a", "identity, gzip;q=0.5", None, true),
+                ("/packed/a", "br", None, true),
+                ("/packed/a", "", None, true),
+                ("/plain", "gzip", None, false),
+            ] {
+                (0..messages).for_each(|number| server.publish(channel, &data(number).to_string()));
+                server.wait_for_queued([&poller.id], messages as usize);
+                let response = poll(&mut poller, accepted);
+                let found = (response.header("content-encoding"), response.header("vary").is_some());
+                assert_eq!(found, (coding, varies), "{channel} {accepted}");
+                let all: Vec<Value> = serde_json::from_str(&text_of(&response)).expect("JSON");
+                assert_eq!(numbers(&all), (0..messages).collect::<Vec<_>>(), "{channel} {accepted}");
+                assert!(coding.is_none() || response.body.len() < 500 * messages as usize);
+            }
+        }
+        // Short messages stay as they are, and so does a response without messages.
+        server.publish("/packed/a", "1");
+        server.wait_for_queued([&poller.id], 1);
+        assert_eq!(poll(&mut poller, "gzip").header("content-encoding"), None);
+        let response = poll(&mut poller, "gzip");
+        assert_eq!((response.header("content-encoding"), response.header("vary")), (None, None));
+    }
+}
+
+#[test]
+fn a_script_with_messages_of_such_channels_is_gzip() {
+    let server = TestServer::start(compressing());
+    let mut poller = server.poller();
+    poller.subscribe("/packed/a");
+    server.publish("/packed/a", &data(1).to_string());
+    server.wait_for_queued([&poller.id], 1);
+    let message = json!([{ "id": "c", "channel": "/meta/connect", "clientId": poller.id,
+        "connectionType": "callback-polling", "advice": { "timeout": 0 } }]);
+    let text: String = message.to_string().bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let target = format!("/cometd?jsonp=cb&message={text}");
+    let response = poller.http.request("GET", &target, &[("accept-encoding", "gzip")], b"");
+    assert_eq!(response.header("content-encoding"), Some("gzip"));
+    let script = text_of(&response);
+    assert!(script.starts_with("/**/cb([") && script.contains("a name of a field"), "{script}");
+}
+
+/// A client that acknowledges breaks off in compressed responses.
+#[test]
+fn messages_of_compressed_responses_that_did_not_arrive_come_again() {
+    let server = TestServer::start(Settings { trust_client_session: true, ..compressing() });
+    let mut poller = ack::poller(&server);
+    poller.subscribe("/packed/a");
+    let connect = |poller: &mut Poller, acknowledged: i64| {
+        let fields = json!({ "ext": { "ack": acknowledged }, "advice": { "timeout": 0 } });
+        let body = poller.connect_message("c", fields).to_string();
+        poller.polls.send("POST", "/cometd", &[("accept-encoding", "gzip")], body.as_bytes());
+    };
+    let (mut received, mut acknowledged) = (Vec::new(), 0);
+    for round in 0..10 {
+        (0..100).for_each(|nth| server.publish("/packed/a", &mixed(round * 100 + nth).to_string()));
+        connect(&mut poller, acknowledged);
+        let broken = std::mem::replace(&mut poller.polls, poller.http.again());
+        broken.tcp.reset();
+        connect(&mut poller, acknowledged);
+        let response = poller.polls.receive();
+        let messages: Vec<Value> = serde_json::from_str(&text_of(&response)).expect("JSON");
+        received.extend(numbers(&messages));
+        acknowledged = ack::batch(&messages);
+    }
+    while received.last() != Some(&999) {
+        let messages = ack::poll(&mut poller, acknowledged);
+        received.extend(numbers(&messages));
+        acknowledged = ack::batch(&messages);
+    }
+    assert_eq!(received, (0..1_000).collect::<Vec<_>>());
 }

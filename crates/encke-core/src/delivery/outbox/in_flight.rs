@@ -64,6 +64,11 @@ impl InFlight {
         self.account.take().iter().for_each(|account| account.queue_changed(IN_FLIGHT_BYTES, 0));
     }
 
+    /// True if one of their channels compresses.
+    pub fn compresses(&self) -> bool {
+        self.ranges().any(|range| range.chunk.is_compressible())
+    }
+
     /// The ranges, first to last.
     pub fn ranges(&self) -> impl Iterator<Item = &Frames> {
         self.runs.iter().map(|run| &run.frames)
