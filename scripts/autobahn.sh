@@ -2,12 +2,13 @@
 # Runs the Autobahn test suite against the echo example: cases 1 to 10, the whole protocol, and some of 12 and 13, which are about
 # compression; `scripts/autobahn.sh all` runs all 517 cases, in some minutes. Writes tests/autobahn/results.txt, or results-all.txt. The suite
 # speaks only Python 2.7; without one this is skipped. It speaks HTTP/1.1 only, so nothing here is over HTTP/2.
-# `scripts/autobahn.sh SOME EXAMPLE` tests another example that prints `listening on ws://HOST:PORT`, such as `echo_std`, which does not
-# compress: SOME is `plain` then, cases 1 to 10.
+# `scripts/autobahn.sh SOME EXAMPLE [FLAG…]` tests another example that prints `listening on ws://HOST:PORT`, such as `echo_std`, which does
+# not compress: SOME is `plain` then, cases 1 to 10. `scripts/autobahn.sh all echo --dev-tls` runs all cases over TLS.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 cases=${1:-some}
 example=${2:-echo}
+flags=("${@:3}")
 venv=$PWD/target/autobahn-venv
 work=$PWD/target/autobahn
 protocol='"1.*", "2.*", "3.*", "4.*", "5.*", "6.*", "7.*", "9.*", "10.*"'
@@ -52,7 +53,7 @@ start_echo() {
     # With the build of the tests: it judges bytes, not speed.
     need_built dev --workspace --example "$example"
     trap 'kill "$server_pid" 2>/dev/null || true' EXIT
-    start_server echo 'listening on ' "$target_dir/debug/examples/$example" --port 0
+    start_server echo 'listening on ' "$target_dir/debug/examples/$example" --port 0 "${flags[@]}"
 }
 
 run_suite() {
