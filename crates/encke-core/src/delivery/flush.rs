@@ -238,9 +238,6 @@ fn write_both(
         session.was_sent();
     }
     metrics.deliveries.add(written);
-    if socket.compression.is_some() {
-        metrics.messages_compressed.set(encoder.compressor.messages() as usize);
-    }
     progress
 }
 

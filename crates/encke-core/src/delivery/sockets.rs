@@ -250,7 +250,6 @@ impl Delivery {
         if let Some(compression) = compression.filter(|_| ranges.iter().any(|range| range.chunk.is_compressible())) {
             let compressor = &mut self.encoder.compressor;
             let batch = compressor.batch(&ranges, compression, replies);
-            self.metrics.messages_compressed.set(compressor.messages() as usize);
             let frames = self.encoder.copy_single(&batch);
             return self.push_on_socket(socket, &frames);
         }
