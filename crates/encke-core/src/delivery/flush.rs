@@ -286,6 +286,7 @@ fn write_queue(
     }
 }
 
+#[inline(always)]
 fn write_outbox(
     outbox: &mut Outbox,
     socket: SocketKey,
