@@ -17,12 +17,6 @@ configure() {
         "${@:2}" "$configurations/$1"
 }
 
-make_certificate() {
-    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj /CN=push.example.com \
-        -addext basicConstraints=critical,CA:FALSE -addext 'subjectAltName=DNS:push.example.com,IP:127.0.0.1' -keyout "$work/cert.key" -out "$work/cert.pem" 2>"$work/openssl.log"
-    cat "$work/cert.pem" "$work/cert.key" >"$work/cert.both.pem"
-}
-
 start_encke() {
     configure encke.toml >"$work/encke.toml"
     : >"$work/encke.out"
@@ -118,7 +112,8 @@ names=(tls http bytes through nginx-http nginx-https nginx-through buffering-htt
     haproxy-http haproxy-https haproxy-bytes haproxy-through)
 read -r -a ports < <(free_ports ${#names[@]})
 for at in "${!names[@]}"; do port[${names[at]}]=${ports[at]}; done
-make_certificate
+make_certificate "$work/cert" push.example.com
+cat "$work/cert.pem" "$work/cert.key" >"$work/cert.both.pem"
 start_encke
 start_nginx nginx off
 start_nginx buffering on

@@ -50,7 +50,10 @@ step webhooks test 1200 'webhooks: backends in three languages, signatures by th
 step node aside 1600 'interop: the official clients in Node' bash scripts/interop.sh node
 step node-tls aside 1600 'interop: the official clients in Node, over TLS' bash scripts/interop.sh node-tls
 step java aside 1600 'interop: the official client for Java' bash scripts/interop.sh java
+step java-tls aside 1600 'interop: the official client for Java, over TLS' bash scripts/interop.sh java-tls
 step chromium aside 1600 'interop: the official client in Chromium' bash scripts/interop.sh chromium
+step chromium-tls aside 1600 'interop: the official client in Chromium, over TLS' bash scripts/interop.sh chromium-tls
+step python aside 900 'interop: aiocometd in Python, over TLS and without' bash scripts/interop.sh python python-tls
 step autobahn aside 1200 'Autobahn: the WebSocket conformance suite' bash scripts/twice.sh autobahn
 step h2spec aside 900 'h2spec: the HTTP/2 conformance suite' bash scripts/twice.sh h2spec
 step api aside 1200 'HTTP API: the schema fuzzer, and clients in four languages' bash scripts/twice.sh api
