@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve check test scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-tls bench-tokens compare fmt pictures web viewer extension bench-screenpush
+.PHONY: help serve check test autobahn scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-streams bench-tls bench-tokens compare fmt pictures web viewer extension bench-screenpush
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -14,6 +14,9 @@ check: ## Check an edit: format, lints, unit tests, 2,000 simulated seeds; under
 
 test: ## Run everything that must hold before a change goes in; under twenty minutes
 	@scripts/test.sh $(STEPS)
+
+autobahn: ## Run all 517 cases of the WebSocket conformance suite, in some minutes
+	@bash scripts/autobahn.sh all
 
 scenarios: ## Run every scenario of encke bench small, against Encke, CometD and Faye
 	@bash scripts/scenarios.sh
@@ -29,6 +32,9 @@ bench-json: ## Measure JSON engines at what a server does with messages
 
 bench-api: ## Measure publishing over the HTTP API beside a WebSocket
 	@bash scripts/bench-api.sh
+
+bench-streams: ## Measure a broadcast over WebSockets and over streams of events
+	@bash scripts/bench-streams.sh
 
 bench-tls: ## Measure the same load with TLS and without
 	@bash scripts/bench-tls.sh

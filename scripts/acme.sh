@@ -32,9 +32,7 @@ run() {
     processes+=("$!")
 }
 
-# The authority's own server has a certificate that signs itself.
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost -keyout "$work/pebble.key" \
-    -out "$work/pebble.pem" -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE 2>/dev/null
+make_certificate "$work/pebble"
 cat >"$work/pebble.json" <<JSON
 {"pebble": {
   "listenAddress": "127.0.0.1:$directory_port", "managementListenAddress": "127.0.0.1:$management_port",

@@ -11,16 +11,6 @@ suite_seconds_max=480
 examples_max=${EXAMPLES_MAX:-25}
 key=api-test-key-0123456789
 
-# A virtual environment with the fuzzer, made once for each version of the list of requirements.
-prepare_fuzzer() {
-    local requirements=tests/api/requirements.txt
-    cmp --silent "$requirements" "$venv/installed.txt" && return
-    echo 'installing schemathesis' >&2
-    rm -rf "$venv"
-    python3 -m venv "$venv" >&2 && "$venv/bin/pip" install --quiet --requirement "$requirements" >&2 &&
-        cp "$requirements" "$venv/installed.txt"
-}
-
 # Starts the program with histories, a client and a key, and sets `url`.
 start_encke() {
     cat >"$work/encke.toml" <<TOML
@@ -75,10 +65,8 @@ run_examples() {
     note passed "$ran"
 }
 
-command -v python3 >/dev/null || skip 'python3 is missing: install Python 3.10 or newer'
-python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || skip 'python3 is older than 3.10'
 mkdir -p "$work"
-prepare_fuzzer || skip 'schemathesis cannot be installed: PyPI does not answer'
+need_venv "$venv" tests/api/requirements.txt
 if [ -z "${ENCKE_BIN:-}" ]; then
     need_encke
     ENCKE_BIN=$encke

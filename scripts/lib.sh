@@ -193,6 +193,14 @@ free_ports() {
     echo "${free[@]:0:${1:-2}}"
 }
 
+# make_certificate PATH [NAME]: PATH.pem and PATH.key, a certificate that signs itself, for this machine as 127.0.0.1 and NAME.
+make_certificate() {
+    local name=${2:-localhost}
+    command -v openssl >/dev/null || need_debian openssl
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj "/CN=$name" -keyout "$1.key" -out "$1.pem" \
+        -addext basicConstraints=critical,CA:FALSE -addext "subjectAltName=DNS:$name,IP:127.0.0.1" 2>"$1.log" || { cat "$1.log" >&2; return 1; }
+}
+
 # need_npm FOLDER…: npm, and the packages of these folders as their lock files say.
 need_npm() {
     command -v npm >/dev/null || skip "npm is missing: install Node 20.14 or newer"
@@ -203,6 +211,17 @@ need_npm() {
         npm --prefix "$folder" ci --no-audit --no-fund --loglevel=error
         cp "$folder/package-lock.json" "$folder/node_modules/.encke-lock.json"
     done
+}
+
+# need_venv FOLDER REQUIREMENTS: Python, and a virtual environment with the packages of this list, made once for each version of the list.
+need_venv() {
+    command -v python3 >/dev/null || skip 'python3 is missing: install Python 3.10 or newer'
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' || skip 'python3 is older than 3.10'
+    cmp --silent "$2" "$1/installed.txt" && return
+    echo "installing the packages of $2" >&2
+    rm -rf "$1"
+    { python3 -m venv "$1" && "$1/bin/pip" install --quiet --requirement "$2"; } >&2 || skip "the packages of $2 cannot be installed"
+    cp "$2" "$1/installed.txt"
 }
 
 # need_chromium: a browser; CHROMIUM names another one than Debian's.

@@ -17,12 +17,6 @@ configure() {
         "${@:2}" "$configurations/$1"
 }
 
-make_certificate() {
-    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 30 -subj /CN=push.example.com \
-        -addext basicConstraints=critical,CA:FALSE -addext 'subjectAltName=DNS:push.example.com,IP:127.0.0.1' -keyout "$work/cert.key" -out "$work/cert.pem" 2>"$work/openssl.log"
-    cat "$work/cert.pem" "$work/cert.key" >"$work/cert.both.pem"
-}
-
 start_encke() {
     configure encke.toml >"$work/encke.toml"
     : >"$work/encke.out"
@@ -118,7 +112,8 @@ names=(tls http bytes through nginx-http nginx-https nginx-through buffering-htt
     haproxy-http haproxy-https haproxy-bytes haproxy-through)
 read -r -a ports < <(free_ports ${#names[@]})
 for at in "${!names[@]}"; do port[${names[at]}]=${ports[at]}; done
-make_certificate
+make_certificate "$work/cert" push.example.com
+cat "$work/cert.pem" "$work/cert.key" >"$work/cert.both.pem"
 start_encke
 start_nginx nginx off
 start_nginx buffering on
@@ -136,10 +131,10 @@ for name in nginx-http haproxy-http; do
     status=$(curl --silent --output "$work/answer" --write-out '%{http_code}' "http://127.0.0.1:${port[$name]}/metrics")
     [ "$status" = 403 ] || { echo "$name shows the metrics: $status" >&2; exit 1; }
 done
-for transport in websocket long-polling; do
+for transport in websocket long-polling eventsource; do
     "$ENCKE_BIN" bench jitter --target "http://127.0.0.1:${port[nginx-http]}" --clients 20 --rate 10 --duration 2s --cut-every 500ms \
         --offline 100ms --transport "$transport" --ack >"$work/jitter.out" 2>&1 || { cat "$work/jitter.out" >&2; exit 1; }
 done
-note passed 2
+note passed 3
 metrics=$(curl --silent --cacert "$work/cert.pem" "https://127.0.0.1:${port[tls]}/metrics")
 grep -q '^encke_proxy_heads_refused_total 0$' <<<"$metrics" || { echo 'a PROXY head was refused' >&2; exit 1; }

@@ -50,15 +50,19 @@ step webhooks test 1200 'webhooks: backends in three languages, signatures by th
 step node aside 1600 'interop: the official clients in Node' bash scripts/interop.sh node
 step node-tls aside 1600 'interop: the official clients in Node, over TLS' bash scripts/interop.sh node-tls
 step java aside 1600 'interop: the official client for Java' bash scripts/interop.sh java
+step java-tls aside 1600 'interop: the official client for Java, over TLS' bash scripts/interop.sh java-tls
 step chromium aside 1600 'interop: the official client in Chromium' bash scripts/interop.sh chromium
+step chromium-tls aside 1600 'interop: the official client in Chromium, over TLS' bash scripts/interop.sh chromium-tls
+step python aside 900 'interop: aiocometd in Python, over TLS and without' bash scripts/interop.sh python python-tls
 step autobahn aside 1200 'Autobahn: the WebSocket conformance suite' bash scripts/twice.sh autobahn
 step h2spec aside 900 'h2spec: the HTTP/2 conformance suite' bash scripts/twice.sh h2spec
+step tls-scan aside 300 'sslscan: no finding about TLS' bash scripts/twice.sh tls-scan
 step api aside 1200 'HTTP API: the schema fuzzer, and clients in four languages' bash scripts/twice.sh api
 step held aside 900 'held requests: backends in Python, Node and Go' bash scripts/twice.sh held
 step mail aside 900 'mail: the notifier with a real POP3 and IMAP server' bash scripts/twice.sh mail
 step proxies aside 900 'proxies: nginx and HAProxy in front, with every transport' bash scripts/twice.sh proxies
 step acme aside 900 'ACME: certificates of an authority, their renewal' bash scripts/twice.sh acme
-step browser aside 2400 'browser: pages in Chromium' bash scripts/browser.sh
+step browser aside 2400 'browser: pages in Chromium, the chat in Firefox' bash scripts/browser.sh
 step hostile alone 2400 'hostile: attackers beside witnesses that must not notice' bash scripts/hostile.sh
 
 # say TEXT: a line with the time.
@@ -159,7 +163,7 @@ run_all() {
 }
 
 # The steps that run the optimised programs, of those that run beside others.
-is_optimised() { [[ " api h2spec held mail proxies browser " == *" $1 "* ]]; }
+is_optimised() { [[ " api h2spec tls-scan held mail proxies browser " == *" $1 "* ]]; }
 
 # The steps that need no build come first: they fail soonest.
 is_quick() { [[ " tidy words final format " == *" $1 "* ]]; }

@@ -34,6 +34,7 @@ fn clients(floor: &Floor, reconnect: bool) -> Clients {
         trust: Trust::default(),
         transport: Transport::Raw,
         recovery: Recovery::default(),
+        compress: false,
         clients: 30,
         membership: Membership { channel: "/bench/a".into(), rooms: 10, per_client: 2, seed: 3, first: 0 },
         publishers: 3,

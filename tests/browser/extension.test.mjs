@@ -113,11 +113,11 @@ test("Firefox loads the extension, too, and it publishes what changes", { timeou
     await firefox.install(folder);
     const settings = await firefox.open(`moz-extension://${uuid}/options.html`);
     const options = { server: `${server.url}/cometd`, name: "Fox", type: "image/png", autoPush: true };
-    await settings(`chrome.storage.local.set({ options: ${JSON.stringify(options)} })`);
+    await settings.evaluate(`chrome.storage.local.set({ options: ${JSON.stringify(options)} })`);
     const watcher = await Watcher.open(await Browser.start(t), `${server.url}/demo/screenpush/watch`);
     const page = await firefox.open(`${server.url}/healthz`);
     for (const one of [RED, GREEN]) {
-        await page(`(${paint})(${JSON.stringify(colour(one))})`);
+        await page.evaluate(`(${paint})(${JSON.stringify(colour(one))})`);
         await watcher.sees(300, 300, one);
     }
     assert.deepEqual(await watcher.publishers(), ["Fox"]);

@@ -1,4 +1,4 @@
-// Firefox with an unpacked extension, driven by WebDriver BiDi (W3C), which it speaks itself.
+// Firefox, driven by WebDriver BiDi (W3C), which it speaks itself. Playwright has no way to drive Debian's.
 //
 //   FIREFOX   the browser (default: Debian's)
 
@@ -22,7 +22,7 @@ export class Firefox {
     }
 
     /** Starts it with a new profile. `uuids` are the hosts of the pages of extensions, which Firefox otherwise makes at random. */
-    static async start(test, uuids) {
+    static async start(test, uuids = {}) {
         const profile = await mkdtemp(join(tmpdir(), "encke-firefox-"));
         await writeFile(join(profile, "user.js"), `user_pref("extensions.webextensions.uuids", ${JSON.stringify(JSON.stringify(uuids))});\n`);
         const options = ["--headless", "--no-remote", "--profile", profile, "--remote-debugging-port", "0", "--remote-allow-system-access", "about:blank"];
@@ -54,7 +54,8 @@ export class Firefox {
             firefox.#waiting.get(reply.id)?.(reply);
         };
         test.after(() => firefox.#socket.close());
-        await firefox.call("session.new", { capabilities: {} });
+        // It can only import authorities. The certificate of the tests is none; Chromium checks it.
+        await firefox.call("session.new", { capabilities: { alwaysMatch: { acceptInsecureCerts: true } } });
         return firefox;
     }
 
@@ -71,14 +72,58 @@ export class Firefox {
         return this.call("webExtension.install", { extensionData: { type: "path", path: folder } });
     }
 
-    /** Opens a tab, in front, and returns a function that evaluates an expression there. */
-    async open(url) {
-        const { context } = await this.call("browsingContext.create", { type: "tab" });
+    /** Opens a page, in front, in a new tab or a new window. */
+    async open(url, type = "tab") {
+        const { context } = await this.call("browsingContext.create", { type });
         await this.call("browsingContext.navigate", { context, url, wait: "complete" });
-        return async (expression) => {
-            const { result, exceptionDetails } = await this.call("script.evaluate", { expression, target: { context }, awaitPromise: true });
-            assert.equal(exceptionDetails, undefined, exceptionDetails?.text);
-            return result.value;
-        };
+        return new Page(this, context);
+    }
+}
+
+/** An open page. Its user sees roles and names, clicks, and types. */
+class Page {
+    #firefox;
+    #context;
+
+    constructor(firefox, context) {
+        this.#firefox = firefox;
+        this.#context = context;
+    }
+
+    async evaluate(expression) {
+        const { result, exceptionDetails } = await this.#call("script.evaluate", { expression, target: { context: this.#context }, awaitPromise: true });
+        assert.equal(exceptionDetails, undefined, exceptionDetails?.text);
+        return result.value;
+    }
+
+    /** The words of all elements that match a selector. */
+    async texts(selector) {
+        return JSON.parse(await this.evaluate(`JSON.stringify([...document.querySelectorAll(${JSON.stringify(selector)})].map((one) => one.innerText))`));
+    }
+
+    async click(role, name) {
+        const { nodes } = await this.#call("browsingContext.locateNodes", { locator: { type: "accessibility", value: { role, name } } });
+        assert.equal(nodes.length, 1, `${role} ${name}`);
+        const origin = { type: "element", element: { sharedId: nodes[0].sharedId } };
+        const actions = [{ type: "pointerMove", x: 0, y: 0, origin }, { type: "pointerDown", button: 0 }, { type: "pointerUp", button: 0 }];
+        await this.#call("input.performActions", { actions: [{ type: "pointer", id: "mouse", actions }] });
+    }
+
+    async type(text) {
+        const actions = [...text].flatMap((value) => [{ type: "keyDown", value }, { type: "keyUp", value }]);
+        await this.#call("input.performActions", { actions: [{ type: "key", id: "keyboard", actions }] });
+    }
+
+    /** A picture of the page as PNG. */
+    async picture() {
+        return Buffer.from((await this.#call("browsingContext.captureScreenshot", {})).data, "base64");
+    }
+
+    async close() {
+        await this.#call("browsingContext.close", {});
+    }
+
+    #call(method, params) {
+        return this.#firefox.call(method, { context: this.#context, ...params });
     }
 }

@@ -32,6 +32,10 @@ export const PROGRAM = process.env.ENCKE_BIN ?? fileURLToPath(new URL("../../tar
 // Variables called ENCKE_… are settings of the program. The caller's own must not reach the program under test.
 export const CLEAN_ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("ENCKE_")));
 
+/** The flags of a server with TLS: scripts/browser.sh makes this certificate, which the browsers and Node trust. */
+const CERTIFICATE = process.env.BROWSER_TLS;
+export const TLS = ["--tls-cert", `${CERTIFICATE}.pem`, "--tls-key", `${CERTIFICATE}.key`];
+
 /** A running `encke serve`, or `encke demo`. */
 export class Server {
     #process;
@@ -131,9 +135,9 @@ export class Browser {
         return browser;
     }
 
-    /** A separate window, which shares no cookies with the others. */
-    async open(url, { viewport = DESKTOP, before, ...options } = {}) {
-        const context = await this.#browser.newContext({ viewport, ...options });
+    /** A separate window, which shares no cookies with the others; or a tab `beside` a page, in its window. */
+    async open(url, { viewport = DESKTOP, before, beside, ...options } = {}) {
+        const context = beside?.context() ?? (await this.#browser.newContext({ viewport, ...options }));
         this.#contexts.push(context);
         context.setDefaultTimeout(WAIT_LIMIT_MS);
         const page = await context.newPage();

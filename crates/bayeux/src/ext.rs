@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::json::{self, RawJson, escape_into};
 
 pub use replay::{Heartbeat, Lost, Position, Positions, Recovery, ReplayFrom, Stamped, offers_replay, uses_replay};
-pub use stamp::{PositionStamp, channel_of, lost_from, position_of, without_replay};
+pub use stamp::{Plain, PositionStamp, channel_of, lost_from, position_of, without_replay};
 
 /// A timesync request: `"ext":{"timesync":{"tc":…,"l":…,"o":…}}`, in milliseconds.
 ///

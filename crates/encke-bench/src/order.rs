@@ -14,11 +14,20 @@ pub enum Transport {
     /// Bayeux over HTTP: each client has one connection for its held connect, publications share a few others.
     #[value(alias = "long_polling")]
     LongPolling,
+    /// Bayeux over server-sent events: each client has one connection for its stream, requests share a few others.
+    Eventsource,
     /// No Bayeux: lines over WebSocket, to compare with bare servers.
     ///
     /// A client's text message holds lines. `+ROOM` joins a room and is answered by the same line. `=ROOM DATA` sends
     /// DATA to all in the room, in one text message each. `?DATA` is answered by DATA.
     Raw,
+}
+
+impl Transport {
+    /// True if clients send requests.
+    pub fn is_http(self) -> bool {
+        matches!(self, Transport::LongPolling | Transport::Eventsource)
+    }
 }
 
 /// The certificates that clients accept, besides those with a root of the system.
@@ -92,6 +101,9 @@ pub struct ClientsSpec {
     pub transport: Transport,
     /// Their recovery.
     pub recovery: Recovery,
+    /// True if their WebSockets are compressed.
+    #[serde(default)]
+    pub compress: bool,
     /// The number of subscribers in all workers together.
     pub clients: u32,
     /// Their subscriptions.

@@ -152,7 +152,10 @@ fn a_wrong_value_is_reported_with_the_allowed_values() {
         ("duplicate_connect_status = 70000", "FILE:1: duplicate_connect_status = 70000: a smaller number"),
         ("duplicate_connect_status = 200", "FILE:1: duplicate_connect_status = 200: an HTTP status from 400 to 599"),
         ("demo = \"yes\"", "FILE:1: demo = \"yes\": true or false"),
-        ("transports = [\"sse\"]", "FILE:1: transports = [\"sse\"]: one of websocket, long-polling, callback-polling"),
+        (
+            "transports = [\"sse\"]",
+            "FILE:1: transports = [\"sse\"]: one of websocket, eventsource, json-stream, long-polling, callback-polling",
+        ),
         ("log_format = \"xml\"", "FILE:1: log_format = \"xml\": text or json"),
         ("log = \"loud\"", "FILE:1: log = \"loud\": off, error, warn, info, debug, trace, or such as warn,encke=debug"),
         ("listen = \"localhost\"", "FILE:1: listen = \"localhost\": an address and a port such as 127.0.0.1:8080"),

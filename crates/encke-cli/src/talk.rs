@@ -37,6 +37,9 @@ pub(crate) struct Subscribe {
     /// Acknowledge messages, so that a break loses none while the server knows the session.
     #[arg(long)]
     ack: bool,
+    /// Let the server compress messages on a WebSocket.
+    #[arg(long)]
+    compress: bool,
     /// Stop after so many messages.
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -52,6 +55,12 @@ struct Server {
     /// A file of PEM certificates whose certificates are accepted, too.
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// A file of PEM certificates: the client's own, for a server that asks for one.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The private key of --cert.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
     /// Accept every certificate, such as the one of --dev-tls.
     #[arg(long)]
     insecure: bool,
@@ -64,11 +73,14 @@ struct Server {
 impl Server {
     /// A client with these options.
     fn client(&self) -> ClientBuilder {
-        let client = Client::builder().transport(self.transport).accept_any_certificate(self.insecure);
-        match &self.ca {
-            Some(file) => client.ca_file(file),
-            None => client,
+        let mut client = Client::builder().transport(self.transport).accept_any_certificate(self.insecure);
+        if let Some(file) = &self.ca {
+            client = client.ca_file(file);
         }
+        if let (Some(cert), Some(key)) = (&self.cert, &self.key) {
+            client = client.tls_identity(cert, key);
+        }
+        client
     }
 }
 
@@ -103,7 +115,7 @@ pub(crate) fn subscribe(options: Subscribe) -> ExitCode {
     let count = options.count.unwrap_or(u64::MAX);
     LogLevel::start("warn", LogFormat::Text);
     run(async {
-        let mut builder = options.server.client().ack(options.ack);
+        let mut builder = options.server.client().ack(options.ack).compress(options.compress);
         if let Some(position) = options.replay {
             builder = builder.replay(replay_from(position));
         }
@@ -174,7 +186,7 @@ fn run(work: impl Future<Output = Result<(), Error>>) -> ExitCode {
     let Err(error) = outcome else { return ExitCode::SUCCESS };
     complain(&error);
     ExitCode::from(match error {
-        Error::Url { .. } | Error::CaFile { .. } => USAGE,
+        Error::Url { .. } | Error::TlsFile { .. } => USAGE,
         Error::Unreachable { .. } => UNREACHABLE,
         _ => FAILED,
     })

@@ -12,7 +12,7 @@ use crate::driver::Driver;
 use crate::endpoint::Endpoint;
 use crate::options::{ClientOptions, Transport};
 use crate::session::{ClientSession, ConnectionType, SessionOptions};
-use crate::tls::Trust;
+use crate::tls::{TlsIdentity, Trust};
 use crate::{Error, Extension, ReplayFrom};
 
 /// The path at which Bayeux servers answer by convention.
@@ -47,7 +47,9 @@ pub struct ClientBuilder {
     /// The name of the first header that HTTP does not allow.
     bad_header: Option<String>,
     trust: Trust,
+    identity: Option<TlsIdentity>,
     message_bytes_max: usize,
+    compress: bool,
 }
 
 struct BoxedExtension(Box<dyn Extension>);
@@ -67,8 +69,19 @@ impl Default for ClientBuilder {
             unread_bytes_max: 32 * 1024 * 1024,
         };
         let (extensions, headers) = (Vec::new(), Vec::new());
-        let (trust, message_bytes_max) = (Trust::default(), 32 * 1024 * 1024);
-        ClientBuilder { options, session, extensions, headers, bad_header: None, trust, message_bytes_max }
+        let (bad_header, trust, identity, message_bytes_max) = (None, Trust::default(), None, 32 * 1024 * 1024);
+        let compress = false;
+        ClientBuilder {
+            options,
+            session,
+            extensions,
+            headers,
+            bad_header,
+            trust,
+            identity,
+            message_bytes_max,
+            compress,
+        }
     }
 }
 
@@ -113,6 +126,13 @@ impl ClientBuilder {
     /// Accepts every certificate of a server. Whoever is on the way to it can then read and change all messages: only for tests.
     pub fn accept_any_certificate(mut self, on: bool) -> Self {
         self.trust.accepts_any = on;
+        self
+    }
+
+    /// Shows a certificate to a server that asks for one: a file of PEM certificates, the client's own first, and the file of its
+    /// private key. Such a server may take the user of the session from it.
+    pub fn tls_identity(mut self, cert_file: impl Into<PathBuf>, key_file: impl Into<PathBuf>) -> Self {
+        self.identity = Some(TlsIdentity { cert_file: cert_file.into(), key_file: key_file.into() });
         self
     }
 
@@ -197,8 +217,15 @@ impl ClientBuilder {
         self
     }
 
-    /// The longest text that the server may send, in bytes. Over long-polling a response of some servers contains a whole outbox.
-    /// Default: 32 MiB. A text has at most 100,000 messages.
+    /// Lets the server compress messages on a WebSocket (permessage-deflate, RFC 7692). What the client sends is never compressed.
+    /// Off by default, as compression may show secrets to whom sees the length of messages.
+    pub fn compress(mut self, on: bool) -> Self {
+        self.compress = on;
+        self
+    }
+
+    /// The longest text that the server may send, in bytes, before and after it is decompressed. Over long-polling a response of some
+    /// servers contains a whole outbox. Default: 32 MiB. A text has at most 100,000 messages.
     pub fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = bytes;
         self
@@ -208,7 +235,7 @@ impl ClientBuilder {
     /// `http://` and `ws://` have the same meaning, and `https://` and `wss://` have, with TLS.
     ///
     /// # Errors
-    /// The URL, a header or the file of certificates is invalid, no Bayeux server answers there, or the server refuses.
+    /// The URL, a header or a file of certificates or keys is invalid, no Bayeux server answers there, or the server refuses.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         if let Some(name) = self.bad_header {
             return Err(Error::Header { name });
@@ -218,11 +245,16 @@ impl ClientBuilder {
             Transport::LongPolling => ConnectionType::LongPolling,
         };
         let endpoint = Endpoint::parse(url, DEFAULT_PATH)?;
+        let mut tls = endpoint.is_tls.then(|| self.trust.config()).transpose()?;
+        if let (Some(config), Some(identity)) = (&mut tls, &self.identity) {
+            identity.add_to(config)?;
+        }
         let target = Arc::new(Target {
-            tls: endpoint.is_tls.then(|| self.trust.config().map(Arc::new)).transpose()?,
+            tls: tls.map(Arc::new),
             endpoint,
             headers: self.headers,
             message_bytes_max: self.message_bytes_max,
+            compress: self.compress,
             connect_timeout: self.options.reply_timeout,
         });
         let mut session = ClientSession::new(SessionOptions { connection_type, ..self.session });

@@ -54,10 +54,11 @@ pub enum Error {
         /// The reason.
         source: Arc<io::Error>,
     },
-    /// The caller's fault: the file of [`ClientBuilder::ca_file`](crate::ClientBuilder::ca_file) cannot be used.
+    /// The caller's fault: a file of [`ClientBuilder::ca_file`](crate::ClientBuilder::ca_file) or
+    /// [`ClientBuilder::tls_identity`](crate::ClientBuilder::tls_identity) cannot be used.
     #[error("cannot use {} for TLS: {reason}", path.display())]
     #[non_exhaustive]
-    CaFile {
+    TlsFile {
         /// The file.
         path: PathBuf,
         /// The reason.

@@ -49,7 +49,8 @@
 //!
 //! By default the transport is a WebSocket. If a proxy or the server does not let it through, the client uses long-polling over two
 //! connections: one for the request that the server holds, and one for everything else, which is closed after 5 s without use. The
-//! client returns cookies to the server that set them. With `https://` or `wss://` it speaks TLS ([`ClientBuilder::ca_file`]).
+//! client returns cookies to the server that set them. With `https://` or `wss://` it speaks TLS ([`ClientBuilder::ca_file`],
+//! [`ClientBuilder::tls_identity`]).
 //!
 //! # Subscribing
 //!

@@ -12,7 +12,8 @@ use rustix::net::sockopt;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use websocket::{Decoder, Event, Flow, Opcode, Role, frame, handshake};
+use websocket::deflate::Deflater;
+use websocket::{Decoder, Event, Flow, Opcode, ProtocolError, Role, frame, handshake};
 
 use common::run;
 
@@ -47,6 +48,24 @@ fn a_server_that_does_not_read_what_it_causes_is_not_read_either() {
         }
         let end = client.closed().await;
         assert!(matches!(end, Err(Error::ConnectionLost(LostReason::NoReply))), "{end:?}");
+    });
+}
+
+#[test]
+fn a_compressed_text_beyond_message_bytes_max_ends_the_connection() {
+    run(async {
+        for (is_offered, refusal) in [(true, ProtocolError::MessageTooLong), (false, ProtocolError::ReservedBits)] {
+            let builder = Client::builder().compress(is_offered).message_bytes_max(MIB).reconnect(false);
+            let (client, mut server) = opened(builder).await;
+            let (mut bomb, mut bytes) = (Vec::new(), Vec::new());
+            Deflater::default().block(&vec![b' '; 64 * MIB], &mut bomb);
+            frame::compressed_header(Opcode::Text, bomb.len(), &mut bytes);
+            bytes.extend_from_slice(&bomb);
+            server.stream.write_all(&bytes).await.expect("the client reads");
+            let end = client.closed().await;
+            let Err(Error::ConnectionLost(LostReason::Protocol(error))) = end else { panic!("{end:?}") };
+            assert_eq!(error, refusal);
+        }
     });
 }
 
@@ -198,8 +217,10 @@ async fn accepted(listener: &TcpListener, client_id: &str) -> Hostile {
     let head = read_head(&mut stream).await;
     let key = head.lines().find_map(|line| line.strip_prefix("sec-websocket-key: ")).expect("a key");
     let accept = handshake::accept(key);
+    let offer = head.lines().find(|line| line.starts_with("sec-websocket-extensions: "));
+    let agreed = offer.map_or(String::new(), |offer| format!("{offer}\r\n"));
     let answer = format!(
-        "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: {accept}\r\n\r\n"
+        "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: {accept}\r\n{agreed}\r\n"
     );
     stream.write_all(answer.as_bytes()).await.expect("written");
     let decoder = Decoder::new(Role::Server, 64 * MIB);

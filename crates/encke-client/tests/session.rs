@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use encke::Settings;
+use encke::{ChannelRule, Settings};
 use encke_client::{ConnectionType, Error, GapCause, NotBayeux, RawJson, Transport};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,25 @@ fn messages_published_after_subscribe_returned_are_received_in_order() {
             publisher.disconnect().await.expect("disconnects");
             subscriber.disconnect().await.expect("disconnects");
             assert_eq!(running.handle().sessions(), 0);
+        });
+        end(running);
+    }
+}
+
+#[test]
+fn compressed_messages_are_received_where_the_server_compresses() {
+    let rule = ChannelRule { pattern: "/packed/**".into(), compress: true, ..ChannelRule::default() };
+    for (channels, compressed) in [(vec![rule], 2), (Vec::new(), 0)] {
+        let running = start(Settings { channels, ..any_port() });
+        run(async {
+            let client = connected(running.address(), quick(Transport::WebSocket).compress(true)).await;
+            let mut news = client.subscribe("/packed/a").await.expect("subscribes");
+            let text = "a text that comes again ".repeat(1_000);
+            for data in [&text[..], "short", &text] {
+                client.publish("/packed/a", data).await.expect("publishes");
+                assert_eq!(next(&mut news).await.json::<String>().expect("a text"), data);
+            }
+            metric(running.address(), "encke_messages_compressed", |count| count == compressed).await;
         });
         end(running);
     }

@@ -14,23 +14,33 @@ struct TlsServer {
 
 impl TlsServer {
     fn start(name: &str) -> TlsServer {
+        TlsServer::start_with(name, |_, _| ())
+    }
+
+    /// Its settings may change, with the file of its certificate.
+    fn start_with(name: &str, change: impl FnOnce(&mut Settings, String)) -> TlsServer {
         let folder = std::env::temp_dir().join(format!("encke-client-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
         fs::write(folder.join("cert"), made.cert.pem()).expect("a file");
         fs::write(folder.join("key"), made.signing_key.serialize_pem()).expect("a file");
         let path = |name| folder.join(name).display().to_string();
-        let settings = Settings {
+        let mut settings = Settings {
             listen: ([127, 0, 0, 1], 0).into(),
             tls_cert: path("cert"),
             tls_key: path("key"),
             ..Settings::default()
         };
+        change(&mut settings, path("cert"));
         TlsServer { running: Some(Server::builder().settings(settings).start().expect("starts")), folder }
     }
 
     fn cert(&self) -> PathBuf {
         self.folder.join("cert")
+    }
+
+    fn key(&self) -> PathBuf {
+        self.folder.join("key")
     }
 
     fn url(&self, scheme: &str, host: &str) -> String {
@@ -95,7 +105,36 @@ async fn a_certificate_is_accepted_only_with_its_root_and_for_its_name() {
     any.connect(&server.url("https", "127.0.0.1")).await.expect("accepted");
     let missing =
         trusting(Transport::Auto, Path::new("/no/such/file")).connect(&server.url("https", "localhost")).await;
-    assert!(matches!(missing, Err(Error::CaFile { .. })), "{missing:?}");
+    assert!(matches!(missing, Err(Error::TlsFile { .. })), "{missing:?}");
     let plain_http = builder(Transport::Auto).connect(&server.url("http", "127.0.0.1")).await.expect_err("TLS there");
     assert!(plain_http.to_string().contains("HTTP status 400"), "{plain_http}");
+}
+
+#[tokio::test]
+async fn a_client_shows_its_certificate_to_a_server_that_requires_one() {
+    let server = TlsServer::start_with("identity", |settings, cert| settings.tls_client_ca = cert);
+    let url = server.url("https", "localhost");
+    for transport in [Transport::WebSocket, Transport::LongPolling] {
+        let nobody = trusting(transport, &server.cert()).connect(&url).await.expect_err("no certificate");
+        assert!(nobody.to_string().contains("CertificateRequired"), "{nobody}");
+        let client = trusting(transport, &server.cert()).tls_identity(server.cert(), server.key());
+        let client = client.connect(&url).await.expect("opens");
+        client.publish("/tls", &1).await.expect("published");
+        client.disconnect().await.expect("ends");
+    }
+}
+
+#[tokio::test]
+async fn an_identity_whose_files_do_not_fit_is_refused_by_the_name_of_the_file() {
+    let (server, other) = (TlsServer::start("files"), TlsServer::start("other-files"));
+    let missing = PathBuf::from("/no/such/file");
+    for (cert, key, wrong) in [
+        (missing.clone(), server.key(), missing.clone()),
+        (server.cert(), missing.clone(), missing),
+        (server.cert(), other.key(), other.key()),
+    ] {
+        let client = trusting(Transport::Auto, &server.cert()).tls_identity(cert, key);
+        let refused = client.connect(&server.url("https", "localhost")).await;
+        assert!(matches!(&refused, Err(Error::TlsFile { path, .. }) if *path == wrong), "{refused:?}");
+    }
 }

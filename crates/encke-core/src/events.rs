@@ -60,6 +60,8 @@ pub enum HttpTransport {
     LongPolling,
     /// A GET whose response is a script that calls the function of this name.
     CallbackPolling(Box<str>),
+    /// A GET of a client without Bayeux, for whom the server shakes hands and subscribes. The response is for the server.
+    Subscription,
 }
 
 /// An HTTP request for the Bayeux endpoint.
@@ -90,12 +92,14 @@ pub struct Response {
     pub set_browser: Option<Id>,
     /// The shard that must learn if the kernel took the response, because the response carries messages.
     pub confirm: Option<u16>,
+    /// True if it carries messages of channels that compress.
+    pub compresses: bool,
 }
 
 impl Response {
     /// A response without a body.
     pub(crate) fn empty(status: u16) -> Response {
-        Response { status, body: Bytes::new(), set_browser: None, confirm: None }
+        Response { status, body: Bytes::new(), set_browser: None, confirm: None, compresses: false }
     }
 }
 

@@ -51,7 +51,7 @@ pub use channels::interest::Interest;
 pub use channels::rules::Rules;
 pub use clients::owners::Revoked;
 pub use decision::{Awaited, Resolved, WaitKey};
-pub use delivery::{Received, SocketOrigin, Wire};
+pub use delivery::{Format, Reached, Received, SocketOrigin, Wire};
 pub use events::{
     Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HttpTransport,
     PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted, PresenceEvent, PublishToken, Report, Request,
@@ -78,7 +78,7 @@ pub use settings::{
     CertificateName, ChannelRule, Declared, Group, HistoryCommit, HistoryTerms, ListenerSettings, Publishers,
     SHARDS_MAX, Setting, Settings, SlowConsumer, TlsClient, TlsPair, TransportName, TrustedProxy, TrustedProxyError,
 };
-pub use shard::{STEPS_PER_DELIVERY, STEPS_PER_TURN, Shard, Shared, Taken};
+pub use shard::{STEPS_PER_DELIVERY, STEPS_PER_TURN, Shard, Shared, StreamOpener, StreamOpening, Taken};
 pub use side::Side;
 pub use views::{ChannelView, Owner, Page, SLOTS_VISITED_MAX, SessionView};
 pub use wheel::SLOT_MS;

@@ -51,7 +51,8 @@ macro_rules! metrics {
 
 metrics! {
     Gauge connections "encke_connections" "Open TCP connections."
-    Gauge sockets "encke_websockets" "Open WebSockets."
+    Gauge sockets "encke_websockets" "Open WebSockets and streams."
+    Gauge streams "encke_streams" "Sessions with a stream of events or JSON lines."
     Gauge tls_handshakes_open "encke_tls_handshakes_open" "TLS connections whose handshake is not complete."
     Counter tls_handshakes "encke_tls_handshakes" "Completed TLS handshakes."
     Counter tls_resumed "encke_tls_handshakes_resumed" "Completed TLS handshakes that resumed an earlier session."
@@ -98,6 +99,7 @@ metrics! {
     Counter messages "encke_messages" "Messages received."
     Counter publications "encke_publications" "Messages broadcast, from clients and applications."
     Counter deliveries "encke_deliveries" "Messages that the kernel accepted for a session."
+    Counter messages_compressed "encke_messages_compressed" "Messages compressed, each once for all WebSockets of the shard that take it."
     Counter resent "encke_messages_resent" "Messages sent again because their client did not acknowledge them."
     Counter replayed "encke_messages_replayed" "Messages delivered from a history."
     Counter withdrawals_searched "encke_replay_searched_messages" "Queued messages examined because a subscribe replays some of them from a history."

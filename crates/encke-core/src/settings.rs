@@ -40,7 +40,8 @@ crate::settings! {
         shards: usize = 0, at_most(SHARDS_MAX as u64, "0 (one per core) to 63"), restart();
         /// Number of threads for futures of the application that wait. 0: one per core.
         application_threads: usize = 0, restart();
-        /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. Empty: none.
+        /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. A client that accepts br, gzip
+        /// or zstd gets `NAME.br`, `NAME.gz` or `NAME.zst`, if that lies beside the file. Empty: none.
         files: String = String::new();
         /// A directory that stores histories and sessions across a restart; created if it does not exist. Empty: they are in memory only.
         data: String = String::new(), restart();
@@ -108,6 +109,11 @@ crate::settings! {
         handshake_timeout_ms: u64 = 10_000, positive();
         /// Longest time that a WebSocket may stay without any frame from its client, in milliseconds. 0: no limit.
         websocket_idle_timeout_ms: u64 = 300_000, cometd("idleTimeout");
+        /// Time between two signs of life on a stream, for proxies and for clients, in milliseconds. A stream whose client has not
+        /// acknowledged any byte for twice that time ends.
+        stream_heartbeat_ms: u64 = 15_000, positive();
+        /// Longest time that a stream stays open; its client then opens another one. In milliseconds. 0: no limit.
+        stream_max_ms: u64 = 0;
         /// Longest time that the headers or the body of a request, or a PROXY head, take to arrive, in milliseconds.
         request_timeout_ms: u64 = 10_000, positive();
         /// Time after which the server resets a connection whose client reads nothing of its response, in milliseconds.
@@ -126,9 +132,8 @@ crate::settings! {
         auth_expiry_notice_ms: u64 = 60_000;
     }
     "Bayeux behaviour" {
-        /// The transports offered, in this order: `websocket`, `long-polling`, `callback-polling`.
-        transports: Vec<TransportName> =
-            vec![TransportName::Websocket, TransportName::LongPolling, TransportName::CallbackPolling], cometd("allowedTransports");
+        /// The transports offered, in this order: `websocket`, `eventsource`, `json-stream`, `long-polling`, `callback-polling`.
+        transports: Vec<TransportName> = TransportName::ALL.to_vec(), cometd("allowedTransports");
         /// The paths of the Bayeux endpoint, each with all its sub-paths.
         mounts: Vec<String> = ["/cometd", "/bayeux", "/faye"].map(String::from).to_vec(), cometd("cometdURLMapping");
         /// A publisher that subscribes to its own channel gets its own messages.
@@ -139,6 +144,8 @@ crate::settings! {
         handshake_reconnect: bool = false, cometd_of_each_transport("handshakeReconnect");
         /// The sub-protocol that a WebSocket must offer and the server selects. Empty: the server ignores offers.
         websocket_protocol: String = String::new(), cometd("protocol");
+        /// Messages of fewer bytes are not compressed, on channels whose rule says `compress`.
+        compress_bytes_min: usize = 256;
         /// The `ext` of a published message is sent to the subscribers (the binary extension needs it).
         forward_ext: bool = true;
         /// Replies and publications carry a `timestamp` (the timestamp extension).
@@ -155,10 +162,10 @@ crate::settings! {
         allowed_origins: Vec<String> = Vec::new();
         /// Host names that requests may use for this server, in addition to addresses and `localhost`. Empty: any; none where all addresses are of loopback.
         allowed_hosts: Vec<String> = Vec::new();
-        /// Connects held at the same time for one browser; the others are advised to poll. -1: no limit, 0: none.
+        /// Connects held, or streams open, at the same time for one browser; the others are advised to poll. -1: no limit, 0: none.
         browser_sessions_max: i32 = 1, cometd("maxSessionsPerBrowser");
-        /// Connects held at the same time for one browser, where its next one comes on HTTP/2: that has one connection for all of
-        /// them. -1: no limit, 0: none.
+        /// Connects held, or streams open, at the same time for one browser, where its next one comes on HTTP/2: that has one connection
+        /// for all of them. -1: no limit, 0: none.
         http2_browser_sessions_max: i32 = -1, cometd("http2MaxSessionsPerBrowser");
         /// Pause between polls of the surplus windows of one browser, in milliseconds. 0: they are refused.
         browser_surplus_interval_ms: u64 = 2_000, cometd("multiSessionInterval");
@@ -196,6 +203,8 @@ crate::settings! {
         hold_path: String = "/hold".into();
         /// The longest time for which such a request is held, in milliseconds.
         hold_timeout_max_ms: u64 = 120_000;
+        /// The path below which GET requests get the messages of the channel that follows, as a stream without Bayeux. Empty: no path.
+        stream_path: String = "/stream".into();
     }
     "Limits" {
         /// Open connections of the whole server.
@@ -325,6 +334,13 @@ crate::settings! {
     }
 }
 
+impl Settings {
+    /// True if the rules of some channels compress.
+    pub fn compresses(&self) -> bool {
+        self.channels.iter().any(|rule| rule.compress)
+    }
+}
+
 /// The point at which a message counts as stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -347,10 +363,20 @@ pub enum HistoryCommit {
 pub enum TransportName {
     /// One WebSocket carries everything.
     Websocket,
+    /// POST requests; messages come as server-sent events in one response that stays open.
+    Eventsource,
+    /// POST requests; messages come as JSON lines in one response that stays open.
+    JsonStream,
     /// POST requests, one of them held.
     LongPolling,
     /// GET requests answered with a script (JSONP).
     CallbackPolling,
+}
+
+impl TransportName {
+    /// All of them.
+    pub const ALL: [TransportName; 5] =
+        [Self::Websocket, Self::Eventsource, Self::JsonStream, Self::LongPolling, Self::CallbackPolling];
 }
 
 /// The limits of one client message, for the parser.

@@ -52,6 +52,16 @@ impl Positions {
         self.named.insert(channel.into(), position);
     }
 
+    /// The positions with the name of their channel.
+    pub fn named(&self) -> impl Iterator<Item = (&str, &Position)> {
+        self.named.iter().map(|(channel, position)| (&**channel, position))
+    }
+
+    /// False for a position of the only channel, without its name.
+    pub fn are_named(&self) -> bool {
+        self.lone.is_none()
+    }
+
     /// The position of a channel.
     pub fn of(&self, channel: &str) -> Option<&Position> {
         self.named.get(channel).or(self.lone.as_ref())

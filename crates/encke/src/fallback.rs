@@ -27,7 +27,7 @@ pub type FallbackResponse = Pin<Box<dyn Future<Output = Response<ResponseBody>> 
 
 /// Answers the requests that are not the server's own. [`Handle::set_fallback`](crate::Handle::set_fallback) installs it.
 ///
-/// The server answers its Bayeux endpoint, `/api/v1/`, `/hold`, `/healthz`, `/readyz` and `/metrics` itself. Its futures run on
+/// The server answers its Bayeux endpoint, `/api/v1/`, `/hold`, `/stream`, `/healthz`, `/readyz` and `/metrics` itself. Its futures run on
 /// the threads of shards: they must not block.
 pub trait Fallback: Send + Sync {
     /// True if it answers requests for this path. The server answers all others.

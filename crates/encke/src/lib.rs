@@ -221,6 +221,7 @@ mod embedded;
 mod entropy;
 mod error;
 mod fallback;
+mod gzip;
 mod handle;
 mod hold;
 mod http;

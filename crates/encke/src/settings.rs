@@ -18,7 +18,11 @@ pub use check::hidden_rule;
 pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
     let fail = |name, value: &str, wanted| Err(SettingsError { name, value: value.to_string(), wanted });
     if settings.transports.is_empty() {
-        return fail("transports", "[]", "at least one of websocket, long-polling, callback-polling");
+        return fail(
+            "transports",
+            "[]",
+            "at least one of websocket, eventsource, json-stream, long-polling, callback-polling",
+        );
     }
     if settings.mounts.is_empty() {
         return fail("mounts", "[]", "at least one path such as /cometd");

@@ -8,11 +8,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::io::IoSlice;
 
-use encke_core::{ExchangeId, Id, Request, Response, SocketKey, Wire};
+use encke_core::{ExchangeId, Format, Id, Request, Response, SocketKey, Wire};
 use websocket::{Decoder, Event, Flow, Role};
 
 use crate::rng::Rng;
 use crate::script::Transport;
+use crate::texts::read_stream;
 
 /// All connections of a run.
 #[derive(Debug)]
@@ -33,7 +34,7 @@ pub struct Network {
     sockets: Vec<Vec<usize>>,
 }
 
-/// One WebSocket.
+/// One WebSocket or stream.
 #[derive(Debug)]
 pub struct Conn {
     /// The client that owns it.
@@ -68,6 +69,10 @@ pub struct Conn {
     kernel_bytes: usize,
     decoder: Decoder,
     close_seen: bool,
+    /// Its format, if it is a stream.
+    pub stream: Option<Format>,
+    /// The text of a stream that has no end yet.
+    text: Vec<u8>,
 }
 
 /// The fate of the output that the server writes to a connection.
@@ -86,6 +91,8 @@ pub enum Fate {
 pub enum Up {
     /// The upgrade request, with its cookie.
     Open(Option<Id>),
+    /// The request for a stream of this session.
+    Stream(Id),
     /// A text message, and the session whose client id is in it.
     Text(String, Option<usize>),
     /// A ping.
@@ -200,8 +207,25 @@ impl Network {
             kernel_bytes,
             decoder: Decoder::new(Role::Client, MESSAGE_BYTES_MAX),
             close_seen: false,
+            stream: None,
+            text: Vec::new(),
         });
         self.conns.len() - 1
+    }
+
+    /// A new stream of a session with this id; the server does not know of it yet.
+    pub fn open_stream(
+        &mut self,
+        client: usize,
+        id: Id,
+        kernel_bytes: usize,
+        browser: Option<Id>,
+        format: Format,
+    ) -> usize {
+        let conn = self.open(client, id.shard(), kernel_bytes, browser);
+        let state = &mut self.conns[conn];
+        (state.up, state.stream) = (VecDeque::from([Up::Stream(id)]), Some(format));
+        conn
     }
 
     /// Sets the kernel buffer of every connection to `kernel_bytes`.
@@ -323,6 +347,11 @@ impl Network {
     fn decode(&mut self, conn: usize, mut bytes: Vec<u8>) -> Vec<Found> {
         let state = &mut self.conns[conn];
         let mut found = Vec::new();
+        if let Some(format) = state.stream {
+            state.text.append(&mut bytes);
+            let batches = read_stream(&mut state.text, format).into_iter();
+            return batches.map(|batch| batch.map_or_else(Found::Breach, Found::Text)).collect();
+        }
         if state.close_seen {
             found.push(Found::Breach(format!("{} bytes after the close frame", bytes.len())));
             return found;

@@ -1,6 +1,6 @@
 //! The plan of a seed: the numbers of everything, the settings, the quality of the network.
 
-use encke_core::{ChannelRule, HistoryCommit, Settings, SlowConsumer};
+use encke_core::{ChannelRule, Format, HistoryCommit, Settings, SlowConsumer};
 
 use crate::channels::{CHANNELS, HISTORY_CHANNELS, PRESENT};
 use crate::claims::Claims;
@@ -15,6 +15,30 @@ pub enum Transport {
     LongPolling,
     /// GET requests answered with scripts.
     CallbackPolling,
+    /// POST requests beside a stream of events.
+    Events,
+    /// POST requests beside a stream of JSON lines.
+    Lines,
+}
+
+impl Transport {
+    /// The format of its stream, if it has one.
+    pub fn format(self) -> Option<Format> {
+        match self {
+            Transport::Events => Some(Format::Events),
+            Transport::Lines => Some(Format::Lines),
+            Transport::WebSocket | Transport::LongPolling | Transport::CallbackPolling => None,
+        }
+    }
+
+    /// The `connectionType` of its connects. Only that of a stream means anything.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Events => "eventsource",
+            Transport::Lines => "json-stream",
+            Transport::WebSocket | Transport::LongPolling | Transport::CallbackPolling => "x",
+        }
+    }
 }
 
 /// The kind of the end of a server process.
@@ -111,7 +135,11 @@ impl Scenario {
         second.outbox_bytes_max = first.outbox_bytes_max;
         second.mailbox_bytes_max = first.mailbox_bytes_max;
         second.sessions_bytes_max = first.sessions_bytes_max;
-        let clients = clients(rng, laden);
+        let mut clients = clients(rng, laden);
+        // Some of those that poll have streams instead.
+        for (transport, _) in clients.iter_mut().filter(|(transport, _)| *transport == Transport::LongPolling) {
+            *transport = apart.pick(&[Transport::LongPolling, Transport::Events, Transport::Lines]);
+        }
         Scenario {
             shards,
             jump_ms: if rng.chance(150) { first.max_interval_ms * 2 } else { first.max_interval_ms / 4 },
@@ -288,6 +316,8 @@ fn settings(rng: &mut Rng, shards: usize, tight: bool, plan: impl Fn(&mut Rng) -
         client_interval_max_ms: 5_000,
         lazy_timeout_max_ms: rng.between(50, 800),
         handshake_timeout_ms: rng.between(300, 2_000),
+        stream_heartbeat_ms: timeout_ms / 3,
+        stream_max_ms: if timeout_ms.is_multiple_of(3) { timeout_ms } else { 0 },
         websocket_idle_timeout_ms: if rng.chance(200) { rng.between(2_500, 6_000) } else { 0 },
         drain_spread_ms: rng.between(0, 500),
         broadcast_to_publisher: !rng.chance(200),

@@ -49,6 +49,8 @@ counters! {
     replies,
     /// WebSockets that moved to another shard.
     moves,
+    /// Streams opened.
+    streams,
     /// Messages from histories.
     replayed,
     /// Requested positions that were no longer retained.

@@ -1,6 +1,7 @@
 //! The texts of the server, as clients read them.
 
 use bayeux::json::{decode_string, integer, member};
+use encke_core::Format;
 
 use crate::script::Transport;
 
@@ -33,6 +34,23 @@ pub(crate) fn json_of(transport: Transport, body: &[u8]) -> String {
         }
         _ => text.into_owned(),
     }
+}
+
+/// The batches that a stream has whole. Their text is removed. An error for a text that nobody sends.
+pub(crate) fn read_stream(text: &mut Vec<u8>, format: Format) -> Vec<Result<String, String>> {
+    let end: &[u8] = if format == Format::Events { b"\n\n" } else { b"\n" };
+    let mut found = Vec::new();
+    while let Some(at) = text.windows(end.len()).position(|window| window == end) {
+        let rest = text.split_off(at + end.len());
+        let whole = std::mem::replace(text, rest);
+        let whole = String::from_utf8_lossy(&whole[..at]).into_owned();
+        if whole.is_empty() || whole == ":" || whole.starts_with("retry: ") {
+            continue;
+        }
+        let batch = if format == Format::Events { whole.strip_prefix("data: ") } else { Some(&*whole) };
+        found.push(batch.map(String::from).ok_or_else(|| format!("an event that nobody sends: {whole}")));
+    }
+    found
 }
 
 /// True if a message was refused because its session is about to end, or its credentials have ended.

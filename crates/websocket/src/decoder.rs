@@ -1,5 +1,6 @@
 //! The decoder: from bytes to messages.
 
+use crate::deflate::Inflater;
 use crate::header::{HEADER_BYTES_MAX, Header, Rules};
 use crate::{CONTROL_BYTES_MAX, Event, Flow, Opcode, ProtocolError, Role, mask, utf8};
 
@@ -11,6 +12,8 @@ use crate::{CONTROL_BYTES_MAX, Event, Flow, Opcode, ProtocolError, Role, mask, u
 pub struct Decoder {
     message_bytes_max: usize,
     role: Role,
+    /// True if the peer may send compressed messages.
+    takes_compressed: bool,
     /// True if the peer has closed or violated the protocol: all further input is ignored.
     ended: bool,
     partial: Option<Box<Partial>>,
@@ -38,15 +41,24 @@ enum Reading {
 #[derive(Debug)]
 struct Message {
     text: bool,
+    compressed: bool,
     bytes: Vec<u8>,
-    /// The number of bytes known to be whole UTF-8 characters (text only).
+    /// The number of bytes known to be whole UTF-8 characters (of text that is not compressed).
     valid_bytes: usize,
 }
 
 /// The number of input bytes that one step took, and whether the caller wants more.
 type Step = Result<(usize, Flow), ProtocolError>;
 
-type On<'a> = &'a mut dyn FnMut(Event<'_>) -> Flow;
+type OnEvent<'a> = dyn FnMut(Event<'_>) -> Flow + 'a;
+
+/// The receiver of events, and what decompresses for it.
+struct Receiver<'a, 'b> {
+    on: &'a mut OnEvent<'b>,
+    inflater: Option<&'a mut Inflater>,
+}
+
+type On<'a, 'b, 'c> = &'a mut Receiver<'b, 'c>;
 
 impl Decoder {
     /// A decoder for the peer of an endpoint that plays `role`.
@@ -54,7 +66,18 @@ impl Decoder {
     /// `message_bytes_max` is the longest message it accepts, over all its fragments. It also bounds the memory: the
     /// decoder holds at most that and 256 bytes.
     pub fn new(role: Role, message_bytes_max: usize) -> Decoder {
-        Decoder { message_bytes_max, role, ended: false, partial: None }
+        Decoder { message_bytes_max, role, takes_compressed: false, ended: false, partial: None }
+    }
+
+    /// Accepts compressed messages from now on: both ends have agreed on them ([`Compression`](crate::Compression)). The
+    /// limit holds for the compressed bytes of a message as for its text.
+    pub fn take_compressed(&mut self) {
+        self.takes_compressed = true;
+    }
+
+    /// True if it accepts compressed messages.
+    pub fn takes_compressed(&self) -> bool {
+        self.takes_compressed
     }
 
     /// Takes bytes as read from the socket, unmasks them in place, and calls `on` for each complete event in order. A
@@ -67,6 +90,24 @@ impl Decoder {
     /// # Errors
     /// The peer violated the protocol. The events before it have been delivered.
     pub fn feed(&mut self, input: &mut [u8], on: &mut dyn FnMut(Event<'_>) -> Flow) -> Result<usize, ProtocolError> {
+        self.decode(input, &mut Receiver { on, inflater: None })
+    }
+
+    /// As [`Decoder::feed`] does, with an inflater for compressed messages. Nothing of them stays in it, so many
+    /// decoders may share one.
+    ///
+    /// # Errors
+    /// The peer violated the protocol. The events before it have been delivered.
+    pub fn feed_with(
+        &mut self,
+        input: &mut [u8],
+        inflater: &mut Inflater,
+        on: &mut dyn FnMut(Event<'_>) -> Flow,
+    ) -> Result<usize, ProtocolError> {
+        self.decode(input, &mut Receiver { on, inflater: Some(inflater) })
+    }
+
+    fn decode(&mut self, input: &mut [u8], on: On<'_, '_, '_>) -> Result<usize, ProtocolError> {
         let mut at = 0;
         while at < input.len() {
             if self.ended {
@@ -104,7 +145,7 @@ impl Decoder {
     }
 
     /// Takes one frame, or as much of it as there is. `input` is not empty.
-    fn step(&mut self, input: &mut [u8], on: On<'_>) -> Step {
+    fn step(&mut self, input: &mut [u8], on: On<'_, '_, '_>) -> Step {
         match self.partial.as_deref().map(|partial| &partial.reading) {
             None | Some(Reading::Head { have_bytes: 0, .. }) => match Header::parse(input, &self.rules())? {
                 Some((header, used)) => self.payload(header, used, input, on),
@@ -122,6 +163,7 @@ impl Decoder {
         let message = self.partial.as_ref().and_then(|partial| partial.message.as_ref());
         Rules {
             role: self.role,
+            takes_compressed: self.takes_compressed,
             message_bytes_max: self.message_bytes_max,
             open_message_bytes: message.map(|message| message.bytes.len()),
         }
@@ -140,7 +182,7 @@ impl Decoder {
         mut bytes: [u8; HEADER_BYTES_MAX],
         have_bytes: usize,
         input: &mut [u8],
-        on: On<'_>,
+        on: On<'_, '_, '_>,
     ) -> Step {
         let added = input.len().min(HEADER_BYTES_MAX - have_bytes);
         let filled = have_bytes + added;
@@ -155,14 +197,14 @@ impl Decoder {
     }
 
     /// Takes the payload of a frame whose head ended `from` bytes into the input.
-    fn payload(&mut self, header: Header, from: usize, input: &mut [u8], on: On<'_>) -> Step {
+    fn payload(&mut self, header: Header, from: usize, input: &mut [u8], on: On<'_, '_, '_>) -> Step {
         let rest = &mut input[from..];
         let whole = rest.len() >= header.payload_bytes;
         if whole && (header.opcode.is_control() || (header.fin && header.opcode != Opcode::Continuation)) {
             let payload = &mut rest[..header.payload_bytes];
             mask::apply(payload, header.key, 0);
             self.frame_done();
-            let flow = self.deliver(header.opcode, payload, on)?;
+            let flow = self.deliver(header.opcode, header.compressed, payload, on)?;
             return Ok((from + header.payload_bytes, flow));
         }
         let (used, flow) = if header.opcode.is_control() {
@@ -174,7 +216,7 @@ impl Decoder {
     }
 
     /// Continues a data frame of which `have_bytes` came earlier.
-    fn more_data(&mut self, header: Header, have_bytes: usize, input: &mut [u8], on: On<'_>) -> Step {
+    fn more_data(&mut self, header: Header, have_bytes: usize, input: &mut [u8], on: On<'_, '_, '_>) -> Step {
         let used = input.len().min(header.payload_bytes - have_bytes);
         let piece = &mut input[..used];
         mask::apply(piece, header.key, have_bytes);
@@ -185,7 +227,12 @@ impl Decoder {
         let message_bytes_max = self.message_bytes_max;
         let partial = self.partial();
         let text = header.opcode == Opcode::Text;
-        let message = partial.message.get_or_insert_with(|| Message { text, bytes: Vec::new(), valid_bytes: 0 });
+        let message = partial.message.get_or_insert_with(|| Message {
+            text,
+            compressed: header.compressed,
+            bytes: Vec::new(),
+            valid_bytes: 0,
+        });
         let whole_bytes = message.bytes.len() + used + left_bytes;
         message.push(piece, if header.fin { whole_bytes } else { message_bytes_max });
         if !done {
@@ -194,9 +241,9 @@ impl Decoder {
             return Ok((used, Flow::Continue));
         }
         let opcode = if message.text { Opcode::Text } else { Opcode::Binary };
-        let bytes = std::mem::take(&mut message.bytes);
+        let (compressed, bytes) = (message.compressed, std::mem::take(&mut message.bytes));
         self.partial = None;
-        Ok((used, self.deliver(opcode, &bytes, on)?))
+        Ok((used, self.deliver(opcode, compressed, &bytes, on)?))
     }
 
     /// Continues a control frame of which `have_bytes` came earlier.
@@ -206,7 +253,7 @@ impl Decoder {
         mut bytes: [u8; CONTROL_BYTES_MAX],
         have_bytes: usize,
         input: &[u8],
-        on: On<'_>,
+        on: On<'_, '_, '_>,
     ) -> Step {
         let used = input.len().min(header.payload_bytes - have_bytes);
         let filled = have_bytes + used;
@@ -218,10 +265,22 @@ impl Decoder {
         let payload = &mut bytes[..filled];
         mask::apply(payload, header.key, 0);
         self.frame_done();
-        Ok((used, self.deliver(header.opcode, payload, on)?))
+        Ok((used, self.deliver(header.opcode, false, payload, on)?))
     }
 
-    fn deliver(&mut self, opcode: Opcode, payload: &[u8], on: On<'_>) -> Result<Flow, ProtocolError> {
+    fn deliver(
+        &mut self,
+        opcode: Opcode,
+        compressed: bool,
+        payload: &[u8],
+        on: On<'_, '_, '_>,
+    ) -> Result<Flow, ProtocolError> {
+        let Receiver { on, inflater } = on;
+        let payload = match inflater {
+            Some(inflater) if compressed => inflater.inflate(payload, self.message_bytes_max)?,
+            None if compressed => return Err(ProtocolError::ReservedBits),
+            _ => payload,
+        };
         Ok(on(match opcode {
             Opcode::Text => Event::Text(utf8::whole(payload)?),
             Opcode::Binary | Opcode::Continuation => Event::Binary(payload),
@@ -269,7 +328,7 @@ impl Message {
     /// Fails as soon as the text so far cannot become UTF-8 any more. It checks each byte once, except for the at
     /// most three of an incomplete character.
     fn check_so_far(&mut self) -> Result<(), ProtocolError> {
-        if self.text {
+        if self.text && !self.compressed {
             self.valid_bytes += utf8::valid_bytes(&self.bytes[self.valid_bytes..])?;
         }
         Ok(())

@@ -32,16 +32,18 @@ pub enum ProtocolError {
     CloseCode,
     /// Text, or the reason of a close, that is not UTF-8 (§8.1).
     InvalidUtf8,
-    /// A message of more bytes than the decoder accepts (§10.4).
+    /// A message of more bytes than the decoder accepts, compressed or not (§10.4).
     MessageTooLong,
+    /// A compressed message that is no deflate data, or ends within it (RFC 7692 §7.2.2).
+    InvalidDeflate,
 }
 
 impl ProtocolError {
-    /// The code for the endpoint's close frame: 1002 (protocol error), 1007 (not UTF-8) or 1009 (message too big)
+    /// The code for the endpoint's close frame: 1002 (protocol error), 1007 (invalid data) or 1009 (message too big)
     /// (RFC 6455 §7.4.1).
     pub fn close_code(&self) -> u16 {
         match self {
-            ProtocolError::InvalidUtf8 => 1007,
+            ProtocolError::InvalidUtf8 | ProtocolError::InvalidDeflate => 1007,
             ProtocolError::MessageTooLong => 1009,
             _ => 1002,
         }
@@ -64,6 +66,7 @@ impl ProtocolError {
             ProtocolError::CloseCode => "invalid close code",
             ProtocolError::InvalidUtf8 => "invalid UTF-8",
             ProtocolError::MessageTooLong => "message too big",
+            ProtocolError::InvalidDeflate => "invalid compressed data",
         }
     }
 }

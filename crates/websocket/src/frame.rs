@@ -1,11 +1,21 @@
 //! Frame encoding. All frames are whole messages: FIN set, never fragmented.
 
-use crate::header::{FIN, LENGTH_IN_EIGHT, LENGTH_IN_TWO, MASKED};
+use crate::header::{COMPRESSED, FIN, LENGTH_IN_EIGHT, LENGTH_IN_TWO, MASKED};
 use crate::{CONTROL_BYTES_MAX, Opcode, mask};
 
 /// Appends the head of an unmasked frame, as servers send it. The payload must follow.
 pub fn header(opcode: Opcode, payload_bytes: usize, out: &mut Vec<u8>) {
-    write_header(opcode, payload_bytes, 0, out);
+    write_header(FIN | opcode as u8, payload_bytes, 0, out);
+}
+
+/// Appends the head of an unmasked frame with a compressed message (RFC 7692 §6). The payload must follow.
+pub fn compressed_header(opcode: Opcode, payload_bytes: usize, out: &mut Vec<u8>) {
+    write_header(FIN | COMPRESSED | opcode as u8, payload_bytes, 0, out);
+}
+
+/// True if an encoded frame holds a compressed message.
+pub fn is_compressed(frame: &[u8]) -> bool {
+    frame.first().is_some_and(|first| first & COMPRESSED != 0)
 }
 
 /// The length of the head of an unmasked frame: 2, 4 or 10 bytes.
@@ -27,7 +37,7 @@ pub fn message(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
 /// Appends a whole masked frame, as clients send it. The key must be fresh and unpredictable (RFC 6455 §5.3).
 pub fn masked(opcode: Opcode, payload: &[u8], key: [u8; 4], out: &mut Vec<u8>) {
     out.reserve(header_bytes(payload.len()) + key.len() + payload.len());
-    write_header(opcode, payload.len(), MASKED, out);
+    write_header(FIN | opcode as u8, payload.len(), MASKED, out);
     out.extend_from_slice(&key);
     let from = out.len();
     out.extend_from_slice(payload);
@@ -64,8 +74,7 @@ pub fn split(frames: &[u8]) -> Option<(usize, usize)> {
     (frames.len() - head >= payload_bytes).then_some((head, payload_bytes))
 }
 
-fn write_header(opcode: Opcode, payload_bytes: usize, mask_bit: u8, out: &mut Vec<u8>) {
-    let first = FIN | opcode as u8;
+fn write_header(first: u8, payload_bytes: usize, mask_bit: u8, out: &mut Vec<u8>) {
     match payload_bytes {
         0..126 => out.extend_from_slice(&[first, mask_bit | payload_bytes as u8]),
         126..65_536 => {

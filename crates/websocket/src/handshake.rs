@@ -9,6 +9,8 @@ use http::header::{
 use http::{HeaderMap, Method, StatusCode, Version};
 use sha1::{Digest, Sha1};
 
+use crate::Compression;
+
 /// The reason for refusing a client's opening handshake; the client is at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -130,11 +132,17 @@ pub fn client_key(random: [u8; 16]) -> String {
     STANDARD.encode(random)
 }
 
-/// Checks a server's response to a handshake with `key`, without extensions or subprotocols (RFC 6455 §4.1).
+/// Checks a server's response to a handshake with `key` (RFC 6455 §4.1), which offers no subprotocol and no extension but
+/// [`Compression::OFFER`], if it `offers_compression`. Returns the compression on which the server agrees.
 ///
 /// # Errors
 /// The first error in the response.
-pub fn check_response(status: StatusCode, headers: &HeaderMap, key: &str) -> Result<(), ResponseError> {
+pub fn check_response(
+    status: StatusCode,
+    headers: &HeaderMap,
+    key: &str,
+    offers_compression: bool,
+) -> Result<Option<Compression>, ResponseError> {
     use http::header::{SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL};
     if status != StatusCode::SWITCHING_PROTOCOLS {
         return Err(ResponseError::Status(status));
@@ -148,10 +156,11 @@ pub fn check_response(status: StatusCode, headers: &HeaderMap, key: &str) -> Res
     if only(headers, SEC_WEBSOCKET_ACCEPT) != Some(accept(key).as_str()) {
         return Err(ResponseError::Accept);
     }
-    if headers.contains_key(SEC_WEBSOCKET_EXTENSIONS) || headers.contains_key(SEC_WEBSOCKET_PROTOCOL) {
-        return Err(ResponseError::NotOffered);
-    }
-    Ok(())
+    let compression = match offers_compression {
+        true => Compression::check_answer(headers),
+        false => (!headers.contains_key(SEC_WEBSOCKET_EXTENSIONS)).then_some(None),
+    };
+    compression.filter(|_| !headers.contains_key(SEC_WEBSOCKET_PROTOCOL)).ok_or(ResponseError::NotOffered)
 }
 
 /// True if a header that holds a list of tokens, possibly over several lines, contains `token` in any case.

@@ -7,6 +7,8 @@ use crate::{CONTROL_BYTES_MAX, Opcode, ProtocolError, Role};
 pub(crate) struct Header {
     pub(crate) fin: bool,
     pub(crate) opcode: Opcode,
+    /// True for the first frame of a compressed message (RFC 7692 §6).
+    pub(crate) compressed: bool,
     /// All zero from a server, which does not mask.
     pub(crate) key: [u8; 4],
     pub(crate) payload_bytes: usize,
@@ -15,6 +17,8 @@ pub(crate) struct Header {
 /// The rules that a head is checked against.
 pub(crate) struct Rules {
     pub(crate) role: Role,
+    /// True if both ends have agreed on compression.
+    pub(crate) takes_compressed: bool,
     pub(crate) message_bytes_max: usize,
     /// The length of the open message that waits for its next fragment, if there is one.
     pub(crate) open_message_bytes: Option<usize>,
@@ -29,7 +33,7 @@ impl Header {
         let Some(&first) = bytes.first() else {
             return Ok(None);
         };
-        let fin = first & FIN != 0;
+        let (fin, compressed) = (first & FIN != 0, first & COMPRESSED != 0);
         let opcode = check_first(first, rules)?;
         let Some(&second) = bytes.get(1) else {
             return Ok(None);
@@ -56,20 +60,22 @@ impl Header {
         };
         let payload_bytes = check_size(payload_bytes, opcode, rules)?;
         if rules.role == Role::Client {
-            return Ok(Some((Header { fin, opcode, key: [0; 4], payload_bytes }, length_end)));
+            return Ok(Some((Header { fin, opcode, compressed, key: [0; 4], payload_bytes }, length_end)));
         }
         let Some(&key) = bytes.get(length_end..length_end + 4).and_then(|b| b.as_array()) else {
             return Ok(None);
         };
-        Ok(Some((Header { fin, opcode, key, payload_bytes }, length_end + 4)))
+        Ok(Some((Header { fin, opcode, compressed, key, payload_bytes }, length_end + 4)))
     }
 }
 
 fn check_first(first: u8, rules: &Rules) -> Result<Opcode, ProtocolError> {
-    if first & RESERVED != 0 {
+    let opcode = Opcode::from_bits(first & OPCODE);
+    let may_be_compressed = rules.takes_compressed && matches!(opcode, Some(Opcode::Text | Opcode::Binary));
+    if first & RESERVED & !(if may_be_compressed { COMPRESSED } else { 0 }) != 0 {
         return Err(ProtocolError::ReservedBits);
     }
-    let opcode = Opcode::from_bits(first & OPCODE).ok_or(ProtocolError::ReservedOpcode)?;
+    let opcode = opcode.ok_or(ProtocolError::ReservedOpcode)?;
     match opcode {
         _ if opcode.is_control() => {
             if first & FIN == 0 {
@@ -125,5 +131,7 @@ pub(crate) const FIN: u8 = 0x80;
 pub(crate) const MASKED: u8 = 0x80;
 pub(crate) const LENGTH_IN_TWO: u8 = 126;
 pub(crate) const LENGTH_IN_EIGHT: u8 = 127;
+/// The reserved bit that permessage-deflate uses (RFC 7692 §6).
+pub(crate) const COMPRESSED: u8 = 0x40;
 const RESERVED: u8 = 0x70;
 const OPCODE: u8 = 0x0f;

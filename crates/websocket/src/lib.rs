@@ -5,6 +5,7 @@
 //!   owns heap only while a frame or a message is incomplete.
 //! - [`frame`] writes frames. A server's frames carry no mask, so one encoded frame may be sent to any number of peers.
 //! - [`handshake`] checks and answers the opening handshake, given the parsed HTTP head.
+//! - [`deflate`] compresses and decompresses messages (RFC 7692): the decoder does so where both ends have agreed on it.
 //!
 //! The decoder is strict: every violation for which RFC 6455 lets an endpoint fail the connection fails it, as early
 //! as the bytes allow. It holds at most the message limit plus a small constant ([`Decoder::new`]), whatever the peer
@@ -14,7 +15,9 @@
 //! owns the socket. [`ProtocolError::close_code`] returns the code for the close frame.
 
 mod decoder;
+pub mod deflate;
 mod error;
+mod extension;
 pub mod frame;
 pub mod handshake;
 mod header;
@@ -23,6 +26,7 @@ mod utf8;
 
 pub use decoder::Decoder;
 pub use error::ProtocolError;
+pub use extension::Compression;
 
 /// The endpoint's role in the connection.
 ///

@@ -13,11 +13,11 @@ const PROGRAM = process.env.INTEROP_SERVER
 /** True if the program is CometD itself. It fails the scenarios that are marked for it. */
 export const IS_COMETD = process.env.INTEROP_COMETD === "1";
 
-/** True if the server speaks TLS, with a certificate that it makes itself. */
-const HAS_TLS = process.env.INTEROP_TLS === "1";
+/** The files of the server's certificate without their endings, if it speaks TLS. */
+const CERTIFICATE = process.env.INTEROP_TLS;
 
 /** The scheme of its addresses. */
-export const SCHEME = HAS_TLS ? "https" : "http";
+export const SCHEME = CERTIFICATE ? "https" : "http";
 
 /** No session expires while a busy machine keeps its client waiting. */
 const DEFAULTS = {timeout_ms: "10000", max_interval_ms: "300000"};
@@ -34,7 +34,7 @@ export class Server {
     #answers = [];
 
     constructor(set = {}) {
-        this.set = {...DEFAULTS, ...(HAS_TLS ? {dev_tls: "true"} : {}), ...set};
+        this.set = {...DEFAULTS, ...(CERTIFICATE ? {tls_cert: `${CERTIFICATE}.pem`, tls_key: `${CERTIFICATE}.key`} : {}), ...set};
     }
 
     get origin() {

@@ -13,6 +13,7 @@ await cometd("websocket", new WebSocketTransport());
 await cometd("long-polling", new LongPollingTransport());
 await callbackPolling();
 await heldRequest();
+await streams();
 process.exit(0);
 
 /** CometD's client gets what it publishes itself. */
@@ -70,5 +71,29 @@ async function heldRequest() {
     });
     await held;
     equal(answer[0].data, "seen", "the held request");
+    await disconnect(publisher);
+}
+
+/** `GET /stream/…` brings each message when it is published, as an event and as a line. */
+async function streams() {
+    const publisher = newClient(`${url}/cometd`, "long-polling", new LongPollingTransport(), {maxSendBayeuxMessageSize: 200000});
+    await connect(publisher);
+    for (const accept of ["text/event-stream", "application/x-ndjson"]) {
+        const leave = new AbortController();
+        const response = await fetch(`${url}/stream/proxied/stream`, {headers: {accept}, signal: leave.signal});
+        equal(response.headers.get("content-type"), accept, "the type of the stream");
+        let text = "";
+        const read = (async () => {
+            for await (const part of response.body.pipeThrough(new TextDecoderStream())) {
+                text += part;
+            }
+        })().catch(error => check(leave.signal.aborted, `${accept}: ${error}`));
+        for (const said of ["grün", "x".repeat(100000), "last"]) {
+            check((await publish(publisher, "/proxied/stream", said)).successful, "published");
+            await eventually(`${accept} has brought a message`, () => text.includes(`"data":${JSON.stringify(said)}}`));
+        }
+        leave.abort();
+        await read;
+    }
     await disconnect(publisher);
 }

@@ -1,5 +1,5 @@
 //! The position in a message: in `ext.replay` with the epoch, and in `data.event.replayId`, which Salesforce's clients
-//! read.
+//! read. Clients without Bayeux get a plain position beside `data`, which stays as it is.
 
 use std::borrow::Cow;
 
@@ -48,6 +48,17 @@ impl PositionStamp<'_> {
             self.write_ext("{}", out);
         }
         out.push(b'}');
+    }
+
+    /// Appends `message` with this position, and the loss before it, behind its other members:
+    /// `{"channel":…,"data":…,"position":"EPOCH-OFFSET"}`.
+    pub fn write_plain(&self, message: &str, out: &mut Vec<u8>) {
+        let bytes = message.as_bytes();
+        out.extend_from_slice(bytes.strip_suffix(b"}").unwrap_or(bytes));
+        if let Some((from, to)) = self.lost {
+            put(out, &[LOST, &from.to_string(), ",\"to\":", &to.to_string(), "}"]);
+        }
+        put(out, &[POSITION, &self.position.epoch, "-", &self.position.offset.to_string(), PLAIN_END]);
     }
 
     fn write_data(&self, data: &str, out: &mut Vec<u8>) {
@@ -109,9 +120,13 @@ pub fn without_replay(ext: RawJson<'_>) -> Option<Cow<'_, str>> {
     String::from_utf8(rest).ok().filter(|rest| rest.len() > 2).map(Cow::Owned)
 }
 
-/// The channel and the position in a message that [`PositionStamp::write`] made, alone in its array.
+/// The channel and the position in a message that [`PositionStamp::write`] or [`PositionStamp::write_plain`] made, alone in
+/// its array.
 pub fn position_of(payload: &[u8]) -> Option<(Cow<'_, str>, Position<'_>)> {
-    let (message, stamp) = stamped(payload)?;
+    let Some((message, stamp)) = stamped(payload) else {
+        let (epoch, offset) = Plain::of(payload)?.position?.rsplit_once('-')?;
+        return Some((channel_of(payload)?, Position { epoch: epoch.into(), offset: offset.parse().ok()? }));
+    };
     let channel = decode_string(member(message, "channel")?)?;
     let epoch = decode_string(member(stamp, "epoch")?)?;
     Some((channel, Position { epoch, offset: member(stamp, "id")?.parse().ok()? }))
@@ -119,8 +134,46 @@ pub fn position_of(payload: &[u8]) -> Option<(Cow<'_, str>, Position<'_>)> {
 
 /// The offset of the first message that such a message reports as lost.
 pub fn lost_from(payload: &[u8]) -> Option<u64> {
+    if let Some(lost) = Plain::of(payload).and_then(|plain| plain.lost) {
+        return member(lost, "from")?.parse().ok();
+    }
     member(member(stamped(payload)?.1, "lost")?, "from")?.parse().ok()
 }
+
+/// A message for a client without Bayeux, with what the server has added to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Plain<'a> {
+    /// The message, whole.
+    pub message: &'a str,
+    /// Its position as text: `EPOCH-OFFSET`.
+    pub position: Option<&'a str>,
+    /// The offsets of the messages before it that are gone, as an object with `from` and `to`.
+    pub lost: Option<&'a str>,
+}
+
+impl<'a> Plain<'a> {
+    /// A message that is alone in its array.
+    pub fn of(payload: &'a [u8]) -> Option<Plain<'a>> {
+        // By slices: another use of `str::strip_prefix` would cost the parser of batches its inlined one.
+        let bytes = payload.strip_prefix(b"[")?.strip_suffix(b"]")?;
+        let message = str::from_utf8(bytes).ok()?;
+        let rest = bytes.strip_suffix(PLAIN_END.as_bytes()).map(|rest| &message[..rest.len()]);
+        let Some((before, position)) = rest.and_then(|rest| rest.rsplit_once(POSITION)) else {
+            return Some(Plain { message, position: None, lost: None });
+        };
+        let position =
+            Some(position).filter(|position| position.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'));
+        let object = LOST.len() - LOST_OBJECT.len();
+        let lost = before.rfind(LOST).filter(|_| before.ends_with('}')).map(|at| &before[at + object..]);
+        let lost = lost.filter(|lost| position.is_some() && member(lost, "to").is_some());
+        Some(Plain { message, position, lost })
+    }
+}
+
+const POSITION: &str = ",\"position\":\"";
+const PLAIN_END: &str = "\"}";
+const LOST: &str = ",\"lost\":{\"from\":";
+const LOST_OBJECT: &str = "{\"from\":";
 
 /// A message alone in its array, and the member `replay` of its `ext`.
 fn stamped(payload: &[u8]) -> Option<(&str, &str)> {
@@ -128,9 +181,10 @@ fn stamped(payload: &[u8]) -> Option<(&str, &str)> {
     Some((message, member(member(message, "ext")?, "replay")?))
 }
 
-/// The channel of a message that is alone in its array.
+/// The channel of a message, which may be alone in its array.
 pub fn channel_of(payload: &[u8]) -> Option<Cow<'_, str>> {
-    let message = str::from_utf8(payload).ok()?.strip_prefix('[')?;
+    let payload = str::from_utf8(payload).ok()?;
+    let message = payload.strip_prefix('[').unwrap_or(payload);
     decode_string(member(message, "channel")?)
 }
 
@@ -237,6 +291,26 @@ mod tests {
         let payload = format!("[{}]", stamped(r#"{"channel":"/a","data":1,"ext":{"replay":{"epoch":"x","id":1}}}"#));
         assert_eq!(position_of(payload.as_bytes()), Some(("/a".into(), AT_7.position)));
         assert_eq!(position_of(br#"[{"channel":"/a","data":1}]"#), None);
+    }
+
+    #[test]
+    fn a_plain_position_stands_behind_everything_and_reads_back() {
+        for (message, lost) in [
+            (r#"{"channel":"/a","data":{"n":1.50},"position":"x-1"}"#, None),
+            (r#"{"channel":"/a","data":[",\"position\":\"y-2\"}]"],"lost":{"from":1}}"#, Some((3, 6))),
+        ] {
+            let mut out = b"[".to_vec();
+            PositionStamp { lost, ..AT_7 }.write_plain(message, &mut out);
+            out.push(b']');
+            let plain = Plain::of(&out).expect("a message");
+            assert!(plain.message.starts_with(&message[..message.len() - 1]), "{plain:?}");
+            assert_eq!(plain.position, Some("e-7"));
+            assert_eq!(plain.lost, lost.map(|_| r#"{"from":3,"to":6}"#));
+            assert_eq!(position_of(&out), Some(("/a".into(), AT_7.position)));
+            assert_eq!(lost_from(&out), lost.map(|(from, _)| from));
+        }
+        let without = Plain::of(br#"[{"channel":"/a","data":1}]"#).expect("a message");
+        assert_eq!([without.position, without.lost], [None; 2]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use encke_client::session::{Event, RequestClass, Transmission};
 use crate::engine::clients::{Clients, Stage};
 use crate::engine::clock::now_us;
 use crate::engine::error::ConnectionError;
+use crate::engine::events_link::Step;
 use crate::engine::http::{self, Head};
 use crate::engine::http_link::{Progress, Request, RequestTag};
 use crate::engine::poll::Ready;
@@ -20,6 +21,8 @@ impl Clients {
         let opened = match &mut self.sessions[index].connection {
             Connection::WebSocket(link) => link.open(&self.shared),
             Connection::Http { link, .. } => link.open(index as u64, &self.shared),
+            // Its requests go over the pool, and its stream opens with the session.
+            Connection::Events { .. } => return self.connected(index),
         };
         match opened {
             Ok(()) => self.watch(index),
@@ -47,6 +50,17 @@ impl Clients {
                 Ok(Progress::Answered(tag, response)) => {
                     self.answered(tag, &response);
                     self.watch(index);
+                }
+                Err(error) => self.error(index, error),
+            },
+            Connection::Events { link, .. } => match link.step(ready, index, protocol, &mut self.shared) {
+                Ok(Step::Nothing) => self.watch(index),
+                Ok(Step::Received) => self.settle(index),
+                Ok(Step::Opened(connect)) => {
+                    let tag = RequestTag { session: index, publications: None };
+                    connect.into_iter().for_each(|connect| self.send_pooled(tag, connect.as_bytes()));
+                    self.open_if_complete(index);
+                    self.settle(index);
                 }
                 Err(error) => self.error(index, error),
             },
@@ -188,7 +202,7 @@ impl Clients {
         }
         let body = std::mem::take(&mut self.shared.body);
         let Session { protocol, connection, .. } = &mut self.sessions[index];
-        if let Connection::Http { cookies, .. } = connection {
+        if let Connection::Http { cookies, .. } | Connection::Events { cookies, .. } = connection {
             http::set_cookies(cookies, &response.cookies);
         }
         let for_session = self.shared.take_bayeux(&body, index, protocol);
@@ -229,6 +243,7 @@ impl Clients {
                 let is_subscriber = index < self.subscriber_count;
                 self.breaks.resumed += u64::from(resumed && is_subscriber);
                 self.breaks.renewed += u64::from(!resumed && is_subscriber);
+                self.open_stream(index);
                 self.open_if_complete(index);
             }
             Event::Replied { channel, .. } if channel == "/meta/disconnect" => {
@@ -255,9 +270,20 @@ impl Clients {
         }
     }
 
+    /// Opens the stream of a session that has server-sent events.
+    fn open_stream(&mut self, index: usize) {
+        let Session { connection, protocol, .. } = &mut self.sessions[index];
+        let Connection::Events { link, cookies } = connection else { return };
+        let request = http::get_events(&self.shared.target, cookies, protocol.client_id());
+        if let Err(error) = link.open(&request, &self.shared) {
+            self.error(index, error);
+        }
+    }
+
     fn open_if_complete(&mut self, index: usize) {
         let session = &self.sessions[index];
-        if session.usable && session.subscribing.is_none() && session.state == SessionState::Opening {
+        let is_complete = session.usable && session.subscribing.is_none() && session.can_receive();
+        if is_complete && session.state == SessionState::Opening {
             self.set_state(index, SessionState::Open);
         }
     }
@@ -299,6 +325,12 @@ impl Clients {
         let tag = RequestTag { session: index, publications: None };
         let sent = match &mut self.sessions[index].connection {
             Connection::WebSocket(link) => link.send(body),
+            Connection::Events { link, .. } => {
+                if transmission.class == RequestClass::Connect && link.is_opening() {
+                    return link.wait(&transmission.text);
+                }
+                return self.send_pooled(tag, body);
+            }
             Connection::Http { link, .. } if transmission.class != RequestClass::Connect && link.is_busy() => {
                 return self.send_pooled(tag, body);
             }
@@ -314,7 +346,10 @@ impl Clients {
     }
 
     fn request(&self, index: usize, body: &[u8]) -> Vec<u8> {
-        let Connection::Http { cookies, .. } = &self.sessions[index].connection else { return Vec::new() };
+        let (Connection::Http { cookies, .. } | Connection::Events { cookies, .. }) = &self.sessions[index].connection
+        else {
+            return Vec::new();
+        };
         let mut bytes = Vec::new();
         http::post(&self.shared.target, cookies, body, &mut bytes);
         bytes
@@ -328,6 +363,10 @@ impl Clients {
                 None => Ok(()),
             },
             Connection::Http { link, .. } => link.pump(index as u64, &self.shared),
+            Connection::Events { link, .. } => match &mut link.socket {
+                Some(socket) => socket.watch(&self.shared.poll, index as u64).map_err(ConnectionError::from),
+                None => Ok(()),
+            },
         };
         if let Err(error) = watched {
             self.error(index, error);

@@ -36,6 +36,8 @@ pub(crate) struct Head {
     pub(crate) cookies: Vec<String>,
     /// The value of `Sec-WebSocket-Accept`.
     pub(crate) websocket_accept: Option<String>,
+    /// True if it has `Sec-WebSocket-Extensions`: the server has accepted the only one that was offered.
+    pub(crate) has_extension: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +67,15 @@ pub(crate) fn post(target: &Target, cookies: &str, body: &[u8], out: &mut Vec<u8
     out.reserve(head.len() + body.len());
     out.extend_from_slice(head.as_bytes());
     out.extend_from_slice(body);
+}
+
+/// The request for the stream of server-sent events of a session.
+pub(crate) fn get_events(target: &Target, cookies: &str, client_id: &str) -> String {
+    let Target { authority, path, .. } = target;
+    let (before, after) = if cookies.is_empty() { ("", "") } else { ("Cookie: ", "\r\n") };
+    format!(
+        "GET {path}/{client_id} HTTP/1.1\r\nHost: {authority}\r\n{before}{cookies}{after}Accept: text/event-stream\r\n\r\n"
+    )
 }
 
 /// Parses the response at the start of `bytes` and copies its body to `body`. Returns its head and length, or `None` until
@@ -209,6 +220,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, State, usize)>, String> {
                 body_length = Some(value.parse().map_err(|_| format!("sent a length of {value:?}"))?);
             }
             "set-cookie" => head.cookies.extend(value.split(';').next().map(|pair| pair.trim().to_owned())),
+            "sec-websocket-extensions" => head.has_extension = true,
             "sec-websocket-accept" => head.websocket_accept = Some(value.into_owned()),
             _ => {}
         }

@@ -1,7 +1,7 @@
 //! The sockets of a load, driven by one thread over epoll. It opens sessions, publishes at planned times, and checks and
 //! times each delivery. It knows the order and its outcome as data, but neither the trial nor the report they belong to.
 //!
-//! - [`Clients`]: sessions that speak Bayeux over WebSocket or HTTP, or bare lines.
+//! - [`Clients`]: sessions that speak Bayeux over WebSocket, HTTP or server-sent events, or bare lines.
 //! - [`connections`]: connections that speak another protocol.
 //! - [`Target`]: the server's address. [`allow_sockets`]: the limit of open files. [`clock`]: the time.
 
@@ -14,6 +14,7 @@ pub mod connections;
 mod cuts;
 mod error;
 mod events;
+mod events_link;
 mod files;
 mod flow;
 pub(crate) mod http;

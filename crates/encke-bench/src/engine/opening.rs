@@ -30,13 +30,14 @@ impl Clients {
         check_numbers(spec, workers, total)?;
         let default_path = if spec.transport == Transport::Raw { "/" } else { "/cometd" };
         let target = Target::resolve(&spec.target, default_path, &spec.trust)?;
-        let pool = if spec.transport == Transport::LongPolling { POOL_CONNECTIONS } else { 0 };
+        let pool = if spec.transport.is_http() { POOL_CONNECTIONS } else { 0 };
         allow_sockets((total + pool) as u64)?;
         let members = (0..clients as u32).map(|client| rooms_of(&spec.membership, worker + client * workers.max(1)));
         let no_rooms = (0..publishers).map(|_| Vec::new());
         let tally = Tally::new(worker, workers, spec.membership.rooms, members.chain(no_rooms));
         let reader = Reader::new(tally, (spec.transport != Transport::Raw).then(|| spec.membership.clone()));
         let mut shared = WorkerShared::new(target, spec.transport, Poll::new()?, reader);
+        shared.inflater = spec.compress.then(Default::default);
         // Clients that do not reconnect need no positions, so their deliveries can be read by the fast path.
         if spec.reconnect && spec.recovery != Recovery::default() {
             shared.parsing_sessions = clients;

@@ -30,6 +30,7 @@ impl Protocol {
             Transport::Raw => return (Protocol::Raw(Raw::new(rooms.to_vec())), None),
             Transport::Websocket => ConnectionType::WebSocket,
             Transport::LongPolling => ConnectionType::LongPolling,
+            Transport::Eventsource => ConnectionType::EventSource,
         };
         // A session that only publishes has nothing to recover.
         let recovery = if channels.is_empty() { Recovery::default() } else { recovery };

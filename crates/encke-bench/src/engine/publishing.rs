@@ -29,7 +29,7 @@ impl Clients {
                     out.push(b' ');
                     stamp.write(data_bytes, &mut out);
                 }
-                Transport::Websocket | Transport::LongPolling => {
+                Transport::Websocket | Transport::LongPolling | Transport::Eventsource => {
                     out.extend_from_slice(if first { b"[{\"channel\":" } else { b",{\"channel\":" });
                     let channel = out.len();
                     escape_into(&self.membership.channel, &mut out);
@@ -109,7 +109,7 @@ impl Clients {
             Connection::WebSocket(_) => {
                 session_state.socket().is_some_and(|socket| socket.unsent_bytes() <= UNSENT_BYTES_MAX)
             }
-            Connection::Http { .. } => self.pool.has_room(session),
+            Connection::Http { .. } | Connection::Events { .. } => self.pool.has_room(session),
         };
         if takes { Ok(()) } else { Err(Problem::Server("takes no publications: too many wait for it".into())) }
     }

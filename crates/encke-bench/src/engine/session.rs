@@ -1,5 +1,6 @@
 //! One session of the clients.
 
+use crate::engine::events_link::EventsLink;
 use crate::engine::http_link::HttpLink;
 use crate::engine::protocol::Protocol;
 use crate::engine::socket::Socket;
@@ -38,6 +39,11 @@ pub(super) enum Connection {
     /// The connection for its connects, and its `Cookie` header.
     Http {
         link: HttpLink,
+        cookies: String,
+    },
+    /// The stream for its messages, and its `Cookie` header.
+    Events {
+        link: EventsLink,
         cookies: String,
     },
 }
@@ -80,6 +86,7 @@ impl Session {
         let (protocol, subscribing) = Protocol::new(transport, recovery, rooms, channels);
         let connection = match transport {
             Transport::LongPolling => Connection::Http { link: HttpLink::default(), cookies: String::new() },
+            Transport::Eventsource => Connection::Events { link: EventsLink::default(), cookies: String::new() },
             Transport::Websocket | Transport::Raw => Connection::WebSocket(WebSocketLink::default()),
         };
         Session {
@@ -102,14 +109,20 @@ impl Session {
         match &self.connection {
             Connection::WebSocket(link) => link.socket.as_ref(),
             Connection::Http { link, .. } => link.socket(),
+            Connection::Events { link, .. } => link.socket.as_ref(),
         }
+    }
+
+    /// Returns true if messages can come: over server-sent events when the stream is open.
+    pub(super) fn can_receive(&self) -> bool {
+        !matches!(&self.connection, Connection::Events { link, .. } if !link.is_open())
     }
 
     /// Returns true if the session knows of its connection.
     pub(super) fn is_announced(&self) -> bool {
         match &self.connection {
             Connection::WebSocket(link) => link.is_upgraded(),
-            Connection::Http { .. } => self.announced,
+            Connection::Http { .. } | Connection::Events { .. } => self.announced,
         }
     }
 
@@ -118,6 +131,7 @@ impl Session {
         let socket = match &mut self.connection {
             Connection::WebSocket(link) => link.socket.as_mut(),
             Connection::Http { link, .. } => link.socket_mut(),
+            Connection::Events { link, .. } => link.socket.as_mut(),
         };
         if let Some(socket) = socket {
             socket.break_after(bytes);
@@ -129,6 +143,7 @@ impl Session {
         match &mut self.connection {
             Connection::WebSocket(link) => link.socket.take(),
             Connection::Http { link, .. } => link.abandon(),
+            Connection::Events { link, .. } => std::mem::take(link).socket,
         }
     }
 
@@ -137,6 +152,7 @@ impl Session {
         match &mut self.connection {
             Connection::WebSocket(link) => *link = WebSocketLink::default(),
             Connection::Http { link, .. } => drop(link.close()),
+            Connection::Events { link, .. } => *link = EventsLink::default(),
         }
         (self.announced, self.usable) = (false, false);
     }

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use websocket::deflate::Inflater;
+
 use crate::engine::error::ConnectionError;
 use crate::engine::poll::Poll;
 use crate::engine::protocol::Protocol;
@@ -19,6 +21,8 @@ pub(super) struct WorkerShared {
     pub(super) poll: Poll,
     pub(super) scratch: Scratch,
     pub(super) reader: Reader,
+    /// Decompresses messages, if the WebSockets are compressed.
+    pub(super) inflater: Option<Inflater>,
     /// The number of sessions, from the first, that parse their deliveries themselves, since their recovery depends on
     /// each.
     pub(super) parsing_sessions: usize,
@@ -30,7 +34,8 @@ pub(super) struct WorkerShared {
 impl WorkerShared {
     pub(super) fn new(target: Target, transport: Transport, poll: Poll, reader: Reader) -> WorkerShared {
         let (body, rest) = (Vec::new(), Vec::new());
-        WorkerShared { target, transport, poll, scratch: Scratch::new(), reader, parsing_sessions: 0, body, rest }
+        let scratch = Scratch::new();
+        WorkerShared { target, transport, poll, scratch, reader, inflater: None, parsing_sessions: 0, body, rest }
     }
 
     /// Takes a Bayeux text: counts its deliveries and passes the other messages to the session. Returns true if the

@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 
 use encke_client::{Endpoint, Error};
+use websocket::Compression;
 
 use crate::engine::tls::{Tls, TlsTarget};
 use crate::order::Trust;
@@ -67,11 +68,15 @@ impl Target {
     }
 
     /// The request that asks for a WebSocket, with this `Sec-WebSocket-Key` (RFC 6455 §4.1).
-    pub(crate) fn upgrade_request(&self, key: &str) -> String {
+    pub(crate) fn upgrade_request(&self, key: &str, compress: bool) -> String {
         let Target { authority, path, .. } = self;
+        let extensions = match compress {
+            true => format!("Sec-WebSocket-Extensions: {}\r\n", Compression::OFFER),
+            false => String::new(),
+        };
         format!(
             "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-             Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n"
+             Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n{extensions}\r\n"
         )
     }
 }

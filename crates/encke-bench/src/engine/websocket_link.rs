@@ -50,7 +50,7 @@ impl WebSocketLink {
         if socket.is_connecting() {
             if ready.writable {
                 socket.connected().map_err(|error| ConnectionError::connecting(&error))?;
-                let request = shared.target.upgrade_request(&key(session));
+                let request = shared.target.upgrade_request(&key(session), shared.inflater.is_some());
                 socket.out().extend_from_slice(request.as_bytes());
                 socket.flush().map_err(|error| ConnectionError::broken(&error))?;
             }
@@ -95,6 +95,9 @@ impl WebSocketLink {
             && let Some((head, length)) = http::head(bytes).map_err(ConnectionError::NotSpoken)?
         {
             check_upgrade(&head, session)?;
+            if shared.inflater.is_some() && !head.has_extension {
+                return Err(ConnectionError::NotSpoken("declined to compress: no rule of its channels does".into()));
+            }
             self.upgraded = true;
             protocol.connection_opened(Instant::now());
             (used, for_session) = (length, true);
@@ -132,7 +135,7 @@ impl WebSocketLink {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn take_other(
         &mut self,
         first: u8,
@@ -141,6 +144,16 @@ impl WebSocketLink {
         protocol: &mut Protocol,
         shared: &mut WorkerShared,
     ) -> Result<bool, ConnectionError> {
+        if first == WHOLE_COMPRESSED
+            && let Some(mut inflater) = shared.inflater.take()
+        {
+            let taken = match inflater.inflate(payload, MESSAGE_BYTES_MAX) {
+                Ok(text) => take_text(text, session, protocol, shared),
+                Err(error) => Err(ConnectionError::Lost(error.to_string())),
+            };
+            shared.inflater = Some(inflater);
+            return taken;
+        }
         match first {
             FIRST_OF_TEXT | FURTHER | LAST => {
                 self.fragments.extend_from_slice(payload);
@@ -208,6 +221,7 @@ fn key(session: usize) -> String {
 }
 
 const WHOLE_TEXT: u8 = 0x81;
+const WHOLE_COMPRESSED: u8 = 0xC1;
 const FIRST_OF_TEXT: u8 = 0x01;
 const FURTHER: u8 = 0x00;
 const LAST: u8 = 0x80;

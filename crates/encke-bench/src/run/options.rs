@@ -73,6 +73,9 @@ pub struct Carriage {
     /// Clients request the positions of messages in their channel's history (extension `replay`)
     #[arg(long)]
     pub replay: bool,
+    /// WebSockets offer compression (permessage-deflate); the server must accept it
+    #[arg(long)]
+    pub compress: bool,
 }
 
 /// At which rates to measure.

@@ -166,6 +166,7 @@ mod tests {
             trust: Trust::default(),
             transport: Transport::Websocket,
             recovery: Recovery::default(),
+            compress: false,
             clients,
             membership,
             publishers,

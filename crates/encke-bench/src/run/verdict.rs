@@ -172,6 +172,7 @@ mod tests {
             trust: Trust::default(),
             transport: Transport::Websocket,
             recovery: Recovery::default(),
+            compress: false,
             clients: 100,
             membership: Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0, first: 0 },
             publishers: 1,

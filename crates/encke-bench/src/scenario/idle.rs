@@ -139,7 +139,13 @@ mod tests {
         let idle = Idle {
             sessions: 100,
             own_channels: false,
-            carriage: Carriage { transport: Transport::Websocket, opening: 1, ack: false, replay: false },
+            carriage: Carriage {
+                transport: Transport::Websocket,
+                opening: 1,
+                ack: false,
+                replay: false,
+                compress: false,
+            },
         };
         let memory = |rss_bytes| Memory { rss_bytes, pss_bytes: rss_bytes / 2 };
         let trial = idle.trial([memory(1_000_000), memory(1_200_000), memory(1_050_000)], 0, Vec::new());

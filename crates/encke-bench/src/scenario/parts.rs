@@ -19,6 +19,7 @@ pub(super) fn clients_spec(
         trust: bench.common.trust.clone(),
         transport: carriage.transport,
         recovery: carriage.recovery(),
+        compress: carriage.compress,
         clients,
         membership,
         publishers,

@@ -113,6 +113,7 @@ impl SelfTest {
             trust: Trust::default(),
             transport: Transport::Raw,
             recovery: Recovery::default(),
+            compress: false,
             clients: self.clients,
             membership: Membership { channel: "/bench/a".into(), rooms: 1, per_client: 1, seed: 0, first: 0 },
             publishers: 0,

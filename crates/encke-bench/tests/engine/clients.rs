@@ -1,10 +1,10 @@
 //! Sessions that publish and receive.
 
-use encke::ChannelRule;
+use encke::{ChannelRule, Settings};
 use encke_bench::engine::{Clients, PlannedMessage};
 use encke_bench::order::{ClientsSpec, Membership, Recovery, Replay, Transport};
 
-use crate::{arrived, open, publish, server, server_with, spec, turn_until};
+use crate::{arrived, open, publish, server, server_with, spec, start, turn_until};
 
 #[test]
 fn everything_arrives_over_websocket() {
@@ -17,9 +17,14 @@ fn everything_arrives_over_long_polling() {
 }
 
 #[test]
+fn everything_arrives_over_event_streams() {
+    rooms_and_publishers(Transport::Eventsource);
+}
+
+#[test]
 fn several_rooms_a_client_and_every_client_publishing() {
     let (_server, target) = server();
-    for transport in [Transport::Websocket, Transport::LongPolling] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
         let membership = Membership { channel: "/bench/b".into(), rooms: 10, per_client: 3, seed: 5, first: 0 };
         let mut clients =
             open(&ClientsSpec { membership, publishers: 0, ..spec(&target, transport, 20, 10) }).expect("open");
@@ -39,7 +44,7 @@ fn several_rooms_a_client_and_every_client_publishing() {
 #[test]
 fn answers_to_calls_come_to_the_caller() {
     let (_server, target) = server();
-    for transport in [Transport::Websocket, Transport::LongPolling] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
         let mut clients = open(&spec(&target, transport, 5, 1)).expect("open");
         clients.time_from(0, 1, u64::MAX);
         for _ in 0..10 {
@@ -83,7 +88,7 @@ fn two_workers_receive_each_others_publications() {
 #[test]
 fn acknowledging_clients_receive_everything_once() {
     let (_server, target) = server();
-    for transport in [Transport::Websocket, Transport::LongPolling] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
         let recovery = Recovery { ack: true, ..Recovery::default() };
         let mut clients = open(&ClientsSpec { recovery, ..spec(&target, transport, 5, 2) }).expect("open");
         let publisher = clients.publishers().start;
@@ -97,6 +102,26 @@ fn acknowledging_clients_receive_everything_once() {
         assert!(arrived(&mut clients, 0).none(), "{transport:?}");
         clients.disconnect();
     }
+}
+
+#[test]
+fn compressed_clients_receive_everything_once_and_want_a_server_that_compresses() {
+    let pattern = "/bench/**".into();
+    let rule = ChannelRule { pattern, compress: true, ..ChannelRule::default() };
+    let settings = Settings { channels: vec![rule], compress_bytes_min: 0, ..Settings::default() };
+    let server = start(settings);
+    let compressed =
+        ClientsSpec { compress: true, ..spec(&format!("http://{}", server.address()), Transport::Websocket, 5, 2) };
+    for ack in [false, true] {
+        let recovery = Recovery { ack, ..Recovery::default() };
+        let mut clients = open(&ClientsSpec { recovery, ..compressed.clone() }).expect("open");
+        let publisher = clients.publishers().start;
+        (0..20).for_each(|_| publish(&mut clients, publisher, &[0, 1, 0, 0, 1]));
+        assert!(arrived(&mut clients, 0).none(), "ack: {ack}");
+        clients.disconnect();
+    }
+    let (_server, target) = self::server();
+    assert!(open(&ClientsSpec { target, ..compressed }).is_err());
 }
 
 #[test]
@@ -150,7 +175,7 @@ fn a_new_trial_starts_from_nothing() {
 #[test]
 fn messages_longer_than_a_frame_of_sixteen_bits_arrive() {
     let (_server, target) = server();
-    for transport in [Transport::Websocket, Transport::LongPolling] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
         let mut clients = open(&spec(&target, transport, 3, 1)).expect("open");
         let publisher = clients.publishers().start;
         let batch = [PlannedMessage { room: 0, planned_us: Clients::clock_us() }; 2];
@@ -163,7 +188,7 @@ fn messages_longer_than_a_frame_of_sixteen_bits_arrive() {
 #[test]
 fn disconnect_ends_all_sessions() {
     let (server, target) = server();
-    for transport in [Transport::Websocket, Transport::LongPolling] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
         let mut clients = open(&spec(&target, transport, 20, 1)).expect("open");
         assert_eq!((clients.counts().connected, server.handle().sessions()), (22, 22));
         clients.disconnect();
@@ -208,7 +233,7 @@ fn rooms_and_publishers(transport: Transport) {
 
 #[test]
 fn a_publication_counts_as_unanswered_until_its_reply_or_the_end_of_its_connection() {
-    for transport in [Transport::Websocket, Transport::LongPolling] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
         let (server, target) = server();
         let membership = Membership { channel: "/bench/c".into(), rooms: 1, per_client: 1, seed: 0, first: 0 };
         let spec = ClientsSpec { membership, publishers: 1, reconnect: true, ..spec(&target, transport, 1, 1) };

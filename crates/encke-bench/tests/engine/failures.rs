@@ -31,7 +31,7 @@ fn a_closed_port_is_unreachable() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("port");
     let address = listener.local_addr().expect("address");
     drop(listener);
-    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Raw] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource, Transport::Raw] {
         let problem = failure(&format!("http://{address}"), transport);
         assert_eq!(problem.to_string(), format!("cannot reach {address}: Connection refused"));
         assert!(matches!(problem, Problem::Unreachable { .. }));
@@ -46,7 +46,7 @@ fn a_server_of_other_things_is_no_bayeux_server() {
         ("", "connection"),
     ] {
         let address = answering(answer);
-        for transport in [Transport::Websocket, Transport::LongPolling] {
+        for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
             let problem = failure(&format!("http://{address}/cometd"), transport);
             let text = problem.to_string();
             assert!(matches!(problem, Problem::NotBayeux { .. }), "{problem:?}");
@@ -59,7 +59,7 @@ fn a_server_of_other_things_is_no_bayeux_server() {
 #[test]
 fn another_path_of_a_bayeux_server_is_none() {
     let (_server, target) = server();
-    for transport in [Transport::Websocket, Transport::LongPolling] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
         let problem = failure(&format!("{target}/elsewhere"), transport);
         assert!(matches!(&problem, Problem::NotBayeux { reason, .. } if reason.contains("404")), "{problem:?}");
     }

@@ -41,6 +41,7 @@ fn spec(target: &str, transport: Transport, clients: u32, rooms: u32) -> Clients
         trust: Trust::default(),
         transport,
         recovery: Recovery::default(),
+        compress: false,
         clients,
         membership: Membership { channel: "/bench/a".into(), rooms, per_client: 1, seed: 1, first: 0 },
         publishers: 2,

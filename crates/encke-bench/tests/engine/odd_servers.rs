@@ -1,14 +1,16 @@
 //! Servers with unusual behaviour, and limits.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use encke::Settings;
 use encke_bench::engine::{Clients, PlannedMessage};
 use encke_bench::order::{ClientsSpec, Transport};
 use encke_bench::problem::Problem;
+use encke_bench::report::Faults;
 use websocket::{Opcode, frame, handshake};
 
-use crate::{open, spec, turn_until};
+use crate::{arrived, open, publish, spec, start, turn_until};
 
 /// A server that upgrades its one client and then runs `then`.
 fn upgrading(then: impl FnOnce(TcpStream) + Send + 'static) -> SocketAddr {
@@ -51,6 +53,69 @@ fn joined() -> Vec<u8> {
     let mut bytes = Vec::new();
     frame::message(Opcode::Text, b"+00000", &mut bytes);
     bytes
+}
+
+/// A proxy in front of a server. It divides streams into chunks of a few bytes, and leaves their connections open, as nginx may.
+fn chunking(server: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+    let address = listener.local_addr().expect("address");
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let upstream = TcpStream::connect(server).expect("connected");
+            let (mut from, mut to) = (client.try_clone().expect("cloned"), upstream.try_clone().expect("cloned"));
+            std::thread::spawn(move || io::copy(&mut from, &mut to));
+            std::thread::spawn(move || pass_on(upstream, client));
+        }
+    });
+    address
+}
+
+fn pass_on(upstream: TcpStream, mut client: TcpStream) -> io::Result<()> {
+    let mut upstream = BufReader::new(upstream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        upstream.read_line(&mut head)?;
+    }
+    if !head.contains("text/event-stream") {
+        client.write_all(head.as_bytes())?;
+        return io::copy(&mut upstream, &mut client).map(|_| ());
+    }
+    let fields = head.replace("connection: close\r\n", "").replacen("\r\n", "\r\ntransfer-encoding: chunked\r\n", 1);
+    client.write_all(format!("HTTP/1.1 103 Early Hints\r\n\r\n{fields}").as_bytes())?;
+    let mut bytes = [0; 7];
+    loop {
+        let read = upstream.read(&mut bytes)?;
+        let chunk = [format!("{read:x}\r\n").as_bytes(), &bytes[..read], b"\r\n"].concat();
+        client.write_all(&chunk)?;
+        if read == 0 {
+            wait_for_end(client);
+            return Ok(());
+        }
+    }
+}
+
+#[test]
+fn events_that_a_proxy_divides_into_chunks_arrive() {
+    let server = start(Settings::default());
+    let target = format!("http://{}", chunking(server.address()));
+    for ack in [false, true] {
+        let mut spec = spec(&target, Transport::Eventsource, 3, 1);
+        spec.recovery.ack = ack;
+        let mut clients = open(&spec).expect("open");
+        for _ in 0..10 {
+            publish(&mut clients, 0, &[0, 0]);
+        }
+        assert_eq!(arrived(&mut clients, 0), Faults::default(), "{ack}");
+    }
+}
+
+#[test]
+fn a_stream_that_ends_without_its_connection_is_lost() {
+    let server = start(Settings { stream_max_ms: 300, ..Settings::default() });
+    let target = format!("http://{}", chunking(server.address()));
+    let mut clients = open(&spec(&target, Transport::Eventsource, 1, 1)).expect("open");
+    turn_until(&mut clients, |clients| clients.counts().dropped > 0);
+    assert_eq!(clients.first_loss(), Some("ended the stream"));
 }
 
 #[test]

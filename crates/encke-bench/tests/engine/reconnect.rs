@@ -8,7 +8,7 @@ use crate::{arrived, open, publish, server, spec, turn_until};
 
 #[test]
 fn all_sessions_come_back_after_a_cut_and_nothing_is_lost() {
-    for transport in [Transport::Websocket, Transport::LongPolling] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
         let (server, target) = server();
         let spec = ClientsSpec { reconnect: true, ..spec(&target, transport, 30, 3) };
         let mut clients = open(&spec).expect("open");
@@ -52,7 +52,7 @@ fn a_server_that_stops_takes_its_sessions_along() {
 
 #[test]
 fn held_connects_go_on_for_longer_than_one_is_held() {
-    for transport in [Transport::Websocket, Transport::LongPolling] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
         let (_server, target) = server();
         let mut clients = open(&spec(&target, transport, 5, 1)).expect("open");
         // The server holds a connect for two seconds.

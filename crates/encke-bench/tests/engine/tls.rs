@@ -34,7 +34,7 @@ fn everything_arrives_over_tls() {
 #[test]
 fn sessions_come_back_over_tls_after_a_cut() {
     let server = start(Settings { dev_tls: true, ..Settings::default() });
-    for transport in [Transport::Websocket, Transport::LongPolling] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
         let target = format!("https://{}", server.address());
         let mut clients = open(&ClientsSpec { reconnect: true, ..spec(&target, transport, 10, 2) }).expect("open");
         let publisher = clients.publishers().start;
@@ -66,7 +66,7 @@ fn a_file_of_certificates_decides_which_server_is_accepted() {
         let trust = Trust { ca: ca.cloned(), insecure };
         open(&ClientsSpec { trust, ..spec(&format!("https://{}", server.address()), transport, 2, 1) })
     };
-    for transport in [Transport::Websocket, Transport::LongPolling] {
+    for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {
         open_with(Some(&cert), false, transport).expect("its own");
         open_with(Some(&other), true, transport).expect("any");
         open_with(None, false, transport).expect("any, on loopback");

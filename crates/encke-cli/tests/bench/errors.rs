@@ -31,7 +31,7 @@ fn check(url: &str, line: &str, code: i32, start: &str) {
 fn an_unreachable_target_and_a_non_bayeux_server_are_distinguished() {
     let ssh = answering("SSH-2.0-something\r\n\r\n");
     let web = answering("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
-    for transport in ["websocket", "long-polling"] {
+    for transport in ["websocket", "long-polling", "eventsource"] {
         let line = |scenario: &str| format!("{scenario} --quiet --transport {transport}");
         for scenario in ["chat --clients 3", "rooms --clients 30", "open --sessions 3", "reconnect --clients 3"] {
             check("http://127.0.0.1:1", &line(scenario), 3, "encke: cannot reach 127.0.0.1:1: ");

@@ -6,14 +6,14 @@ use crate::program::{Server, bench, report, text};
 
 #[test]
 fn replaying_clients_lose_nothing() {
-    for transport in ["websocket", "long-polling"] {
+    for transport in ["websocket", "long-polling", "eventsource"] {
         holds(&Server::with(&["--set", HISTORY]), &format!("--replay --transport {transport}"));
     }
 }
 
 #[test]
 fn acknowledging_clients_lose_nothing() {
-    for transport in ["websocket", "long-polling"] {
+    for transport in ["websocket", "long-polling", "eventsource"] {
         holds(&Server::start(), &format!("--ack --transport {transport}"));
     }
 }
@@ -21,7 +21,7 @@ fn acknowledging_clients_lose_nothing() {
 #[test]
 fn sessions_that_are_forgotten_lose_nothing_with_a_history() {
     let server = Server::with(&["--set", HISTORY, "--max-interval-ms", FORGOTTEN_AFTER_MS]);
-    for transport in ["websocket", "long-polling"] {
+    for transport in ["websocket", "long-polling", "eventsource"] {
         let trial = holds(&server, &format!("--replay --ack --transport {transport}"));
         assert!(figure(&trial, "sessions renewed") > 0.0, "{trial}");
     }

@@ -149,7 +149,7 @@ fn random_channel_has_a_row_for_each_step_of_its_ramp() {
 #[test]
 fn request_reply_times_the_answers_of_a_service() {
     let server = Server::start();
-    for transport in ["websocket", "long-polling"] {
+    for transport in ["websocket", "long-polling", "eventsource"] {
         let line =
             format!("request-reply --clients 10 --duration 1s --warm-up 300ms --transport {transport} --csv --quiet");
         let (code, csv, printed) = run(&server.url, &line);
@@ -213,7 +213,7 @@ fn idle_reports_the_memory_of_a_session() {
 #[test]
 fn open_counts_sessions_per_second() {
     let server = Server::start();
-    for transport in ["websocket", "long-polling"] {
+    for transport in ["websocket", "long-polling", "eventsource"] {
         let report = report(&server.url, &format!("open --sessions 100 --transport {transport}"));
         assert!(figure(&report["trials"][0], "sessions opened per second") > 0.0);
     }

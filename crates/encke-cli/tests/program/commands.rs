@@ -43,7 +43,7 @@ fn a_subscriber_prints_published_data_byte_for_byte() {
 
 #[test]
 fn a_subscriber_begins_at_the_requested_position() {
-    let server = Server::start(&["--set", r#"channels=[{pattern="/stored/**",history_messages=10}]"#]);
+    let server = Server::start(&["--set", r#"channels=[{pattern="/stored/**",history_messages=10,compress=true}]"#]);
     for number in 0..3 {
         let args = ["publish", "/stored/a", &format!(r#"{{"n":{number}}}"#), "--url", &server.url];
         assert_eq!(run(&args).status.code(), Some(0));
@@ -57,7 +57,7 @@ fn a_subscriber_begins_at_the_requested_position() {
     let numbers: Vec<_> = all.iter().map(|message| message["data"]["n"].as_u64()).collect();
     assert_eq!(numbers, [Some(0), Some(1), Some(2)]);
     let second = all[1]["data"]["event"]["replayId"].to_string();
-    assert_eq!(printed(&["--replay", &second, "--ack", "--count", "1"]), all[2..]);
+    assert_eq!(printed(&["--replay", &second, "--ack", "--compress", "--count", "1"]), all[2..]);
     let args = ["subscribe", "/stored/a", "--replay", "1", "--count", "1", "--url", &server.url];
     assert!(text(&run(&args).stderr).starts_with("encke: /stored/a: messages 2 to "), "lost messages are reported");
 }

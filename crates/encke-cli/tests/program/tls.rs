@@ -45,3 +45,24 @@ fn a_client_with_the_ca_accepts_a_certificate_and_a_reload_finds_the_next_one() 
     let missing = run(&["publish", "/a", "1", "--url", &url, "--ca", "/no/such/file"]);
     assert_eq!(missing.status.code(), Some(2), "{}", text(&missing.stderr));
 }
+
+#[test]
+fn a_client_shows_the_certificate_of_its_options() {
+    let folder = Folder::new();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    let write = |name, text: String| {
+        let file = folder.0.join(name);
+        fs::write(&file, text).expect("a file");
+        file.display().to_string()
+    };
+    let (cert, key) = (write("cert.pem", made.cert.pem()), write("key.pem", made.signing_key.serialize_pem()));
+    let server = Server::start(&["--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &cert]);
+    let url = server.url.replace("127.0.0.1", "localhost");
+    let publish = |options: &[&str]| run(&[&["publish", "/a", "1", "--url", &url, "--ca", &cert], options].concat());
+    let refused = publish(&[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("CertificateRequired"), "{}", text(&refused.stderr));
+    assert_eq!(publish(&["--cert", &cert, "--key", &key]).status.code(), Some(0));
+    let without_key = publish(&["--cert", &cert]);
+    assert_eq!(without_key.status.code(), Some(2), "{}", text(&without_key.stderr));
+}

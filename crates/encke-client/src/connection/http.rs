@@ -1,6 +1,8 @@
 //! HTTP/1.1 connections as client, on hyper, without tasks: the caller that waits for a response drives the connection.
 
+use std::error::Error as _;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -136,6 +138,12 @@ async fn read(target: &Target, response: Response<Incoming>) -> Result<Answer, E
 fn failed(target: &Target, error: hyper::Error) -> Error {
     if error.is_parse() {
         return Error::NotBayeux { address: target.endpoint.address(), reason: NotBayeux::NotHttp };
+    }
+    // In TLS 1.3 a server refuses a client's certificate when the handshake is over for the client.
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    if let Some(alert) = cause.filter(|cause| cause.kind() == io::ErrorKind::InvalidData) {
+        let source = Arc::new(io::Error::new(alert.kind(), alert.to_string()));
+        return Error::Tls { address: target.endpoint.authority.clone(), source };
     }
     LostReason::Http(Arc::new(error)).into()
 }

@@ -33,6 +33,8 @@ pub(crate) struct Target {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// The longest text that the server may send, in bytes.
     pub(crate) message_bytes_max: usize,
+    /// True if a WebSocket offers compression.
+    pub(crate) compress: bool,
     /// The time that connecting, and a handshake of the transport, may each take.
     pub(crate) connect_timeout: Duration,
 }
@@ -66,7 +68,7 @@ impl Connection {
                 let socket = timeout(time, opening).await.map_err(silent)??;
                 Connection::WebSocket(Box::new(socket), cookies)
             }
-            ConnectionType::LongPolling => {
+            ConnectionType::LongPolling | ConnectionType::EventSource => {
                 Connection::LongPolling(Box::new(LongPolling::new(connection, target, cookies)))
             }
         })

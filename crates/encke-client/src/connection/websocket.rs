@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use ::http::header::{CONNECTION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
+use ::http::header::{CONNECTION, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http_body_util::Full;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use websocket::{Decoder, Event, Flow, Opcode, ProtocolError, Role, frame, handshake};
+use websocket::deflate::Inflater;
+use websocket::{Compression, Decoder, Event, Flow, Opcode, ProtocolError, Role, frame, handshake};
 
 use super::Target;
 use super::cookies::Cookies;
@@ -45,7 +46,11 @@ impl WebSocket {
     ) -> Result<WebSocket, Error> {
         let refused = |reason| Error::NotBayeux { address: target.endpoint.address(), reason };
         let key = handshake::client_key(random());
-        let request = http::head(target, cookies)
+        let mut request = http::head(target, cookies);
+        if target.compress {
+            request = request.header(SEC_WEBSOCKET_EXTENSIONS, Compression::OFFER);
+        }
+        let request = request
             .header(UPGRADE, "websocket")
             .header(CONNECTION, "Upgrade")
             .header(SEC_WEBSOCKET_KEY, &key)
@@ -53,14 +58,20 @@ impl WebSocket {
             .body(Full::default())
             .map_err(|error| Error::from(LostReason::Http(Arc::new(error))))?;
         let (response, stream, input) = connection.upgrade(target, request).await?;
-        handshake::check_response(response.status(), response.headers(), &key).map_err(|error| match error {
+        let (status, headers) = (response.status(), response.headers());
+        let checked = handshake::check_response(status, headers, &key, target.compress);
+        let compression = checked.map_err(|error| match error {
             handshake::ResponseError::Status(status) => refused(NotBayeux::Status(status.as_u16())),
             error => refused(NotBayeux::Handshake(error)),
         })?;
         cookies.take(response.headers());
+        let mut decoder = Decoder::new(Role::Client, target.message_bytes_max);
+        if compression.is_some() {
+            decoder.take_compressed();
+        }
         let mut socket = WebSocket {
             stream,
-            decoder: Decoder::new(Role::Client, target.message_bytes_max),
+            decoder,
             out: Vec::new(),
             written: 0,
             answer_bytes: 0,
@@ -177,7 +188,9 @@ impl WebSocket {
     /// Decodes input: texts are queued, the latest ping is noted (RFC 6455 §5.5.3), a close or a broken rule ends the connection.
     fn take_in(&mut self, input: &mut [u8]) {
         let (texts, pinged, ended) = (&mut self.texts, &mut self.pinged, &mut self.ended);
-        let result = self.decoder.feed(input, &mut |event| {
+        // An idle session holds none: it takes 40 KiB.
+        let mut inflater = Inflater::default();
+        let result = self.decoder.feed_with(input, &mut inflater, &mut |event| {
             match event {
                 Event::Text(text) => texts.push_back(text.into()),
                 Event::Ping(payload) => *pinged = Some(payload.into()),

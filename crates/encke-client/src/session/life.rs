@@ -57,6 +57,9 @@ impl ClientSession {
         // A text answers no message that it has caused itself.
         let last_sent = self.last_id;
         let mut messages = parse_server_batch(text)?;
+        if self.recovery.is_some() && messages.iter().any(|message| self.is_late(message)) {
+            return Ok(());
+        }
         self.put_resubscribe_replies_first(&mut messages);
         for message in messages {
             if self.is_ended() {
@@ -112,8 +115,7 @@ impl ClientSession {
         }
         let (id, resubscribe) = (message.number(), self.resubscribe_of(&message));
         self.take_ext(&message);
-        // A reply without an id answers the message that waits for a reply on its channel.
-        let answers = |sent: Sent| sent.id <= last_sent && id.is_none_or(|id| id == sent.id);
+        let answers = |sent: Sent| sent.id <= last_sent && sent.is_answered_by(id);
         if let Some(at) = resubscribe {
             self.resubscribed(at, &message, now);
             return Ok(());
@@ -140,6 +142,17 @@ impl ClientSession {
             _ => self.other_replied(&message, now),
         }
         Ok(())
+    }
+
+    /// True for the reply to a connect that the session has given up, on a connection of the caller that has not ended with it. What the
+    /// session has not confirmed comes again; its next connect may be written already.
+    fn is_late(&self, message: &ServerMessage<'_>) -> bool {
+        message.channel == META_CONNECT
+            && match self.state {
+                State::Resuming(sent) | State::Connected(sent) => !sent.is_answered_by(message.number()),
+                State::ConnectDue(_) | State::Disconnecting { .. } | State::Ended => false,
+                _ => true,
+            }
     }
 
     fn handshake_replied(&mut self, message: &ServerMessage<'_>, now: Instant) -> Result<(), NotBayeux> {
@@ -332,6 +345,13 @@ impl ClientSession {
 
     fn deadline(&self, now: Instant) -> Instant {
         after(now, self.options.reply_timeout)
+    }
+}
+
+impl Sent {
+    /// A reply without an id answers the message that waits for a reply on its channel.
+    fn is_answered_by(self, id: Option<u64>) -> bool {
+        id.is_none_or(|id| id == self.id)
     }
 }
 

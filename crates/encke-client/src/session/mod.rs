@@ -103,6 +103,9 @@ pub enum ConnectionType {
     WebSocket,
     /// HTTP requests, one of which the server holds until it has a message.
     LongPolling,
+    /// HTTP requests, and one response that stays open: it has the messages and the replies to connects, as server-sent events.
+    /// The caller opens it at [`Event::Opened`], and sends connects after that. [`Client`](crate::Client) does not use it.
+    EventSource,
 }
 
 /// The request that carries a text over long-polling. A WebSocket carries all of them.
@@ -381,8 +384,13 @@ impl ClientSession {
     /// Sends a connect: with `at_once` the server does not hold it.
     fn send_connect(&mut self, at_once: bool) -> u64 {
         let id = self.next_id();
+        let connection_type = match self.options.connection_type {
+            // There is no stream yet; the server may not know that the earlier one broke.
+            ConnectionType::EventSource if at_once => ConnectionType::LongPolling,
+            connection_type => connection_type,
+        };
         let message = ClientMessage {
-            connection_type: Some(self.options.connection_type.name().into()),
+            connection_type: Some(connection_type.name().into()),
             advice: at_once.then_some(ClientAdvice { timeout_ms: Some(0), ..ClientAdvice::default() }),
             ..ClientMessage::new(META_CONNECT)
         };
@@ -461,6 +469,7 @@ impl ConnectionType {
         match self {
             ConnectionType::WebSocket => "websocket",
             ConnectionType::LongPolling => "long-polling",
+            ConnectionType::EventSource => "eventsource",
         }
     }
 }

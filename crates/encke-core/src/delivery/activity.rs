@@ -30,6 +30,18 @@ impl Delivery {
         max_ms > 0 && self.sessions.get(key).is_some_and(|session| quiet_ms(session) >= max_ms)
     }
 
+    /// True if a client may use a session. Knowing the client id is not enough for a session that a browser opened
+    /// (CometD 9: `402::session_unknown`). Only programs need no more, on a WebSocket without any cookie: Faye's client
+    /// shakes hands over HTTP and does not send the cookie with its WebSocket. A page's browser sends its cookie, or it
+    /// is another browser.
+    #[inline]
+    pub(crate) fn is_usable(&self, key: SessionKey, opener: Opener) -> bool {
+        self.sessions.get(key).is_some_and(|session| {
+            let own = session.browser.is_none() || session.browser == opener.browser() || opener == Opener::Program;
+            own || self.settings.trust_client_session
+        })
+    }
+
     /// Notes that the kernel takes no more bytes for a session. Its replies wait behind those that the kernels of both
     /// sides hold.
     pub(super) fn is_blocked_behind(&mut self, key: SessionKey) {
@@ -84,16 +96,10 @@ impl Aside<'_> {
         }
     }
 
-    /// True if a client may use a session. Knowing the client id is not enough for a session that a browser opened
-    /// (CometD 9: `402::session_unknown`). Only programs need no more, on a WebSocket without any cookie: Faye's client
-    /// shakes hands over HTTP and does not send the cookie with its WebSocket. A page's browser sends its cookie, or it
-    /// is another browser.
+    /// True if a client may use a session: see [`Delivery::is_usable`].
     #[inline]
     pub(crate) fn is_usable(&self, key: SessionKey, opener: Opener) -> bool {
-        self.0.sessions.get(key).is_some_and(|session| {
-            let own = session.browser.is_none() || session.browser == opener.browser() || opener == Opener::Program;
-            own || self.0.settings.trust_client_session
-        })
+        self.0.is_usable(key, opener)
     }
 
     /// Notes that a text has come from a WebSocket. Returns its opener and its session. None if it is not open.

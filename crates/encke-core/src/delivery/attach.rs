@@ -25,7 +25,12 @@ impl Delivery {
         }
         self.supersede(session);
         self.detach(session);
+        let is_stream = self.is_stream(socket);
         let Some(state) = self.sessions.get_mut(session) else { return };
+        if is_stream {
+            self.exchanges.count(state.browser);
+            self.metrics.streams.add(1);
+        }
         state.attach(socket);
         if !state.outbox.is_empty() {
             self.schedule.write_session(session, &mut state.marks);
@@ -37,13 +42,21 @@ impl Delivery {
     }
 
     /// Detaches a session from its socket. A socket that has only a part of a frame cannot send anything else and is
-    /// shut.
+    /// shut. A stream ends.
     pub(crate) fn detach(&mut self, session: SessionKey) {
         let now_ms = self.now.ms;
         let Some(socket) = self.sessions.get(session).and_then(|session| session.socket()) else { return };
+        let is_stream = self.is_stream(socket);
         self.take_back(socket);
         let Some(state) = self.sessions.get_mut(session) else { return };
+        let browser = state.browser;
         let left = state.detach();
+        if is_stream {
+            // Its client was not silent until now.
+            state.protocol.received(now_ms, &self.terms);
+            self.has_left_stream(browser);
+        }
+        let Some(state) = self.sessions.get_mut(session) else { return };
         self.metrics.deliveries.add(left.messages);
         state.marks.unblock();
         if let Some(state) = self.sockets.get_mut(socket) {
@@ -61,6 +74,10 @@ impl Delivery {
             }
             if state.out().is_some() {
                 self.write_socket(socket);
+            }
+            if is_stream {
+                // It serves this session only.
+                self.close_socket(socket, 1000, "");
             }
         }
     }

@@ -11,11 +11,21 @@ use crate::channels::LastReceived;
 use crate::delivery::Delivery;
 use crate::delivery::outbox::{InFlight, Kind, payloads};
 use crate::delivery::sessions::loss::Loss;
+use crate::delivery::sessions::replay::Replay;
 use crate::delivery::sessions::session::{Confirmation, HeldConnect, Next, ReplyTo, Session};
 use crate::delivery::sessions::unacked::Unacked;
 use crate::events::{SessionKey, SocketKey};
 use crate::id::Id;
 use crate::rights::table::Granted;
+
+/// The protocol of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// Bayeux, with these extensions.
+    Bayeux { acknowledges: bool, replays: bool },
+    /// Nothing: it only gets the messages of its subscriptions.
+    Plain,
+}
 
 /// The decision about a connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +45,18 @@ impl Delivery {
         id: Id,
         browser: Option<Id>,
         protocol: bayeux::Session,
-        (acknowledges, replays): (bool, bool),
+        speaks: Speaks,
     ) -> SessionKey {
+        let is_plain = speaks == Speaks::Plain;
+        let (acknowledges, replays) = match speaks {
+            Speaks::Bayeux { acknowledges, replays } => (acknowledges, replays),
+            Speaks::Plain => (false, true),
+        };
         let unacked = acknowledges.then(Unacked::default);
-        let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
+        let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only && !is_plain);
+        self.plain_sessions += usize::from(is_plain);
         let key = self.sessions.insert(granted, id, browser, protocol, confirmation, self.now.ms);
-        self.sessions.at(key.index).replay = replays.then(Box::default);
+        self.sessions.at(key.index).replay = replays.then(|| Box::new(Replay { is_plain, ..Replay::default() }));
         key
     }
 
@@ -156,6 +172,7 @@ impl Delivery {
         // Its HTTP request must not wait forever.
         self.end_held(key, 503);
         let mut session = self.sessions.remove(key)?;
+        self.plain_sessions -= usize::from(session.is_plain());
         self.disarm(session.armed_ms);
         if let Some(exchange) = session.response_in_flight() {
             self.exchanges.end(&exchange);
@@ -163,6 +180,9 @@ impl Delivery {
             session.outbox.drop_messages();
         }
         if let Some(socket) = session.socket() {
+            if self.is_stream(socket) {
+                self.has_left_stream(session.browser);
+            }
             if session.must_resend(Some(socket)) {
                 // Messages sent on an earlier connection may still arrive. Newer ones must not come before them, and
                 // the client must not come back with the positions of newer ones. Only the disconnect message stays.

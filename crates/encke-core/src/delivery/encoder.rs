@@ -6,7 +6,8 @@ use std::rc::Rc;
 use bayeux::ext;
 use websocket::{Opcode, frame};
 
-use crate::delivery::outbox::arena::{Arena, Chunk, Frames};
+use crate::delivery::outbox::arena::{Arena, Chunk, Content, Frames};
+use crate::delivery::outbox::compressed::Compressor;
 use crate::delivery::outbox::{Packed, Sweep, payloads};
 use crate::history::Position;
 use crate::memory::Account;
@@ -17,50 +18,72 @@ pub(crate) struct Encoder {
     /// The memory that chunks and queues take.
     account: Rc<Account>,
     publications: Arena,
+    /// Publications on channels that compress.
+    compressible: Arena,
     /// Publications with the position of each message, for sessions that use replay.
     positioned: Arena,
+    /// The same on channels that compress.
+    compressible_positioned: Arena,
+    /// The same for clients without Bayeux.
+    plain: Arena,
     /// Frames for a single receiver.
     single: Arena,
     /// The beginnings and ends of frames whose middle parts are shared.
     pieces: Arena,
     /// Ranges copied out of chunks that are mostly dead.
     packed: Packed,
+    /// Makes the compressed forms of frames.
+    pub(crate) compressor: Compressor,
     /// A buffer for bytes that go on at once.
     pub(crate) scratch: Vec<u8>,
 }
 
 impl Encoder {
-    /// An encoder with empty arenas.
-    pub(crate) fn new() -> Encoder {
+    /// An encoder with empty arenas, which compresses messages from this size on.
+    pub(crate) fn new(compress_bytes_min: usize) -> Encoder {
         let account = Rc::<Account>::default();
         Encoder {
             publications: Arena::new(&account),
+            compressible: Arena::of(Content::Compressible, &account),
             positioned: Arena::new(&account),
+            compressible_positioned: Arena::of(Content::Compressible, &account),
+            plain: Arena::new(&account),
             single: Arena::new(&account),
-            pieces: Arena::new(&account),
-            packed: Packed { messages: Arena::new(&account), others: Arena::new(&account) },
+            pieces: Arena::of(Content::Parts, &account),
+            packed: Packed {
+                messages: Arena::new(&account),
+                compressible: Arena::of(Content::Compressible, &account),
+                others: Arena::of(Content::Parts, &account),
+            },
+            compressor: Compressor::new(compress_bytes_min),
             scratch: Vec::new(),
             account,
         }
     }
 
-    /// Encodes a message of `bytes` bytes, which `write` writes, as a frame with an array of one message.
+    /// Encodes a message of `bytes` bytes, which `write` writes, as a frame with an array of one message. `compresses`: its
+    /// channel does.
     #[inline]
-    pub(crate) fn publication(&mut self, bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
-        self.publications.frame(Opcode::Text, bytes + 2, |out| {
+    pub(crate) fn publication(&mut self, bytes: usize, compresses: bool, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
+        self.arena_of(compresses).frame(Opcode::Text, bytes + 2, |out| {
             out.push(b'[');
             write(out);
             out.push(b']');
         })
     }
 
-    /// Copies the frames of publications of another shard.
-    pub(crate) fn copy(&mut self, frames: &[u8]) -> Frames {
-        self.publications.encoded(frames)
+    /// Copies the frames of publications of another shard. `compresses`: their channel does.
+    pub(crate) fn copy(&mut self, frames: &[u8], compresses: bool) -> Frames {
+        self.arena_of(compresses).encoded(frames)
     }
 
-    /// Encodes the same messages, each with its position.
-    pub(crate) fn with_positions(&mut self, frames: &Frames, position: &Position) -> Frames {
+    #[inline]
+    fn arena_of(&mut self, compresses: bool) -> &mut Arena {
+        if compresses { &mut self.compressible } else { &mut self.publications }
+    }
+
+    /// Encodes the same messages, each with its position. `is_plain`: for clients without Bayeux.
+    pub(crate) fn with_positions(&mut self, frames: &Frames, position: &Position, is_plain: bool) -> Frames {
         let created = ext::timestamp(position.wall_ms as i64);
         let first = bayeux::Position { epoch: (*position.epoch).into(), offset: position.first };
         let mut stamp = ext::PositionStamp { position: first, created: &created, lost: None };
@@ -68,11 +91,16 @@ impl Encoder {
         {
             let bytes = frames.chunk.slice(frames.start, frames.end);
             for payload in payloads(&bytes) {
-                write_with_position(&stamp, &payload[1..payload.len() - 1], &mut self.scratch, &mut encoded);
+                write_with_position(&stamp, &payload[1..payload.len() - 1], is_plain, &mut self.scratch, &mut encoded);
                 stamp.position.offset += 1;
             }
         }
-        self.positioned.encoded(&encoded)
+        let arena = match (is_plain, frames.chunk.is_compressible()) {
+            (true, _) => &mut self.plain,
+            (false, true) => &mut self.compressible_positioned,
+            (false, false) => &mut self.positioned,
+        };
+        arena.encoded(&encoded)
     }
 
     /// Encodes a frame for a single receiver, whose payload of `bytes` bytes `write` writes.
@@ -83,6 +111,12 @@ impl Encoder {
     /// Copies frames for a single receiver.
     pub(crate) fn copy_single(&mut self, frames: &[u8]) -> Frames {
         self.single.encoded(frames)
+    }
+
+    /// Copies the frames of messages for a single receiver. `compresses`: their channel does.
+    pub(crate) fn messages_for_one(&mut self, frames: &[u8], compresses: bool) -> Frames {
+        let arena = if compresses { &mut self.compressible } else { &mut self.single };
+        arena.encoded(frames)
     }
 
     /// Encodes replies, separated by commas, as a frame with an array.
@@ -143,22 +177,41 @@ impl Encoder {
         self.arenas().into_iter().map(Arena::unheld_bytes).sum()
     }
 
-    fn arenas(&self) -> [&Arena; 6] {
-        let Packed { messages, others } = &self.packed;
-        [&self.publications, &self.positioned, &self.single, &self.pieces, messages, others]
+    fn arenas(&self) -> [&Arena; 10] {
+        let Encoder { publications, compressible, positioned, compressible_positioned, plain, .. } = self;
+        let Packed { messages, compressible: packed, others } = &self.packed;
+        let (single, pieces) = (&self.single, &self.pieces);
+        [
+            publications,
+            compressible,
+            positioned,
+            compressible_positioned,
+            plain,
+            single,
+            pieces,
+            messages,
+            packed,
+            others,
+        ]
     }
 }
 
-/// Appends a message with its position, as a separate frame. Overwrites `scratch`.
+/// Appends a message with its position, as a separate frame. `is_plain`: for a client without Bayeux. Overwrites `scratch`.
 pub(crate) fn write_with_position(
     stamp: &ext::PositionStamp<'_>,
     message: &[u8],
+    is_plain: bool,
     scratch: &mut Vec<u8>,
     frames: &mut Vec<u8>,
 ) {
     scratch.clear();
     scratch.push(b'[');
-    stamp.write(str::from_utf8(message).unwrap_or_default(), scratch);
+    let message = str::from_utf8(message).unwrap_or_default();
+    if is_plain {
+        stamp.write_plain(message, scratch)
+    } else {
+        stamp.write(message, scratch)
+    }
     scratch.push(b']');
     frame::message(Opcode::Text, scratch, frames);
 }

@@ -11,7 +11,7 @@ use crate::delivery::backpressure::Backpressure;
 use crate::delivery::outbox::Kind;
 use crate::delivery::outbox::arena::Frames;
 use crate::delivery::schedule::Schedule;
-use crate::delivery::sessions::replay::InRings;
+use crate::delivery::sessions::replay::{InRings, Replay};
 use crate::delivery::sessions::session::Session;
 use crate::delivery::sessions::table::Sessions;
 use crate::delivery::{Delivery, GivenUp, Receives};
@@ -87,7 +87,12 @@ impl Delivery {
         self.fan_outs += 1;
         let frames = fan_out.frames;
         let position = fan_out.position.filter(|_| has_positions);
-        let positioned = position.map(|position| (position, self.encoder.with_positions(frames, position)));
+        let has_plain = self.plain_sessions > 0;
+        let positioned = position.map(|position| {
+            let replayed = self.encoder.with_positions(frames, position, false);
+            let plain = has_plain.then(|| self.encoder.with_positions(frames, position, true));
+            (position, Positioned { replayed, plain })
+        });
         let (mut full, mut special, mut given_up) = (Vec::new(), Vec::new(), Vec::new());
         let Delivery { sessions, schedule, backpressure, capacity, now, fan_outs, .. } = self;
         let (stamp, lazy) = (*fan_outs, Vec::new());
@@ -95,21 +100,36 @@ impl Delivery {
         for (subscribers, wants_positions) in lists {
             match positioned.as_ref().filter(|_| wants_positions) {
                 None => push.plain(subscribers, &mut full, frames),
-                Some((_, with_positions)) => push.positioned(subscribers, &mut special, frames, with_positions),
+                Some((_, positioned)) => push.positioned(subscribers, &mut special, frames, positioned),
             }
         }
         for key in push.lazy {
             self.wait_lazily(key, manner.lazy_due_ms);
         }
-        if let Some((position, with_positions)) = &positioned {
+        if let Some((position, positioned)) = &positioned {
             let mut deliver =
-                |key: &SessionKey| self.deliver_specially(*key, fan_out, position, with_positions, manner, receives);
+                |key: &SessionKey| self.deliver_specially(*key, fan_out, position, positioned, manner, receives);
             given_up.extend(special.iter().filter_map(|key| deliver(key).err()));
         }
         if !full.is_empty() {
             self.overflow(&full, fan_out, manner, receives, &mut given_up);
         }
         given_up
+    }
+}
+
+/// Publications with the position of each.
+pub(super) struct Positioned {
+    replayed: Frames,
+    /// The same for clients without Bayeux, if the shard has any.
+    plain: Option<Frames>,
+}
+
+impl Positioned {
+    /// The frames for a session with this state.
+    #[inline]
+    pub(super) fn for_replay(&self, replay: &Replay) -> &Frames {
+        self.plain.as_ref().filter(|_| replay.is_plain).unwrap_or(&self.replayed)
     }
 }
 
@@ -142,11 +162,11 @@ impl Push<'_> {
         subscribers: &[Subscriber],
         others: &mut Vec<SessionKey>,
         frames: &Frames,
-        with_positions: &Frames,
+        positioned: &Positioned,
     ) {
         let frames_for = |session: &Session| match &session.replay {
             None => Some(frames),
-            Some(replay) => replay.is_live().then_some(with_positions),
+            Some(replay) => replay.is_live().then_some(positioned.for_replay(replay)),
         };
         let may_be_in_rings = |session: &mut Session| {
             if let Some(replay) = &mut session.replay {

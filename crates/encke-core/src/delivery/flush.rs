@@ -1,15 +1,19 @@
 //! Writes outboxes to the kernel: one gathered write for each session and turn.
 
+use std::borrow::Borrow;
 use std::io;
 use std::io::IoSlice;
 
-use websocket::Opcode;
+use websocket::{Compression, Opcode};
 
 use crate::delivery::connections::socket::{OwnFrames, Phase, Socket};
 use crate::delivery::encoder::Encoder;
-use crate::delivery::outbox::{Kind, Outbox};
+use crate::delivery::outbox::arena::Frames;
+use crate::delivery::outbox::{Kind, Outbox, Wrote};
 use crate::delivery::schedule::{Holder, Queue};
 use crate::delivery::sessions::session::{Next, Session};
+use crate::delivery::stream::write_stream;
+use crate::delivery::wire::{COPY_BYTES_MAX, Progress, RUN_BYTES_MAX, SLICES_MAX, Wire};
 use crate::delivery::{CaughtUp, Delivery};
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::metrics::Metrics;
@@ -180,35 +184,6 @@ pub(crate) struct Writes {
     are_over: bool,
 }
 
-/// The sockets, as the shard writes to them.
-pub trait Wire {
-    /// Writes as much of `slices` as possible without waiting, like `writev`. Returns the number of bytes written.
-    ///
-    /// # Errors
-    /// `WouldBlock` if the kernel takes nothing now. Any other error means that the socket is lost.
-    fn write(&mut self, socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize>;
-}
-
-/// The result of writing an outbox.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    Empty,
-    /// The close frame is written.
-    Closed,
-    Blocked,
-    Lost,
-}
-
-/// An outbox of up to this many bytes in several runs is copied into one buffer: a segment of a gathered write costs
-/// the kernel several times the 10 ns that it takes to copy a small frame.
-const COPY_BYTES_MAX: usize = 64 * 1024;
-
-/// Runs that are longer than this on average are gathered, not copied.
-const RUN_BYTES_MAX: usize = 2048;
-
-/// The number of segments of one gathered write.
-const SLICES_MAX: usize = 64;
-
 /// The number of sessions between two checks of the time budget.
 const BUDGET_CHECK_EVERY: usize = 16;
 
@@ -225,13 +200,21 @@ fn write_both(
     let mut written = 0;
     let mut progress = Progress::Empty;
     if let Some(own) = &mut socket.own {
+        if let Some(stream) = &mut own.stream {
+            let messages = session.as_deref_mut().filter(|session| session.may_send(Some(key)));
+            let outboxes = [Some(&mut own.out), messages.map(|session| &mut session.outbox)];
+            progress = write_stream(key, stream, outboxes, wire, &mut encoder.scratch, &mut written);
+            session.into_iter().for_each(Session::was_sent);
+            metrics.deliveries.add(written);
+            return progress;
+        }
         let messages = session.as_deref_mut().map(|session| &mut session.outbox);
-        progress = write_own(key, own, messages, wire, encoder, &mut written);
+        progress = write_own((key, socket.compression), own, messages, wire, encoder, &mut written);
         socket.free_own();
     }
     if let Some(session) = session {
         if progress == Progress::Empty && session.may_send(Some(key)) {
-            progress = write_outbox(&mut session.outbox, key, wire, &mut encoder.scratch, &mut written);
+            progress = write_queue(&mut session.outbox, (key, socket.compression), wire, encoder, &mut written);
         }
         session.was_sent();
     }
@@ -243,24 +226,24 @@ fn write_both(
 /// messages as they come.
 #[inline(never)]
 fn write_own(
-    key: SocketKey,
+    to: (SocketKey, Option<Compression>),
     own: &mut OwnFrames,
     messages: Option<&mut Outbox>,
     wire: &mut dyn Wire,
     encoder: &mut Encoder,
     written: &mut usize,
 ) -> Progress {
-    let mut progress = write_outbox(&mut own.out, key, wire, &mut encoder.scratch, written);
+    let mut progress = write_queue(&mut own.out, to, wire, encoder, written);
     own.pong_bytes = 0;
     if progress == Progress::Empty
         && let Some(payload) = own.pong.take()
     {
         // The pong goes before waiting messages, but not into the middle of a frame.
-        progress = messages.map_or(progress, |outbox| write_rest_of_frame(outbox, key, wire, written));
+        progress = messages.map_or(progress, |outbox| write_rest_of_frame(outbox, to.0, wire, written));
         if progress == Progress::Empty {
             let pong = encoder.single(Opcode::Pong, payload.len(), |bytes| bytes.extend_from_slice(&payload));
             own.out.push(&pong, Kind::Replies);
-            progress = write_outbox(&mut own.out, key, wire, &mut encoder.scratch, written);
+            progress = write_queue(&mut own.out, to, wire, encoder, written);
         } else {
             own.pong = Some(payload);
         }
@@ -270,6 +253,21 @@ fn write_own(
 
 /// Writes until the outbox is empty, the close frame is written, or the kernel takes no more. Adds the number of
 /// completely written messages to `messages`.
+#[inline(always)]
+fn write_queue(
+    outbox: &mut Outbox,
+    (socket, compression): (SocketKey, Option<Compression>),
+    wire: &mut dyn Wire,
+    encoder: &mut Encoder,
+    messages: &mut usize,
+) -> Progress {
+    match compression {
+        None => write_outbox(outbox, socket, wire, &mut encoder.scratch, messages),
+        Some(compression) => write_compressed(outbox, socket, compression, wire, encoder, messages),
+    }
+}
+
+#[inline(always)]
 fn write_outbox(
     outbox: &mut Outbox,
     socket: SocketKey,
@@ -281,23 +279,56 @@ fn write_outbox(
         let copied_max = || COPY_BYTES_MAX.min(outbox.runs() * RUN_BYTES_MAX);
         let result = match outbox.only_run() {
             Some((chunk, start, end)) => wire.write(socket, &[IoSlice::new(&chunk.slice(start, end))]),
-            None if outbox.bytes() <= copied_max() => write_copied(outbox, socket, wire, scratch),
-            None => write_gathered(outbox, socket, wire),
+            None if outbox.bytes() <= copied_max() => write_copied(outbox.unwritten(), socket, wire, scratch),
+            None => write_gathered(&outbox.unwritten().take(SLICES_MAX).collect::<Vec<_>>(), socket, wire),
         };
-        if let Some(progress) = take_note(outbox, result, messages) {
+        if let Some(progress) = take_note(result, messages, |bytes| outbox.wrote(bytes)) {
             return progress;
         }
     }
     Progress::Empty
 }
 
-/// Notes the result of one write. None if there may be more to write.
+/// The same for a client that takes compressed messages.
+#[inline(never)]
+fn write_compressed(
+    outbox: &mut Outbox,
+    socket: SocketKey,
+    compression: Compression,
+    wire: &mut dyn Wire,
+    encoder: &mut Encoder,
+    messages: &mut usize,
+) -> Progress {
+    let Encoder { compressor, scratch, .. } = encoder;
+    let mut parts = std::mem::take(&mut compressor.parts);
+    let mut progress = None;
+    while progress.is_none() && !outbox.is_empty() {
+        outbox.compress(compressor, compression, (COPY_BYTES_MAX, SLICES_MAX), &mut parts);
+        let result = match &parts.frames[..] {
+            [only] => wire.write(socket, &[IoSlice::new(&only.chunk.slice(only.start, only.end))]),
+            several => {
+                let bytes: usize = several.iter().map(Frames::bytes).sum();
+                if bytes <= COPY_BYTES_MAX.min(several.len() * RUN_BYTES_MAX) {
+                    write_copied(several.iter(), socket, wire, scratch)
+                } else {
+                    write_gathered(several, socket, wire)
+                }
+            }
+        };
+        progress = take_note(result, messages, |bytes| outbox.wrote_compressed(bytes, &parts));
+        parts.clear();
+    }
+    compressor.parts = parts;
+    progress.unwrap_or(Progress::Empty)
+}
+
+/// Notes the result of one write, of which `wrote` tells the outbox. None if there may be more to write.
 #[inline(always)]
-fn take_note(outbox: &mut Outbox, result: io::Result<usize>, messages: &mut usize) -> Option<Progress> {
+fn take_note(result: io::Result<usize>, messages: &mut usize, wrote: impl FnOnce(usize) -> Wrote) -> Option<Progress> {
     match result {
         Ok(0) => Some(Progress::Lost),
         Ok(bytes) => {
-            let wrote = outbox.wrote(bytes);
+            let wrote = wrote(bytes);
             *messages += wrote.messages;
             wrote.close.then_some(Progress::Closed)
         }
@@ -311,24 +342,29 @@ fn take_note(outbox: &mut Outbox, result: io::Result<usize>, messages: &mut usiz
 fn write_rest_of_frame(outbox: &mut Outbox, socket: SocketKey, wire: &mut dyn Wire, messages: &mut usize) -> Progress {
     while let Some(rest) = outbox.rest_of_frame() {
         let result = wire.write(socket, &[IoSlice::new(&rest.chunk.slice(rest.start, rest.end))]);
-        if let Some(progress) = take_note(outbox, result, messages) {
+        if let Some(progress) = take_note(result, messages, |bytes| outbox.wrote(bytes)) {
             return progress;
         }
     }
     Progress::Empty
 }
 
-fn write_copied(outbox: &Outbox, socket: SocketKey, wire: &mut dyn Wire, scratch: &mut Vec<u8>) -> io::Result<usize> {
+fn write_copied(
+    ranges: impl Iterator<Item = impl Borrow<Frames>>,
+    socket: SocketKey,
+    wire: &mut dyn Wire,
+    scratch: &mut Vec<u8>,
+) -> io::Result<usize> {
     scratch.clear();
-    for frames in outbox.unwritten() {
+    for frames in ranges {
+        let frames = frames.borrow();
         scratch.extend_from_slice(&frames.chunk.slice(frames.start, frames.end));
     }
     wire.write(socket, &[IoSlice::new(scratch)])
 }
 
-fn write_gathered(outbox: &Outbox, socket: SocketKey, wire: &mut dyn Wire) -> io::Result<usize> {
-    let runs: Vec<_> = outbox.unwritten().take(SLICES_MAX).collect();
-    let bytes: Vec<_> = runs.iter().map(|frames| frames.chunk.slice(frames.start, frames.end)).collect();
+fn write_gathered(ranges: &[Frames], socket: SocketKey, wire: &mut dyn Wire) -> io::Result<usize> {
+    let bytes: Vec<_> = ranges.iter().map(|frames| frames.chunk.slice(frames.start, frames.end)).collect();
     let slices: Vec<_> = bytes.iter().map(|bytes| IoSlice::new(bytes)).collect();
     wire.write(socket, &slices)
 }

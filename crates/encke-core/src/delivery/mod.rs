@@ -17,9 +17,11 @@ mod schedule;
 mod sessions;
 mod slow_consumers;
 mod sockets;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod wire;
 mod withdrawals;
 
 use std::rc::Rc;
@@ -28,12 +30,14 @@ use std::sync::Arc;
 use bayeux::Terms;
 
 pub(crate) use activity::Aside;
+pub use connections::reached::Reached;
 pub(crate) use connections::socket::{GOING_AWAY, Opener, Phase, Socket};
 pub use connections::socket::{Received, SocketOrigin};
+pub(crate) use connects::Speaks;
 pub(crate) use fan_out::{FanOut, Manner};
-pub use flush::Wire;
 pub(crate) use flush::Writes;
 pub(crate) use outbox::arena::{Chunk, Frames};
+pub use outbox::format::Format;
 pub(crate) use outbox::{RUN_BYTES, Sweep, payloads};
 pub(crate) use replay::{Beginning, Begun, CaughtUp};
 pub(crate) use schedule::Holder;
@@ -44,6 +48,7 @@ pub(crate) use sessions::session::{HeldConnect, ReplyTo, Session};
 pub(crate) use sessions::withdrawn::RANGES_MAX;
 pub(crate) use sessions::withdrawn::{Given, Unnumbered, Withdrawn};
 pub(crate) use slow_consumers::{GivenUp, Receives};
+pub use wire::Wire;
 
 use backpressure::Backpressure;
 use connections::exchanges::Exchanges;
@@ -112,6 +117,8 @@ pub(crate) struct Delivery {
     pass: Latest,
     /// The queues of ended sessions.
     waste: Waste,
+    /// The number of sessions whose clients do not speak Bayeux.
+    plain_sessions: usize,
     /// The number of fan-outs. It is the stamp of the sessions that have got the last one.
     fan_outs: u64,
     effects: Vec<Effect>,
@@ -139,11 +146,12 @@ impl Delivery {
             sessions: Sessions::default(),
             sockets: Sockets::default(),
             exchanges: Exchanges::default(),
-            encoder: Encoder::new(),
+            encoder: Encoder::new(settings.given().compress_bytes_min),
             schedule: Schedule::new(now.ms),
             backpressure: Backpressure::default(),
             pass: Latest::default(),
             waste: Waste::default(),
+            plain_sessions: 0,
             fan_outs: 0,
             effects: Vec::new(),
         }
@@ -157,6 +165,7 @@ impl Delivery {
     /// Notes the settings in force from now on.
     pub(crate) fn set_settings(&mut self, settings: &InForce) {
         (self.settings, self.capacity, self.terms) = (settings.given().clone(), *settings.capacity(), settings.terms());
+        self.encoder.compressor.bytes_min = self.settings.compress_bytes_min;
     }
 
     /// Notes the time of the calls that follow.

@@ -130,7 +130,12 @@ impl Delivery {
             let read = histories.with(cursor.ring, |ring| step.read(ring, cursor));
             let found = read.unwrap_or_else(|| Found::nothing(&name, cursor));
             metrics.positions_gone.add(usize::from(found.gap));
-            found.write(&cursor.epoch, &mut encoder.scratch, &mut frames);
+            found.write(&cursor.epoch, replay.is_plain, &mut encoder.scratch, &mut frames);
+            if !frames.is_empty() {
+                let messages = encoder.messages_for_one(&frames, found.compresses);
+                session.outbox.push_many(&messages, Kind::Messages, found.messages.len() as u32);
+                frames.clear();
+            }
             replay.has_news |= found.gap;
             replay.losses.extend(found.loss);
             if found.more {
@@ -144,8 +149,6 @@ impl Delivery {
         schedule.count_steps(1 + step.taken_messages);
         if step.taken_messages > 0 {
             replay.in_rings = InRings::Maybe;
-            let frames = encoder.copy_single(&frames);
-            session.outbox.push_many(&frames, Kind::Messages, step.taken_messages as u32);
             session.urgent = true;
         }
         caught_up
@@ -285,6 +288,8 @@ struct Found {
     loss: Option<Loss>,
     /// True if the ring has more messages than the step may take.
     more: bool,
+    /// True if the channel compresses.
+    compresses: bool,
 }
 
 /// A message that was read.
@@ -331,7 +336,7 @@ impl Step {
 
     /// Reads on from a cursor. Texts are only copied, because the ring's lock is held meanwhile.
     fn read(&mut self, ring: &Ring, cursor: &mut ReplayCursor) -> Found {
-        let mut found = Found::default();
+        let mut found = Found { compresses: ring.compresses(), ..Found::default() };
         if ring.oldest() > cursor.next {
             found.gap = true;
             cursor.lose(ring.oldest() - 1);
@@ -374,13 +379,13 @@ impl Found {
     }
 
     /// Appends the messages, each with its position, as frames.
-    fn write(&self, epoch: &str, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
+    fn write(&self, epoch: &str, is_plain: bool, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
         let mut start = 0;
         for FoundMessage { offset, wall_ms, end, lost } in &self.messages {
             let created = ext::timestamp(*wall_ms as i64);
             let position = bayeux::Position { epoch: epoch.into(), offset: *offset };
             let stamp = PositionStamp { position, created: &created, lost: *lost };
-            write_with_position(&stamp, &self.texts[start..*end], scratch, frames);
+            write_with_position(&stamp, &self.texts[start..*end], is_plain, scratch, frames);
             start = *end;
         }
     }

@@ -38,9 +38,9 @@ impl Delivery {
         set_browser: Option<Id>,
     ) {
         let mut body = vec![b'['];
-        let mut has_messages = false;
+        let mut written = None;
         if let Some(key) = session.filter(|_| deliver) {
-            has_messages = self.write_messages(exchange, key, &mut body, replies.len() + 2);
+            written = self.write_messages(exchange, key, &mut body, replies.len() + 2);
         }
         if body.len() > 1 && !replies.is_empty() {
             body.push(b',');
@@ -48,13 +48,13 @@ impl Delivery {
         body.extend_from_slice(replies);
         body.push(b']');
         let body = match transport {
-            HttpTransport::LongPolling => body,
+            HttpTransport::LongPolling | HttpTransport::Subscription => body,
             HttpTransport::CallbackPolling(callback) => script(callback, &body),
         };
         // Small bodies are freed as soon as they are made.
         let is_large = body.capacity() >= COUNTED_BYTES;
         let mut confirm = None;
-        if (has_messages || is_large)
+        if (written.is_some() || is_large)
             && let Some(key) = session
             && let Some(session) = self.sessions.get_mut(key)
         {
@@ -65,26 +65,35 @@ impl Delivery {
         }
         let bytes = body.capacity();
         let body = if is_large { self.memory.counted(body, bytes) } else { Bytes::from(body) };
-        self.respond(exchange, Response { status: 200, body, set_browser, confirm });
+        let compresses = written == Some(Compresses(true));
+        self.respond(exchange, Response { status: 200, body, set_browser, confirm, compresses });
     }
 
     /// Writes the waiting messages of a session into a response, as far as there is room. `behind` is the number of
-    /// bytes that follow. Returns true if it wrote any.
-    fn write_messages(&mut self, exchange: ExchangeId, key: SessionKey, body: &mut Vec<u8>, behind: usize) -> bool {
+    /// bytes that follow. None if it wrote none.
+    fn write_messages(
+        &mut self,
+        exchange: ExchangeId,
+        key: SessionKey,
+        body: &mut Vec<u8>,
+        behind: usize,
+    ) -> Option<Compresses> {
         let bytes_max = self.response_room();
-        let Some(session) = self.sessions.get_mut(key) else { return false };
+        let session = self.sessions.get_mut(key)?;
         let bytes_max = bytes_max.filter(|_| session.may_send(None));
         if session.unacked().is_some() {
             body.reserve_exact(bytes_max.unwrap_or(0).min(session.outbox.bytes()) + behind);
-            self.send_messages(key, None, bytes_max, |messages| messages.write(body));
-            return body.len() > 1;
+            let mut compresses = false;
+            self.send_messages(key, None, bytes_max, |messages| {
+                messages.write(body);
+                compresses |= messages.compresses();
+            });
+            return (body.len() > 1).then_some(Compresses(compresses));
         }
-        let Some(messages) = bytes_max.and_then(|bytes_max| session.take_for_response(exchange, bytes_max)) else {
-            return false;
-        };
+        let messages = session.take_for_response(exchange, bytes_max?)?;
         body.reserve_exact(messages.bytes() + behind);
         messages.write(body);
-        true
+        Some(Compresses(messages.compresses()))
     }
 
     /// The bytes of messages that a response may have now. One message is always allowed. None while too many bytes are
@@ -128,7 +137,7 @@ impl Delivery {
         }
     }
 
-    /// The number of connects that a browser holds.
+    /// The number of connects and streams that a browser holds.
     pub(crate) fn held_by(&self, browser: &Id) -> usize {
         self.exchanges.held_by(browser)
     }
@@ -170,6 +179,10 @@ impl Delivery {
         });
     }
 }
+
+/// True if one of the written messages is of a channel that compresses.
+#[derive(PartialEq, Eq)]
+struct Compresses(bool);
 
 /// Encodes JSON as a function call. The comment at the start keeps it from being read as anything but a script. `<` is
 /// escaped, and so are the line separators of JSON that old scripts cannot contain.

@@ -34,18 +34,21 @@ impl Delivery {
             self.withdraw_now(*key);
         }
         let mut pile = Pile::default();
-        let sessions =
-            self.sessions.with_keys().map(|(key, session)| (key, save_session(session, &mut pile))).collect();
+        // A client without Bayeux goes on with another session.
+        let sessions = self.sessions.with_keys().filter(|(_, session)| !session.is_plain());
+        let sessions = sessions.map(|(key, session)| (key, save_session(session, &mut pile))).collect();
         (pile.messages, sessions)
     }
 
-    /// Restores a session. `frames` has the frames of the messages that were needed before.
+    /// Restores a session. `frames` has the frames of the messages that were needed before. `compresses`: the channel of a
+    /// message does.
     pub(crate) fn restore(
         &mut self,
         saved: &SavedSession,
         granted: Granted,
         messages: &[Box<str>],
         frames: &mut [Option<Frames>],
+        compresses: &mut dyn FnMut(&[u8]) -> bool,
     ) -> SessionKey {
         let stage = match saved.stage {
             Stage::New => ProtocolStage::New,
@@ -61,7 +64,7 @@ impl Delivery {
             for message in spans.iter().flat_map(|Span(first, count)| *first..*first + *count) {
                 let text = messages[message as usize].as_bytes();
                 let frames = frames[message as usize].get_or_insert_with(|| {
-                    delivery.encoder.publication(text.len(), |bytes| bytes.extend_from_slice(text))
+                    delivery.encoder.publication(text.len(), compresses(text), |bytes| bytes.extend_from_slice(text))
                 });
                 outbox.push(frames, Kind::Messages);
             }

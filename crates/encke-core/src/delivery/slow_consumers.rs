@@ -3,7 +3,7 @@
 //! session is given up.
 
 use crate::delivery::Delivery;
-use crate::delivery::fan_out::{FanOut, Manner};
+use crate::delivery::fan_out::{FanOut, Manner, Positioned};
 use crate::delivery::outbox::arena::Frames;
 use crate::delivery::outbox::{Kind, Latest, Outbox, singly};
 use crate::delivery::schedule::Queue;
@@ -207,7 +207,7 @@ impl Delivery {
         key: SessionKey,
         fan_out: &FanOut<'_>,
         position: &Position,
-        with_positions: &Frames,
+        positioned: &Positioned,
         manner: &Manner,
         receives: Receives<'_>,
     ) -> Result<(), GivenUp> {
@@ -222,6 +222,7 @@ impl Delivery {
             self.push_now(key, (fan_out.frames, messages), manner);
             return Ok(());
         };
+        let with_positions = positioned.for_replay(replay);
         let (lead, skip) = replay.cursors.share(name, position.ring.serial, position.first, messages);
         if lead.max(skip) > 0 {
             self.replay_later(key);

@@ -1,18 +1,23 @@
-//! WebSockets: their opening and closing, their own queues beside those of their sessions, and the frames that go there:
-//! replies, pongs, the close frame.
+//! WebSockets and streams: their opening and closing, their own queues beside those of their sessions, and the frames that
+//! go there: replies, pongs, the close frame.
 
 use std::sync::Arc;
 
-use websocket::{Opcode, frame};
+use websocket::{Compression, Opcode, frame};
 
 use crate::clients::newcomers::Origins;
-use crate::delivery::connections::socket::{Opener, OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket, SocketOrigin};
+use crate::delivery::connections::reached::Reached;
+use crate::delivery::connections::socket::{
+    Opener, OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket, SocketOrigin, Stream,
+};
 use crate::delivery::outbox::arena::Frames;
+use crate::delivery::outbox::format::Format;
 use crate::delivery::outbox::{Kind, Outbox};
 use crate::delivery::sessions::session::Session;
 use crate::delivery::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
 use crate::delivery::{Delivery, GivenUp};
 use crate::events::{Effect, SessionKey, SocketKey};
+use crate::id::Id;
 use crate::identity::Head;
 use crate::memory::Counted;
 
@@ -36,6 +41,63 @@ impl Delivery {
         key
     }
 
+    /// Adds a stream that has been opened. It writes in this format, with ids that name these positions and later ones.
+    pub(crate) fn open_stream(&mut self, opener: Opener, format: Format, reached: Option<Reached>) -> SocketKey {
+        let key = self.open_socket(opener);
+        if let Some(socket) = self.sockets.get_mut(key) {
+            let max_ms = self.settings.stream_max_ms;
+            let until_ms = if max_ms == 0 { u64::MAX } else { self.now.ms + max_ms };
+            socket.own_mut().stream = Some(Stream { format, written: 0, until_ms, reached: reached.map(Box::new) });
+            self.arm_socket(key, until_ms.min(self.now.ms + self.settings.stream_heartbeat_ms));
+        }
+        key
+    }
+
+    /// The stream that a session is attached to, and its format.
+    pub(crate) fn stream_of(&self, key: SessionKey) -> Option<(SocketKey, Format)> {
+        let socket = self.sessions.get(key)?.socket()?;
+        self.sockets.get(socket)?.stream().map(|stream| (socket, stream.format))
+    }
+
+    /// Notes that a session, which this browser has opened, has left its stream.
+    pub(super) fn has_left_stream(&mut self, browser: Option<Id>) {
+        self.exchanges.discount(browser);
+        self.metrics.streams.set((self.metrics.streams.get() as usize).saturating_sub(1));
+    }
+
+    /// True if a socket is a stream.
+    pub(crate) fn is_stream(&self, key: SocketKey) -> bool {
+        self.socket(key).is_some_and(|socket| socket.stream().is_some())
+    }
+
+    /// Sends something on an idle stream that its client ignores, so that proxies do not end it, and the kernel notices if
+    /// the client is gone.
+    pub(super) fn beat(&mut self, key: SocketKey) {
+        let Some(socket) = self.sockets.get(key) else { return };
+        let session = socket.session.and_then(|session| Some((session, self.sessions.get(session)?)));
+        // Messages of a session that is not pushed to wait for a connect, however long that takes.
+        let is_written = |(_, session): (_, &Session)| session.is_pushed_to() && !session.outbox.is_empty();
+        if socket.out().is_some() || session.is_some_and(is_written) {
+            return;
+        }
+        let plain = session.filter(|(_, session)| session.is_plain()).map(|(session, _)| session);
+        // A client of Bayeux hears of losses with the replies to its connects.
+        match plain.and_then(|session| self.heartbeat(session, Some(key), 0, |_| ("", None))) {
+            None => self.tell(key, ""),
+            Some(losses) => {
+                let gap = format!("[{{\"gap\":\"gone\",{losses}}}]");
+                let frames = self.encoder.single(Opcode::Text, gap.len(), |out| out.extend_from_slice(gap.as_bytes()));
+                self.push_frames(key, &frames, Kind::Replies);
+            }
+        }
+    }
+
+    /// Sends fields on a stream that concern no message.
+    pub(crate) fn tell(&mut self, key: SocketKey, fields: &str) {
+        let frames = self.encoder.single(Opcode::Ping, fields.len(), |out| out.extend_from_slice(fields.as_bytes()));
+        self.push_frames(key, &frames, Kind::Replies);
+    }
+
     /// Removes a WebSocket that is gone. Its session lives on: the queue waits for the next connection.
     pub(crate) fn socket_is_gone(&mut self, key: SocketKey) {
         if let Some(session) = self.socket(key).and_then(|socket| socket.session) {
@@ -55,17 +117,23 @@ impl Delivery {
         }
     }
 
+    /// Compresses the messages on a WebSocket from now on: its client takes that.
+    pub(crate) fn set_compression(&mut self, key: SocketKey, compression: Option<Compression>) {
+        self.sockets.get_mut(key).into_iter().for_each(|socket| socket.compression = compression);
+    }
+
     /// The origin of a WebSocket, for the shard to which it moves.
     pub(crate) fn origin_of(&self, key: SocketKey) -> Option<SocketOrigin> {
-        let Socket { opener, origins, head, .. } = self.socket(key)?;
+        let Socket { opener, origins, head, compression, .. } = self.socket(key)?;
         let head = head.as_ref().map(|own| own.head.clone());
-        Some(SocketOrigin { opener: *opener, origins: *origins, head })
+        Some(SocketOrigin { opener: *opener, origins: *origins, head, compression: *compression })
     }
 
     /// Adds a WebSocket that another shard has passed on.
     pub(crate) fn socket_moved_here(&mut self, origin: SocketOrigin) -> SocketKey {
         let key = self.open_socket(origin.opener);
         self.set_origin(key, origin.origins, origin.head);
+        self.set_compression(key, origin.compression);
         key
     }
 
@@ -228,7 +296,10 @@ impl Delivery {
             self.metrics.deliveries.add(left.messages);
         }
         let Some(socket) = self.sockets.get_mut(key) else { return };
-        let own = socket.own.take();
+        let mut own = socket.own.take();
+        if let Some(stream) = own.as_mut().and_then(|own| own.stream.take()) {
+            socket.own_mut().stream = Some(stream);
+        }
         if std::mem::replace(&mut socket.phase, Phase::Closed) != Phase::Closed {
             self.effects.push(effect);
         }
@@ -237,14 +308,22 @@ impl Delivery {
 
     /// Sends the last closed batch as one frame, with the replies after its messages.
     fn send_batch(&mut self, key: SessionKey, socket: SocketKey, replies: &[u8]) -> Result<(), GivenUp> {
-        let mut parts = Vec::new();
+        let mut ranges = Vec::new();
         let bytes_max = SOCKET_BATCH_BYTES_MAX.saturating_sub(replies.len());
-        self.send_messages(key, Some(socket), Some(bytes_max), |messages| messages.join(&mut parts));
+        self.send_messages(key, Some(socket), Some(bytes_max), |messages| ranges.extend(messages.ranges().cloned()));
+        let compression = self.socket(socket).and_then(|socket| socket.compression);
+        if let Some(compression) = compression.filter(|_| ranges.iter().any(|range| range.chunk.is_compressible())) {
+            let compressor = &mut self.encoder.compressor;
+            let batch = compressor.batch(&ranges, compression, replies);
+            let frames = self.encoder.copy_single(&batch);
+            return self.push_on_socket(socket, &frames);
+        }
+        let parts: Vec<Frames> = ranges.iter().map(|frames| frames.text(Format::Joined)).collect();
         let bytes = parts.iter().map(Frames::bytes).sum::<usize>() + replies.len() + 2;
         if self.is_unread(socket, bytes) {
             return Err(GivenUp::Socket(socket));
         }
-        if bytes <= COPY_BYTES_MAX {
+        if bytes <= COPY_BYTES_MAX || self.is_stream(socket) {
             let frames = self.encoder.single(Opcode::Text, bytes, |out| {
                 out.push(b'[');
                 parts.iter().for_each(|part| out.extend_from_slice(&part.chunk.slice(part.start, part.end)));
@@ -297,6 +376,16 @@ impl Delivery {
         self.push_on_socket(key, &frames)
     }
 
+    /// Sends a message that is no Bayeux message, compressed if the client takes that.
+    pub(crate) fn write_message(&mut self, key: SocketKey, opcode: Opcode, message: &[u8]) -> Result<(), GivenUp> {
+        let Some(compression) = self.socket(key).and_then(|socket| socket.compression) else {
+            return self.write_frame(key, opcode, message);
+        };
+        let frame = self.encoder.compressor.single(opcode, message, compression);
+        let frames = self.encoder.copy_single(&frame);
+        self.push_on_socket(key, &frames)
+    }
+
     /// Sends a frame that is not a batch of replies.
     pub(crate) fn write_frame(&mut self, key: SocketKey, opcode: Opcode, payload: &[u8]) -> Result<(), GivenUp> {
         let frames = self.encoder.single(opcode, payload.len(), |bytes| bytes.extend_from_slice(payload));
@@ -316,7 +405,7 @@ impl Delivery {
     pub(crate) fn close_socket(&mut self, key: SocketKey, code: u16, reason: &str) {
         let until_ms = self.now.ms + self.settings.handshake_timeout_ms;
         let Some(socket) = self.sockets.get_mut(key).filter(|socket| socket.phase == Phase::Open) else { return };
-        socket.phase = Phase::Closing { until_ms };
+        socket.phase = Phase::Closing { until_ms: until_ms.to_ne_bytes() };
         let mut bytes = Vec::with_capacity(64);
         frame::close(code, reason, &mut bytes);
         let frames = self.encoder.copy_single(&bytes);
@@ -326,7 +415,7 @@ impl Delivery {
 }
 
 /// Batches of up to this many bytes are copied into one frame. That is cheaper than several pieces for each session;
-/// larger batches share pieces.
+/// larger batches share pieces, unless they go to a stream, which writes whole frames only.
 const COPY_BYTES_MAX: usize = 4096;
 
 /// The most bytes of pongs queued between two writes. Beyond them only the latest ping is answered.

@@ -43,7 +43,7 @@ fn open(delivery: &mut Delivery, acknowledges: bool) -> SessionKey {
     let mut rights = Rights { settings, application: &NoApplication, revoked: &revoked, policy, wall_ms: NOW.wall_ms };
     match rights.may(Entry::Handshake, &Client::Newcomer(None), &Wish::default(), None) {
         May::Granted(granted) => {
-            let session = delivery.open(granted, id, None, protocol, (acknowledges, false));
+            let session = delivery.open(granted, id, None, protocol, Speaks::Bayeux { acknowledges, replays: false });
             // The first connect is not held.
             assert!(delivery.connect(session, None, None, true).is_some());
             session
@@ -61,7 +61,8 @@ fn on_socket(delivery: &mut Delivery) -> (SessionKey, SocketKey) {
 /// Publishes to these sessions, without a history. Returns those that are given up.
 fn publish(delivery: &mut Delivery, data: &str, sessions: &[SessionKey], policy: SlowConsumer) -> Vec<GivenUp> {
     let payload = format!(r#"{{"channel":"/a","data":{data}}}"#);
-    let frames = delivery.encoder().publication(payload.len(), |bytes| bytes.extend_from_slice(payload.as_bytes()));
+    let frames =
+        delivery.encoder().publication(payload.len(), false, |bytes| bytes.extend_from_slice(payload.as_bytes()));
     let channel = bayeux::ChannelName::known("/a");
     let (rule, position, token, side) = (None, None, None, Side::Server);
     let fan_out = FanOut { channel, frames: &frames, messages: 1, side, rule, position, token };

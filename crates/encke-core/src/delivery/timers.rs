@@ -43,16 +43,23 @@ impl Delivery {
         let alone_until_ms = socket.alone_ms + self.settings.handshake_timeout_ms;
         let idle_ms = self.settings.websocket_idle_timeout_ms;
         let idle_until_ms = if idle_ms == 0 { u64::MAX } else { socket.last_received_ms + idle_ms };
+        let stream_until_ms = socket.stream().map(|stream| stream.until_ms);
+        // A stream hears nothing from its client.
+        let beat_ms = now_ms + self.settings.stream_heartbeat_ms;
+        let idle_until_ms = stream_until_ms.map_or(idle_until_ms, |until_ms| beat_ms.min(until_ms));
         let next_ms = match socket.phase {
             Phase::Closed => return,
-            Phase::Closing { until_ms } if now_ms >= until_ms => {
+            Phase::Closing { until_ms } if now_ms >= u64::from_ne_bytes(until_ms) => {
                 self.metrics.timeouts.add(1);
                 return self.reset_socket(key);
             }
-            Phase::Closing { until_ms } => until_ms,
+            Phase::Closing { until_ms } => u64::from_ne_bytes(until_ms),
             Phase::Open if socket.session.is_none() && now_ms >= alone_until_ms => {
                 self.metrics.timeouts.add(1);
                 return self.close_socket(key, 1008, "no session");
+            }
+            Phase::Open if stream_until_ms.is_some_and(|until_ms| now_ms >= until_ms) => {
+                return self.close_socket(key, 1000, "");
             }
             Phase::Open if now_ms >= idle_until_ms => {
                 self.metrics.timeouts.add(1);
@@ -63,6 +70,9 @@ impl Delivery {
         };
         if next_ms != u64::MAX {
             self.arm_socket(key, next_ms);
+        }
+        if stream_until_ms.is_some() && self.is_open(key) {
+            self.beat(key);
         }
     }
 

@@ -84,6 +84,11 @@ impl Ring {
         &self.name
     }
 
+    /// True if its messages are compressed.
+    pub fn compresses(&self) -> bool {
+        self.terms.compresses
+    }
+
     /// Its epoch.
     pub fn epoch(&self) -> &Arc<str> {
         &self.epoch

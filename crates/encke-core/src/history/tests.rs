@@ -9,7 +9,7 @@ use crate::kernel_entropy;
 
 const ROOM: Room = Room { bytes_max: usize::MAX, channels_max: 10 };
 const TERMS: HistoryTerms =
-    HistoryTerms { messages_max: 3, age_max_ms: 1_000, bytes_max: usize::MAX, is_persistent: false };
+    HistoryTerms { messages_max: 3, age_max_ms: 1_000, bytes_max: usize::MAX, is_persistent: false, compresses: false };
 
 fn at(ms: u64) -> Now {
     Now { ms, wall_ms: 1_700_000_000_000 }

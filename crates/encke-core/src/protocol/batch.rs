@@ -20,6 +20,13 @@ pub(crate) enum Via {
     Http { exchange: ExchangeId, transport: HttpTransport, browser: Option<Id>, peer: Peer, head: Option<Arc<Head>> },
 }
 
+impl Via {
+    /// True if the server has made the batch, for a client without Bayeux.
+    pub(crate) fn is_subscription(&self) -> bool {
+        matches!(self, Via::Http { transport: HttpTransport::Subscription, .. })
+    }
+}
+
 /// The consequence of a batch for its response and its session. A message of the batch can only move it down this list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {

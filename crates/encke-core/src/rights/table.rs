@@ -24,6 +24,8 @@ pub enum Entry {
     Handshake,
     /// The authentication of a request without a session: `GET /hold/CHANNEL`.
     HoldHandshake,
+    /// The authentication of a client without Bayeux: `GET /stream/CHANNEL`.
+    StreamHandshake,
     /// The new identity of a session that shows fresh credentials.
     Refresh,
     /// A session that an earlier process has saved.
@@ -36,6 +38,8 @@ pub enum Entry {
     Hold,
     /// `GET /hold/CHANNEL?after=POSITION`.
     HoldAfter,
+    /// `GET /stream/CHANNEL`, with or without a position in the history.
+    Stream,
     /// A subscription of a session that has a new identity.
     RefreshedSubscription,
     /// A subscription of a session that an earlier process has saved.
@@ -52,15 +56,17 @@ pub enum Entry {
 
 impl Entry {
     /// All of them.
-    pub const ALL: [Entry; 14] = [
+    pub const ALL: [Entry; 16] = [
         Entry::Handshake,
         Entry::HoldHandshake,
+        Entry::StreamHandshake,
         Entry::Refresh,
         Entry::RestoredSession,
         Entry::Subscribe,
         Entry::Replay,
         Entry::Hold,
         Entry::HoldAfter,
+        Entry::Stream,
         Entry::RefreshedSubscription,
         Entry::RestoredSubscription,
         Entry::Publish,
@@ -72,10 +78,16 @@ impl Entry {
     /// The right that it needs.
     pub const fn right(self) -> Right {
         match self {
-            Entry::Handshake | Entry::HoldHandshake | Entry::Refresh | Entry::RestoredSession => Right::Handshake,
-            Entry::Subscribe | Entry::Hold | Entry::RefreshedSubscription | Entry::RestoredSubscription => {
-                Right::Subscribe
-            }
+            Entry::Handshake
+            | Entry::HoldHandshake
+            | Entry::StreamHandshake
+            | Entry::Refresh
+            | Entry::RestoredSession => Right::Handshake,
+            Entry::Subscribe
+            | Entry::Hold
+            | Entry::Stream
+            | Entry::RefreshedSubscription
+            | Entry::RestoredSubscription => Right::Subscribe,
             Entry::Replay | Entry::HoldAfter => Right::History,
             Entry::Publish => Right::Publish,
             Entry::Call | Entry::RefreshCall => Right::Call,

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use bayeux::{ChannelName, Terms};
+use bayeux::{ChannelName, Terms, ext};
 
 use crate::channels::rules::Rules;
+use crate::events::Peer;
 use crate::limits::Capacity;
 use crate::limits::rate::Rate;
 use crate::limits::shares::Budget;
@@ -29,6 +30,7 @@ pub(crate) struct InForce {
     rules_have_publishers: bool,
     rules_have_subscribers: bool,
     rules_have_presence: bool,
+    rules_compress: bool,
 }
 
 /// The rates of messages and of their bytes.
@@ -77,6 +79,7 @@ impl InForce {
             rules_have_publishers: has(|rule| rule.publishers != Publishers::Anyone),
             rules_have_subscribers: has(|rule| rule.subscribers_max > 0),
             rules_have_presence: has(|rule| rule.presence),
+            rules_compress: settings.compresses(),
             settings,
         }
     }
@@ -84,6 +87,12 @@ impl InForce {
     /// The settings as they were given.
     pub(crate) fn given(&self) -> &Arc<Settings> {
         &self.settings
+    }
+
+    /// The connects and streams that a browser may hold, where the next one comes from here. None for no limit.
+    pub(crate) fn browser_sessions_max(&self, peer: &Peer) -> Option<usize> {
+        let Settings { browser_sessions_max, http2_browser_sessions_max, .. } = &*self.settings;
+        usize::try_from(if peer.is_multiplexed { *http2_browser_sessions_max } else { *browser_sessions_max }).ok()
     }
 
     /// The limits of channel names and of JSON.
@@ -146,6 +155,17 @@ impl InForce {
     /// True if a channel may have presence.
     pub(crate) fn rules_have_presence(&self) -> bool {
         self.rules_have_presence
+    }
+
+    /// True if messages on this channel are compressed.
+    #[inline]
+    pub(crate) fn compresses(&mut self, channel: ChannelName<'_>) -> bool {
+        self.rules_compress && self.rule_of(channel).is_some_and(|rule| self.settings.channels[rule].compress)
+    }
+
+    /// True if this message is compressed, which may be alone in its array.
+    pub(crate) fn compresses_message(&mut self, message: &[u8]) -> bool {
+        self.rules_compress && ext::channel_of(message).is_some_and(|name| self.compresses(ChannelName::known(&name)))
     }
 
     /// The index of the first rule that matches a channel.

@@ -20,6 +20,10 @@ pub struct ChannelRule {
     /// Longest time that lazy messages of these channels are delayed, in milliseconds. 0: `lazy_timeout_max_ms`.
     #[serde(default)]
     pub lazy_timeout_ms: u64,
+    /// True: messages are compressed for WebSockets whose clients take that. Not for channels where secrets stand beside
+    /// text that others choose.
+    #[serde(default)]
+    pub compress: bool,
     /// Overrides `broadcast_to_publisher` for these channels.
     #[serde(default)]
     pub broadcast_to_publisher: Option<bool>,
@@ -63,6 +67,8 @@ pub struct HistoryTerms {
     pub bytes_max: usize,
     /// An empty history stays, and makes no room for others.
     pub is_persistent: bool,
+    /// Its messages are compressed.
+    pub compresses: bool,
 }
 
 impl ChannelRule {
@@ -73,6 +79,7 @@ impl ChannelRule {
             age_max_ms: if self.history_ms == 0 { HISTORY_MS } else { self.history_ms },
             bytes_max: if self.history_bytes == 0 { HISTORY_BYTES } else { self.history_bytes },
             is_persistent: self.persistent,
+            compresses: self.compress,
         })
     }
 }

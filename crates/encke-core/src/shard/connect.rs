@@ -16,7 +16,7 @@ impl Machines {
     pub(super) fn connect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
         let on = match batch.via {
             Via::Socket(socket) => Some(socket),
-            Via::Http { .. } => None,
+            Via::Http { .. } => self.stream_for(key, message.connection_type.as_deref()),
         };
         self.has_arrived(key);
         self.delivery.was_read(key);
@@ -26,10 +26,12 @@ impl Machines {
             self.delivery.confirm(key, confirmed);
         }
         self.refresh_by_connect(batch, message, key);
-        if on.is_none() {
+        if on.is_some() {
+            self.delivery.supersede(key);
+        } else if !self.stays_on_stream(key, message) {
             self.leave_socket(key);
+            self.delivery.supersede(key);
         }
-        self.delivery.supersede(key);
         if batch.begun.as_ref().is_none_or(|begun| !begun.gives_again) {
             self.prime(key);
         }
@@ -42,13 +44,14 @@ impl Machines {
             return self.beside().refuse_unknown(batch, message, ChannelKind::Connect);
         };
         // The first connect of a session gets the advice, too, if the next one could be held (CometD 9).
-        let surplus = connected.could_be_held.then(|| self.surplus(batch, key)).flatten();
+        let may_be_surplus = connected.could_be_held && on.is_none();
+        let surplus = may_be_surplus.then(|| self.surplus(batch, key)).flatten();
         let mut advice = None;
-        let mut successful = true;
+        let (mut successful, mut is_last) = (true, false);
         match (connected.verdict, surplus) {
             (Verdict::Disconnect, _) if connected.is_last => {
                 advice = Some(Advice::none());
-                batch.comes_to(Outcome::EndsSession);
+                is_last = true;
             }
             (_, Some(surplus)) => {
                 self.env.metrics.surplus_connects.add(1);
@@ -56,34 +59,40 @@ impl Machines {
                 advice = Some(surplus);
                 self.delivery.release(key);
             }
-            (Verdict::Hold { .. }, None) => return self.hold(batch, message, key),
+            (Verdict::Hold { .. }, None) => return self.hold(batch, message, key, on),
             (Verdict::Disconnect | Verdict::Answer, None) => {}
         }
         self.delivery.arm(key);
-        batch.comes_to(Outcome::Connected);
         let advice = advice.or_else(|| self.take_advice(key)).map(|advice| advice.to_json());
         let (ext, timestamp) = (self.connect_ext(key, on, self.env.timesync(message)), self.env.timestamp());
-        batch.reply(&Reply {
+        let reply = Reply {
             successful: Some(successful),
             advice: advice.as_deref().map(RawJson::trusted),
             ..success(bayeux::channel::META_CONNECT, message.id.as_ref(), &ext, &timestamp)
-        });
+        };
+        match (&batch.via, on) {
+            (Via::Http { .. }, Some(stream)) => self.reply_on_stream(batch, &reply, stream, is_last),
+            _ => {
+                batch.comes_to(if is_last { Outcome::EndsSession } else { Outcome::Connected });
+                batch.reply(&reply);
+            }
+        }
     }
 
     /// The advice to poll, if the browser of this session holds as many connects as it may.
     fn surplus(&self, batch: &Batch, key: SessionKey) -> Option<Advice> {
         let Via::Http { peer, .. } = &batch.via else { return None };
         let (browser, settings) = (self.delivery.session(key)?.browser()?, self.env.settings.given());
-        let max = if peer.is_multiplexed { settings.http2_browser_sessions_max } else { settings.browser_sessions_max };
-        let max = usize::try_from(max).ok()?;
+        let max = self.env.settings.browser_sessions_max(peer)?;
         let is_surplus = self.delivery.held_by(&browser) >= max;
         is_surplus.then(|| Advice::multiple_clients(settings.browser_surplus_interval_ms))
     }
 
-    fn hold(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
-        let on = match &batch.via {
-            Via::Socket(socket) => ReplyTo::Socket(*socket),
-            Via::Http { exchange, transport, .. } => {
+    /// Holds a connect, on this WebSocket or stream, or with its request.
+    fn hold(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey, on: Option<SocketKey>) {
+        let on = match (&batch.via, on) {
+            (_, Some(socket)) | (&Via::Socket(socket), None) => ReplyTo::Socket(socket),
+            (Via::Http { exchange, transport, .. }, None) => {
                 let on = ReplyTo::Request(*exchange, transport.clone());
                 batch.comes_to(Outcome::Held);
                 on
@@ -229,7 +238,7 @@ impl Machines {
         }
     }
 
-    /// Advises all clients to come back later, each at its own time, and closes their WebSockets. Refuses new sessions
+    /// Advises all clients to come back later, each at its own time, and closes their WebSockets and streams. Refuses new sessions
     /// from now on.
     pub(super) fn drain(&mut self) {
         self.env.is_draining = true;
@@ -237,6 +246,10 @@ impl Machines {
             self.answer_held(key, None);
         }
         for socket in self.delivery.socket_keys() {
+            if self.delivery.is_stream(socket) {
+                let retry_ms = self.env.jitter_ms();
+                self.delivery.tell(socket, &format!("retry: {retry_ms}"));
+            }
             self.delivery.close_socket(socket, GOING_AWAY.0, GOING_AWAY.1);
         }
     }

@@ -11,7 +11,7 @@ use bayeux::{BayeuxError, Message, RawJson, Reply};
 use crate::application::{Actions, Answer, Caller, EndReason, Handshake, Refusal};
 use crate::clients::newcomers::Origins;
 use crate::decision::{Awaited, Resolved};
-use crate::delivery::Socket;
+use crate::delivery::{Socket, Speaks};
 use crate::events::{Effect, HttpTransport, SessionKey, ShardMessage};
 use crate::id::Id;
 use crate::identity::Identity;
@@ -42,10 +42,12 @@ impl Machines {
         let asked_ms = asked_ms.map(|ms| protocol.ask_max_interval(&terms, ms));
         let is_granted = self.env.settings.given().handshake_reconnect;
         let max_interval_ms = asked_ms.or(is_granted.then_some(terms.max_interval_ms));
+        let is_plain = batch.via.is_subscription();
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
+        let speaks = if is_plain { Speaks::Plain } else { Speaks::Bayeux { acknowledges, replays } };
         let is_counted = identity.as_ref().is_some_and(|identity| self.env.counts_sessions_of(identity));
-        let key = self.delivery.open(granted, id, browser, protocol, (acknowledges, replays));
+        let key = self.delivery.open(granted, id, browser, protocol, speaks);
         self.clients.open(key, counted_for);
         if let Some(identity) = identity {
             self.set_owner(key, Arc::new(identity), is_counted, self.clients.policy().authentication);
@@ -122,7 +124,8 @@ impl Machines {
             }
         };
         let client = Client::Newcomer(identity.as_ref());
-        let granted = match self.beside().may_as(Entry::Handshake, &client, &Wish::default(), None) {
+        let entry = if batch.via.is_subscription() { Entry::StreamHandshake } else { Entry::Handshake };
+        let granted = match self.beside().may_as(entry, &client, &Wish::default(), None) {
             May::Granted(granted) => granted,
             May::Denied(denial) => return Admission::Refused(denial.error(), Advice::none()),
             May::Later(_) => return Admission::Refused(BayeuxError::DecisionFailed.as_str().into(), Advice::none()),
@@ -154,6 +157,7 @@ impl Machines {
                 let transport = match transport {
                     HttpTransport::LongPolling => TransportName::LongPolling,
                     HttpTransport::CallbackPolling(_) => TransportName::CallbackPolling,
+                    HttpTransport::Subscription => TransportName::Eventsource,
                 };
                 (head.as_ref(), peer.address, transport)
             }
@@ -174,6 +178,7 @@ impl Machines {
     fn browser_of(&mut self, batch: &mut Batch) -> Option<Id> {
         match &batch.via {
             Via::Socket(socket) => self.delivery.socket(*socket)?.browser(),
+            Via::Http { transport: HttpTransport::Subscription, .. } => None,
             Via::Http { browser: Some(browser), .. } => Some(*browser),
             Via::Http { browser: None, .. } => {
                 let browser = Id::new(self.env.index, &mut self.env.entropy);

@@ -254,6 +254,7 @@ impl Machines {
         metrics.subscriptions.set(channels.subscriptions());
         metrics.arrivals.set(admission.waiting());
         metrics.frame_bytes.set(delivery.frame_bytes());
+        metrics.messages_compressed.set(delivery.encoder().compressor.messages() as usize);
         // Response bodies and revoked tokens belong to no shard, so the first shard counts them.
         let is_first = *index == 0;
         metrics.tokens_revoked.set(if is_first { shared.revoked.len() } else { 0 });

@@ -28,6 +28,7 @@ mod record;
 mod relief;
 mod restart;
 mod resume_at;
+mod streams;
 mod subscribe;
 #[cfg(test)]
 #[path = "../tests/mod.rs"]
@@ -41,6 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicIsize;
 
 pub use http::Taken;
+pub use streams::{StreamOpener, StreamOpening};
 
 use beside::BesideBurst;
 use publication::Burst;

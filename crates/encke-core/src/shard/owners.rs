@@ -131,7 +131,7 @@ impl Machines {
             return;
         }
         self.env.count_steps(sessions.len());
-        let frames = self.delivery.encoder().copy_single(frame);
+        let frames = self.frames_for_one(frame);
         for key in sessions {
             self.deliver_frames_to(key, &frames);
         }

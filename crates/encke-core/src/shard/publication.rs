@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bayeux::{ChannelName, Publication};
 
 use crate::channels::LastReceived;
-use crate::delivery::{FanOut, Frames, Manner};
+use crate::delivery::{FanOut, Frames, Manner, payloads};
 use crate::events::{Effect, EncodedPublications, PublishToken, SessionKey, ShardMessage};
 use crate::id::Id;
 use crate::rights::table::{Granted, Right};
@@ -26,7 +26,8 @@ impl Shard {
         granted.use_for(Right::Publish);
         let Machines { env, delivery, .. } = &mut self.machines;
         env.metrics.publications.add(1);
-        let frames = delivery.encoder().publication(publication.encoded_bytes(), |bytes| publication.write(bytes));
+        let (bytes, compresses) = (publication.encoded_bytes(), env.settings.compresses(channel));
+        let frames = delivery.encoder().publication(bytes, compresses, |bytes| publication.write(bytes));
         if !self.burst.take(channel, &frames, from) {
             let token = self.settle_burst().token(channel).filter(|_| from.is_some());
             self.burst.start(channel, frames, from, token);
@@ -54,7 +55,8 @@ impl Machines {
     /// Fans out publications of another shard. Their bytes are copied as they are.
     pub(super) fn publication_from_shard(&mut self, publications: &EncodedPublications) {
         let channel = ChannelName::known(&publications.channel);
-        let frames = self.delivery.encoder().copy(&publications.frames);
+        let compresses = self.env.settings.compresses(channel);
+        let frames = self.delivery.encoder().copy(&publications.frames, compresses);
         let rule = self.env.settings.rule_of(channel);
         let except = publications.except.and_then(|id| self.delivery.find(&id));
         let (messages, side, position) = (publications.messages, publications.side, publications.position.as_ref());
@@ -139,8 +141,14 @@ impl Machines {
 
     /// Delivers a frame to a single session. One whose credentials have ended gets nothing more.
     pub(super) fn deliver_to(&mut self, key: SessionKey, frame: &[u8]) {
-        let frames = self.delivery.encoder().copy_single(frame);
+        let frames = self.frames_for_one(frame);
         self.deliver_frames_to(key, &frames);
+    }
+
+    /// The frame of a message for single sessions.
+    pub(super) fn frames_for_one(&mut self, frame: &[u8]) -> Frames {
+        let compresses = payloads(frame).any(|message| self.env.settings.compresses_message(message));
+        self.delivery.encoder().messages_for_one(frame, compresses)
     }
 
     /// The same with frames that are encoded already.

@@ -39,7 +39,8 @@ impl Machines {
     pub(super) fn record_from_shard(&mut self, publications: &EncodedPublications) {
         let EncodedPublications { messages, side, token, .. } = *publications;
         let channel = ChannelName::known(&publications.channel);
-        let frames = self.delivery.encoder().copy(&publications.frames);
+        let compresses = self.env.settings.compresses(channel);
+        let frames = self.delivery.encoder().copy(&publications.frames, compresses);
         let rule = self.env.settings.rule_of(channel);
         let except = publications.except.and_then(|id| self.delivery.find(&id));
         let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position: None, token };

@@ -102,7 +102,8 @@ impl Machines {
         // The address of its client is not known yet: without a user, all restored sessions have one owner.
         let counted_for = self.env.session_owner(identity.as_deref(), [0; 2]);
         self.env.shared.sessions.add(counted_for);
-        let key = self.delivery.restore(saved, granted, messages, frames);
+        let compresses = &mut |message: &[u8]| self.env.settings.compresses_message(message);
+        let key = self.delivery.restore(saved, granted, messages, frames, compresses);
         self.clients.open(key, counted_for);
         self.env.metrics.restored.add(1);
         if saved.stage == Stage::New {

@@ -116,7 +116,7 @@ impl Machines {
                     return None;
                 }
             };
-            added += usize::from(entry == Entry::Subscribe);
+            added += usize::from(matches!(entry, Entry::Subscribe | Entry::Stream));
             let is_denied = decision.is_err();
             decisions.push(Some(decision));
             if is_denied {
@@ -136,7 +136,9 @@ impl Machines {
         } else if self.subscribes(key, name) {
             replays.then_some(Entry::Replay)
         } else {
-            self.full(key, name, added).is_none().then_some(Entry::Subscribe)
+            let is_plain = self.delivery.session(key).is_some_and(|session| session.is_plain());
+            let entry = if is_plain { Entry::Stream } else { Entry::Subscribe };
+            self.full(key, name, added).is_none().then_some(entry)
         }
     }
 

@@ -4,7 +4,7 @@
 use bayeux::session::Due;
 
 use crate::application::EndReason;
-use crate::delivery::{Holder, Wire, Writes};
+use crate::delivery::{Holder, Session, Wire, Writes};
 use crate::events::SessionKey;
 use crate::now::Now;
 use crate::shard::{Machines, Shard, Timer};
@@ -118,9 +118,17 @@ impl Machines {
             // The client waits for the application.
             Some(Due::Expiry) if self.requests.waits.has_batch_of(key) => self.delivery.aside().received(key),
             Some(Due::Expiry) if self.delivery.session(key).is_some_and(|session| session.is_taking()) => {}
+            // The client lives as long as its stream does.
+            Some(Due::Expiry) if self.delivery.stream_of(key).is_some() && !self.is_ending(key) => {
+                self.delivery.aside().received(key);
+            }
             Some(Due::Expiry) => return self.expire(key),
         }
         self.delivery.arm(key);
+    }
+
+    fn is_ending(&self, key: SessionKey) -> bool {
+        self.delivery.session(key).is_some_and(Session::is_ending)
     }
 
     /// Ends a silent session. If the server had ended it already, its client was only to learn so with its next

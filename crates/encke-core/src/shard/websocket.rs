@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use bayeux::BayeuxError;
-use websocket::Opcode;
+use websocket::{Compression, Opcode};
 
 use crate::application::EndReason;
-use crate::delivery::{GOING_AWAY, Opener, Received, SocketOrigin};
+use crate::delivery::{GOING_AWAY, Opener, Received, Session, Socket, SocketOrigin};
 use crate::events::{Closing, Peer, SocketKey};
 use crate::id::Id;
 use crate::identity::Head;
@@ -83,9 +83,15 @@ impl Shard {
         self.settle_burst_at(now).delivery.close_socket(key, closing.code, closing.reason);
     }
 
-    /// Removes a socket that is gone. Its session lives on: the queue waits for the next connection.
+    /// Removes a socket that is gone. Its session lives on: the queue waits for the next connection. The session of a client
+    /// without Bayeux ends: such a client goes on with another.
     pub fn socket_closed(&mut self, now: Now, key: SocketKey) {
-        self.settle_burst_at(now).delivery.socket_is_gone(key);
+        let machines = self.settle_burst_at(now);
+        let session = machines.delivery.socket(key).and_then(Socket::session);
+        machines.delivery.socket_is_gone(key);
+        if let Some(session) = session.filter(|key| machines.delivery.session(*key).is_some_and(Session::is_plain)) {
+            machines.end_session(session, EndReason::Disconnected);
+        }
     }
 
     /// Adds a WebSocket that has been opened. `browser` is the browser id in the cookie of its upgrade request.
@@ -101,6 +107,11 @@ impl Shard {
         if is_of_page {
             delivery.is_of_page(key);
         }
+    }
+
+    /// Compresses messages on a WebSocket as its client and the server have agreed.
+    pub fn socket_compresses(&mut self, key: SocketKey, compression: Compression) {
+        self.settle_burst().delivery.set_compression(key, Some(compression));
     }
 
     /// The origin of a WebSocket, for the shard to which it moves.
@@ -130,11 +141,11 @@ impl Shard {
         machines.end_given_up(answered);
     }
 
-    /// Sends a frame that is not a Bayeux message.
+    /// Sends a message that is not a Bayeux message.
     pub fn socket_send(&mut self, now: Now, key: SocketKey, opcode: Opcode, payload: &[u8]) {
         let machines = self.settle_burst_at(now);
         machines.delivery.aside().touch(key);
-        let written = machines.delivery.write_frame(key, opcode, payload);
+        let written = machines.delivery.write_message(key, opcode, payload);
         machines.end_given_up(written);
     }
 

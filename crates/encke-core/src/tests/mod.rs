@@ -18,6 +18,7 @@ mod rights;
 mod schedule;
 mod shares;
 mod steps;
+mod streams;
 mod withdrawals;
 
 use std::collections::HashMap;

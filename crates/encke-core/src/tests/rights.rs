@@ -173,12 +173,17 @@ impl Try {
             Transport::LongPolling => HttpTransport::LongPolling,
             Transport::CallbackPolling => HttpTransport::CallbackPolling("f".into()),
         };
+        // The answer to a call comes with a connect, or on the socket.
+        let response = self.ask(transport, message);
+        response + &self.rig.flushed(socket)
+    }
+
+    /// Sends a request, and lets decisions come. Returns the body of the response.
+    fn ask(&mut self, transport: HttpTransport, message: &str) -> String {
         let exchange = ExchangeId { shard: 0, number: 1 };
         let (browser, peer, head, body) = (None, Peer::default(), None, message.into());
         self.rig.shard.request(self.now, Request { exchange, transport, browser, peer, head, body });
-        // The answer to a call comes with a connect, or on the socket.
-        let response = self.settle().unwrap_or_default();
-        response + &self.rig.flushed(socket)
+        self.settle().unwrap_or_default()
     }
 
     /// Lets all decisions come. Returns the body of a response.
@@ -283,6 +288,17 @@ fn is_done(entry: Entry, refuser: Refuser, transport: Transport) -> bool {
             one.let_credentials_end();
             let socket = one.rig.shard.socket_opened(NOW, None);
             succeeds(&one.send(transport, socket, r#"{"channel":"/meta/handshake","version":"1.0"}"#))
+        }
+        Entry::StreamHandshake => {
+            one.let_credentials_end();
+            succeeds(&one.ask(HttpTransport::Subscription, r#"{"channel":"/meta/handshake","version":"1.0"}"#))
+        }
+        Entry::Stream => {
+            let shaken = one.ask(HttpTransport::Subscription, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
+            one.let_credentials_end();
+            let client = member_of(&shaken, "clientId");
+            let fields = r#""channel":"/meta/subscribe","subscription":"/c","ext":{"replay":{"/c":-2}}"#;
+            succeeds(&one.ask(HttpTransport::Subscription, &format!(r#"[{{"clientId":"{client}",{fields}}}]"#)))
         }
         Entry::Replay => {
             let session = one.subscriber();

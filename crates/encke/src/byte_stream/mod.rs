@@ -31,7 +31,7 @@ use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
 pub(crate) use listener::{Accepted, Listener, Speaks, accept};
@@ -85,6 +85,17 @@ impl ByteStream {
     fn of_upgraded(upgraded: Upgraded) -> Result<(ByteStream, Vec<u8>), Upgraded> {
         let parts = downcast::<TokioIo<TcpStream>>(upgraded)?;
         Ok((ByteStream::plain(parts.io.into_inner()), parts.read_buf.to_vec()))
+    }
+
+    /// Two connected sockets of this process.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn pair() -> io::Result<(ByteStream, UnixStream)> {
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        near.set_nonblocking(true)?;
+        far.set_nonblocking(true)?;
+        Ok((Detached::of_socket(near.into()).attach()?, UnixStream::from_std(far)?))
     }
 
     /// True if it speaks TLS.
@@ -273,9 +284,14 @@ impl ByteStream {
 
     /// Lets the kernel deliver the remaining bytes to a peer that may still read, for a limited time.
     pub(crate) fn release(&self) {
+        self.limit_silence(UNREAD);
+    }
+
+    /// Ends the connection if the peer acknowledges nothing for this long while bytes are on their way to it.
+    pub(crate) fn limit_silence(&self, timeout: Duration) {
         #[cfg(target_os = "linux")]
         if let Transport::Socket { tcp, .. } = &self.0 {
-            let _gone = SockRef::from(tcp).set_tcp_user_timeout(Some(UNREAD));
+            let _gone = SockRef::from(tcp).set_tcp_user_timeout(Some(timeout));
         }
     }
 

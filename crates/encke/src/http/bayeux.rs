@@ -1,7 +1,6 @@
-//! The Bayeux endpoint. POST is long-polling, GET is callback-polling or a WebSocket, OPTIONS is a browser's
+//! The Bayeux endpoint. POST is long-polling, GET is callback-polling, a WebSocket or a stream, OPTIONS is a browser's
 //! preflight.
 
-use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,21 +8,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER,
-    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, UPGRADE,
+    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, UPGRADE,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Body as HttpBody;
-use tokio::sync::oneshot;
-use websocket::handshake;
+use websocket::{Compression, handshake};
 
-use super::answer_body;
 use super::callback::is_callback;
+use super::coding;
 use super::connection::{Connection, Upgrade};
 use super::guard::{Guard, Pages, methods_as_text};
-use super::origin;
 use super::{Body, closing, cookie, form, of_status, text, unread, whole, with};
+use super::{origin, stream};
 use crate::fallback::BoxError;
+use crate::net::exchanges::Answer;
 use crate::net::socket;
 use crate::net::watched::{GivenUp, Watched};
 use encke_core::{ExchangeId, Head, HttpTransport, Id, Peer, Request as Exchange, Settings, TransportName};
@@ -43,6 +42,11 @@ pub(crate) async fn answer(
     settings: &Settings,
     request: Request<impl RequestBody>,
 ) -> Response<Body> {
+    if *request.method() == Method::GET
+        && let Some(format) = stream::wanted(request.headers())
+    {
+        return Box::pin(stream::answer(connection, settings, &request, format)).await;
+    }
     let origin = match GUARD.check(connection, settings, &request) {
         Ok(origin) => origin,
         Err(response) => return *response,
@@ -117,11 +121,12 @@ async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, r
 }
 
 /// The part of a request, beside its batch, that the shard gets.
-struct Asking {
-    browser: Option<Id>,
-    head: Option<Arc<Head>>,
-    peer: Peer,
-    is_https: bool,
+pub(super) struct Asking {
+    pub(super) browser: Option<Id>,
+    pub(super) head: Option<Arc<Head>>,
+    pub(super) peer: Peer,
+    pub(super) is_https: bool,
+    pub(super) takes_gzip: bool,
 }
 
 impl Asking {
@@ -132,11 +137,12 @@ impl Asking {
             head: connection.head(request, &client),
             peer: connection.peer(&client),
             is_https: client.is_https,
+            takes_gzip: settings.compresses() && coding::takes_gzip(request.headers()),
         }
     }
 }
 
-/// Passes a batch to the shard and waits for its answer, for as long as a connect may be held.
+/// Passes a batch to the shard and answers with the result, which takes as long as a connect may be held.
 async fn exchange(
     connection: &Rc<Connection>,
     settings: &Settings,
@@ -145,15 +151,53 @@ async fn exchange(
     asking: Box<Asking>,
     body: String,
 ) -> Response<Body> {
-    let node = &connection.node;
     let script = matches!(transport, HttpTransport::CallbackPolling(_));
+    let (is_https, takes_gzip) = (asking.is_https, asking.takes_gzip);
+    let Some((answer, receipt)) = ask(connection, transport, asking, body).await else {
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n");
+    };
+    let (body, is_gzip) = match takes_gzip && answer.compresses {
+        true => coding::form(connection, answer.body).await,
+        false => (answer.body, false),
+    };
+    let body = match receipt {
+        Some(receipt) => receipt.attach(connection.health.clone(), body),
+        None => body,
+    };
+    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
+    let kind = if script && answer.status == 200 { "text/javascript; charset=utf-8" } else { "application/json" };
+    let fields = [
+        (CONTENT_TYPE, kind),
+        (CACHE_CONTROL, "no-store"),
+        // An old plug-in that loads a script as a document gets a file instead (CVE-2014-4671).
+        (CONTENT_DISPOSITION, "attachment; filename=f.txt"),
+    ];
+    let mut response = with(of_status(status, Response::new(whole(body))), if script { &fields } else { &fields[..2] });
+    if answer.compresses {
+        response = coding::with_fields(response, is_gzip);
+    }
+    if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings, is_https)) {
+        response.headers_mut().append(SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// Passes a batch to the shard and waits for its answer. None if the server stops.
+pub(super) async fn ask(
+    connection: &Connection,
+    transport: HttpTransport,
+    // Boxed: nothing of it stays while the request is held.
+    asking: Box<Asking>,
+    body: String,
+) -> Option<Answer> {
+    let node = &connection.node;
     let mut usage = connection.usage().get();
     node.wait_for_turn(&usage, body.len(), || node.shard().client_of_request(&body)).await;
-    let (exchange, mut answers) = node.exchange(answer_body::stays_open(&transport));
-    let mut waiting = WaitingExchange { connection, exchange: Some(exchange) };
+    let (exchange, answer) = node.exchange();
+    let _waiting = WaitingExchange { connection, exchange };
     let before = node.shard().work();
     let bytes = body.len() as u64;
-    let Asking { browser, head, peer, is_https } = {
+    let Asking { browser, head, peer, .. } = {
         // The box is freed at the end of this block, not of the function.
         let boxed = asking;
         *boxed
@@ -163,52 +207,18 @@ async fn exchange(
     // The shard of the session does the work.
     usage.add(node.now(), bytes.max(node.shard().work() - before));
     connection.usage().set(usage);
-    let Some((answer, receipt)) = poll_fn(|cx| answers.poll_next(cx)).await else {
-        return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n");
-    };
-    let body = answer_body::of((answer.body, receipt), answers, &connection.health, || waiting.until_end());
-    let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
-    let kind = if script && answer.status == 200 { "text/javascript; charset=utf-8" } else { "application/json" };
-    let fields = [
-        (CONTENT_TYPE, kind),
-        (CACHE_CONTROL, "no-store"),
-        // An old plug-in that loads a script as a document gets a file instead (CVE-2014-4671).
-        (CONTENT_DISPOSITION, "attachment; filename=f.txt"),
-    ];
-    let mut response = with(of_status(status, Response::new(body)), if script { &fields } else { &fields[..2] });
-    if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings, is_https)) {
-        response.headers_mut().append(SET_COOKIE, cookie);
-    }
-    response
+    answer.await.ok()
 }
 
-/// Abandons the exchange if the client leaves before the last answer.
+/// Abandons the exchange if the client leaves before the answer.
 struct WaitingExchange<'a> {
     connection: &'a Connection,
-    /// None if something else abandons it.
-    exchange: Option<ExchangeId>,
-}
-
-impl WaitingExchange<'_> {
-    /// Abandons the exchange when the returned value is dropped: on the thread of the shard, wherever that is.
-    fn until_end(&mut self) -> oneshot::Sender<()> {
-        let (on_end, end) = oneshot::channel();
-        if let Some(exchange) = self.exchange.take() {
-            let node = self.connection.node.clone();
-            tokio::task::spawn_local(async move {
-                let _ended = end.await;
-                node.abandon(exchange);
-            });
-        }
-        on_end
-    }
+    exchange: ExchangeId,
 }
 
 impl Drop for WaitingExchange<'_> {
     fn drop(&mut self) {
-        if let Some(exchange) = self.exchange {
-            self.connection.node.abandon(exchange);
-        }
+        self.connection.node.abandon(self.exchange);
     }
 }
 
@@ -240,11 +250,15 @@ fn upgrade<B: HttpBody>(connection: &Connection, settings: &Settings, request: &
     };
     let Asking { browser, head, peer, .. } = Asking::of(connection, settings, request);
     let is_of_page = request.headers().contains_key(ORIGIN) || cookie::is_sent(request.headers(), settings);
-    let from = socket::Opener { browser, is_of_page, peer, head };
+    let compression = settings.compresses().then(|| Compression::accept(request.headers())).flatten();
+    let from = socket::Opener { browser, is_of_page, peer, head, compression };
     *connection.upgrade.borrow_mut() = Some(Upgrade::WebSocket(from));
     let response = of_status(StatusCode::SWITCHING_PROTOCOLS, Response::new(whole("")));
     let mut response = with(response, &[(CONNECTION, "upgrade"), (UPGRADE, "websocket")]);
     response.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, accept);
+    if let Some(answer) = compression.and_then(|compression| HeaderValue::try_from(compression.answer()).ok()) {
+        response.headers_mut().insert(SEC_WEBSOCKET_EXTENSIONS, answer);
+    }
     if let Some(protocol) = HeaderValue::try_from(protocol).ok().filter(|protocol| !protocol.is_empty()) {
         response.headers_mut().insert(SEC_WEBSOCKET_PROTOCOL, protocol);
     }

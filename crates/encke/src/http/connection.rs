@@ -14,6 +14,7 @@ use crate::fallback::TakeOver;
 use crate::net::health::Health;
 use crate::net::node::Node;
 use crate::net::socket;
+use crate::net::stream_request::StreamRequest;
 use crate::request_client::RequestClient;
 use encke_core::{Head, Peer, Settings, Usage};
 
@@ -42,6 +43,8 @@ pub(crate) struct Connection {
 pub(crate) enum Upgrade {
     /// A WebSocket of the Bayeux endpoint.
     WebSocket(socket::Opener),
+    /// A stream of the Bayeux endpoint.
+    Stream(Box<StreamRequest>),
     /// The fallback has it.
     TakenOver(TakeOver),
 }
@@ -99,6 +102,11 @@ impl Connection {
         let certificate = self.parent.as_ref().map_or(&self.certificate, |parent| &parent.certificate);
         let head = Head::new(target, headers, client.address);
         Some(Arc::new(head.with_certificate(certificate.get().map(String::as_str))))
+    }
+
+    /// Its number among the connections of the server.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// The origin of a request: address and connection. The connection of a proxy has requests of many clients.

@@ -76,8 +76,8 @@ fn answer(
         }
         let upgraded = match connection.upgrade.borrow_mut().take() {
             Some(Upgrade::WebSocket(from)) => Some(from),
-            // Only a fallback takes a connection over, and it gets no requests here.
-            Some(Upgrade::TakenOver(_)) | None => None,
+            // Only a fallback takes a connection over, and it gets no requests here. A stream is the body of a response.
+            Some(Upgrade::Stream(_) | Upgrade::TakenOver(_)) | None => None,
         };
         let health = connection.health.clone();
         let response = response.map(|body| ServiceBody { body, health, is_taken: false });

@@ -43,7 +43,12 @@ pub(crate) async fn answer<B>(settings: &Settings, request: &Request<B>) -> Opti
         asked.headers_mut().remove(RANGE);
     }
     let tree = Tree { root: Path::new(&settings.files).into(), found: Arc::default() };
-    let served = ServeDir::with_backend("", tree).ignore_multi_range_requests(true).try_call(asked).await;
+    let mut served = ServeDir::with_backend("", tree)
+        .precompressed_br()
+        .precompressed_gzip()
+        .precompressed_zstd()
+        .ignore_multi_range_requests(true);
+    let served = served.try_call(asked).await;
     let mut response = match served {
         Ok(response) if response.status() == StatusCode::NOT_FOUND => return None,
         Ok(response) => response.map(|body| Either::Right(Either::Left(body))),

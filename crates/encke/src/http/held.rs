@@ -45,6 +45,10 @@ pub(super) struct Current {
     is_noted: Cell<bool>,
     /// True while the answer does not belong to hyper.
     is_outside: Cell<bool>,
+    /// True if the answer is the beginning of a stream, which hyper does not write.
+    is_stream: Cell<bool>,
+    /// True if the connection is one of HTTP/1.1, which may leave hyper.
+    is_own: Cell<bool>,
 }
 
 /// The properties of a request that decide how its response is written.
@@ -95,6 +99,18 @@ impl Current {
         self.head.set(Head::of(request));
         self.is_read.set(request.body().is_end_stream());
         self.is_noted.set(false);
+        self.is_own.set(true);
+    }
+
+    /// Lets the connection become a stream when the answer is there. False if it has more requests than this.
+    pub(super) fn become_stream(&self) -> bool {
+        self.is_stream.set(self.is_own.get());
+        self.is_own.get()
+    }
+
+    /// True if the answer that is there begins a stream.
+    pub(super) fn is_stream(&self) -> bool {
+        self.is_stream.get() && self.ready.borrow().is_some()
     }
 
     /// The body of the request was read.
@@ -106,15 +122,19 @@ impl Current {
     fn poll(&self, cx: &mut Context<'_>) -> Poll<Response<Body>> {
         // Taken out while it is polled: it knows the connection.
         let Some(mut answer) = self.answer.borrow_mut().take() else { return Poll::Pending };
-        let polled = answer.as_mut().poll(cx);
-        if polled.is_pending() {
-            *self.answer.borrow_mut() = Some(answer);
+        match answer.as_mut().poll(cx) {
+            Poll::Ready(response) if self.is_stream.get() => *self.ready.borrow_mut() = Some(response),
+            Poll::Ready(response) => return Poll::Ready(response),
+            Poll::Pending => *self.answer.borrow_mut() = Some(answer),
         }
-        polled
+        Poll::Pending
     }
 
     /// True if the request may leave hyper now. Notes a request that waits, so that it leaves later.
     pub(super) fn leaves(&self, node: &Node, health: &Arc<Health>, cx: &Context<'_>) -> bool {
+        if self.is_stream() {
+            return health.may_leave_hyper();
+        }
         if !self.is_read.get() || self.head.get().upgrades || self.answer.borrow().is_none() {
             return false;
         }

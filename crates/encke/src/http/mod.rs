@@ -1,10 +1,10 @@
 //! HTTP around the Bayeux endpoint: routes, hosts, origins, cookies, files.
 
-mod answer_body;
 pub(crate) mod api;
 pub(crate) mod assets;
 pub(crate) mod bayeux;
 pub(crate) mod callback;
+pub(crate) mod coding;
 pub(crate) mod connection;
 pub(crate) mod cookie;
 pub(crate) mod embedded;
@@ -19,6 +19,8 @@ pub(crate) mod metrics;
 pub(crate) mod origin;
 pub(crate) mod routes;
 pub(crate) mod serve;
+mod stream;
+pub(crate) mod subscription;
 
 use crate::fallback::ResponseBody;
 use bytes::Bytes;

@@ -175,7 +175,7 @@ pub(crate) fn allow(origin: &Origin, headers: &mut HeaderMap) {
 /// The remaining fields of a preflight response.
 pub(crate) const PREFLIGHT: &[(HeaderName, &str)] = &[
     (ACCESS_CONTROL_ALLOW_METHODS, "POST, GET, OPTIONS"),
-    (ACCESS_CONTROL_ALLOW_HEADERS, "content-type, x-requested-with, authorization"),
+    (ACCESS_CONTROL_ALLOW_HEADERS, "content-type, x-requested-with, authorization, last-event-id"),
     (ACCESS_CONTROL_MAX_AGE, "600"),
 ];
 

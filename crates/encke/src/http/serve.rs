@@ -15,7 +15,7 @@ use hyper::service::service_fn;
 
 use super::connection::{Connection, Upgrade};
 use super::held::InHyper;
-use super::{Body, closing, held, http2, routes};
+use super::{Body, closing, held, http2, routes, stream};
 use crate::byte_stream::{ByteStream, Remote};
 use crate::fallback::TakeOver;
 use crate::net::arrival;
@@ -23,7 +23,7 @@ use crate::net::connections::{Arrival, Counted};
 use crate::net::handshake;
 use crate::net::io::Io;
 use crate::net::node::Node;
-use crate::net::socket;
+use crate::net::{socket, stream as net_stream};
 use crate::tls;
 
 /// Serves a connection, after its PROXY head if it has one.
@@ -67,10 +67,19 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
         // Boxed: nothing of hyper stays while a request is held.
         match Box::pin(in_hyper(&connection, stream, read)).await {
             Left::Held(held, read_by_hyper) => {
-                let Some(front) = held::wait(node, &connection.current, &held, read_by_hyper).await else {
+                let current = &connection.current;
+                let front = match current.is_stream() {
+                    true => Some(Bytes::new()),
+                    false => held::wait(node, current, &held, read_by_hyper).await,
+                };
+                let Some(front) = front else {
                     connection.health.broken.set(true);
                     return held.release();
                 };
+                if let Some(Upgrade::Stream(request)) = connection.upgrade.take() {
+                    let head = current.take_ready().map(|response| stream::head_of(&response)).unwrap_or_default();
+                    return net_stream::open(node, held, counted, *request, head);
+                }
                 (stream, read) = (held, front);
             }
             Left::Upgraded(stream, Upgrade::WebSocket(from), rest) => {
@@ -79,6 +88,8 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
             Left::Upgraded(stream, Upgrade::TakenOver(task), rest) => {
                 return Box::pin(taken_over(node, task, stream, rest)).await;
             }
+            // It has left above.
+            Left::Upgraded(stream, Upgrade::Stream(_), _) => return stream.release(),
             Left::Http2(stream, front) => return http2::open(connection, stream, front, counted),
             Left::Done(stream) => return Box::pin(stream.linger()).await,
             Left::Broken(stream) => return stream.release(),

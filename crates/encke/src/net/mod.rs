@@ -23,6 +23,8 @@ pub(crate) mod server_shared;
 pub(crate) mod socket;
 pub(crate) mod stall;
 pub(crate) mod store_thread;
+pub(crate) mod stream;
+pub(crate) mod stream_request;
 pub(crate) mod thread_message;
 pub(crate) mod turn;
 mod two_lengths;

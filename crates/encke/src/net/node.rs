@@ -11,11 +11,12 @@ use std::task::Waker;
 
 use foldhash::fast::RandomState;
 use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::AbortHandle;
+use websocket::deflate::Inflater;
 
 use super::confirm::Confirmations;
-use super::exchanges::{Answers, Exchanges};
+use super::exchanges::{Answer, Exchanges};
 use super::incomplete::{Incomplete, Sender};
 use super::open_sockets::{Closed, OpenSockets};
 use super::queues::Queues;
@@ -24,6 +25,7 @@ use super::store_thread::Inbox;
 use super::thread_message::ThreadMessage;
 use super::young::YoungRequests;
 use crate::caught::Caught;
+use crate::gzip::Gzip;
 use encke_core::{
     Awaited, Effect, Envelope, ExchangeId, Now, PersistRequest, Persisted, PresenceEvent, PublishToken, Resolved,
     Shard, ShardMessage, WaitKey,
@@ -38,6 +40,10 @@ pub(crate) struct Node {
     sockets: OpenSockets,
     /// The buffer that every socket of the shard reads into.
     read_buffer: RefCell<Vec<u8>>,
+    /// Decompresses the messages of every WebSocket of the shard.
+    inflater: RefCell<Inflater>,
+    /// Compresses the responses of the shard.
+    gzip: RefCell<Gzip>,
     /// The inbox of the store thread, where histories are persisted.
     history_store: Option<Inbox>,
     exchanges: Exchanges,
@@ -66,6 +72,8 @@ impl Node {
             server,
             sockets: OpenSockets::default(),
             read_buffer: RefCell::new(vec![0; READ_BYTES]),
+            inflater: RefCell::default(),
+            gzip: RefCell::default(),
             history_store,
             futures: RefCell::default(),
             behind: Cell::new(false),
@@ -100,6 +108,16 @@ impl Node {
     /// The buffer that every socket of the shard reads into.
     pub(super) fn read_buffer(&self) -> RefMut<'_, Vec<u8>> {
         self.read_buffer.borrow_mut()
+    }
+
+    /// Decompresses the messages of every WebSocket of the shard.
+    pub(super) fn inflater(&self) -> RefMut<'_, Inflater> {
+        self.inflater.borrow_mut()
+    }
+
+    /// Compresses the responses of the shard.
+    pub(crate) fn gzip(&self) -> RefMut<'_, Gzip> {
+        self.gzip.borrow_mut()
     }
 
     /// The requests that wait for their answer.
@@ -158,9 +176,9 @@ impl Node {
         self.exchanges.number()
     }
 
-    /// Registers a request: returns its number and its answers, many if its response stays open.
-    pub(crate) fn exchange(&self, stays_open: bool) -> (ExchangeId, Answers) {
-        self.exchanges.open(stays_open)
+    /// Registers a request: returns its number and its answer.
+    pub(crate) fn exchange(&self) -> (ExchangeId, oneshot::Receiver<Answer>) {
+        self.exchanges.open()
     }
 
     /// Drops a request whose response is no longer awaited.

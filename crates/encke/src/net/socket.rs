@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use websocket::{Decoder, Event, Flow, Opcode, Role};
+use websocket::{Compression, Decoder, Event, Flow, Opcode, Role};
 
 use super::connections::Counted;
 use super::incomplete::Sender;
@@ -40,6 +40,8 @@ pub(crate) struct Opener {
     pub(crate) peer: Peer,
     /// The head of the upgrade request, if the application reads heads.
     pub(crate) head: Option<Arc<Head>>,
+    /// The compression on which it and the server have agreed, if they have.
+    pub(crate) compression: Option<Compression>,
 }
 
 /// Runs a WebSocket on a connection that was just upgraded; `rest` are the bytes read after the upgrade request. A stream of an HTTP/2
@@ -48,7 +50,11 @@ pub(crate) fn open(node: &Rc<Node>, connection: ByteStream, counted: Option<Coun
     let mut shard = node.shard_mut();
     let key = shard.socket_opened(node.now(), opener.browser);
     shard.socket_is_of(key, opener.peer, opener.is_of_page, opener.head);
-    let decoder = Decoder::new(Role::Server, shard.settings().message_bytes_max);
+    let mut decoder = Decoder::new(Role::Server, shard.settings().message_bytes_max);
+    if let Some(compression) = opener.compression {
+        decoder.take_compressed();
+        shard.socket_compresses(key, compression);
+    }
     drop(shard);
     start(node, connection, key, decoder, counted, Unread { text: None, rest });
 }
@@ -268,10 +274,22 @@ impl Socket {
         let mut end = None;
         let was_partial = self.decoder.is_partial();
         let mut decoder = std::mem::replace(&mut self.decoder, Decoder::new(Role::Server, 0));
-        let result = decoder.feed(bytes, &mut |event| {
+        // Compressed messages are more work than the bytes that were read.
+        let (read, mut texts) = (if decoder.takes_compressed() { bytes.len() } else { usize::MAX / 2 }, 0);
+        let node = self.node.clone();
+        let mut inflater = node.inflater();
+        let result = decoder.feed_with(bytes, &mut inflater, &mut |event| {
+            texts += if let Event::Text(text) = event { text.len() } else { 0 };
             end = self.event(now, event);
+            if self.unread.is_none() && texts > read + WORK_AT_ONCE as usize {
+                // The rest waits for the next turn.
+                self.unread = Some(Box::new(Unread { text: None, rest: Vec::new() }));
+            }
             if end.is_some() || self.unread.is_some() { Flow::Stop } else { Flow::Continue }
         });
+        inflater.give_room_back();
+        drop(inflater);
+        self.usage.add(now, texts.saturating_sub(read) as u64);
         self.decoder = decoder;
         if was_partial || self.decoder.is_partial() {
             self.node.note_incomplete(Sender::Socket(self.stream.key), self.decoder.held_bytes(), None);

@@ -4,6 +4,7 @@ use encke_core::{Charge, Envelope, Shard, SocketOrigin};
 use websocket::Decoder;
 
 use super::connections::{Arrival, Counted};
+use super::stream_request::StreamRequest;
 use crate::byte_stream::Detached;
 
 /// A message for the thread of a shard.
@@ -16,6 +17,8 @@ pub(crate) enum ThreadMessage {
     Connection(Detached, Arrival),
     /// A WebSocket whose session lives on the receiving shard.
     Socket(Box<Moving>),
+    /// A stream whose session lives on the receiving shard.
+    Stream(Box<MovingStream>),
     /// From now on the thread reads and writes no sockets; only messages between shards are processed.
     Freeze,
     /// Asks whether the shard had messages since the last `Settle`. It answers once everything it sends is in other
@@ -39,5 +42,16 @@ pub(crate) struct Moving {
     /// Bytes that were read after that message.
     pub(crate) rest: Vec<u8>,
     /// The charge for all of it.
+    pub(crate) charge: Charge,
+}
+
+/// A stream on its way to another shard.
+pub(crate) struct MovingStream {
+    pub(crate) connection: Detached,
+    pub(crate) counted: Counted,
+    pub(crate) request: StreamRequest,
+    /// The head of its response.
+    pub(crate) head: Vec<u8>,
+    /// The charge for it.
     pub(crate) charge: Charge,
 }

@@ -12,9 +12,10 @@ pub(super) fn texts(settings: &Settings) -> Result<(), SettingsError> {
     each("mounts", &settings.mounts, is_mount, "a path such as /cometd, without a slash at its end, or /")?;
     let wanted = "another path: this one is the server's own";
     each("mounts", &settings.mounts, |mount| !OWN_PATHS.contains(&mount), wanted)?;
-    let is_hold_path = |path: &str| path.is_empty() || path != "/" && is_mount(path) && !OWN_PATHS.contains(&path);
-    let wanted = "a path such as /hold, without a slash at its end, or empty; not the server's own";
-    one("hold_path", &settings.hold_path, is_hold_path, wanted)?;
+    let is_path_below = |path: &str| path.is_empty() || path != "/" && is_mount(path) && !OWN_PATHS.contains(&path);
+    let wanted = "a path such as /hold or /stream, without a slash at its end, or empty; not the server's own";
+    one("hold_path", &settings.hold_path, is_path_below, wanted)?;
+    one("stream_path", &settings.stream_path, is_path_below, wanted)?;
     let wanted =
         "an origin as browsers send it, such as https://example.com: lower case, no path, no default port; or *";
     each("allowed_origins", &settings.allowed_origins, |origin| origin == "*" || is_origin(origin), wanted)?;

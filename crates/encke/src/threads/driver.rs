@@ -17,6 +17,7 @@ use crate::net::node::Node;
 use crate::net::server_shared::ServerShared;
 use crate::net::socket;
 use crate::net::store_thread::Inbox;
+use crate::net::stream;
 use crate::net::thread_message::ThreadMessage;
 use encke_core::{Saved, Shard};
 
@@ -83,6 +84,7 @@ async fn receive(node: &Rc<Node>, mailbox: &mut mpsc::UnboundedReceiver<ThreadMe
                     Err(error) => tracing::warn!(%error, "a connection was lost on its way to its shard"),
                 },
                 ThreadMessage::Socket(moving) => socket::go_on(node, *moving),
+                ThreadMessage::Stream(moving) => stream::go_on(node, *moving),
                 // The publications are taken already. Only a frozen shard gets a request to settle.
                 ThreadMessage::Published | ThreadMessage::Settle(_) => {}
                 ThreadMessage::Inspect(look) => look(&node.shard()),

@@ -65,6 +65,7 @@ pub(crate) fn finish(
             Ok(
                 ThreadMessage::Connection(..)
                 | ThreadMessage::Socket(_)
+                | ThreadMessage::Stream(_)
                 | ThreadMessage::Published
                 | ThreadMessage::Inspect(_)
                 | ThreadMessage::Freeze,

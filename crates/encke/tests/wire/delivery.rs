@@ -10,7 +10,13 @@ use crate::replay::client::reported;
 use client::{Client, Transport};
 
 /// The transports of sessions.
-const TRANSPORTS: [Transport; 3] = [Transport::WebSocket, Transport::LongPolling, Transport::CallbackPolling];
+const TRANSPORTS: [Transport; 5] = [
+    Transport::WebSocket,
+    Transport::LongPolling,
+    Transport::CallbackPolling,
+    Transport::EventStream,
+    Transport::JsonLines,
+];
 
 /// The ways to a server.
 const WAYS: [Way; 4] = [

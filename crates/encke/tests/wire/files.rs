@@ -194,6 +194,34 @@ fn built_in_pages_take_precedence_except_for_the_start_page() {
 }
 
 #[test]
+fn a_file_comes_in_the_compressed_form_beside_it_that_the_client_prefers() {
+    let folder = Folder::new();
+    for (name, text) in [("a.js", "the file itself"), ("a.js.br", "small"), ("a.js.gz", "smaller"), ("b.js", "alone")] {
+        folder.write(name, text);
+    }
+    symlink(folder.site().join("a.js.gz"), folder.site().join("b.js.gz")).expect("a link");
+    let server = folder.serve();
+    for (path, accepted, coding, body) in [
+        ("/a.js", "gzip, deflate, br, zstd", Some("br"), "small"),
+        ("/a.js", "gzip", Some("gzip"), "smaller"),
+        ("/a.js", "br;q=0, gzip;q=0.5", Some("gzip"), "smaller"),
+        ("/a.js", "zstd", None, "the file itself"),
+        ("/a.js", "", None, "the file itself"),
+        // Links are not followed.
+        ("/b.js", "gzip", None, "alone"),
+    ] {
+        let response = get(&server, path, &[("accept-encoding", accepted)]);
+        assert_eq!(
+            (response.header("content-encoding"), response.text().as_str()),
+            (coding, body),
+            "{path} {accepted}"
+        );
+        assert_eq!(response.header("content-type"), Some("text/javascript; charset=utf-8"));
+        assert_eq!(response.header("vary"), Some("accept-encoding"));
+    }
+}
+
+#[test]
 fn a_built_in_page_comes_in_the_coding_that_the_client_prefers() {
     const FORMS: &[Encoded] =
         &[Encoded::new("br", b"small", "\"1-br\""), Encoded::new("gzip", b"smaller", "\"1-gzip\"")];

@@ -29,7 +29,7 @@ fn a_handshake_reply_has_the_expected_fields() {
     let expected = json!({
         "id": "1", "channel": "/meta/handshake", "successful": true, "clientId": null,
         "version": "1.0", "minimumVersion": "1.0",
-        "supportedConnectionTypes": ["websocket", "long-polling", "callback-polling"],
+        "supportedConnectionTypes": ["websocket", "eventsource", "json-stream", "long-polling", "callback-polling"],
         "advice": {"interval": 0, "timeout": 120_000, "reconnect": "retry"},
     });
     assert_eq!(reply, expected);

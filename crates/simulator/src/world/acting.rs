@@ -22,6 +22,9 @@ impl World {
                     return self.name_positions(client, session);
                 }
                 self.forget_overdue_connect(client);
+                if self.rng.chance(300) && self.stream(client, session) {
+                    return;
+                }
                 if (self.healing || self.rng.chance(300)) && self.resume(client, session) {
                     return;
                 }

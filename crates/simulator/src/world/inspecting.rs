@@ -159,7 +159,15 @@ impl World {
     fn may_end(&mut self, session: usize, ends: &[u64]) {
         let state = &self.checker.sessions[session];
         let least_ms = self.scenario.settings.iter().map(|s| s.max_interval_ms).min().unwrap_or(0);
-        let silent = state.held_since_ms.is_none() && state.last_received_ms + least_ms <= self.now.ms;
+        // A stream keeps its session.
+        let streams = self
+            .network
+            .conns
+            .iter()
+            .any(|conn| conn.stream.is_some() && conn.session == Some(session) && conn.key.is_some() && !conn.shut);
+        let silent = (!streams || state.kicked)
+            && state.held_since_ms.is_none()
+            && state.last_received_ms + least_ms <= self.now.ms;
         let inactive = self.scenario.settings.iter().any(|s| s.activity_timeout_ms > 0);
         let tight = self.scenario.sessions_end_slow();
         // A client that has left reads no more.

@@ -1,7 +1,10 @@
 //! Clients give something up: a session, a connection, a request, or the certainty of its result.
 
+use bayeux::json::elements;
+
 use crate::client::{Awaited, Phase, Route, What};
-use crate::network::Exchange;
+use crate::network::{Exchange, Item};
+use crate::texts::field;
 use crate::world::World;
 
 impl World {
@@ -89,6 +92,9 @@ impl World {
         {
             return;
         }
+        if matches!(route, Route::Exchange(_)) && self.has_streamed(client) {
+            self.await_on_stream(client, route);
+        }
         self.lose_sight_of(client, route);
         self.await_no_more(client, route);
         let state = &mut self.clients[client];
@@ -111,6 +117,67 @@ impl World {
         }
         if state.phase == Phase::Shaking && !state.awaited.values().any(|awaited| awaited.what == What::Handshake) {
             state.phase = Phase::Away;
+        }
+    }
+
+    /// True for the answer to a connect that an acknowledging client has given up, on a stream: a later connect does not
+    /// acknowledge its messages. The client drops it and opens another stream, on which they come again.
+    pub(super) fn is_given_up(&mut self, client: usize, conn: usize, text: &str) -> bool {
+        if self.network.conns[conn].stream.is_none() || self.clients[client].acknowledged.is_none() {
+            return false;
+        }
+        if !self.network.conns[conn].client_open {
+            return true;
+        }
+        let is_given_up = self.answers_given_up(client, text);
+        if is_given_up {
+            self.drop_conn(client, conn);
+        }
+        is_given_up
+    }
+
+    /// True for the answer to a connect that an acknowledging client has given up, or that was answered before.
+    pub(super) fn answers_given_up(&mut self, client: usize, text: &str) -> bool {
+        let state = &self.clients[client];
+        let current = state.connect.map(|(id, _)| id.to_string());
+        let is_other = |raw| field(raw, "channel") == "/meta/connect" && current.as_deref() != Some(&field(raw, "id"));
+        let is_given_up = state.acknowledged.is_some() && elements(text).any(is_other);
+        if is_given_up {
+            self.note(|_| format!("client {client} drops the answer to a connect that it has given up: {text}"));
+        }
+        is_given_up
+    }
+
+    /// True if a client has ever had a stream.
+    pub(super) fn has_streamed(&self, client: usize) -> bool {
+        self.network.conns.iter().any(|conn| conn.client == client && conn.stream.is_some())
+    }
+
+    /// True if a client reads a stream to its end before a response that came later.
+    pub(super) fn has_unread_stream(&self, client: usize) -> bool {
+        let is_of_stream =
+            |item: &Item| matches!(item, Item::Bytes(conn, _) if self.network.conns[*conn].stream.is_some());
+        self.network.inboxes[client].iter().any(is_of_stream)
+    }
+
+    /// The connect that a reply answers, if its client, which has a stream, gave its request up: the server may have held it on
+    /// the stream.
+    pub(super) fn given_up_connect(&self, client: usize, route: Route, raw: &str) -> Option<Awaited> {
+        let streams = match route {
+            Route::Conn(conn) => self.network.conns[conn].stream.is_some(),
+            // The request may have come again over another transport.
+            Route::Exchange(_) => self.has_streamed(client),
+        };
+        let connects = streams && field(raw, "channel") == "/meta/connect";
+        connects.then(|| Awaited { route, session: self.session_on(route), owed: false, what: What::Connect })
+    }
+
+    /// The connect of a request may be held on the stream of its session, or be superseded there.
+    fn await_on_stream(&mut self, client: usize, route: Route) {
+        let state = &mut self.clients[client];
+        let Some(conn) = state.conn.or(state.old_conns.last().copied()) else { return };
+        for awaited in state.awaited.values_mut().filter(|it| it.route == route && it.what == What::Connect) {
+            (awaited.owed, awaited.route) = (false, Route::Conn(conn));
         }
     }
 

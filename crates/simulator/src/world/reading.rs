@@ -5,7 +5,7 @@ use encke_core::{Id, Response};
 
 use crate::channels::OBITUARIES;
 use crate::checker::{Invariant, Subscription};
-use crate::client::{Phase, Route, What};
+use crate::client::{Awaited, Phase, Route, What};
 use crate::network::{Found, Item};
 use crate::sabotage::Sabotage;
 use crate::script::Transport;
@@ -65,7 +65,11 @@ impl World {
     /// Chooses the next item a client reads: for a client that replays, a response may overtake.
     fn overtaking(&mut self, client: usize) -> usize {
         let inbox = &self.network.inboxes[client];
-        if self.clients[client].follower.is_none() || inbox.len() < 2 || !self.rng.chance(300) {
+        if self.clients[client].follower.is_none()
+            || self.has_unread_stream(client)
+            || inbox.len() < 2
+            || !self.rng.chance(300)
+        {
             return 0;
         }
         let at = self.rng.below(inbox.len());
@@ -86,6 +90,7 @@ impl World {
 
     fn found(&mut self, client: usize, conn: usize, found: Found) {
         match found {
+            Found::Text(text) if self.is_given_up(client, conn, &text) => self.checker.lost(client, &text),
             Found::Text(text) => {
                 self.fits(conn, &text);
                 for text in self.tampered(text) {
@@ -102,7 +107,12 @@ impl World {
         }
     }
 
-    fn drop_conn(&mut self, client: usize, conn: usize) {
+    pub(super) fn drop_conn(&mut self, client: usize, conn: usize) {
+        if self.network.conns[conn].stream.is_some() {
+            // A connect that was held there gets no reply.
+            let connects = |awaited: &&mut Awaited| awaited.what == What::Connect;
+            self.clients[client].awaited.values_mut().filter(connects).for_each(|awaited| awaited.owed = false);
+        }
         if self.network.conns[conn].client_open {
             for text in self.network.leave(conn) {
                 self.checker.lost(client, &text);
@@ -134,11 +144,15 @@ impl World {
             self.set_cookie(client, *browser);
         }
         let route = Route::Exchange(exchange);
-        if *status == 200 {
+        if *status == 200 && transport.format().is_some() && self.answers_given_up(client, &text) {
+            self.checker.lost(client, &text);
+        } else if *status == 200 {
             for text in self.tampered(text) {
                 self.text(client, route, &text);
             }
-            let missing = self.clients[client].awaited.iter().find(|(_, awaited)| awaited.route == route);
+            let comes_there = |awaited: &Awaited| awaited.what == What::Connect && self.has_streamed(client);
+            let is_missing = |awaited: &Awaited| awaited.route == route && !comes_there(awaited);
+            let missing = self.clients[client].awaited.iter().find(|(_, awaited)| is_missing(awaited));
             if let Some((id, _)) = missing {
                 let detail = format!("the response to request {exchange} ({ids:?}) answers not its message {id}");
                 self.checker.fail(Invariant::OneReply, detail);
@@ -280,12 +294,15 @@ impl World {
         if self.is_late_reply(client, route, id, raw) {
             return;
         }
-        let Some(awaited) = self.clients[client].awaited.remove(&id) else {
+        let awaited = self.clients[client].awaited.remove(&id).or_else(|| self.given_up_connect(client, route, raw));
+        let Some(awaited) = awaited else {
             return self
                 .checker
                 .fail(Invariant::OneReply, format!("client {client} got a reply it did not await: {raw}"));
         };
-        if awaited.route != route {
+        let is_on_stream = |route| matches!(route, Route::Conn(conn) if self.network.conns[conn].stream.is_some());
+        let comes_on_stream = awaited.what == What::Connect && is_on_stream(route);
+        if awaited.route != route && !comes_on_stream {
             let detail = format!("client {client} got a reply on {route:?} instead of {:?}: {raw}", awaited.route);
             return self.checker.fail(Invariant::OneReply, detail);
         }

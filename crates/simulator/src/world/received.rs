@@ -18,8 +18,9 @@ impl World {
     /// A connect over HTTP has arrived. If its client has moved to a WebSocket since, the server detaches that from
     /// the session again: it cannot know which of the two its client meant last.
     pub(super) fn overtaken(&mut self, exchange: usize) {
-        let Exchange { client, session, connects, .. } = self.network.exchanges[exchange];
-        let on_socket = self.clients[client].conn.is_some();
+        let Exchange { client, session, connects, transport, .. } = self.network.exchanges[exchange];
+        // The reply to a connect of a stream's client comes on the stream.
+        let on_socket = self.clients[client].conn.is_some() && transport.format().is_none();
         if connects && session.is_some() && on_socket && self.clients[client].session() == session {
             self.lose_sight(client);
         }

@@ -67,6 +67,8 @@ impl World {
     /// A client that continues its session resubscribes at its positions and connects, in one batch. Otherwise
     /// messages that an abandoned connect takes along would be missing.
     pub(super) fn name_positions(&mut self, client: usize, session: usize) {
+        let stream = self.clients[client].conn.filter(|conn| self.network.conns[*conn].stream.is_some());
+        stream.into_iter().for_each(|conn| self.drop_conn(client, conn));
         let Some(follower) = &mut self.clients[client].follower else { return };
         let mut members = Vec::new();
         for (channel, footing) in &mut follower.footing {
@@ -83,6 +85,7 @@ impl World {
             messages.push(Outgoing { channel: "/meta/subscribe".into(), fields, what: What::Subscribe(names) });
         }
         self.note(|_| format!("client {client} goes on with session {session}"));
+        // Not that of a stream: the session leaves an older one, on which messages behind these positions may come.
         let fields = ",\"connectionType\":\"x\"".to_string();
         messages.push(Outgoing { channel: "/meta/connect".into(), fields, what: What::Connect });
         if self.send(client, messages) {
@@ -108,6 +111,8 @@ impl World {
             Transport::LongPolling,
             Transport::LongPolling,
             Transport::CallbackPolling,
+            Transport::Events,
+            Transport::Lines,
         ]);
         // A client that has acknowledged a batch must not read on where later ones may arrive.
         let careful = self.clients[client].acknowledged.is_none() && self.rng.chance(600);

@@ -57,6 +57,18 @@ impl World {
         conn
     }
 
+    /// The client opens a stream, if its transport has one and it has none. True if it does so now.
+    pub(super) fn stream(&mut self, client: usize, session: usize) -> bool {
+        let state = &self.clients[client];
+        let Some(format) = state.transport.format().filter(|_| state.conn.is_none()) else { return false };
+        let (id, browser) = (self.checker.sessions[session].id, self.browsers[state.browser].0);
+        let conn = self.network.open_stream(client, id, self.scenario.kernel_bytes, browser, format);
+        self.network.conns[conn].session = Some(session);
+        self.clients[client].conn = Some(conn);
+        self.note(|_| format!("client {client} opens stream {conn}"));
+        true
+    }
+
     /// Sends a request.
     pub(super) fn post(&mut self, client: usize, session: Option<usize>, body: String, ids: Vec<u64>, connects: bool) {
         let transport = self.clients[client].transport;
@@ -149,11 +161,12 @@ impl World {
 
     /// The client connects.
     pub(super) fn connect(&mut self, client: usize) {
-        let fields = match self.rng.below(20) {
-            0 => ",\"connectionType\":\"x\",\"advice\":{\"timeout\":0}",
-            1 => ",\"connectionType\":\"x\",\"advice\":{\"timeout\":150,\"interval\":20}",
-            _ => ",\"connectionType\":\"x\"",
+        let advice = match self.rng.below(20) {
+            0 => ",\"advice\":{\"timeout\":0}",
+            1 => ",\"advice\":{\"timeout\":150,\"interval\":20}",
+            _ => "",
         };
+        let fields = format!(",\"connectionType\":\"{}\"{advice}", self.clients[client].transport.name());
         if self.clients[client].acknowledged.is_some() {
             self.abandon_connects(client);
         }

@@ -1,7 +1,8 @@
 //! The work of the real server's threads around a shard: reading, writing, answering, moving sockets, advancing time.
 
 use encke_core::{
-    Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, PublishToken, Received, Response, ShardMessage, Taken,
+    Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, Id, PublishToken, Received, Response, ShardMessage,
+    StreamOpener, StreamOpening, Taken,
 };
 
 use crate::checker::Invariant;
@@ -32,6 +33,8 @@ impl World {
         let now = self.now;
         let taken = self.shards[shard].metrics().messages.get();
         match (up, key) {
+            (Up::Stream(id), None) => self.stream_is_requested(conn, id),
+            (Up::Ping(_) | Up::Pong | Up::Violation, Some(_)) if self.network.conns[conn].stream.is_some() => {}
             (Up::Open(browser), None) => {
                 let key = self.shards[shard].socket_opened(now, browser);
                 self.network.register(conn, shard, key);
@@ -71,6 +74,30 @@ impl World {
         }
         self.after(shard, before, false);
         true
+    }
+
+    /// A request for a stream arrives.
+    fn stream_is_requested(&mut self, conn: usize, id: Id) {
+        let state = &self.network.conns[conn];
+        let (client, session, shard, Some(format)) = (state.client, state.session, state.shard, state.stream) else {
+            return;
+        };
+        let peer = encke_core::Peer::default();
+        let opener = StreamOpener { browser: state.browser, is_of_page: false, peer };
+        match self.shards[shard].open_stream(self.now, id.as_str(), &opener, format, None) {
+            StreamOpening::Here(key) => {
+                self.network.register(conn, shard, key);
+                self.checker.tally.streams += 1;
+                self.received(session);
+                if self.clients[client].conn != Some(conn) {
+                    // Its client has moved on, but the session has not.
+                    self.lose_sight(client);
+                }
+            }
+            StreamOpening::Elsewhere(_) | StreamOpening::Unknown | StreamOpening::TooMany | StreamOpening::Draining => {
+                self.network.shut(conn)
+            }
+        }
     }
 
     /// An exchange progresses: its request arrives, or the server learns that its client has gone.

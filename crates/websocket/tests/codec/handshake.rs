@@ -1,6 +1,7 @@
 //! The opening handshake (RFC 6455 §4).
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
+use websocket::Compression;
 use websocket::handshake::{self, HandshakeError, ResponseError};
 
 #[test]
@@ -75,7 +76,7 @@ fn a_badly_formed_request_still_wants_the_upgrade() {
 #[test]
 fn section_4_1_a_client_accepts_only_the_response_to_its_key() {
     let switched = StatusCode::SWITCHING_PROTOCOLS;
-    assert_eq!(handshake::check_response(switched, &response(), KEY), Ok(()));
+    assert_eq!(handshake::check_response(switched, &response(), KEY, false), Ok(None));
     for (name, value, error) in [
         ("upgrade", "h2c", ResponseError::Upgrade),
         ("connection", "close", ResponseError::Connection),
@@ -84,9 +85,15 @@ fn section_4_1_a_client_accepts_only_the_response_to_its_key() {
         ("sec-websocket-extensions", "permessage-deflate", ResponseError::NotOffered),
     ] {
         let headers = set(response(), name, value);
-        assert_eq!(handshake::check_response(switched, &headers, KEY), Err(error));
+        assert_eq!(handshake::check_response(switched, &headers, KEY, false), Err(error));
     }
-    let refused = handshake::check_response(StatusCode::OK, &response(), KEY);
+    // RFC 7692 §7.1: a client that has offered compression takes the answer to its offer only.
+    for (value, is_answer) in [(Compression::OFFER, true), ("permessage-deflate", false), ("foo", false)] {
+        let headers = set(response(), "sec-websocket-extensions", value);
+        let checked = handshake::check_response(switched, &headers, KEY, true);
+        assert_eq!(checked.is_ok_and(|compression| compression.is_some()), is_answer, "{value}");
+    }
+    let refused = handshake::check_response(StatusCode::OK, &response(), KEY, false);
     assert_eq!(refused, Err(ResponseError::Status(StatusCode::OK)));
 }
 

@@ -90,7 +90,7 @@ fn join(address: SocketAddr) -> Result<TcpStream, Problem> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(JOIN_TIMEOUT))?;
     let target = Target::plain(address);
-    stream.write_all(target.upgrade_request(&handshake::client_key([0; 16])).as_bytes())?;
+    stream.write_all(target.upgrade_request(&handshake::client_key([0; 16]), false).as_bytes())?;
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];

@@ -29,6 +29,25 @@ fn a_session_opens_with_a_handshake_and_keeps_one_connect_out() {
     assert_eq!(sent.len(), 1);
 }
 
+/// A connect that checks if the session lives is answered in its response: there is no stream yet.
+#[test]
+fn connects_of_event_streams_name_long_polling_until_the_session_is_open() {
+    let mut rig =
+        Rig::with(SessionOptions { connection_type: ConnectionType::EventSource, ..SessionOptions::default() });
+    rig.connection_opened();
+    let handshake = rig.sent_one("/meta/handshake");
+    assert_eq!(handshake["supportedConnectionTypes"], json!(["eventsource"]));
+    rig.receive(json!([{"channel": "/meta/handshake", "id": "1", "successful": true, "clientId": "abc"}]));
+    assert_eq!(rig.sent_one("/meta/connect")["connectionType"], "eventsource");
+    rig.connection_lost();
+    rig.connection_opened();
+    let check = rig.sent_one("/meta/connect");
+    assert_eq!(check["connectionType"], "long-polling");
+    rig.answer_connect(&check["id"], json!({"successful": true}));
+    rig.pass(Duration::from_secs(1));
+    assert_eq!(rig.sent_one("/meta/connect")["connectionType"], "eventsource");
+}
+
 #[test]
 fn a_refused_handshake_ends_it() {
     for advice in [json!({}), json!({"reconnect": "none"})] {

@@ -33,6 +33,42 @@ fn messages_are_delivered_when_their_batch_is_closed_and_not_if_it_breaks_off() 
     assert_eq!(rig.sent_one("/meta/connect")["ext"], json!({"ack": 3}));
 }
 
+/// Callers with several connections get responses of those that the session has given up.
+#[test]
+fn a_late_reply_to_an_earlier_connect_brings_nothing() {
+    for options in [acknowledging(), replaying(ReplayFrom::Latest)] {
+        let replays = options.replay.is_some();
+        let mut rig = Rig::recovering(options);
+        if replays {
+            rig.subscribe_at("/a", 10);
+        }
+        let id = rig.sent_one("/meta/connect")["id"].clone();
+        let response = |id: &Value| {
+            json!([positioned("/a", "e", 10), {"channel": "/meta/connect", "id": id, "successful": true,
+                "ext": {"ack": 1, "replay": {"/a": {"id": 10, "epoch": "e"}}}}])
+        };
+        rig.connection_lost();
+        rig.lost();
+        rig.receive(response(&id));
+        rig.connection_opened();
+        rig.receive(response(&id));
+        assert!(rig.events().is_empty());
+        let mut messages = rig.sent().remove(0).1;
+        let connect = messages.pop().expect("a connect");
+        if replays {
+            let subscribe = messages.remove(0);
+            assert_eq!(subscribe["ext"]["replay"], json!({"/a": {"id": 9, "epoch": "e"}}));
+            rig.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true,
+                "ext": {"replay": {"/a": {"recovered": true, "epoch": "e", "from": 10, "latest": 10, "lost": null}}}}]));
+        } else {
+            assert_eq!(connect["ext"], json!({"ack": 0}));
+        }
+        rig.receive(response(&connect["id"]));
+        assert_eq!(rig.received().into_iter().filter(|event| event != "open").collect::<Vec<_>>(), ["10"]);
+        assert_eq!(rig.session.repeats(), 0);
+    }
+}
+
 #[test]
 fn a_server_that_does_not_acknowledge_gets_no_batch_numbers() {
     let mut rig = Rig::with(acknowledging());

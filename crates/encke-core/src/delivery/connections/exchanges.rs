@@ -12,7 +12,7 @@ use crate::id::Id;
 pub(crate) struct Exchanges {
     /// The session of each request that has a held connect, or whose response is on its way.
     sessions: HashMap<ExchangeId, SessionKey, RandomState>,
-    /// The number of held connects of each browser that has any.
+    /// The number of held connects and streams of each browser that has any.
     browsers: HashMap<Id, u32, RandomState>,
 }
 
@@ -25,6 +25,11 @@ impl Exchanges {
     /// Notes that a request holds the connect of a session, which this browser has opened.
     pub(crate) fn hold(&mut self, exchange: ExchangeId, session: SessionKey, browser: Option<Id>) {
         self.sessions.insert(exchange, session);
+        self.count(browser);
+    }
+
+    /// Counts one more held connect or stream of a session that this browser has opened.
+    pub(crate) fn count(&mut self, browser: Option<Id>) {
         if let Some(browser) = browser {
             *self.browsers.entry(browser).or_default() += 1;
         }
@@ -33,6 +38,11 @@ impl Exchanges {
     /// Notes that a request does not hold a connect any more.
     pub(crate) fn release(&mut self, exchange: &ExchangeId, browser: Option<Id>) {
         self.sessions.remove(exchange);
+        self.discount(browser);
+    }
+
+    /// Counts one less.
+    pub(crate) fn discount(&mut self, browser: Option<Id>) {
         if let Some(browser) = browser
             && let Some(count) = self.browsers.get_mut(&browser)
         {
@@ -43,7 +53,7 @@ impl Exchanges {
         }
     }
 
-    /// The number of connects that a browser holds.
+    /// The number of connects and streams that a browser holds.
     pub(crate) fn held_by(&self, browser: &Id) -> usize {
         self.browsers.get(browser).copied().unwrap_or(0) as usize
     }

@@ -1,9 +1,13 @@
 //! A WebSocket as its shard sees it: its session, its own queue of frames, pings and pongs (RFC 6455 §5.5.2), and its
-//! close.
+//! close. A stream is a socket that only writes, in another format than frames.
 
 use std::sync::Arc;
 
+use websocket::Compression;
+
 use crate::clients::newcomers::Origins;
+use crate::delivery::connections::reached::Reached;
+use crate::delivery::outbox::format::Format;
 use crate::delivery::outbox::{Lent, Outbox};
 use crate::delivery::schedule::Marks;
 use crate::events::SessionKey;
@@ -14,7 +18,7 @@ use crate::memory::Counted;
 /// The close code and the reason for the WebSockets of a draining server.
 pub(crate) const GOING_AWAY: (u16, &str) = (1001, "server going away");
 
-/// A WebSocket of this shard.
+/// A WebSocket or a stream of this shard.
 #[derive(Debug)]
 pub struct Socket {
     pub(in crate::delivery) generation: u32,
@@ -29,6 +33,8 @@ pub struct Socket {
     /// The head of its upgrade request, if the application reads heads: a later handshake needs it, too.
     pub(in crate::delivery) head: Option<Box<OwnHead>>,
     pub(in crate::delivery) phase: Phase,
+    /// The compression of its messages, if its client takes that.
+    pub(in crate::delivery) compression: Option<Compression>,
     /// True while its last batch waits for the application: nothing more is read from it.
     pub(in crate::delivery) is_suspended: bool,
     /// Its entries in the shard's schedule.
@@ -85,12 +91,26 @@ pub(crate) struct OwnFrames {
     pub(crate) pong_bytes: usize,
     /// Replies that follow those to its publications: the reply to a disconnect, after which the client stops reading.
     pub(crate) final_replies: Vec<u8>,
+    /// Set if the socket is a stream. It stands here, as a WebSocket needs no room for it.
+    pub(crate) stream: Option<Stream>,
+}
+
+/// The output of a stream: a response that stays open. Queues hold frames; the stream gets their text.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) format: Format,
+    /// The bytes that the kernel has of the text of the first frame that waits.
+    pub(crate) written: usize,
+    /// The time at which it ends, in milliseconds; `u64::MAX` for none.
+    pub(crate) until_ms: u64,
+    /// The positions that it has reached, if its ids name those of several channels.
+    pub(crate) reached: Option<Box<Reached>>,
 }
 
 impl OwnFrames {
     fn is_empty(&self) -> bool {
         let has_replies = !self.out.is_empty() || !self.final_replies.is_empty();
-        !has_replies && self.handed == (0, 0) && self.pong.is_none() && self.pong_bytes == 0
+        !has_replies && self.handed == (0, 0) && self.pong.is_none() && self.pong_bytes == 0 && self.stream.is_none()
     }
 }
 
@@ -113,6 +133,11 @@ impl Socket {
     /// True if the kernel takes no bytes at the moment.
     pub(crate) fn is_blocked(&self) -> bool {
         self.marks.is_blocked()
+    }
+
+    /// Its output, if it is a stream.
+    pub(crate) fn stream(&self) -> Option<&Stream> {
+        self.own.as_ref().and_then(|own| own.stream.as_ref())
     }
 
     /// Its own queue, unless that is empty.
@@ -147,15 +172,17 @@ pub struct SocketOrigin {
     pub(crate) opener: Opener,
     pub(crate) origins: Origins,
     pub(crate) head: Option<Arc<Head>>,
+    pub(crate) compression: Option<Compression>,
 }
 
 /// The state of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Open,
-    /// The close frame is queued. The socket is shut when all is written or the time is up.
+    /// The close frame is queued. The socket is shut when all is written or the time is up. The time is in bytes, as an aligned
+    /// number would take eight bytes more of each socket.
     Closing {
-        until_ms: u64,
+        until_ms: [u8; 8],
     },
     /// The environment has been asked to shut the socket.
     Closed,

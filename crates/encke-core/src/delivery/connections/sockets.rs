@@ -31,6 +31,7 @@ impl Sockets {
             origins: [0; 2],
             head: None,
             phase: Phase::Open,
+            compression: None,
             is_suspended: false,
             marks: Marks::default(),
             pending_replies: 0,

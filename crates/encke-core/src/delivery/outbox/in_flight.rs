@@ -64,9 +64,9 @@ impl InFlight {
         self.account.take().iter().for_each(|account| account.queue_changed(IN_FLIGHT_BYTES, 0));
     }
 
-    /// Appends the messages as elements of a JSON array, each followed by a comma. The bytes are shared, not copied.
-    pub fn join(&self, parts: &mut Vec<Frames>) {
-        parts.extend(self.runs.iter().map(|run| run.frames.joined()));
+    /// True if one of their channels compresses.
+    pub fn compresses(&self) -> bool {
+        self.ranges().any(|range| range.chunk.is_compressible())
     }
 
     /// The ranges, first to last.

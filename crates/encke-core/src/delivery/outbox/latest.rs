@@ -99,7 +99,9 @@ impl Outbox {
             }
             let (known, bytes) = (retained.len(), pass.retained_bytes);
             before += run.frames.bytes();
-            pass.visit(run, if at == 0 { self.written } else { 0 }, &mut retained);
+            let before_it = at.checked_sub(1).and_then(|before| self.runs.get(before));
+            let written = if at == 0 { self.written } else { before_it.map_or(0, Run::begins_next) };
+            pass.visit(run, written, &mut retained);
             after += pass.retained_bytes - bytes - (retained.len() - known) * RUN_BYTES;
         }
         if pass.dropped > dropped {

@@ -4,6 +4,8 @@
 //! the last run instead of adding one. That makes a fan-out cheap: see [`arena`].
 
 pub(crate) mod arena;
+pub(crate) mod compressed;
+pub(crate) mod format;
 mod in_flight;
 mod latest;
 mod room;
@@ -29,6 +31,9 @@ pub enum Kind {
     Messages,
     /// Replies and control frames. They belong to the connection that they were made for.
     Replies,
+    /// The compressed form of the message that begins the next run, of which the kernel has a part. It belongs to the
+    /// connection; the message is removed when the rest of the form is written.
+    Begun,
     /// The close frame of the connection. Nothing is sent after it (RFC 6455 §5.5.1).
     Close,
 }
@@ -115,7 +120,8 @@ impl Outbox {
 
     /// The bytes of queued replies and control frames. Partly written ones count in full.
     pub fn reply_bytes(&self) -> usize {
-        self.runs.iter().filter(|run| run.kind != Kind::Messages).map(|run| run.frames.bytes()).sum()
+        let is_reply = |run: &&Run| matches!(run.kind, Kind::Replies | Kind::Close);
+        self.runs.iter().filter(is_reply).map(|run| run.frames.bytes()).sum()
     }
 
     /// True if this many more bytes of replies would exceed the limit. When `reply_bytes` has to be computed again, the
@@ -176,6 +182,11 @@ impl Outbox {
     /// of messages removed.
     fn cut_written(&mut self) -> usize {
         let Some(first) = self.runs.front_mut().filter(|_| self.written > 0) else { return 0 };
+        if first.kind == Kind::Begun {
+            self.bytes -= first.frames.bytes() - std::mem::take(&mut self.written) as usize;
+            self.runs.pop_front();
+            return 0;
+        }
         let (start, whole, frames) = whole_frames(&first.frames, self.written);
         self.bytes += self.written as usize - whole;
         first.frames.start = start;
@@ -210,7 +221,7 @@ impl Outbox {
 
     /// Appends one frame.
     pub fn push(&mut self, frames: &Frames, kind: Kind) {
-        if kind != Kind::Messages {
+        if matches!(kind, Kind::Replies | Kind::Close) {
             self.reply_bytes += frames.bytes();
         }
         self.push_many(frames, kind, u32::from(kind == Kind::Messages));
@@ -287,10 +298,15 @@ impl Outbox {
             }
             bytes -= rest;
             wrote.messages += first.messages as usize;
-            wrote.close |= first.kind == Kind::Close;
+            let kind = first.kind;
             self.messages -= first.messages;
             self.written = 0;
             self.runs.pop_front();
+            if kind == Kind::Begun {
+                self.drop_first(1);
+                wrote.messages += 1;
+            }
+            wrote.close |= kind == Kind::Close;
         }
         wrote
     }

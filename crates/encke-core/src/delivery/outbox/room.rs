@@ -20,6 +20,7 @@ impl Outbox {
         {
             let begun = std::mem::take(&mut written);
             if run.kind != Kind::Messages {
+                written = run.begins_next();
                 spared.push(run);
                 continue;
             }
@@ -72,7 +73,7 @@ impl Outbox {
         let mut runs = std::mem::take(&mut self.runs);
         while let Some(run) = runs.pop_front() {
             let mut position = run.frames.start;
-            let begun = position + std::mem::take(&mut written);
+            let begun = position + std::mem::replace(&mut written, run.begins_next());
             let bytes = run.frames.chunk.slice(run.frames.start, run.frames.end);
             for frame in frames(&bytes) {
                 let (start, end) = (position, position + frame.len() as u32);
@@ -94,6 +95,11 @@ impl Outbox {
 impl Run {
     pub(super) fn is_continued_by(&self, next: &Run) -> bool {
         self.kind == next.kind && self.frames.is_followed_by(&next.frames)
+    }
+
+    /// A number of bytes of the next run that must stay: 1 if the kernel has a part of the form of its first message.
+    pub(super) fn begins_next(&self) -> u32 {
+        u32::from(self.kind == Kind::Begun)
     }
 
     /// Splits off the first frames while `takes` is true, given the bytes before each frame.

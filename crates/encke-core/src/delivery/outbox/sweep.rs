@@ -48,6 +48,8 @@ struct Group {
 pub struct Packed {
     /// For messages: whole frames.
     pub messages: Arena,
+    /// The same, for messages of channels that compress.
+    pub compressible: Arena,
     /// For everything else, including parts of frames.
     pub others: Arena,
 }
@@ -71,7 +73,7 @@ impl Sweep {
         if self.open.contains(&at) {
             return;
         }
-        chunk.drop_unheld_joined();
+        chunk.drop_unheld_forms();
         let (bytes, hash) = (bytes_of(group), self.hash(group));
         let mut is_new = false;
         let known = self.groups.entry(hash).or_insert_with(|| {
@@ -100,8 +102,12 @@ impl Sweep {
         if let Some(copy) = known.copy.as_ref().filter(|copy| is_same(group, copy)) {
             return Some(copy.clone());
         }
-        let is_messages = group.first()?.kind == Kind::Messages;
-        let arena = if is_messages { &mut packed.messages } else { &mut packed.others };
+        let Run { kind, frames, .. } = group.first()?;
+        let arena = match kind {
+            Kind::Messages if frames.chunk.is_compressible() => &mut packed.compressible,
+            Kind::Messages => &mut packed.messages,
+            _ => &mut packed.others,
+        };
         let copy = arena.part(bytes_of(group), |out| {
             for Run { frames, .. } in group {
                 out.extend_from_slice(&frames.chunk.slice(frames.start, frames.end));

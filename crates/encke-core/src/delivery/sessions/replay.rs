@@ -27,6 +27,8 @@ pub struct Replay {
     /// True if there may be a loss that was not reported yet.
     pub(crate) has_news: bool,
     pub(crate) in_rings: InRings,
+    /// True if its client does not speak Bayeux: positions stand beside the data of messages.
+    pub(crate) is_plain: bool,
     /// Queued messages to withdraw, until the outbox has been searched for them.
     pub(crate) withdrawn: Option<Box<Withdrawn>>,
     /// The number of batches that wait for a decision about a subscribe with positions.

@@ -147,6 +147,11 @@ impl Session {
         self.replay.is_some()
     }
 
+    /// True if its client does not speak Bayeux.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.replay.as_ref().is_some_and(|replay| replay.is_plain)
+    }
+
     /// True if its client acknowledges messages.
     pub(crate) fn acknowledges(&self) -> bool {
         self.unacked().is_some()

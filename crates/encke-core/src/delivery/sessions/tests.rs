@@ -45,7 +45,7 @@ impl Alone {
         let id = Id::new(0, &mut kernel_entropy());
         let protocol = bayeux::Session::new(0, &TERMS);
         let key = sessions.insert(granted, id, None, protocol, confirmation, 0);
-        Alone { sessions, key, encoder: Encoder::new() }
+        Alone { sessions, key, encoder: Encoder::new(256) }
     }
 
     fn session(&mut self) -> &mut Session {

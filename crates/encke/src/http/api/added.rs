@@ -12,5 +12,5 @@ pub(super) async fn answer(call: &Call<'_>) -> Result<Answer, Problem> {
         tracing::error!(%error, path = call.path, "the answer of an operation is no JSON");
         Problem::new(Kind::BUSY, "the answer of this operation is no JSON")
     })?;
-    Ok(Answer { status: StatusCode::OK, body: body.unwrap_or_default().into(), is_repeated: false })
+    Ok(Answer { status: StatusCode::OK, body: body.unwrap_or_default().into(), is_repeated: false, compresses: false })
 }

@@ -40,13 +40,15 @@ pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
     pub(super) is_repeated: bool,
+    /// True if it carries messages of a channel that compresses.
+    pub(super) compresses: bool,
 }
 
 impl Answer {
     pub(super) fn new(answer: &impl Serialize) -> Answer {
         // The answers are structs of texts, numbers and valid JSON, so they have a JSON form.
         let body = serde_json::to_vec(answer).unwrap_or_default();
-        Answer { status: StatusCode::OK, body: body.into(), is_repeated: false }
+        Answer { status: StatusCode::OK, body: body.into(), is_repeated: false, compresses: false }
     }
 }
 

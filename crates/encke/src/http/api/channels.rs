@@ -60,9 +60,11 @@ pub(super) async fn history(call: &Call<'_>) -> Result<Answer, Problem> {
         };
         let messages = entries.filter_map(message).collect();
         let (epoch, oldest, next) = (ring.epoch().to_string(), ring.oldest(), ring.next());
-        History { channel: channel.clone(), epoch, oldest, next, complete: first >= oldest, messages }
+        let history = History { channel: channel.clone(), epoch, oldest, next, complete: first >= oldest, messages };
+        (history, ring.compresses())
     });
-    found.map(|history| Answer::new(&history)).ok_or_else(no_history)
+    let answer = |(history, compresses): (History, bool)| Answer { compresses, ..Answer::new(&history) };
+    found.map(answer).ok_or_else(no_history)
 }
 
 pub(super) async fn remove_history(call: &Call<'_>) -> Result<Answer, Problem> {

@@ -35,7 +35,7 @@ use self::problem::{Kind, Problem};
 use self::routes::Route;
 use super::connection::Connection;
 use super::guard::{Guard, Pages};
-use super::{Body, bayeux, typed, unread, with};
+use super::{Body, bayeux, coding, typed, unread, with};
 use crate::fallback::RequestBody;
 use encke_core::Settings;
 
@@ -98,11 +98,15 @@ pub(crate) async fn answer(
         Err(problem) => Err(problem),
     };
     match outcome {
-        Ok(Answer { status, body, is_repeated }) => {
+        Ok(Answer { status, body, is_repeated, compresses }) => {
             let is_problem = status.is_client_error() || status.is_server_error();
             let kind = if is_problem { "application/problem+json" } else { "application/json" };
             let fields = [(CACHE_CONTROL, "no-store"), (HeaderName::from_static("idempotency-replayed"), "true")];
-            with(typed(status, kind, connection.counted(body)), &fields[..1 + usize::from(is_repeated)])
+            let is_taken = compresses && coding::takes_gzip(&parts.headers);
+            let body = connection.counted(body);
+            let (body, is_gzip) = if is_taken { coding::form(connection, body).await } else { (body, false) };
+            let response = with(typed(status, kind, body), &fields[..1 + usize::from(is_repeated)]);
+            if compresses { coding::with_fields(response, is_gzip) } else { response }
         }
         Err(problem) => problem.response(),
     }

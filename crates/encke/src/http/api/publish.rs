@@ -102,7 +102,7 @@ async fn publish(call: &Call<'_>, key: Option<String>, publications: &[Checked<'
         Some(Known::New(reservation)) => Some(reservation),
         Some(Known::Answered((status, body))) => {
             node.shard().metrics().api_repeated.add(1);
-            return Ok(Answer { status, body, is_repeated: true });
+            return Ok(Answer { status, body, is_repeated: true, compresses: false });
         }
         Some(Known::OtherRequest) => {
             return Err(Problem::new(Kind::KEY_REUSED, "the first request with this Idempotency-Key had another body"));
@@ -131,7 +131,7 @@ async fn publish(call: &Call<'_>, key: Option<String>, publications: &[Checked<'
 fn complete(reservation: Reservation, now_ms: u64, answer: Result<Answer, Problem>) -> Answer {
     let answer = answer.unwrap_or_else(|problem| {
         let body = Bytes::from(problem.body());
-        Answer { status: problem.status(), body, is_repeated: false }
+        Answer { status: problem.status(), body, is_repeated: false, compresses: false }
     });
     reservation.complete(now_ms, (answer.status, answer.body.clone()));
     answer

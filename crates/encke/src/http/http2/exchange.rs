@@ -74,6 +74,8 @@ async fn answer(
         match connection.upgrade.take()? {
             Upgrade::WebSocket(opener) => socket::open(&connection.node, stream, None, opener, Vec::new()),
             Upgrade::TakenOver(task) => serve::taken_over(&connection.node, task, stream, Vec::new()).await,
+            // Streams of messages are bodies of responses here.
+            Upgrade::Stream(_) => return None,
         }
         return Some(());
     }

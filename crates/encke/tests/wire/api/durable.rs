@@ -1,6 +1,9 @@
 //! Histories: positions, reading, removing, also over a restart.
 
+use std::io::Read;
+
 use encke::{ChannelRule, HistoryCommit, Settings};
+use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 
 use super::{Api, serve};
@@ -47,6 +50,40 @@ fn publications_on_channels_with_a_history_are_answered_with_their_positions() {
     assert_eq!((texts(&later), &later["messages"][0]["offset"]), (vec![json!(2)], &json!(offset + 1)));
     assert_eq!(texts(&api.get(&format!("/history?channel=/h/a&after={}", offset + 9))), [Value::Null; 0]);
     assert_eq!(api.problem("GET", "/history?channel=/plain", "")["status"], 404);
+}
+
+#[test]
+fn a_page_of_a_channel_that_compresses_is_gzip_for_clients_that_take_it() {
+    let rule = |pattern: &str, compress| ChannelRule {
+        pattern: pattern.into(),
+        history_messages: 100,
+        compress,
+        ..ChannelRule::default()
+    };
+    let server = serve(Settings { channels: vec![rule("/packed/*", true), rule("/plain/*", false)], ..settings() });
+    let mut api = Api::of(&server);
+    let data = "a text that comes again ".repeat(20);
+    let messages: Vec<_> = (0..100).map(|_| json!({"channels": ["/packed/a", "/plain/a"], "data": data})).collect();
+    api.post("/publish/batch", &json!({ "messages": messages }));
+    let mut page = |channel: &str, accepted: &str, limit: usize| {
+        let path = format!("/history?channel={channel}&limit={limit}");
+        let response = api.request("GET", &path, &[("accept-encoding", accepted)], "");
+        let coding = response.header("content-encoding").map(str::to_owned);
+        let mut text = Vec::new();
+        match coding {
+            Some(_) => GzDecoder::new(&response.body[..]).read_to_end(&mut text).map(|_| ()).expect("gzip"),
+            None => text.extend_from_slice(&response.body),
+        }
+        let history: Value = serde_json::from_slice(&text).expect("JSON");
+        assert_eq!(texts(&history), vec![json!(data); limit]);
+        (coding, response.header("vary").map(str::to_owned))
+    };
+    let varies = || Some("accept-encoding".to_owned());
+    for limit in [1, 100] {
+        assert_eq!(page("/packed/a", "br, gzip", limit), (Some("gzip".into()), varies()));
+        assert_eq!(page("/packed/a", "gzip;q=0", limit), (None, varies()));
+        assert_eq!(page("/plain/a", "gzip", limit), (None, None));
+    }
 }
 
 #[test]

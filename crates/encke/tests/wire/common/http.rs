@@ -123,7 +123,7 @@ impl Tcp {
 
     /// Reads the head of a response; None if the connection ends without one.
     #[track_caller]
-    fn head(&mut self) -> Option<Response> {
+    pub fn head(&mut self) -> Option<Response> {
         let end = loop {
             if let Some(end) = self.buffer.windows(4).position(|window| window == b"\r\n\r\n") {
                 break end + 4;

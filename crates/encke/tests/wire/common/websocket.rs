@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use websocket::{Decoder, Event, Flow, Opcode, Role};
+use websocket::deflate::Inflater;
+use websocket::{Compression, Decoder, Event, Flow, Opcode, Role};
 
 use super::Tcp;
 
@@ -23,6 +24,9 @@ pub enum Frame {
 pub struct Ws {
     pub tcp: Tcp,
     decoder: Decoder,
+    inflater: Inflater,
+    /// The bytes of frames that it has read.
+    pub read: usize,
     frames: std::collections::VecDeque<Frame>,
     /// The id of its session.
     pub id: String,
@@ -62,7 +66,19 @@ impl Ws {
         tcp.send(Ws::request(address, headers));
         let response = tcp.response().expect("a response");
         assert_eq!(response.status, 101, "{}", response.text());
-        Ws::opened(tcp)
+        let mut ws = Ws::opened(tcp);
+        if response.header("sec-websocket-extensions").is_some() {
+            ws.decoder.take_compressed();
+        }
+        ws
+    }
+
+    /// Opens a WebSocket whose messages are compressed.
+    #[track_caller]
+    pub fn compressed(tcp: Tcp, address: SocketAddr) -> Ws {
+        let ws = Ws::upgrade(tcp, address, &[("sec-websocket-extensions", Compression::OFFER)]);
+        assert!(ws.decoder.takes_compressed());
+        ws
     }
 
     /// The upgrade request for a WebSocket.
@@ -80,7 +96,15 @@ impl Ws {
     /// A connection whose upgrade the server has accepted.
     pub fn opened(tcp: Tcp) -> Ws {
         let decoder = Decoder::new(Role::Client, 64 * 1024 * 1024);
-        Ws { tcp, decoder, frames: Default::default(), id: String::new(), sent: 0 }
+        Ws {
+            tcp,
+            decoder,
+            inflater: Inflater::default(),
+            read: 0,
+            frames: Default::default(),
+            id: String::new(),
+            sent: 0,
+        }
     }
 
     #[track_caller]
@@ -106,8 +130,9 @@ impl Ws {
             if bytes.is_empty() {
                 return Frame::End;
             }
+            self.read += bytes.len();
             let frames = &mut self.frames;
-            let fed = self.decoder.feed(&mut bytes, &mut |event| {
+            let fed = self.decoder.feed_with(&mut bytes, &mut self.inflater, &mut |event| {
                 frames.push_back(match event {
                     Event::Text(text) => Frame::Text(text.to_owned()),
                     Event::Binary(bytes) => Frame::Binary(bytes.to_vec()),

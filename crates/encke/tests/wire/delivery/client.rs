@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use crate::common::{Frame, Http, Tcp, TestServer, Ws};
+use crate::common::{Frame, Http, Stream, Tcp, TestServer, Ws};
 
 /// The way in which messages come to a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub enum Transport {
     WebSocket,
     LongPolling,
     CallbackPolling,
+    EventStream,
+    JsonLines,
 }
 
 /// A session.
@@ -35,6 +37,7 @@ pub struct Client {
 enum Down {
     Ws(Box<Ws>),
     Polls(Http),
+    Stream(Stream),
 }
 
 impl Transport {
@@ -43,6 +46,8 @@ impl Transport {
             Transport::WebSocket => "websocket",
             Transport::LongPolling => "long-polling",
             Transport::CallbackPolling => "callback-polling",
+            Transport::EventStream => "eventsource",
+            Transport::JsonLines => "json-stream",
         }
     }
 }
@@ -91,6 +96,7 @@ impl Client {
         match self.down.take() {
             Some(Down::Ws(ws)) => ws.tcp.reset(),
             Some(Down::Polls(http)) => http.tcp.reset(),
+            Some(Down::Stream(stream)) => stream.tcp.reset(),
             None => {}
         }
     }
@@ -103,18 +109,29 @@ impl Client {
 
     #[track_caller]
     fn connect_on(&mut self, server: &TestServer, tcp: Tcp) {
-        let cookie = self.http.cookie.take();
+        let cookie = self.http.cookie.clone();
         self.http = server.http();
         self.http.cookie.clone_from(&cookie);
-        self.down = Some(if self.transport == Transport::WebSocket {
-            let mut ws = Ws::upgrade(tcp, server.address(), &[]);
-            ws.id.clone_from(&self.id);
-            Down::Ws(Box::new(ws))
-        } else {
-            let mut http = Http::on(tcp, server.address());
-            http.cookie = cookie;
-            Down::Polls(http)
-        });
+        let accept = match self.transport {
+            Transport::WebSocket => {
+                let mut ws = Ws::upgrade(tcp, server.address(), &[]);
+                ws.id.clone_from(&self.id);
+                self.down = Some(Down::Ws(Box::new(ws)));
+                return;
+            }
+            Transport::LongPolling | Transport::CallbackPolling => {
+                let mut http = Http::on(tcp, server.address());
+                http.cookie = cookie;
+                self.down = Some(Down::Polls(http));
+                return;
+            }
+            Transport::EventStream => "text/event-stream",
+            Transport::JsonLines => "application/x-ndjson",
+        };
+        let cookie = format!("BAYEUX_BROWSER={}", cookie.unwrap_or_default());
+        let fields = [("accept", accept), ("cookie", &cookie)];
+        let stream = Stream::on(tcp, server.address(), &format!("/cometd/{}", self.id), &fields);
+        self.down = Some(Down::Stream(stream));
     }
 
     /// Opens the connections again, and connects.
@@ -163,6 +180,12 @@ impl Client {
                 let messages = exchange(self.transport, http, &connect);
                 return self.take(messages, &connect).expect("a reply");
             }
+            Down::Stream(_) => {
+                let messages = exchange(self.transport, &mut self.http, &connect);
+                if let Some(reply) = self.take(messages, &connect) {
+                    return reply;
+                }
+            }
         }
         self.reply_on_way_down(&connect)
     }
@@ -178,6 +201,10 @@ impl Client {
         match self.down.as_mut().expect("a connection") {
             Down::Ws(ws) => ws.send_json(&json!([connect])),
             Down::Polls(http) => send(self.transport, http, &connect),
+            Down::Stream(_) => {
+                let messages = exchange(self.transport, &mut self.http, &connect);
+                self.take(messages, &connect);
+            }
         }
     }
 
@@ -245,6 +272,8 @@ impl Client {
                 other => panic!("no text but {other:?}"),
             },
             Down::Polls(http) => unwrapped(self.transport, http),
+            Down::Stream(stream) if self.transport == Transport::JsonLines => stream.line(),
+            Down::Stream(stream) => stream.messages(),
         }
     }
 

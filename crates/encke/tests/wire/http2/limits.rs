@@ -1,11 +1,14 @@
 //! The limits of what a client may do to a server with HTTP/2.
 
-use encke::Settings;
+use std::time::Duration;
 
-use super::settings;
+use encke::Settings;
+use serde_json::json;
+
+use super::{Client, run, server_metric, settings};
 use crate::common::http2::{
-    CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, field,
-    frame,
+    CONTINUATION, DATA, END_HEADERS, END_STREAM, Frames, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE, connect,
+    field, frame,
 };
 use crate::common::tls::scheme;
 use crate::common::{TestServer, wait_until};
@@ -153,4 +156,41 @@ fn an_idle_connection_and_one_inside_a_frame_end_in_time() {
     assert_eq!(client.goes_away(), NO_ERROR);
     server.wait_for("encke_timeouts", 2);
     server.wait_for_exactly("encke_http2_connections", 0);
+}
+
+/// Each stream of events waits for its own window only.
+#[test]
+fn a_stream_of_events_that_nobody_reads_is_ended_and_holds_no_other() {
+    let server =
+        TestServer::start(Settings { outbox_bytes_max: 100_000, socket_send_buffer_bytes: 4_096, ..settings() });
+    run(async {
+        let stream = connect(server.address()).await.expect("a connection");
+        // The connection has room for both.
+        let handshake = h2::client::Builder::new().initial_connection_window_size(1 << 20).handshake(stream).await;
+        let (sender, connection) = handshake.expect("a server of HTTP/2");
+        tokio::spawn(async move { _ = connection.await });
+        let client = Client(sender);
+        let _unread = client.get("/stream/unread").await;
+        let mut read = client.get("/stream/read").await.into_body();
+        server.wait_for_exactly("encke_streams", 2);
+        let (long, mut number) = (json!("x".repeat(10_000)).to_string(), 0);
+        while server.metric("encke_slow_consumers_disconnected") == 0 {
+            server.publish("/unread", &long);
+            server.publish("/read", &number.to_string());
+            let (wanted, mut text) = (format!("\"data\":{number}}}\n\n"), String::new());
+            while !text.ends_with(&wanted) {
+                let data = read.data().await.expect("more").expect("no error");
+                read.flow_control().release_capacity(data.len()).expect("an open stream");
+                text += str::from_utf8(&data).expect("text");
+            }
+            number += 1;
+            assert!(number < 100, "64 KiB of window, as much of h2, the buffer of the kernel, and the outbox");
+        }
+        server.wait_for_exactly("encke_streams", 1);
+        // A client that resets its stream has left.
+        drop(read);
+        while server_metric(&client, "encke_sessions").await > 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
 }

@@ -1,8 +1,8 @@
 //! Limits of subscriptions in the process, and of held requests.
 
-use encke::{Gap, Settings};
+use encke::{ChannelRule, Gap, Settings};
 
-use crate::common::{Http, TestServer, data, is_silent, next, settings};
+use crate::common::{Http, Stream, TestServer, data, is_silent, next, settings};
 
 /// A reader that is too slow gets a gap with the number of messages, then the latest ones. Another one misses nothing.
 #[test]
@@ -93,4 +93,18 @@ fn hold_timeout_max_ms_bounds_the_time_that_a_client_asks_for() {
     for timeout in ["", "?timeout=60", "?timeout=18446744073709551615"] {
         assert_eq!(server.http().get(&format!("/hold/a{timeout}")).text(), "[]");
     }
+}
+
+/// A client without Bayeux goes on with another stream, at its last position.
+#[test]
+fn stream_max_ms_ends_a_stream_after_its_time() {
+    let rule = ChannelRule { pattern: "/a".into(), history_messages: 9, ..ChannelRule::default() };
+    let server = TestServer::start(Settings { stream_max_ms: 50, channels: vec![rule], ..settings() });
+    let mut stream = Stream::open(server.address(), "/stream/a", &[]);
+    let last = std::iter::from_fn(|| stream.event()).last().expect("an event");
+    let id = last.strip_prefix("id: ").expect("the position at which it began");
+    server.wait_for_exactly("encke_sessions", 0);
+    server.publish("/a", "1");
+    let mut next = Stream::open(server.address(), "/stream/a", &[("last-event-id", id)]);
+    assert!(std::iter::from_fn(|| next.event()).any(|event| event.contains("\"data\":1")));
 }

@@ -27,6 +27,7 @@ const LIMITS: &[(&str, Kind)] = &[
     ("http2_resets_per_s_max", Own),
     ("idempotency_bytes_max", Without),
     ("hold_timeout_max_ms", Own),
+    ("stream_max_ms", Own),
     ("connections_max", Without),
     ("address_connections_max", Own),
     ("connections_per_second_max", Without),

@@ -22,6 +22,11 @@ final class InteropServer implements AutoCloseable {
     /** True if the program is CometD itself. It fails the scenarios that are marked for it. */
     static final boolean IS_COMETD = "1".equals(System.getenv("INTEROP_COMETD"));
 
+    /** The files of the server's certificate without their endings, if it speaks TLS. */
+    private static final String CERTIFICATE = System.getenv("INTEROP_TLS");
+
+    private static final String ORIGIN = (CERTIFICATE == null ? "http" : "https") + "://127.0.0.1:";
+
     /** No session expires while a busy machine keeps its client waiting. */
     private static final Map<String, String> DEFAULTS = Map.of("timeout_ms", "10000", "max_interval_ms", "300000");
 
@@ -34,12 +39,15 @@ final class InteropServer implements AutoCloseable {
     private BufferedReader answers;
 
     InteropServer(Map<String, String> options) {
+        if (CERTIFICATE != null) {
+            this.options.putAll(Map.of("tls_cert", CERTIFICATE + ".pem", "tls_key", CERTIFICATE + ".key"));
+        }
         this.options.putAll(options);
     }
 
     /** The Bayeux URL. */
     String url() {
-        return "http://127.0.0.1:" + port + "/cometd";
+        return ORIGIN + port + "/cometd";
     }
 
     /** The value of an option given with {@code --set}. */
@@ -54,7 +62,7 @@ final class InteropServer implements AutoCloseable {
         process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
         answers = new BufferedReader(new InputStreamReader(process.getInputStream(), StandardCharsets.UTF_8));
         String first = answers.readLine();
-        String expected = "listening on http://127.0.0.1:";
+        String expected = "listening on " + ORIGIN;
         if (first == null || !first.startsWith(expected)) {
             throw new IOException("unexpected first line: " + first);
         }

@@ -1,0 +1,15 @@
+//! A request for a stream, on its way to the shard of its session.
+
+use encke_core::{Format, Reached, StreamOpener};
+
+/// A request for a stream.
+pub(crate) struct StreamRequest {
+    /// The id of the session.
+    pub(crate) client: String,
+    pub(crate) opener: StreamOpener,
+    pub(crate) format: Format,
+    /// The text before the first message.
+    pub(crate) introduction: String,
+    /// The positions that the ids of its events name, if it has several channels.
+    pub(crate) reached: Option<Reached>,
+}
