@@ -251,8 +251,7 @@ fn write_own(
     progress
 }
 
-/// Writes until the outbox is empty, the close frame is written, or the kernel takes no more. Adds the number of
-/// completely written messages to `messages`.
+/// Writes an outbox in the form that the client takes: see [`write_outbox`].
 #[inline(always)]
 fn write_queue(
     outbox: &mut Outbox,
@@ -267,6 +266,8 @@ fn write_queue(
     }
 }
 
+/// Writes until the outbox is empty, the close frame is written, or the kernel takes no more. Adds the number of
+/// completely written messages to `messages`.
 #[inline(always)]
 fn write_outbox(
     outbox: &mut Outbox,

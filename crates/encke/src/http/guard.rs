@@ -35,6 +35,16 @@ pub(crate) enum Pages {
     All,
 }
 
+/// The guard of a path from which pages of allowed origins, and programs, read.
+pub(super) const READ_BY_PAGES: Guard =
+    Guard { pages: Pages::Allowed, methods: "GET, OPTIONS", not_allowed: methods_as_text };
+
+/// The rest of a path below a prefix of the settings, which is still encoded. An empty prefix has none.
+pub(super) fn below<'a>(prefix: &str, path: &'a str) -> Option<&'a str> {
+    let path = path.strip_prefix(prefix).filter(|_| !prefix.is_empty())?;
+    path.starts_with('/').then_some(path)
+}
+
 impl Guard {
     /// Checks the origin and the method of a request. Returns the origin, whose pages may read the response.
     ///

@@ -20,22 +20,17 @@ use hyper::body::Body as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::connection::Connection;
-use super::guard::{Guard, Pages, methods_as_text};
 use super::origin::{self, Origin};
-use super::{Body, closing, form, text, typed, with};
+use super::{Body, closing, form, guard, text, typed, with};
 use crate::fallback::RequestBody;
 use encke_core::{
     Answer, Caller, Client, Entry, Granted, Handshake, Identity, May, Over, Right, Settings, TransportName, Wish,
 };
 use encke_local::{Gap, Message, Start, SubscribeError, Subscription, held_body};
 
-/// Its requests come from pages of allowed origins, and from programs.
-const GUARD: Guard = Guard { pages: Pages::Allowed, methods: "GET, OPTIONS", not_allowed: methods_as_text };
-
 /// The channel in a path below `hold_path`, which is still encoded.
 pub(crate) fn channel_in<'a>(settings: &Settings, path: &'a str) -> Option<&'a str> {
-    let path = path.strip_prefix(settings.hold_path.as_str()).filter(|_| !settings.hold_path.is_empty())?;
-    path.starts_with('/').then_some(path)
+    guard::below(&settings.hold_path, path)
 }
 
 /// Answers a request below `hold_path`.
@@ -44,7 +39,7 @@ pub(crate) async fn answer(
     settings: &Settings,
     request: Request<RequestBody>,
 ) -> Response<Body> {
-    let origin = match GUARD.check(connection, settings, &request) {
+    let origin = match guard::READ_BY_PAGES.check(connection, settings, &request) {
         Ok(origin) => origin,
         Err(response) => return *response,
     };

@@ -18,20 +18,15 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Body as _;
 
 use super::connection::Connection;
-use super::guard::{Guard, Pages, methods_as_text};
-use super::{Body, bayeux::Asking, bayeux::ask, closing, form, origin, stream, text, with};
+use super::{Body, bayeux::Asking, bayeux::ask, closing, form, guard, origin, stream, text, with};
 use crate::fallback::RequestBody;
 use crate::net::stream_request::StreamRequest;
 use encke_core::{Format, Head, HttpTransport, Peer, Reached, Settings, StreamOpener};
 use encke_local::{Positions, Start};
 
-/// Its requests come from pages of allowed origins, and from programs.
-const GUARD: Guard = Guard { pages: Pages::Allowed, methods: "GET, OPTIONS", not_allowed: methods_as_text };
-
 /// The channels in a path below `stream_path`, which are still encoded.
 pub(super) fn channels_in<'a>(settings: &Settings, path: &'a str) -> Option<&'a str> {
-    let path = path.strip_prefix(settings.stream_path.as_str()).filter(|_| !settings.stream_path.is_empty())?;
-    path.starts_with('/').then_some(path)
+    guard::below(&settings.stream_path, path)
 }
 
 /// Answers a request below `stream_path`.
@@ -40,7 +35,7 @@ pub(super) async fn answer(
     settings: &Settings,
     request: Request<RequestBody>,
 ) -> Response<Body> {
-    let origin = match GUARD.check(connection, settings, &request) {
+    let origin = match guard::READ_BY_PAGES.check(connection, settings, &request) {
         Ok(origin) => origin,
         Err(response) => return *response,
     };

@@ -7,7 +7,7 @@
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Context, Waker};
 
 use foldhash::fast::RandomState;
 use tokio::sync::futures::Notified;
@@ -18,7 +18,7 @@ use websocket::deflate::Inflater;
 use super::confirm::Confirmations;
 use super::exchanges::{Answer, Exchanges};
 use super::incomplete::{Incomplete, Sender};
-use super::open_sockets::{Closed, OpenSockets};
+use super::open_sockets::{Closed, OpenSocket, OpenSockets};
 use super::queues::Queues;
 use super::server_shared::ServerShared;
 use super::store_thread::Inbox;
@@ -28,7 +28,7 @@ use crate::caught::Caught;
 use crate::gzip::Gzip;
 use encke_core::{
     Awaited, Effect, Envelope, ExchangeId, Now, PersistRequest, Persisted, PresenceEvent, PublishToken, Resolved,
-    Shard, ShardMessage, WaitKey,
+    Shard, ShardMessage, SocketKey, WaitKey,
 };
 
 /// One shard with its I/O.
@@ -103,6 +103,23 @@ impl Node {
     /// The connections of its WebSockets.
     pub(crate) fn sockets(&self) -> &OpenSockets {
         &self.sockets
+    }
+
+    /// Lets the shard write to a socket again if the kernel takes more. Otherwise the task is woken when it does.
+    #[inline]
+    pub(super) fn write_when_ready(&self, socket: &OpenSocket, cx: &mut Context<'_>) {
+        if socket.blocked.get() && socket.connection.poll_write_ready(cx).is_ready() {
+            socket.blocked.set(false);
+            self.shard_mut().socket_writable(self.now(), socket.key);
+            self.settle();
+        }
+    }
+
+    /// Tells the shard that a socket is closed.
+    pub(super) fn forget_socket(&self, key: SocketKey) {
+        self.sockets.remove(key);
+        self.shard_mut().socket_closed(self.now(), key);
+        self.settle();
     }
 
     /// The buffer that every socket of the shard reads into.

@@ -158,11 +158,7 @@ impl Socket {
             self.node.settle();
         }
         self.stream.reader.set(Some(cx.waker().clone()));
-        if self.stream.blocked.get() && self.stream.connection.poll_write_ready(cx).is_ready() {
-            self.stream.blocked.set(false);
-            self.node.shard_mut().socket_writable(self.node.now(), self.stream.key);
-            self.node.settle();
-        }
+        self.node.write_when_ready(&self.stream, cx);
         loop {
             if self.stream.suspended.get() {
                 self.node.wait_for_decision(&mut self.position, Reader::Socket(self.stream.key), cx.waker());
@@ -359,9 +355,7 @@ impl Socket {
         if self.decoder.is_partial() {
             self.node.note_incomplete(Sender::Socket(self.stream.key), 0, None);
         }
-        self.node.sockets().remove(self.stream.key);
-        self.node.shard_mut().socket_closed(self.node.now(), self.stream.key);
-        self.node.settle();
+        self.node.forget_socket(self.stream.key);
     }
 
     /// Moves the connection to the shard of its session.

@@ -88,7 +88,7 @@ impl Future for Task {
         match self.0.take() {
             // A separate task: the wait for the client's end is rare and large.
             Some(stream) if is_orderly => _ = tokio::task::spawn_local(stream.linger()),
-            Some(stream) => stream.forget(),
+            Some(stream) => stream.node.forget_socket(stream.stream.key),
             None => {}
         }
         Poll::Ready(())
@@ -102,11 +102,7 @@ impl Stream {
             return Poll::Ready(closed == Closed::Orderly);
         }
         self.stream.reader.set(Some(cx.waker().clone()));
-        if self.stream.blocked.get() && self.stream.connection.poll_write_ready(cx).is_ready() {
-            self.stream.blocked.set(false);
-            self.node.shard_mut().socket_writable(self.node.now(), self.stream.key);
-            self.node.settle();
-        }
+        self.node.write_when_ready(&self.stream, cx);
         loop {
             if ready!(self.stream.connection.poll_read_ready(cx)).is_err() {
                 return Poll::Ready(false);
@@ -124,13 +120,7 @@ impl Stream {
 
     async fn linger(self) {
         self.stream.connection.linger().await;
-        self.forget();
-    }
-
-    fn forget(&self) {
-        self.node.sockets().remove(self.stream.key);
-        self.node.shard_mut().socket_closed(self.node.now(), self.stream.key);
-        self.node.settle();
+        self.node.forget_socket(self.stream.key);
     }
 }
 

@@ -1,11 +1,9 @@
 //! HTTP/2: WebSockets on streams, as browsers open them, and frames that are written by hand.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use encke_client::Trust;
 use http::{Method, Request, StatusCode};
 use http_body_util::Empty;
 use hyper::client::conn::http2;
@@ -14,9 +12,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::{Arena, Peer, Socket};
+use super::{Arena, Peer, Socket, server_name, tls_config};
 
 /// Bytes in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -28,10 +25,9 @@ pub async fn dial(tcp: TcpStream, has_tls: bool) -> io::Result<Box<dyn Stream>> 
     if !has_tls {
         return Ok(Box::new(tcp));
     }
-    let mut config = Trust { accepts_any: true, ..Trust::default() }.config().map_err(io::Error::other)?;
+    let mut config = tls_config()?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let name = ServerName::IpAddress(IpAddr::from(Ipv4Addr::LOCALHOST).into());
-    Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(name, tcp).await?))
+    Ok(Box::new(TlsConnector::from(Arc::new(config)).connect(server_name(), tcp).await?))
 }
 
 /// Opens a WebSocket on a stream (RFC 8441) of a new connection.

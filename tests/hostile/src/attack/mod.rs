@@ -8,13 +8,16 @@ mod websocket;
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use encke_client::Trust;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 pub use backend::{POISON, SLOW, start as start_backend};
 pub use http::{Http, Poller};
@@ -164,6 +167,16 @@ impl Outcome {
 /// The shard that the first two characters of a session's id name.
 pub fn shard_of(id: &str) -> Option<usize> {
     usize::from_str_radix(id.get(..2)?, 32).ok()
+}
+
+/// A client that accepts any certificate.
+pub fn tls_config() -> io::Result<ClientConfig> {
+    Trust { accepts_any: true, ..Trust::default() }.config().map_err(io::Error::other)
+}
+
+/// The name of the servers.
+pub fn server_name() -> ServerName<'static> {
+    ServerName::IpAddress(IpAddr::from(Ipv4Addr::LOCALHOST).into())
 }
 
 /// Mebibytes, for progress lines.

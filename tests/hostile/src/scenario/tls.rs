@@ -1,21 +1,19 @@
 //! Clients that break the rules of TLS, or let it work for nothing. The witnesses speak TLS.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use encke_client::Trust;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::client::Resumption;
-use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection};
 
 use super::{PLAIN, Scenario};
-use crate::attack::{Arena, Outcome, Peer, done, elsewhere};
+use crate::attack::{Arena, Outcome, Peer, done, elsewhere, server_name, tls_config};
 
 /// Handshakes that stop, that come byte by byte, and that are completed for nothing.
 ///
@@ -125,26 +123,22 @@ async fn ends(mut tcp: TcpStream) -> io::Result<()> {
 
 /// A connection whose handshake is complete.
 async fn tls(arena: Arena, config: &Arc<ClientConfig>) -> io::Result<TlsStream<TcpStream>> {
-    TlsConnector::from(config.clone()).connect(name(), connect(arena).await?).await
+    TlsConnector::from(config.clone()).connect(server_name(), connect(arena).await?).await
 }
 
 /// A client whose handshakes are full ones.
 fn config() -> io::Result<Arc<ClientConfig>> {
-    let mut config = Trust { accepts_any: true, ..Trust::default() }.config().map_err(io::Error::other)?;
+    let mut config = tls_config()?;
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }
 
 /// The first bytes of a client.
 fn hello() -> io::Result<Vec<u8>> {
-    let mut tls = ClientConnection::new(config()?, name()).map_err(io::Error::other)?;
+    let mut tls = ClientConnection::new(config()?, server_name()).map_err(io::Error::other)?;
     let mut bytes = Vec::new();
     tls.write_tls(&mut bytes)?;
     Ok(bytes)
-}
-
-fn name() -> ServerName<'static> {
-    ServerName::IpAddress(IpAddr::from(Ipv4Addr::LOCALHOST).into())
 }
 
 /// A connection from another address than that of the witnesses.
