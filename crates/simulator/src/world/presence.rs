@@ -106,13 +106,15 @@ impl World {
         has_published
     }
 
-    /// Announces what is left, before a process ends that saves its sessions.
-    pub(super) fn finish_presence(&mut self) {
+    /// Announces what is left, before a process ends that saves its sessions. False if nothing was.
+    pub(super) fn finish_presence(&mut self) -> bool {
         if self.sabotage != Sabotage::ForgottenEnd {
             let announcements = self.presence.table.finish();
             self.announced(announcements, true);
         }
+        let has_left = !self.presence.unpublished.is_empty();
         while self.publish_announcement() {}
+        has_left
     }
 
     fn publish_announcement(&mut self) -> bool {

@@ -143,8 +143,10 @@ impl World {
             self.settle_all(shard);
         }
         self.settle_messages();
-        self.finish_presence();
-        self.settle_messages();
+        // A session without room for an announcement ends, and its user leaves, too.
+        while self.finish_presence() {
+            self.settle_messages();
+        }
         let mut saved = Saved::default();
         for shard in 0..self.shards.len() {
             saved.append(self.shards[shard].save(self.now));

@@ -53,7 +53,8 @@ impl World {
         let exchanges = &self.network.exchanges;
         let is_sent = exchanges.iter().any(|x| x.client == client && matches!(x.state, State::Sent(_)));
         let mut conns = self.network.conns.iter().filter(|conn| conn.client == client);
-        let is_said = conns.any(|conn| conn.moving || conn.up.iter().any(|up| matches!(up, Up::Text(..))));
+        let is_said =
+            conns.any(|conn| conn.moving || conn.up.iter().any(|up| matches!(up, Up::Text(..) | Up::Stream(_))));
         let is_shard_message = self.in_transit.iter().flatten().flatten().any(|item| {
             matches!(item, InTransit::ShardMessage(Envelope { message: ShardMessage::Request(request), .. })
                 if exchanges[request.exchange.number as usize].client == client)

@@ -60,7 +60,9 @@ impl World {
     /// The client opens a stream, if its transport has one and it has none. True if it does so now.
     pub(super) fn stream(&mut self, client: usize, session: usize) -> bool {
         let state = &self.clients[client];
-        let Some(format) = state.transport.format().filter(|_| state.conn.is_none()) else { return false };
+        // The messages of a stream that overtakes the subscribe at positions would be those behind what is missing.
+        let asks = state.busy.is_some_and(|exchange| self.network.exchanges[exchange].connects);
+        let Some(format) = state.transport.format().filter(|_| state.conn.is_none() && !asks) else { return false };
         let (id, browser) = (self.checker.sessions[session].id, self.browsers[state.browser].0);
         let conn = self.network.open_stream(client, id, self.scenario.kernel_bytes, browser, format);
         self.network.conns[conn].session = Some(session);
