@@ -15,7 +15,7 @@ check: ## Check an edit: format, lints, unit tests, 2,000 simulated seeds; under
 test: ## Run everything that must hold before a change goes in; under twenty minutes
 	@scripts/test.sh $(STEPS)
 
-autobahn: ## Run all 517 cases of the WebSocket conformance suite, in some minutes
+autobahn: ## Run all 517 cases of the WebSocket conformance suite, over ws and over wss
 	@bash scripts/autobahn.sh all
 
 scenarios: ## Run every scenario of encke bench small, against Encke, CometD and Faye

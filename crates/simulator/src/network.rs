@@ -8,11 +8,13 @@ use std::collections::VecDeque;
 use std::io;
 use std::io::IoSlice;
 
-use encke_core::{ExchangeId, Format, Id, Request, Response, SocketKey, Wire};
-use websocket::{Decoder, Event, Flow, Role};
+use encke_core::{ExchangeId, Format, Id, Response, SocketKey, Wire};
+use websocket::deflate::Inflater;
+use websocket::{Compression, Decoder, Event, Flow, Role, frame};
 
+use crate::exchange::Exchange;
+use crate::offers::Offers;
 use crate::rng::Rng;
-use crate::script::Transport;
 use crate::texts::read_stream;
 
 /// All connections of a run.
@@ -28,8 +30,14 @@ pub struct Network {
     pub inboxes: Vec<VecDeque<Item>>,
     /// Short writes per thousand.
     pub short_writes: usize,
+    /// The compression that clients of new WebSockets offer.
+    pub offers: Offers,
+    /// Reads that began with a compressed message.
+    pub compressed_reads: u64,
     /// Operations of shards on sockets that no server may do.
     pub breaches: Vec<String>,
+    /// Decompresses for all clients.
+    inflater: Inflater,
     /// For each shard, the connection at each index of its sockets.
     sockets: Vec<Vec<usize>>,
 }
@@ -45,6 +53,8 @@ pub struct Conn {
     pub shard: usize,
     /// The cookie of its upgrade request.
     pub browser: Option<Id>,
+    /// The compression that its upgrade request offers.
+    pub offer: Option<Compression>,
     /// Its key there; None on its way to another shard and after its end.
     pub key: Option<SocketKey>,
     /// The input that the client sent and the server has not read.
@@ -105,48 +115,6 @@ pub enum Up {
     Gone,
 }
 
-/// One HTTP request and its response.
-#[derive(Debug)]
-pub struct Exchange {
-    /// The client that sends it.
-    pub client: usize,
-    /// The session whose client id is in it.
-    pub session: Option<usize>,
-    /// Its transport.
-    pub transport: Transport,
-    /// The ids of its messages.
-    pub ids: Vec<u64>,
-    /// True if its messages include a connect.
-    pub connects: bool,
-    /// True if it shows the server that the client of its session lives.
-    pub sign_of_life: bool,
-    /// Its body, for clients that send it again.
-    pub body: String,
-    /// Its state.
-    pub state: State,
-    /// True if the client still waits.
-    pub client_waits: bool,
-    /// The shard whose connection it came on.
-    pub shard: usize,
-    /// The time at which its client has read the response, in milliseconds.
-    pub read_ms: u64,
-}
-
-/// The state of an exchange.
-#[derive(Debug)]
-pub enum State {
-    /// On its way.
-    Sent(Box<Request>),
-    /// The server has it and owes a response.
-    Open,
-    /// The server was notified that nobody waits.
-    Abandoned,
-    /// There was a response.
-    Answered,
-    /// It never arrived.
-    Lost,
-}
-
 /// An item that a client may read.
 #[derive(Debug)]
 pub enum Item {
@@ -177,23 +145,28 @@ impl Network {
     /// A network without connections.
     pub fn new(rng: Rng, shards: usize, clients: usize, short_writes: usize) -> Network {
         Network {
+            offers: Offers::new(Rng::new(rng.clone().bits())),
             rng,
             conns: Vec::new(),
             exchanges: Vec::new(),
             inboxes: (0..clients).map(|_| VecDeque::new()).collect(),
             short_writes,
+            compressed_reads: 0,
             breaches: Vec::new(),
+            inflater: Inflater::default(),
             sockets: vec![Vec::new(); shards],
         }
     }
 
     /// A new WebSocket; the server does not know of it yet.
     pub fn open(&mut self, client: usize, shard: usize, kernel_bytes: usize, browser: Option<Id>) -> usize {
+        let offer = self.offers.draw();
         self.conns.push(Conn {
             client,
             session: None,
             shard,
             browser,
+            offer,
             key: None,
             up: VecDeque::from([Up::Open(browser)]),
             fate: Fate::Healthy,
@@ -233,6 +206,17 @@ impl Network {
         for conn in &mut self.conns {
             conn.kernel_bytes = kernel_bytes;
         }
+    }
+
+    /// The server accepts the offer of a client.
+    pub fn accept(&mut self, conn: usize) {
+        self.conns[conn].decoder.take_compressed();
+    }
+
+    /// True if the next bytes of a WebSocket begin a compressed message.
+    pub fn begins_compressed(&self, conn: usize, bytes: &[u8]) -> bool {
+        let conn = &self.conns[conn];
+        conn.stream.is_none() && !conn.close_seen && !conn.decoder.is_partial() && frame::is_compressed(bytes)
     }
 
     /// Registers the key that a shard gives the connection.
@@ -327,6 +311,7 @@ impl Network {
     pub fn read(&mut self, conn: usize, bytes: Vec<u8>) -> Vec<Found> {
         let unread = &mut self.conns[conn].unread_bytes;
         *unread = unread.saturating_sub(bytes.len());
+        self.compressed_reads += u64::from(self.begins_compressed(conn, &bytes));
         self.decode(conn, bytes)
     }
 
@@ -356,7 +341,7 @@ impl Network {
             found.push(Found::Breach(format!("{} bytes after the close frame", bytes.len())));
             return found;
         }
-        let result = state.decoder.feed(&mut bytes, &mut |event| {
+        let result = state.decoder.feed_with(&mut bytes, &mut self.inflater, &mut |event| {
             let (what, flow) = match event {
                 Event::Text(text) => (Found::Text(text.to_owned()), Flow::Continue),
                 Event::Pong(payload) => (Found::Pong(payload.to_vec()), Flow::Continue),
@@ -414,18 +399,6 @@ impl Conn {
     /// True if it can break.
     pub fn is_up(&self) -> bool {
         self.client_open && self.fate == Fate::Healthy && !self.shut
-    }
-}
-
-impl Exchange {
-    /// True if a response is owed.
-    pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Open)
-    }
-
-    /// True if it can progress.
-    pub fn may_progress(&self) -> bool {
-        matches!(self.state, State::Sent(_)) || (self.is_open() && !self.client_waits)
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) fn plan_of(rng: &mut Rng, sabotage: Sabotage) -> Scenario {
         scenario.feeds = 60;
         scenario = scenario.with_feeds();
     }
+    if sabotage.is_of_compression() {
+        scenario.compress();
+    }
     if sabotage.is_of_held() {
         (scenario.chains, scenario.users) = (2, vec![Claims::default(); 2]);
         scenario.settings.iter_mut().for_each(|settings| settings.in_process_messages_max = 2);

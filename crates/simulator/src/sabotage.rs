@@ -105,9 +105,18 @@ pub enum Sabotage {
     ForgottenRemoval,
     /// A WebSocket is read on while its last message waits for the application.
     ReaderThatReadsOn,
+    /// Messages are compressed for a client that has not offered it.
+    UnaskedCompression,
+    /// A byte of a compressed message changes on its way.
+    ChangedByte,
 }
 
 impl Sabotage {
+    /// True if it is about compressed messages.
+    pub(crate) fn is_of_compression(self) -> bool {
+        matches!(self, Sabotage::UnaskedCompression | Sabotage::ChangedByte)
+    }
+
     /// True if it is about held requests.
     pub(crate) fn is_of_held(self) -> bool {
         use Sabotage::{BoundlessQueue, DeafDispatcher, HeldBeyondRights, HushedGap, RepeatedHold, SkippingHold};

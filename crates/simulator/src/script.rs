@@ -71,6 +71,8 @@ pub struct Scenario {
     pub oddities: usize,
     /// Short writes per thousand.
     pub short_writes: usize,
+    /// The share of WebSockets whose clients offer compression, per thousand; rules compress where it is not 0.
+    pub offering: usize,
     /// Bytes the kernel buffers for each client that does not read.
     pub kernel_bytes: usize,
     /// True if the server is drained near the end.
@@ -156,6 +158,7 @@ impl Scenario {
             },
             oddities: if calm { 0 } else { rng.pick(&[0, 20, 80]) },
             short_writes: rng.pick(&[0, 100, 500]),
+            offering: 0,
             kernel_bytes: rng.pick(&[90, 300, 1_000, 8_000, 100_000]),
             // A client that reconnects for each batch cannot receive much in time.
             drained: rng.chance(80) && !laden,
@@ -182,6 +185,7 @@ impl Scenario {
         .with_feeds()
         .with_restarts(rng)
         .with_rush(&mut apart)
+        .with_compression(&mut apart)
     }
 
     /// In some runs clients have more requests than may be held.
@@ -194,6 +198,30 @@ impl Scenario {
             }
         }
         self
+    }
+
+    /// In some runs rules compress, and the clients of some WebSockets take that.
+    fn with_compression(mut self, rng: &mut Rng) -> Scenario {
+        self.offering = rng.pick(&[0, 0, 500, 1_000]);
+        if self.offering > 0 {
+            // Short messages get no shorter.
+            self.padding_bytes = self.padding_bytes.max(rng.pick(&[200, 2_000]));
+        }
+        for settings in self.settings.iter_mut().filter(|_| self.offering > 0) {
+            settings.compress_bytes_min = rng.pick(&[0, 100, 256]);
+            settings.channels.iter_mut().for_each(|rule| rule.compress = rng.chance(700));
+        }
+        self
+    }
+
+    /// All rules compress what gets shorter by that, and the clients of half of the WebSockets take it, in whole frames.
+    pub(crate) fn compress(&mut self) {
+        (self.offering, self.padding_bytes) = (500, 2_000);
+        (self.kernel_bytes, self.short_writes, self.sip_bytes) = (100_000, 0, 0);
+        for settings in &mut self.settings {
+            settings.compress_bytes_min = 0;
+            settings.channels.iter_mut().for_each(|rule| rule.compress = true);
+        }
     }
 
     /// Clients have more requests than may be held.

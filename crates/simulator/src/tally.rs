@@ -39,6 +39,12 @@ counters! {
     slow,
     /// Sessions ended because all of them held too much.
     ended_for_memory,
+    /// WebSockets on which messages may be compressed.
+    compressing,
+    /// Messages compressed, each once for all WebSockets of a shard that take it.
+    compressed,
+    /// Reads that began with a compressed message.
+    compressed_reads,
     /// Sweeps that packed waiting messages.
     sweeps,
     /// Sessions that expired.

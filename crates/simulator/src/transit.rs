@@ -1,13 +1,24 @@
 //! Messages, sockets, results and decisions on their way inside the server.
 
-use encke_core::{Awaited, Charge, Envelope, ExchangeId, WaitKey};
+use encke_core::{Awaited, Charge, Envelope, ExchangeId, SocketOrigin, WaitKey};
 
 /// An item on its way from one shard to another.
 #[derive(Debug)]
 pub(crate) enum InTransit {
     ShardMessage(Envelope),
-    /// A WebSocket that moves: its number, the text that caused the move, and the session that the text names.
-    Socket(usize, String, Option<usize>, Charge),
+    Socket(Box<MovingSocket>),
+}
+
+/// A WebSocket that moves.
+#[derive(Debug)]
+pub(crate) struct MovingSocket {
+    /// Its number.
+    pub(crate) conn: usize,
+    pub(crate) origin: SocketOrigin,
+    /// The text that caused the move, and the session that it names.
+    pub(crate) text: String,
+    pub(crate) session: Option<usize>,
+    pub(crate) _charge: Charge,
 }
 
 /// The result of a response that carries messages.

@@ -24,6 +24,9 @@ fn hundreds_of_seeds_violate_no_invariant() {
         ("messages dropped by policy", tally.dropped),
         ("slow sessions", tally.slow),
         ("times that messages were packed", tally.sweeps),
+        ("WebSockets with compression", tally.compressing),
+        ("messages compressed", tally.compressed),
+        ("compressed messages that were read", tally.compressed_reads),
         ("sessions expired", tally.expired),
         ("sessions ended by the server", tally.kicked),
         ("sockets moved", tally.moves),
@@ -324,6 +327,17 @@ fn a_subscription_of_a_handle_that_is_never_made_is_found() {
 #[test]
 fn a_history_that_is_not_removed_is_found() {
     finds(Sabotage::ForgottenRemoval, &[Invariant::ChangesDone]);
+}
+
+#[test]
+fn a_message_that_is_compressed_without_an_agreement_is_found() {
+    finds(Sabotage::UnaskedCompression, &[Invariant::CleanFrames]);
+}
+
+#[test]
+fn a_byte_that_changes_in_a_compressed_message_is_found() {
+    // It is invalid, or another text.
+    finds(Sabotage::ChangedByte, &[Invariant::CleanFrames, Invariant::CleanMessages, Invariant::ExactData]);
 }
 
 #[test]

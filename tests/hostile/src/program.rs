@@ -1,8 +1,9 @@
 //! The program under attack: it is started, observed through `/proc`, and always ended.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,18 +17,21 @@ use crate::scenario::Scenario;
 /// A running `encke serve` on a free port of loopback. Dropping it kills the program.
 pub struct Program {
     child: Child,
-    /// Its address.
+    /// The address that is attacked: the one with TLS if the scenario is about that.
     pub address: SocketAddr,
-    /// Its URL, with TLS if the scenario turns it on.
+    /// Its URL.
     pub url: String,
+    /// The URL of its address with TLS.
+    pub tls_url: String,
     log: PathBuf,
 }
 
 impl Program {
     /// Starts it with defaults, `shards`, and the settings of a scenario. `role` tells several servers of a scenario apart.
     pub fn start(encke: &Path, scenario: Scenario, shards: usize, role: &str) -> io::Result<Program> {
-        let Scenario { name, settings, .. } = scenario;
-        let mut config = scenario.config.to_owned();
+        let Scenario { name, settings, is_over_tls, .. } = scenario;
+        // `listen` is the address with TLS, which every server has beside the one without.
+        let mut config = format!("{}{WITHOUT_TLS}", scenario.config);
         if config.contains(BACKEND) {
             config = config.replace(BACKEND, &attack::start_backend()?.to_string());
         }
@@ -38,24 +42,44 @@ impl Program {
             command.env_remove(name);
         }
         command.args(["serve", "--port", "0", "--shards", &shards.to_string(), "--log", "warn"]).current_dir(&folder);
-        if !config.is_empty() {
-            let file = log.with_extension("toml");
-            fs::write(&file, &config)?;
-            command.arg("--config").arg(file);
-        }
+        let file = log.with_extension("toml");
+        fs::write(&file, &config)?;
+        command.arg("--config").arg(file).args(["--set", "dev_tls=true"]);
         command.args(settings.iter().flat_map(|setting| ["--set", setting]));
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?).spawn()?;
         let mut line = String::new();
         if let Some(out) = child.stdout.take() {
             BufReader::new(out).read_line(&mut line)?;
         }
-        let url = line.trim().strip_prefix("encke listening on ").unwrap_or_default().to_owned();
-        let address = url.split_once("://").and_then(|(_, address)| address.parse().ok());
+        let tls_url = line.trim().strip_prefix("encke listening on ").unwrap_or_default().to_owned();
+        let with_tls: Option<SocketAddr> = tls_url.strip_prefix("https://").and_then(|address| address.parse().ok());
         running().push(Pid::from_child(&child));
-        let mut program = Program { child, address: SocketAddr::from(([127, 0, 0, 1], 0)), url, log };
-        program.address =
-            address.ok_or_else(|| io::Error::other(format!("it does not start: {}", program.last_log())))?;
+        let mut program = Program { child, address: NOWHERE, url: tls_url.clone(), tls_url, log };
+        let with_tls =
+            with_tls.ok_or_else(|| io::Error::other(format!("it does not start: {}", program.last_log())))?;
+        program.address = with_tls;
+        if !is_over_tls {
+            let port = program.listens_at()?.into_iter().find(|port| *port != with_tls.port());
+            let port = port.ok_or_else(|| io::Error::other("it has no address without TLS"))?;
+            program.address.set_port(port);
+            program.url = format!("http://{}", program.address);
+        }
         Ok(program)
+    }
+
+    /// The ports at which it listens. It announces only the first one.
+    fn listens_at(&self) -> io::Result<Vec<u16>> {
+        let files = fs::read_dir(format!("/proc/{}/fd", self.child.id()))?;
+        let files = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok()?.into_os_string().into_string().ok());
+        let sockets: BTreeSet<String> = files.collect();
+        let table = fs::read_to_string("/proc/net/tcp")?;
+        let port_of = |line: &str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let &[_, local, _, LISTENS, _, _, _, _, _, inode, ..] = &fields[..] else { return None };
+            let is_its = sockets.contains(&format!("socket:[{inode}]"));
+            local.split_once(':').filter(|_| is_its).and_then(|(_, port)| u16::from_str_radix(port, 16).ok())
+        };
+        Ok(table.lines().filter_map(port_of).collect())
     }
 
     /// Its resident memory in bytes.
@@ -142,6 +166,12 @@ pub fn wait_until(limit: Duration, mut is_so: impl FnMut() -> bool) -> Option<Du
     }
 }
 
+/// The configuration of the address without TLS.
+const WITHOUT_TLS: &str = "\n[[listeners]]\naddress = \"127.0.0.1:0\"\n";
+/// The address of a program that has not started.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// The state of a socket that listens, in `/proc/net/tcp`.
+const LISTENS: &str = "0A";
 /// Stands in the configuration of a scenario for the address of a backend.
 const BACKEND: &str = "{backend}";
 const LOOK_EVERY: Duration = Duration::from_millis(50);

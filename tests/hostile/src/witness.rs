@@ -1,7 +1,7 @@
 //! Witnesses: healthy sessions that must not notice an attack, and the healthy publishers they subscribe to.
 //!
-//! Every shard has one of each kind: WebSocket and long-polling, with and without `ack`, and a WebSocket over HTTP/2; with TLS if the
-//! server speaks it. Each has its own channel, on which a publisher (one on WebSocket, one on long-polling) publishes at planned times, however late the previous
+//! Every shard has one of each kind: WebSocket and long-polling, with and without `ack`, a WebSocket over HTTP/2, and one over TLS; all
+//! over TLS if the attackers speak it. Each has its own channel, on which a publisher (one on WebSocket, one on long-polling) publishes at planned times, however late the previous
 //! message left. So latency counts from the planned departure of a message.
 
 use std::collections::VecDeque;
@@ -74,8 +74,8 @@ impl Witnesses {
         let (said, phase) = watch::channel(Phase::Publish);
         let notes = Arc::new(Mutex::new(Notes::default()));
         let (ready, is_ready) = std::sync::mpsc::channel();
-        let (address, url) = (program.address, program.url.clone());
-        let party = Party { address, url, zero, notes: notes.clone(), phase };
+        let (address, url, tls_url) = (program.address, program.url.clone(), program.tls_url.clone());
+        let party = Party { address, url, tls_url, zero, notes: notes.clone(), phase };
         let thread = std::thread::Builder::new().name("witnesses".into()).spawn(move || {
             let id = rustix::thread::gettid().as_raw_nonzero();
             // The receiver may have given up.
@@ -173,6 +173,7 @@ impl Notes {
 struct Party {
     address: SocketAddr,
     url: String,
+    tls_url: String,
     zero: Instant,
     notes: Arc<Mutex<Notes>>,
     phase: watch::Receiver<Phase>,
@@ -189,7 +190,8 @@ impl Party {
         let mut tasks = JoinSet::new();
         for shard in 0..shards {
             for (name, transport, acknowledge) in KINDS {
-                let client = self.client_on(shard, transport, acknowledge).await?;
+                let url = if name == OVER_TLS { &self.tls_url } else { &self.url };
+                let client = self.client_on(shard, transport, acknowledge, url).await?;
                 let index = self.enrol(name, shard);
                 let subscription = client.subscribe(&channel(index)).await?;
                 tasks.spawn_local(self.clone().witness(subscription, index));
@@ -200,7 +202,7 @@ impl Party {
         }
         let begin = self.zero.elapsed();
         for (nth, transport) in PUBLISHERS.into_iter().enumerate() {
-            let client = self.client(transport, false).await?;
+            let client = self.client(transport, false, &self.url).await?;
             tasks.spawn_local(self.clone().publisher(client, nth, begin));
         }
         lock(&self.notes).is_open = true;
@@ -209,17 +211,23 @@ impl Party {
         Ok(())
     }
 
-    async fn client(&self, transport: Transport, acknowledge: bool) -> Result<Client, Error> {
+    async fn client(&self, transport: Transport, acknowledge: bool, url: &str) -> Result<Client, Error> {
         // A witness has to report a session that the server ends, or a connection that it breaks.
         let builder =
             Client::builder().transport(transport).ack(acknowledge).reconnect(false).reply_timeout(ARRIVAL_LIMIT);
-        builder.accept_any_certificate(true).connect(&self.url).await
+        builder.accept_any_certificate(true).connect(url).await
     }
 
     /// Opens a session on a certain shard; the beginning of its id names the shard.
-    async fn client_on(&self, shard: usize, transport: Transport, acknowledge: bool) -> Result<Client, Error> {
+    async fn client_on(
+        &self,
+        shard: usize,
+        transport: Transport,
+        acknowledge: bool,
+        url: &str,
+    ) -> Result<Client, Error> {
         for tries in 0..TRIES {
-            let client = self.client(transport, acknowledge).await?;
+            let client = self.client(transport, acknowledge, url).await?;
             if client.connected().is_some_and(|session| crate::attack::shard_of(&session.client_id) == Some(shard)) {
                 return Ok(client);
             }
@@ -380,12 +388,15 @@ fn lock(notes: &Mutex<Notes>) -> MutexGuard<'_, Notes> {
     notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-const KINDS: [(&str, Transport, bool); 4] = [
+const KINDS: [(&str, Transport, bool); 5] = [
     ("websocket", Transport::WebSocket, false),
     ("websocket with ack", Transport::WebSocket, true),
     ("long-polling", Transport::LongPolling, false),
     ("long-polling with ack", Transport::LongPolling, true),
+    (OVER_TLS, Transport::WebSocket, false),
 ];
+/// The kind that speaks TLS in any case.
+const OVER_TLS: &str = "websocket over TLS";
 /// The kinds, and the one over HTTP/2.
 const WITNESSES_A_SHARD: usize = KINDS.len() + 1;
 const PUBLISHERS: [Transport; 2] = [Transport::WebSocket, Transport::LongPolling];

@@ -3,7 +3,8 @@
 use crate::channels::ANNOUNCED;
 use crate::checker::Subscription;
 use crate::client::{Outgoing, Phase, Route, What};
-use crate::network::{Exchange, Item, State, Up};
+use crate::exchange::{Exchange, State};
+use crate::network::{Item, Up};
 use crate::world::World;
 
 impl World {

@@ -1,7 +1,7 @@
 //! Inspects a shard after each event: its counters, its cost, its histories, the memory of its sessions, and each living
 //! session. An event takes a number of steps that its messages and their subscribers bound, whatever queues hold.
 
-use bayeux::json::member;
+use bayeux::json::{elements, member};
 use encke_core::{Envelope, SLOT_MS, STEPS_PER_DELIVERY, STEPS_PER_TURN, ShardMessage, SlowConsumer};
 
 use crate::application::Note;
@@ -134,6 +134,16 @@ impl World {
         here.filter_map(|session| Some(self.shards[shard].waiting(&session.id)?.0 as u64)).collect()
     }
 
+    /// Checks the size of a frame. Clients limit it; a single message may be larger.
+    pub(super) fn fits(&mut self, conn: usize, text: &str) {
+        let acknowledges = self.network.conns[conn].session.is_some_and(|at| self.checker.sessions[at].acknowledges);
+        let messages = || elements(text).filter(|raw| member(raw, "data").is_some()).count();
+        if acknowledges && text.len() > TEXT_BYTES_MAX && messages() > 1 {
+            let detail = format!("{} bytes in one frame of connection {conn}", text.len());
+            self.checker.fail(Invariant::CleanFrames, detail);
+        }
+    }
+
     /// Checks that the bytes between shards stay within their limit.
     pub(super) fn shard_messages_are_bounded(&mut self) {
         // Messages admitted below the limit may still grow: a batch becomes as many publications, each with an
@@ -256,3 +266,5 @@ const LONGER: u64 = 10_000;
 const FRAME_BYTES: usize = 256;
 /// The size of the frame of `/meta/disconnect`.
 const DISCONNECT_BYTES: usize = 64;
+/// The limit of Jetty's client for the text of a frame.
+pub(super) const TEXT_BYTES_MAX: usize = 64 * 1024;

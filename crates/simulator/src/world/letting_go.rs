@@ -3,7 +3,8 @@
 use bayeux::json::elements;
 
 use crate::client::{Awaited, Phase, Route, What};
-use crate::network::{Exchange, Item};
+use crate::exchange::Exchange;
+use crate::network::Item;
 use crate::texts::field;
 use crate::world::World;
 

@@ -3,7 +3,8 @@
 use encke_core::{ExchangeId, HttpTransport, Request};
 
 use crate::client::{Awaited, Route, What, odd};
-use crate::network::{Exchange, State, Up};
+use crate::exchange::{Exchange, State};
+use crate::network::Up;
 use crate::script::Transport;
 use crate::world::World;
 

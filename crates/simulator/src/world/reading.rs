@@ -14,6 +14,7 @@ use crate::texts::{
     json_of, number_of, split_position,
 };
 use crate::world::World;
+use crate::world::inspecting::TEXT_BYTES_MAX;
 
 impl World {
     /// A client reads a random amount of its input.
@@ -38,6 +39,7 @@ impl World {
         match item {
             Item::Bytes(conn, mut bytes) => {
                 self.sip(client, conn, &mut bytes);
+                self.garble(conn, &mut bytes);
                 for found in self.network.read(conn, bytes) {
                     self.found(client, conn, found);
                 }
@@ -76,16 +78,6 @@ impl World {
         let overtakes = at > 0 && matches!(inbox[at], Item::Response(..));
         self.checker.tally.overtaken += u64::from(overtakes);
         if overtakes { at } else { 0 }
-    }
-
-    /// Checks the size of a frame. Clients limit it; a single message may be larger.
-    fn fits(&mut self, conn: usize, text: &str) {
-        let acknowledges = self.network.conns[conn].session.is_some_and(|at| self.checker.sessions[at].acknowledges);
-        let messages = || elements(text).filter(|raw| member(raw, "data").is_some()).count();
-        if acknowledges && text.len() > FRAME_BYTES_MAX && messages() > 1 {
-            let detail = format!("{} bytes in one frame of connection {conn}", text.len());
-            self.checker.fail(Invariant::CleanFrames, detail);
-        }
     }
 
     fn found(&mut self, client: usize, conn: usize, found: Found) {
@@ -129,7 +121,7 @@ impl World {
         let ids = state.ids.clone();
         let text = json_of(transport, body);
         let lied_to = self.sabotage == Sabotage::FalseReceipt && text.contains("\"data\"") && self.rng.chance(500);
-        let is_long = self.scenario.laden && text.len() > FRAME_BYTES_MAX;
+        let is_long = self.scenario.laden && text.len() > TEXT_BYTES_MAX;
         let faults = if is_long { LONG_FAULTS } else { self.scenario.faults };
         if !waits || lied_to || (!self.healing && self.rng.chance(faults)) {
             // The kernel had it; it is lost on the way to the client.
@@ -496,5 +488,3 @@ const LONG_FAULTS: usize = 800;
 const LULL_MS: u64 = 400;
 /// The channels of announcements begin with it.
 const ANNOUNCEMENTS: &str = "/presence/";
-/// The limit of Jetty's client.
-const FRAME_BYTES_MAX: usize = 64 * 1024;

@@ -1,6 +1,6 @@
 //! The server has received something of a session: a sign of life.
 
-use crate::network::Exchange;
+use crate::exchange::Exchange;
 use crate::world::World;
 
 impl World {

@@ -10,7 +10,8 @@ use encke_core::{Saved, Shard, ShardMessage, Shared};
 use crate::channels::HISTORY_CHANNELS;
 use crate::checker::Invariant;
 use crate::cost::Cost;
-use crate::network::{Item, State};
+use crate::exchange::State;
+use crate::network::Item;
 use crate::rng::Rng;
 use crate::sabotage::Sabotage;
 use crate::script::{Stop, TREE_RULE};
@@ -263,11 +264,13 @@ impl World {
     /// Adds the counters of the shards.
     pub(super) fn harvest(&mut self) {
         let tally = &mut self.checker.tally;
+        tally.compressed_reads = self.network.compressed_reads;
         for metrics in self.shards.iter().map(Shard::metrics) {
             tally.dropped += metrics.slow_dropped.get();
             tally.slow += metrics.slow_disconnected.get();
             tally.ended_for_memory += metrics.ended_for_memory.get();
             tally.sweeps += metrics.sweeps.get();
+            tally.compressed += metrics.messages_compressed.get();
             tally.expired += metrics.expired.get();
             tally.kicked += metrics.kicked.get();
             tally.replayed += metrics.replayed.get();

@@ -8,8 +8,9 @@ use encke_core::{Envelope, ShardMessage};
 
 use crate::checker::Subscription;
 use crate::client::{Outgoing, Route, What};
+use crate::exchange::State;
 use crate::follower::Footing;
-use crate::network::{State, Up};
+use crate::network::Up;
 use crate::script::Transport;
 use crate::transit::InTransit;
 use crate::world::World;

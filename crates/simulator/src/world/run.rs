@@ -47,7 +47,8 @@ impl World {
             _ => 400,
         };
         clients.iter_mut().for_each(|client| client.follower = rng.chance(follows).then(Follower::default));
-        let network = Network::new(Rng::new(rng.bits()), scenario.shards, count, scenario.short_writes);
+        let mut network = Network::new(Rng::new(rng.bits()), scenario.shards, count, scenario.short_writes);
+        network.offers.share = scenario.offering;
         let checker = Checker {
             returns_to_publisher: scenario.settings[0].broadcast_to_publisher,
             answers_come_late: lateness > 0,

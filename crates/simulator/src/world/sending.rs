@@ -5,7 +5,8 @@ use encke_core::{ExchangeId, HttpTransport, Request};
 use crate::channels::{ECHO, WHISPER, WHISPER_TO};
 use crate::checker::Published;
 use crate::client::{Awaited, Outgoing, Phase, Route, What, odd};
-use crate::network::{Exchange, State, Up};
+use crate::exchange::{Exchange, State};
+use crate::network::Up;
 use crate::script::{LONG_BYTES, Transport};
 use crate::world::World;
 

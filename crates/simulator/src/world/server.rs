@@ -2,14 +2,17 @@
 
 use encke_core::{
     Closing, ENVELOPE_BYTES, Effect, Envelope, ExchangeId, Id, PublishToken, Received, Response, ShardMessage,
-    StreamOpener, StreamOpening, Taken,
+    SocketKey, StreamOpener, StreamOpening, Taken,
 };
+use websocket::Compression;
 
 use crate::checker::Invariant;
-use crate::network::{Item, Kernel, State, Up};
+use crate::exchange::State;
+use crate::network::{Item, Kernel, Up};
+use crate::offers::accepted;
 use crate::sabotage::Sabotage;
 use crate::texts::json_of;
-use crate::transit::{InTransit, Report};
+use crate::transit::{InTransit, MovingSocket, Report};
 use crate::world::World;
 
 impl World {
@@ -38,6 +41,7 @@ impl World {
             (Up::Open(browser), None) => {
                 let key = self.shards[shard].socket_opened(now, browser);
                 self.network.register(conn, shard, key);
+                self.agree_on_compression(conn, shard, key);
             }
             (Up::Gone, Some(key)) => {
                 if self.sabotage != Sabotage::ForgottenSocket || !self.healing {
@@ -57,11 +61,17 @@ impl World {
                 Received::Elsewhere(home) => {
                     self.checker.tally.moves += 1;
                     self.note(|_| format!("connection {conn} moves to shard {home}"));
+                    let Some(origin) = self.shards[shard].socket_origin(key) else {
+                        let detail = format!("connection {conn} is to move, and shard {shard} does not have it");
+                        self.checker.fail(Invariant::NumbersAgree, detail);
+                        return false;
+                    };
                     self.shards[shard].socket_closed(now, key);
                     self.network.conns[conn].key = None;
                     self.network.conns[conn].moving = true;
                     let charge = self.shared.mailbox.charge(ENVELOPE_BYTES + text.len());
-                    self.in_transit[home][shard].push_back(InTransit::Socket(conn, text, session, charge));
+                    let socket = Box::new(MovingSocket { conn, origin, text, session, _charge: charge });
+                    self.in_transit[home][shard].push_back(InTransit::Socket(socket));
                 }
             },
             (Up::Ping(payload), Some(key)) => self.shards[shard].socket_ping(now, key, &payload),
@@ -74,6 +84,21 @@ impl World {
         }
         self.after(shard, before, false);
         true
+    }
+
+    /// The answer to the upgrade request of a WebSocket. Some clients offer compression; a server without rules that compress
+    /// declines it.
+    fn agree_on_compression(&mut self, conn: usize, shard: usize, key: SocketKey) {
+        let offer = self.network.conns[conn].offer.filter(|_| self.shards[shard].settings().compresses());
+        if offer.is_some() {
+            self.network.accept(conn);
+            self.checker.tally.compressing += 1;
+        }
+        let is_unasked = self.sabotage == Sabotage::UnaskedCompression && offer.is_none();
+        let unasked = if is_unasked { accepted(Compression::OFFER) } else { None };
+        if let Some(agreed) = offer.or(unasked) {
+            self.shards[shard].socket_compresses(key, agreed);
+        }
     }
 
     /// A request for a stream arrives.
@@ -168,8 +193,9 @@ impl World {
                 }
                 cleared.iter().for_each(|channel| self.check_cleared(channel));
             }
-            InTransit::Socket(conn, text, session, _charge) => {
-                let key = self.shards[to].socket_opened(self.now, self.network.conns[conn].browser);
+            InTransit::Socket(socket) => {
+                let MovingSocket { conn, origin, text, session, _charge } = *socket;
+                let key = self.shards[to].socket_moved_here(self.now, origin);
                 self.network.register(conn, to, key);
                 self.network.conns[conn].moving = false;
                 let outcome = self.shards[to].socket_text(self.now, key, &text);

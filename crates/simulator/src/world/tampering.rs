@@ -2,12 +2,24 @@
 
 use bayeux::json::elements;
 use encke_core::PRESENCE_CHANNEL;
+use websocket::frame;
 
 use crate::channels::PRESENT;
 use crate::sabotage::Sabotage;
 use crate::world::World;
 
 impl World {
+    /// Applies a fault of the wire to bytes that a client is about to read.
+    pub(super) fn garble(&mut self, conn: usize, bytes: &mut [u8]) {
+        if self.sabotage == Sabotage::ChangedByte
+            && self.network.begins_compressed(conn, bytes)
+            && let Some((head, length)) = frame::split(bytes)
+            && self.sabotage_once(Sabotage::ChangedByte)
+        {
+            bytes[head + length / 2] ^= 1;
+        }
+    }
+
     /// Applies a fault of the wire to a text.
     pub(super) fn tampered(&mut self, text: String) -> Vec<String> {
         let carries = text.contains("\"data\":{\"k\":");

@@ -29,7 +29,7 @@ pub const FLOODS: Scenario = Scenario {
 pub const STREAMS: Scenario = Scenario {
     name: "http2-streams",
     title: "2,000 responses without a window and 2,000 bodies byte by byte, beside windows that change again and again, over TLS",
-    settings: &["dev_tls=true"],
+    is_over_tls: true,
     lasts_ms: 2_500,
     grows_mib_max: 64,
     attack: |arena| Box::pin(streams(arena)),

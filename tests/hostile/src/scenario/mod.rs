@@ -28,6 +28,8 @@ pub struct Scenario {
     pub title: &'static str,
     /// Settings beside the defaults, in the format of `--set`.
     pub settings: &'static [&'static str],
+    /// True if the attackers and all witnesses speak TLS.
+    pub is_over_tls: bool,
     /// The text of a configuration file, or nothing. `{backend}` stands for the address of a backend.
     pub config: &'static str,
     /// The numbers of shards, one run for each.
@@ -49,6 +51,7 @@ const PLAIN: Scenario = Scenario {
     name: "",
     title: "",
     settings: &[],
+    is_over_tls: false,
     config: "",
     shards: &[2, 1],
     lasts_ms: 2_000,

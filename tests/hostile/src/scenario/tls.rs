@@ -21,7 +21,7 @@ use crate::attack::{Arena, Outcome, Peer, done, elsewhere, server_name, tls_conf
 pub const HANDSHAKES: Scenario = Scenario {
     name: "tls-handshakes",
     title: "300 handshakes of TLS that stop or come byte by byte, beside others that are completed and left, again and again",
-    settings: &["dev_tls=true"],
+    is_over_tls: true,
     lasts_ms: 2_500,
     grows_mib_max: 24,
     attack: |arena| Box::pin(handshakes(arena)),
@@ -34,7 +34,7 @@ pub const HANDSHAKES: Scenario = Scenario {
 pub const RECORDS: Scenario = Scenario {
     name: "tls-records",
     title: "floods of key updates, of alerts, of junk in place of records and of handshakes, each until the server ends it",
-    settings: &["dev_tls=true"],
+    is_over_tls: true,
     lasts_ms: 2_000,
     grows_mib_max: 16,
     attack: |arena| Box::pin(records(arena)),
