@@ -30,7 +30,7 @@ use hyper_util::server::conn::auto::upgrade::downcast;
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
@@ -202,7 +202,14 @@ impl ByteStream {
     #[inline]
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.0 {
-            Transport::Socket { tcp, tls: None } => tcp.try_read(buffer),
+            Transport::Socket { tcp, tls: None } => {
+                let count = tcp.try_read(buffer)?;
+                if count > 0 && count < buffer.len() {
+                    // There was no more: another read would only hear that.
+                    let _empty = tcp.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+                }
+                Ok(count)
+            }
             Transport::Socket { tcp, tls: Some(session) } => session.read(buffer, tcp),
             Transport::Stream(stream) => stream.read(buffer),
         }

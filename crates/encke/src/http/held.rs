@@ -113,6 +113,12 @@ impl Current {
         self.is_stream.get() && self.ready.borrow().is_some()
     }
 
+    /// True if the client sends no other request on this connection.
+    pub(super) fn closes(&self) -> bool {
+        let head = self.head.get();
+        head.close || head.is_http_10
+    }
+
     /// The body of the request was read.
     pub(super) fn set_body_read(&self) {
         self.is_read.set(true);
@@ -197,7 +203,7 @@ pub(super) async fn wait(node: &Rc<Node>, current: &Current, stream: &ByteStream
 }
 
 /// Ready when the client has left. Reads what it sends, up to a limit: beyond it, the kernel makes the client wait.
-fn poll_left(stream: &ByteStream, ahead: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<()> {
+pub(super) fn poll_left(stream: &ByteStream, ahead: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<()> {
     while ahead.len() < AHEAD_BYTES_MAX {
         match stream.poll_read_ready(cx) {
             Poll::Pending => return Poll::Pending,

@@ -17,6 +17,7 @@ pub(crate) mod host;
 mod http2;
 pub(crate) mod metrics;
 pub(crate) mod origin;
+mod plain;
 pub(crate) mod routes;
 pub(crate) mod serve;
 mod stream;

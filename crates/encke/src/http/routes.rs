@@ -21,17 +21,46 @@ use crate::fallback::{BoxError, RequestBody, ResponseBody, TakeOver};
 use crate::settings::OWN_PATHS;
 use encke_core::{Settings, Shared};
 
+/// Answers a request for the Bayeux endpoint, whose path was compared ([`is_bayeux`]).
+pub(super) async fn answer_bayeux(
+    connection: &Rc<Connection>,
+    request: Request<impl bayeux::RequestBody>,
+) -> Response<Body> {
+    let settings = connection.node.shard().settings().clone();
+    let response = match refuse(connection, &settings, &request) {
+        Some(refusal) => refusal,
+        None => bayeux::answer(connection, &settings, request).await,
+    };
+    finish(connection, response)
+}
+
+/// The response to a request that is refused whatever its path is.
+fn refuse<B>(connection: &Connection, settings: &Settings, request: &Request<B>) -> Option<Response<Body>> {
+    if let Some(refusal) = guard::refuse_host(connection, settings, request) {
+        Some(refusal)
+    } else if connection.health.has_two_lengths.is_set() {
+        Some(closing(text(StatusCode::BAD_REQUEST, "a body has one length, or it has chunks\n")))
+    } else if has_other_coding(request.headers()) {
+        Some(closing(text(StatusCode::NOT_IMPLEMENTED, "chunked is the one transfer coding\n")))
+    } else {
+        None
+    }
+}
+
+/// Counts a refusal, and adds the field that all responses have.
+fn finish(connection: &Connection, response: Response<Body>) -> Response<Body> {
+    if response.status().as_u16() >= 400 {
+        connection.node.shard().metrics().requests_refused.add(1);
+    }
+    with(response, &[(X_CONTENT_TYPE_OPTIONS, "nosniff")])
+}
+
 /// Answers one request.
 pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<RequestBody>) -> Response<Body> {
     let settings = connection.node.shard().settings().clone();
-    let metrics = connection.node.shard().metrics().clone();
     let path = request.uri().path();
-    let response = if let Some(refusal) = guard::refuse_host(connection, &settings, &request) {
+    let response = if let Some(refusal) = refuse(connection, &settings, &request) {
         refusal
-    } else if connection.health.has_two_lengths.is_set() {
-        closing(text(StatusCode::BAD_REQUEST, "a body has one length, or it has chunks\n"))
-    } else if has_other_coding(request.headers()) {
-        closing(text(StatusCode::NOT_IMPLEMENTED, "chunked is the one transfer coding\n"))
     } else if api::is_of_api(path) && !connection.node.server().echo {
         Box::pin(api::answer(connection, &settings, request)).await
     } else if connection.node.server().echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request) {
@@ -72,10 +101,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
         };
         unread(found, &request)
     };
-    if response.status().as_u16() >= 400 {
-        metrics.requests_refused.add(1);
-    }
-    with(response, &[(X_CONTENT_TYPE_OPTIONS, "nosniff")])
+    finish(connection, response)
 }
 
 /// The body of a fallback. Its parts count until the client has read them.
@@ -117,6 +143,11 @@ async fn page(connection: &Connection, settings: &Settings, request: &Request<Re
 
 /// Pages, files, probes and metrics are for all who may read them.
 const READERS: Guard = Guard { pages: Pages::All, methods: "GET, HEAD", not_allowed: methods_as_text };
+
+/// True if the Bayeux endpoint answers all requests for a path.
+pub(super) fn is_bayeux(settings: &Settings, path: &str) -> bool {
+    !api::is_of_api(path) && is_mount(settings, path)
+}
 
 /// True if a path is the Bayeux endpoint or below it. Paths are compared as they arrived, without decoding or
 /// normalising, so no spelling of another path matches.

@@ -4,23 +4,27 @@ use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::header::CONNECTION;
 use http::{Request, Response, StatusCode};
 use http_body_util::Either;
-use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use websocket::handshake::names;
 
 use super::connection::{Connection, Upgrade};
 use super::held::InHyper;
-use super::{Body, closing, held, http2, routes, stream};
+use super::{Body, closing, held, http2, plain, routes, stream};
 use crate::byte_stream::{ByteStream, Remote};
 use crate::fallback::TakeOver;
 use crate::net::arrival;
 use crate::net::connections::{Arrival, Counted};
 use crate::net::handshake;
+use crate::net::health::Health;
 use crate::net::io::Io;
 use crate::net::node::Node;
 use crate::net::{socket, stream as net_stream};
@@ -59,41 +63,60 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
     if let Some(user) = stream.client_certificate().and_then(|certificate| tls::user_of(&certificate, kind)) {
         let _first = connection.certificate.set(user);
     }
-    let mut read = Bytes::new();
     if stream.agreed_on_http2() {
-        return http2::open(connection, stream, read, counted);
+        return http2::open(connection, stream, Bytes::new(), counted);
     }
+    let mut ahead = Vec::new();
     loop {
+        let mut read = match plain::serve(&connection, &stream, ahead).await {
+            plain::Left::Other(read) => read,
+            plain::Left::Upgraded(upgrade, rest) => {
+                return Box::pin(upgraded(node, upgrade, stream, counted, rest)).await;
+            }
+            plain::Left::Done => return Box::pin(stream.linger()).await,
+            plain::Left::Broken => return stream.release(),
+        };
         // Boxed: nothing of hyper stays while a request is held.
-        match Box::pin(in_hyper(&connection, stream, read)).await {
-            Left::Held(held, read_by_hyper) => {
-                let current = &connection.current;
-                let front = match current.is_stream() {
-                    true => Some(Bytes::new()),
-                    false => held::wait(node, current, &held, read_by_hyper).await,
-                };
-                let Some(front) = front else {
-                    connection.health.broken.set(true);
-                    return held.release();
-                };
-                if let Some(Upgrade::Stream(request)) = connection.upgrade.take() {
-                    let head = current.take_ready().map(|response| stream::head_of(&response)).unwrap_or_default();
-                    return net_stream::open(node, held, counted, *request, head);
+        ahead = loop {
+            match Box::pin(in_hyper(&connection, stream, read)).await {
+                Left::Held(held, read_by_hyper) => {
+                    let current = &connection.current;
+                    let front = match current.is_stream() {
+                        true => Some(Bytes::new()),
+                        false => held::wait(node, current, &held, read_by_hyper).await,
+                    };
+                    let Some(front) = front else {
+                        connection.health.broken.set(true);
+                        return held.release();
+                    };
+                    if let Some(Upgrade::Stream(request)) = connection.upgrade.take() {
+                        let head = current.take_ready().map(|response| stream::head_of(&response)).unwrap_or_default();
+                        return net_stream::open(node, held, counted, *request, head);
+                    }
+                    (stream, read) = (held, front);
                 }
-                (stream, read) = (held, front);
+                Left::Idle(idle, read) => {
+                    stream = idle;
+                    break read;
+                }
+                Left::Upgraded(stream, upgrade, rest) => {
+                    return Box::pin(upgraded(node, upgrade, stream, counted, rest)).await;
+                }
+                Left::Http2(stream, front) => return http2::open(connection, stream, front, counted),
+                Left::Done(stream) => return Box::pin(stream.linger()).await,
+                Left::Broken(stream) => return stream.release(),
             }
-            Left::Upgraded(stream, Upgrade::WebSocket(from), rest) => {
-                return socket::open(node, stream, Some(counted), from, rest);
-            }
-            Left::Upgraded(stream, Upgrade::TakenOver(task), rest) => {
-                return Box::pin(taken_over(node, task, stream, rest)).await;
-            }
-            // It has left above.
-            Left::Upgraded(stream, Upgrade::Stream(_), _) => return stream.release(),
-            Left::Http2(stream, front) => return http2::open(connection, stream, front, counted),
-            Left::Done(stream) => return Box::pin(stream.linger()).await,
-            Left::Broken(stream) => return stream.release(),
-        }
+        };
+    }
+}
+
+/// Lets a connection speak another protocol. `rest` are the bytes after the request.
+async fn upgraded(node: &Rc<Node>, upgrade: Upgrade, stream: ByteStream, counted: Counted, rest: Vec<u8>) {
+    match upgrade {
+        Upgrade::WebSocket(opener) => socket::open(node, stream, Some(counted), opener, rest),
+        Upgrade::TakenOver(task) => taken_over(node, task, stream, rest).await,
+        // It leaves hyper before its head is written.
+        Upgrade::Stream(_) => stream.release(),
     }
 }
 
@@ -113,6 +136,8 @@ pub(super) async fn taken_over(node: &Node, task: TakeOver, stream: ByteStream, 
 enum Left {
     /// Its request waits for long; with the bytes that hyper has read after the request.
     Held(ByteStream, Vec<u8>),
+    /// It waits for the next request, of which these bytes were read.
+    Idle(ByteStream, Vec<u8>),
     /// It speaks another protocol, with the bytes after the request.
     Upgraded(ByteStream, Upgrade, Vec<u8>),
     /// It speaks HTTP/2, with the bytes that were read.
@@ -123,7 +148,16 @@ enum Left {
     Broken(ByteStream),
 }
 
-/// Serves requests with hyper until the connection ends, becomes a WebSocket, or has a request that waits for long.
+/// The reason for which a connection leaves hyper.
+enum Why {
+    Http2,
+    Held,
+    Idle,
+    Ended(hyper::Result<()>),
+}
+
+/// Serves requests with hyper until the connection ends, becomes a WebSocket, has a request that waits for long, or awaits
+/// the next one.
 async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) -> Left {
     let Connection { node, health, current, .. } = &**connection;
     let settings = node.shard().settings().clone();
@@ -141,13 +175,19 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
     let mut leaving = pin!(node.leaving());
     let mut is_leaving = false;
     // Polled to its end, not only to its last response: only then has hyper flushed its buffers.
-    let ended = poll_fn(|cx| {
+    let why = poll_fn(|cx| {
         loop {
             if let Poll::Ready(ended) = Pin::new(&mut served).poll(cx) {
-                return Poll::Ready(Some(ended));
+                return Poll::Ready(Why::Ended(ended));
             }
-            if health.speaks_http2.is_set() || current.leaves(node, health, cx) {
-                return Poll::Ready(None);
+            if health.speaks_http2.is_set() {
+                return Poll::Ready(Why::Http2);
+            }
+            if current.leaves(node, health, cx) {
+                return Poll::Ready(Why::Held);
+            }
+            if health.awaits_request() {
+                return Poll::Ready(Why::Idle);
             }
             if is_leaving || leaving.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
@@ -160,20 +200,19 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
         }
     })
     .await;
-    if ended.as_ref().is_some_and(Result::is_err) {
+    if matches!(why, Why::Ended(Err(_))) {
         // Set before hyper's buffers are dropped with the bytes that the client did not take.
         health.broken.set(true);
     }
     let parts = served.into_parts();
     let (stream, front) = parts.io.detach();
-    let Some(ended) = ended else {
-        // hyper may have had the first letters of the preface, which `front` has again.
-        let speaks_http2 = health.speaks_http2.is_set();
-        return if speaks_http2 {
-            Left::Http2(stream, front)
-        } else {
-            Left::Held(stream, [parts.read_buf, front].concat())
-        };
+    // hyper may have had the first letters of the preface, which `front` has again.
+    let read = |read_by_hyper: Bytes| [read_by_hyper, front.clone()].concat();
+    let ended = match why {
+        Why::Http2 => return Left::Http2(stream, front),
+        Why::Held => return Left::Held(stream, read(parts.read_buf)),
+        Why::Idle => return Left::Idle(stream, read(parts.read_buf)),
+        Why::Ended(ended) => ended,
     };
     let metrics = node.shard().metrics().clone();
     metrics.timeouts.add(usize::from(health.timed_out.is_set()));
@@ -195,15 +234,17 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
 }
 
 /// Answers a request, or a head that stands for one whose answer is there.
-async fn answer(connection: Rc<Connection>, request: Request<Incoming>) -> Response<Body> {
+async fn answer(connection: Rc<Connection>, request: Request<Incoming>) -> Response<Sent> {
     let current = connection.current.clone();
     if let Some(response) = current.take_ready() {
         connection.health.set_busy(false);
-        return response;
+        return sent(&connection, response);
     }
     connection.health.begin_request();
     current.begin(&request);
+    let of_answer = connection.clone();
     let answer = async move {
+        let connection = of_answer;
         connection.health.set_busy(true);
         let response = routes::answer(&connection, request.map(Either::Left)).await;
         connection.health.set_busy(false);
@@ -212,8 +253,47 @@ async fn answer(connection: Rc<Connection>, request: Request<Incoming>) -> Respo
         }
         response
     };
-    InHyper::new(&current, Box::pin(answer)).await
+    let response = InHyper::new(&current, Box::pin(answer)).await;
+    sent(&connection, response)
+}
+
+/// A response as hyper gets it: the connection awaits no request before hyper has its whole body, and none after the last one.
+fn sent(connection: &Connection, response: Response<Body>) -> Response<Sent> {
+    let health = connection.health.clone();
+    let closes = connection.current.closes() || names(response.headers(), CONNECTION, "close");
+    health.is_last.set(closes || response.status() == StatusCode::SWITCHING_PROTOCOLS);
+    health.sends.set(true);
+    response.map(|body| Sent { body, health })
+}
+
+/// The body of a response, until hyper has it.
+struct Sent {
+    body: Body,
+    health: Arc<Health>,
+}
+
+impl HttpBody for Sent {
+    type Data = Bytes;
+    type Error = <Body as HttpBody>::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        self.health.sends.set(false);
+    }
 }
 
 /// The most header lines of one request.
-const HEADERS_MAX: usize = 100;
+pub(super) const HEADERS_MAX: usize = 100;

@@ -12,6 +12,12 @@ pub(crate) struct Health {
     pub(crate) timed_out: Flag,
     /// The kernel took no bytes at the last attempt, so hyper still holds some.
     pub(super) stalled: Flag,
+    /// hyper reads, and nothing of the next request has arrived.
+    pub(super) reads: Flag,
+    /// hyper has yet to take a part of a response.
+    pub(crate) sends: Flag,
+    /// No request follows the last response.
+    pub(crate) is_last: Flag,
     /// The request will wait for its answer, or has waited for some time.
     pub(crate) waits_long: Flag,
     /// The request has a length beside chunks.
@@ -86,6 +92,12 @@ impl Health {
     /// The number of requests so far.
     pub(crate) fn requests(&self) -> u32 {
         self.requests.load(Ordering::Relaxed)
+    }
+
+    /// True if all responses were written, and nothing of the next request has arrived.
+    pub(crate) fn awaits_request(&self) -> bool {
+        let is_at_work = self.is_busy() || self.sends.is_set() || self.stalled.is_set();
+        self.was_used() && self.reads.is_set() && !is_at_work && !self.is_last.is_set()
     }
 
     /// True if the request waits for long, and all responses before it were written.

@@ -57,8 +57,8 @@ impl Io {
     /// `front` was read before.
     pub(crate) fn new(node: Rc<Node>, stream: ByteStream, front: Bytes, health: Arc<Health>) -> Io {
         let settings = node.shard().settings().clone();
-        // Of a connection that has waited outside hyper, bytes are there.
-        let may_speak_http2 = settings.http2 && front.is_empty();
+        // Its first bytes show whether a connection does.
+        let may_speak_http2 = settings.http2 && !health.was_used();
         Io {
             stream: TokioIo::new(stream),
             front,
@@ -133,6 +133,7 @@ impl Io {
     /// too long.
     fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.deadline = None;
+        self.health.0.reads.set(false);
         self.health.0.stalled.set(result.is_pending());
         if result.is_pending() {
             return self.poll_stall(cx).map(Err);
@@ -146,6 +147,12 @@ impl Io {
     /// Reads. Bytes that may be part of a head go through a buffer here, because hyper's buffer cannot be searched.
     fn poll_look(&mut self, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         if !self.front.is_empty() {
+            if self.preface.is_some() {
+                let front = self.front.clone();
+                if self.speaks_http2(&front) {
+                    return Poll::Pending;
+                }
+            }
             let bytes = self.front.len().min(buf.remaining());
             let has_two = self.two_lengths.look(&self.front[..bytes]);
             self.health.0.has_two_lengths.set(has_two);
@@ -181,6 +188,7 @@ impl Read for Io {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let result = self.poll_look(cx, buf);
         if result.is_ready() {
+            self.health.0.reads.set(false);
             self.look_again();
             // The first bytes of a request have arrived: the head deadline begins.
             if !self.begun && !self.health.0.is_busy() {
@@ -189,7 +197,9 @@ impl Read for Io {
             }
             return self.note(result);
         }
-        self.poll_deadline(cx).map(Err)
+        let late = self.poll_deadline(cx).map(Err);
+        self.health.0.reads.set(!self.begun);
+        late
     }
 }
 

@@ -123,7 +123,7 @@ impl Node {
     }
 
     /// The buffer that every socket of the shard reads into.
-    pub(super) fn read_buffer(&self) -> RefMut<'_, Vec<u8>> {
+    pub(crate) fn read_buffer(&self) -> RefMut<'_, Vec<u8>> {
         self.read_buffer.borrow_mut()
     }
 

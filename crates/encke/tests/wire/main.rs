@@ -33,6 +33,7 @@ mod long_polling;
 mod metrics;
 mod origins;
 mod page;
+mod plain_requests;
 mod presence;
 mod proxies;
 mod replay;

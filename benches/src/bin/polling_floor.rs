@@ -1,0 +1,214 @@
+//! The floor of long-polling: a single-threaded loop over epoll that answers the requests of `encke bench` with the bytes that Encke
+//! answers.
+//!
+//! It reads each request in one piece and believes what it says. It has no limits, no timers and no other transport: the
+//! best that a server on one core could do here.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::ExitCode;
+
+use bayeux::json::{elements, member};
+use clap::Parser;
+use encke_bench::engine::allow_sockets;
+use encke_bench::problem::Problem;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+
+/// Long-polling over epoll with nothing else, to compare servers with.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The port on 127.0.0.1; 0 takes any free one.
+    #[arg(long, default_value_t = 0)]
+    port: u16,
+}
+
+fn main() -> ExitCode {
+    match Floor::listen(Arguments::parse().port).and_then(Floor::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("polling_floor: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Floor {
+    listener: TcpListener,
+    epoll: OwnedFd,
+    sockets: Vec<Option<TcpStream>>,
+    /// Freed slots are reused.
+    free: Vec<usize>,
+    sessions: Vec<Session>,
+    /// The sessions on each channel.
+    channels: HashMap<String, Vec<usize>>,
+    /// Sessions with messages that were published in this turn.
+    reached: Vec<usize>,
+}
+
+/// A session: its client id is its index.
+#[derive(Default)]
+struct Session {
+    /// The socket and the reply of its connect.
+    held: Option<(usize, String)>,
+    /// Its messages, each with a comma behind it.
+    waiting: Vec<u8>,
+    has_connected: bool,
+}
+
+impl Floor {
+    fn listen(port: u16) -> Result<Self, Problem> {
+        allow_sockets(SOCKETS_WANTED)?;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
+        listen(&socket, BACKLOG)?;
+        let listener = TcpListener::from(socket);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        println!("listening on {}", listener.local_addr()?);
+        let (sockets, free, sessions, reached) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Ok(Floor { listener, epoll, sockets, free, sessions, channels: HashMap::new(), reached })
+    }
+
+    fn run(mut self) -> Result<(), Problem> {
+        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+        let mut input = vec![0; READ_BYTES];
+        loop {
+            events.clear();
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for &epoll::Event { data, .. } in &events {
+                match data.u64() {
+                    LISTENER => self.accept()?,
+                    index => self.serve(index as usize, &mut input),
+                }
+            }
+            for session in std::mem::take(&mut self.reached) {
+                self.respond(session);
+            }
+        }
+    }
+
+    fn accept(&mut self) -> Result<(), Problem> {
+        loop {
+            let (stream, _) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            };
+            stream.set_nonblocking(true)?;
+            stream.set_nodelay(true)?;
+            let index = self.free.pop().unwrap_or_else(|| {
+                self.sockets.push(None);
+                self.sockets.len() - 1
+            });
+            epoll::add(&self.epoll, &stream, EventData::new_u64(index as u64), EventFlags::IN)?;
+            self.sockets[index] = Some(stream);
+        }
+    }
+
+    fn serve(&mut self, index: usize, input: &mut [u8]) {
+        let Some(stream) = &mut self.sockets[index] else { return };
+        let read = match stream.read(input) {
+            Ok(read) if read > 0 => read,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            _ => {
+                self.sockets[index] = None;
+                return self.free.push(index);
+            }
+        };
+        let text = str::from_utf8(&input[..read]).unwrap_or_default();
+        let Some((_, body)) = text.split_once("\r\n\r\n") else { return };
+        let mut replies = String::new();
+        for message in elements(body) {
+            let text = |name| member(message, name).unwrap_or_default().trim_matches('"');
+            let (channel, id) = (text("channel"), text("id"));
+            let session = text("clientId").trim_start_matches('0').parse::<usize>().unwrap_or_default();
+            match channel {
+                "/meta/handshake" => {
+                    self.sessions.push(Session::default());
+                    replies += &format!(
+                        "{{\"channel\":\"/meta/handshake\",\"id\":\"{id}\",\"clientId\":\"{:032}\",\"successful\":true,\
+                         \"version\":\"1.0\",\"supportedConnectionTypes\":[\"long-polling\"],\
+                         \"advice\":{{\"interval\":0,\"timeout\":30000,\"reconnect\":\"retry\"}}}},",
+                        self.sessions.len() - 1
+                    );
+                }
+                "/meta/connect" => {
+                    let reply = format!("{{\"channel\":\"/meta/connect\",\"id\":\"{id}\",\"successful\":true}}");
+                    let known = &mut self.sessions[session];
+                    if std::mem::replace(&mut known.has_connected, true) {
+                        known.held = Some((index, reply));
+                        self.respond(session);
+                    } else {
+                        replies += &format!("{reply},");
+                    }
+                }
+                "/meta/subscribe" => {
+                    let name = text("subscription");
+                    self.channels.entry(name.to_owned()).or_default().push(session);
+                    replies += &format!(
+                        "{{\"channel\":\"/meta/subscribe\",\"id\":\"{id}\",\"successful\":true,\"subscription\":\"{name}\"}},"
+                    );
+                }
+                "/meta/disconnect" => {
+                    replies += &format!("{{\"channel\":\"/meta/disconnect\",\"id\":\"{id}\",\"successful\":true}},");
+                }
+                _ => {
+                    let data = member(message, "data").unwrap_or_default();
+                    let one = format!("{{\"channel\":\"{channel}\",\"data\":{data}}},");
+                    for subscriber in self.channels.get(channel).into_iter().flatten() {
+                        let known = &mut self.sessions[*subscriber];
+                        if known.waiting.is_empty() {
+                            self.reached.push(*subscriber);
+                        }
+                        known.waiting.extend_from_slice(one.as_bytes());
+                    }
+                    replies += &format!("{{\"channel\":\"{channel}\",\"id\":\"{id}\",\"successful\":true}},");
+                }
+            }
+        }
+        if !replies.is_empty() {
+            replies.pop();
+            self.write(index, replies.as_bytes());
+        }
+    }
+
+    /// Answers the connect of a session that has messages.
+    fn respond(&mut self, session: usize) {
+        let known = &mut self.sessions[session];
+        if known.waiting.is_empty() {
+            return;
+        }
+        let Some((index, reply)) = known.held.take() else { return };
+        let mut body = std::mem::take(&mut known.waiting);
+        body.extend_from_slice(reply.as_bytes());
+        self.write(index, &body);
+    }
+
+    fn write(&mut self, index: usize, messages: &[u8]) {
+        let Some(stream) = &mut self.sockets[index] else { return };
+        let mut response = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n\
+             content-length: {}\r\ndate: Thu, 26 Nov 2026 12:00:00 GMT\r\n\r\n[",
+            messages.len() + 2
+        )
+        .into_bytes();
+        response.extend_from_slice(messages);
+        response.push(b']');
+        // A client that does not read gets nothing.
+        let _blocked = stream.write(&response);
+    }
+}
+
+const LISTENER: u64 = u64::MAX;
+const BACKLOG: i32 = 4096;
+const EVENTS_PER_TURN: usize = 1024;
+const READ_BYTES: usize = 64 * 1024;
+/// The sockets of the largest run and some.
+const SOCKETS_WANTED: u64 = 20_000;
