@@ -18,8 +18,10 @@ use crate::net::stall::Stall;
 pub(super) async fn write(connection: &Connection, stream: &ByteStream, response: Response<Bytes>) -> io::Result<()> {
     let head = head_of(&response, connection.node.now().wall_ms);
     let (mut head, mut body) = (&head[..], response.into_body());
+    // Dropped before the body, whose messages are then reported as lost.
+    let mut lost = LostOnDrop(Some(connection));
     let mut stall = Stall::default();
-    poll_fn(|cx| {
+    let written = poll_fn(|cx| {
         while !head.is_empty() || !body.is_empty() {
             match stream.try_write(&[IoSlice::new(head), IoSlice::new(&body)]) {
                 Ok(written) => {
@@ -44,8 +46,19 @@ pub(super) async fn write(connection: &Connection, stream: &ByteStream, response
             }
         }
         Poll::Ready(Ok(()))
-    })
-    .await
+    });
+    written.await?;
+    lost.0 = None;
+    Ok(())
+}
+
+/// Marks the connection as broken when it is dropped.
+struct LostOnDrop<'a>(Option<&'a Connection>);
+
+impl Drop for LostOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|connection| connection.health.broken.set(true));
+    }
 }
 
 /// The head of a response, at this time in milliseconds since 1970.
