@@ -12,8 +12,8 @@ pub(crate) struct Health {
     pub(crate) timed_out: Flag,
     /// The kernel took no bytes at the last attempt, so hyper still holds some.
     pub(super) stalled: Flag,
-    /// hyper reads, and nothing of the next request has arrived.
-    pub(super) reads: Flag,
+    /// Bytes of the awaited request have arrived.
+    pub(super) has_begun: Flag,
     /// hyper has yet to take a part of a response.
     pub(crate) sends: Flag,
     /// No request follows the last response.
@@ -94,10 +94,10 @@ impl Health {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// True if all responses were written, and nothing of the next request has arrived.
+    /// True if all responses were written, and nothing of the next request has arrived since.
     pub(crate) fn awaits_request(&self) -> bool {
-        let is_at_work = self.is_busy() || self.sends.is_set() || self.stalled.is_set();
-        self.was_used() && self.reads.is_set() && !is_at_work && !self.is_last.is_set()
+        let at_work = [&self.busy, &self.has_begun, &self.sends, &self.stalled, &self.is_last];
+        self.was_used() && !at_work.into_iter().any(Flag::is_set)
     }
 
     /// True if the request waits for long, and all responses before it were written.

@@ -38,8 +38,6 @@ pub(crate) struct Io {
     deadline: Option<Pin<Box<Sleep>>>,
     /// Set while the kernel takes no bytes of a response.
     stall: Stall,
-    /// True if bytes of the awaited request have arrived.
-    begun: bool,
     two_lengths: TwoLengths,
     /// The bytes of `PRI` that have arrived at the beginning of the connection. None if it does not speak HTTP/2.
     preface: Option<usize>,
@@ -57,6 +55,7 @@ impl Io {
     /// `front` was read before.
     pub(crate) fn new(node: Rc<Node>, stream: ByteStream, front: Bytes, health: Arc<Health>) -> Io {
         let settings = node.shard().settings().clone();
+        health.has_begun.set(false);
         // Its first bytes show whether a connection does.
         let may_speak_http2 = settings.http2 && !health.was_used();
         Io {
@@ -69,7 +68,6 @@ impl Io {
             write_timeout: Duration::from_millis(settings.response_timeout_ms),
             deadline: None,
             stall: Stall::default(),
-            begun: false,
             two_lengths: TwoLengths::default(),
             preface: may_speak_http2.then_some(0),
         }
@@ -87,7 +85,7 @@ impl Io {
         if self.health.0.is_busy() || self.stall.is_on() {
             return Poll::Pending;
         }
-        let wait = if self.begun { self.head_timeout } else { self.idle_timeout };
+        let wait = if self.health.0.has_begun.is_set() { self.head_timeout } else { self.idle_timeout };
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(wait)));
         deadline.as_mut().poll(cx).map(|()| self.time_out())
     }
@@ -124,7 +122,7 @@ impl Io {
     fn look_again(&mut self) {
         if self.health.0.take_served() {
             self.deadline = None;
-            self.begun = false;
+            self.health.0.has_begun.set(false);
             self.two_lengths = TwoLengths::default();
         }
     }
@@ -133,7 +131,6 @@ impl Io {
     /// too long.
     fn wrote(&mut self, cx: &mut Context<'_>, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         self.deadline = None;
-        self.health.0.reads.set(false);
         self.health.0.stalled.set(result.is_pending());
         if result.is_pending() {
             return self.poll_stall(cx).map(Err);
@@ -188,18 +185,15 @@ impl Read for Io {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         let result = self.poll_look(cx, buf);
         if result.is_ready() {
-            self.health.0.reads.set(false);
             self.look_again();
             // The first bytes of a request have arrived: the head deadline begins.
-            if !self.begun && !self.health.0.is_busy() {
-                self.begun = true;
+            if !self.health.0.has_begun.is_set() && !self.health.0.is_busy() {
+                self.health.0.has_begun.set(true);
                 self.deadline = None;
             }
             return self.note(result);
         }
-        let late = self.poll_deadline(cx).map(Err);
-        self.health.0.reads.set(!self.begun);
-        late
+        self.poll_deadline(cx).map(Err)
     }
 }
 

@@ -57,6 +57,9 @@ pub(super) async fn serve(connection: &Rc<Connection>, stream: &ByteStream, mut 
     loop {
         let settings = node.shard().settings().clone();
         if ahead.is_empty() {
+            if node.shard().is_draining() && health.was_used() {
+                return done(stream);
+            }
             idle.begin(Duration::from_millis(settings.keep_alive_timeout_ms));
             let event = poll_fn(|cx| {
                 if let Poll::Ready(ready) = stream.poll_read_ready(cx) {
