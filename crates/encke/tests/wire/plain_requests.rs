@@ -28,7 +28,12 @@ fn exchanged(server: &TestServer, parts: &[&str], responses: usize) -> String {
             let value = if name == "set-cookie" { without(value, "BAYEUX_BROWSER=") } else { value.clone() };
             format!("{name}: {value}\n")
         });
-        Some(format!("{}\n{}\n{}", response.status, same.collect::<String>(), without(&response.text(), "\"clientId\":\"")))
+        Some(format!(
+            "{}\n{}\n{}",
+            response.status,
+            same.collect::<String>(),
+            without(&response.text(), "\"clientId\":\"")
+        ))
     };
     let mut all: Vec<_> = (0..responses).map(|_| shown(&mut tcp)).collect();
     tcp.shutdown_write();

@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn requests_as_clients_write_them_are_plain() {
-        let post = "POST /cometd/connect HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\n[]GET";
+        let post =
+            "POST /cometd/connect HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\n[]GET";
         let plain = parse(post).expect("a plain request");
         assert_eq!((plain.head_bytes, plain.body_bytes), (post.len() - 5, 2));
         assert_eq!((plain.request.uri().path(), plain.request.headers().len()), ("/cometd/connect", 3));
