@@ -150,10 +150,13 @@ impl Floor {
                     }
                 }
                 "/meta/subscribe" => {
-                    let name = text("subscription");
-                    self.channels.entry(name.to_owned()).or_default().push(session);
+                    let raw = member(message, "subscription").unwrap_or_default();
+                    let names: Vec<&str> = if raw.starts_with('[') { elements(raw).collect() } else { vec![raw] };
+                    for name in names {
+                        self.channels.entry(name.trim_matches('"').to_owned()).or_default().push(session);
+                    }
                     replies += &format!(
-                        "{{\"channel\":\"/meta/subscribe\",\"id\":\"{id}\",\"successful\":true,\"subscription\":\"{name}\"}},"
+                        "{{\"channel\":\"/meta/subscribe\",\"id\":\"{id}\",\"successful\":true,\"subscription\":{raw}}},"
                     );
                 }
                 "/meta/disconnect" => {
@@ -211,4 +214,4 @@ const BACKLOG: i32 = 4096;
 const EVENTS_PER_TURN: usize = 1024;
 const READ_BYTES: usize = 64 * 1024;
 /// The sockets of the largest run and some.
-const SOCKETS_WANTED: u64 = 20_000;
+const SOCKETS_WANTED: u64 = 10_000;
