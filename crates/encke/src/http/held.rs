@@ -1,4 +1,4 @@
-//! Requests that wait for their answer for long. hyper needs about 20 KiB for a connection whose request waits: its
+//! Requests in hyper that wait for their answer for long. hyper needs about 20 KiB for a connection whose request waits: its
 //! buffers stay while the request does. So such a connection leaves hyper, and waits with its socket and the future of
 //! its answer only.
 //!
@@ -8,8 +8,8 @@
 //!                                          └── the client leaves: the answer is dropped
 //! ```
 //!
-//! The other hyper reads a head that stands for the request and writes the answer to it. So hyper writes all
-//! responses: their dates, their lengths, their receipts.
+//! The other hyper reads a head that stands for the request and writes the answer to it. So hyper writes the responses to
+//! all that it has read: their dates, their lengths, their receipts.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};

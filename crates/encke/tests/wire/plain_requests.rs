@@ -22,7 +22,7 @@ fn exchanged(server: &TestServer, parts: &[&str], responses: usize) -> String {
     for part in parts {
         tcp.send(part);
     }
-    let mut shown = |tcp: &mut crate::common::Tcp| {
+    let shown = |tcp: &mut crate::common::Tcp| {
         let response = tcp.response()?;
         let same = response.headers.iter().filter(|(name, _)| name != "date").map(|(name, value)| {
             let value = if name == "set-cookie" { without(value, "BAYEUX_BROWSER=") } else { value.clone() };

@@ -36,7 +36,10 @@ impl Body for PlainBody<'_> {
             return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut self.arrived)))));
         }
         let rest = self.rest.get();
-        while rest > 0 {
+        if rest == 0 {
+            return Poll::Ready(None);
+        }
+        loop {
             ready!(self.stream.poll_read_ready(cx))?;
             let mut buffer = self.node.read_buffer();
             let most = buffer.len().min(rest);
@@ -50,7 +53,6 @@ impl Body for PlainBody<'_> {
                 Err(error) => return Poll::Ready(Some(Err(error))),
             }
         }
-        Poll::Ready(None)
     }
 
     fn is_end_stream(&self) -> bool {
