@@ -170,7 +170,7 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
     });
     let mut served = http1::Builder::new()
         .max_buf_size(settings.header_bytes_max)
-        .max_headers(HEADERS_MAX)
+        .max_headers(plain::HEADERS_MAX)
         .serve_connection(io, service);
     let mut leaving = pin!(node.leaving());
     let mut is_leaving = false;
@@ -294,6 +294,3 @@ impl Drop for Sent {
         self.health.sends.set(false);
     }
 }
-
-/// The most header lines of one request.
-pub(super) const HEADERS_MAX: usize = 100;

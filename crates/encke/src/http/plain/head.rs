@@ -9,7 +9,7 @@ use http::header::{
 use http::{Method, Request, Uri};
 use httparse::Status;
 
-use crate::http::{routes, serve, stream};
+use crate::http::{routes, stream};
 use encke_core::Settings;
 
 /// A plain request, as far as its head tells it.
@@ -30,7 +30,7 @@ impl Plain {
             [b'G', ..] => Method::GET,
             _ => return None,
         };
-        let mut fields = [const { MaybeUninit::uninit() }; serve::HEADERS_MAX];
+        let mut fields = [const { MaybeUninit::uninit() }; HEADERS_MAX];
         let mut head = httparse::Request::new(&mut []);
         let Ok(Status::Complete(head_bytes)) = head.parse_with_uninit_headers(bytes, &mut fields) else { return None };
         let is_usual = head.method == Some(method.as_str()) && head.version == Some(1);
@@ -94,6 +94,8 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     values.next().is_none().then_some(value.as_bytes())
 }
 
+/// The most header lines of one request.
+pub(in crate::http) const HEADERS_MAX: usize = 100;
 /// The digits of a length. None is near it: bodies have a limit.
 const LENGTH_DIGITS_MAX: usize = 15;
 

@@ -29,6 +29,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use websocket::handshake;
 
 use self::body::PlainBody;
+pub(super) use self::head::HEADERS_MAX;
 use self::head::Plain;
 use super::connection::{Connection, Upgrade};
 use super::held::{self, Held};
