@@ -36,28 +36,28 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody for B
 const GUARD: Guard =
     Guard { pages: Pages::AllowedAndScripts, methods: "POST, GET, OPTIONS", not_allowed: methods_as_text };
 
-/// Answers a request to the endpoint.
+/// Answers a request to the endpoint. It is boxed, as are all that is done before it is held: a held request needs little room.
 pub(crate) async fn answer(
     connection: &Rc<Connection>,
     settings: &Settings,
-    request: Request<impl RequestBody>,
+    request: Box<Request<impl RequestBody>>,
 ) -> Response<Body> {
     if *request.method() == Method::GET
         && let Some(format) = stream::wanted(request.headers())
     {
-        return Box::pin(stream::answer(connection, settings, &request, format)).await;
+        return Box::pin(stream::answer(connection, settings, &*request, format)).await;
     }
-    let origin = match GUARD.check(connection, settings, &request) {
+    let origin = match GUARD.check(connection, settings, &*request) {
         Ok(origin) => origin,
         Err(response) => return *response,
     };
     let mut response = match *request.method() {
         Method::POST if !settings.transports.contains(&TransportName::LongPolling) => {
-            unread(text(StatusCode::BAD_REQUEST, "long-polling is off\n"), &request)
+            unread(text(StatusCode::BAD_REQUEST, "long-polling is off\n"), &*request)
         }
         Method::POST => long_polling(connection, settings, request).await,
-        Method::GET if handshake::wants_upgrade(request.headers()) => upgrade(connection, settings, &request),
-        _ => callback_polling(connection, settings, &request).await,
+        Method::GET if handshake::wants_upgrade(request.headers()) => upgrade(connection, settings, &*request),
+        _ => callback_polling(connection, settings, &*request).await,
     };
     origin::allow(&origin, response.headers_mut());
     response
@@ -66,28 +66,31 @@ pub(crate) async fn answer(
 async fn long_polling(
     connection: &Rc<Connection>,
     settings: &Settings,
-    request: Request<impl RequestBody>,
+    request: Box<Request<impl RequestBody>>,
 ) -> Response<Body> {
-    let (parts, body) = request.into_parts();
-    let request = Request::from_parts(parts, ());
-    let batch = async {
-        check_content(request.headers())?;
-        let body = collect(connection, body, settings).await?;
-        connection.current.set_body_read();
-        batch_of(body)
-    };
-    let batch = match batch.await {
-        Ok(batch) => batch,
+    match Box::pin(asked(connection, settings, request)).await {
+        Ok((asking, batch)) => exchange(connection, settings, HttpTransport::LongPolling, asking, batch).await,
         Err(refusal) => {
             let late = usize::from(refusal.status == StatusCode::REQUEST_TIMEOUT);
             connection.node.shard().metrics().timeouts.add(late);
-            return refusal.response();
+            refusal.response()
         }
-    };
-    let asking = Box::new(Asking::of(connection, settings, &request));
-    // Its headers are not needed while it is held.
-    drop(request);
-    exchange(connection, settings, HttpTransport::LongPolling, asking, batch).await
+    }
+}
+
+/// The batch of a request, and its part that the shard gets with it.
+async fn asked(
+    connection: &Connection,
+    settings: &Settings,
+    request: Box<Request<impl RequestBody>>,
+) -> Result<(Box<Asking>, String), Refusal> {
+    check_content(request.headers())?;
+    let (parts, body) = request.into_parts();
+    let body = collect(connection, body, settings).await?;
+    connection.current.set_body_read();
+    let batch = batch_of(body)?;
+    let request = Request::from_parts(parts, ());
+    Ok((Box::new(Asking::of(connection, settings, &request)), batch))
 }
 
 async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, request: &Request<B>) -> Response<Body> {
@@ -252,7 +255,7 @@ fn upgrade<B: HttpBody>(connection: &Connection, settings: &Settings, request: &
     let is_of_page = request.headers().contains_key(ORIGIN) || cookie::is_sent(request.headers(), settings);
     let compression = settings.compresses().then(|| Compression::accept(request.headers())).flatten();
     let from = socket::Opener { browser, is_of_page, peer, head, compression };
-    *connection.upgrade.borrow_mut() = Some(Upgrade::WebSocket(from));
+    *connection.upgrade.borrow_mut() = Some(Upgrade::WebSocket(Box::new(from)));
     let response = of_status(StatusCode::SWITCHING_PROTOCOLS, Response::new(whole("")));
     let mut response = with(response, &[(CONNECTION, "upgrade"), (UPGRADE, "websocket")]);
     response.headers_mut().insert(SEC_WEBSOCKET_ACCEPT, accept);

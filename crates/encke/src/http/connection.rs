@@ -42,7 +42,7 @@ pub(crate) struct Connection {
 /// The further use of a connection after HTTP.
 pub(crate) enum Upgrade {
     /// A WebSocket of the Bayeux endpoint.
-    WebSocket(socket::Opener),
+    WebSocket(Box<socket::Opener>),
     /// A stream of the Bayeux endpoint.
     Stream(Box<StreamRequest>),
     /// The fallback has it.

@@ -67,7 +67,7 @@ fn answer(
         let response = match guard::refuse_host(&connection, &settings, &request) {
             Some(refusal) => refusal,
             None => tokio::select! {
-                response = bayeux::answer(&connection, &settings, request) => response,
+                response = bayeux::answer(&connection, &settings, Box::new(request)) => response,
                 () = answered.closed() => return,
             },
         };
@@ -75,7 +75,7 @@ fn answer(
             metrics.requests_refused.add(1);
         }
         let upgraded = match connection.upgrade.borrow_mut().take() {
-            Some(Upgrade::WebSocket(from)) => Some(from),
+            Some(Upgrade::WebSocket(from)) => Some(*from),
             // Only a fallback takes a connection over, and it gets no requests here. A stream is the body of a response.
             Some(Upgrade::Stream(_) | Upgrade::TakenOver(_)) | None => None,
         };

@@ -37,7 +37,7 @@ pub(super) type Answer = Pin<Box<dyn Future<Output = Response<Body>>>>;
 pub(super) struct Current {
     answer: RefCell<Option<Answer>>,
     /// The answer of a request that has waited outside hyper, for the other hyper.
-    ready: RefCell<Option<Response<Body>>>,
+    ready: RefCell<Option<Box<Response<Body>>>>,
     head: Cell<Head>,
     /// True if nothing of the request is unread.
     is_read: Cell<bool>,
@@ -91,7 +91,7 @@ impl Head {
 impl Current {
     /// The answer of a request that has waited outside hyper.
     pub(super) fn take_ready(&self) -> Option<Response<Body>> {
-        self.ready.borrow_mut().take()
+        self.ready.borrow_mut().take().map(|response| *response)
     }
 
     /// Notes a request before it is answered.
@@ -129,7 +129,7 @@ impl Current {
         // Taken out while it is polled: it knows the connection.
         let Some(mut answer) = self.answer.borrow_mut().take() else { return Poll::Pending };
         match answer.as_mut().poll(cx) {
-            Poll::Ready(response) if self.is_stream.get() => *self.ready.borrow_mut() = Some(response),
+            Poll::Ready(response) if self.is_stream.get() => *self.ready.borrow_mut() = Some(Box::new(response)),
             Poll::Ready(response) => return Poll::Ready(response),
             Poll::Pending => *self.answer.borrow_mut() = Some(answer),
         }
@@ -198,7 +198,7 @@ pub(super) async fn wait(node: &Rc<Node>, current: &Current, stream: &ByteStream
     let mut front = Vec::with_capacity(HEAD_BYTES + ahead.len());
     current.head.get().write(&mut front);
     front.extend_from_slice(&ahead);
-    *current.ready.borrow_mut() = Some(response);
+    *current.ready.borrow_mut() = Some(Box::new(response));
     Some(front.into())
 }
 

@@ -24,7 +24,7 @@ use encke_core::{Settings, Shared};
 /// Answers a request for the Bayeux endpoint, whose path was compared ([`is_bayeux`]).
 pub(super) async fn answer_bayeux(
     connection: &Rc<Connection>,
-    request: Request<impl bayeux::RequestBody>,
+    request: Box<Request<impl bayeux::RequestBody>>,
 ) -> Response<Body> {
     let settings = connection.node.shard().settings().clone();
     let response = match refuse(connection, &settings, &request) {
@@ -64,7 +64,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
     } else if api::is_of_api(path) && !connection.node.server().echo {
         Box::pin(api::answer(connection, &settings, request)).await
     } else if connection.node.server().echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request) {
-        bayeux::answer(connection, &settings, request).await
+        bayeux::answer(connection, &settings, Box::new(request)).await
     } else if hold::channel_in(&settings, path).is_some() {
         Box::pin(hold::answer(connection, &settings, request)).await
     } else if subscription::channels_in(&settings, path).is_some() {

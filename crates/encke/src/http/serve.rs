@@ -83,7 +83,7 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
                     let current = &connection.current;
                     let front = match current.is_stream() {
                         true => Some(Bytes::new()),
-                        false => held::wait(node, current, &held, read_by_hyper).await,
+                        false => Box::pin(held::wait(node, current, &held, read_by_hyper)).await,
                     };
                     let Some(front) = front else {
                         connection.health.broken.set(true);
@@ -113,7 +113,7 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
 /// Lets a connection speak another protocol. `rest` are the bytes after the request.
 async fn upgraded(node: &Rc<Node>, upgrade: Upgrade, stream: ByteStream, counted: Counted, rest: Vec<u8>) {
     match upgrade {
-        Upgrade::WebSocket(opener) => socket::open(node, stream, Some(counted), opener, rest),
+        Upgrade::WebSocket(opener) => socket::open(node, stream, Some(counted), *opener, rest),
         Upgrade::TakenOver(task) => taken_over(node, task, stream, rest).await,
         // It leaves hyper before its head is written.
         Upgrade::Stream(_) => stream.release(),

@@ -15,6 +15,7 @@ pub(crate) mod mailboxes;
 pub(crate) mod node;
 mod open_sockets;
 pub(crate) mod outcomes;
+pub(crate) mod parked;
 pub(crate) mod published;
 mod queues;
 pub(crate) mod requests;

@@ -19,6 +19,7 @@ use super::confirm::Confirmations;
 use super::exchanges::{Answer, Exchanges};
 use super::incomplete::{Incomplete, Sender};
 use super::open_sockets::{Closed, OpenSocket, OpenSockets};
+use super::parked::ParkedConnections;
 use super::queues::Queues;
 use super::server_shared::ServerShared;
 use super::store_thread::Inbox;
@@ -58,6 +59,8 @@ pub(crate) struct Node {
     leaving: Notify,
     /// Requests that wait for their answer.
     young: YoungRequests,
+    /// Connections that await a request.
+    parked: ParkedConnections,
     /// The turns of TLS handshakes.
     pub(super) handshake_turns: Semaphore,
 }
@@ -81,6 +84,7 @@ impl Node {
             incomplete: RefCell::default(),
             leaving: Notify::new(),
             young: YoungRequests::default(),
+            parked: ParkedConnections::default(),
             handshake_turns: Semaphore::new(HANDSHAKES_AT_ONCE),
         }
     }
@@ -140,6 +144,11 @@ impl Node {
     /// The requests that wait for their answer.
     pub(crate) fn young(&self) -> &YoungRequests {
         &self.young
+    }
+
+    /// The connections that await a request.
+    pub(crate) fn parked(&self) -> &ParkedConnections {
+        &self.parked
     }
 
     /// Ready when the server drains.

@@ -141,6 +141,7 @@ async fn tick(node: Rc<Node>) {
             node.young().release();
             alive_ms = now.ms + ALIVE_EVERY_MS;
         }
+        node.parked().wake_late(now.ms);
         node.shard_mut().advance(now);
         node.settle();
         if let Some(reclaim_memory) = node.server().reclaim_memory

@@ -72,7 +72,7 @@ async fn answer(
         let send = respond.send_response(Response::from_parts(head, ()), false).ok()?;
         let stream = ByteStream::of_stream(send, stream, connection.remote.address());
         match connection.upgrade.take()? {
-            Upgrade::WebSocket(opener) => socket::open(&connection.node, stream, None, opener, Vec::new()),
+            Upgrade::WebSocket(opener) => socket::open(&connection.node, stream, None, *opener, Vec::new()),
             Upgrade::TakenOver(task) => serve::taken_over(&connection.node, task, stream, Vec::new()).await,
             // Streams of messages are bodies of responses here.
             Upgrade::Stream(_) => return None,

@@ -18,22 +18,21 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{Response, StatusCode};
-use http_body_util::BodyExt;
-use tokio::time::{Instant, Sleep, sleep_until};
+use hyper::body::Body as HttpBody;
 use websocket::handshake;
 
 use self::body::PlainBody;
 pub(super) use self::head::HEADERS_MAX;
 use self::head::Plain;
+use self::response::Output;
 use super::connection::{Connection, Upgrade};
 use super::held::{self, Held};
-use super::{closing, routes};
+use super::{Body, closing, routes};
 use crate::byte_stream::ByteStream;
 use crate::net::node::Node;
 use encke_core::Settings;
@@ -54,14 +53,14 @@ pub(super) enum Left {
 pub(super) async fn serve(connection: &Rc<Connection>, stream: &ByteStream, mut ahead: Vec<u8>) -> Left {
     let Connection { node, health, .. } = &**connection;
     let mut leaving = pin!(node.leaving());
-    let mut idle = Idle::default();
     loop {
         let settings = node.shard().settings().clone();
         if ahead.is_empty() {
             if node.shard().is_draining() && health.was_used() {
                 return done(stream);
             }
-            idle.begin(Duration::from_millis(settings.keep_alive_timeout_ms));
+            let until_ms = node.now().ms + settings.keep_alive_timeout_ms;
+            let mut parked = None;
             let event = poll_fn(|cx| {
                 if let Poll::Ready(ready) = stream.poll_read_ready(cx) {
                     return Poll::Ready(if ready.is_ok() { Event::Input } else { Event::Broken });
@@ -70,7 +69,11 @@ pub(super) async fn serve(connection: &Rc<Connection>, stream: &ByteStream, mut 
                 if leaving.as_mut().poll(cx).is_ready() && health.was_used() {
                     return Poll::Ready(Event::Leaving);
                 }
-                idle.poll(cx).map(|()| Event::Late)
+                if parked.is_some() && node.now().ms >= until_ms {
+                    return Poll::Ready(Event::Late);
+                }
+                parked.get_or_insert_with(|| node.parked().park(until_ms, connection.number(), cx.waker()));
+                Poll::Pending
             });
             match event.await {
                 Event::Input => {}
@@ -90,11 +93,27 @@ pub(super) async fn serve(connection: &Rc<Connection>, stream: &ByteStream, mut 
             Err(Read::Other(bytes)) => return Left::Other(bytes),
         };
         drop(settings);
-        let Some((response, is_last)) = answer(connection, stream, next, &mut ahead, &mut idle).await else {
+        // Little is kept while it is held: what is large lives in functions that return before.
+        let (mut answer, rest) = begin(connection, stream, next);
+        let mut held = None;
+        let response = poll_fn(|cx| {
+            if let Poll::Ready(response) = answer.as_mut().poll(cx) {
+                return Poll::Ready(Some(response));
+            }
+            if rest.get() > 0 {
+                // The body reads the connection.
+                return Poll::Pending;
+            }
+            held.get_or_insert_with(|| Held::new(node));
+            held::poll_left(stream, &mut ahead, cx).map(|()| None)
+        });
+        let response = response.await;
+        drop((answer, held));
+        let Some(Last { output, is_last, is_switch }) = response.and_then(|it| end(connection, stream, it, rest.get()))
+        else {
             return broken(connection);
         };
-        let is_switch = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let written = response::write(connection, stream, response).await;
+        let written = output.write().await;
         health.set_busy(false);
         if written.is_err() {
             node.shard().metrics().timeouts.add(usize::from(health.timed_out.is_set()));
@@ -156,46 +175,49 @@ fn take(bytes: &[u8], settings: &Settings, ahead: &mut Vec<u8>) -> Option<Next> 
     Some(Next { arrived: Bytes::copy_from_slice(arrived), plain })
 }
 
-/// Answers a request. True if its response is the last one. None if the client has left.
-async fn answer(
-    connection: &Rc<Connection>,
-    stream: &ByteStream,
+/// Begins to answer a request. Returns the answer, and the bytes of the body that have not arrived.
+fn begin<'a>(
+    connection: &'a Rc<Connection>,
+    stream: &'a ByteStream,
     next: Next,
-    ahead: &mut Vec<u8>,
-    idle: &mut Idle,
-) -> Option<(Response<Bytes>, bool)> {
-    let Connection { node, health, .. } = &**connection;
+) -> (Pin<Box<dyn Future<Output = Response<Body>> + 'a>>, Rc<Cell<usize>>) {
     let Next { plain: Plain { request, body_bytes, .. }, arrived } = next;
-    let rest = Cell::new(body_bytes - arrived.len());
-    let request = request.map(|()| PlainBody::new(node, stream, arrived, &rest));
-    health.begin_request();
-    health.set_busy(true);
-    let mut answer = Box::pin(routes::answer_bayeux(connection, request));
-    let mut held = None;
-    let response = poll_fn(|cx| {
-        if let Poll::Ready(response) = answer.as_mut().poll(cx) {
-            return Poll::Ready(Some(response));
-        }
-        if rest.get() > 0 {
-            // The body reads the connection.
-            return Poll::Pending;
-        }
-        held.get_or_insert_with(|| {
-            idle.end();
-            Held::new(node)
-        });
-        held::poll_left(stream, ahead, cx).map(|()| None)
-    });
-    let mut response = response.await?;
-    drop(answer);
+    let rest = Rc::new(Cell::new(body_bytes - arrived.len()));
+    let request = request.map(|()| PlainBody::new(&connection.node, stream, arrived, rest.clone()));
+    connection.health.begin_request();
+    connection.health.set_busy(true);
+    (Box::pin(routes::answer_bayeux(connection, Box::new(request))), rest)
+}
+
+/// A response that is to be written.
+struct Last<'a> {
+    output: Output<'a>,
+    /// True if no request follows.
+    is_last: bool,
+    /// True if another protocol follows.
+    is_switch: bool,
+}
+
+/// The response to a request of whose body so many bytes have not been read. None if it is not whole: none of the endpoint is.
+fn end<'a>(
+    connection: &'a Connection,
+    stream: &'a ByteStream,
+    mut response: Response<Body>,
+    rest: usize,
+) -> Option<Last<'a>> {
+    let is_switch = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     // The rest of a body that was not read would be taken for a request.
-    if rest.get() > 0 || (node.shard().is_draining() && response.status() != StatusCode::SWITCHING_PROTOCOLS) {
+    if rest > 0 || (connection.node.shard().is_draining() && !is_switch) {
         response = closing(response);
     }
     let is_last = handshake::names(response.headers(), CONNECTION, "close");
-    let (head, body) = response.into_parts();
-    let bytes = body.collect().await.ok()?.to_bytes();
-    Some((Response::from_parts(head, bytes), is_last))
+    let (head, mut body) = response.into_parts();
+    let body = match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Some(frame)) => frame.ok()?.into_data().ok()?,
+        Poll::Ready(None) => Bytes::new(),
+        Poll::Pending => return None,
+    };
+    Some(Last { output: Output::new(connection, stream, &head, body), is_last, is_switch })
 }
 
 fn done(stream: &ByteStream) -> Left {
@@ -206,40 +228,4 @@ fn done(stream: &ByteStream) -> Left {
 fn broken(connection: &Connection) -> Left {
     connection.health.broken.set(true);
     Left::Broken
-}
-
-/// The time for the next request to begin. Its timer is set once for many requests.
-struct Idle {
-    until: Instant,
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl Default for Idle {
-    fn default() -> Idle {
-        Idle { until: Instant::now(), timer: None }
-    }
-}
-
-impl Idle {
-    fn begin(&mut self, wait: Duration) {
-        self.until = Instant::now() + wait;
-    }
-
-    /// A held request needs no timer.
-    fn end(&mut self) {
-        self.timer = None;
-    }
-
-    /// Ready when the time is over.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let until = self.until;
-        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        loop {
-            ready!(timer.as_mut().poll(cx));
-            if timer.deadline() >= until {
-                return Poll::Ready(());
-            }
-            timer.as_mut().reset(until);
-        }
-    }
 }

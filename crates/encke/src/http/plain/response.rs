@@ -3,67 +3,99 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
-use std::task::{Poll, ready};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
 use bytes::{Buf, Bytes};
+use http::StatusCode;
 use http::header::{CONTENT_LENGTH, DATE};
-use http::{Response, StatusCode};
+use http::response::Parts;
 
 use crate::byte_stream::ByteStream;
 use crate::http::connection::Connection;
 use crate::net::stall::Stall;
 
-/// Writes a response. An error if the client is gone or takes nothing for too long.
-pub(super) async fn write(connection: &Connection, stream: &ByteStream, response: Response<Bytes>) -> io::Result<()> {
-    let head = head_of(&response, connection.node.now().wall_ms);
-    let (mut head, mut body) = (&head[..], response.into_body());
-    // Dropped before the body, whose messages are then reported as lost.
-    let mut lost = LostOnDrop(Some(connection));
-    let mut stall = Stall::default();
-    let written = poll_fn(|cx| {
-        while !head.is_empty() || !body.is_empty() {
-            match stream.try_write(&[IoSlice::new(head), IoSlice::new(&body)]) {
-                Ok(written) => {
-                    stall.end();
-                    let of_head = written.min(head.len());
-                    head = &head[of_head..];
-                    body.advance(written - of_head);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match stream.poll_write_ready(cx) {
-                    Poll::Ready(ready) => ready?,
-                    Poll::Pending => {
-                        let shard = connection.node.shard();
-                        let wait = Duration::from_millis(shard.settings().response_timeout_ms);
-                        drop(shard);
-                        ready!(stall.poll(&connection.node, wait, cx));
-                        connection.health.timed_out.set(true);
-                        stream.reset();
-                        return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
-                    }
-                },
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-        Poll::Ready(Ok(()))
-    });
-    written.await?;
-    lost.0 = None;
-    Ok(())
+/// A response, as far as it is not written.
+pub(super) struct Output<'a> {
+    connection: &'a Connection,
+    stream: &'a ByteStream,
+    head: Bytes,
+    body: Bytes,
 }
 
-/// Marks the connection as broken when it is dropped.
-struct LostOnDrop<'a>(Option<&'a Connection>);
+impl<'a> Output<'a> {
+    pub(super) fn new(connection: &'a Connection, stream: &'a ByteStream, head: &Parts, body: Bytes) -> Output<'a> {
+        let head = head_of(head, body.len(), connection.node.now().wall_ms).into();
+        Output { connection, stream, head, body }
+    }
 
-impl Drop for LostOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|connection| connection.health.broken.set(true));
+    /// Writes it. An error if the client is gone or takes nothing for too long.
+    pub(super) async fn write(mut self) -> io::Result<()> {
+        if self.send()? {
+            return Ok(());
+        }
+        // Boxed: few responses wait.
+        Box::pin(async move {
+            let mut stall = Stall::default();
+            poll_fn(|cx| self.poll(&mut stall, cx)).await
+        })
+        .await
+    }
+
+    /// The bytes that wait.
+    fn rest(&self) -> usize {
+        self.head.len() + self.body.len()
+    }
+
+    /// Writes as much as there is room for. True if that is all.
+    fn send(&mut self) -> io::Result<bool> {
+        while self.rest() > 0 {
+            match self.stream.try_write(&[IoSlice::new(&self.head), IoSlice::new(&self.body)]) {
+                Ok(written) => {
+                    let of_head = written.min(self.head.len());
+                    self.head.advance(of_head);
+                    self.body.advance(written - of_head);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn poll(&mut self, stall: &mut Stall, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Connection { node, health, .. } = self.connection;
+        loop {
+            if self.stream.poll_write_ready(cx)?.is_pending() {
+                let wait = Duration::from_millis(node.shard().settings().response_timeout_ms);
+                ready!(stall.poll(node, wait, cx));
+                health.timed_out.set(true);
+                self.stream.reset();
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            let before = self.rest();
+            if self.send()? {
+                return Poll::Ready(Ok(()));
+            }
+            if self.rest() < before {
+                stall.end();
+            }
+        }
     }
 }
 
-/// The head of a response, at this time in milliseconds since 1970.
-fn head_of(response: &Response<Bytes>, wall_ms: u64) -> Vec<u8> {
-    let (status, headers) = (response.status(), response.headers());
+impl Drop for Output<'_> {
+    /// The messages of a response that was not sent are reported as lost when its body is dropped, which is after this.
+    fn drop(&mut self) {
+        if self.rest() > 0 {
+            self.connection.health.broken.set(true);
+        }
+    }
+}
+
+/// The head of a response with a body of this length, at this time in milliseconds since 1970.
+fn head_of(parts: &Parts, body_bytes: usize, wall_ms: u64) -> Vec<u8> {
+    let Parts { status, headers, .. } = parts;
     let mut head = Vec::with_capacity(HEAD_BYTES);
     let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| head.extend_from_slice(part));
     let reason = status.canonical_reason().unwrap_or("<none>");
@@ -71,9 +103,9 @@ fn head_of(response: &Response<Bytes>, wall_ms: u64) -> Vec<u8> {
     for (name, value) in headers {
         put(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
     }
-    let has_length = status != StatusCode::SWITCHING_PROTOCOLS && !headers.contains_key(CONTENT_LENGTH);
+    let has_length = *status != StatusCode::SWITCHING_PROTOCOLS && !headers.contains_key(CONTENT_LENGTH);
     if has_length {
-        put(&[b"content-length: ", response.body().len().to_string().as_bytes(), b"\r\n"]);
+        put(&[b"content-length: ", body_bytes.to_string().as_bytes(), b"\r\n"]);
     }
     if !headers.contains_key(DATE) {
         DATES.with_borrow_mut(|(of_ms, date)| {
