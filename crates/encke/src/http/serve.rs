@@ -53,7 +53,7 @@ fn start(node: &Rc<Node>, stream: ByteStream, remote: Remote, counted: Counted) 
     tokio::task::spawn_local(serve(connection, stream, counted));
 }
 
-async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Counted) {
+async fn serve(connection: Rc<Connection>, mut stream: ByteStream, mut counted: Counted) {
     let node = &connection.node;
     if !Box::pin(handshake::complete(node, &stream)).await {
         stream.close_writing();
@@ -68,53 +68,77 @@ async fn serve(connection: Rc<Connection>, mut stream: ByteStream, counted: Coun
     }
     let mut ahead = Vec::new();
     loop {
-        let mut read = match plain::serve(&connection, &stream, ahead).await {
+        let read = match plain::serve(&connection, &stream, ahead).await {
             plain::Left::Other(read) => read,
             plain::Left::Upgraded(upgrade, rest) => {
-                return Box::pin(upgraded(node, upgrade, stream, counted, rest)).await;
+                return Box::pin(upgraded(node.clone(), upgrade, stream, counted, rest)).await;
             }
             plain::Left::Done => return Box::pin(stream.linger()).await,
             plain::Left::Broken => return stream.release(),
         };
+        // Boxed: nothing of it stays when the connection is back.
+        match Box::pin(by_hyper(connection.clone(), stream, read, counted)).await {
+            Some(back) => (stream, ahead, counted) = back,
+            None => return,
+        }
+    }
+}
+
+/// Serves requests with hyper, until the connection awaits one. Returns it then, with bytes that were read. None if it has ended, or has
+/// become something else.
+async fn by_hyper(
+    connection: Rc<Connection>,
+    mut stream: ByteStream,
+    mut read: Bytes,
+    counted: Counted,
+) -> Option<(ByteStream, Vec<u8>, Counted)> {
+    let Connection { node, current, .. } = &*connection;
+    loop {
         // Boxed: nothing of hyper stays while a request is held.
-        ahead = loop {
-            match Box::pin(in_hyper(&connection, stream, read)).await {
-                Left::Held(held, read_by_hyper) => {
-                    let current = &connection.current;
-                    let front = match current.is_stream() {
-                        true => Some(Bytes::new()),
-                        false => Box::pin(held::wait(node, current, &held, read_by_hyper)).await,
-                    };
-                    let Some(front) = front else {
-                        connection.health.broken.set(true);
-                        return held.release();
-                    };
-                    if let Some(Upgrade::Stream(request)) = connection.upgrade.take() {
-                        let head = current.take_ready().map(|response| stream::head_of(&response)).unwrap_or_default();
-                        return net_stream::open(node, held, counted, *request, head);
-                    }
-                    (stream, read) = (held, front);
+        match Box::pin(in_hyper(&connection, stream, read)).await {
+            Left::Held(held, read_by_hyper) => {
+                let front = match current.is_stream() {
+                    true => Some(Bytes::new()),
+                    false => held::wait(node, current, &held, read_by_hyper).await,
+                };
+                let Some(front) = front else {
+                    connection.health.broken.set(true);
+                    held.release();
+                    return None;
+                };
+                if let Some(Upgrade::Stream(request)) = connection.upgrade.take() {
+                    let head = current.take_ready().map(|response| stream::head_of(&response)).unwrap_or_default();
+                    net_stream::open(node, held, counted, *request, head);
+                    return None;
                 }
-                Left::Idle(idle, read) => {
-                    stream = idle;
-                    break read;
-                }
-                Left::Upgraded(stream, upgrade, rest) => {
-                    return Box::pin(upgraded(node, upgrade, stream, counted, rest)).await;
-                }
-                Left::Http2(stream, front) => return http2::open(connection, stream, front, counted),
-                Left::Done(stream) => return Box::pin(stream.linger()).await,
-                Left::Broken(stream) => return stream.release(),
+                (stream, read) = (held, front);
             }
-        };
+            Left::Idle(stream, read) => return Some((stream, read, counted)),
+            Left::Upgraded(stream, upgrade, rest) => {
+                Box::pin(upgraded(node.clone(), upgrade, stream, counted, rest)).await;
+                return None;
+            }
+            Left::Http2(stream, front) => {
+                http2::open(connection.clone(), stream, front, counted);
+                return None;
+            }
+            Left::Done(stream) => {
+                Box::pin(stream.linger()).await;
+                return None;
+            }
+            Left::Broken(stream) => {
+                stream.release();
+                return None;
+            }
+        }
     }
 }
 
 /// Lets a connection speak another protocol. `rest` are the bytes after the request.
-async fn upgraded(node: &Rc<Node>, upgrade: Upgrade, stream: ByteStream, counted: Counted, rest: Vec<u8>) {
+async fn upgraded(node: Rc<Node>, upgrade: Upgrade, stream: ByteStream, counted: Counted, rest: Vec<u8>) {
     match upgrade {
-        Upgrade::WebSocket(opener) => socket::open(node, stream, Some(counted), *opener, rest),
-        Upgrade::TakenOver(task) => taken_over(node, task, stream, rest).await,
+        Upgrade::WebSocket(opener) => socket::open(&node, stream, Some(counted), *opener, rest),
+        Upgrade::TakenOver(task) => taken_over(&node, task, stream, rest).await,
         // It leaves hyper before its head is written.
         Upgrade::Stream(_) => stream.release(),
     }
