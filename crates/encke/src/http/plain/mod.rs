@@ -157,7 +157,7 @@ fn next(node: &Node, stream: &ByteStream, settings: &Settings, ahead: &mut Vec<u
         return take(&bytes, settings, ahead).ok_or_else(|| Read::Other(bytes.into()));
     }
     let mut buffer = node.read_buffer();
-    let bytes = match stream.try_read(&mut buffer) {
+    let bytes = match stream.try_read(&mut buffer[..READ_BYTES]) {
         Ok(0) => return Err(Read::End),
         Ok(count) => &buffer[..count],
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Read::Nothing),
@@ -229,3 +229,6 @@ fn broken(connection: &Connection) -> Left {
     connection.health.broken.set(true);
     Left::Broken
 }
+
+/// The bytes that are read at once before the length of a body is known. Those behind a request stay with the connection while it is held.
+const READ_BYTES: usize = 8 * 1024;
