@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the fuzz targets with coverage instrumentation, on the stable toolchain, and runs each for some seconds:
-# `scripts/fuzz.sh [SECONDS_PER_TARGET=10] [TARGET…]`. What they find stays in fuzz/corpus, crashes in fuzz/artifacts.
+# `scripts/fuzz.sh [SECONDS_PER_TARGET=10] [TARGET…]`. Before that it compares how requests are read here and by hyper. What they find stays in fuzz/corpus, crashes in fuzz/artifacts.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 seconds=${1:-10}
@@ -10,6 +10,7 @@ fuzz_target_dir=${CARGO_TARGET_DIR:-$fuzz_dir/target}
 input_bytes_max=4096
 input_seconds_max=10
 memory_mb_max=1024
+plain_requests=${PLAIN_REQUESTS:-5000000}
 
 # What cargo-fuzz asks of the compiler, but for the address sanitizer: there is no unsafe code to watch.
 coverage=(
@@ -50,8 +51,16 @@ run_target() {
     echo "$target: $done_line ($began at the start)"
 }
 
+# Reads nearly right requests here and by hyper, which must agree; some 60 seconds. It prints one line.
+run_differential() {
+    echo "plain requests: $plain_requests, beside hyper" >&2
+    PLAIN_REQUESTS=$plain_requests PLAIN_SEED=$RANDOM cargo test --quiet --locked -p encke --lib plain::differential -- --nocapture |
+        grep -E 'were plain|panicked' -A 1
+}
+
 need_rust
 build_targets
+run_differential || exit 1
 if [ $# -gt 0 ]; then targets=("$@"); else
     mapfile -t targets < <(sed -n 's/^name = "\([a-z_]*\)"$/\1/p' "$fuzz_dir/Cargo.toml")
 fi

@@ -10,6 +10,8 @@
 //! the answer.
 
 mod body;
+#[cfg(test)]
+mod differential;
 mod head;
 mod response;
 
