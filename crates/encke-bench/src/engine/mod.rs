@@ -5,6 +5,7 @@
 //! - [`connections`]: connections that speak another protocol.
 //! - [`Target`]: the server's address. [`allow_sockets`]: the limit of open files. [`clock`]: the time.
 
+mod begun;
 mod breaker;
 mod clients;
 pub mod clock;
@@ -37,6 +38,7 @@ mod target;
 mod timers;
 pub(crate) mod timing;
 mod tls;
+mod websocket;
 mod websocket_link;
 
 pub use clients::{Clients, Counts, PlannedMessage};
