@@ -26,6 +26,8 @@ pub(super) struct WorkerShared {
     /// The number of sessions, from the first, that parse their deliveries themselves, since their recovery depends on
     /// each.
     pub(super) parsing_sessions: usize,
+    /// Frames of a WebSocket, before they are sent on a stream.
+    pub(super) frames: Vec<u8>,
     /// The body of the response at hand.
     pub(super) body: Vec<u8>,
     rest: Vec<Range<usize>>,
@@ -33,7 +35,7 @@ pub(super) struct WorkerShared {
 
 impl WorkerShared {
     pub(super) fn new(target: Target, transport: Transport, poll: Poll, reader: Reader) -> WorkerShared {
-        let (body, rest) = (Vec::new(), Vec::new());
+        let (frames, body, rest) = (Vec::new(), Vec::new(), Vec::new());
         let scratch = Scratch::new();
         WorkerShared {
             target,
@@ -43,6 +45,7 @@ impl WorkerShared {
             reader,
             inflater: None,
             parsing_sessions: 0,
+            frames,
             body,
             rest,
         }
