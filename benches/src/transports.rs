@@ -18,7 +18,7 @@ pub const STREAMS: &[Row] = &[
 
 /// The rows of `make bench-http2`.
 pub const HTTP2: &[Row] = &[
-    row(GATHERED_ONE, "most", "http2-1", deliveries_per_s, Wanted::TimesAtLeast(0.7)),
+    row(GATHERED_ONE, "most", "http2-1", deliveries_per_s, Wanted::Nothing),
     row(GATHERED_TEN, "most", "http2-10", deliveries_per_s, Wanted::Nothing),
     row(ALONE_ONE, "fanout", "http2-1", deliveries_per_core, Wanted::TimesAtLeast(0.7)),
     row(ALONE_TEN, "fanout", "http2-10", deliveries_per_core, Wanted::TimesAtLeast(2.0)),

@@ -6,14 +6,14 @@ use crate::program::{Server, bench, each, report, text};
 fn everything_arrives_over_http2_with_one_and_with_several_streams_on_a_connection() {
     for options in [&[][..], &["--dev-tls"]] {
         let server = Server::with(options);
-        each(&["", "--streams-per-connection 10"], |streams| {
+        for streams in ["", "--streams-per-connection 10"] {
             let line = "rooms --clients 30 --rooms 6 --rooms-per-client 3 --batches 50 --warm-up 100ms --http2";
             let report = report(&server.url, &format!("{line} {streams}"));
             let trial = &report["trials"][0];
             assert_eq!(trial["incoming"]["messages"], trial["expected"]);
             let settings = report["settings"].as_array().expect("settings");
             assert!(settings.iter().any(|setting| setting["name"] == "http2"), "{settings:?}");
-        });
+        }
     }
 }
 
