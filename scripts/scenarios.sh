@@ -46,6 +46,7 @@ encke_only() {
         run encke random-channel $target --clients 100 --ramp 100 --up-to 300 --rate 200 --duration 1s
         run encke reconnect $target --clients 200 --rounds 2
         run encke broadcast $target --clients 100 --rate 100 --duration 1s --ack
+        run encke broadcast $target --clients 100 --rate 100 --duration 1s --http2 --streams-per-connection 10
         run encke replay $target --clients 10 --messages 2000 --duration 1s
         run encke jitter $target --clients 200 --rate 10 --duration 3s --cut-every 1s --offline 200ms --replay
         run encke jitter $target --clients 200 --rate 10 --duration 3s --cut-every 1s --offline 200ms --transport long-polling --ack

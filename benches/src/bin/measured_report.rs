@@ -1,14 +1,15 @@
-//! Writes the page and the chart of `make bench-core`, `make bench-delivery` or `make bench-tls` from its reports, and prints the table.
+//! Writes the page and the chart of `make bench-core`, `bench-delivery`, `bench-tls`, `bench-streams` or `bench-http2` from its reports, and
+//! prints the table.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use benches::compare::runs::Runs;
-use benches::{core, delivery, tls};
+use benches::{core, delivery, tls, transports};
 use clap::{Parser, ValueEnum};
 use encke_bench::problem::Problem;
 
-/// Turns the reports of `make bench-core`, `make bench-delivery` or `make bench-tls` into a page and a chart.
+/// Turns the reports of `make bench-core`, `bench-delivery`, `bench-tls`, `bench-streams` or `bench-http2` into a page and a chart.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The measured subject.
@@ -26,6 +27,8 @@ enum Subject {
     Core,
     Delivery,
     Tls,
+    Streams,
+    Http2,
 }
 
 fn main() -> ExitCode {
@@ -48,6 +51,8 @@ fn run(arguments: &Arguments) -> Result<bool, Problem> {
         Subject::Core => core::measured(&runs),
         Subject::Delivery => delivery::measured(&runs),
         Subject::Tls => tls::measured(&runs),
+        Subject::Streams => transports::streams(&runs),
+        Subject::Http2 => transports::http2(&runs),
     };
     println!("{}", measured.table);
     if let Some(folder) = &arguments.into {

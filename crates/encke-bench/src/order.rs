@@ -104,6 +104,9 @@ pub struct ClientsSpec {
     /// True if their WebSockets are compressed.
     #[serde(default)]
     pub compress: bool,
+    /// The most WebSockets on an HTTP/2 connection; none for WebSockets over HTTP/1.1, each on its own connection.
+    #[serde(default)]
+    pub streams_per_connection: Option<u32>,
     /// The number of subscribers in all workers together.
     pub clients: u32,
     /// Their subscriptions.

@@ -33,11 +33,11 @@ pub(super) enum Form {
 }
 
 impl Breaker {
-    /// Breaks that begin at `from_us`, of the first sessions of a worker.
-    pub(super) fn new(terms: Cuts, from_us: u64, worker: u32, sessions: usize) -> Breaker {
+    /// Breaks of these sessions' connections that begin at `from_us`.
+    pub(super) fn new(terms: Cuts, from_us: u64, worker: u32, sessions: impl Iterator<Item = usize>) -> Breaker {
         let mut rng = Rng::new(terms.seed, worker);
-        let first = |index| Reverse((from_us + rng.below(terms.every_us), index));
-        let next = (0..sessions as u32).map(first).collect();
+        let first = |index| Reverse((from_us + rng.below(terms.every_us), index as u32));
+        let next = sessions.map(first).collect();
         Breaker { terms, rng, next, dead: BTreeMap::new() }
     }
 

@@ -9,6 +9,7 @@ use rustix::net::sockopt;
 use crate::engine::breaker::Breaker;
 use crate::engine::clock;
 use crate::engine::error::ConnectionError;
+use crate::engine::http2::Links;
 use crate::engine::poll::Ready;
 use crate::engine::pool::Pool;
 use crate::engine::published::Published;
@@ -26,10 +27,12 @@ use crate::problem::Problem;
 pub struct Clients {
     pub(super) shared: WorkerShared,
     pub(super) sessions: Vec<Session>,
-    /// The final number of sessions. Connections of the pool have the tokens after them.
+    /// The final number of sessions. Shared connections have the tokens after them: those of the pool, then those of HTTP/2.
     pub(super) total: usize,
     pub(super) subscriber_count: usize,
     pub(super) pool: Pool,
+    /// The connections that sessions share, if their WebSockets are streams of HTTP/2.
+    pub(super) http2: Links,
     pub(super) timers: Timers,
     pub(super) ready: Vec<Ready>,
     pub(super) membership: Membership,
@@ -255,8 +258,8 @@ impl Clients {
     pub fn cut(&mut self) {
         self.reset_all();
         for index in 0..self.sessions.len() {
-            if self.sessions[index].socket().is_some() {
-                self.error(index, ConnectionError::Lost("was cut off".into()));
+            if self.socket_mut(index).is_some() {
+                self.lose(index, ConnectionError::Lost("was cut off".into()));
             }
         }
         self.pool.close();
@@ -278,7 +281,7 @@ impl Clients {
         }
         self.reset_all();
         for index in 0..self.sessions.len() {
-            self.sessions[index].close();
+            self.close(index);
             self.set_state(index, SessionState::Gone);
         }
         self.pool.close();
@@ -286,7 +289,7 @@ impl Clients {
 
     /// Makes the sockets close with a reset, so that no local port stays in TIME_WAIT.
     fn reset_all(&mut self) {
-        for socket in self.sessions.iter().filter_map(Session::socket) {
+        for socket in self.sessions.iter().filter_map(Session::socket).chain(self.http2.sockets()) {
             // If this fails, the socket is still closed.
             let _ = sockopt::set_socket_linger(socket.stream(), Some(Duration::ZERO));
         }

@@ -89,7 +89,7 @@ impl Clients {
     pub(super) fn give_up_replies_of(&mut self, session: usize) {
         let publishes = session >= self.subscriber_count;
         if publishes
-            && matches!(self.sessions[session].connection, Connection::WebSocket(_))
+            && matches!(self.sessions[session].connection, Connection::WebSocket(_) | Connection::Stream(_))
             && let Some(confirmations) = &mut self.shared.reader.confirmations
         {
             confirmations.unanswered.clear();

@@ -18,14 +18,18 @@ impl Clients {
     /// counters of breaks.
     pub fn begin_cuts(&mut self, terms: Cuts, from_us: u64) {
         self.reset_breaks();
-        self.breaker = Some(Box::new(Breaker::new(terms, from_us, self.worker, self.subscriber_count)));
+        // The first session of a connection stands for those that share it.
+        let connections = (0..self.subscriber_count).step_by(self.http2.sessions_per_link());
+        self.breaker = Some(Box::new(Breaker::new(terms, from_us, self.worker, connections)));
     }
 
     /// Stops the breaks, also those that wait for bytes. Offline clients reconnect.
     pub fn end_cuts(&mut self) {
         if let Some(mut breaker) = self.breaker.take() {
             breaker.reset_dead(u64::MAX);
-            self.sessions.iter_mut().for_each(|session| session.break_after(None));
+            for index in 0..self.sessions.len() {
+                self.socket_mut(index).iter_mut().for_each(|socket| socket.break_after(None));
+            }
         }
     }
 
@@ -67,23 +71,24 @@ impl Clients {
     }
 
     fn cut_one(&mut self, index: usize, now_us: u64) {
-        let Some(breaker) = &mut self.breaker else { return };
-        let session = &mut self.sessions[index];
-        if session.socket().is_none_or(Socket::is_connecting) {
+        if self.socket_mut(index).as_ref().is_none_or(Socket::is_connecting) {
             return;
         }
+        let Some(form) = self.breaker.as_mut().map(|breaker| breaker.form(now_us)) else { return };
         self.breaks.cut += 1;
-        match breaker.form(now_us) {
-            Form::During(bytes) => return session.break_after(Some(bytes)),
+        match form {
+            Form::During(bytes) => {
+                return self.socket_mut(index).iter_mut().for_each(|socket| socket.break_after(Some(bytes)));
+            }
             Form::Dead(until_us) => {
-                if let Some(socket) = session.abandon() {
+                if let (Some(socket), Some(breaker)) = (self.socket_mut(index).take(), &mut self.breaker) {
                     // Data that still arrives there is ignored.
                     let _ = self.shared.poll.remove(socket.stream());
                     breaker.retain_dead(until_us, index, socket);
                 }
             }
-            Form::Reset => session.socket().into_iter().for_each(reset),
+            Form::Reset => self.socket_mut(index).iter().for_each(reset),
         }
-        self.error(index, ConnectionError::Lost("was cut off".into()));
+        self.lose(index, ConnectionError::Lost("was cut off".into()));
     }
 }

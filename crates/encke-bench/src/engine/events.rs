@@ -20,6 +20,7 @@ impl Clients {
     pub(super) fn open_connection(&mut self, index: usize) {
         let opened = match &mut self.sessions[index].connection {
             Connection::WebSocket(link) => link.open(&self.shared),
+            Connection::Stream(link) => self.http2.open(index, link, &self.shared),
             Connection::Http { link, .. } => link.open(index as u64, &self.shared),
             // Its requests go over the pool, and its stream opens with the session.
             Connection::Events { .. } => return self.connected(index),
@@ -34,7 +35,12 @@ impl Clients {
     pub(super) fn serve(&mut self, ready: &Ready) {
         let index = ready.token as usize;
         if index >= self.sessions.len() {
-            let outcome = self.pool.step(index - self.total, ready, &mut self.shared);
+            let shared = index - self.total;
+            if let Some(link) = shared.checked_sub(self.pool.len()) {
+                let served = self.http2.step(link, ready, &mut self.sessions, &mut self.shared);
+                return self.served(served);
+            }
+            let outcome = self.pool.step(shared, ready, &mut self.shared);
             return self.pool_outcome(outcome);
         }
         let Session { protocol, connection, .. } = &mut self.sessions[index];
@@ -44,6 +50,8 @@ impl Clients {
                 Ok(true) => self.settle(index),
                 Err(error) => self.error(index, error),
             },
+            // Its socket has another token.
+            Connection::Stream(_) => {}
             Connection::Http { link, .. } => match link.step(ready, &mut self.shared) {
                 Ok(Progress::None | Progress::Closed) => self.watch(index),
                 Ok(Progress::Connected) => self.connected(index),
@@ -121,7 +129,8 @@ impl Clients {
         let session = &mut self.sessions[index];
         session.has_broken = true;
         let was_announced = session.is_announced();
-        session.close();
+        self.close(index);
+        let session = &mut self.sessions[index];
         match (session.state, self.stage) {
             (SessionState::Gone | SessionState::Away, _) => return,
             (SessionState::Disconnecting, _) => return self.set_state(index, SessionState::Gone),
@@ -247,7 +256,7 @@ impl Clients {
                 self.open_if_complete(index);
             }
             Event::Replied { channel, .. } if channel == "/meta/disconnect" => {
-                session.close();
+                self.close(index);
                 self.set_state(index, SessionState::Gone);
             }
             Event::Replied { id, outcome, .. } if session.subscribing == Some(id) => match outcome {
@@ -290,9 +299,9 @@ impl Clients {
 
     fn lost(&mut self, index: usize, reason: String, reopen_in: Duration) {
         self.give_up_replies_of(index);
+        self.close(index);
         let session = &mut self.sessions[index];
         session.has_broken = true;
-        session.close();
         match (session.state, self.stage) {
             (SessionState::Gone, _) => {}
             (SessionState::Disconnecting, _) => self.set_state(index, SessionState::Gone),
@@ -311,7 +320,7 @@ impl Clients {
     }
 
     fn drop_session(&mut self, index: usize, reason: &str) {
-        self.sessions[index].close();
+        self.close(index);
         if self.sessions[index].state != SessionState::Gone {
             self.dropped += 1;
             self.first_loss.get_or_insert_with(|| reason.to_owned());
@@ -325,6 +334,7 @@ impl Clients {
         let tag = RequestTag { session: index, publications: None };
         let sent = match &mut self.sessions[index].connection {
             Connection::WebSocket(link) => link.send(body),
+            Connection::Stream(link) => self.http2.send(index, link, body, &mut self.shared),
             Connection::Events { link, .. } => {
                 if transmission.class == RequestClass::Connect && link.is_opening() {
                     return link.wait(&transmission.text);
@@ -362,6 +372,10 @@ impl Clients {
                 Some(socket) => socket.watch(&self.shared.poll, index as u64).map_err(ConnectionError::from),
                 None => Ok(()),
             },
+            Connection::Stream(_) => {
+                let served = self.http2.flush(index, &self.shared);
+                return self.served(served);
+            }
             Connection::Http { link, .. } => link.pump(index as u64, &self.shared),
             Connection::Events { link, .. } => match &mut link.socket {
                 Some(socket) => socket.watch(&self.shared.poll, index as u64).map_err(ConnectionError::from),

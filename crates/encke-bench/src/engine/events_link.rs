@@ -1,12 +1,13 @@
 //! The stream of one session: a response that stays open, with its messages as server-sent events (HTML Standard §9.2). Its requests go over
 //! the pool.
 
+use crate::engine::begun::Begun;
 use crate::engine::error::ConnectionError;
 use crate::engine::http::{Piece, Responses};
 use crate::engine::poll::Ready;
 use crate::engine::protocol::Protocol;
 use crate::engine::shared::WorkerShared;
-use crate::engine::socket::{MESSAGE_BYTES_MAX, Socket};
+use crate::engine::socket::Socket;
 
 /// A stream.
 ///
@@ -20,7 +21,7 @@ pub(super) struct EventsLink {
     /// Its response. A proxy may have divided that into chunks, with no regard to events.
     response: Responses,
     /// The beginning of an event.
-    begun: Vec<u8>,
+    begun: Begun,
     /// The connect to be sent when it is open: the server would hold an earlier one with its request.
     connect: Option<String>,
 }
@@ -68,7 +69,9 @@ impl EventsLink {
         protocol: &mut Protocol,
         shared: &mut WorkerShared,
     ) -> Result<Step, ConnectionError> {
-        let Some(socket) = &mut self.socket else { return Ok(Step::Nothing) };
+        let EventsLink { socket: Some(socket), is_open, response, begun, connect } = self else {
+            return Ok(Step::Nothing);
+        };
         if socket.is_connecting() {
             if !ready.writable {
                 return Ok(Step::Nothing);
@@ -78,81 +81,56 @@ impl EventsLink {
         if ready.writable {
             socket.flush().map_err(|error| ConnectionError::broken(&error))?;
         }
-        let mut scratch = std::mem::take(&mut shared.scratch);
-        let step = match ready.readable.then(|| socket.receive(&mut scratch)) {
-            None | Some(Ok(None)) => Ok(Step::Nothing),
-            Some(Ok(Some(bytes))) => self.take(bytes, session, protocol, shared),
-            Some(Err(error)) => Err(ConnectionError::broken(&error)),
-        };
-        shared.scratch = scratch;
-        step
-    }
-
-    fn take(
-        &mut self,
-        bytes: &[u8],
-        session: usize,
-        protocol: &mut Protocol,
-        shared: &mut WorkerShared,
-    ) -> Result<Step, ConnectionError> {
-        shared.reader.arrived();
-        let (mut used, mut step) = (0, Step::Nothing);
-        while let Some((piece, length)) = self.response.next(&bytes[used..]).map_err(ConnectionError::NotSpoken)? {
-            used += length;
-            match piece {
-                Piece::Head(head) if head.status < 200 => {}
-                Piece::Head(head) if head.status != 200 => {
-                    return Err(ConnectionError::NotSpoken(format!("answered {} instead of a stream", head.reason)));
-                }
-                Piece::Head(_) => {
-                    self.is_open = true;
-                    step = Step::Opened(self.connect.take());
-                }
-                Piece::Body(part) => {
-                    if self.take_events(part, session, protocol, shared)? && matches!(step, Step::Nothing) {
-                        step = Step::Received;
+        if !ready.readable {
+            return Ok(Step::Nothing);
+        }
+        let step = shared.receive(socket, |bytes, _, shared| {
+            let (mut used, mut step) = (0, Step::Nothing);
+            while let Some((piece, length)) = response.next(&bytes[used..]).map_err(ConnectionError::NotSpoken)? {
+                used += length;
+                match piece {
+                    Piece::Head(head) if head.status < 200 => {}
+                    Piece::Head(head) if head.status != 200 => {
+                        let text = format!("answered {} instead of a stream", head.reason);
+                        return Err(ConnectionError::NotSpoken(text));
                     }
+                    Piece::Head(_) => {
+                        *is_open = true;
+                        step = Step::Opened(connect.take());
+                    }
+                    Piece::Body(part) => {
+                        let for_session = begun.take(part, |bytes| take_events(bytes, session, protocol, shared))?;
+                        if for_session && matches!(step, Step::Nothing) {
+                            step = Step::Received;
+                        }
+                    }
+                    // A proxy may leave the connection open.
+                    Piece::End if *is_open => return Err(ConnectionError::Lost("ended the stream".into())),
+                    Piece::End => {}
                 }
-                // A proxy may leave the connection open.
-                Piece::End if self.is_open => return Err(ConnectionError::Lost("ended the stream".into())),
-                Piece::End => {}
             }
-        }
-        let Some(socket) = &mut self.socket else { return Ok(step) };
-        socket.buffer(&bytes[used..]).map_err(|error| ConnectionError::Lost(error.to_string()))?;
-        Ok(step)
+            Ok((used, step))
+        })?;
+        Ok(step.unwrap_or(Step::Nothing))
     }
+}
 
-    /// Takes the complete events of the stream up to the end of this part. Returns true if the session received any of them.
-    fn take_events(
-        &mut self,
-        part: &[u8],
-        session: usize,
-        protocol: &mut Protocol,
-        shared: &mut WorkerShared,
-    ) -> Result<bool, ConnectionError> {
-        let mut begun = std::mem::take(&mut self.begun);
-        let bytes = if begun.is_empty() {
-            part
-        } else {
-            begun.extend_from_slice(part);
-            &begun
-        };
-        let (mut used, mut for_session) = (0, false);
-        while let Some(length) = memchr::memmem::find(&bytes[used..], END) {
-            // Other fields are times and signs of life.
-            if let Some(text) = bytes[used..used + length].strip_prefix(DATA) {
-                for_session |= shared.take_bayeux(text, session, protocol)?;
-            }
-            used += length + END.len();
+/// Takes the complete events. Returns their length in bytes, and true if the session received any of them.
+fn take_events(
+    bytes: &[u8],
+    session: usize,
+    protocol: &mut Protocol,
+    shared: &mut WorkerShared,
+) -> Result<(usize, bool), ConnectionError> {
+    let (mut used, mut for_session) = (0, false);
+    while let Some(length) = memchr::memmem::find(&bytes[used..], END) {
+        // Other fields are times and signs of life.
+        if let Some(text) = bytes[used..used + length].strip_prefix(DATA) {
+            for_session |= shared.take_bayeux(text, session, protocol)?;
         }
-        let rest = &bytes[used..];
-        if rest.len() > MESSAGE_BYTES_MAX {
-            return Err(ConnectionError::Lost(format!("sent a message over {MESSAGE_BYTES_MAX} bytes")));
-        }
-        self.begun = if used == 0 && !begun.is_empty() { begun } else { rest.to_vec() };
-        Ok(for_session)
+        used += length + END.len();
     }
+    Ok((used, for_session))
 }
 
 const DATA: &[u8] = b"data: ";

@@ -248,7 +248,8 @@ fn some_of(bytes: &[u8], most: u64) -> Option<&[u8]> {
     (count > 0).then(|| &bytes[..count])
 }
 
-fn shown(bytes: &[u8]) -> String {
+/// The beginning of bytes that make no sense, for an error.
+pub(crate) fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_BYTES_MAX)]).into_owned()
 }
 

@@ -152,20 +152,15 @@ impl HttpLink {
         self.tag.take()
     }
 
-    /// Gives up its connection, which stays open, and the queued requests.
-    pub(super) fn abandon(&mut self) -> Option<Socket> {
-        std::mem::take(self).socket
-    }
-
     /// Closes the connection. Returns the tags of all requests under way or queued.
     pub(super) fn close(&mut self) -> Vec<RequestTag> {
         let HttpLink { tag, waiting, .. } = std::mem::take(self);
         tag.into_iter().chain(waiting.into_iter().map(|request| request.tag)).collect()
     }
 
-    /// The connection, to change something about it.
-    pub(super) fn socket_mut(&mut self) -> Option<&mut Socket> {
-        self.socket.as_mut()
+    /// The connection, to change something about it, or to take it.
+    pub(super) fn socket_mut(&mut self) -> &mut Option<Socket> {
+        &mut self.socket
     }
 
     /// The connection, if it is open.

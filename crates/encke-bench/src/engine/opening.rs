@@ -6,6 +6,7 @@ use crate::engine::clients::{Clients, Stage};
 use crate::engine::clock::now_us;
 use crate::engine::error::ConnectionError;
 use crate::engine::files::allow_sockets;
+use crate::engine::http2::Links;
 use crate::engine::members::{channel_of, rooms_of};
 use crate::engine::poll::Poll;
 use crate::engine::pool::{POOL_CONNECTIONS, Pool};
@@ -29,9 +30,16 @@ impl Clients {
         let total = clients + publishers;
         check_numbers(spec, workers, total)?;
         let default_path = if spec.transport == Transport::Raw { "/" } else { "/cometd" };
-        let target = Target::resolve(&spec.target, default_path, &spec.trust)?;
+        let mut target = Target::resolve(&spec.target, default_path, &spec.trust)?;
         let pool = if spec.transport.is_http() { POOL_CONNECTIONS } else { 0 };
-        allow_sockets((total + pool) as u64)?;
+        // Streams of HTTP/2 are for WebSockets.
+        let streams = spec.streams_per_connection.filter(|_| !spec.transport.is_http());
+        let (streamed, per_connection) = streams.map_or((0, 1), |streams| (total, streams.max(1) as usize));
+        let http2 = Links::new(streamed, clients.min(streamed), per_connection, (total + pool) as u64);
+        if streams.is_some() {
+            target.require_http2();
+        }
+        allow_sockets((total - streamed + http2.len() + pool) as u64)?;
         let members = (0..clients as u32).map(|client| rooms_of(&spec.membership, worker + client * workers.max(1)));
         let no_rooms = (0..publishers).map(|_| Vec::new());
         let tally = Tally::new(worker, workers, spec.membership.rooms, members.chain(no_rooms));
@@ -48,6 +56,7 @@ impl Clients {
             total,
             subscriber_count: clients,
             pool: Pool::new(pool, total as u64),
+            http2,
             timers: Timers::default(),
             ready: Vec::new(),
             membership: spec.membership.clone(),
@@ -98,7 +107,8 @@ impl Clients {
             if now != moved.0 || self.opening_now == 0 {
                 moved = (now, Instant::now());
             } else if moved.1.elapsed() > OPEN_TIMEOUT {
-                let connecting = self.sessions.iter().filter_map(Session::socket).any(|socket| socket.is_connecting());
+                let mut sockets = self.sessions.iter().filter_map(Session::socket).chain(self.http2.sockets());
+                let connecting = sockets.any(|socket| socket.is_connecting());
                 let reason = format!("sent nothing for {} s", OPEN_TIMEOUT.as_secs());
                 let error =
                     if connecting { ConnectionError::Unreachable(reason) } else { ConnectionError::NotSpoken(reason) };
@@ -120,7 +130,8 @@ impl Clients {
         let index = self.sessions.len();
         let rooms = self.shared.reader.tally.rooms_of(index);
         let channels: Vec<_> = rooms.iter().map(|room| channel_of(&self.membership, *room)).collect();
-        self.sessions.push(Session::new(self.shared.transport, self.recovery, rooms, &channels));
+        let shares = self.http2.len() > 0;
+        self.sessions.push(Session::new(self.shared.transport, shares, self.recovery, rooms, &channels));
         self.opening_now += 1;
         debug_assert_eq!(self.sessions[index].state, SessionState::Opening);
         self.open_connection(index);

@@ -35,6 +35,11 @@ impl Pool {
         Pool { links: (0..size).map(|_| HttpLink::default()).collect(), first_token }
     }
 
+    /// The number of connections.
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+
     /// Returns true if [`Pool::send`] accepts requests of this session.
     pub(super) fn has_room(&self, session: usize) -> bool {
         !self.links.is_empty() && self.links[session % self.links.len()].waiting_bytes() <= WAITING_BYTES_MAX

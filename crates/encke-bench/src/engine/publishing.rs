@@ -77,10 +77,10 @@ impl Clients {
         let ids = Ids { first: self.next_id.saturating_sub(count as u64), end: self.next_id };
         self.note_sent(ids);
         let mut sent = Ok(());
-        if let Connection::WebSocket(link) = &mut self.sessions[session].connection {
-            sent = link.send(&payload);
-        } else {
-            self.send_pooled(RequestTag { session, publications: Some(ids) }, &payload);
+        match &mut self.sessions[session].connection {
+            Connection::WebSocket(link) => sent = link.send(&payload),
+            Connection::Stream(link) => sent = self.http2.send(session, link, &payload, &mut self.shared),
+            _ => self.send_pooled(RequestTag { session, publications: Some(ids) }, &payload),
         }
         self.payload = payload;
         match sent {
@@ -109,6 +109,7 @@ impl Clients {
             Connection::WebSocket(_) => {
                 session_state.socket().is_some_and(|socket| socket.unsent_bytes() <= UNSENT_BYTES_MAX)
             }
+            Connection::Stream(link) => self.http2.unsent_bytes(session, link) <= UNSENT_BYTES_MAX,
             Connection::Http { .. } | Connection::Events { .. } => self.pool.has_room(session),
         };
         if takes { Ok(()) } else { Err(Problem::Server("takes no publications: too many wait for it".into())) }
@@ -139,7 +140,7 @@ fn write_room(room: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[from..]);
 }
 
-/// The most unsent bytes of a session's WebSocket.
+/// The most unsent bytes of a session's WebSocket, and of the connection that it is on.
 const UNSENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 #[cfg(test)]

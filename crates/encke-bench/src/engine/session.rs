@@ -4,6 +4,7 @@ use crate::engine::events_link::EventsLink;
 use crate::engine::http_link::HttpLink;
 use crate::engine::protocol::Protocol;
 use crate::engine::socket::Socket;
+use crate::engine::stream_link::StreamLink;
 use crate::engine::timers::Timer;
 use crate::engine::websocket_link::WebSocketLink;
 use crate::order::{Recovery, Transport};
@@ -36,6 +37,8 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) enum Connection {
     WebSocket(WebSocketLink),
+    /// A stream of a connection that is among the [`Links`](crate::engine::http2::Links).
+    Stream(StreamLink),
     /// The connection for its connects, and its `Cookie` header.
     Http {
         link: HttpLink,
@@ -81,12 +84,19 @@ pub(super) enum Reconnection {
 }
 
 impl Session {
-    /// A session that opens now; its connection is to be begun.
-    pub(super) fn new(transport: Transport, recovery: Recovery, rooms: &[u32], channels: &[String]) -> Session {
+    /// A session that opens now; its connection is to be begun. Its WebSocket `shares` a connection or not.
+    pub(super) fn new(
+        transport: Transport,
+        shares: bool,
+        recovery: Recovery,
+        rooms: &[u32],
+        channels: &[String],
+    ) -> Session {
         let (protocol, subscribing) = Protocol::new(transport, recovery, rooms, channels);
         let connection = match transport {
             Transport::LongPolling => Connection::Http { link: HttpLink::default(), cookies: String::new() },
             Transport::Eventsource => Connection::Events { link: EventsLink::default(), cookies: String::new() },
+            Transport::Websocket | Transport::Raw if shares => Connection::Stream(StreamLink::default()),
             Transport::Websocket | Transport::Raw => Connection::WebSocket(WebSocketLink::default()),
         };
         Session {
@@ -104,10 +114,11 @@ impl Session {
         }
     }
 
-    /// Its connection, if it is open.
+    /// Its connection, if it is open and not shared.
     pub(super) fn socket(&self) -> Option<&Socket> {
         match &self.connection {
             Connection::WebSocket(link) => link.socket.as_ref(),
+            Connection::Stream(_) => None,
             Connection::Http { link, .. } => link.socket(),
             Connection::Events { link, .. } => link.socket.as_ref(),
         }
@@ -122,35 +133,16 @@ impl Session {
     pub(super) fn is_announced(&self) -> bool {
         match &self.connection {
             Connection::WebSocket(link) => link.is_upgraded(),
+            Connection::Stream(link) => link.is_open(),
             Connection::Http { .. } | Connection::Events { .. } => self.announced,
         }
     }
 
-    /// Makes the connection break after this many more bytes, in the middle of a message; `None` calls the break off.
-    pub(super) fn break_after(&mut self, bytes: Option<u16>) {
-        let socket = match &mut self.connection {
-            Connection::WebSocket(link) => link.socket.as_mut(),
-            Connection::Http { link, .. } => link.socket_mut(),
-            Connection::Events { link, .. } => link.socket.as_mut(),
-        };
-        if let Some(socket) = socket {
-            socket.break_after(bytes);
-        }
-    }
-
-    /// Takes its connection, which stays open. The caller has to notify the session.
-    pub(super) fn abandon(&mut self) -> Option<Socket> {
-        match &mut self.connection {
-            Connection::WebSocket(link) => link.socket.take(),
-            Connection::Http { link, .. } => link.abandon(),
-            Connection::Events { link, .. } => std::mem::take(link).socket,
-        }
-    }
-
-    /// Closes its connection.
+    /// Closes its connection, unless it is shared.
     pub(super) fn close(&mut self) {
         match &mut self.connection {
             Connection::WebSocket(link) => *link = WebSocketLink::default(),
+            Connection::Stream(link) => *link = StreamLink::default(),
             Connection::Http { link, .. } => drop(link.close()),
             Connection::Events { link, .. } => *link = EventsLink::default(),
         }

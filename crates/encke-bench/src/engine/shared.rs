@@ -9,7 +9,7 @@ use crate::engine::error::ConnectionError;
 use crate::engine::poll::Poll;
 use crate::engine::protocol::Protocol;
 use crate::engine::reader::Reader;
-use crate::engine::socket::Scratch;
+use crate::engine::socket::{Scratch, Socket};
 use crate::engine::target::Target;
 use crate::order::Transport;
 
@@ -26,6 +26,8 @@ pub(super) struct WorkerShared {
     /// The number of sessions, from the first, that parse their deliveries themselves, since their recovery depends on
     /// each.
     pub(super) parsing_sessions: usize,
+    /// Frames of a WebSocket, before they are sent on a stream.
+    pub(super) frames: Vec<u8>,
     /// The body of the response at hand.
     pub(super) body: Vec<u8>,
     rest: Vec<Range<usize>>,
@@ -33,9 +35,44 @@ pub(super) struct WorkerShared {
 
 impl WorkerShared {
     pub(super) fn new(target: Target, transport: Transport, poll: Poll, reader: Reader) -> WorkerShared {
-        let (body, rest) = (Vec::new(), Vec::new());
+        let (frames, body, rest) = (Vec::new(), Vec::new(), Vec::new());
         let scratch = Scratch::new();
-        WorkerShared { target, transport, poll, scratch, reader, inflater: None, parsing_sessions: 0, body, rest }
+        WorkerShared {
+            target,
+            transport,
+            poll,
+            scratch,
+            reader,
+            inflater: None,
+            parsing_sessions: 0,
+            frames,
+            body,
+            rest,
+        }
+    }
+
+    /// Reads once from a connection, and passes the bytes that have come to `take`. That may append bytes to send to its second argument, and
+    /// returns the number of bytes that it used, and its result. The rest comes again with more behind it. None if nothing has come.
+    pub(super) fn receive<T>(
+        &mut self,
+        socket: &mut Socket,
+        take: impl FnOnce(&[u8], &mut Vec<u8>, &mut WorkerShared) -> Result<(usize, T), ConnectionError>,
+    ) -> Result<Option<T>, ConnectionError> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let taken = match socket.receive(&mut scratch) {
+            Ok(None) => Ok(None),
+            Ok(Some(bytes)) => {
+                self.reader.arrived();
+                take(bytes, socket.out(), self).and_then(|(used, result)| {
+                    let buffered = socket.buffer(&bytes[used..]);
+                    buffered.map_err(|error| ConnectionError::Lost(error.to_string()))?;
+                    Ok(Some(result))
+                })
+            }
+            Err(error) => Err(ConnectionError::broken(&error)),
+        };
+        self.scratch = scratch;
+        taken
     }
 
     /// Takes a Bayeux text: counts its deliveries and passes the other messages to the session. Returns true if the

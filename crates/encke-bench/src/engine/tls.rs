@@ -9,7 +9,7 @@ use std::sync::Arc;
 use encke_client::{Endpoint, Trust};
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection};
+use rustls::{AlertDescription, ClientConfig, ClientConnection};
 
 use crate::problem::Problem;
 
@@ -36,6 +36,11 @@ impl TlsTarget {
         let name = ServerName::try_from(host);
         let name = name.map_err(|error| Problem::Usage(format!("{}: {error}", endpoint.authority)))?;
         Ok(TlsTarget { config: Arc::new(config), name })
+    }
+
+    /// Offers HTTP/2, and nothing else.
+    pub(super) fn require_http2(&mut self) {
+        Arc::make_mut(&mut self.config).alpn_protocols = vec![b"h2".to_vec()];
     }
 
     /// TLS of a new connection.
@@ -95,9 +100,7 @@ impl Tls {
             let processed = self.0.process_new_packets();
             // Answers of the handshake, or an alert.
             let flushed = self.flush(tcp);
-            let state = processed.map_err(|error| {
-                io::Error::new(ErrorKind::InvalidData, format!("speaks no TLS that is accepted: {error}"))
-            })?;
+            let state = processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, refusal(&error)))?;
             if let Err(error) = flushed
                 && error.kind() != ErrorKind::WouldBlock
             {
@@ -113,6 +116,13 @@ impl Tls {
     /// The connection with a socket that waits, for a single request.
     pub(crate) fn over(self, tcp: TcpStream) -> rustls::StreamOwned<ClientConnection, TcpStream> {
         rustls::StreamOwned::new(self.0, tcp)
+    }
+}
+
+fn refusal(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::AlertReceived(AlertDescription::NoApplicationProtocol) => "offers no HTTP/2 over TLS".into(),
+        error => format!("speaks no TLS that is accepted: {error}"),
     }
 }
 

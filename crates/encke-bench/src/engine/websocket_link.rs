@@ -1,16 +1,16 @@
-//! The WebSocket of one session.
+//! The WebSocket of one session on a connection that it alone has.
 
 use std::time::Instant;
 
-use websocket::{Opcode, frame, handshake};
+use websocket::handshake;
 
 use crate::engine::error::ConnectionError;
 use crate::engine::http::{self, Head};
 use crate::engine::poll::Ready;
 use crate::engine::protocol::Protocol;
 use crate::engine::shared::WorkerShared;
-use crate::engine::socket::{MESSAGE_BYTES_MAX, Socket};
-use crate::order::Transport;
+use crate::engine::socket::Socket;
+use crate::engine::websocket::{WebSocket, write_text};
 
 /// A WebSocket connection.
 ///
@@ -21,8 +21,7 @@ use crate::order::Transport;
 pub(super) struct WebSocketLink {
     pub(super) socket: Option<Socket>,
     upgraded: bool,
-    /// The beginning of a message that comes in several frames.
-    fragments: Vec<u8>,
+    websocket: WebSocket,
 }
 
 impl WebSocketLink {
@@ -46,7 +45,7 @@ impl WebSocketLink {
         protocol: &mut Protocol,
         shared: &mut WorkerShared,
     ) -> Result<bool, ConnectionError> {
-        let Some(socket) = &mut self.socket else { return Ok(false) };
+        let WebSocketLink { socket: Some(socket), upgraded, websocket } = self else { return Ok(false) };
         if socket.is_connecting() {
             if ready.writable {
                 socket.connected().map_err(|error| ConnectionError::connecting(&error))?;
@@ -56,24 +55,33 @@ impl WebSocketLink {
             }
             return Ok(false);
         }
-        let mut scratch = std::mem::take(&mut shared.scratch);
-        let for_session = match ready.readable.then(|| socket.receive(&mut scratch)) {
-            None | Some(Ok(None)) => Ok(false),
-            Some(Ok(Some(bytes))) => self.take(bytes, session, protocol, shared),
-            Some(Err(error)) => Err(ConnectionError::broken(&error)),
-        };
-        shared.scratch = scratch;
-        let for_session = for_session?;
-        if ready.writable {
+        let mut for_session = None;
+        if ready.readable {
+            for_session = shared.receive(socket, |bytes, out, shared| {
+                let mut used = 0;
+                if !*upgraded {
+                    let Some((head, length)) = http::head(bytes).map_err(ConnectionError::NotSpoken)? else {
+                        return Ok((0, false));
+                    };
+                    check_upgrade(&head, session, shared)?;
+                    *upgraded = true;
+                    protocol.connection_opened(Instant::now());
+                    used = length;
+                }
+                let (length, for_session) = websocket.take(&bytes[used..], out, session, protocol, shared)?;
+                Ok((used + length, for_session || used > 0))
+            })?;
+        }
+        if ready.writable || socket.unsent_bytes() > 0 {
             self.flush()?;
         }
-        Ok(for_session)
+        Ok(for_session.unwrap_or_default())
     }
 
     /// Sends a text message.
     pub(super) fn send(&mut self, text: &[u8]) -> Result<(), ConnectionError> {
         let Some(socket) = &mut self.socket else { return Err(ConnectionError::Lost("is not connected".into())) };
-        frame::masked(Opcode::Text, text, MASK_KEY, socket.out());
+        write_text(text, socket.out());
         self.flush()
     }
 
@@ -81,136 +89,19 @@ impl WebSocketLink {
         let flushed = self.socket.as_mut().map_or(Ok(()), Socket::flush);
         flushed.map_err(|error| ConnectionError::broken(&error))
     }
-
-    fn take(
-        &mut self,
-        bytes: &[u8],
-        session: usize,
-        protocol: &mut Protocol,
-        shared: &mut WorkerShared,
-    ) -> Result<bool, ConnectionError> {
-        shared.reader.arrived();
-        let (mut used, mut for_session) = (0, false);
-        if !self.upgraded
-            && let Some((head, length)) = http::head(bytes).map_err(ConnectionError::NotSpoken)?
-        {
-            check_upgrade(&head, session)?;
-            if shared.inflater.is_some() && !head.has_extension {
-                return Err(ConnectionError::NotSpoken("declined to compress: no rule of its channels does".into()));
-            }
-            self.upgraded = true;
-            protocol.connection_opened(Instant::now());
-            (used, for_session) = (length, true);
-        }
-        if self.upgraded {
-            used += self.frames(&bytes[used..], session, protocol, shared, &mut for_session)?;
-        }
-        let Some(socket) = &mut self.socket else { return Ok(for_session) };
-        socket.buffer(&bytes[used..]).map_err(|error| ConnectionError::Lost(error.to_string()))?;
-        Ok(for_session)
-    }
-
-    /// Takes all complete frames. Returns their length in bytes.
-    fn frames(
-        &mut self,
-        bytes: &[u8],
-        session: usize,
-        protocol: &mut Protocol,
-        shared: &mut WorkerShared,
-        for_session: &mut bool,
-    ) -> Result<usize, ConnectionError> {
-        let mut at = 0;
-        while let Some((head, length)) = frame::split(&bytes[at..]) {
-            let payload = &bytes[at + head..at + head + length];
-            if bytes[at] == WHOLE_TEXT {
-                *for_session |= take_text(payload, session, protocol, shared)?;
-            } else {
-                *for_session |= self.take_other(bytes[at], payload, session, protocol, shared)?;
-            }
-            at += head + length;
-        }
-        match bytes.get(at + 1) {
-            Some(masked) if masked & 0x80 != 0 => Err(ConnectionError::NotSpoken("sent a masked frame".into())),
-            _ => Ok(at),
-        }
-    }
-
-    #[inline(never)]
-    fn take_other(
-        &mut self,
-        first: u8,
-        payload: &[u8],
-        session: usize,
-        protocol: &mut Protocol,
-        shared: &mut WorkerShared,
-    ) -> Result<bool, ConnectionError> {
-        if first == WHOLE_COMPRESSED
-            && let Some(mut inflater) = shared.inflater.take()
-        {
-            let taken = match inflater.inflate(payload, MESSAGE_BYTES_MAX) {
-                Ok(text) => take_text(text, session, protocol, shared),
-                Err(error) => Err(ConnectionError::Lost(error.to_string())),
-            };
-            shared.inflater = Some(inflater);
-            return taken;
-        }
-        match first {
-            FIRST_OF_TEXT | FURTHER | LAST => {
-                self.fragments.extend_from_slice(payload);
-                if self.fragments.len() > MESSAGE_BYTES_MAX {
-                    return Err(ConnectionError::Lost(format!("sent a message over {MESSAGE_BYTES_MAX} bytes")));
-                }
-                if first == LAST {
-                    let whole = std::mem::take(&mut self.fragments);
-                    return take_text(&whole, session, protocol, shared);
-                }
-            }
-            WHOLE_PING => {
-                if let Some(socket) = &mut self.socket {
-                    frame::masked(Opcode::Pong, payload, MASK_KEY, socket.out());
-                    self.flush()?;
-                }
-            }
-            WHOLE_PONG => {}
-            WHOLE_CLOSE => {
-                let reason = String::from_utf8_lossy(payload.get(2..).unwrap_or_default()).into_owned();
-                let code = payload.first_chunk().map_or(1005, |code| u16::from_be_bytes(*code));
-                return Err(ConnectionError::Lost(
-                    format!("closed the WebSocket: {code} {reason}").trim_end().to_owned(),
-                ));
-            }
-            other => return Err(ConnectionError::NotSpoken(format!("sent a frame that begins with {other:#04x}"))),
-        }
-        Ok(false)
-    }
 }
 
-/// Takes the text of one message. Returns true if the session received any of it.
-#[inline]
-fn take_text(
-    payload: &[u8],
-    session: usize,
-    protocol: &mut Protocol,
-    shared: &mut WorkerShared,
-) -> Result<bool, ConnectionError> {
-    if shared.transport != Transport::Raw {
-        return shared.take_bayeux(payload, session, protocol);
-    }
-    if shared.reader.take_bare(payload, session) {
-        return Ok(false);
-    }
-    protocol.received(payload, Instant::now()).map_err(ConnectionError::NotSpoken)?;
-    Ok(true)
-}
-
-/// Checks status and digest of the server's answer (RFC 6455 §4.1).
-fn check_upgrade(head: &Head, session: usize) -> Result<(), ConnectionError> {
+/// Checks status and digest of the server's answer (RFC 6455 §4.1), and that it compresses if it is to.
+fn check_upgrade(head: &Head, session: usize, shared: &WorkerShared) -> Result<(), ConnectionError> {
     if head.status != 101 {
         let text = format!("did not switch to WebSocket but answered {}", head.reason);
         return Err(ConnectionError::NotSpoken(text));
     }
     if head.websocket_accept.as_deref() != Some(handshake::accept(&key(session)).as_str()) {
         return Err(ConnectionError::NotSpoken("answered the WebSocket upgrade with a wrong digest".into()));
+    }
+    if shared.inflater.is_some() && !head.has_extension {
+        return Err(ConnectionError::NotSpoken("declined to compress: no rule of its channels does".into()));
     }
     Ok(())
 }
@@ -220,15 +111,5 @@ fn key(session: usize) -> String {
     handshake::client_key((session as u128 + 1).wrapping_mul(KEY_SEED).to_be_bytes())
 }
 
-const WHOLE_TEXT: u8 = 0x81;
-const WHOLE_COMPRESSED: u8 = 0xC1;
-const FIRST_OF_TEXT: u8 = 0x01;
-const FURTHER: u8 = 0x00;
-const LAST: u8 = 0x80;
-const WHOLE_CLOSE: u8 = 0x88;
-const WHOLE_PING: u8 = 0x89;
-const WHOLE_PONG: u8 = 0x8A;
-/// Any key but zero, so that the server has to unmask; a load has nothing to hide from proxies (RFC 6455 §10.3).
-const MASK_KEY: [u8; 4] = [0x37, 0xFA, 0x21, 0x3D];
 /// Odd and large, so that keys look random.
 const KEY_SEED: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;

@@ -76,6 +76,12 @@ pub struct Carriage {
     /// WebSockets offer compression (permessage-deflate); the server must accept it
     #[arg(long)]
     pub compress: bool,
+    /// WebSockets over HTTP/2 (RFC 8441): over TLS, or without it by prior knowledge
+    #[arg(long, conflicts_with = "compress")]
+    pub http2: bool,
+    /// WebSockets on each HTTP/2 connection [default: 1]
+    #[arg(long, value_name = "N", value_parser = streams, requires = "http2")]
+    pub streams_per_connection: Option<u32>,
 }
 
 /// At which rates to measure.
@@ -115,6 +121,11 @@ impl Carriage {
         let replay = if self.replay { Replay::Live } else { Replay::No };
         Recovery { ack: self.ack, replay }
     }
+
+    /// The most WebSockets on an HTTP/2 connection; none over HTTP/1.1.
+    pub fn streams_per_connection(&self) -> Option<u32> {
+        self.http2.then(|| self.streams_per_connection.unwrap_or(1))
+    }
 }
 
 impl ReportOptions {
@@ -127,11 +138,19 @@ impl ReportOptions {
 
 /// As `count`, up to a sensible number of processes.
 fn workers(text: &str) -> Result<u32, String> {
-    parse::count(text)
-        .ok()
-        .filter(|count| *count <= WORKERS_MAX)
-        .ok_or(format!("a whole number from 1 to {WORKERS_MAX}"))
+    count_to(WORKERS_MAX, text)
+}
+
+/// As `count`, up to a sensible number of streams.
+fn streams(text: &str) -> Result<u32, String> {
+    count_to(STREAMS_PER_CONNECTION_MAX, text)
+}
+
+fn count_to(max: u32, text: &str) -> Result<u32, String> {
+    parse::count(text).ok().filter(|count| *count <= max).ok_or(format!("a whole number from 1 to {max}"))
 }
 
 /// More processes than this share no load better.
 const WORKERS_MAX: u32 = 256;
+/// No server accepts more by default: Encke 128 (`http2_streams_max`), others 100 to 250.
+const STREAMS_PER_CONNECTION_MAX: u32 = 1_000;

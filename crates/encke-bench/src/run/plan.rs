@@ -167,6 +167,7 @@ mod tests {
             transport: Transport::Websocket,
             recovery: Recovery::default(),
             compress: false,
+            streams_per_connection: None,
             clients,
             membership,
             publishers,

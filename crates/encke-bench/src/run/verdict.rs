@@ -173,6 +173,7 @@ mod tests {
             transport: Transport::Websocket,
             recovery: Recovery::default(),
             compress: false,
+            streams_per_connection: None,
             clients: 100,
             membership: Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0, first: 0 },
             publishers: 1,

@@ -145,6 +145,8 @@ mod tests {
                 ack: false,
                 replay: false,
                 compress: false,
+                http2: false,
+                streams_per_connection: None,
             },
         };
         let memory = |rss_bytes| Memory { rss_bytes, pss_bytes: rss_bytes / 2 };

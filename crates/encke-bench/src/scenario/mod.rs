@@ -24,7 +24,7 @@ mod throughput;
 use clap::{ArgAction, ArgMatches, Args as _, Command, FromArgMatches as _};
 
 use crate::engine::Clients;
-use crate::order::ClientsSpec;
+use crate::order::{ClientsSpec, Transport};
 use crate::problem::Problem;
 use crate::report::units::count;
 use crate::report::{Report, Setting, wrapped};
@@ -113,6 +113,12 @@ fn check_together(common: &Common, matches: &ArgMatches) -> Result<(), Problem> 
         let text = format!("--core names {cores} cores for {workers} process{}", if workers == 1 { "" } else { "es" });
         let hint = if shares.is_some() { "; give as many --workers" } else { "" };
         return Err(Problem::Usage(text + hint));
+    }
+    let transport = matches.try_get_one::<Transport>("transport").ok().flatten();
+    if matches.try_get_one::<bool>("http2").ok().flatten().is_some_and(|given| *given)
+        && transport.is_some_and(|transport| transport.is_http())
+    {
+        return Err(Problem::Usage("--http2 is for WebSockets: it goes with --transport websocket or raw".into()));
     }
     let is_search = matches.try_get_one::<bool>("find_max").ok().flatten().is_some_and(|given| *given);
     let rates = matches.try_get_many::<f64>("rate").ok().flatten().map_or(0, Iterator::count);

@@ -20,6 +20,7 @@ pub(super) fn clients_spec(
         transport: carriage.transport,
         recovery: carriage.recovery(),
         compress: carriage.compress,
+        streams_per_connection: carriage.streams_per_connection(),
         clients,
         membership,
         publishers,

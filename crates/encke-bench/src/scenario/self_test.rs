@@ -114,6 +114,7 @@ impl SelfTest {
             transport: Transport::Raw,
             recovery: Recovery::default(),
             compress: false,
+            streams_per_connection: None,
             clients: self.clients,
             membership: Membership { channel: "/bench/a".into(), rooms: 1, per_client: 1, seed: 0, first: 0 },
             publishers: 0,

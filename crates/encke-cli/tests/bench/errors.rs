@@ -74,6 +74,16 @@ fn wrong_usage_fails_before_anything_is_opened() {
         ("chat --pid 4000000000", "encke: there is no process 4000000000"),
         ("chat --json --csv", "encke: only one of "),
         ("chat --html /no/such/folder/page.html", "encke: cannot write /no/such/folder/page.html: "),
+        (
+            "chat --http2 --transport long-polling",
+            "encke: --http2 is for WebSockets: it goes with --transport websocket or raw",
+        ),
+        ("chat --http2 --compress", "encke: the argument '--http2' cannot be used with '--compress'"),
+        ("chat --streams-per-connection 3", "encke: the following required arguments were not provided: --http2"),
+        (
+            "chat --http2 --streams-per-connection 1001",
+            "encke: invalid value '1001' for '--streams-per-connection <N>': a whole number from 1 to 1000",
+        ),
         ("chat --workers 0", "encke: invalid value '0' for '--workers <N>': "),
         ("rooms --rooms 5 --rooms-per-client 6", "encke: --rooms-per-client 6: there are only 5 rooms"),
         ("rooms --channel bench", "encke: invalid value 'bench' for '--channel <CHANNEL>': "),

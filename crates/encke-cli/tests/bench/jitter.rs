@@ -6,23 +6,23 @@ use crate::program::{Server, bench, report, text};
 
 #[test]
 fn replaying_clients_lose_nothing() {
-    for transport in ["websocket", "long-polling", "eventsource"] {
-        holds(&Server::with(&["--set", HISTORY]), &format!("--replay --transport {transport}"));
+    for transport in TRANSPORTS {
+        holds(&Server::with(&["--set", HISTORY]), &format!("--replay {transport}"));
     }
 }
 
 #[test]
 fn acknowledging_clients_lose_nothing() {
-    for transport in ["websocket", "long-polling", "eventsource"] {
-        holds(&Server::start(), &format!("--ack --transport {transport}"));
+    for transport in TRANSPORTS {
+        holds(&Server::start(), &format!("--ack {transport}"));
     }
 }
 
 #[test]
 fn sessions_that_are_forgotten_lose_nothing_with_a_history() {
     let server = Server::with(&["--set", HISTORY, "--max-interval-ms", FORGOTTEN_AFTER_MS]);
-    for transport in ["websocket", "long-polling", "eventsource"] {
-        let trial = holds(&server, &format!("--replay --ack --transport {transport}"));
+    for transport in TRANSPORTS {
+        let trial = holds(&server, &format!("--replay --ack {transport}"));
         assert!(figure(&trial, "sessions renewed") > 0.0, "{trial}");
     }
 }
@@ -84,6 +84,13 @@ fn figure(trial: &Value, name: &str) -> f64 {
 }
 
 const HISTORY: &str = r#"channels=[{pattern="/jitter/**",history_messages=1000}]"#;
+const TRANSPORTS: [&str; 5] = [
+    "--transport websocket",
+    "--transport long-polling",
+    "--transport eventsource",
+    "--http2",
+    "--http2 --streams-per-connection 3",
+];
 const LOAD: &str = "jitter --clients 30 --rate 40 --duration 1500ms --cut-every 600ms --offline 300ms";
 /// Long enough for a busy machine to open the clients, and shorter than many are offline.
 const FORGOTTEN_AFTER_MS: &str = "300";

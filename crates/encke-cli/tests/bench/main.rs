@@ -3,6 +3,7 @@
 mod avalanche;
 mod errors;
 mod faulty;
+mod http2;
 mod interrupt;
 mod jitter;
 mod order_service;

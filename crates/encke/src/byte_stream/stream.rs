@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::IpAddr;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use h2::{Reason, RecvStream, SendStream};
@@ -28,21 +28,52 @@ struct State {
     is_ended: bool,
 }
 
+impl State {
+    /// Ready when there is input, or the client sends no more.
+    fn poll_input(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let State { receive, input, is_ended, .. } = self;
+        while input.is_empty() && !*is_ended {
+            match ready!(receive.poll_data(cx)) {
+                Some(Ok(bytes)) => *input = bytes,
+                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
+                None => *is_ended = true,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl Stream {
     pub(super) fn new(send: SendStream<Bytes>, receive: RecvStream, peer: Option<IpAddr>) -> Stream {
         Stream { state: RefCell::new(State { send, receive, input: Bytes::new(), is_ended: false }), peer }
     }
 
-    /// Reads bytes that have arrived, which [`Stream::poll_read_ready`] has seen. 0: the client sends no more.
+    /// Reads bytes that have arrived, of which [`Stream::poll_read_ready`] has seen the first. 0: the client sends no more.
+    ///
+    /// A client sends each message as a frame of HTTP/2. All that have arrived are read at once, as from a socket, so that their deliveries
+    /// gather.
     pub(super) fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let State { receive, input, is_ended, .. } = &mut *self.state.borrow_mut();
-        if input.is_empty() {
-            return if *is_ended { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+        let state = &mut *self.state.borrow_mut();
+        let mut count = 0;
+        while count < buffer.len() {
+            if state.input.is_empty() {
+                // Before it waits, the reader calls `poll_read_ready` again, which wakes it.
+                match state.poll_input(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(Ok(())) if !state.input.is_empty() => {}
+                    // The next read reports it.
+                    _ if count > 0 => break,
+                    Poll::Ready(Ok(())) => return Ok(0),
+                    Poll::Ready(Err(error)) => return Err(error),
+                    Poll::Pending => return Err(ErrorKind::WouldBlock.into()),
+                }
+            }
+            let State { input, .. } = state;
+            let part = input.len().min(buffer.len() - count);
+            input.copy_to_slice(&mut buffer[count..count + part]);
+            count += part;
         }
-        let count = input.len().min(buffer.len());
-        input.copy_to_slice(&mut buffer[..count]);
         // A stream that has ended needs no window.
-        let _ended = receive.flow_control().release_capacity(count);
+        let _ended = state.receive.flow_control().release_capacity(count);
         Ok(count)
     }
 
@@ -65,15 +96,7 @@ impl Stream {
 
     /// Ready when there is something to read.
     pub(super) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let State { receive, input, is_ended, .. } = &mut *self.state.borrow_mut();
-        while input.is_empty() && !*is_ended {
-            match ready!(receive.poll_data(cx)) {
-                Some(Ok(bytes)) => *input = bytes,
-                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
-                None => *is_ended = true,
-            }
-        }
-        Poll::Ready(Ok(()))
+        self.state.borrow_mut().poll_input(cx)
     }
 
     /// Ready when there is room to write.

@@ -3,6 +3,7 @@
 mod limits;
 mod preface;
 mod refused;
+mod together;
 
 use std::future::Future;
 use std::sync::Arc;
