@@ -60,7 +60,7 @@ run_differential() {
 
 need_rust
 build_targets
-run_differential || exit 1
+[ $# -gt 0 ] || run_differential || exit 1
 if [ $# -gt 0 ]; then targets=("$@"); else
     mapfile -t targets < <(sed -n 's/^name = "\([a-z_]*\)"$/\1/p' "$fuzz_dir/Cargo.toml")
 fi

@@ -14,7 +14,8 @@ pub enum Transport {
     /// Bayeux over HTTP: each client has one connection for its held connect, publications share a few others.
     #[value(alias = "long_polling")]
     LongPolling,
-    /// Bayeux over server-sent events: each client has one connection for its stream, requests share a few others.
+    /// Bayeux over server-sent events: each client has one connection for its stream, requests share a few others. Who only publishes has a
+    /// WebSocket.
     Eventsource,
     /// No Bayeux: lines over WebSocket, to compare with bare servers.
     ///

@@ -131,7 +131,12 @@ impl Clients {
         let rooms = self.shared.reader.tally.rooms_of(index);
         let channels: Vec<_> = rooms.iter().map(|room| channel_of(&self.membership, *room)).collect();
         let shares = self.http2.len() > 0;
-        self.sessions.push(Session::new(self.shared.transport, shares, self.recovery, rooms, &channels));
+        let transport = match self.shared.transport {
+            // A publisher gets no events, and its requests would wait for each other.
+            Transport::Eventsource if index >= self.subscriber_count => Transport::Websocket,
+            transport => transport,
+        };
+        self.sessions.push(Session::new(transport, shares, self.recovery, rooms, &channels));
         self.opening_now += 1;
         debug_assert_eq!(self.sessions[index].state, SessionState::Opening);
         self.open_connection(index);
