@@ -1,8 +1,8 @@
 //! Tools that measure Encke's speed and memory, in addition to `encke bench`, which makes the load.
 //!
 //! - `floor` (program): the least a server can do, a fan-out over epoll without a protocol.
-//! - `measured_report` (program): the pages of `make bench-core`, `make bench-delivery` and `make bench-tls`; their parts are in
-//!   [`core`], [`delivery`] and [`tls`].
+//! - `measured_report` (program): the pages of `make bench-core`, `make bench-delivery`, `make bench-tls` and `make bench-files`; their
+//!   parts are in [`core`], [`delivery`], [`tls`] and [`files`].
 //! - `compare_report` (program): the page of `make compare`; its parts are in [`compare`].
 //! - `json` (program): times JSON engines at a server's work; its parts are in [`json`].
 //! - `instructions` (program): small fixed work, counted by callgrind.
@@ -10,6 +10,7 @@
 pub mod compare;
 pub mod core;
 pub mod delivery;
+pub mod files;
 pub mod json;
 pub mod measured;
 pub mod rows;

@@ -1,14 +1,14 @@
-//! Writes the page and the chart of `make bench-core`, `make bench-delivery` or `make bench-tls` from its reports, and prints the table.
+//! Writes the page and the chart of `make bench-core`, `make bench-delivery`, `make bench-tls` or `make bench-files` from its reports, and prints the table.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use benches::compare::runs::Runs;
-use benches::{core, delivery, tls};
+use benches::{core, delivery, files, tls};
 use clap::{Parser, ValueEnum};
 use encke_bench::problem::Problem;
 
-/// Turns the reports of `make bench-core`, `make bench-delivery` or `make bench-tls` into a page and a chart.
+/// Turns the reports of `make bench-core`, `make bench-delivery`, `make bench-tls` or `make bench-files` into a page and a chart.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The measured subject.
@@ -26,6 +26,7 @@ enum Subject {
     Core,
     Delivery,
     Tls,
+    Files,
 }
 
 fn main() -> ExitCode {
@@ -48,6 +49,7 @@ fn run(arguments: &Arguments) -> Result<bool, Problem> {
         Subject::Core => core::measured(&runs),
         Subject::Delivery => delivery::measured(&runs),
         Subject::Tls => tls::measured(&runs),
+        Subject::Files => files::measured(&runs),
     };
     println!("{}", measured.table);
     if let Some(folder) = &arguments.into {

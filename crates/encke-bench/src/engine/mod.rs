@@ -18,6 +18,7 @@ mod events_link;
 mod files;
 mod flow;
 pub(crate) mod http;
+pub(crate) mod http2;
 mod http_link;
 mod members;
 mod opening;

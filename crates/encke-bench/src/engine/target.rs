@@ -51,6 +51,16 @@ impl Target {
         Target { authority: address.to_string(), path: "/".into(), address, tls: None }
     }
 
+    /// Clients that speak TLS offer HTTP/2, and nothing else (RFC 7301).
+    pub(crate) fn require_http2(&mut self) {
+        self.tls.iter_mut().for_each(TlsTarget::require_http2);
+    }
+
+    /// Returns true if clients speak TLS.
+    pub(super) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// TLS of a new connection; none without.
     pub(super) fn open_tls(&self) -> io::Result<Option<Tls>> {
         self.tls.as_ref().map(TlsTarget::open).transpose()

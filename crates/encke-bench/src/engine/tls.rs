@@ -38,6 +38,11 @@ impl TlsTarget {
         Ok(TlsTarget { config: Arc::new(config), name })
     }
 
+    /// Offers HTTP/2, and nothing else.
+    pub(super) fn require_http2(&mut self) {
+        Arc::make_mut(&mut self.config).alpn_protocols = vec![b"h2".to_vec()];
+    }
+
     /// TLS of a new connection.
     ///
     /// # Errors
