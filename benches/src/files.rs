@@ -11,14 +11,37 @@ use crate::rows::{self, Row, cpu_ns, named};
 /// The rows of `make bench-files`.
 pub const ROWS: &[Row] = &[
     row("2 kB, requests/s", "small", requests_per_s, Wanted::TimesAtLeast(0.8)),
-    row("14 kB, requests/s", "medium", requests_per_s, Wanted::TimesAtLeast(0.8)),
-    row("954 kB, requests/s", "large", requests_per_s, Wanted::TimesAtLeast(0.9)),
     row("2 kB over TLS, requests/s", "small-tls", requests_per_s, Wanted::Nothing),
+    row("2 kB over HTTP/2, requests/s", "small-h2", requests_per_s, Wanted::Nothing),
+    row("2 kB over HTTP/2 with TLS, requests/s", "small-h2-tls", requests_per_s, Wanted::Nothing),
+    row("14 kB, requests/s", "medium", requests_per_s, Wanted::TimesAtLeast(0.8)),
     row("14 kB over TLS, requests/s", "medium-tls", requests_per_s, Wanted::Nothing),
+    row("14 kB over HTTP/2, requests/s", "medium-h2", requests_per_s, Wanted::Nothing),
+    row("14 kB over HTTP/2 with TLS, requests/s", "medium-h2-tls", requests_per_s, Wanted::Nothing),
+    row("954 kB, requests/s", "large", requests_per_s, Wanted::TimesAtLeast(0.9)),
     row("954 kB over TLS, requests/s", "large-tls", requests_per_s, Wanted::Nothing),
+    row("954 kB over HTTP/2, requests/s", "large-h2", requests_per_s, Wanted::Nothing),
+    row("954 kB over HTTP/2 with TLS, requests/s", "large-h2-tls", requests_per_s, Wanted::Nothing),
     row("A page of 2 kB to 2,000 connections, requests/s", "faban", requests_per_s, Wanted::Nothing),
+    row("The same over HTTP/2 with TLS, requests/s", "faban-h2-tls", requests_per_s, Wanted::Nothing),
     row("10,000 users who think 8 s: 90 % of answers within, ms", "users", p90_ms, Wanted::Nothing),
     row("10,000 users who think 8 s: processor time of a request, µs", "users", cpu_us, Wanted::Nothing),
+    row("10,000 users who think 8 s over TLS: 90 % of answers within, ms", "users-tls", p90_ms, Wanted::Nothing),
+    row("10,000 users who think 8 s over TLS: processor time of a request, µs", "users-tls", cpu_us, Wanted::Nothing),
+    row("10,000 users who think 8 s over HTTP/2: 90 % of answers within, ms", "users-h2", p90_ms, Wanted::Nothing),
+    row("10,000 users who think 8 s over HTTP/2: processor time of a request, µs", "users-h2", cpu_us, Wanted::Nothing),
+    row(
+        "10,000 users who think 8 s over HTTP/2 with TLS: 90 % of answers within, ms",
+        "users-h2-tls",
+        p90_ms,
+        Wanted::Nothing,
+    ),
+    row(
+        "10,000 users who think 8 s over HTTP/2 with TLS: processor time of a request, µs",
+        "users-h2-tls",
+        cpu_us,
+        Wanted::Nothing,
+    ),
 ];
 
 const fn row(what: &'static str, case: &'static str, figure: fn(&Run) -> Option<f64>, wanted: Wanted) -> Row {
@@ -41,7 +64,7 @@ pub fn measured(runs: &Runs) -> Measured {
 
 /// The requests per second of each file as multiples of nginx's; none if nothing was measured.
 fn chart(runs: &Runs) -> Option<Chart> {
-    let cases = [("small", "2 kB"), ("medium", "14 kB"), ("large", "954 kB"), ("small-tls", "2 kB, TLS")];
+    let cases = [("small", "2 kB"), ("medium", "14 kB"), ("large", "954 kB"), ("small-h2-tls", "2 kB, HTTP/2, TLS")];
     let group = |(case, name): (&str, &str)| {
         let of = |label| runs.median(case, label, requests_per_s);
         let (encke, nginx) = (of("encke")?, of("nginx")?);
@@ -80,6 +103,8 @@ commands give the rows:
 - `encke bench http --connections 300` for each file, as `ab -c300 -k` in \"Can a Grizzly run faster than a Coyote?\" (2006): each
   connection asks again when it is answered;
 - `encke bench http --connections 2000 --path /index.html`, as Faban's 2,000 clients without think time in 2008;
-- `encke bench http --users --users-start 10000 --users-max 10000`: users who ask for the three files in turn and think 8 s on average, of
-  whose answers 90 % have to come within 2 s, as in 2006.
+- `encke bench http --users --users-start 10000 --users-max 10000`: users who ask for one of the three files and think 8 s on average,
+  of whose answers 90 % have to come within 2 s, as in 2006.
+
+Over HTTP/2 (`--http2`) each connection has one request at a time, too.
 ";

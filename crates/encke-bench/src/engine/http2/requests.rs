@@ -60,13 +60,13 @@ impl Http2Requests {
             if std::mem::take(&mut self.has_ended) {
                 return Ok(Some((Piece::End, used)));
             }
+            if !self.is_ready && bytes.get(KIND_AT).is_some_and(|kind| *kind != frame::SETTINGS) {
+                return Err("does not speak HTTP/2".into());
+            }
             let Some((frame, length)) = Frame::split(&bytes[used..])? else {
                 // The frames so far need not be read again.
                 return Ok((used > 0).then_some((Piece::Body(&[]), used)));
             };
-            if !self.is_ready && frame.kind != frame::SETTINGS {
-                return Err("does not speak HTTP/2".into());
-            }
             used += length;
             if let Some(piece) = self.take(&frame, out)? {
                 return Ok(Some((piece, used)));
@@ -130,6 +130,8 @@ impl Http2Requests {
     }
 }
 
+/// The byte of a frame that says its kind.
+const KIND_AT: usize = 3;
 /// The window of a connection before anything else is said, in bytes.
 const WINDOW_BYTES: u32 = 65_535;
 /// The largest window, in bytes.
@@ -201,7 +203,7 @@ mod tests {
         let mut reset = server();
         frame::write(frame::RST_STREAM, 0, 1, &[0, 0, 0, 7], &mut reset);
         assert_eq!(failed(&reset).as_deref(), Some("reset the stream: REFUSED_STREAM"));
-        assert!(failed(b"HTTP/1.1 400 Bad Request\r\n\r\n").is_some());
+        assert_eq!(failed(b"HTTP/1.1 400 Bad Request\r\n\r\n").as_deref(), Some("does not speak HTTP/2"));
         let mut foreign = server();
         frame::write(frame::DATA, 0, 3, b"x", &mut foreign);
         assert!(failed(&foreign).is_some());
