@@ -75,10 +75,11 @@ fn files_are_measured_over_http2() {
             assert_eq!(figure(trial, "connections reused"), 100.0);
         }
     }
-    let encke = Encke::start(Settings { http2: false, ..Settings::default() });
-    let Err(Problem::Server(text)) = run("http", encke.address(), &["--path", "/healthz", "--http2"]) else {
-        panic!("no problem")
-    };
+    let address = server(|_, _, tcp| {
+        send(tcp, OK);
+        true
+    });
+    let Err(Problem::Server(text)) = run("http", address, &["--path", "/", "--http2"]) else { panic!("no problem") };
     assert_eq!(text, "does not speak HTTP/2");
 }
 

@@ -9,6 +9,7 @@ mod comet_stream;
 mod common;
 
 use common::{Http, TestServer, settings};
+use encke::Settings;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The responses, where the system allows so many files.
@@ -71,4 +72,21 @@ fn thousands_of_responses_stay_open_and_each_event_is_a_chunk_of_all() {
     drop(streams);
     server.wait_for_exactly("encke_in_process_subscriptions", 0);
     assert_eq!(server.http().get("/comet?id=x").status, 400);
+}
+
+/// A connection without a request ends after that time, one with an open response does not.
+#[test]
+fn a_response_without_events_outlives_the_time_of_an_idle_connection() {
+    let settings = Settings { keep_alive_timeout_ms: 300, ..settings() };
+    let server = TestServer::of(comet_stream::server().settings(settings));
+    let mut http = server.http();
+    http.send("GET", "/comet?id=7", &[], b"");
+    assert_eq!(http.tcp.head().expect("a head").status, 200);
+    let mut stream = Stream { http, text: String::new() };
+    stream.shows("Welcome! Your Id: 7\n");
+    let mut idle = server.http();
+    assert_eq!(idle.get("/healthz").status, 200);
+    assert!(idle.tcp.ends());
+    server.publish(comet_stream::EVENTS, "1");
+    stream.shows("Welcome! Your Id: 7\nChunk 1 for Id: 7\n");
 }

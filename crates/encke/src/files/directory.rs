@@ -3,6 +3,7 @@
 //! Everything that touches the disk runs on the runtime's blocking threads, never on the shard's own.
 
 use std::fs::File;
+use std::hash::BuildHasher as _;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use encke_core::Settings;
+use foldhash::fast::RandomState;
 use http::HeaderValue;
+use parking_lot::Mutex;
 use tokio::task::spawn_blocking;
 
 use super::cache::{Cache, Entry, Stamps};
@@ -30,6 +33,9 @@ struct State {
     cache: Cache,
     preloads: Preloads,
     refused: AtomicU64,
+    /// Those who load a file: others that want it at the same time wait for its entry. By a hash of its name.
+    turns: [Mutex<()>; TURNS],
+    hasher: RandomState,
 }
 
 /// The answer of the directory to a path.
@@ -104,6 +110,15 @@ impl State {
         known: Option<Arc<Entry>>,
         now_ms: u64,
     ) -> io::Result<Option<Found>> {
+        let _turn = self.turns[self.hasher.hash_one(file) as usize % TURNS].lock();
+        if known.is_none()
+            && let Some(entry) = self.cache.get(file)
+            && Arc::ptr_eq(&entry.settings, settings)
+            && settings.files_cache_ms > 0
+            && entry.may_be_used(now_ms)
+        {
+            return Ok(Some(Found::File(entry)));
+        }
         let Some((folder, name)) = tree::open_folder(Path::new(&settings.files), file)? else {
             self.cache.remove(file);
             return Ok(None);
@@ -203,6 +218,8 @@ fn kind_of(file: &str) -> HeaderValue {
 
 /// The content codings of the forms of a file, and the endings that their names have behind its own. The first one is the file itself.
 const FORMS: [(&str, &str); 4] = [("", ""), ("br", ".br"), ("gzip", ".gz"), ("zstd", ".zst")];
+/// The files that may be loaded at the same time.
+const TURNS: usize = 32;
 /// The memory of an entry without its forms, roughly.
 const ENTRY_BYTES: usize = 512;
 /// The memory of a form without its content, roughly.

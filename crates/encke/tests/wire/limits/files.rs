@@ -67,6 +67,21 @@ fn files_open_max_refuses_further_files_while_clients_read() {
     assert!(get(&server, "/d.bin", &[]).body == bytes(20_000_000));
 }
 
+/// Those who ask for a file at the same time, before anybody has, share it, too.
+#[test]
+fn requests_for_one_file_at_the_same_time_open_it_once() {
+    let folder = Folder::new();
+    folder.write("a.bin", bytes(5_000_000));
+    let server = TestServer::start(Settings { files_open_max: 1, shards: 2, ..serving(&folder.site()) });
+    let mut clients: Vec<Http> = (0..30).map(|_| server.http()).collect();
+    clients.iter_mut().for_each(|client| client.send("GET", "/a.bin", &[], b""));
+    for client in &mut clients {
+        let response = client.receive();
+        assert!(response.status == 200 && response.body == bytes(5_000_000), "{}", response.status);
+    }
+    assert_eq!((server.metric("encke_files_open"), server.metric("encke_files_refused")), (1, 0));
+}
+
 #[test]
 fn files_listing_names_max_is_the_length_of_a_list() {
     let folder = Folder::new();
