@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve check test autobahn scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-streams bench-http2 bench-tls bench-tokens compare fmt pictures web viewer extension bench-screenpush
+.PHONY: help serve check test autobahn scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-streams bench-http2 bench-tls bench-tokens bench-files compare fmt pictures web viewer extension bench-screenpush
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,6 +41,9 @@ bench-http2: ## Measure a broadcast over plain WebSockets and over HTTP/2
 
 bench-tls: ## Measure the same load with TLS and without
 	@bash scripts/bench-tls.sh
+
+bench-files: ## Measure files beside nginx
+	@bash scripts/bench-files.sh
 
 bench-tokens: ## Measure handshakes with tokens
 	@bash scripts/bench-tokens.sh

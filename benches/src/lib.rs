@@ -1,8 +1,8 @@
 //! Tools that measure Encke's speed and memory, in addition to `encke bench`, which makes the load.
 //!
 //! - `floor` (program): the least a server can do, a fan-out over epoll without a protocol.
-//! - `measured_report` (program): the pages of `make bench-core`, `bench-delivery`, `bench-tls`, `bench-streams` and `bench-http2`; their
-//!   parts are in [`core`], [`delivery`], [`tls`] and [`transports`].
+//! - `measured_report` (program): the pages of `make bench-core`, `bench-delivery`, `bench-tls`, `bench-files`, `bench-streams` and `bench-http2`; their
+//!   parts are in [`core`], [`delivery`], [`files`], [`tls`] and [`transports`].
 //! - `compare_report` (program): the page of `make compare`; its parts are in [`compare`].
 //! - `json` (program): times JSON engines at a server's work; its parts are in [`json`].
 //! - `instructions` (program): small fixed work, counted by callgrind.
@@ -10,6 +10,7 @@
 pub mod compare;
 pub mod core;
 pub mod delivery;
+pub mod files;
 pub mod json;
 pub mod measured;
 pub mod rows;

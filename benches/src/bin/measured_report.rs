@@ -1,15 +1,15 @@
-//! Writes the page and the chart of `make bench-core`, `bench-delivery`, `bench-tls`, `bench-streams` or `bench-http2` from its reports, and
+//! Writes the page and the chart of `make bench-core`, `bench-delivery`, `bench-tls`, `bench-streams`, `bench-files` or `bench-http2` from its reports, and
 //! prints the table.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use benches::compare::runs::Runs;
-use benches::{core, delivery, tls, transports};
+use benches::{core, delivery, files, tls, transports};
 use clap::{Parser, ValueEnum};
 use encke_bench::problem::Problem;
 
-/// Turns the reports of `make bench-core`, `bench-delivery`, `bench-tls`, `bench-streams` or `bench-http2` into a page and a chart.
+/// Turns the reports of `make bench-core`, `bench-delivery`, `bench-tls`, `bench-streams`, `bench-files` or `bench-http2` into a page and a chart.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The measured subject.
@@ -29,6 +29,7 @@ enum Subject {
     Tls,
     Streams,
     Http2,
+    Files,
 }
 
 fn main() -> ExitCode {
@@ -53,6 +54,7 @@ fn run(arguments: &Arguments) -> Result<bool, Problem> {
         Subject::Tls => tls::measured(&runs),
         Subject::Streams => transports::streams(&runs),
         Subject::Http2 => transports::http2(&runs),
+        Subject::Files => files::measured(&runs),
     };
     println!("{}", measured.table);
     if let Some(folder) = &arguments.into {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Encke, figure, run, send, server, unused_address};
+use common::{Encke, figure, run, run_at, send, server, unused_address};
 use encke::Settings;
 use encke_bench::problem::Problem;
 use encke_bench::report::Report;
@@ -57,6 +57,30 @@ fn three_files_are_measured_over_keep_alive_connections() {
     assert_eq!(table.rows.len(), 3);
     assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
     assert!(report.transcript[0].starts_with("closed loop"), "{:?}", report.transcript);
+}
+
+/// With TLS by ALPN, without it by prior knowledge.
+#[test]
+fn files_are_measured_over_http2() {
+    let folder = Folder::new("http2");
+    std::fs::create_dir_all(&folder.0).expect("a folder");
+    for dev_tls in [false, true] {
+        let encke = Encke::start(Settings { files: folder.name().into(), dev_tls, ..Settings::default() });
+        let target = format!("{}://{}", if dev_tls { "https" } else { "http" }, encke.address());
+        let arguments = ["--files", folder.name(), "--requests", "100", "--connections", "10", "--http2"];
+        let report = run_at("http", &target, &arguments).expect("measured");
+        assert!(report.holds, "{:?}", report.reasons);
+        for (trial, bytes) in report.trials.iter().zip([2_000, 14_000, 954_000]) {
+            assert_eq!((trial.incoming.messages, trial.incoming.bytes), (100, 100 * bytes), "{}", trial.name);
+            assert_eq!(figure(trial, "connections reused"), 100.0);
+        }
+    }
+    let address = server(|_, _, tcp| {
+        send(tcp, OK);
+        true
+    });
+    let Err(Problem::Server(text)) = run("http", address, &["--path", "/", "--http2"]) else { panic!("no problem") };
+    assert_eq!(text, "does not speak HTTP/2");
 }
 
 #[test]

@@ -227,6 +227,27 @@ fn a_rule_that_an_earlier_one_hides_is_reported_with_both_lines() {
     assert_eq!(encke::hidden_rule(&all.channels), None);
 }
 
+/// The examples of docs/files.md.
+#[test]
+fn the_table_of_files_is_read_as_its_page_shows_it() {
+    let page = include_str!("../../../docs/files.md");
+    let block = |kind: &str| page.split(kind).nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let folder = std::env::temp_dir().join(format!("encke-files-page-{}", std::process::id()));
+    std::fs::create_dir_all(folder.join("www")).expect("a folder");
+    std::fs::write(folder.join("preload.json"), block("```json\n")).expect("a file");
+    let text = block("```toml\n").replace("/srv", folder.to_str().expect("UTF-8"));
+    let config = read(&text, &[], &[]).expect("valid");
+    assert_eq!(config.settings.files, folder.join("www").display().to_string());
+    assert_eq!(config.settings.files_rules.len(), 1);
+    std::fs::write(folder.join("preload.json"), "{").expect("a file");
+    let broken = problem(&text);
+    assert!(broken.starts_with("FILE:3: files_preload = ") && broken.contains("EOF while parsing"), "{broken}");
+    assert!(
+        problem("[files]\nlist = true").contains("files_list: there is no such setting; did you mean files_listing?")
+    );
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
 #[test]
 fn keys_of_the_api_are_read_from_the_file_and_no_error_shows_one() {
     let key = |fields: &str| format!("[[api_keys]]\nname = \"backend\"\nscopes = [\"read\", \"publish\"]\n{fields}\n");

@@ -62,7 +62,8 @@ pub(crate) fn of_file(path: &Path) -> Result<Vec<Given>, Vec<Problem>> {
     of_text(&shown, &text)
 }
 
-/// Reads the text of a file. Tables that are no option are CometD's prefixes: `[ws]` and `timeout` are `ws.timeout`.
+/// Reads the text of a file. Tables that are no option are CometD's prefixes: `[ws]` and `timeout` are `ws.timeout`. The table `[files]` has
+/// the settings whose names begin with `files`.
 pub(crate) fn of_text(path: &str, text: &str) -> Result<Vec<Given>, Vec<Problem>> {
     let line_of = |at: usize| text.as_bytes()[..at.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
     let broken = |error: toml::de::Error| {
@@ -86,12 +87,18 @@ type Put<'a> = dyn FnMut(String, usize, Vec<usize>, Value) + 'a;
 /// Walks the same table in two forms: `spanned` has the positions in the file, `values` has the values.
 fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut Put<'_>) {
     for (key, value) in spanned {
-        let name = format!("{prefix}{}", key.get_ref());
+        let name = match (prefix, key.get_ref().as_ref()) {
+            (OF_FILES, "directory") => FILES.into(),
+            (prefix, key) => format!("{prefix}{key}"),
+        };
         match (value.get_ref(), values.get(key.get_ref().as_ref())) {
             (DeValue::Table(inner), Some(Value::Table(values)))
                 if options::find(&name).is_err() && !is_section(&name) =>
             {
                 collect(inner, values, &format!("{name}."), put);
+            }
+            (DeValue::Table(inner), Some(Value::Table(values))) if name == FILES => {
+                collect(inner, values, OF_FILES, put)
             }
             (DeValue::Array(items), Some(value)) => {
                 put(name, key.span().start, items.iter().map(|item| item.span().start).collect(), value.clone());
@@ -101,6 +108,11 @@ fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut 
         }
     }
 }
+
+/// The table of the settings about files, and the setting that is its `directory`.
+const FILES: &str = "files";
+/// The beginning of the names of its other settings.
+const OF_FILES: &str = "files_";
 
 /// True for a section of the file that is no setting of the server.
 pub(crate) fn is_section(name: &str) -> bool {
@@ -158,6 +170,18 @@ mod tests {
             ("ws.maxMessageSize", "f.toml:4"),
         ];
         assert_eq!(found, expected.map(|(name, origin)| (name, origin.to_string())));
+    }
+
+    #[test]
+    fn the_table_of_files_has_the_settings_about_files() {
+        let text = "[files]\ndirectory = \"/srv\"\nlisting = true\n[[files.rules]]\npattern = \"/a\"\n";
+        let given = of_text("f.toml", text).expect("valid");
+        let mut found = names(&given);
+        found.sort();
+        let expected = [("files", "f.toml:2"), ("files_listing", "f.toml:3"), ("files_rules", "f.toml:4")];
+        assert_eq!(found, expected.map(|(name, origin)| (name, origin.to_string())));
+        let flat = of_text("f.toml", "files = \"/srv\"\nfiles_listing = true\n").expect("valid");
+        assert_eq!(names(&flat), [("files", "f.toml:1".to_string()), ("files_listing", "f.toml:2".to_string())]);
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub use rights::{By, Client, Denial, May, Wish};
 pub use saved::{Saved, SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
 pub use secret::Secret;
 pub use settings::{
-    CertificateName, ChannelRule, Declared, Group, HistoryCommit, HistoryTerms, ListenerSettings, Publishers,
+    CertificateName, ChannelRule, Declared, FileRule, Group, HistoryCommit, HistoryTerms, ListenerSettings, Publishers,
     SHARDS_MAX, Setting, Settings, SlowConsumer, TlsClient, TlsPair, TransportName, TrustedProxy, TrustedProxyError,
 };
 pub use shard::{STEPS_PER_DELIVERY, STEPS_PER_TURN, Shard, Shared, StreamOpener, StreamOpening, Taken};

@@ -5,6 +5,7 @@
 //! whether a change needs a restart. The server checks the list before it passes it to a shard. The defaults are CometD's where CometD has the option (reference: CometD 9 "Server options").
 
 mod declare;
+mod file_rule;
 pub(crate) mod in_force;
 mod listener;
 mod proxies;
@@ -16,6 +17,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 pub use declare::{Declared, Group, Setting};
+pub use file_rule::FileRule;
 pub use listener::ListenerSettings;
 pub use proxies::{TrustedProxy, TrustedProxyError};
 pub use rule::{ChannelRule, HistoryTerms, Publishers, SlowConsumer};
@@ -40,9 +42,6 @@ crate::settings! {
         shards: usize = 0, at_most(SHARDS_MAX as u64, "0 (one per core) to 63"), restart();
         /// Number of threads for futures of the application that wait. 0: one per core.
         application_threads: usize = 0, restart();
-        /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. A client that accepts br, gzip
-        /// or zstd gets `NAME.br`, `NAME.gz` or `NAME.zst`, if that lies beside the file. Empty: none.
-        files: String = String::new();
         /// A directory that stores histories and sessions across a restart; created if it does not exist. Empty: they are in memory only.
         data: String = String::new(), restart();
         /// The point at which a publication on a channel with a history is acknowledged, if `data` is set: `os` (the operating system has the
@@ -50,6 +49,28 @@ crate::settings! {
         history_commit: HistoryCommit = HistoryCommit::default(), restart();
         /// Longest time until a message is on disk with `history_commit = "interval"`, in milliseconds.
         history_commit_interval_ms: u64 = 1_000, positive(), restart();
+    }
+    "Files" {
+        /// A directory whose files are served beside the built-in pages, its `index.html` as the start page. A client that accepts br, gzip
+        /// or zstd gets `NAME.br`, `NAME.gz` or `NAME.zst`, if that lies beside the file. Empty: none.
+        files: String = String::new();
+        /// A folder without `index.html` shows a list of its files.
+        files_listing: bool = false;
+        /// Names that such a list shows.
+        files_listing_names_max: usize = 1_000, positive();
+        /// The `Cache-Control` of files and built-in pages, `[[files_rules]]`. The first rule that matches applies; without one it is `no-cache`.
+        files_rules: Vec<FileRule> = Vec::new();
+        /// A JSON file of the files that pages need, by the paths of the pages: they are named in the field `Link`, and over HTTP/2 also in
+        /// Early Hints (status 103). Empty: none.
+        files_preload: String = String::new();
+        /// Bytes of files in memory. 0: each request reads its file.
+        files_cache_bytes_max: usize = 64 * 1024 * 1024;
+        /// Bytes of one file in memory. A larger file is read while it is sent.
+        files_cache_file_bytes_max: usize = 1024 * 1024;
+        /// Time for which a file in memory, or one that is open, counts as unchanged, in milliseconds. 0: each request looks at the directory.
+        files_cache_ms: u64 = 250;
+        /// Files that are open at the same time because they are too large for memory; requests for further ones get status 503.
+        files_open_max: usize = 1_000, positive();
     }
     "TLS" {
         /// A PEM file with the certificate of the server and those that lead to its root. `listen` then speaks TLS. Empty: plain HTTP.

@@ -1,5 +1,6 @@
 //! A service for the requests that are not the server's own.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::asset::Asset;
 use crate::byte_stream::ByteStream;
+use crate::files::Resource;
 use crate::request_client::RequestClient;
 use crate::stream_body::StreamBody;
 
@@ -69,7 +71,7 @@ opaque!(TakeOver);
 
 /// The answers to paths that are not the server's own: files and routes of the program, and the fallback, if there is one.
 pub(crate) struct Pages {
-    assets: &'static [Asset],
+    assets: HashMap<&'static str, Resource>,
     routes: Arc<dyn Fallback>,
     fallback: RwLock<Option<Arc<dyn Fallback>>>,
 }
@@ -77,12 +79,14 @@ pub(crate) struct Pages {
 impl Pages {
     /// Files and routes, and no fallback.
     pub(crate) fn new(assets: &'static [Asset], routes: Arc<dyn Fallback>) -> Pages {
+        // Of several files with one path the first one is served.
+        let assets = assets.iter().rev().map(|asset| (asset.path, Resource::of_asset(asset))).collect();
         Pages { assets, routes, fallback: RwLock::default() }
     }
 
-    /// The files of the program.
-    pub(crate) fn assets(&self) -> &'static [Asset] {
-        self.assets
+    /// The file of the program at a path.
+    pub(crate) fn asset(&self, path: &str) -> Option<&Resource> {
+        self.assets.get(path)
     }
 
     /// Replaces the fallback.

@@ -207,6 +207,7 @@ macro_rules! opaque {
     };
 }
 
+mod accept_encoding;
 mod added_operation;
 mod api_keys;
 mod app;
@@ -221,6 +222,7 @@ mod embedded;
 mod entropy;
 mod error;
 mod fallback;
+mod files;
 mod gzip;
 mod handle;
 mod hold;
@@ -256,7 +258,7 @@ pub use builder::Builder;
 pub use byte_stream::ByteStream;
 pub use embedded::{EnckeService, service};
 pub use encke_core::{
-    Action, Actions, Amount, Budget, CertificateName, ChannelRule, ChannelView, Declared, EndReason,
+    Action, Actions, Amount, Budget, CertificateName, ChannelRule, ChannelView, Declared, EndReason, FileRule,
     Group as SettingGroup, Head, HistoryCommit, HistoryTerms, Id, Identity, ListenerSettings, Over, PatternError,
     Patterns, Pending, Publishers, Refusal, Secret, SessionLimits, SessionView, Setting, Settings, Share, Shares, Side,
     SlowConsumer, TlsClient, TlsPair, TransportName, TrustedProxy, TrustedProxyError, Urgency, Verdict, network,

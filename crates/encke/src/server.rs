@@ -18,6 +18,7 @@ use crate::embedded::EnckeService;
 use crate::entropy::kernel_entropy;
 use crate::error::StartError;
 use crate::fallback::Pages;
+use crate::files::Directory;
 use crate::handle::Handle;
 use crate::local::Local;
 use crate::net::api_state::ApiState;
@@ -111,13 +112,13 @@ impl Builder {
             holds: Arc::default(),
             api: ApiState::new(self.api_keys),
             revocations: data.as_ref().map(Data::revocations).cloned().unwrap_or_default(),
+            directory: open_directory(&settings, &metrics),
             metrics,
             pages: Pages::new(self.assets, Arc::new(Routes::new(routes, hooks.clone(), threads.handle().clone()))),
             echo: self.echo,
             reclaim_memory: self.reclaim_memory,
         });
-        let keeps = !settings.data.is_empty();
-        let handle = Handle::new(server_shared.clone(), settings.clone(), keeps, to_visit);
+        let handle = Handle::new(server_shared.clone(), settings.clone(), !settings.data.is_empty(), to_visit);
         let announcer = handle.downgrade();
         server_shared.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
         hooks.set(handle.downgrade());
@@ -141,6 +142,14 @@ impl Builder {
         starts.into_iter().for_each(|start| _ = start.send(()));
         Ok(Running { address, handle, threads, listeners, data })
     }
+}
+
+/// The directory of files, with its metrics.
+fn open_directory(settings: &Settings, metrics: &ServerMetrics) -> Directory {
+    let directory = Directory::open(settings);
+    let read = directory.clone();
+    metrics.add(move || read.metrics());
+    directory
 }
 
 /// Names the channels below those of authorizers about which nobody decides.

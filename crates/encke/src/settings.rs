@@ -5,6 +5,7 @@ mod check;
 use encke_core::{Declared as _, Settings};
 
 use crate::error::SettingsError;
+use crate::files;
 use crate::tls;
 
 pub(crate) use check::OWN_PATHS;
@@ -30,7 +31,17 @@ pub fn check_settings(settings: &Settings) -> Result<(), SettingsError> {
     if !settings.files.is_empty() && std::fs::read_dir(&settings.files).is_err() {
         return fail("files", &settings.files, "a directory that is there and can be read");
     }
+    if let Some(reason) =
+        files::check_preload(&settings.files_preload).err().filter(|_| !settings.files_preload.is_empty())
+    {
+        return fail(
+            "files_preload",
+            &format!("{}: {reason}", settings.files_preload),
+            "a JSON file such as {\"/index.html\": [\"/app.css\"]}",
+        );
+    }
     check::texts(settings)?;
+    check::file_rules(settings)?;
     if let Some((setting, value, wanted)) = settings.out_of_range() {
         return fail(setting.name, &value.to_string(), wanted);
     }

@@ -19,7 +19,7 @@ mod events_link;
 mod files;
 mod flow;
 pub(crate) mod http;
-mod http2;
+pub(crate) mod http2;
 mod http_link;
 mod members;
 mod opening;

@@ -52,7 +52,7 @@ impl Target {
     }
 
     /// Clients that speak TLS offer HTTP/2, and nothing else (RFC 7301).
-    pub(super) fn require_http2(&mut self) {
+    pub(crate) fn require_http2(&mut self) {
         self.tls.iter_mut().for_each(TlsTarget::require_http2);
     }
 

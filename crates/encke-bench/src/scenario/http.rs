@@ -1,6 +1,7 @@
 //! `http`: static files over keep-alive connections.
 
 mod drive;
+pub(crate) mod exchange;
 mod figures;
 mod pages;
 pub(crate) mod probe;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use clap::Args;
 
 use self::drive::{Pace, Plan};
+use self::exchange::Exchange;
 use self::visitor::Page;
 use super::Scenario;
 use crate::engine::{Target, allow_sockets};
@@ -39,6 +41,9 @@ pub struct Http {
     /// End each trial after this many requests instead of after --duration, without a warm-up
     #[arg(long, value_name = "N", value_parser = parse::count, conflicts_with = "users")]
     requests: Option<u32>,
+    /// HTTP/2, one request at a time on each connection: over TLS, or without it by prior knowledge
+    #[arg(long)]
+    http2: bool,
     /// Search the most users whose answers stay within --p90 and --errors
     #[arg(long)]
     users: bool,
@@ -69,9 +74,12 @@ impl Scenario for Http {
                                       2 kB, 14 kB and 954 kB, and Faban's clients, of which 90 % have to be answered in time.";
 
     fn run(&self, bench: &mut Bench) -> Result<Report, Problem> {
-        let target = Target::resolve(&bench.common.target, "/", &bench.common.trust)?;
+        let mut target = Target::resolve(&bench.common.target, "/", &bench.common.trust)?;
+        if self.http2 {
+            target.require_http2();
+        }
         let paths = self.paths(bench)?;
-        let pages = paths.iter().map(|path| page(&target, path)).collect::<Result<Vec<Page>, Problem>>()?;
+        let pages = paths.iter().map(|path| page(&target, path, self.http2)).collect::<Result<Vec<Page>, Problem>>()?;
         let mut report = bench.report::<Http>();
         if self.users {
             users::search(self, &target, pages, bench, &mut report)?;
@@ -136,20 +144,20 @@ impl Http {
             None => (Pace::WhenAnswered, format!("{}, {connections} connections", page.path)),
             Some(rate) => (Pace::PerSecond(rate), format!("{}, {} requests/s", page.path, number(rate))),
         };
-        let requests_max = self.requests.map(u64::from);
-        Plan { name, pages: vec![page.clone()], slots: self.connections, pace, warm_up, duration, requests_max }
+        let (pages, requests_max) = (vec![page.clone()], self.requests.map(u64::from));
+        Plan { name, pages, slots: self.connections, http2: self.http2, pace, warm_up, duration, requests_max }
     }
 }
 
 /// Requests a page once, so that a missing one is reported before the measurement.
-fn page(target: &Target, path: &str) -> Result<Page, Problem> {
-    let answer = probe::get(target, path, |_| false)?;
+fn page(target: &Target, path: &str, http2: bool) -> Result<Page, Problem> {
+    let answer = probe::get_over(target, path, Exchange::new(http2), |_| false)?;
     if answer.head.status != 200 {
         let hint = "; encke bench http --files DIR writes files, encke serve --files DIR serves them";
         let hint = if pages::NAMES.contains(&&path[1..]) { hint } else { "" };
         return Err(Problem::Server(format!("answers GET {path} with {}{hint}", answer.head.reason)));
     }
-    Ok(Page { path: path.into(), request: probe::request(target, path), bytes: answer.body_bytes })
+    Ok(Page { path: path.into(), request: Exchange::new(http2).request(target, path), bytes: answer.body_bytes })
 }
 
 /// Parses a share such as `0.1%` or `0.001`.

@@ -14,8 +14,12 @@ use encke_bench::scenario;
 
 /// Runs a scenario with a target and further arguments.
 pub fn run(name: &str, address: SocketAddr, arguments: &[&str]) -> Result<Report, Problem> {
-    let target = format!("http://{address}");
-    let start = ["bench", name, "--quiet", "--target", &target];
+    run_at(name, &format!("http://{address}"), arguments)
+}
+
+/// Runs a scenario with a target's URL and further arguments.
+pub fn run_at(name: &str, target: &str, arguments: &[&str]) -> Result<Report, Problem> {
+    let start = ["bench", name, "--quiet", "--target", target];
     let matches = encke_bench::command().try_get_matches_from(start.iter().chain(arguments)).expect("arguments");
     let (found, matches) = matches.subcommand().expect("a scenario");
     let entry = scenario::ALL.iter().find(|entry| entry.name == found).expect("a scenario of this name");

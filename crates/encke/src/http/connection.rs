@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 
 use super::held::Current;
 use crate::byte_stream::Remote;
@@ -35,6 +35,8 @@ pub(crate) struct Connection {
     /// Its number among the connections of the server.
     number: u64,
     pub(super) current: Rc<Current>,
+    /// Links that leave before the response.
+    hints: Cell<Option<HeaderValue>>,
     /// The HTTP/2 connection, if this is one of its streams: a stream has one request.
     parent: Option<Rc<Connection>>,
 }
@@ -62,6 +64,7 @@ impl Connection {
             upgrade: RefCell::default(),
             usage: Cell::default(),
             current: Rc::default(),
+            hints: Cell::default(),
             parent: None,
         }
     }
@@ -78,6 +81,7 @@ impl Connection {
             upgrade: RefCell::default(),
             usage: Cell::default(),
             current: parent.current.clone(),
+            hints: Cell::default(),
             parent: Some(parent.clone()),
         }
     }
@@ -85,6 +89,19 @@ impl Connection {
     /// The work that the requests of the connection have caused lately.
     pub(crate) fn usage(&self) -> &Cell<Usage> {
         self.parent.as_ref().map_or(&self.usage, |parent| &parent.usage)
+    }
+
+    /// Sends links before the response (RFC 8297). Over HTTP/1.1 they come with it only: there, some clients take the first status for
+    /// that of the response, and browsers ignore hints.
+    pub(super) fn hint(&self, links: &HeaderValue) {
+        if self.parent.is_some() {
+            self.hints.set(Some(links.clone()));
+        }
+    }
+
+    /// The links that have not left so far.
+    pub(super) fn take_hints(&self) -> Option<HeaderValue> {
+        self.hints.take()
     }
 
     /// The client of a request with these headers.

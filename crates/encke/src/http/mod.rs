@@ -1,7 +1,6 @@
 //! HTTP around the Bayeux endpoint: routes, hosts, origins, cookies, files.
 
 pub(crate) mod api;
-pub(crate) mod assets;
 pub(crate) mod bayeux;
 pub(crate) mod callback;
 pub(crate) mod coding;
@@ -24,14 +23,14 @@ mod stream;
 pub(crate) mod subscription;
 
 use crate::fallback::ResponseBody;
+use crate::files::FileBody;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
-use tower_http::services::fs::ServeFileSystemResponseBody;
 
-/// The body of a response: complete in memory, a file that is read while it is sent, or that of a fallback.
-pub(crate) type Body = Either<Full<Bytes>, Either<ServeFileSystemResponseBody, ResponseBody>>;
+/// The body of a response: complete in memory, a file, or that of a fallback.
+pub(crate) type Body = Either<Full<Bytes>, Either<FileBody, ResponseBody>>;
 
 /// A body in memory.
 pub(crate) fn whole(bytes: impl Into<Bytes>) -> Body {

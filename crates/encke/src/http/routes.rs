@@ -14,10 +14,9 @@ use websocket::handshake;
 
 use super::connection::{Connection, Upgrade};
 use super::guard::{self, Guard, Pages, methods_as_text};
-use super::{
-    Body, api, assets, bayeux, closing, files, form, hold, metrics, of_status, subscription, text, unread, with,
-};
+use super::{Body, api, bayeux, closing, files, form, hold, metrics, of_status, subscription, text, unread, with};
 use crate::fallback::{BoxError, RequestBody, ResponseBody, TakeOver};
+use crate::net::health::Health;
 use crate::settings::OWN_PATHS;
 use encke_core::{Settings, Shared};
 
@@ -71,7 +70,8 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
         Box::pin(subscription::answer(connection, &settings, request)).await
     } else if let Some(fallback) = connection.node.server().pages.of(path).filter(|_| !OWN_PATHS.contains(&path)) {
         let client = connection.client(request.headers());
-        let mut response = fallback.answer(request, client).await;
+        let links = files::hint(connection, &settings, path).await;
+        let mut response = files::with_links(fallback.answer(request, client).await, links);
         let body_bytes = response.body().size_hint().lower() as usize;
         if !connection.node.shard().has_room_for(body_bytes) {
             response = of_status(StatusCode::SERVICE_UNAVAILABLE, Response::default());
@@ -81,8 +81,9 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
             let task = response.extensions_mut().remove::<TakeOver>();
             *connection.upgrade.borrow_mut() = task.map(Upgrade::TakenOver);
         }
-        let shared = connection.node.shard().shared().clone();
-        response.map(|body| Either::Right(Either::Right(ResponseBody::new(CountedBody { body, shared }))))
+        let (shared, health) = (connection.node.shard().shared().clone(), connection.health.clone());
+        let whole = |body| Either::Right(Either::Right(ResponseBody::new(CountedBody::new(body, shared, health))));
+        response.map(whole)
     } else {
         let found = match path {
             "/healthz" => text(StatusCode::OK, "ok\n"),
@@ -104,10 +105,24 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
     finish(connection, response)
 }
 
-/// The body of a fallback. Its parts count until the client has read them.
+/// The body of a fallback. Its parts count until the client has read them. Until it ends, its connection is not idle.
 struct CountedBody {
     body: ResponseBody,
     shared: Arc<Shared>,
+    health: Arc<Health>,
+}
+
+impl CountedBody {
+    fn new(body: ResponseBody, shared: Arc<Shared>, health: Arc<Health>) -> CountedBody {
+        health.set_sending(!body.is_end_stream());
+        CountedBody { body, shared, health }
+    }
+}
+
+impl Drop for CountedBody {
+    fn drop(&mut self) {
+        self.health.set_sending(false);
+    }
 }
 
 impl HttpBody for CountedBody {
@@ -116,6 +131,9 @@ impl HttpBody for CountedBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) || self.body.is_end_stream() {
+            self.health.set_sending(false);
+        }
         polled.map_ok(|frame| frame.map_data(|part| self.shared.memory.counted_part(part)))
     }
 
@@ -128,17 +146,13 @@ impl HttpBody for CountedBody {
     }
 }
 
-/// Answers with a page of the program or a file of the user. The program's own come first, except for the start page.
-async fn page(connection: &Connection, settings: &Settings, request: &Request<RequestBody>) -> Response<Body> {
-    let is_start = request.uri().path() == "/";
-    if is_start && let Some(found) = files::answer(settings, request).await {
-        return found;
+/// Answers with a file.
+async fn page(connection: &Connection, settings: &Arc<Settings>, request: &Request<RequestBody>) -> Response<Body> {
+    let links = files::hint(connection, settings, request.uri().path()).await;
+    match files::answer(connection, settings, request).await {
+        Some(found) => files::with_links(found, links),
+        None => text(StatusCode::NOT_FOUND, "there is nothing here\n"),
     }
-    if let Some(found) = assets::answer(connection.node.server().pages.assets(), request) {
-        return found;
-    }
-    let found = if is_start { None } else { files::answer(settings, request).await };
-    found.unwrap_or_else(|| text(StatusCode::NOT_FOUND, "there is nothing here\n"))
 }
 
 /// Pages, files, probes and metrics are for all who may read them.

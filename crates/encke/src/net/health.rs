@@ -24,6 +24,8 @@ pub(crate) struct Health {
     pub(crate) has_two_lengths: Flag,
     /// A request is being answered, so no read deadline applies.
     busy: Flag,
+    /// A response is being made while it is sent, so no read deadline applies, however long its next part takes.
+    sending: Flag,
     /// A request was taken since the last check.
     served: Flag,
     /// At least one request was taken.
@@ -71,6 +73,17 @@ impl Health {
         self.busy.set(busy);
         self.served.set(true);
         self.used.set(true);
+    }
+
+    /// True while a response is being made part by part.
+    pub(super) fn is_sending(&self) -> bool {
+        self.sending.is_set()
+    }
+
+    /// Marks whether a response is being made part by part.
+    pub(crate) fn set_sending(&self, sending: bool) {
+        self.sending.set(sending);
+        self.served.set(true);
     }
 
     /// True if a request was taken since the last call.

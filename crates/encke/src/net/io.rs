@@ -82,7 +82,7 @@ impl Io {
     /// Ready when the client took too long to send or to read.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         self.look_again();
-        if self.health.0.is_busy() || self.stall.is_on() {
+        if self.health.0.is_busy() || self.health.0.is_sending() || self.stall.is_on() {
             return Poll::Pending;
         }
         let wait = if self.health.0.has_begun.is_set() { self.head_timeout } else { self.idle_timeout };

@@ -15,6 +15,7 @@ use super::published::{Added, Positions, Published};
 use super::server_metrics::ServerMetrics;
 use super::thread_message::ThreadMessage;
 use crate::fallback::Pages;
+use crate::files::Directory;
 use crate::local::Local;
 use crate::presence::Presence;
 use crate::revocations::Revocations;
@@ -50,6 +51,8 @@ pub(crate) struct ServerShared {
     pub(crate) revocations: Arc<Revocations>,
     pub(crate) metrics: ServerMetrics,
     pub(crate) pages: Pages,
+    /// The files of the directory.
+    pub(crate) directory: Directory,
     /// Echoes every WebSocket message, for conformance suites.
     pub(crate) echo: bool,
     /// Returns the thread's free memory to the system.

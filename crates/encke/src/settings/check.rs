@@ -72,6 +72,18 @@ pub(super) fn listeners(settings: &Settings) -> Result<(), SettingsError> {
     Ok(())
 }
 
+/// Checks the rules for files.
+pub(super) fn file_rules(settings: &Settings) -> Result<(), SettingsError> {
+    for rule in &settings.files_rules {
+        let wanted = "a path such as /index.html or a pattern such as /assets/**";
+        one("files_rules.pattern", &rule.pattern, |pattern| pattern.starts_with('/'), wanted)?;
+        let is_value = |text: &str| !text.is_empty() && all(text, |byte| byte.is_ascii_graphic() || byte == b' ');
+        let wanted = "the field Cache-Control, such as public, max-age=31536000, immutable";
+        one("files_rules.cache_control", &rule.cache_control, is_value, wanted)?;
+    }
+    Ok(())
+}
+
 /// Checks the rules for channels.
 pub(super) fn rules(settings: &Settings) -> Result<(), SettingsError> {
     let limits = bayeux::Limits::from(settings);

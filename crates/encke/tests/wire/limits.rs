@@ -4,6 +4,7 @@
 //! The tests are named after the settings; the last one checks that none is missing.
 
 mod clients;
+mod files;
 mod held;
 mod owners;
 mod rates;
@@ -457,6 +458,7 @@ fn every_limit_has_its_test() {
             include_str!("http2/limits.rs"),
             include_str!("limits.rs"),
             include_str!("limits/clients.rs"),
+            include_str!("limits/files.rs"),
             include_str!("limits/held.rs"),
             include_str!("limits/rates.rs"),
             include_str!("limits/waits.rs"),

@@ -1,4 +1,4 @@
-//! The two lists of fields that a WebSocket over HTTP/2 needs: the request, and the status of the response (RFC 7541).
+//! The lists of fields that requests and WebSockets over HTTP/2 need: the request, and the status of the response (RFC 7541).
 //!
 //! The client's settings forbid a table of fields that were sent before, so each list can be read without the others.
 
@@ -15,6 +15,14 @@ pub(super) fn write_connect(target: &Target, out: &mut Vec<u8>) {
         write_text(name, out);
         write_text(value, out);
     }
+}
+
+/// Appends a GET request.
+pub(super) fn write_get(target: &Target, path: &str, out: &mut Vec<u8>) {
+    out.push(INDEXED | METHOD_GET);
+    out.push(INDEXED | if target.is_tls() { SCHEME_HTTPS } else { SCHEME_HTTP });
+    write_named(PATH, path, out);
+    write_named(AUTHORITY, &target.authority, out);
 }
 
 /// The status of a response, which is its first field (RFC 9113 §8.3.2).
@@ -111,6 +119,7 @@ const INDEXED: u8 = 0x80;
 const TABLE_SIZE: u8 = 0x20;
 const AUTHORITY: u8 = 1;
 const METHOD: u8 = 2;
+const METHOD_GET: u8 = 2;
 const PATH: u8 = 4;
 const SCHEME_HTTP: u8 = 6;
 const SCHEME_HTTPS: u8 = 7;

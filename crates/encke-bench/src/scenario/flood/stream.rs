@@ -3,7 +3,7 @@
 use super::listener::{Listener, ListenerShared};
 use crate::engine::Target;
 use crate::engine::http::{Piece, Responses};
-use crate::scenario::http::probe;
+use crate::scenario::http::exchange;
 
 /// One response.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl Stream {
 
     /// Asks for the response.
     pub(super) fn connected(&mut self, target: &Target, out: &mut Vec<u8>, shared: &mut ListenerShared) {
-        out.extend_from_slice(&probe::request(target, &path(self.listener.id)));
+        out.extend_from_slice(&exchange::request(target, &path(self.listener.id)));
         shared.sent += 1;
     }
 

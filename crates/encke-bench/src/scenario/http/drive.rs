@@ -25,6 +25,8 @@ pub(super) struct Plan {
     pub(super) pages: Vec<Page>,
     /// Connections or users.
     pub(super) slots: u32,
+    /// HTTP/2 in place of HTTP/1.1.
+    pub(super) http2: bool,
     pub(super) pace: Pace,
     pub(super) warm_up: Duration,
     pub(super) duration: Duration,
@@ -251,7 +253,7 @@ impl Driver<'_> {
         {
             return Ok(());
         }
-        self.slots[slot] = Some(self.connections.open(self.target, Visitor::new(slot, asked))?);
+        self.slots[slot] = Some(self.connections.open(self.target, Visitor::new(slot, asked, self.plan.http2))?);
         Ok(())
     }
 

@@ -4,9 +4,10 @@ use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use super::exchange::Exchange;
 use crate::engine::Target;
 use crate::engine::connections::os_message;
-use crate::engine::http::{Head, Piece, Responses};
+use crate::engine::http::{Head, Piece};
 use crate::problem::Problem;
 
 /// An answer.
@@ -19,11 +20,6 @@ pub(crate) struct Answer {
     pub(crate) begin: Vec<u8>,
 }
 
-/// A GET request.
-pub(crate) fn request(target: &Target, path: &str) -> Vec<u8> {
-    format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: keep-alive\r\n\r\n", target.authority).into_bytes()
-}
-
 /// Connects and closes the connection.
 ///
 /// # Errors
@@ -32,21 +28,36 @@ pub(crate) fn reach(target: &Target) -> Result<(), Problem> {
     connect(target).map(drop)
 }
 
-/// Requests `path` and reads the response to its end, or until `is_enough` returns true.
+/// Requests `path` over HTTP/1.1 and reads the response to its end, or until `is_enough` returns true.
 ///
 /// # Errors
 /// The target does not answer, not in time, or not with HTTP.
 pub(crate) fn get(target: &Target, path: &str, is_enough: impl Fn(&Answer) -> bool) -> Result<Answer, Problem> {
+    get_over(target, path, Exchange::new(false), is_enough)
+}
+
+/// As [`get`], over this connection.
+pub(super) fn get_over(
+    target: &Target,
+    path: &str,
+    mut exchange: Exchange,
+    is_enough: impl Fn(&Answer) -> bool,
+) -> Result<Answer, Problem> {
     let tcp = connect(target)?;
     tcp.set_read_timeout(Some(TIMEOUT))?;
     let mut stream = target.stream(tcp)?;
-    stream.write_all(&request(target, path)).map_err(|error| unreachable(target, &error))?;
-    let (mut responses, mut buffered, mut answer) = (Responses::default(), Vec::new(), Answer::default());
+    let mut out = Vec::new();
+    exchange.begin(&mut out);
+    let request = exchange.request(target, path);
+    exchange.ask(&request, &mut out);
+    let (mut buffered, mut answer) = (Vec::new(), Answer::default());
     let end = Instant::now() + TIMEOUT;
     let mut bytes = vec![0; READ_BYTES];
     loop {
+        stream.write_all(&out).map_err(|error| unreachable(target, &error))?;
+        out.clear();
         let read = match stream.read(&mut bytes) {
-            Ok(0) if responses.ends_with_connection() => return Ok(answer),
+            Ok(0) if exchange.ends_with_connection() => return Ok(answer),
             Ok(0) => return Err(Problem::Server(format!("closed the connection within its answer to GET {path}"))),
             Ok(read) => read,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
@@ -55,7 +66,7 @@ pub(crate) fn get(target: &Target, path: &str, is_enough: impl Fn(&Answer) -> bo
             Err(error) => return Err(Problem::Server(format!("broke the connection: {}", os_message(&error)))),
         };
         buffered.extend_from_slice(&bytes[..read]);
-        while let Some((piece, used)) = responses.next(&buffered).map_err(Problem::Server)? {
+        while let Some((piece, used)) = exchange.next(&buffered, &mut out).map_err(Problem::Server)? {
             match piece {
                 Piece::Head(head) => answer.head = head,
                 Piece::Body(body) => {

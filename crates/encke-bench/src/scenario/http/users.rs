@@ -30,6 +30,7 @@ pub(super) fn search(
         name: String::new(),
         pages,
         slots: 0,
+        http2: options.http2,
         pace: Pace::AfterThinking(options.think),
         warm_up: Duration::ZERO,
         duration: Duration::ZERO,

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::exchange::Exchange;
 use crate::engine::clock::now_us;
 use crate::engine::connections::{End, Handler};
-use crate::engine::http::{Head, Piece, Responses};
+use crate::engine::http::{Head, Piece};
 use crate::latencies::Latencies;
 
 /// A connection.
@@ -12,7 +13,7 @@ use crate::latencies::Latencies;
 pub(super) struct Visitor {
     /// The driver's number of its slot.
     slot: usize,
-    responses: Responses,
+    exchange: Exchange,
     head: Head,
     body_bytes: u64,
     asked: Option<Asked>,
@@ -84,15 +85,15 @@ pub(super) enum News {
 
 impl Visitor {
     /// Creates a visitor that sends its first request when connected.
-    pub(super) fn new(slot: usize, asked: Asked) -> Visitor {
-        let (responses, head) = (Responses::default(), Head::default());
-        Visitor { slot, responses, head, body_bytes: 0, asked: Some(asked) }
+    pub(super) fn new(slot: usize, asked: Asked, http2: bool) -> Visitor {
+        let (exchange, head) = (Exchange::new(http2), Head::default());
+        Visitor { slot, exchange, head, body_bytes: 0, asked: Some(asked) }
     }
 
     /// Sends another request.
     pub(super) fn ask(&mut self, asked: Asked, out: &mut Vec<u8>, shared: &mut VisitorShared) {
         self.asked = Some(asked);
-        out.extend_from_slice(&shared.pages[asked.page].request);
+        self.exchange.ask(&shared.pages[asked.page].request, out);
         shared.counts.sent += 1;
     }
 
@@ -119,15 +120,16 @@ impl Handler for Visitor {
     type State = VisitorShared;
 
     fn connected(&mut self, out: &mut Vec<u8>, shared: &mut VisitorShared) -> Result<(), String> {
+        self.exchange.begin(out);
         if let Some(asked) = self.asked {
             self.ask(asked, out, shared);
         }
         Ok(())
     }
 
-    fn received(&mut self, bytes: &[u8], _: &mut Vec<u8>, shared: &mut VisitorShared) -> Result<usize, String> {
+    fn received(&mut self, bytes: &[u8], out: &mut Vec<u8>, shared: &mut VisitorShared) -> Result<usize, String> {
         let mut at = 0;
-        while let Some((piece, used)) = self.responses.next(&bytes[at..])? {
+        while let Some((piece, used)) = self.exchange.next(&bytes[at..], out)? {
             at += used;
             match piece {
                 Piece::Head(_) if self.asked.is_none() => return Err("answered without a request".into()),
@@ -141,7 +143,7 @@ impl Handler for Visitor {
     }
 
     fn ended(&mut self, end: End, shared: &mut VisitorShared) {
-        if end == End::Closed && self.responses.ends_with_connection() {
+        if end == End::Closed && self.exchange.ends_with_connection() {
             return self.answered(shared);
         }
         let Some(asked) = self.asked.take() else { return shared.news.push(News::Left(self.slot)) };

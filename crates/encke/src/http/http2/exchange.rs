@@ -45,7 +45,12 @@ async fn answer(
         let mut answer = Box::pin(routes::answer(connection, request));
         let (mut is_noted, mut held) = (false, None);
         let answered = poll_fn(|cx| {
-            if let Poll::Ready(response) = answer.as_mut().poll(cx) {
+            let polled = answer.as_mut().poll(cx);
+            if let Some(links) = connection.take_hints() {
+                // If the stream is reset, the response finds out.
+                let _reset = respond.send_informational(translate::early_hints(links));
+            }
+            if let Poll::Ready(response) = polled {
                 return Poll::Ready(Some(response));
             }
             if !std::mem::replace(&mut is_noted, true) {

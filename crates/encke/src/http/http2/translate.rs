@@ -5,15 +5,16 @@ use std::time::SystemTime;
 use h2::RecvStream;
 use h2::ext::Protocol;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, DATE, HOST, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT,
+    CONNECTION, CONTENT_LENGTH, COOKIE, DATE, HOST, HeaderMap, HeaderName, HeaderValue, LINK, SEC_WEBSOCKET_ACCEPT,
     SEC_WEBSOCKET_KEY, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{Method, Request, StatusCode, Uri, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::Either;
 use websocket::handshake;
 
 use crate::entropy::kernel_entropy;
 use crate::fallback::RequestBody;
+use crate::http::of_status;
 use crate::stream_body::StreamBody;
 
 /// The request as one of HTTP/1.1. Of one that asks for a WebSocket (RFC 8441 §4), also the bytes that the client sends on it.
@@ -58,6 +59,13 @@ fn join_cookies(headers: &mut HeaderMap) {
     {
         headers.insert(COOKIE, joined);
     }
+}
+
+/// The head of Early Hints (RFC 8297): the status 103 with these links.
+pub(super) fn early_hints(links: HeaderValue) -> Response<()> {
+    let mut response = of_status(StatusCode::EARLY_HINTS, Response::new(()));
+    response.headers_mut().insert(LINK, links);
+    response
 }
 
 /// The head of a response whose body has this length: without the fields that are about a connection (RFC 9113 §8.2.2), and with its length
