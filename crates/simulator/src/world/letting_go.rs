@@ -154,10 +154,12 @@ impl World {
         self.network.conns.iter().any(|conn| conn.client == client && conn.stream.is_some())
     }
 
-    /// True if a client reads a stream to its end before a response that came later.
+    /// True if a client reads a stream, with its end, before a response that came later.
     pub(super) fn has_unread_stream(&self, client: usize) -> bool {
-        let is_of_stream =
-            |item: &Item| matches!(item, Item::Bytes(conn, _) if self.network.conns[*conn].stream.is_some());
+        let is_of_stream = |item: &Item| match item {
+            Item::Bytes(conn, _) | Item::End(conn) => self.network.conns[*conn].stream.is_some(),
+            Item::Response(..) | Item::Failed(_) => false,
+        };
         self.network.inboxes[client].iter().any(is_of_stream)
     }
 

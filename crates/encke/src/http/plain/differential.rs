@@ -83,7 +83,7 @@ impl Write for Input {
     }
 }
 
-/// A request that is nearly right: parts of requests, chosen by chance, and a few bytes changed.
+/// A request that is nearly right: parts of requests, chosen at random, and a few bytes changed.
 fn nearly_right(rng: &mut Rng) -> Vec<u8> {
     let usual = |rng: &mut Rng| rng.u8(..) < 200;
     let mut pick = |choices: &[&'static str]| {

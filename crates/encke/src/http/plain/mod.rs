@@ -26,6 +26,7 @@ use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{Response, StatusCode};
 use hyper::body::Body as HttpBody;
+use tokio::sync::futures::Notified;
 use websocket::handshake;
 
 use self::body::PlainBody;
@@ -61,23 +62,7 @@ pub(super) async fn serve(connection: &Rc<Connection>, stream: &ByteStream, mut 
             if node.shard().is_draining() && health.was_used() {
                 return done(stream);
             }
-            let until_ms = node.now().ms + settings.keep_alive_timeout_ms;
-            let mut parked = None;
-            let event = poll_fn(|cx| {
-                if let Poll::Ready(ready) = stream.poll_read_ready(cx) {
-                    return Poll::Ready(if ready.is_ok() { Event::Input } else { Event::Broken });
-                }
-                // A connection without a request so far is about to send one: it is closed after the response.
-                if leaving.as_mut().poll(cx).is_ready() && health.was_used() {
-                    return Poll::Ready(Event::Leaving);
-                }
-                if parked.is_some() && node.now().ms >= until_ms {
-                    return Poll::Ready(Event::Late);
-                }
-                parked.get_or_insert_with(|| node.parked().park(until_ms, connection.number(), cx.waker()));
-                Poll::Pending
-            });
-            match event.await {
+            match input(connection, stream, settings.keep_alive_timeout_ms, leaving.as_mut()).await {
                 Event::Input => {}
                 Event::Leaving => return done(stream),
                 Event::Broken => return broken(connection),
@@ -95,7 +80,7 @@ pub(super) async fn serve(connection: &Rc<Connection>, stream: &ByteStream, mut 
             Err(Read::Other(bytes)) => return Left::Other(bytes),
         };
         drop(settings);
-        // Little is kept while it is held: what is large lives in functions that return before.
+        // While it is held, nothing large stays: that lives in functions that return before.
         let (mut answer, rest) = begin(connection, stream, next);
         let mut held = None;
         let response = poll_fn(|cx| {
@@ -128,6 +113,33 @@ pub(super) async fn serve(connection: &Rc<Connection>, stream: &ByteStream, mut 
             return done(stream);
         }
     }
+}
+
+/// Waits for the next request to begin, for a limited time.
+async fn input(
+    connection: &Connection,
+    stream: &ByteStream,
+    timeout_ms: u64,
+    mut leaving: Pin<&mut Notified<'_>>,
+) -> Event {
+    let Connection { node, health, .. } = connection;
+    let until_ms = node.now().ms + timeout_ms;
+    let mut parked = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(ready) = stream.poll_read_ready(cx) {
+            return Poll::Ready(if ready.is_ok() { Event::Input } else { Event::Broken });
+        }
+        // A connection without a request so far is about to send one: it is closed after the response.
+        if leaving.as_mut().poll(cx).is_ready() && health.was_used() {
+            return Poll::Ready(Event::Leaving);
+        }
+        if parked.is_some() && node.now().ms >= until_ms {
+            return Poll::Ready(Event::Late);
+        }
+        parked.get_or_insert_with(|| node.parked().park(until_ms, connection.number(), cx.waker()));
+        Poll::Pending
+    })
+    .await
 }
 
 /// The reason for which the wait for a request ends.
@@ -177,12 +189,11 @@ fn take(bytes: &[u8], settings: &Settings, ahead: &mut Vec<u8>) -> Option<Next> 
     Some(Next { arrived: Bytes::copy_from_slice(arrived), plain })
 }
 
+/// The answer to a request, which may take long.
+type Answer<'a> = Pin<Box<dyn Future<Output = Response<Body>> + 'a>>;
+
 /// Begins to answer a request. Returns the answer, and the bytes of the body that have not arrived.
-fn begin<'a>(
-    connection: &'a Rc<Connection>,
-    stream: &'a ByteStream,
-    next: Next,
-) -> (Pin<Box<dyn Future<Output = Response<Body>> + 'a>>, Rc<Cell<usize>>) {
+fn begin<'a>(connection: &'a Rc<Connection>, stream: &'a ByteStream, next: Next) -> (Answer<'a>, Rc<Cell<usize>>) {
     let Next { plain: Plain { request, body_bytes, .. }, arrived } = next;
     let rest = Rc::new(Cell::new(body_bytes - arrived.len()));
     let request = request.map(|()| PlainBody::new(&connection.node, stream, arrived, rest.clone()));
