@@ -31,6 +31,15 @@ measure() {
     stop_server
 }
 
+# polling SERVER LABEL: long-polling against a server started for it.
+polling() {
+    start_server "$1"
+    echo "── $1: rooms over long-polling"
+    bench rooms --transport long-polling --rate 10000 --duration 5s --label "$2" --json "$runs/polling.$2.$round.json" >/dev/null ||
+        echo "   $1: polling does not hold" >&2
+    stop_server
+}
+
 # need_bun: installs Bun, or takes it out of `servers`.
 need_bun() {
     if [ "${BENCH_BUN:-yes}" = yes ] && command -v npm >/dev/null && need_server bun && "$bun" --version >/dev/null 2>&1; then
@@ -43,7 +52,7 @@ need_bun() {
 }
 
 need_two_cores
-need_server encke floor
+need_server encke floor polling_floor
 cargo build --quiet --release --locked -p benches --bin measured_report
 [[ " ${servers[*]} " == *" bun "* ]] && need_bun
 
@@ -60,6 +69,10 @@ for round in $(seq "$rounds"); do
         load "$server" broadcast-max broadcast --find-max --p99 1s --rate 2000
         stop_server
         [ "$server" = bun ] || measure "$server" open open
+        case $server in
+            encke) polling encke encke ;;
+            floor) polling polling_floor floor ;;
+        esac
     done
 done
 if [[ " ${servers[*]} " == *" encke "* ]]; then

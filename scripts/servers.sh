@@ -34,7 +34,7 @@ need_server() {
     for server in "$@"; do
         case $server in
             encke) need_encke ;;
-            floor) cargo build --quiet --release --locked -p benches --bin floor ;;
+            floor | polling_floor) cargo build --quiet --release --locked -p benches --bin "$server" ;;
             cometd)
                 command -v javac >/dev/null || need_debian openjdk-17-jdk-headless
                 command -v mvn >/dev/null || need_debian maven
@@ -65,7 +65,7 @@ start_server() {
     shift
     case $server in
         encke) command=("$encke" serve --port 0 --shards 1 "$@") ;;
-        floor) command=("$target_dir/release/floor") ;;
+        floor | polling_floor) command=("$target_dir/release/$server") ;;
         cometd) command=(benches/rivals/cometd/run.sh) ;;
         faye) command=(node --max-old-space-size=8192 benches/rivals/faye/server.js) ;;
         bun) command=("$bun" benches/rivals/bun/server.js) ;;

@@ -52,6 +52,12 @@ pub const ROWS: &[Row] = &[
         wanted: Wanted::Nothing,
     },
     Row {
+        what: "Long-polling, CPU per delivery at 10,000 deliveries/s, ns",
+        case: "polling",
+        figure: cpu_ns,
+        wanted: Wanted::TimesAtMost(1.4),
+    },
+    Row {
         what: "Full sessions opened per second",
         case: "open",
         figure: |run| named(run, "sessions opened per second"),
@@ -150,7 +156,8 @@ for the longer frame, so one row has frames of equal size: there the floor sends
 at planned times and checks that every subscriber receives every message once and in order; latency is counted from the
 planned time. The highest rate is the one at which nothing is lost, deliveries keep up with the plan and p99 is under one
 second. Sessions are opened in full: connect, upgrade, handshake, connect, subscribe, each step after the answer to the one
-before. Memory is the growth of the server's resident set, divided by 9,000 sessions.
+before. Long-polling is `encke bench rooms --transport long-polling --rate 10000`; its floor (`benches/src/bin/polling_floor.rs`) answers
+the same requests with the same bytes and checks nothing. Memory is the growth of the server's resident set, divided by 9,000 sessions.
 Runs that lose anything or do not keep up do not count; a note names the missing ones. A figure with “≥” is a lower
 bound: the load had no core left, or the search's time ended.
 ";
