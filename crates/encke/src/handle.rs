@@ -355,7 +355,8 @@ impl Handle {
             // A shard whose thread panicked is gone.
             mailboxes.send_to_all(|| ThreadMessage::Freeze);
             ending::settle(mailboxes);
-            self.announce_the_last();
+            // Each round ends sessions, or is the last one.
+            while self.announce_the_last() {}
         }
         // A frozen shard takes the publications that came before this.
         self.0.server_shared.published.iter().for_each(Published::close);
@@ -370,20 +371,16 @@ impl Handle {
         self.set_fallback(None);
     }
 
-    /// Announces what is left, so that saved sessions know of all other members. A session without room for an announcement
-    /// ends, and its user leaves, too.
-    fn announce_the_last(&self) {
-        let terms = self.terms();
-        for _ in 0..LAST_ROUNDS_MAX {
-            let announcements = self.0.server_shared.presence.finish();
-            if announcements.is_empty() {
-                break;
-            }
-            for (channel, data) in announcements {
-                let _too_long = self.broadcast(&terms, &channel, &data, Weight::Light);
-            }
-            ending::settle(&self.0.server_shared.mailboxes);
+    /// Announces what is left, so that saved sessions know of all other members. False if nothing was. A session without room for an
+    /// announcement ends, and its user leaves, too.
+    fn announce_the_last(&self) -> bool {
+        let (terms, announcements) = (self.terms(), self.0.server_shared.presence.finish());
+        let is_news = !announcements.is_empty();
+        for (channel, data) in announcements {
+            let _too_long = self.broadcast(&terms, &channel, &data, Weight::Light);
         }
+        ending::settle(&self.0.server_shared.mailboxes);
+        is_news
     }
 
     /// The work of the thread that announces changes of members, until the server stops.
@@ -414,5 +411,3 @@ fn named(settings: &Settings) -> HashSet<String> {
 
 /// The interval at which a drain counts the connections that are left.
 const DRAIN_PAUSE: Duration = Duration::from_millis(50);
-/// The rounds of last announcements. Each ends sessions, or is the last one.
-const LAST_ROUNDS_MAX: usize = 100;
