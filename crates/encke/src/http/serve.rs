@@ -197,7 +197,7 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
         .max_headers(plain::HEADERS_MAX)
         .serve_connection(io, service);
     let mut leaving = pin!(node.leaving());
-    let mut is_leaving = false;
+    let (mut is_leaving, mut noted) = (false, 0);
     // Polled to its end, not only to its last response: only then has hyper flushed its buffers.
     let why = poll_fn(|cx| {
         loop {
@@ -211,7 +211,14 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
                 return Poll::Ready(Why::Held);
             }
             if health.awaits_request() {
-                return Poll::Ready(Why::Idle);
+                if health.waits_long.is_set() {
+                    return Poll::Ready(Why::Idle);
+                }
+                if noted != health.requests() {
+                    // It leaves later: another hyper for each of many requests would cost more than this one.
+                    noted = health.requests();
+                    node.young().note(health, cx.waker());
+                }
             }
             if is_leaving || leaving.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;

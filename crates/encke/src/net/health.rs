@@ -18,7 +18,7 @@ pub(crate) struct Health {
     pub(crate) sends: Flag,
     /// No request follows the last response.
     pub(crate) is_last: Flag,
-    /// The request will wait for its answer, or has waited for some time.
+    /// The request will wait for its answer, or it, or the wait for the next one, has lasted for some time.
     pub(crate) waits_long: Flag,
     /// The request has a length beside chunks.
     pub(crate) has_two_lengths: Flag,

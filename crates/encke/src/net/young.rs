@@ -1,4 +1,5 @@
-//! Requests that wait for their answer. Those that wait for some time leave hyper, or count as held over HTTP/2.
+//! Requests that wait for their answer, and connections in hyper that await a request. Those that wait for some time leave hyper; over
+//! HTTP/2 they count as held.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ struct Young {
 }
 
 impl YoungRequests {
-    /// Notes a request that waits.
+    /// Notes a request that waits, or that its connection awaits the next one.
     pub(crate) fn note(&self, connection: &Arc<Health>, task: &Waker) {
         let (connection, request) = (connection.clone(), connection.requests());
         self.0.borrow_mut().push(Young { connection, request, task: task.clone() });
@@ -28,7 +29,7 @@ impl YoungRequests {
     pub(crate) fn release(&self) {
         let young = std::mem::take(&mut *self.0.borrow_mut());
         for Young { connection, request, task } in young {
-            if connection.requests() == request && connection.is_busy() {
+            if connection.requests() == request && (connection.is_busy() || connection.awaits_request()) {
                 connection.waits_long.set(true);
                 task.wake();
             }
