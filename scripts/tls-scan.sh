@@ -5,8 +5,7 @@
 # - compression: Debian's OpenSSL has none to offer. rustls has none, either.
 # - cipher suites and groups that Debian's OpenSSL does not have, such as those of SSL 3 and hybrid key exchange.
 # - attacks that need many connections or long ones; `cargo test` (docs/bad-input.md) and `scripts/hostile.sh` make them.
-# One line of it is no finding: "does not support TLS Fallback SCSV" (RFC 7507). There is no version below 1.2 to fall back to, and a
-# client that was talked out of 1.3 sees it in the random number of the server (RFC 8446 §4.1.3). This script tests the number.
+# A client that was talked out of 1.3 sees it in the random number of the server, too (RFC 8446 §4.1.3). This script tests the number.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 work=$PWD/target/tls-scan
@@ -45,3 +44,4 @@ is 'no weak cipher suite' 'acceptable strong' "$(found cipher strength)"
 is 'forward secrecy with each cipher suite' "$(grep -c '<cipher ' "$work/report.xml")" "$(grep -c '<cipher .*ecdhebits=' "$work/report.xml")"
 is 'no key exchange below 128 bits' '128 192' "$(found group bits)"
 is 'a mark against a fallback from TLS 1.3' 1 "$(server_hello "$address" | grep -c 444f574e47524401)"
+is 'no fallback to an older version' 1 "$(grep -c "Server supports TLS Fallback SCSV" "$work/sslscan.txt")"

@@ -224,6 +224,11 @@ impl State {
                 self.send(PLAIN_HTTP, tcp)?;
                 return Err(ErrorKind::InvalidData.into());
             }
+            if is_fallback(&free[..count]) {
+                (self.input, self.is_closed) = (Input::Broken, true);
+                self.send(INAPPROPRIATE_FALLBACK, tcp)?;
+                return Err(ErrorKind::InvalidData.into());
+            }
         }
         incoming[..before].copy_from_slice(&self.partial);
         let (mut filled, mut rest) = (0, Vec::new());
@@ -367,6 +372,20 @@ impl Outgoing {
     }
 }
 
+/// True if a ClientHello marks a fallback to a version below TLS 1.3: somebody may have broken an attempt with 1.3 (RFC 7507 §3), which
+/// this server speaks. rustls does not look at the mark.
+fn is_fallback(hello: &[u8]) -> bool {
+    let suites = || {
+        // The types of the record and of the message; before the session's id are their lengths, a version and a random number.
+        let after_random = hello.get(43..).filter(|_| hello[0] == 22 && hello[5] == 1)?;
+        let (id_bytes, rest) = after_random.split_first()?;
+        let (length, rest) = rest.get(usize::from(*id_bytes)..)?.split_first_chunk()?;
+        rest.get(..usize::from(u16::from_be_bytes(*length)))
+    };
+    let suites = suites().unwrap_or_default().chunks_exact(2);
+    suites.clone().any(|suite| suite == FALLBACK_SCSV) && !suites.into_iter().any(|suite| suite[0] == TLS13_SUITES)
+}
+
 /// The slices of a gathered write, cut into records.
 struct Slices<'a> {
     slices: &'a [IoSlice<'a>],
@@ -411,3 +430,9 @@ const PARTIAL_BYTES_MAX: usize = 32 * 1024;
 const PLAIN_HTTP: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 45\r\nconnection: close\r\n\r\n\
     this port speaks TLS: use https:// or wss://\n";
+/// The cipher suite that marks a fallback (RFC 7507 §2).
+const FALLBACK_SCSV: [u8; 2] = [0x56, 0x00];
+/// The first byte of the cipher suites of TLS 1.3 (RFC 8446 §B.4).
+const TLS13_SUITES: u8 = 0x13;
+/// The alert for it, `inappropriate_fallback`, as a whole record.
+const INAPPROPRIATE_FALLBACK: &[u8] = &[21, 3, 3, 0, 2, 2, 86];

@@ -229,3 +229,32 @@ fn many_handshakes_at_once_are_all_completed() {
     assert_eq!(completed, 160);
     assert_undisturbed(&mut neighbour);
 }
+
+#[test]
+fn a_client_that_falls_back_from_tls_1_3_is_refused() {
+    let server = TestServer::start(with_tls());
+    // The last cipher suite of a first message becomes the mark of a fallback (RFC 7507).
+    let marked = |versions: &[&'static SupportedProtocolVersion]| {
+        let name = ServerName::try_from("localhost").expect("a name");
+        let mut client = ClientConnection::new(Arc::new(insecure_config(versions)), name).expect("a client");
+        let mut hello = Vec::new();
+        client.write_tls(&mut hello).expect("a first message");
+        let suites = 44 + usize::from(hello[43]);
+        let end = suites + 2 + usize::from(u16::from_be_bytes([hello[suites], hello[suites + 1]]));
+        if !versions.contains(&&TLS13) {
+            // rustls names those of TLS 1.3 all the same; clients that fall back do not.
+            hello[suites + 2..end]
+                .chunks_exact_mut(2)
+                .filter(|suite| suite[0] == 0x13)
+                .for_each(|suite| suite[0] = 0xc0);
+        }
+        hello[end - 2..end].copy_from_slice(&[0x56, 0x00]);
+        hello
+    };
+    assert_eq!(answer_to(&server, &marked(&[&TLS12])), [21, 3, 3, 0, 2, 2, 86], "inappropriate_fallback");
+    let mut tcp = TcpStream::connect(server.address()).expect("a connection");
+    tcp.write_all(&marked(&[&TLS12, &TLS13])).expect("the server reads");
+    let mut answer = [0; 6];
+    tcp.read_exact(&mut answer).expect("an answer");
+    assert_eq!((answer[0], answer[5]), (22, 2), "its newest version: a ServerHello");
+}
