@@ -210,15 +210,8 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
             if current.leaves(node, health, cx) {
                 return Poll::Ready(Why::Held);
             }
-            if health.awaits_request() {
-                if health.waits_long.is_set() {
-                    return Poll::Ready(Why::Idle);
-                }
-                if noted != health.requests() {
-                    // It leaves later: another hyper for each of many requests would cost more than this one.
-                    noted = health.requests();
-                    node.young().note(health, cx.waker());
-                }
+            if health.awaits_request() && has_waited(node, health, &mut noted, cx) {
+                return Poll::Ready(Why::Idle);
             }
             if is_leaving || leaving.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
@@ -262,6 +255,16 @@ async fn in_hyper(connection: &Rc<Connection>, stream: ByteStream, read: Bytes) 
             Left::Done(stream)
         }
     }
+}
+
+/// True if a connection has awaited a request for some time. It leaves hyper then, and not at once: another hyper for each of many requests
+/// would cost more than this one. `noted` is the last request after which it was noted.
+fn has_waited(node: &Node, health: &Arc<Health>, noted: &mut u32, cx: &Context<'_>) -> bool {
+    if *noted != health.requests() {
+        *noted = health.requests();
+        node.young().note(health, cx.waker());
+    }
+    health.waits_long.is_set()
 }
 
 /// Answers a request, or a head that stands for one whose answer is there.
