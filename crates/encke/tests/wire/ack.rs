@@ -168,6 +168,7 @@ fn false_acknowledgements_affect_only_their_sender() {
     for (number, lie) in [json!(-1), json!(i64::MIN), json!("1"), json!({}), json!(1.5), json!(true)].iter().enumerate()
     {
         server.publish("/a", &number.to_string());
+        server.wait_for("encke_publications", number as u64 + 1);
         let messages = liar.poll(json!({ "ext": { "ack": lie }, "advice": { "timeout": 0 } }));
         assert_eq!(data(&messages), (0..=number as u64).collect::<Vec<_>>(), "{lie} confirms nothing");
     }
