@@ -202,14 +202,7 @@ impl ByteStream {
     #[inline]
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match &self.0 {
-            Transport::Socket { tcp, tls: None } => {
-                let count = tcp.try_read(buffer)?;
-                if count > 0 && count < buffer.len() {
-                    // There was no more: another read would only hear that.
-                    let _empty = tcp.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
-                }
-                Ok(count)
-            }
+            Transport::Socket { tcp, tls: None } => read(tcp, buffer),
             Transport::Socket { tcp, tls: Some(session) } => session.read(buffer, tcp),
             Transport::Stream(stream) => stream.read(buffer),
         }
@@ -358,6 +351,15 @@ impl ByteStream {
             Transport::Stream(stream) => Transport::Stream(stream),
         }))
     }
+}
+
+/// Reads what has arrived. If there was no more, the socket is ready again when something arrives: another read would only hear that.
+fn read(tcp: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    let count = tcp.try_read(buffer)?;
+    if count > 0 && count < buffer.len() {
+        let _empty = tcp.try_io(Interest::READABLE, || Err::<(), _>(io::ErrorKind::WouldBlock.into()));
+    }
+    Ok(count)
 }
 
 impl Detached {

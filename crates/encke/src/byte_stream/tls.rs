@@ -212,7 +212,7 @@ impl State {
         let before = self.partial.len();
         // At most one record does not fit into the reader's buffer.
         let free = &mut incoming[before..before + buffer.len().clamp(WIRE_BYTES_MAX, INCOMING_BYTES)];
-        let count = tcp.try_read(free)?;
+        let count = super::read(tcp, free)?;
         if count == 0 {
             self.input = Input::Ended;
             return Ok(0);

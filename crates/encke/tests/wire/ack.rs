@@ -57,18 +57,24 @@ pub fn start_connect(ws: &mut Ws, acknowledged: i64, advice: Value) {
     ws.send_json(&json!([message]));
 }
 
+/// Publishes a message, the one with this number of the server, and waits until a shard has it.
+fn publish(server: &TestServer, data: &str, number: u64) {
+    server.publish("/a", data);
+    server.wait_for("encke_publications", number);
+}
+
 #[test]
 fn unacknowledged_messages_are_sent_again_before_newer_ones() {
     let server = TestServer::start(settings());
     let mut poller = poller(&server);
     assert_eq!(batch(&poll(&mut poller, 0)), 1);
-    server.publish("/a", "1");
+    publish(&server, "1", 1);
     let first = poll(&mut poller, 1);
     assert_eq!((data(&first), batch(&first)), (vec![1], 2));
     // The client reports that response as lost.
     let again = poll(&mut poller, 1);
     assert_eq!((data(&again), batch(&again)), (vec![1], 3));
-    server.publish("/a", "2");
+    publish(&server, "2", 2);
     let both = poll(&mut poller, 1);
     assert_eq!((data(&both), batch(&both)), (vec![1, 2], 4));
     assert_eq!(data(&poll(&mut poller, 4)), [0; 0]);
@@ -81,7 +87,7 @@ fn a_batch_confirms_its_messages_even_if_they_were_sent_again_meanwhile() {
     let server = TestServer::start(settings());
     let mut poller = poller(&server);
     poll(&mut poller, 0);
-    server.publish("/a", "1");
+    publish(&server, "1", 1);
     assert_eq!(batch(&poll(&mut poller, 1)), 2);
     // An older connect arrives late: its response is discarded.
     assert_eq!(data(&poll(&mut poller, 1)), [1]);
@@ -167,8 +173,7 @@ fn false_acknowledgements_affect_only_their_sender() {
     poll(&mut liar, 0);
     for (number, lie) in [json!(-1), json!(i64::MIN), json!("1"), json!({}), json!(1.5), json!(true)].iter().enumerate()
     {
-        server.publish("/a", &number.to_string());
-        server.wait_for("encke_publications", number as u64 + 1);
+        publish(&server, &number.to_string(), number as u64 + 1);
         let messages = liar.poll(json!({ "ext": { "ack": lie }, "advice": { "timeout": 0 } }));
         assert_eq!(data(&messages), (0..=number as u64).collect::<Vec<_>>(), "{lie} confirms nothing");
     }
@@ -183,10 +188,10 @@ fn a_client_that_never_acknowledges_ends_as_a_slow_consumer() {
     let mut poller = poller(&server);
     poll(&mut poller, 0);
     for number in 0..10 {
-        server.publish("/a", &number.to_string());
-        assert_eq!(data(&poll(&mut poller, 1)).len(), number + 1);
+        publish(&server, &number.to_string(), number + 1);
+        assert_eq!(data(&poll(&mut poller, 1)).len() as u64, number + 1);
     }
-    server.publish("/a", "10");
+    publish(&server, "10", 11);
     let reply = poll(&mut poller, 1).remove(0);
     assert_eq!(reply["error"], "402::session_unknown");
     assert_eq!(server.metric("encke_slow_consumers_disconnected"), 1);
