@@ -1,8 +1,7 @@
 //! A client's connection as everything above it sees it: bytes in both directions, readiness, and ways to end it.
 //!
 //! The module is the only one that knows how the bytes travel: over TCP or another stream socket, with TLS or without, or as a stream of
-//! an HTTP/2 connection.
-//! Each call is one `match`: without TLS it allocates nothing, copies nothing, and a gathered write stays one system call.
+//! an HTTP/2 connection. Each call is one `match`: without TLS it allocates nothing, copies nothing, and a gathered write is one call.
 
 mod listener;
 mod proxy_head;
@@ -448,7 +447,6 @@ const UNREAD: Duration = Duration::from_secs(10);
 const LINGER: Duration = Duration::from_secs(1);
 /// The bytes that a closed connection still reads and discards: a few times what the kernel had already buffered.
 const LINGER_BYTES_MAX: usize = 16 * 1024 * 1024;
-
 /// A fatal alert of TLS, `internal_error` (RFC 8446 §6), as a whole record.
 const REFUSED: &[u8] = &[21, 3, 3, 0, 2, 2, 80];
 
