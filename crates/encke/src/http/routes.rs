@@ -16,7 +16,6 @@ use super::connection::{Connection, Upgrade};
 use super::guard::{self, Guard, Pages, methods_as_text};
 use super::{Body, api, bayeux, closing, files, form, hold, metrics, of_status, subscription, text, unread, with};
 use crate::fallback::{BoxError, RequestBody, ResponseBody, TakeOver};
-use crate::net::health::Health;
 use crate::settings::OWN_PATHS;
 use encke_core::{Settings, Shared};
 
@@ -81,9 +80,8 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
             let task = response.extensions_mut().remove::<TakeOver>();
             *connection.upgrade.borrow_mut() = task.map(Upgrade::TakenOver);
         }
-        let (shared, health) = (connection.node.shard().shared().clone(), connection.health.clone());
-        let whole = |body| Either::Right(Either::Right(ResponseBody::new(CountedBody::new(body, shared, health))));
-        response.map(whole)
+        let shared = connection.node.shard().shared().clone();
+        response.map(|body| Either::Right(Either::Right(ResponseBody::new(CountedBody { body, shared }))))
     } else {
         let found = match path {
             "/healthz" => text(StatusCode::OK, "ok\n"),
@@ -105,24 +103,10 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
     finish(connection, response)
 }
 
-/// The body of a fallback. Its parts count until the client has read them. Until it ends, its connection is not idle.
+/// The body of a fallback. Its parts count until the client has read them.
 struct CountedBody {
     body: ResponseBody,
     shared: Arc<Shared>,
-    health: Arc<Health>,
-}
-
-impl CountedBody {
-    fn new(body: ResponseBody, shared: Arc<Shared>, health: Arc<Health>) -> CountedBody {
-        health.set_sending(!body.is_end_stream());
-        CountedBody { body, shared, health }
-    }
-}
-
-impl Drop for CountedBody {
-    fn drop(&mut self) {
-        self.health.set_sending(false);
-    }
 }
 
 impl HttpBody for CountedBody {
@@ -131,9 +115,6 @@ impl HttpBody for CountedBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         let polled = Pin::new(&mut self.body).poll_frame(cx);
-        if matches!(polled, Poll::Ready(None | Some(Err(_)))) || self.body.is_end_stream() {
-            self.health.set_sending(false);
-        }
         polled.map_ok(|frame| frame.map_data(|part| self.shared.memory.counted_part(part)))
     }
 

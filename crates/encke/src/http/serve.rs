@@ -296,11 +296,11 @@ fn sent(connection: &Connection, response: Response<Body>) -> Response<Sent> {
     let health = connection.health.clone();
     let closes = connection.current.closes() || names(response.headers(), CONNECTION, "close");
     health.is_last.set(closes || response.status() == StatusCode::SWITCHING_PROTOCOLS);
-    health.sends.set(true);
+    health.set_sending(!response.body().is_end_stream());
     response.map(|body| Sent { body, health })
 }
 
-/// The body of a response, until hyper has it.
+/// The body of a response, until hyper has it. Its connection is not idle until then.
 struct Sent {
     body: Body,
     health: Arc<Health>,
@@ -311,7 +311,11 @@ impl HttpBody for Sent {
     type Error = <Body as HttpBody>::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) || self.body.is_end_stream() {
+            self.health.set_sending(false);
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
@@ -325,6 +329,6 @@ impl HttpBody for Sent {
 
 impl Drop for Sent {
     fn drop(&mut self) {
-        self.health.sends.set(false);
+        self.health.set_sending(false);
     }
 }

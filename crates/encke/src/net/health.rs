@@ -14,8 +14,6 @@ pub(crate) struct Health {
     pub(super) stalled: Flag,
     /// Bytes of the awaited request have arrived.
     pub(super) has_begun: Flag,
-    /// hyper has yet to take a part of a response.
-    pub(crate) sends: Flag,
     /// No request follows the last response.
     pub(crate) is_last: Flag,
     /// The request will wait for its answer, or it, or the wait for the next one, has lasted for some time.
@@ -24,7 +22,7 @@ pub(crate) struct Health {
     pub(crate) has_two_lengths: Flag,
     /// A request is being answered, so no read deadline applies.
     busy: Flag,
-    /// A response is being made while it is sent, so no read deadline applies, however long its next part takes.
+    /// hyper has yet to take a part of a response, so no read deadline applies, however long that takes.
     sending: Flag,
     /// A request was taken since the last check.
     served: Flag,
@@ -75,12 +73,12 @@ impl Health {
         self.used.set(true);
     }
 
-    /// True while a response is being made part by part.
+    /// True while hyper has yet to take a part of a response.
     pub(super) fn is_sending(&self) -> bool {
         self.sending.is_set()
     }
 
-    /// Marks whether a response is being made part by part.
+    /// Marks whether hyper has yet to take a part of a response.
     pub(crate) fn set_sending(&self, sending: bool) {
         self.sending.set(sending);
         self.served.set(true);
@@ -109,7 +107,7 @@ impl Health {
 
     /// True if all responses were written, and nothing of the next request has arrived since.
     pub(crate) fn awaits_request(&self) -> bool {
-        let at_work = [&self.busy, &self.has_begun, &self.sends, &self.stalled, &self.is_last];
+        let at_work = [&self.busy, &self.has_begun, &self.sending, &self.stalled, &self.is_last];
         self.was_used() && !at_work.into_iter().any(Flag::is_set)
     }
 
