@@ -133,6 +133,11 @@ pub enum Effect {
     Persist(PersistRequest),
     /// Note who is on a channel, or answer who is.
     Presence(Box<PresenceEvent>),
+    /// Send these publications of this node to the other nodes of the cluster.
+    SendToNodes(Arc<EncodedPublications>),
+    /// Answer with [`ShardMessage::InterestKnown`] when publications of other nodes on all these channels and patterns
+    /// arrive.
+    AwaitInterest(Vec<Box<str>>, PublishToken),
 }
 
 /// An event of a channel with presence.
@@ -179,6 +184,12 @@ pub enum PresenceEvent {
 pub const PRESENCE_SERVICE: &str = "/service/presence";
 /// The channel on which changes of the members of `/chat` are announced is `/presence/chat`.
 pub const PRESENCE_CHANNEL: &str = "/presence";
+
+/// True if publications on a channel go to the other nodes of a cluster, and come from them. Those of presence do not: each
+/// node announces the members that it has, and an announcement of another node would contradict its own.
+pub fn crosses_nodes(channel: &str) -> bool {
+    !channel.strip_prefix(PRESENCE_CHANNEL).is_some_and(|rest| rest.starts_with('/'))
+}
 
 /// A change of a history that must survive the end of the process.
 #[derive(Clone, Debug)]
@@ -251,6 +262,9 @@ pub enum ShardMessage {
     Record(Arc<EncodedPublications>),
     /// The results of publications whose replies wait.
     Persisted(Vec<Persisted>),
+    /// Publications of other nodes arrive on the channels of the subscribes whose replies wait for these tokens, or nobody
+    /// can say when they will.
+    InterestKnown(Vec<u64>),
     /// Remove all messages from the history of a channel, which the receiving shard owns. The token is settled when the
     /// removal is persisted.
     ClearHistory(Box<str>, PublishToken),
@@ -355,6 +369,7 @@ impl Envelope {
         let bytes = match &message {
             ShardMessage::Publication(_) | ShardMessage::Record(_) => 0,
             ShardMessage::Persisted(stored) => size_of_val(&stored[..]),
+            ShardMessage::InterestKnown(numbers) => size_of_val(&numbers[..]),
             ShardMessage::Request(request) => request.body.len() + request.head.as_ref().map_or(0, |head| head.bytes()),
             ShardMessage::Response(_, response) => response.body.len(),
             ShardMessage::Deliver(_, frame) => frame.len(),

@@ -55,7 +55,7 @@ pub use delivery::{Format, Reached, Received, SocketOrigin, Wire};
 pub use events::{
     Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HttpTransport,
     PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted, PresenceEvent, PublishToken, Report, Request,
-    Response, SessionKey, ShardMessage, SocketKey,
+    Response, SessionKey, ShardMessage, SocketKey, crosses_nodes,
 };
 #[cfg(test)]
 pub(crate) use id::kernel_entropy;

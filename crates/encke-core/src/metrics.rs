@@ -73,7 +73,7 @@ metrics! {
     Gauge history_messages "encke_history_messages" "Messages that histories retain."
     Gauge history_bytes "encke_history_bytes" "Bytes that histories retain."
     Gauge history_channels "encke_history_channels" "Channels with a history, including those whose history is empty."
-    Gauge replies_waiting "encke_history_replies_waiting" "Publish replies that wait until their message is stored."
+    Gauge replies_waiting "encke_history_replies_waiting" "Publish replies that wait until their message is stored, and subscribe replies that wait for the cluster."
     Gauge history_store_backlog_bytes "encke_history_store_backlog_bytes" "Bytes of histories that wait to be written to disk; their publishers wait, too."
     Gauge history_store_panicked "encke_history_store_panicked" "1 if the thread that stores histories on disk has panicked: nothing is stored until the next start."
     Gauge journal_bytes "encke_journal_bytes" "Bytes of all history files on disk."

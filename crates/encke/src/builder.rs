@@ -21,6 +21,8 @@ use crate::app::route::{Route, RouteReply, RouteRequest};
 use crate::app::service::{Registered, ServiceHandler};
 use crate::asset::Asset;
 use crate::beside::Beside;
+use crate::cluster::engine::ClusterEngine;
+use crate::cluster::settings::ClusterSettings;
 use crate::fallback::{BoxError, RequestBody};
 use crate::tls::TicketKey;
 
@@ -62,6 +64,7 @@ pub struct Builder {
     pub(crate) ticket_keys: Vec<TicketKey>,
     pub(crate) layers: Vec<Box<Layer>>,
     pub(crate) fallback: Option<Beside>,
+    pub(crate) cluster: Option<(ClusterSettings, Box<dyn ClusterEngine>)>,
     pub(crate) without_listener: bool,
     pub(crate) echo: bool,
     pub(crate) reclaim_memory: Option<fn()>,
@@ -296,6 +299,13 @@ impl Builder {
         B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         self.fallback = Some(Beside::new(service));
+        self
+    }
+
+    /// Makes the server a node of a cluster: publications on channels without a history reach the subscribers of all nodes. The crate
+    /// `encke-nats` has an engine. Without it, the server runs alone.
+    pub fn cluster(mut self, settings: ClusterSettings, engine: impl ClusterEngine) -> Builder {
+        self.cluster = Some((settings, Box::new(engine)));
         self
     }
 

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::added_operation::ApiOperation;
 use crate::api_keys::ApiKeys;
+use crate::cluster::settings::ClusterSettings;
 use crate::error::{PublishError, PublishManyError, RevocationError, SettingsError};
 use crate::fallback::Fallback;
 use crate::http::embedded::Visit;
@@ -300,6 +301,9 @@ impl Handle {
     /// When a setting cannot work: the old settings stay in force.
     pub fn reload(&self, mut settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
         check_settings(&settings)?;
+        if self.0.server_shared.cluster.is_some() {
+            ClusterSettings::check_server(&settings)?;
+        }
         let mut current = self.0.settings.lock();
         // Settings that need a restart remain unchanged here, too: the next call compares with the settings in force.
         let takes_any_port = settings.listen.port() == 0;
@@ -366,6 +370,7 @@ impl Handle {
         mailboxes.send_to_all(|| ThreadMessage::Stop);
         self.0.server_shared.outcomes.close();
         self.0.server_shared.local.stop();
+        self.0.server_shared.cluster.iter().for_each(|cluster| cluster.stop());
         self.0.server_shared.presence.stop();
         // It may have a handle of this server.
         self.set_fallback(None);

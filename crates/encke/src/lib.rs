@@ -217,6 +217,7 @@ mod beside;
 mod builder;
 mod byte_stream;
 mod caught;
+mod cluster;
 mod data;
 mod embedded;
 mod entropy;
@@ -256,6 +257,8 @@ pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
 pub use asset::{Asset, Encoded};
 pub use builder::Builder;
 pub use byte_stream::ByteStream;
+pub use cluster::engine::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents, EngineRun};
+pub use cluster::settings::ClusterSettings;
 pub use embedded::{EnckeService, service};
 pub use encke_core::{
     Action, Actions, Amount, Budget, CertificateName, ChannelRule, ChannelView, Declared, EndReason, FileRule,

@@ -13,10 +13,13 @@ use crate::app::hooks::Hooks;
 use crate::app::route::Routes;
 use crate::beside::Tower;
 use crate::builder::Builder;
+use crate::cluster::engine::ClusterEngine;
+use crate::cluster::link::Link;
+use crate::cluster::settings::ClusterSettings;
 use crate::data::{Data, DataInUse};
 use crate::embedded::EnckeService;
 use crate::entropy::kernel_entropy;
-use crate::error::StartError;
+use crate::error::{SettingsError, StartError};
 use crate::fallback::Pages;
 use crate::files::Directory;
 use crate::handle::Handle;
@@ -32,6 +35,7 @@ use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
 use crate::settings::check_settings;
 use crate::threads::application::ApplicationThreads;
+use crate::threads::cluster;
 use crate::threads::driver;
 use crate::threads::driver::Inputs;
 use crate::threads::listeners::{self, Bound};
@@ -59,6 +63,7 @@ impl Builder {
     pub fn check(&self) -> Result<(), StartError> {
         check_settings(&self.settings)?;
         self.hooks.check()?;
+        check_cluster(&self.settings, self.cluster.as_ref())?;
         Data::probe(&self.settings)
     }
 
@@ -70,6 +75,7 @@ impl Builder {
     pub fn start(self) -> Result<Running, StartError> {
         check_settings(&self.settings)?;
         self.hooks.check()?;
+        check_cluster(&self.settings, self.cluster.as_ref())?;
         let Builder { without_listener, listener, further_listeners, .. } = self;
         let listeners = listeners::open(&self.settings, without_listener, listener, further_listeners)?;
         let address = listeners::address(&listeners).unwrap_or(self.settings.listen);
@@ -93,14 +99,17 @@ impl Builder {
             // They were within `revoked_tokens_max` when they were revoked.
             shared.revoked.add(token_id, *until_ms, clock.now().wall_ms, usize::MAX);
         }
+        shared.is_clustered = self.cluster.is_some();
         let shared = Arc::new(shared);
-        let confirmations = confirmations(&shared);
+        let link = self.cluster.as_ref().map(|_| Arc::<Link>::default());
+        let confirmations = confirmations(&shared, link.as_ref());
         let metrics = ServerMetrics::new(shards);
         let local = Local::start(shared.clone(), metrics.of_local().clone()).map_err(StartError::Thread)?;
         let server_shared = Arc::new(ServerShared {
             clock,
             mailboxes: Mailboxes::new(mailboxes, shared.mailbox.clone()),
             local,
+            cluster: link.clone(),
             presence: Presence::new(metrics.of_server().clone()),
             published: (0..shards).map(|_| Published::default()).collect(),
             outcomes: Arc::default(),
@@ -126,6 +135,9 @@ impl Builder {
             let threads = server_shared.application.clone();
             handle.set_fallback(Some(Arc::new(Tower { service, threads, assets: self.assets })));
         }
+        if let (Some((cluster, engine)), Some(link)) = (self.cluster, link) {
+            start_cluster(&server_shared, link, &cluster, &settings, engine)?;
+        }
         let (history_store, data, saved) = start_data(data, &server_shared, settings.sessions_max)?;
         let context = ThreadContext {
             settings: settings.clone(),
@@ -142,6 +154,32 @@ impl Builder {
         starts.into_iter().for_each(|start| _ = start.send(()));
         Ok(Running { address, handle, threads, listeners, data })
     }
+}
+
+/// Checks the settings of a node of a cluster, if the server is one.
+fn check_cluster(
+    settings: &Settings,
+    cluster: Option<&(ClusterSettings, Box<dyn ClusterEngine>)>,
+) -> Result<(), SettingsError> {
+    let Some((cluster, _)) = cluster else { return Ok(()) };
+    cluster.check()?;
+    ClusterSettings::check_server(settings)
+}
+
+/// Starts the thread of the cluster. From now on it learns what the shards want.
+fn start_cluster(
+    server_shared: &Arc<ServerShared>,
+    link: Arc<Link>,
+    cluster: &ClusterSettings,
+    settings: &Settings,
+    engine: Box<dyn ClusterEngine>,
+) -> Result<(), StartError> {
+    let node = cluster.node(settings)?;
+    let wakes = link.clone();
+    server_shared.shared().interest.set_on_change(move || wakes.wake());
+    let read = link.clone();
+    server_shared.metrics.add(move || read.metrics());
+    cluster::start(server_shared.clone(), link, node, engine).map_err(StartError::Thread)
 }
 
 /// The directory of files, with its metrics.
@@ -178,10 +216,13 @@ fn start_data(
 }
 
 /// The queues of confirmations of all shards. Room between shards wakes those who may wait for it.
-fn confirmations(shared: &Shared) -> Vec<Arc<Confirmations>> {
+fn confirmations(shared: &Shared, cluster: Option<&Arc<Link>>) -> Vec<Arc<Confirmations>> {
     let confirmations: Vec<Arc<Confirmations>> = (0..shared.shards).map(|_| Arc::default()).collect();
-    let who_may_wait = confirmations.clone();
-    shared.mailbox.set_on_room(move || who_may_wait.iter().for_each(|shard| shard.wake.notify_one()));
+    let (who_may_wait, cluster) = (confirmations.clone(), cluster.cloned());
+    shared.mailbox.set_on_room(move || {
+        who_may_wait.iter().for_each(|shard| shard.wake.notify_one());
+        cluster.iter().for_each(|cluster| cluster.wake());
+    });
     confirmations
 }
 

@@ -1,12 +1,13 @@
-//! Replies to publications that are not persisted yet. Where histories survive the process, a publication is
-//! acknowledged only after it is persisted.
+//! Replies that wait. Where histories survive the process, a publication is acknowledged only after it is persisted. In a
+//! cluster, a subscribe is acknowledged only after publications of the other nodes arrive.
 //!
 //! Consecutive publications on one channel share a token. On a WebSocket their replies leave together when the token is
 //! settled; clients match them by id. If the WebSocket is gone by then, the replies go to the session's outbox, for its
 //! next connection. Over HTTP the whole response waits, with its replies in order. A request that holds a connect is
 //! answered without them; its late replies wait in the session's outbox.
 //!
-//! The bytes that the history store has not reported yet bound the number of waiting replies.
+//! The bytes that the history store has not reported yet bound the number of waiting replies to publications,
+//! [`INTEREST_REPLIES_MAX`] bounds that of replies to subscribes.
 
 use std::collections::HashMap;
 
@@ -31,7 +32,32 @@ pub(crate) struct Owed {
 /// The replies that wait for one token.
 struct Waiting {
     channel: Box<str>,
-    replies: SmallVec<[(Option<bayeux::Id<'static>>, To); 1]>,
+    replies: SmallVec<[(Text, To); 1]>,
+}
+
+/// The text of a late reply.
+enum Text {
+    /// It depends on the outcome: the id of the message.
+    OfOutcome(Option<bayeux::Id<'static>>),
+    /// It is written already.
+    Written(Box<[u8]>),
+}
+
+impl Text {
+    fn write(&self, channel: &str, is_persisted: bool, error: &str, timestamp: Option<&str>, text: &mut Vec<u8>) {
+        let id = match self {
+            Text::Written(written) => return text.extend_from_slice(written),
+            Text::OfOutcome(id) => id.as_ref(),
+        };
+        let reply = Reply {
+            id,
+            successful: Some(is_persisted),
+            error: (!is_persisted).then_some(error),
+            timestamp: timestamp.filter(|_| is_persisted),
+            ..Reply::new(channel)
+        };
+        reply.write(text);
+    }
 }
 
 /// The destination of a late reply.
@@ -123,6 +149,28 @@ impl Owed {
 
     /// Lets the reply to a publication in a batch wait for a token.
     pub(crate) fn owe(&mut self, token: u64, batch: &mut Batch, message: &Message<'_>, session: SessionKey) {
+        let id = message.id.clone().map(bayeux::Id::into_owned);
+        self.wait(token, batch, message, session, Text::OfOutcome(id));
+    }
+
+    /// Lets this reply to a message of a batch wait for a token.
+    pub(crate) fn owe_written(
+        &mut self,
+        token: u64,
+        batch: &mut Batch,
+        message: &Message<'_>,
+        session: SessionKey,
+        reply: Vec<u8>,
+    ) {
+        self.wait(token, batch, message, session, Text::Written(reply.into()));
+    }
+
+    /// True if no further reply to a subscribe may wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.replies >= INTEREST_REPLIES_MAX
+    }
+
+    fn wait(&mut self, token: u64, batch: &mut Batch, message: &Message<'_>, session: SessionKey, text: Text) {
         let to = match batch.via {
             Via::Socket(socket) => To::Socket(socket, session),
             Via::Http { .. } => {
@@ -138,7 +186,7 @@ impl Owed {
             channel: message.channel.as_deref().unwrap_or_default().into(),
             replies: SmallVec::new(),
         });
-        waiting.replies.push((message.id.clone().map(bayeux::Id::into_owned), to));
+        waiting.replies.push((text, to));
         self.replies += 1;
     }
 
@@ -165,18 +213,14 @@ impl Owed {
         let error = BayeuxError::not_stored(&channel);
         let mut due = SmallVec::new();
         let mut on_socket: Option<OnSocket> = None;
-        for (id, to) in replies {
-            let reply = Reply {
-                id: id.as_ref(),
-                successful: Some(persisted.is_persisted),
-                error: (!persisted.is_persisted).then_some(&error),
-                timestamp: timestamp.filter(|_| persisted.is_persisted),
-                ..Reply::new(&*channel)
-            };
+        let write = |reply: &Text, text: &mut Vec<u8>| {
+            reply.write(&channel, persisted.is_persisted, &error, timestamp, text);
+        };
+        for (reply, to) in replies {
             match to {
                 To::Request(key, index) => {
                     let mut text = Vec::with_capacity(128);
-                    reply.write(&mut text);
+                    write(&reply, &mut text);
                     due.extend(self.late_reply(key, index, text));
                 }
                 To::Socket(socket, session) => {
@@ -188,7 +232,7 @@ impl Owed {
                     if replies.count > 0 {
                         replies.text.push(b',');
                     }
-                    reply.write(&mut replies.text);
+                    write(&reply, &mut replies.text);
                     replies.count += 1;
                 }
             }
@@ -239,3 +283,6 @@ fn merge(others: &[u8], late: &[LateReply]) -> Vec<u8> {
     add(&others[from..]);
     merged
 }
+
+/// Replies that wait on one shard. Above it, replies to subscribes leave at once.
+const INTEREST_REPLIES_MAX: usize = 65_536;

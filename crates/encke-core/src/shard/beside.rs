@@ -141,6 +141,24 @@ impl BesideBurst<'_> {
         self.env.metrics.replies_waiting.set(self.requests.pending().replies);
     }
 
+    /// Lets this reply to a subscribe wait until publications of other nodes arrive on these channels and patterns.
+    pub(super) fn accept_when_known(
+        &mut self,
+        batch: &mut Batch,
+        message: &Message<'_>,
+        session: SessionKey,
+        names: Vec<Box<str>>,
+        reply: Vec<u8>,
+    ) {
+        let token = PublishToken { shard: self.env.index as u16, number: self.requests.owed.new_token() };
+        if let Via::Socket(socket) = batch.via {
+            self.sessions.owe_reply(socket);
+        }
+        self.requests.owed.owe_written(token.number, batch, message, session, reply);
+        self.env.metrics.replies_waiting.set(self.requests.pending().replies);
+        self.emit(Effect::AwaitInterest(names, token));
+    }
+
     /// True if the rule for a channel gives it a history, and no further channel can have one. Otherwise the channel has its
     /// ring, so the publication that follows finds it.
     pub(super) fn lacks_history(&mut self, channel: ChannelName<'_>) -> bool {

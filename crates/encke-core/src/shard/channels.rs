@@ -59,7 +59,7 @@ impl Machines {
         let follows = self.delivery.session(key)?.replays();
         let Subscribed { channel, is_first } = self.channels.subscribe(key.index, name, follows);
         self.env.shared.application.subscribed(&self.caller(key)?, name);
-        if is_first && self.env.shared.shards > 1 {
+        if is_first && self.env.shared.notes_interest() {
             self.env.shared.interest.add(name, self.env.index);
             // Also for a plain channel: if the session already receives it by a pattern, it has no cursor that keeps
             // older messages out.
@@ -88,7 +88,7 @@ impl Machines {
         let name = is_watched.then(|| name.to_string());
         let gone = self.channels.unsubscribe(key.index, slot, session.replays());
         if let Some(name) = gone
-            && self.env.shared.shards > 1
+            && self.env.shared.notes_interest()
         {
             self.env.shared.interest.remove(&name, self.env.index);
         }

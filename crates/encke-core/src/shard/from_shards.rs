@@ -77,6 +77,7 @@ impl Shard {
             ShardMessage::Publication(publication) => machines.publication_from_shard(&publication),
             ShardMessage::Record(publication) => machines.record_from_shard(&publication),
             ShardMessage::Persisted(stored) => stored.into_iter().for_each(|stored| machines.stored(stored)),
+            ShardMessage::InterestKnown(numbers) => machines.interest_known(&numbers),
             ShardMessage::ClearHistory(channel, token) => machines.clear_history(&channel, token),
             ShardMessage::Subscribe(session, channel, token) => {
                 let changed = machines.subscribe_for_handle(&session, &channel);

@@ -257,6 +257,8 @@ pub struct Shared {
     /// True if histories survive the process. Shards then emit [`Effect::Persist`], and replies to publications wait
     /// for the result.
     pub is_durable: bool,
+    /// True if the server is a node of a cluster. Set before the first shard is created.
+    pub is_clustered: bool,
     /// The number of sessions on all shards, by owner.
     pub sessions: SessionShares,
     /// For each shard, the number of sessions that have not connected yet, minus those that other shards have asked it
@@ -289,6 +291,7 @@ impl Shared {
             mailbox: Arc::default(),
             histories,
             is_durable: false,
+            is_clustered: false,
             sessions,
             newcomers: (0..shards).map(|_| AtomicIsize::new(0)).collect(),
             memory,
@@ -298,5 +301,10 @@ impl Shared {
             revoked: Revoked::default(),
             shards,
         }
+    }
+
+    /// True if others need to know what a shard wants: other shards, or other nodes.
+    pub(crate) fn notes_interest(&self) -> bool {
+        self.shards > 1 || self.is_clustered
     }
 }

@@ -1,4 +1,5 @@
-//! Replies to publications that wait until these are persisted, and the responses that wait for such replies.
+//! Replies that wait: to publications until these are persisted, to subscribes until other nodes know of them; and the
+//! responses that wait for such replies.
 
 use bayeux::ChannelName;
 
@@ -72,6 +73,13 @@ impl Machines {
                 Due::Session(session, text) => self.late_to_session(session, &text),
                 Due::Response(answer) => self.finish(*answer),
             }
+        }
+    }
+
+    /// Settles the tokens of subscribes: their replies leave.
+    pub(super) fn interest_known(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            self.stored(Persisted { number: *number, is_persisted: true });
         }
     }
 

@@ -7,7 +7,7 @@ use bayeux::{ChannelName, Publication};
 
 use crate::channels::LastReceived;
 use crate::delivery::{FanOut, Frames, Manner, payloads};
-use crate::events::{Effect, EncodedPublications, PublishToken, SessionKey, ShardMessage};
+use crate::events::{Effect, EncodedPublications, PublishToken, SessionKey, ShardMessage, crosses_nodes};
 use crate::id::Id;
 use crate::rights::table::{Granted, Right};
 use crate::shard::{Machines, Shard};
@@ -64,7 +64,8 @@ impl Machines {
         self.fan_out(&fan_out, except.map(|key| key.index));
     }
 
-    /// Delivers to the subscribers of this shard, and to the other shards that have some, but not to the session `except`.
+    /// Delivers to the subscribers of this shard, to the other shards that have some, and to the other nodes of a cluster, but not to
+    /// the session `except`.
     /// `id_of` returns its id.
     pub(super) fn deliver_everywhere(
         &mut self,
@@ -73,7 +74,7 @@ impl Machines {
         id_of: impl FnOnce(&Machines) -> Option<Id>,
     ) {
         self.fan_out(fan_out, except.map(|key| key.index));
-        if !self.env.shared.interest.is_empty() {
+        if !self.env.shared.interest.is_empty() || self.env.shared.is_clustered {
             self.send_to_others(fan_out, id_of(self));
         }
     }
@@ -81,11 +82,15 @@ impl Machines {
     fn send_to_others(&mut self, fan_out: &FanOut<'_>, except: Option<Id>) {
         let Machines { env, channels, .. } = self;
         let mut others = channels.shards_that_want(&env.shared.interest, fan_out.channel) & !(1 << env.index);
-        if others == 0 {
+        let leaves_node = env.shared.is_clustered && crosses_nodes(fan_out.channel.as_str());
+        if others == 0 && !leaves_node {
             return;
         }
         let publications = Arc::new(fan_out.to_publications(except, &env.shared.mailbox));
         self.admission.add_work(publications.frames.len() as u64);
+        if leaves_node {
+            self.emit(Effect::SendToNodes(publications.clone()));
+        }
         while others != 0 {
             let shard = others.trailing_zeros() as usize;
             others &= others - 1;

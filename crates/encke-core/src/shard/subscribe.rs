@@ -40,15 +40,28 @@ impl Machines {
             (batch.begun, replay) = (Some(begun), member);
         }
         match result {
-            Ok(()) => self.accept_names(batch, message, raw, replay),
+            Ok(()) => {
+                let unknown = self.unknown_to_nodes(&names);
+                self.accept_names(batch, message, raw, replay, (key, unknown));
+            }
             Err(error) => self.beside().refuse(batch, message, &error),
         }
+    }
+
+    /// Those of the names whose publications of other nodes do not arrive yet, in a cluster.
+    fn unknown_to_nodes(&self, names: &Names<'_>) -> Vec<Box<str>> {
+        let shared = &self.env.shared;
+        if !shared.is_clustered || self.requests.owed.is_full() {
+            return Vec::new();
+        }
+        let is_unknown = |name: &&Cow<'_, str>| shared.interest.has(name) && !shared.interest.is_known(name);
+        names.iter().filter(is_unknown).map(|name| Box::from(&**name)).collect()
     }
 
     pub(super) fn unsubscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {
         let Some((raw, names)) = self.names(batch, message, key) else { return };
         match each(&names, |name| self.unsubscribe_from(key, name)) {
-            Ok(()) => self.accept_names(batch, message, raw, None),
+            Ok(()) => self.accept_names(batch, message, raw, None, (key, Vec::new())),
             Err(error) => self.beside().refuse(batch, message, &error),
         }
     }
@@ -159,11 +172,25 @@ impl Machines {
         own.map_or(self.env.settings.given().subscriptions_max, |own| own as usize)
     }
 
-    fn accept_names(&self, batch: &mut Batch, message: &Message<'_>, raw: RawJson<'_>, replay: Option<String>) {
+    /// Replies that it is done: now, or when the other nodes know the names that they do not know yet.
+    fn accept_names(
+        &mut self,
+        batch: &mut Batch,
+        message: &Message<'_>,
+        raw: RawJson<'_>,
+        replay: Option<String>,
+        (key, unknown): (SessionKey, Vec<Box<str>>),
+    ) {
         let (ext, timestamp) = (ext_of([replay, self.env.timesync(message)]), self.env.timestamp());
         let channel = message.channel.as_deref().unwrap_or_default();
         let reply = success(channel, message.id.as_ref(), &ext, &timestamp);
-        batch.reply(&Reply { subscription: Some(raw), ..reply });
+        let reply = Reply { subscription: Some(raw), ..reply };
+        if unknown.is_empty() {
+            return batch.reply(&reply);
+        }
+        let mut text = Vec::new();
+        reply.write(&mut text);
+        self.beside().accept_when_known(batch, message, key, unknown, text);
     }
 
     fn subscribe_to(

@@ -3,6 +3,7 @@
 mod ack;
 mod bounds;
 mod by_handle;
+mod cluster;
 mod decisions;
 mod edges;
 mod identity;

@@ -89,6 +89,8 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
             "/readyz" if connection.node.server().metrics.of_store().history_store_panicked.get() > 0 => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "histories are not stored\n")
             }
+            // The node serves its clients. Without the engine all nodes are alone: a balancer must not give up all of them.
+            "/readyz" if is_alone(connection) => text(StatusCode::OK, "ready, but the engine of the cluster is away\n"),
             "/readyz" => text(StatusCode::OK, "ready\n"),
             "/metrics" => metrics::answer(connection, &request),
             _ => Box::pin(page(connection, &settings, &request)).await,
@@ -101,6 +103,11 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
         unread(found, &request)
     };
     finish(connection, response)
+}
+
+/// True for a node of a cluster that is not connected to the engine.
+fn is_alone(connection: &Connection) -> bool {
+    connection.node.server().cluster.as_ref().is_some_and(|cluster| !cluster.status().is_connected)
 }
 
 /// The body of a fallback. Its parts count until the client has read them.

@@ -26,6 +26,7 @@ use super::store_thread::Inbox;
 use super::thread_message::ThreadMessage;
 use super::young::YoungRequests;
 use crate::caught::Caught;
+use crate::cluster::link::ToCluster;
 use crate::gzip::Gzip;
 use encke_core::{
     Awaited, Effect, Envelope, ExchangeId, Now, PersistRequest, Persisted, PresenceEvent, PublishToken, Resolved,
@@ -187,6 +188,8 @@ impl Node {
                 }
                 Effect::Continue(socket) => self.sockets.read_on(socket),
                 Effect::Presence(event) => self.take_presence(*event),
+                Effect::SendToNodes(publications) => self.send_to_cluster(ToCluster::Publications(publications)),
+                Effect::AwaitInterest(names, token) => self.send_to_cluster(ToCluster::Ask(names, token)),
             }
         }
         self.wake();
@@ -212,6 +215,13 @@ impl Node {
         if self.exchanges.abandon(exchange) {
             self.shard_mut().abandoned(self.now(), exchange);
             self.settle();
+        }
+    }
+
+    /// Sends to the thread of the cluster. Shards of a server that is no node of one have nothing for it.
+    fn send_to_cluster(&self, message: ToCluster) {
+        if let Some(cluster) = &self.server.cluster {
+            cluster.send(message);
         }
     }
 

@@ -14,6 +14,7 @@ use super::outcomes::Outcomes;
 use super::published::{Added, Positions, Published};
 use super::server_metrics::ServerMetrics;
 use super::thread_message::ThreadMessage;
+use crate::cluster::link::Link;
 use crate::fallback::Pages;
 use crate::files::Directory;
 use crate::local::Local;
@@ -29,6 +30,8 @@ pub(crate) struct ServerShared {
     pub(crate) mailboxes: Mailboxes,
     /// The subscribers in the process: the virtual shard after the last one.
     pub(crate) local: Local,
+    /// The mailbox of the cluster's thread, if the server is a node of a cluster.
+    pub(crate) cluster: Option<Arc<Link>>,
     /// The members of channels.
     pub(crate) presence: Presence,
     /// Publications of handles, for each shard.

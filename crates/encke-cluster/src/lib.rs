@@ -1,0 +1,22 @@
+//! A node of a cluster: what it wants of the other nodes, what it sends them, and what it takes from them. [`Node`] is a
+//! deterministic machine: time is an input, and there are no threads and no sockets.
+//!
+//! An *engine* carries envelopes between nodes, by subject, at most once. It keeps the order of one node's envelopes on one
+//! subject. NATS is one.
+//!
+//! ```text
+//!   shards ── publications ──▶ Outgoing ── envelopes ──▶ engine ── envelopes ──▶ Incoming ── publications ──▶ shards
+//!     └────── interest ──────▶ Wants ── subscriptions ──▶ engine
+//! ```
+
+mod envelope;
+mod incoming;
+mod node;
+mod numbers;
+mod outgoing;
+mod subject;
+mod wants;
+
+pub use envelope::{Envelope, EnvelopeError};
+pub use node::{Command, Counts, Node, NodeLimits};
+pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};

@@ -1,0 +1,74 @@
+//! The engine of a cluster, as the server sees it.
+
+use std::pin::Pin;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+pub use encke_cluster::Command as EngineCommand;
+
+/// An engine that carries envelopes between the nodes of a cluster, such as NATS. Each node has its own connection to it.
+///
+/// The contract:
+///
+/// - It runs commands in their order, and reports by [`EngineEvents`].
+/// - An envelope comes at most once for each subscription that matches its subject. Envelopes of one node on one subject come in the
+///   order in which the node sent them.
+/// - While its connection is away it takes no commands: the node sends none between [`EngineEvent::Disconnected`] and the next
+///   [`EngineEvent::Connected`]. Those on their way run later, or are lost. With `Connected` it has all its subscriptions
+///   again.
+/// - [`EngineCommand::Confirm`] is answered after a round trip to the engine. What earlier subscriptions have brought until then
+///   is reported before what the new ones bring. So the order holds while a narrow subscription is replaced by a wide one.
+/// - It does not report envelopes that this node has sent.
+pub trait ClusterEngine: Send + 'static {
+    /// Runs it on the thread of the cluster, until there are no commands any more. It connects by itself, again and again.
+    fn run(self: Box<Self>, commands: EngineCommands, events: EngineEvents) -> EngineRun;
+}
+
+/// An engine that runs.
+pub type EngineRun = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Commands for an engine.
+#[derive(Debug)]
+pub struct EngineCommands(pub(crate) mpsc::UnboundedReceiver<EngineCommand>);
+
+impl EngineCommands {
+    /// The next command. None: the server has stopped.
+    pub async fn next(&mut self) -> Option<EngineCommand> {
+        self.0.recv().await
+    }
+}
+
+/// The events of an engine. The node bounds what it has not taken yet.
+#[derive(Clone, Debug)]
+pub struct EngineEvents(pub(crate) mpsc::Sender<EngineEvent>);
+
+impl EngineEvents {
+    /// Reports an event. It waits while the node has too many. Events after the end of the server are dropped.
+    pub async fn report(&self, event: EngineEvent) {
+        _ = self.0.send(event).await;
+    }
+}
+
+/// An event of an engine.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum EngineEvent {
+    /// The connection is there, and takes envelopes of at most so many bytes.
+    Connected {
+        /// The most bytes of an envelope.
+        envelope_bytes_max: usize,
+    },
+    /// The connection is away.
+    Disconnected,
+    /// A [`EngineCommand::Confirm`] is answered.
+    Confirmed(u64),
+    /// An envelope of so many bytes is sent, or lost.
+    Sent(usize),
+    /// An envelope has arrived.
+    Received(Bytes),
+    /// An envelope had arrived, and was dropped.
+    Dropped,
+    /// Something that an operator has to know, such as that the engine refuses a subject.
+    Failed(String),
+}

@@ -1,0 +1,198 @@
+//! The mailbox of the cluster's thread, and what the thread last said of itself.
+//!
+//! The first message wakes the thread. The thread then looks again before it sleeps, so shards that publish without a pause
+//! wake it once. The account of the bytes between shards bounds the publications in it.
+
+use std::mem::take;
+use std::sync::Arc;
+
+use encke_cluster::Counts;
+use encke_core::{EncodedPublications, PublishToken};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::metric::Metric;
+
+/// The mailbox of the cluster's thread.
+#[derive(Default)]
+pub(crate) struct Link {
+    queue: Mutex<Queue>,
+    wake: Notify,
+    status: Mutex<Status>,
+}
+
+#[derive(Default)]
+struct Queue {
+    messages: Vec<ToCluster>,
+    /// True if the thread looks again before it sleeps.
+    is_watched: bool,
+    is_stopped: bool,
+}
+
+/// A message for the cluster's thread.
+pub(crate) enum ToCluster {
+    /// Publications of this node.
+    Publications(Arc<EncodedPublications>),
+    /// A reply waits until publications of other nodes on these names arrive.
+    Ask(Vec<Box<str>>, PublishToken),
+}
+
+/// The state of the node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Status {
+    pub(crate) is_connected: bool,
+    pub(crate) counts: Counts,
+    pub(crate) subscriptions: usize,
+    pub(crate) origins: usize,
+    /// Bytes that wait for the engine, and those that wait for the shards.
+    pub(crate) waiting_bytes: (usize, usize),
+}
+
+impl Link {
+    /// Sends to the thread.
+    pub(crate) fn send(&self, message: ToCluster) {
+        let mut queue = self.queue.lock();
+        // Nobody reads any more.
+        if queue.is_stopped {
+            return;
+        }
+        queue.messages.push(message);
+        let is_watched = std::mem::replace(&mut queue.is_watched, true);
+        drop(queue);
+        if !is_watched {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Wakes the thread: the interest of the shards has changed, or there is room between them.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Ends the thread, after what was sent before.
+    pub(crate) fn stop(&self) {
+        self.queue.lock().is_stopped = true;
+        self.wake.notify_one();
+    }
+
+    /// Ready when there may be something to do.
+    pub(crate) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Takes all messages. If there are none, the next one wakes the thread. True: no more follow.
+    pub(crate) fn take(&self) -> (Vec<ToCluster>, bool) {
+        let mut queue = self.queue.lock();
+        queue.is_watched = !queue.messages.is_empty();
+        (take(&mut queue.messages), queue.is_stopped)
+    }
+
+    /// The last state of the node.
+    pub(crate) fn status(&self) -> Status {
+        *self.status.lock()
+    }
+
+    /// Notes the state of the node.
+    pub(crate) fn set_status(&self, status: Status) {
+        *self.status.lock() = status;
+    }
+
+    /// The metrics of the node.
+    pub(crate) fn metrics(&self) -> Vec<Metric> {
+        let Status { is_connected, counts, subscriptions, origins, waiting_bytes: (pending, incoming) } = self.status();
+        let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
+        let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
+        vec![
+            gauge(
+                "encke_cluster_connected",
+                "1 while the node is connected to the engine of the cluster.",
+                is_connected.into(),
+            ),
+            gauge("encke_cluster_subscriptions", "Subscriptions at the engine of the cluster.", subscriptions),
+            gauge(
+                "encke_cluster_origins",
+                "Other nodes whose publications have arrived; each start of a node counts as one.",
+                origins,
+            ),
+            gauge(
+                "encke_cluster_pending_bytes",
+                "Bytes of publications that wait for the engine of the cluster.",
+                pending,
+            ),
+            gauge(
+                "encke_cluster_incoming_bytes",
+                "Bytes of publications of other nodes that wait for room between shards.",
+                incoming,
+            ),
+            counter(
+                "encke_cluster_envelopes_out",
+                "Envelopes sent to the engine of the cluster.",
+                counts.envelopes_out,
+            ),
+            counter(
+                "encke_cluster_publications_out",
+                "Messages sent to the engine of the cluster.",
+                counts.publications_out,
+            ),
+            counter("encke_cluster_envelopes_in", "Envelopes of other nodes passed to shards.", counts.envelopes_in),
+            counter(
+                "encke_cluster_publications_in",
+                "Messages of other nodes passed to shards.",
+                counts.publications_in,
+            ),
+            counter("encke_cluster_unwanted", "Envelopes of other nodes that no shard wanted.", counts.unwanted),
+            counter(
+                "encke_cluster_doubled",
+                "Second copies of envelopes, dropped while subscriptions changed.",
+                counts.doubled,
+            ),
+            counter(
+                "encke_cluster_rejected",
+                "Bytes on subjects of the cluster that are no valid envelope.",
+                counts.rejected,
+            ),
+            counter(
+                "encke_cluster_lost_out",
+                "Messages not sent to other nodes: pending_bytes_max was reached, or they are too large for the engine.",
+                counts.lost_out,
+            ),
+            counter(
+                "encke_cluster_lost_in",
+                "Messages of other nodes lost here: incoming_bytes_max was reached, or the engine dropped them.",
+                counts.lost_in,
+            ),
+            counter(
+                "encke_cluster_replies_unconfirmed",
+                "Replies to subscribes that left before the engine had confirmed, because of reply_delay_max_ms.",
+                counts.replies_unconfirmed,
+            ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_is_woken_once_until_it_finds_the_mailbox_empty() {
+        let link = Link::default();
+        let is_woken = || {
+            let mut woken = Box::pin(link.woken());
+            let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+            woken.as_mut().poll(&mut cx).is_ready()
+        };
+        let send = || link.send(ToCluster::Ask(Vec::new(), PublishToken { shard: 0, number: 1 }));
+        send();
+        assert!(is_woken());
+        send();
+        assert!(!is_woken(), "it looks again");
+        assert_eq!((link.take().0.len(), link.take().0.len()), (2, 0));
+        send();
+        assert!(is_woken());
+        link.stop();
+        send();
+        let (messages, is_stopped) = link.take();
+        assert_eq!((messages.len(), is_stopped), (1, true));
+    }
+}

@@ -1,0 +1,6 @@
+//! A server as a node of a cluster: its settings, the engine that carries publications between nodes, and the mailbox of the
+//! cluster's thread. The thread itself is in `threads`; `encke-cluster` decides what it does.
+
+pub(crate) mod engine;
+pub(crate) mod link;
+pub(crate) mod settings;

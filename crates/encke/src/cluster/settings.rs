@@ -1,0 +1,134 @@
+//! The settings of a node of a cluster, and what a cluster does not allow of others.
+
+use encke_cluster::{NAME_BYTES_MAX, Node, NodeLimits, Subjects, channel_bytes_max};
+use encke_core::{Declared as _, Settings, settings};
+use serde::{Deserialize, Serialize};
+
+use crate::entropy::kernel_entropy;
+use crate::error::SettingsError;
+
+settings! {
+    /// The settings of a node of a cluster.
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct ClusterSettings;
+
+    "The cluster" {
+        /// The name of the cluster: up to 32 letters, digits, `_` and `-`. Nodes with the same name on the same engine belong together. All
+        /// subjects begin with `encke.` and this name.
+        name: String = "main".into();
+        /// Bytes of publications that wait for the engine while it is away or slow; above it they do not reach the other nodes.
+        pending_bytes_max: usize = 64 * 1024 * 1024, positive();
+        /// Bytes of publications of other nodes that wait for room between shards; above it they are lost here.
+        incoming_bytes_max: usize = 64 * 1024 * 1024, positive();
+        /// Time for which a channel stays subscribed to at the engine after its last subscriber has left, in milliseconds.
+        leave_delay_ms: u64 = 5_000;
+        /// Channels with one parent that have their own subscriptions at the engine. If the node wants more, it subscribes to all channels
+        /// of that parent, and drops the publications that nobody wants.
+        shared_from: usize = 4_096, positive();
+        /// Subscriptions at the engine. A node that needs more subscribes to all channels.
+        subscriptions_max: usize = 16_384, positive();
+        /// Longest time that the reply to a subscribe waits until publications of other nodes arrive, in milliseconds.
+        reply_delay_max_ms: u64 = 1_000;
+        /// Time between the return of the engine and the sending of what has waited for it, in milliseconds. Other nodes come back at
+        /// that time, too.
+        return_delay_ms: u64 = 1_000;
+    }
+}
+
+impl ClusterSettings {
+    /// Checks these settings.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        self.subjects()?;
+        match self.out_of_range() {
+            Some((setting, value, wanted)) => {
+                Err(SettingsError { name: setting.name, value: value.to_string(), wanted })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks settings of a server that is a node of a cluster.
+    ///
+    /// # Errors
+    /// The first setting that does not work in a cluster.
+    pub fn check_server(settings: &Settings) -> Result<(), SettingsError> {
+        if let Some(rule) = settings.channels.iter().find(|rule| rule.history().is_some()) {
+            return Err(SettingsError {
+                name: "channels.history_messages",
+                value: format!("{} for {}", rule.history_messages, rule.pattern),
+                wanted: "0 in a cluster: nodes do not share histories yet",
+            });
+        }
+        if settings.channel_bytes_max > channel_bytes_max() {
+            return Err(SettingsError {
+                name: "channel_bytes_max",
+                value: settings.channel_bytes_max.to_string(),
+                wanted: "at most 327 in a cluster, so that each channel has a subject at the engine",
+            });
+        }
+        Ok(())
+    }
+
+    /// The node of a server with these settings.
+    ///
+    /// # Errors
+    /// When the name cannot be one.
+    pub(crate) fn node(&self, settings: &Settings) -> Result<Node, SettingsError> {
+        let limits = NodeLimits {
+            pending_bytes_max: self.pending_bytes_max,
+            incoming_bytes_max: self.incoming_bytes_max,
+            leave_delay_ms: self.leave_delay_ms,
+            shared_from: self.shared_from,
+            subscriptions_max: self.subscriptions_max,
+            reply_delay_max_ms: self.reply_delay_max_ms,
+            return_delay_ms: self.return_delay_ms,
+        };
+        let mut origin = [0; 8];
+        kernel_entropy()(&mut origin);
+        let origin = u64::from_le_bytes(origin);
+        // Other nodes may have other limits of names.
+        let names = bayeux::Limits { channel_bytes_max: channel_bytes_max(), ..settings.into() };
+        Ok(Node::new(self.subjects()?, origin, limits, names))
+    }
+
+    fn subjects(&self) -> Result<Subjects, SettingsError> {
+        debug_assert_eq!((NAME_BYTES_MAX, channel_bytes_max()), (32, 327), "as the texts say");
+        Subjects::of(&self.name).ok_or_else(|| SettingsError {
+            name: "name",
+            value: format!("{:?}", self.name),
+            wanted: "up to 32 letters, digits, _ and -",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use encke_core::ChannelRule;
+
+    use super::*;
+
+    #[test]
+    fn a_rule_with_a_history_and_too_long_channels_are_refused_by_name_and_value() {
+        let rule =
+            |history_messages| ChannelRule { pattern: "/a/**".into(), history_messages, ..ChannelRule::default() };
+        let settings = |history_messages| Settings { channels: vec![rule(history_messages)], ..Settings::default() };
+        assert_eq!(ClusterSettings::check_server(&settings(0)), Ok(()));
+        let error = ClusterSettings::check_server(&settings(10)).expect_err("a history").to_string();
+        assert!(error.starts_with("channels.history_messages = 10 for /a/**: 0 in a cluster"), "{error}");
+        let long = Settings { channel_bytes_max: 328, ..Settings::default() };
+        assert_eq!(ClusterSettings::check_server(&long).expect_err("too long").name, "channel_bytes_max");
+    }
+
+    #[test]
+    fn a_name_that_is_no_token_is_refused() {
+        for name in ["", "a.b", "a b"] {
+            let settings = ClusterSettings { name: name.into(), ..ClusterSettings::default() };
+            assert_eq!(settings.check().expect_err("no name").name, "name");
+        }
+        assert_eq!(ClusterSettings::default().check(), Ok(()));
+    }
+}

@@ -1,0 +1,239 @@
+//! The thread of the cluster: it passes publications and interest of the shards to the node, commands of the node to the
+//! engine, and publications of other nodes to the shards.
+//!
+//! ```text
+//!   shards ── Link ──▶ this thread: Node ── commands ──▶ engine, on the same thread
+//!     ▲                     │   ▲──────────── events ──────┘
+//!     └──── mailboxes ──────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bayeux::ChannelName;
+use encke_cluster::{Counts, EnvelopeError, Node};
+use encke_core::{Envelope, PublishToken, ShardMessage, Weight};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::cluster::engine::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents};
+use crate::cluster::link::{Link, Status, ToCluster};
+use crate::net::server_shared::ServerShared;
+
+/// Starts the thread of a node.
+///
+/// # Errors
+/// The system's error, if it cannot start a thread.
+pub(crate) fn start(
+    server: Arc<ServerShared>,
+    link: Arc<Link>,
+    node: Node,
+    engine: Box<dyn ClusterEngine>,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (commands, for_engine) = mpsc::unbounded_channel();
+    let (to_node, events) = mpsc::channel(EVENTS_MAX);
+    let cluster = Cluster { server, link, node, commands, scratch: String::new(), logged: Logged::default() };
+    std::thread::Builder::new().name("cluster".into()).spawn(move || {
+        runtime.block_on(async {
+            let engine = tokio::spawn(engine.run(EngineCommands(for_engine), EngineEvents(to_node)));
+            cluster.run(events).await;
+            // It has sent what it had.
+            _ = timeout(END_MAX, engine).await;
+        });
+    })?;
+    Ok(())
+}
+
+/// The node with all around it.
+struct Cluster {
+    server: Arc<ServerShared>,
+    link: Arc<Link>,
+    node: Node,
+    commands: mpsc::UnboundedSender<EngineCommand>,
+    scratch: String,
+    logged: Logged,
+}
+
+/// What was logged last.
+#[derive(Default)]
+struct Logged {
+    counts: Counts,
+    /// The time from which on losses and rejections are logged again.
+    from_ms: u64,
+    /// The last reason why bytes were rejected.
+    rejection: Option<EnvelopeError>,
+}
+
+impl Cluster {
+    async fn run(mut self, mut events: mpsc::Receiver<EngineEvent>) {
+        let mut received = Vec::new();
+        loop {
+            let due = self.node.next_ms().map(|due_ms| {
+                let wait_ms = due_ms.saturating_sub(self.server.clock.now().ms).min(WAIT_MAX_MS);
+                Instant::now() + Duration::from_millis(wait_ms)
+            });
+            let is_timed = due.is_some();
+            tokio::select! {
+                () = self.link.woken() => {}
+                count = events.recv_many(&mut received, EVENTS_AT_ONCE) => if count == 0 {
+                    tracing::error!("the engine of the cluster has ended; the node goes on alone");
+                    self.node.disconnected(&self.server.shared().interest);
+                    self.turn(&mut Vec::new());
+                    return self.alone().await;
+                },
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if is_timed => {}
+            }
+            // What has come meanwhile costs no further turn.
+            while received.len() < EVENTS_AT_ONCE
+                && let Ok(event) = events.try_recv()
+            {
+                received.push(event);
+            }
+            if self.turn(&mut received) {
+                _ = timeout(END_MAX, self.send_the_rest(events)).await;
+                return;
+            }
+        }
+    }
+
+    /// Waits until the engine has sent what it has.
+    async fn send_the_rest(&mut self, mut events: mpsc::Receiver<EngineEvent>) {
+        while self.node.has_unsent()
+            && let Some(event) = events.recv().await
+        {
+            self.turn(&mut vec![event]);
+        }
+    }
+
+    /// Answers shards, without an engine.
+    async fn alone(mut self) {
+        while !self.turn(&mut Vec::new()) {
+            self.link.woken().await;
+        }
+    }
+
+    /// Processes all that has come. True: the server has stopped.
+    fn turn(&mut self, events: &mut Vec<EngineEvent>) -> bool {
+        let (messages, is_stopped) = self.link.take();
+        for message in messages {
+            match message {
+                ToCluster::Publications(publications) => self.node.publish(&publications),
+                ToCluster::Ask(names, token) => self.node.ask(names, token),
+            }
+        }
+        let now_ms = self.server.clock.now().ms;
+        events.drain(..).for_each(|event| self.take(event, now_ms));
+        self.node.turn(now_ms, &self.server.shared().interest);
+        for command in self.node.take_commands() {
+            // An engine that has ended takes nothing.
+            _ = self.commands.send(command);
+        }
+        self.settle();
+        self.deliver();
+        self.log(now_ms);
+        self.link.set_status(Status {
+            is_connected: self.node.is_connected(),
+            counts: self.node.counts(),
+            subscriptions: self.node.subscriptions(),
+            origins: self.node.origins(),
+            waiting_bytes: self.node.waiting_bytes(),
+        });
+        is_stopped
+    }
+
+    fn take(&mut self, event: EngineEvent, now_ms: u64) {
+        let interest = &self.server.shared().interest;
+        match event {
+            EngineEvent::Connected { envelope_bytes_max } => {
+                tracing::info!("connected to the engine of the cluster");
+                self.node.connected(now_ms, envelope_bytes_max);
+            }
+            EngineEvent::Disconnected => {
+                if self.node.is_connected() {
+                    tracing::warn!("the engine of the cluster is away; the node goes on alone");
+                }
+                self.node.disconnected(interest);
+            }
+            EngineEvent::Confirmed(number) => self.node.confirmed(number, interest),
+            EngineEvent::Sent(bytes) => self.node.sent(bytes),
+            EngineEvent::Received(bytes) => {
+                let rejection = self.node.received(&bytes, interest, &mut self.scratch).err();
+                self.logged.rejection = rejection.or(self.logged.rejection);
+            }
+            EngineEvent::Dropped => self.node.dropped(),
+            EngineEvent::Failed(error) => tracing::warn!(error, "the engine of the cluster reports an error"),
+        }
+    }
+
+    /// Lets replies leave that have waited.
+    fn settle(&mut self) {
+        let mut shards = BTreeMap::<u16, Vec<u64>>::new();
+        for PublishToken { shard, number } in self.node.take_settled() {
+            shards.entry(shard).or_default().push(number);
+        }
+        for (shard, numbers) in shards {
+            // A shard that has ended has no replies.
+            let _ended = self.server.mailboxes.send_to_shard(shard.into(), ShardMessage::InterestKnown(numbers));
+        }
+    }
+
+    /// Passes publications of other nodes to the shards that want them, as long as there is room between shards.
+    fn deliver(&mut self) {
+        let (mailboxes, shared) = (&self.server.mailboxes, self.server.shared());
+        let account = mailboxes.account();
+        while self.node.has_arrivals() && account.has_room(Weight::Heavy) {
+            for publications in self.node.next_arrival(account) {
+                let channel = ChannelName::known(&publications.channel);
+                let mut shards = shared.interest.of(channel, &mut self.scratch);
+                let publications = Arc::new(publications);
+                while shards != 0 {
+                    let shard = shards.trailing_zeros() as usize;
+                    shards &= shards - 1;
+                    let message = ShardMessage::Publication(publications.clone());
+                    if shard == mailboxes.shards() {
+                        self.server.local.send(Envelope::new(account, message));
+                    } else {
+                        // A shard that has ended has no subscribers.
+                        let _ended = mailboxes.send_to_shard(shard, message);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Logs losses and rejections, seldom.
+    fn log(&mut self, now_ms: u64) {
+        let (counts, before) = (self.node.counts(), self.logged.counts);
+        let lost = (counts.lost_out - before.lost_out, counts.lost_in - before.lost_in);
+        let rejected = counts.rejected - before.rejected;
+        let unconfirmed = counts.replies_unconfirmed - before.replies_unconfirmed;
+        if now_ms < self.logged.from_ms || (lost, rejected, unconfirmed) == ((0, 0), 0, 0) {
+            return;
+        }
+        if lost != (0, 0) {
+            let (out, arrived) = lost;
+            tracing::warn!(out, arrived, "messages between nodes are lost, because there is no room for them");
+        }
+        if let Some(reason) = self.logged.rejection.take() {
+            tracing::warn!(rejected, %reason, "the cluster has what is no envelope of a node");
+        }
+        if unconfirmed > 0 {
+            tracing::warn!(unconfirmed, "replies to subscribes did not wait longer for the engine of the cluster");
+        }
+        (self.logged.counts, self.logged.from_ms) = (counts, now_ms + LOG_EVERY_MS);
+    }
+}
+
+/// Events of the engine that wait; then the engine waits.
+const EVENTS_MAX: usize = 4_096;
+/// Events of the engine in one turn.
+const EVENTS_AT_ONCE: usize = 4_096;
+/// The longest sleep.
+const WAIT_MAX_MS: u64 = 60_000;
+/// The time that the engine has to send what it has at the end.
+const END_MAX: Duration = Duration::from_secs(2);
+/// The time between two log lines about losses, in milliseconds.
+const LOG_EVERY_MS: u64 = 10_000;
