@@ -186,7 +186,8 @@ fn one_line(error: &clap::Error) -> String {
 }
 
 /// The settings that `-h` shows.
-const COMMON: &[&str] = &["listen", "port", "shards", "files", "data", "transports", "demo", "log", "log_format"];
+const COMMON: &[&str] =
+    &["listen", "port", "shards", "files", "data", "transports", "cluster", "demo", "log", "log_format"];
 
 #[cfg(test)]
 mod tests {
@@ -237,7 +238,7 @@ mod tests {
             "--timout-ms: there is no such flag; did you mean --timeout-ms?"
         );
         assert_eq!(refusal("encke serve --maxInterval 5"), "--maxInterval: the flag is --max-interval-ms");
-        assert!(refusal("encke serve --oort.url 5").contains("no cluster"));
+        assert!(refusal("encke serve --oort.url 5").contains("see [cluster]"));
         assert!(!refusal("encke publish").contains('\n'));
         assert!(!refusal("encke serv").contains('\n'));
         assert!(!refusal("encke subscribe /a --count 0").contains('\n'));

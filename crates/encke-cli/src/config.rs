@@ -9,6 +9,7 @@ use encke::{Declared as _, Setting, Settings};
 use serde::Deserialize as _;
 use toml::{Table, Value};
 
+use crate::cluster::ClusterSection;
 use crate::demo;
 use crate::layers::{self, Given, Origin, Problem, Raw};
 use crate::logs;
@@ -75,9 +76,14 @@ impl Sources {
         if let Some(misfit) = sections.misfit(&config.settings) {
             return Err(vec![misfit]);
         }
+        sections.cluster = ClusterSection::with_servers(sections.cluster.take(), &config.program.cluster);
         (config.file, config.sections) = (file, sections);
         if !self.demo {
             config.settle_demo(config.settings.listen);
+        }
+        let cluster = config.sections.cluster.as_ref();
+        if let Some(misfit) = cluster.and_then(|cluster| cluster.misfit(&config.server_settings())) {
+            return Err(vec![misfit]);
         }
         Ok(config)
     }
@@ -93,7 +99,13 @@ impl Config {
     /// The settings of the server, with the rules for the channels of the demo pages if these are on, and those for sources.
     pub(crate) fn server_settings(&self) -> Settings {
         let settings = self.settings.clone();
+        let own = settings.channels.len();
         let mut settings = if self.program.demo { encke_demo::with_rules(settings) } else { settings };
+        if self.sections.cluster.is_some() {
+            // The demo goes without histories there.
+            let of_demo = settings.channels.split_off(own);
+            settings.channels.extend(of_demo.into_iter().filter(|rule| rule.history().is_none()));
+        }
         let says = |pattern: &str| {
             let of_file = self.values.get("channels").and_then(Value::as_array).into_iter().flatten();
             let mut of_pattern = of_file.filter(|rule| rule.get("pattern").and_then(Value::as_str) == Some(pattern));
@@ -104,13 +116,14 @@ impl Config {
     }
 
     /// Turns the services of the demo pages off where nobody has asked for them and strangers would find them: with `[auth]`, and where
-    /// `listen` or one of `listeners` is not this machine's only.
+    /// `listen` or one of `listeners` is not this machine's only; and in a cluster, where they have no histories.
     pub(crate) fn settle_demo(&mut self, listen: SocketAddr) {
         let settings = Settings { listen, ..self.settings.clone() };
-        let reason = match (self.sections.auth.is_some(), settings.is_on_loopback()) {
-            (true, _) => "off with [auth], unless demo = true",
-            (false, false) => "off on an address that is not loopback, unless demo = true",
-            (false, true) => return,
+        let reason = match (self.sections.auth.is_some(), self.sections.cluster.is_some(), settings.is_on_loopback()) {
+            (true, ..) => "off with [auth], unless demo = true",
+            (false, true, _) => "off in a cluster, unless demo = true",
+            (false, false, false) => "off on an address that is not loopback, unless demo = true",
+            (false, false, true) => return,
         };
         if self.program.demo && !self.is_set("demo") {
             self.program.demo = false;

@@ -107,7 +107,8 @@ fn reference() -> String {
         }
     }
     let (auth, proxy) = (options::with_table::<AuthSettings>(AUTH), options::with_table::<ProxySettings>(PROXY));
-    for text in [CHANNELS, &auth, &proxy, SECTIONS, COMETD] {
+    let cluster = options::with_rows(CLUSTER, &options::cluster_rows());
+    for text in [CHANNELS, &auth, &cluster, &proxy, SECTIONS, COMETD] {
         out.push('\n');
         out.push_str(text);
     }
@@ -127,6 +128,7 @@ fn reference() -> String {
 
 const INTRODUCTION: &str = include_str!("reference/introduction.md");
 const AUTH: &str = include_str!("reference/auth.md");
+const CLUSTER: &str = include_str!("reference/cluster.md");
 const PROXY: &str = include_str!("reference/proxy.md");
 const COMETD: &str = include_str!("reference/cometd.md");
 

@@ -138,7 +138,7 @@ fn any_mapping_of_a_servlet_is_a_mount() {
 fn a_wrong_name_is_reported_with_its_line_and_the_nearest_name() {
     assert_eq!(
         problem("\ntimout_ms = 5\noort.url = 7\n"),
-        "FILE:3: oort.url: CometD's option has no equivalent: there is no cluster\nFILE:2: timout_ms: there is no such setting; did you mean timeout_ms?"
+        "FILE:3: oort.url: CometD's option has no equivalent: a cluster needs no options of Oort: see [cluster]\nFILE:2: timout_ms: there is no such setting; did you mean timeout_ms?"
     );
     let problems = read("", &[("ENCKE_TIMOUT_MS", "5")], &[]).expect_err("no such name");
     assert_eq!(problems, ["ENCKE_TIMOUT_MS: there is no such setting; did you mean ENCKE_TIMEOUT_MS?"]);

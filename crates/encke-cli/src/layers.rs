@@ -120,7 +120,7 @@ pub(crate) fn is_section(name: &str) -> bool {
 }
 
 /// The sections of the file that are no settings of the server.
-pub(crate) const SECTIONS: &[&str] = &["api_keys", "auth", "proxy", "source", "webhooks"];
+pub(crate) const SECTIONS: &[&str] = &["api_keys", "auth", "cluster", "proxy", "source", "webhooks"];
 
 /// Picks the settings out of an environment. An empty variable counts as not set.
 pub(crate) fn of_environment(variables: impl Iterator<Item = (String, String)>) -> Vec<Given> {

@@ -61,8 +61,13 @@ pub(crate) fn is_filter(text: &str) -> bool {
 }
 
 fn targets(filter: &str) -> Targets {
-    filter.parse().unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO))
+    let targets = filter.parse().unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
+    // The client of NATS says at `info` what the node says in its own words.
+    let is_chatty = targets.default_level() == Some(LevelFilter::INFO) && !filter.contains(CLIENT_OF_NATS);
+    if is_chatty { targets.with_target(CLIENT_OF_NATS, LevelFilter::WARN) } else { targets }
 }
+
+const CLIENT_OF_NATS: &str = "async_nats";
 
 /// Writes the fields of an event as `message name=value …`, and escapes all values.
 struct EscapedFields;

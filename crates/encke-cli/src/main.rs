@@ -5,6 +5,7 @@
 mod allocator;
 mod args;
 mod assets;
+mod cluster;
 mod config;
 mod config_command;
 mod demo;

@@ -11,7 +11,7 @@ use encke::{Declared as _, Setting, Settings};
 
 pub(crate) use cometd::{IGNORED, PREFIXES, REFUSED};
 pub(crate) use program::Program;
-pub(crate) use sections::{Row, rows, with_table};
+pub(crate) use sections::{Row, cluster_rows, rows, with_rows, with_table};
 
 /// Options that belong together.
 #[derive(Debug)]

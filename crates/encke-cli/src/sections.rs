@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+use crate::cluster::ClusterSection;
 use crate::layers::{Given, Problem, Raw};
 
 /// All sections.
@@ -22,6 +23,8 @@ pub(crate) struct Sections {
     pub(crate) sources: Vec<SourceSettings>,
     /// `[auth]`
     pub(crate) auth: Option<AuthSettings>,
+    /// `[cluster]`
+    pub(crate) cluster: Option<ClusterSection>,
     /// `[[webhooks]]`
     pub(crate) webhooks: Vec<WebhookSettings>,
 }
@@ -36,6 +39,7 @@ impl Sections {
         let read = match given.name.as_str() {
             "source" => encke_sources::parse(value).map(|all| self.sources = all).map_err(|error| error.problems),
             "auth" => auth(value).map(|auth| self.auth = Some(auth)),
+            "cluster" => ClusterSection::read(value).map(|cluster| self.cluster = Some(cluster)),
             "proxy" => proxy(value).map(|proxy| self.proxy = Some(proxy)),
             "webhooks" => webhooks(value).map(|webhooks| self.webhooks = webhooks),
             _ => api_keys(value).map(|api_keys| self.api_keys = api_keys),
@@ -86,7 +90,10 @@ fn proxy(value: &Value) -> Result<ProxySettings, Vec<String>> {
 }
 
 /// Reads a section that is a table. Each error names its key, which is why the keys are read one by one.
-fn table<T: DeserializeOwned>(section: &str, value: &Value) -> Result<T, Vec<String>> {
+///
+/// # Errors
+/// One line for each error.
+pub(crate) fn table<T: DeserializeOwned>(section: &str, value: &Value) -> Result<T, Vec<String>> {
     let Value::Table(all) = value else { return Err(vec![format!("{section}: a table, [{section}]")]) };
     let alone = |(key, value): (&String, &Value)| {
         let error = T::deserialize(Table::from_iter([(key.clone(), value.clone())])).err()?;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use encke::{Builder, Declared as _, Fallback, Handle, Running, Server};
 use encke_auth::{AuthSettingsError, Jwt};
 use encke_demo::{Demo, Source, Streams};
+use encke_nats::NatsSettingsError;
 use encke_proxy::{Proxy, ProxyError, ProxySettings};
 use encke_sources::{SourceSettings, Sources as Publishing, SourcesSettings};
 use encke_webhooks::Webhooks;
@@ -74,6 +75,8 @@ enum Problem {
     Server(#[from] encke::StartError),
     #[error(transparent)]
     Auth(#[from] AuthSettingsError),
+    #[error(transparent)]
+    Cluster(#[from] NatsSettingsError),
     #[error("cannot listen to signals: {0}")]
     Signals(io::Error),
     #[error("cannot put the backend behind the server: {0}")]
@@ -113,6 +116,10 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
     let server = demo.into_iter().fold(server, |server, demo| {
         demo.message_bytes_max(config.settings.message_bytes_max).sources(list_of(&listed)).install(server)
     });
+    let server = match &config.sections.cluster {
+        Some(cluster) => cluster.join(server)?,
+        None => server,
+    };
     let webhooks = Webhooks::start(&config.sections.webhooks)?;
     let server = webhooks.in_front_of(server);
     if let Some(address) = inherited
@@ -407,6 +414,9 @@ impl Signals {
         self.handle.set_api_keys(new.sections.api_keys.clone());
         restart.extend(unchanged);
         restart.extend((new.sections.proxy != self.current.sections.proxy).then_some("proxy"));
+        if new.sections.cluster != self.current.sections.cluster {
+            tracing::warn!("[cluster] stays as it is until a restart");
+        }
         let publishing = self.publishing.reload(new.sections.sources.clone());
         for (what, names) in
             [("starts", &publishing.added), ("stops", &publishing.removed), ("has other settings", &publishing.changed)]

@@ -23,6 +23,7 @@ pub(crate) fn template() -> String {
     out.push_str("\n# ---- Sections. To use one, take away the # of its name in brackets, too.\n");
     add_examples(&mut out, CHANNELS);
     add_section(&mut out, "auth", &options::rows::<AuthSettings>());
+    add_section(&mut out, "cluster", &options::cluster_rows());
     add_section(&mut out, "proxy", &options::rows::<ProxySettings>());
     add_examples(&mut out, SECTIONS);
     out
@@ -71,6 +72,7 @@ mod tests {
     use serde::de::DeserializeOwned;
 
     use super::*;
+    use crate::cluster::ClusterSection;
     use crate::layers;
 
     #[test]
@@ -125,6 +127,8 @@ mod tests {
         assert_eq!(missing::<WebhookSettings>(&first("webhooks"), &secrets), none);
         let auth = AuthSettings::deserialize(first("auth")).expect("settings");
         assert_eq!(auth, AuthSettings::default());
+        let cluster = ClusterSection::read(&sections["cluster"]).expect("settings");
+        assert_eq!(cluster, ClusterSection::default());
         let proxy = ProxySettings::deserialize(first("proxy")).expect("settings");
         assert_eq!(ProxySettings { backend: String::new(), ..proxy }, ProxySettings::default());
         let sources = encke_sources::parse(&sections["source"]).expect("sources");

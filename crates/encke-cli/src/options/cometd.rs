@@ -30,9 +30,9 @@ pub(crate) const IGNORED: &[(&str, &str)] = &[
 /// CometD's options without an equivalent that users may rely on. The server refuses to start with them.
 pub(crate) const REFUSED: &[(&str, &str)] = &[
     ("allowMultiSessionsNoBrowser", "CometD removed it in 3.1; trust_client_session may be what you want"),
-    ("oort.*", "there is no cluster"),
+    ("oort.*", "a cluster needs no options of Oort: see [cluster]"),
     ("requireHandshakePerConnection", "a session may always continue over a new connection"),
-    ("seti.*", "there is no cluster"),
+    ("seti.*", "a cluster needs no options of Oort: see [cluster]"),
 ];
 
 /// The reason beside a name in one of the lists.

@@ -1,9 +1,10 @@
-//! The sections `[auth]` and `[proxy]` as `docs/configuration.md` and the file of `encke config init` describe them.
+//! The sections `[auth]`, `[cluster]` and `[proxy]` as `docs/configuration.md` and the file of `encke config init` describe them.
 
 use std::any::Any;
 use std::fmt::Write as _;
 
-use encke::Declared;
+use encke::{ClusterSettings, Declared};
+use encke_nats::NatsSettings;
 use toml::Value;
 
 /// A setting of a section: its name, its default if it has one, its description.
@@ -15,11 +16,21 @@ pub(crate) fn rows<T: Declared + Default>() -> Vec<Row> {
     declared.zip(defaults.values()).map(|(setting, default)| (setting.name, in_toml(default), setting.doc())).collect()
 }
 
+/// Each setting of the section `[cluster]`, which two crates read.
+pub(crate) fn cluster_rows() -> Vec<Row> {
+    rows::<NatsSettings>().into_iter().chain(rows::<ClusterSettings>()).collect()
+}
+
 /// The text of a section with a table of its settings.
 pub(crate) fn with_table<T: Declared + Default>(text: &str) -> String {
+    with_rows(text, &rows::<T>())
+}
+
+/// The text of a section with a table of these settings.
+pub(crate) fn with_rows(text: &str, rows: &[Row]) -> String {
     let mut table = String::from("| name | default | meaning |\n| --- | --- | --- |");
-    for (name, default, doc) in rows::<T>() {
-        let default = default.map_or("none".into(), |default| format!("`{default}`"));
+    for (name, default, doc) in rows {
+        let default = default.as_ref().map_or("none".into(), |default| format!("`{default}`"));
         let _ = write!(table, "\n| `{name}` | {default} | {doc} |");
     }
     text.replace("{settings}", &table)
@@ -56,6 +67,19 @@ mod tests {
     #[test]
     fn a_section_shows_the_default_of_each_setting_that_has_one() {
         each_default_is_shown::<ProxySettings>(&[]);
+        each_default_is_shown::<ClusterSettings>(&[]);
+        each_default_is_shown::<NatsSettings>(&[
+            "ca_file",
+            "cert_file",
+            "key_file",
+            "user",
+            "password",
+            "password_env",
+            "token",
+            "token_env",
+            "nkey_file",
+            "credentials_file",
+        ]);
         each_default_is_shown::<AuthSettings>(&[
             "secret",
             "secret_file",

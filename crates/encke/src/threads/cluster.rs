@@ -65,6 +65,8 @@ struct Logged {
     from_ms: u64,
     /// The last reason why bytes were rejected.
     rejection: Option<EnvelopeError>,
+    /// The last error of the engine, and the time from which on it is logged again.
+    failure: (String, u64),
 }
 
 impl Cluster {
@@ -164,7 +166,13 @@ impl Cluster {
                 self.logged.rejection = rejection.or(self.logged.rejection);
             }
             EngineEvent::Dropped => self.node.dropped(),
-            EngineEvent::Failed(error) => tracing::warn!(error, "the engine of the cluster reports an error"),
+            EngineEvent::Failed(error) => {
+                let (last, from_ms) = &mut self.logged.failure;
+                if *last != error || now_ms >= *from_ms {
+                    tracing::warn!(error, "the engine of the cluster reports an error");
+                    (*last, *from_ms) = (error, now_ms + LOG_EVERY_MS);
+                }
+            }
         }
     }
 
@@ -235,5 +243,5 @@ const EVENTS_AT_ONCE: usize = 4_096;
 const WAIT_MAX_MS: u64 = 60_000;
 /// The time that the engine has to send what it has at the end.
 const END_MAX: Duration = Duration::from_secs(2);
-/// The time between two log lines about losses, in milliseconds.
+/// The time between two log lines about losses, or about one error, in milliseconds.
 const LOG_EVERY_MS: u64 = 10_000;

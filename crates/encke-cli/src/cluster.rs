@@ -1,0 +1,63 @@
+//! The section `[cluster]`: settings of the node, and of its connection to NATS.
+
+use encke::{Builder, ClusterSettings, Declared, Settings};
+use encke_nats::{Nats, NatsSettings, NatsSettingsError};
+use toml::{Table, Value};
+
+use crate::layers::Problem;
+use crate::sections::table;
+
+/// The settings of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ClusterSection {
+    pub(crate) node: ClusterSettings,
+    pub(crate) nats: NatsSettings,
+}
+
+impl ClusterSection {
+    /// Reads the section: a table, or the list of servers alone.
+    ///
+    /// # Errors
+    /// One line for each error.
+    pub(crate) fn read(value: &Value) -> Result<ClusterSection, Vec<String>> {
+        let Value::Table(all) = value else {
+            let servers = Table::from_iter([("servers".to_owned(), value.clone())]);
+            return Ok(ClusterSection { nats: table("cluster", &Value::Table(servers))?, ..ClusterSection::default() });
+        };
+        let of_node = |name: &str| {
+            ClusterSettings::DECLARED.iter().flat_map(|group| group.settings).any(|setting| setting.name == name)
+        };
+        let (node, nats): (Table, Table) = all.clone().into_iter().partition(|(name, _)| of_node(name));
+        Ok(ClusterSection {
+            node: table("cluster", &Value::Table(node))?,
+            nats: table("cluster", &Value::Table(nats))?,
+        })
+    }
+
+    /// The section with the servers of the option `cluster`, if it names some.
+    pub(crate) fn with_servers(section: Option<ClusterSection>, servers: &[String]) -> Option<ClusterSection> {
+        if servers.is_empty() {
+            return section;
+        }
+        let mut section = section.unwrap_or_default();
+        section.nats.servers = servers.to_vec();
+        Some(section)
+    }
+
+    /// The first setting that cannot work in a cluster, of the section or of the server.
+    pub(crate) fn misfit(&self, server: &Settings) -> Option<Problem> {
+        let nats = self.nats.check().err().map(|error| Problem(error.to_string()));
+        let node = || self.node.check().err().map(|error| Problem(format!("cluster.{error}")));
+        let of_server = || ClusterSettings::check_server(server).err().map(|error| Problem(error.to_string()));
+        nats.or_else(node).or_else(of_server)
+    }
+
+    /// Makes a server a node.
+    ///
+    /// # Errors
+    /// The first setting that cannot work.
+    pub(crate) fn join(&self, server: Builder) -> Result<Builder, NatsSettingsError> {
+        let engine = Nats::new(self.nats.clone(), &self.node.name)?;
+        Ok(server.cluster(self.node.clone(), engine))
+    }
+}

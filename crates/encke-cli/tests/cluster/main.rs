@@ -1,0 +1,52 @@
+//! Nodes of a cluster: processes of the program on a real NATS server, which `NATS_SERVER` names. `scripts/cluster.sh` runs
+//! these tests.
+
+mod channels;
+mod failures;
+mod interest;
+mod nats;
+mod node;
+
+use std::time::{Duration, Instant};
+
+use encke_client::{Client, Subscription, Transport};
+
+/// The time that an event may take on a busy machine.
+const EVENT_MAX: Duration = Duration::from_secs(90);
+
+/// Waits until something is true.
+fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_true() {
+        assert!(started.elapsed() < EVENT_MAX, "gave up waiting: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Runs a test.
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(test);
+}
+
+/// Opens a session.
+async fn connect(url: &str, transport: Transport) -> Client {
+    let builder = Client::builder().transport(transport).reply_timeout(EVENT_MAX);
+    builder.connect(url).await.expect("a session")
+}
+
+/// The channel and the data of the next message.
+async fn next(subscription: &mut Subscription) -> (String, String) {
+    let item = tokio::time::timeout(EVENT_MAX, subscription.next()).await;
+    let message = item.expect("gave up waiting for a message").expect("the session is open").expect("no gap");
+    (message.channel.to_string(), message.data().as_str().to_owned())
+}
+
+/// The data of so many messages.
+async fn data(subscription: &mut Subscription, count: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        all.push(next(subscription).await.1);
+    }
+    all
+}

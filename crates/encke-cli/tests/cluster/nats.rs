@@ -1,0 +1,110 @@
+//! A NATS server, and what it counts.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::wait_until;
+
+/// A NATS server. Dropping it kills it.
+pub(crate) struct Nats {
+    child: Option<Child>,
+    port: u16,
+    monitor: u16,
+    arguments: Vec<String>,
+}
+
+impl Nats {
+    /// Starts one.
+    pub(crate) fn start(arguments: &[&str]) -> Nats {
+        let mut nats = Nats::new(arguments);
+        nats.begin();
+        nats
+    }
+
+    /// One that does not run yet.
+    pub(crate) fn new(arguments: &[&str]) -> Nats {
+        let arguments = arguments.iter().map(|argument| argument.to_string()).collect();
+        Nats { child: None, port: free_port(), monitor: free_port(), arguments }
+    }
+
+    /// Starts it, or starts it again on the same port.
+    pub(crate) fn begin(&mut self) {
+        let program = std::env::var("NATS_SERVER").expect("NATS_SERVER names nats-server: scripts/cluster.sh");
+        let (port, monitor) = (self.port.to_string(), self.monitor.to_string());
+        let child = Command::new(program)
+            .args(["-a", "127.0.0.1", "-p", &port, "-m", &monitor])
+            .args(&self.arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        self.child = Some(child.expect("nats-server starts"));
+        wait_until("NATS listens", || {
+            [self.port, self.monitor].iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok())
+        });
+    }
+
+    /// Kills it.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().expect("it runs");
+            child.wait().expect("it ends");
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    /// A connection of the protocol, with nothing sent.
+    pub(crate) fn connect(&self) -> TcpStream {
+        TcpStream::connect(("127.0.0.1", self.port)).expect("it listens")
+    }
+
+    /// What it knows of the connection of a node: `out_msgs` are those that it has sent to the node.
+    pub(crate) fn connection(&self, node: &str) -> Value {
+        let all = get(&format!("127.0.0.1:{}", self.monitor), "/connz?subs=1");
+        let all: Value = serde_json::from_str(&all).expect("JSON");
+        let connections = all["connections"].as_array().expect("a list");
+        connections.iter().find(|connection| connection["name"] == node).cloned().unwrap_or_default()
+    }
+
+    /// The subjects of channels that a node subscribes to.
+    pub(crate) fn subjects(&self, node: &str) -> Vec<String> {
+        let connection = self.connection(node);
+        let subjects = connection["subscriptions_list"].as_array().into_iter().flatten();
+        let subjects = subjects.filter_map(|subject| subject.as_str()?.strip_prefix("encke.main.c."));
+        let mut subjects: Vec<String> = subjects.map(str::to_owned).collect();
+        subjects.sort();
+        subjects
+    }
+
+    /// The number of messages that it has sent to a node.
+    pub(crate) fn sent_to(&self, node: &str) -> u64 {
+        self.connection(node)["out_msgs"].as_u64().expect("a number")
+    }
+}
+
+impl Drop for Nats {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The body of a response. Empty if nobody listens.
+pub(crate) fn get(address: &str, path: &str) -> String {
+    let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let mut response = String::new();
+    let read = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut response));
+    let body = response.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
+    read.ok().and(body).unwrap_or_default()
+}
+
+/// A port of loopback that is free now.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address").port()
+}

@@ -1,0 +1,92 @@
+//! A node: a process of the program.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use encke_client::{Client, Subscription, Transport};
+
+use crate::nats::{Nats, get};
+use crate::{connect, wait_until};
+
+/// A node. Dropping it kills it.
+pub(crate) struct Node {
+    child: Child,
+    folder: PathBuf,
+    pub(crate) url: String,
+}
+
+impl Node {
+    /// Starts a node and waits until it is connected. `more`: lines of its section `[cluster]`.
+    pub(crate) fn start(nats: &Nats, name: &str, more: &str) -> Node {
+        let node = Node::begin(nats, name, more);
+        node.wait_for("encke_cluster_connected", 1);
+        node
+    }
+
+    /// Starts a node.
+    pub(crate) fn begin(nats: &Nats, name: &str, more: &str) -> Node {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("encke-cluster-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("encke.toml");
+        // Nodes of one shard and of several have different ways.
+        let (servers, shards) = (nats.url(), 1 + number % 3);
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nshards = {shards}\n[cluster]\nservers = [\"{servers}\"]\nnode = \"{name}\"\nreconnect_delay_max_ms = 200\n{more}\n"
+        );
+        std::fs::write(&file, text).expect("a file");
+        let mut child = Command::new(env!("CARGO_BIN_EXE_encke"))
+            .args(["serve", "--config"])
+            .arg(&file)
+            .env("CLUSTER_PASSWORD", "hunter2")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("encke listening on ").expect("its address").to_owned();
+        Node { child, folder, url }
+    }
+
+    /// Opens a session by WebSocket.
+    pub(crate) async fn client(&self) -> Client {
+        connect(&self.url, Transport::WebSocket).await
+    }
+
+    /// Opens a session and subscribes.
+    pub(crate) async fn subscribe(&self, name: &str) -> Subscription {
+        self.client().await.subscribe(name).await.expect("a subscription")
+    }
+
+    /// The value of a metric.
+    pub(crate) fn metric(&self, name: &str) -> u64 {
+        let metrics = self.get("/metrics");
+        let is_it = |line: &&str| {
+            line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ') || rest.starts_with("_total "))
+        };
+        let line = metrics.lines().find(is_it);
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or_default()
+    }
+
+    /// Waits until a metric has a value.
+    pub(crate) fn wait_for(&self, name: &str, value: u64) {
+        wait_until(&format!("{name} is {value}"), || self.metric(name) == value);
+    }
+
+    /// The body of the response to a request.
+    pub(crate) fn get(&self, path: &str) -> String {
+        get(self.url.trim_start_matches("http://"), path)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended.
+        _ = self.child.kill();
+        _ = self.child.wait();
+        _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
