@@ -62,6 +62,7 @@ step held aside 900 'held requests: backends in Python, Node and Go' bash script
 step mail aside 900 'mail: the notifier with a real POP3 and IMAP server' bash scripts/twice.sh mail
 step proxies aside 900 'proxies: nginx and HAProxy in front, with every transport' bash scripts/twice.sh proxies
 step acme aside 900 'ACME: certificates of an authority, their renewal' bash scripts/twice.sh acme
+step cluster aside 1200 'cluster: nodes on a real NATS server' bash scripts/twice.sh cluster
 step browser aside 2400 'browser: pages in Chromium, the chat in Firefox' bash scripts/browser.sh
 step hostile alone 2400 'hostile: attackers beside witnesses that must not notice' bash scripts/hostile.sh
 

@@ -15,23 +15,25 @@ pub(crate) struct ClusterSection {
 }
 
 impl ClusterSection {
-    /// Reads the section: a table, or the list of servers alone.
+    /// Reads the section: a table, or the list of servers alone. None for an empty list.
     ///
     /// # Errors
     /// One line for each error.
-    pub(crate) fn read(value: &Value) -> Result<ClusterSection, Vec<String>> {
+    pub(crate) fn read(value: &Value) -> Result<Option<ClusterSection>, Vec<String>> {
         let Value::Table(all) = value else {
             let servers = Table::from_iter([("servers".to_owned(), value.clone())]);
-            return Ok(ClusterSection { nats: table("cluster", &Value::Table(servers))?, ..ClusterSection::default() });
+            let nats: NatsSettings = table("cluster", &Value::Table(servers))?;
+            let is_none = nats.servers.is_empty();
+            return Ok((!is_none).then(|| ClusterSection { nats, ..ClusterSection::default() }));
         };
         let of_node = |name: &str| {
             ClusterSettings::DECLARED.iter().flat_map(|group| group.settings).any(|setting| setting.name == name)
         };
         let (node, nats): (Table, Table) = all.clone().into_iter().partition(|(name, _)| of_node(name));
-        Ok(ClusterSection {
+        Ok(Some(ClusterSection {
             node: table("cluster", &Value::Table(node))?,
             nats: table("cluster", &Value::Table(nats))?,
-        })
+        }))
     }
 
     /// The section with the servers of the option `cluster`, if it names some.

@@ -290,3 +290,40 @@ fn webhooks_are_read_from_the_file_and_no_error_shows_a_secret() {
 }
 
 const WEBHOOK_SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
+#[test]
+fn the_servers_of_a_cluster_come_from_flags_environment_or_file() {
+    let servers = |file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]| {
+        let cluster = read(file, environment, flags).expect(file).sections.cluster;
+        cluster.map(|cluster| (cluster.nats.servers.join(" "), cluster.node.name))
+    };
+    let expected = |servers: &str, name: &str| Some((servers.to_owned(), name.to_owned()));
+    let file = "[cluster]\nservers = [\"nats://file\"]\nname = \"other\"\n";
+    assert_eq!(servers("", &[], &[]), None);
+    assert_eq!(servers("cluster = []", &[], &[]), None);
+    assert_eq!(servers(file, &[], &[]), expected("nats://file", "other"));
+    assert_eq!(servers("cluster = [\"nats://file\"]", &[], &[]), expected("nats://file", "main"));
+    assert_eq!(servers(file, &[("ENCKE_CLUSTER", "nats://a,nats://b")], &[]), expected("nats://a nats://b", "other"));
+    assert_eq!(servers("", &[], &[("cluster", "nats://flag:1")]), expected("nats://flag:1", "main"));
+}
+
+#[test]
+fn what_does_not_work_in_a_cluster_is_reported_by_name_and_value() {
+    let cluster = |lines: &str| problem(&format!("{lines}\n[cluster]\nservers = [\"nats://a\"]\n"));
+    let history = "[[channels]]\npattern = \"/a/**\"\nhistory_messages = 10";
+    assert!(cluster(history).starts_with("channels.history_messages = 10 for /a/**: 0 in a cluster"));
+    assert!(cluster("channel_bytes_max = 1000").starts_with("channel_bytes_max = 1000: at most 327"));
+    assert!(problem("[cluster]\n").starts_with("cluster.servers = []: at least one URL"));
+    assert!(problem("[cluster]\nserver = \"a\"\n").contains("cluster.server: unknown field"));
+    assert!(problem("[cluster]\nservers = [\"nats://a\"]\nname = \"a b\"\n").starts_with("cluster.name = \"a b\": "));
+    assert!(problem("[cluster]\npending_bytes_max = \"x\"\n").contains("cluster.pending_bytes_max"));
+}
+
+#[test]
+fn in_a_cluster_the_demo_is_off_or_goes_without_histories() {
+    let file = "[cluster]\nservers = [\"nats://a\"]\n";
+    assert!(!read(file, &[], &[]).expect("valid").program.demo);
+    let config = read(file, &[], &[("demo", "true")]).expect("valid");
+    let rules = config.server_settings().channels;
+    assert!(config.program.demo && !rules.is_empty() && rules.iter().all(|rule| rule.history().is_none()));
+}

@@ -39,7 +39,7 @@ impl Sections {
         let read = match given.name.as_str() {
             "source" => encke_sources::parse(value).map(|all| self.sources = all).map_err(|error| error.problems),
             "auth" => auth(value).map(|auth| self.auth = Some(auth)),
-            "cluster" => ClusterSection::read(value).map(|cluster| self.cluster = Some(cluster)),
+            "cluster" => ClusterSection::read(value).map(|cluster| self.cluster = cluster),
             "proxy" => proxy(value).map(|proxy| self.proxy = Some(proxy)),
             "webhooks" => webhooks(value).map(|webhooks| self.webhooks = webhooks),
             _ => api_keys(value).map(|api_keys| self.api_keys = api_keys),

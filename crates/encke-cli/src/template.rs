@@ -128,7 +128,7 @@ mod tests {
         let auth = AuthSettings::deserialize(first("auth")).expect("settings");
         assert_eq!(auth, AuthSettings::default());
         let cluster = ClusterSection::read(&sections["cluster"]).expect("settings");
-        assert_eq!(cluster, ClusterSection::default());
+        assert_eq!(cluster, Some(ClusterSection::default()));
         let proxy = ProxySettings::deserialize(first("proxy")).expect("settings");
         assert_eq!(ProxySettings { backend: String::new(), ..proxy }, ProxySettings::default());
         let sources = encke_sources::parse(&sections["source"]).expect("sources");

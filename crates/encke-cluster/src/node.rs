@@ -63,7 +63,7 @@ pub enum Command {
     },
 }
 
-/// What a node has counted since its start.
+/// The counts of a node since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Envelopes sent.
@@ -318,7 +318,7 @@ impl Node {
         self.is_connected && (self.outgoing.bytes() > 0 || self.in_flight > 0)
     }
 
-    /// What it has counted.
+    /// Its counts.
     pub fn counts(&self) -> Counts {
         self.counts
     }

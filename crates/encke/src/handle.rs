@@ -356,6 +356,7 @@ impl Handle {
         }
         if self.0.keeps {
             *self.0.open.write() = false;
+            self.0.server_shared.cluster.iter().for_each(|cluster| cluster.freeze());
             // A shard whose thread panicked is gone.
             mailboxes.send_to_all(|| ThreadMessage::Freeze);
             ending::settle(mailboxes);

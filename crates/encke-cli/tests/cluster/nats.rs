@@ -63,7 +63,7 @@ impl Nats {
         TcpStream::connect(("127.0.0.1", self.port)).expect("it listens")
     }
 
-    /// What it knows of the connection of a node: `out_msgs` are those that it has sent to the node.
+    /// The connection of a node as NATS sees it: `out_msgs` are those that it has sent to the node.
     pub(crate) fn connection(&self, node: &str) -> Value {
         let all = get(&format!("127.0.0.1:{}", self.monitor), "/connz?subs=1");
         let all: Value = serde_json::from_str(&all).expect("JSON");

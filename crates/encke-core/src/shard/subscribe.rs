@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::application::Decision;
 use crate::decision::Resolved;
-use crate::events::SessionKey;
+use crate::events::{SessionKey, crosses_nodes};
 use crate::protocol::batch::{Batch, ext_of, success};
 use crate::protocol::replay_request::ReplayRequest;
 use crate::rights::table::{Entry, Granted, Right};
@@ -54,7 +54,8 @@ impl Machines {
         if !shared.is_clustered || self.requests.owed.is_full() {
             return Vec::new();
         }
-        let is_unknown = |name: &&Cow<'_, str>| shared.interest.has(name) && !shared.interest.is_known(name);
+        let is_unknown =
+            |name: &&Cow<'_, str>| crosses_nodes(name) && shared.interest.has(name) && !shared.interest.is_known(name);
         names.iter().filter(is_unknown).map(|name| Box::from(&**name)).collect()
     }
 

@@ -5,6 +5,7 @@
 
 use std::mem::take;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use encke_cluster::Counts;
 use encke_core::{EncodedPublications, PublishToken};
@@ -18,6 +19,7 @@ use crate::metric::Metric;
 pub(crate) struct Link {
     queue: Mutex<Queue>,
     wake: Notify,
+    is_frozen: AtomicBool,
     status: Mutex<Status>,
 }
 
@@ -67,6 +69,16 @@ impl Link {
     /// Wakes the thread: the interest of the shards has changed, or there is room between them.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
+    }
+
+    /// Lets nothing more of other nodes come to the shards, which come to rest.
+    pub(crate) fn freeze(&self) {
+        self.is_frozen.store(true, Ordering::Release);
+    }
+
+    /// True if nothing more of other nodes comes to the shards.
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.is_frozen.load(Ordering::Acquire)
     }
 
     /// Ends the thread, after what was sent before.

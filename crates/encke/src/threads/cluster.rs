@@ -57,7 +57,7 @@ struct Cluster {
     logged: Logged,
 }
 
-/// What was logged last.
+/// The last log lines.
 #[derive(Default)]
 struct Logged {
     counts: Counts,
@@ -88,7 +88,7 @@ impl Cluster {
                 },
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if is_timed => {}
             }
-            // What has come meanwhile costs no further turn.
+            // Events that have come meanwhile cost no further turn.
             while received.len() < EVENTS_AT_ONCE
                 && let Ok(event) = events.try_recv()
             {
@@ -192,7 +192,7 @@ impl Cluster {
     fn deliver(&mut self) {
         let (mailboxes, shared) = (&self.server.mailboxes, self.server.shared());
         let account = mailboxes.account();
-        while self.node.has_arrivals() && account.has_room(Weight::Heavy) {
+        while self.node.has_arrivals() && account.has_room(Weight::Heavy) && !self.link.is_frozen() {
             for publications in self.node.next_arrival(account) {
                 let channel = ChannelName::known(&publications.channel);
                 let mut shards = shared.interest.of(channel, &mut self.scratch);
