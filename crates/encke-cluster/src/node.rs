@@ -39,9 +39,9 @@ pub struct NodeLimits {
 /// A command for the engine, which runs commands in order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Subscribe to a subject. Its envelopes count from the next [`Command::Confirm`] on.
+    /// Subscribe to a subject.
     Subscribe {
-        /// Names the subscription.
+        /// Names the subscription. A later one has a higher key.
         key: u64,
         /// The subject, with wildcards.
         subject: String,
@@ -51,8 +51,7 @@ pub enum Command {
         /// Names the subscription.
         key: u64,
     },
-    /// Tell by [`Node::confirmed`] when the engine has all subscriptions of the commands before. What they bring is passed on
-    /// from then on, after all that earlier ones have brought.
+    /// Tell by [`Node::confirmed`] when the engine has all subscriptions of the commands before.
     Confirm(u64),
     /// Send an envelope, and tell its bytes by [`Node::sent`].
     Publish {
@@ -201,7 +200,6 @@ impl Node {
         let (settled, waits): (VecDeque<_>, _) = waits.into_iter().partition(|wait| wait.confirmation <= number);
         self.settled.extend(settled.iter().map(|wait| wait.token));
         self.waits = waits;
-        self.end_subscriptions();
     }
 
     /// The engine has sent, or lost, envelopes of so many bytes.
@@ -282,7 +280,7 @@ impl Node {
         }
         self.wants.expire(now_ms, |name| interest.has(name));
         if self.is_connected {
-            self.change_subscriptions();
+            self.change_subscriptions(now_ms);
             if std::mem::take(&mut self.knows_none) {
                 added = self.wants.names().map(Box::from).collect();
             }
@@ -343,7 +341,7 @@ impl Node {
         self.numbers.origins()
     }
 
-    fn change_subscriptions(&mut self) {
+    fn change_subscriptions(&mut self, now_ms: u64) {
         let next = self.requested + 1;
         let new = self.wants.plan(self.requested, next);
         if !new.is_empty() {
@@ -353,11 +351,7 @@ impl Node {
             }
             self.commands.push(Command::Confirm(next));
         }
-        self.end_subscriptions();
-    }
-
-    fn end_subscriptions(&mut self) {
-        let ended = self.wants.ended(self.confirmed);
+        let ended = self.wants.ended(self.confirmed, now_ms);
         self.commands.extend(ended.into_iter().map(|key| Command::Unsubscribe { key }));
     }
 

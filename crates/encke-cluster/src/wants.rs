@@ -12,8 +12,9 @@
 //! [`WantsLimits::subscriptions_max`] give way to one for all channels. The node then gets publications that it does not want,
 //! and drops them.
 //!
-//! Covers change in two steps. New subscriptions are made and *confirmed* first: the engine tells that it has them. Then those
-//! that they replace end. Confirmations are numbered.
+//! Covers change in two steps. New subscriptions are made and *confirmed* first: the engine tells that it has them. Those that
+//! they replace end a while later, because the engine may still be sending what it has begun to send by the old ones only.
+//! Confirmations are numbered.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
@@ -47,6 +48,8 @@ pub(crate) struct Wants {
     touched: Vec<Arc<str>>,
     /// Covers out of use, with the confirmation after which their subscriptions end.
     ending: VecDeque<(u64, Arc<str>)>,
+    /// Those whose confirmation has come, with the time at which they end.
+    overlapping: VecDeque<(u64, Arc<str>)>,
     /// The number of covers in use.
     in_use: usize,
     wants_all: bool,
@@ -73,8 +76,9 @@ struct Subscription {
     users: usize,
     /// The number of the confirmation that tells that the engine has it. None: the engine does not know of it.
     confirmation: Option<u64>,
-    /// The number of the confirmation after which it ends.
+    /// The number of the confirmation after which it ends, if it is out of use, and the time at which it ends after that.
     ends_after: Option<u64>,
+    ends_ms: Option<u64>,
 }
 
 impl Wants {
@@ -88,6 +92,7 @@ impl Wants {
             subscriptions: HashMap::default(),
             touched: Vec::new(),
             ending: VecDeque::new(),
+            overlapping: VecDeque::new(),
             in_use: 0,
             wants_all: false,
             next_key: 0,
@@ -142,9 +147,11 @@ impl Wants {
         }
     }
 
-    /// The time at which the next name is forgotten.
+    /// The time at which the next name is forgotten, or the next subscription ends.
     pub(crate) fn next_ms(&self) -> Option<u64> {
-        self.leaving.front().map(|(due_ms, _)| *due_ms)
+        let due = |queue: &VecDeque<(u64, _)>| queue.front().map(|(due_ms, _)| *due_ms);
+        let overlapping = self.overlapping.front().map(|(due_ms, _)| *due_ms);
+        [due(&self.leaving), overlapping].into_iter().flatten().min()
     }
 
     fn forget(&mut self, name: &str) {
@@ -188,22 +195,26 @@ impl Wants {
         let after = if new.is_empty() { last } else { next };
         for cover in unused {
             if let Some(subscription) = self.subscriptions.get_mut(&cover) {
-                subscription.ends_after = Some(after);
+                (subscription.ends_after, subscription.ends_ms) = (Some(after), None);
                 self.ending.push_back((after, cover));
             }
         }
         new
     }
 
-    /// The keys of the subscriptions that end, when the engine has confirmed up to this number.
-    pub(crate) fn ended(&mut self, confirmed: u64) -> Vec<u64> {
+    /// The keys of the subscriptions that end now. The engine has confirmed up to this number.
+    pub(crate) fn ended(&mut self, confirmed: u64, now_ms: u64) -> Vec<u64> {
+        while let Some((after, cover)) = self.ending.pop_front_if(|(after, _)| *after <= confirmed) {
+            let ends = |subscription: &&mut Subscription| subscription.ends_after == Some(after);
+            if let Some(subscription) = self.subscriptions.get_mut(&cover).filter(ends) {
+                subscription.ends_ms = Some(now_ms + OVERLAP_MS);
+                self.overlapping.push_back((now_ms + OVERLAP_MS, cover));
+            }
+        }
         let mut keys = Vec::new();
-        while let Some((after, _)) = self.ending.front()
-            && *after <= confirmed
-            && let Some((after, cover)) = self.ending.pop_front()
-        {
-            let ends =
-                |subscription: &&mut Subscription| subscription.users == 0 && subscription.ends_after == Some(after);
+        while let Some((due_ms, cover)) = self.overlapping.pop_front_if(|(due_ms, _)| *due_ms <= now_ms) {
+            // It may have come into use meanwhile, and gone out of it once more: then it ends later.
+            let ends = |subscription: &&mut Subscription| subscription.ends_ms == Some(due_ms);
             if let Some(subscription) = self.subscriptions.get_mut(&cover).filter(ends) {
                 keys.push(subscription.key);
                 self.subscriptions.remove(&cover);
@@ -283,11 +294,11 @@ impl Wants {
         let next_key = &mut self.next_key;
         let subscription = self.subscriptions.entry(cover.clone()).or_insert_with(|| {
             *next_key += 1;
-            Subscription { key: *next_key, users: 0, confirmation: None, ends_after: None }
+            Subscription { key: *next_key, users: 0, confirmation: None, ends_after: None, ends_ms: None }
         });
         subscription.users += 1;
         if subscription.users == 1 {
-            subscription.ends_after = None;
+            (subscription.ends_after, subscription.ends_ms) = (None, None);
             self.in_use += 1;
             self.touched.push(cover.clone());
         }
@@ -311,6 +322,8 @@ fn parent_of(name: &str) -> &str {
 
 /// The pattern of all channels.
 const ALL: &str = "/**";
+/// Time for which a subscription goes on beside those that replace it, in milliseconds: longer than a server takes to send.
+const OVERLAP_MS: u64 = 1_000;
 /// Names without subscribers that wait to be forgotten.
 const LEAVING_MAX: usize = 10_000;
 

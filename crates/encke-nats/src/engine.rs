@@ -2,18 +2,11 @@
 //!
 //! ```text
 //!   commands ──▶ Sending ──▶ NATS client
-//!                   │ new subscriptions, with the number of their confirmation
-//!                   ▼
-//!               Confirming: a round trip to the server
-//!                   ▼
-//!               Receiving ──▶ events
+//!                 │  │ subscriptions come and go
+//!                 │  └─▶ receive ──▶ events
+//!                 └────▶ Confirmation: a round trip to the server ──▶ events
 //! ```
-//!
-//! Each subscription of the client has its own queue, so envelopes of two subscriptions have no order. That matters while one
-//! replaces another. `Receiving` reads a new subscription only after the server has confirmed it, and after all that is in the
-//! queues of the others then. What comes later is in the queues of both, and the node drops the second copy.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
@@ -21,10 +14,9 @@ use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber};
 use bytes::Bytes;
 use encke::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents, EngineRun};
-use futures_util::FutureExt as _;
-use futures_util::stream::{AbortHandle, Abortable, SelectAll, StreamExt};
 use tokio::sync::mpsc;
 
+use crate::arrivals::Arrivals;
 use crate::settings::{NatsSettings, NatsSettingsError};
 
 /// NATS as the engine of a cluster.
@@ -61,7 +53,7 @@ impl Nats {
             Err(error) => return reported.report(EngineEvent::Failed(error.to_string())).await,
         };
         let (to_confirm, confirming) = mpsc::unbounded_channel();
-        let (to_receive, receiving) = mpsc::unbounded_channel();
+        let (to_receiving, changes) = mpsc::unbounded_channel();
         let watched = client.clone();
         tokio::spawn(async move {
             while let Some(event) = states.recv().await {
@@ -71,9 +63,9 @@ impl Nats {
             }
         });
         let confirmation = Confirmation { client: client.clone(), subject: confirm, events: events.clone() };
-        tokio::spawn(confirmation.run(confirming, to_receive));
-        tokio::spawn(receive(receiving, events.clone()));
-        let mut sending = Sending { client, events, to_confirm, subscriptions: HashMap::new(), fresh: Vec::new() };
+        tokio::spawn(confirmation.run(confirming));
+        tokio::spawn(receive(changes, events.clone()));
+        let mut sending = Sending { client, events, to_confirm, to_receiving };
         while let Some(command) = commands.next().await {
             sending.run(command).await;
         }
@@ -100,32 +92,31 @@ fn translate(event: Event, client: &Client) -> Option<EngineEvent> {
     }
 }
 
-type Arrivals = Abortable<Subscriber>;
+/// A change of what is read.
+enum Change {
+    /// Read this, too.
+    Begin(u64, Subscriber),
+    /// End this one.
+    End(u64),
+}
 
 /// Runs commands.
 struct Sending {
     client: Client,
     events: EngineEvents,
-    to_confirm: mpsc::UnboundedSender<(u64, Vec<Arrivals>)>,
-    subscriptions: HashMap<u64, AbortHandle>,
-    /// Subscriptions that are not confirmed yet.
-    fresh: Vec<Arrivals>,
+    to_confirm: mpsc::UnboundedSender<u64>,
+    to_receiving: mpsc::UnboundedSender<Change>,
 }
 
 impl Sending {
     async fn run(&mut self, command: EngineCommand) {
         match command {
             EngineCommand::Subscribe { key, subject } => match self.client.subscribe(subject).await {
-                Ok(subscriber) => {
-                    let (handle, registration) = AbortHandle::new_pair();
-                    self.subscriptions.insert(key, handle);
-                    self.fresh.push(Abortable::new(subscriber, registration));
-                }
+                Ok(subscriber) => _ = self.to_receiving.send(Change::Begin(key, subscriber)),
                 Err(error) => self.events.report(EngineEvent::Failed(error.to_string())).await,
             },
-            // The stream ends, and its end unsubscribes.
-            EngineCommand::Unsubscribe { key } => self.subscriptions.remove(&key).iter().for_each(AbortHandle::abort),
-            EngineCommand::Confirm(number) => _ = self.to_confirm.send((number, std::mem::take(&mut self.fresh))),
+            EngineCommand::Unsubscribe { key } => _ = self.to_receiving.send(Change::End(key)),
+            EngineCommand::Confirm(number) => _ = self.to_confirm.send(number),
             EngineCommand::Publish { subject, envelope } => {
                 let bytes = envelope.len();
                 if let Err(error) = self.client.publish(subject, Bytes::from(envelope)).await {
@@ -145,20 +136,14 @@ struct Confirmation {
 }
 
 impl Confirmation {
-    async fn run(
-        self,
-        mut confirming: mpsc::UnboundedReceiver<(u64, Vec<Arrivals>)>,
-        to_receive: mpsc::UnboundedSender<(Option<u64>, Vec<Arrivals>)>,
-    ) {
-        while let Some((mut number, mut fresh)) = confirming.recv().await {
+    async fn run(self, mut confirming: mpsc::UnboundedReceiver<u64>) {
+        while let Some(mut number) = confirming.recv().await {
             // One round trip confirms all that was requested before it.
-            while let Ok((later, more)) = confirming.try_recv() {
+            while let Ok(later) = confirming.try_recv() {
                 number = later;
-                fresh.extend(more);
             }
-            let confirmed = self.confirm().await.then_some(number);
-            if to_receive.send((confirmed, fresh)).is_err() {
-                return;
+            if self.confirm().await {
+                self.events.report(EngineEvent::Confirmed(number)).await;
             }
         }
     }
@@ -181,25 +166,25 @@ impl Confirmation {
 }
 
 /// Reads all subscriptions.
-async fn receive(mut fresh: mpsc::UnboundedReceiver<(Option<u64>, Vec<Arrivals>)>, events: EngineEvents) {
-    let mut arrivals = SelectAll::<Arrivals>::new();
+async fn receive(mut changes: mpsc::UnboundedReceiver<Change>, events: EngineEvents) {
+    let mut arrivals = Arrivals::new();
     loop {
-        let opened = tokio::select! {
+        let change = tokio::select! {
             biased;
-            opened = fresh.recv() => opened,
-            Some(message) = arrivals.next(), if !arrivals.is_empty() => {
+            change = changes.recv() => change,
+            message = arrivals.next() => {
                 events.report(EngineEvent::Received(message.payload)).await;
                 continue;
             }
         };
-        let Some((confirmed, opened)) = opened else { return };
-        // Without the budget of tokio, which would hide what is there.
-        while let Some(Some(message)) = tokio::task::unconstrained(arrivals.next()).now_or_never() {
-            events.report(EngineEvent::Received(message.payload)).await;
-        }
-        arrivals.extend(opened);
-        if let Some(number) = confirmed {
-            events.report(EngineEvent::Confirmed(number)).await;
+        match change {
+            None => return,
+            Some(Change::Begin(key, subscriber)) => arrivals.add(key, subscriber),
+            Some(Change::End(key)) => {
+                for message in arrivals.remove(key).await {
+                    events.report(EngineEvent::Received(message.payload)).await;
+                }
+            }
         }
     }
 }

@@ -17,8 +17,9 @@ pub use encke_cluster::Command as EngineCommand;
 /// - While its connection is away it takes no commands: the node sends none between [`EngineEvent::Disconnected`] and the next
 ///   [`EngineEvent::Connected`]. Those on their way run later, or are lost. With `Connected` it has all its subscriptions
 ///   again.
-/// - [`EngineCommand::Confirm`] is answered after a round trip to the engine. What earlier subscriptions have brought until then
-///   is reported before what the new ones bring. So the order holds while a narrow subscription is replaced by a wide one.
+/// - What older subscriptions have brought is reported before what newer ones bring: an envelope that two of them bring, by the
+///   older one first. So the order holds while a wide subscription replaces a narrow one. The node drops the second copy.
+/// - [`EngineCommand::Confirm`] is answered after a round trip to the engine: who publishes from then on finds the subscriptions.
 /// - It does not report envelopes that this node has sent.
 pub trait ClusterEngine: Send + 'static {
     /// Runs it on the thread of the cluster, until there are no commands any more. It connects by itself, again and again.
