@@ -106,7 +106,8 @@ fn a_million_empty_fragments_affect_only_their_sender() {
 /// Row 16: pongs do not accumulate for a client that sends pings and does not read.
 #[test]
 fn a_flood_of_pings_whose_pongs_are_not_read_leaves_the_latest_pong() {
-    let server = TestServer::start(settings());
+    // A kernel that chooses the size itself holds many thousand pongs.
+    let server = TestServer::start(Settings { socket_send_buffer_bytes: 64 * 1024, ..settings() });
     let mut neighbour = server.neighbour();
     for with_session in [false, true] {
         let mut ws = Ws::upgrade(Tcp::narrow(server.address()), server.address(), &[]);
