@@ -54,12 +54,13 @@ impl ClusterSection {
         nats.or_else(node).or_else(of_server)
     }
 
-    /// Makes a server a node.
+    /// Makes a server a node, if there is a section.
     ///
     /// # Errors
     /// The first setting that cannot work.
-    pub(crate) fn join(&self, server: Builder) -> Result<Builder, NatsSettingsError> {
-        let engine = Nats::new(self.nats.clone(), &self.node.name)?;
-        Ok(server.cluster(self.node.clone(), engine))
+    pub(crate) fn join(section: Option<&ClusterSection>, server: Builder) -> Result<Builder, NatsSettingsError> {
+        let Some(ClusterSection { node, nats }) = section else { return Ok(server) };
+        let engine = Nats::new(nats.clone(), &node.name)?;
+        Ok(server.cluster(node.clone(), engine))
     }
 }

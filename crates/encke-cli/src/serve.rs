@@ -21,6 +21,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::cluster::ClusterSection;
 use crate::config::{Config, Sources};
 use crate::handover::{Handover, Heritage, Predecessor, Program};
 use crate::logs::LogLevel;
@@ -116,10 +117,7 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
     let server = demo.into_iter().fold(server, |server, demo| {
         demo.message_bytes_max(config.settings.message_bytes_max).sources(list_of(&listed)).install(server)
     });
-    let server = match &config.sections.cluster {
-        Some(cluster) => cluster.join(server)?,
-        None => server,
-    };
+    let server = ClusterSection::join(config.sections.cluster.as_ref(), server)?;
     let webhooks = Webhooks::start(&config.sections.webhooks)?;
     let server = webhooks.in_front_of(server);
     if let Some(address) = inherited

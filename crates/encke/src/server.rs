@@ -11,7 +11,8 @@ use tokio::sync::{mpsc, watch};
 use crate::app::decisions::Decisions;
 use crate::app::hooks::Hooks;
 use crate::app::route::Routes;
-use crate::beside::Tower;
+use crate::asset::Asset;
+use crate::beside::{Beside, Tower};
 use crate::builder::Builder;
 use crate::cluster::engine::ClusterEngine;
 use crate::cluster::link::Link;
@@ -20,7 +21,7 @@ use crate::data::{Data, DataInUse};
 use crate::embedded::EnckeService;
 use crate::entropy::kernel_entropy;
 use crate::error::{SettingsError, StartError};
-use crate::fallback::Pages;
+use crate::fallback::{Fallback, Pages};
 use crate::files::Directory;
 use crate::handle::Handle;
 use crate::local::Local;
@@ -95,13 +96,10 @@ impl Builder {
         let application = self.layers.into_iter().fold(decisions as Box<dyn Application>, |inner, layer| layer(inner));
         let mut shared = Shared::new(shards, application);
         let data = Data::open(&settings, &mut shared, clock.now())?;
-        for (token_id, until_ms) in &self.revoked {
-            // They were within `revoked_tokens_max` when they were revoked.
-            shared.revoked.add(token_id, *until_ms, clock.now().wall_ms, usize::MAX);
-        }
+        revoke_again(&shared, &self.revoked, clock.now().wall_ms);
         shared.is_clustered = self.cluster.is_some();
         let shared = Arc::new(shared);
-        let link = self.cluster.as_ref().map(|_| Arc::<Link>::default());
+        let link = self.cluster.as_ref().map(|_| Arc::default());
         let confirmations = confirmations(&shared, link.as_ref());
         let metrics = ServerMetrics::new(shards);
         let local = Local::start(shared.clone(), metrics.of_local().clone()).map_err(StartError::Thread)?;
@@ -109,7 +107,7 @@ impl Builder {
             clock,
             mailboxes: Mailboxes::new(mailboxes, shared.mailbox.clone()),
             local,
-            cluster: link.clone(),
+            cluster: link,
             presence: Presence::new(metrics.of_server().clone()),
             published: (0..shards).map(|_| Published::default()).collect(),
             outcomes: Arc::default(),
@@ -131,13 +129,8 @@ impl Builder {
         let announcer = handle.downgrade();
         server_shared.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
         hooks.set(handle.downgrade());
-        if let Some(service) = self.fallback {
-            let threads = server_shared.application.clone();
-            handle.set_fallback(Some(Arc::new(Tower { service, threads, assets: self.assets })));
-        }
-        if let (Some((cluster, engine)), Some(link)) = (self.cluster, link) {
-            start_cluster(&server_shared, link, &cluster, &settings, engine)?;
-        }
+        handle.set_fallback(fallback_of(self.fallback, &server_shared, self.assets));
+        start_cluster(&server_shared, self.cluster, &settings)?;
         let (history_store, data, saved) = start_data(data, &server_shared, settings.sessions_max)?;
         let context = ThreadContext {
             settings: settings.clone(),
@@ -166,14 +159,31 @@ fn check_cluster(
     ClusterSettings::check_server(settings)
 }
 
-/// Starts the thread of the cluster. From now on it learns what the shards want.
+/// The service of the program for requests that are not the server's, if it has one.
+fn fallback_of(
+    service: Option<Beside>,
+    server_shared: &ServerShared,
+    assets: &'static [Asset],
+) -> Option<Arc<dyn Fallback>> {
+    let threads = server_shared.application.clone();
+    service.map(|service| Arc::new(Tower { service, threads, assets }) as Arc<dyn Fallback>)
+}
+
+/// Revokes the tokens that the process before this one has revoked.
+fn revoke_again(shared: &Shared, revoked: &[(Box<str>, u64)], wall_ms: u64) {
+    for (token_id, until_ms) in revoked {
+        // They were within `revoked_tokens_max` when they were revoked.
+        shared.revoked.add(token_id, *until_ms, wall_ms, usize::MAX);
+    }
+}
+
+/// Starts the thread of the cluster, if the server is a node of one. From now on it learns what the shards want.
 fn start_cluster(
     server_shared: &Arc<ServerShared>,
-    link: Arc<Link>,
-    cluster: &ClusterSettings,
+    cluster: Option<(ClusterSettings, Box<dyn ClusterEngine>)>,
     settings: &Settings,
-    engine: Box<dyn ClusterEngine>,
 ) -> Result<(), StartError> {
+    let (Some((cluster, engine)), Some(link)) = (cluster, server_shared.cluster.clone()) else { return Ok(()) };
     let node = cluster.node(settings)?;
     let wakes = link.clone();
     server_shared.shared().interest.set_on_change(move || wakes.wake());
