@@ -5,7 +5,7 @@ use encke_nats::{Nats, NatsSettings, NatsSettingsError};
 use toml::{Table, Value};
 
 use crate::layers::Problem;
-use crate::sections::table;
+use crate::tables::table;
 
 /// The settings of a node.
 #[derive(Clone, Debug, Default, PartialEq)]

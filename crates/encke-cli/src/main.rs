@@ -16,6 +16,7 @@ mod options;
 mod rules;
 mod sections;
 mod serve;
+mod tables;
 mod talk;
 mod template;
 mod token;

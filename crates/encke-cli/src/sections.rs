@@ -6,11 +6,11 @@ use encke_proxy::ProxySettings;
 use encke_sources::SourceSettings;
 use encke_webhooks::{EventKind, WebhookSettings, Webhooks};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use toml::{Table, Value};
+use toml::Value;
 
 use crate::cluster::ClusterSection;
 use crate::layers::{Given, Problem, Raw};
+use crate::tables::{in_one_line, table};
 
 /// All sections.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,25 +87,4 @@ fn proxy(value: &Value) -> Result<ProxySettings, Vec<String>> {
     let settings: ProxySettings = table("proxy", value)?;
     settings.check().map_err(|error| vec![error.to_string()])?;
     Ok(settings)
-}
-
-/// Reads a section that is a table. Each error names its key, which is why the keys are read one by one.
-///
-/// # Errors
-/// One line for each error.
-pub(crate) fn table<T: DeserializeOwned>(section: &str, value: &Value) -> Result<T, Vec<String>> {
-    let Value::Table(all) = value else { return Err(vec![format!("{section}: a table, [{section}]")]) };
-    let alone = |(key, value): (&String, &Value)| {
-        let error = T::deserialize(Table::from_iter([(key.clone(), value.clone())])).err()?;
-        Some(format!("{section}.{key}: {}", in_one_line(&error)))
-    };
-    let problems: Vec<String> = all.iter().filter_map(alone).collect();
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    T::deserialize(all.clone()).map_err(|error| vec![format!("{section}: {}", in_one_line(&error))])
-}
-
-fn in_one_line(error: &toml::de::Error) -> String {
-    error.message().replace('\n', "; ")
 }
