@@ -33,7 +33,7 @@ impl Shard {
                 break;
             }
         }
-        if batch.begun.is_some() || self.machines.env.gauges_are_old {
+        if batch.begun.is_some() {
             self.end_batch(batch);
         }
     }
@@ -54,7 +54,6 @@ impl Shard {
         if batch.begun.is_some() {
             machines.unqueue_at_end(batch);
         }
-        machines.update_old_gauges();
     }
 
     fn process_one(&mut self, batch: &mut Batch, message: &Message<'_>) {

@@ -1,18 +1,21 @@
 //! The Bayeux endpoint. POST is long-polling, GET is callback-polling, a WebSocket or a stream, OPTIONS is a browser's
 //! preflight.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER,
-    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, UPGRADE,
+    CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN,
+    RETRY_AFTER, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, UPGRADE,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Body as HttpBody;
+use hyper::body::{Body as HttpBody, Frame};
 use websocket::{Compression, handshake};
 
 use super::callback::is_callback;
@@ -205,10 +208,11 @@ pub(super) async fn ask(
         let boxed = asking;
         *boxed
     };
-    node.shard_mut().request(node.now(), Exchange { exchange, transport, browser, peer, head, body });
+    let now = node.now();
+    node.shard_mut().request(now, Exchange { exchange, transport, browser, peer, head, body });
     node.settle();
     // The shard of the session does the work.
-    usage.add(node.now(), bytes.max(node.shard().work() - before));
+    usage.add(now, bytes.max(node.shard().work() - before));
     connection.usage().set(usage);
     answer.await.ok()
 }
@@ -287,13 +291,11 @@ impl Refusal {
 /// Accepts JSON in UTF-8, whatever its declared type. Other declared character sets and content codings are refused
 /// rather than misread.
 fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
-    let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default().to_ascii_lowercase());
-    let charset = kind
-        .as_deref()
-        .and_then(|kind| kind.split_once("charset="))
-        .map(|(_, rest)| rest.split(';').next().unwrap_or_default().trim().trim_matches('"').to_owned());
-    let coded = headers.get("content-encoding").is_some_and(|coding| coding != "identity");
-    if coded || charset.is_some_and(|charset| !matches!(charset.as_str(), "utf-8" | "utf8" | "us-ascii")) {
+    let charset = headers.get(CONTENT_TYPE).and_then(|kind| charset_of(kind.to_str().unwrap_or_default()));
+    let coded = headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
+    let is_known =
+        |charset: &str| ["utf-8", "utf8", "us-ascii"].iter().any(|known| known.eq_ignore_ascii_case(charset));
+    if coded || charset.is_some_and(|charset| !is_known(charset)) {
         return Err(Refusal {
             status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
             text: "only UTF-8 without a coding is understood\n",
@@ -303,23 +305,47 @@ fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The character set that a media type names.
+fn charset_of(kind: &str) -> Option<&str> {
+    let is_it = |at: &usize| {
+        let name = kind.as_bytes()[..*at].last_chunk::<{ CHARSET.len() }>();
+        name.is_some_and(|name| name.eq_ignore_ascii_case(CHARSET))
+    };
+    let at = memchr::memchr_iter(b'=', kind.as_bytes()).find(is_it)?;
+    Some(kind[at + 1..].split(';').next()?.trim().trim_matches('"'))
+}
+
 /// Reads the whole body, within its limit and its time. A declared length over the limit is refused unread: the first
 /// read would make hyper ask for the body (`100 Continue`).
 pub(super) async fn collect(
     connection: &Connection,
-    body: impl RequestBody,
+    mut body: impl RequestBody,
     settings: &Settings,
 ) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > settings.message_bytes_max as u64 {
         return Err(Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text: TOO_LARGE, close: true });
     }
-    let limited = Limited::new(Watched::new(&connection.node, body), settings.message_bytes_max);
+    // Most bodies have arrived with their head: they need no time and no account.
+    let first = match poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx))).await {
+        Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+            Ok(whole) if body.is_end_stream() && whole.len() <= settings.message_bytes_max => return Ok(whole),
+            Ok(part) => Some(Frame::data(part)),
+            Err(trailers) => Some(trailers),
+        },
+        Poll::Ready(Some(Err(_))) => {
+            let (status, text) = (StatusCode::BAD_REQUEST, NOT_WHOLE);
+            return Err(Refusal { status, text, close: true });
+        }
+        Poll::Ready(None) => return Ok(Bytes::new()),
+        Poll::Pending => None,
+    };
+    let limited = Limited::new(Watched::new(&connection.node, first, body), settings.message_bytes_max);
     let timeout = Duration::from_millis(settings.request_timeout_ms);
     let (status, text) = match tokio::time::timeout(timeout, limited.collect()).await {
         Ok(Ok(body)) => return Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => (StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE),
         Ok(Err(error)) if error.is::<GivenUp>() => (StatusCode::SERVICE_UNAVAILABLE, "too many incomplete requests\n"),
-        Ok(Err(_)) => (StatusCode::BAD_REQUEST, "the body did not arrive whole\n"),
+        Ok(Err(_)) => (StatusCode::BAD_REQUEST, NOT_WHOLE),
         Err(_) => (StatusCode::REQUEST_TIMEOUT, "the body took too long\n"),
     };
     Err(Refusal { status, text, close: true })
@@ -347,6 +373,8 @@ fn batch_of_fields(fields: &[String]) -> Option<String> {
     (!fields.is_empty()).then(|| format!("[{}]", fields.iter().map(inner).collect::<Vec<_>>().join(",")))
 }
 
+const CHARSET: &[u8; 7] = b"charset";
+const NOT_WHOLE: &str = "the body did not arrive whole\n";
 const TOO_LARGE: &str = "the body is larger than message_bytes_max\n";
 
 #[cfg(test)]
@@ -371,7 +399,10 @@ mod tests {
         };
         assert!(check("content-type", "application/json;charset=UTF-8"));
         assert!(check("content-type", "text/plain"));
+        assert!(check("content-type", "text/plain; x=y;Charset=\"utf-8\"; z=1"));
+        assert!(check("content-type", "mycharset=UTF8") && check("content-type", "charset"));
         assert!(!check("content-type", "application/json; charset=utf-16"));
+        assert!(!check("content-type", "a; charset=; charset=utf-8"));
         assert!(!check("content-encoding", "gzip"));
     }
 }

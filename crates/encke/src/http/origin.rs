@@ -179,7 +179,7 @@ pub(crate) const PREFLIGHT: &[(HeaderName, &str)] = &[
     (ACCESS_CONTROL_MAX_AGE, "600"),
 ];
 
-const SEC_FETCH_SITE: &str = "sec-fetch-site";
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Longer origins are treated as foreign.
 const ORIGIN_BYTES_MAX: usize = 512;
 

@@ -81,7 +81,8 @@ pub(super) async fn serve(connection: &Rc<Connection>, stream: &ByteStream, mut 
         };
         drop(settings);
         // While it is held, nothing large stays: that lives in functions that return before.
-        let (mut answer, rest) = begin(connection, stream, next);
+        let rest = Cell::new(next.plain.body_bytes - next.arrived.len());
+        let mut answer = begin(connection, stream, next, &rest);
         let mut held = None;
         let response = poll_fn(|cx| {
             if let Poll::Ready(response) = answer.as_mut().poll(cx) {
@@ -192,14 +193,13 @@ fn take(bytes: &[u8], settings: &Settings, ahead: &mut Vec<u8>) -> Option<Next> 
 /// The answer to a request, which may take long.
 type Answer<'a> = Pin<Box<dyn Future<Output = Response<Body>> + 'a>>;
 
-/// Begins to answer a request. Returns the answer, and the bytes of the body that have not arrived.
-fn begin<'a>(connection: &'a Rc<Connection>, stream: &'a ByteStream, next: Next) -> (Answer<'a>, Rc<Cell<usize>>) {
-    let Next { plain: Plain { request, body_bytes, .. }, arrived } = next;
-    let rest = Rc::new(Cell::new(body_bytes - arrived.len()));
-    let request = request.map(|()| PlainBody::new(&connection.node, stream, arrived, rest.clone()));
+/// Begins to answer a request. `rest` is the number of bytes of the body that have not arrived.
+fn begin<'a>(connection: &'a Rc<Connection>, stream: &'a ByteStream, next: Next, rest: &'a Cell<usize>) -> Answer<'a> {
+    let Next { plain: Plain { request, .. }, arrived } = next;
+    let request = request.map(|()| PlainBody::new(&connection.node, stream, arrived, rest));
     connection.health.begin_request();
     connection.health.set_busy(true);
-    (Box::pin(routes::answer_bayeux(connection, Box::new(request))), rest)
+    Box::pin(routes::answer_bayeux(connection, Box::new(request)))
 }
 
 /// A response that is to be written.

@@ -19,14 +19,23 @@ use crate::net::stall::Stall;
 pub(super) struct Output<'a> {
     connection: &'a Connection,
     stream: &'a ByteStream,
+    /// The head, and a small body with it: one slice costs the kernel less than two.
     head: Bytes,
     body: Bytes,
+    /// A body that was copied, until all is written.
+    _copied: Bytes,
 }
 
 impl<'a> Output<'a> {
     pub(super) fn new(connection: &'a Connection, stream: &'a ByteStream, head: &Parts, body: Bytes) -> Output<'a> {
-        let head = head_of(head, body.len(), connection.node.now().wall_ms).into();
-        Output { connection, stream, head, body }
+        let mut head = head_of(head, body.len(), connection.node.now().wall_ms);
+        let (body, copied) = if body.len() <= COPIED_BYTES_MAX {
+            head.extend_from_slice(&body);
+            (Bytes::new(), body)
+        } else {
+            (body, Bytes::new())
+        };
+        Output { connection, stream, head: head.into(), body, _copied: copied }
     }
 
     /// Writes it. An error if the client is gone or takes nothing for too long.
@@ -50,7 +59,8 @@ impl<'a> Output<'a> {
     /// Writes as much as there is room for. True if that is all.
     fn send(&mut self) -> io::Result<bool> {
         while self.rest() > 0 {
-            match self.stream.try_write(&[IoSlice::new(&self.head), IoSlice::new(&self.body)]) {
+            let slices = [IoSlice::new(&self.head), IoSlice::new(&self.body)];
+            match self.stream.try_write(if self.body.is_empty() { &slices[..1] } else { &slices }) {
                 Ok(written) => {
                     let of_head = written.min(self.head.len());
                     self.head.advance(of_head);
@@ -96,7 +106,8 @@ impl Drop for Output<'_> {
 /// The head of a response with a body of this length, at this time in milliseconds since 1970.
 fn head_of(parts: &Parts, body_bytes: usize, wall_ms: u64) -> Vec<u8> {
     let Parts { status, headers, .. } = parts;
-    let mut head = Vec::with_capacity(HEAD_BYTES);
+    let copied_bytes = if body_bytes <= COPIED_BYTES_MAX { body_bytes } else { 0 };
+    let mut head = Vec::with_capacity(HEAD_BYTES + copied_bytes);
     let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| head.extend_from_slice(part));
     let reason = status.canonical_reason().unwrap_or("<none>");
     put(&[b"HTTP/1.1 ", status.as_str().as_bytes(), b" ", reason.as_bytes(), b"\r\n"]);
@@ -128,3 +139,5 @@ thread_local! {
 
 /// The room for a head.
 const HEAD_BYTES: usize = 256;
+/// The bytes up to which a body is copied behind its head.
+const COPIED_BYTES_MAX: usize = 4 * 1024;
