@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN,
-    RETRY_AFTER, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, UPGRADE,
+    CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    ORIGIN, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, UPGRADE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -39,44 +40,76 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody for B
 const GUARD: Guard =
     Guard { pages: Pages::AllowedAndScripts, methods: "POST, GET, OPTIONS", not_allowed: methods_as_text };
 
+/// The response to a request.
+pub(crate) enum BayeuxResponse {
+    /// Messages whose response has the usual fields alone ([`USUAL_FIELDS`]), as most responses have.
+    Messages(Bytes),
+    /// Any other response.
+    Other(Response<Body>),
+}
+
+impl BayeuxResponse {
+    /// The response of any kind.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        match self {
+            BayeuxResponse::Messages(body) => with(Response::new(whole(body)), &USUAL_FIELDS),
+            BayeuxResponse::Other(response) => response,
+        }
+    }
+}
+
+impl From<Response<Body>> for BayeuxResponse {
+    fn from(response: Response<Body>) -> BayeuxResponse {
+        BayeuxResponse::Other(response)
+    }
+}
+
+/// The fields of a response with messages.
+pub(super) const USUAL_FIELDS: [(HeaderName, &str); 3] =
+    [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+
 /// Answers a request to the endpoint. It is boxed, as are all that is done before it is held: a held request needs little room.
 pub(crate) async fn answer(
     connection: &Rc<Connection>,
     settings: &Settings,
     request: Box<Request<impl RequestBody>>,
-) -> Response<Body> {
+) -> BayeuxResponse {
     if *request.method() == Method::GET
         && let Some(format) = stream::wanted(request.headers())
     {
-        return Box::pin(stream::answer(connection, settings, &*request, format)).await;
+        return Box::pin(stream::answer(connection, settings, &*request, format)).await.into();
     }
     let origin = match GUARD.check(connection, settings, &*request) {
         Ok(origin) => origin,
-        Err(response) => return *response,
+        Err(response) => return (*response).into(),
     };
-    let mut response = match *request.method() {
+    let answered = match *request.method() {
         Method::POST if !settings.transports.contains(&TransportName::LongPolling) => {
-            unread(text(StatusCode::BAD_REQUEST, "long-polling is off\n"), &*request)
+            unread(text(StatusCode::BAD_REQUEST, "long-polling is off\n"), &*request).into()
         }
         Method::POST => long_polling(connection, settings, request).await,
-        Method::GET if handshake::wants_upgrade(request.headers()) => upgrade(connection, settings, &*request),
+        Method::GET if handshake::wants_upgrade(request.headers()) => upgrade(connection, settings, &*request).into(),
         _ => callback_polling(connection, settings, &*request).await,
     };
+    if !origin::is_named(&origin) {
+        return answered;
+    }
+    let mut response = answered.into_response();
     origin::allow(&origin, response.headers_mut());
-    response
+    response.into()
 }
 
 async fn long_polling(
     connection: &Rc<Connection>,
     settings: &Settings,
     request: Box<Request<impl RequestBody>>,
-) -> Response<Body> {
+) -> BayeuxResponse {
     match Box::pin(asked(connection, settings, request)).await {
         Ok((asking, batch)) => exchange(connection, settings, HttpTransport::LongPolling, asking, batch).await,
         Err(refusal) => {
             let late = usize::from(refusal.status == StatusCode::REQUEST_TIMEOUT);
             connection.node.shard().metrics().timeouts.add(late);
-            refusal.response()
+            refusal.response().into()
         }
     }
 }
@@ -96,15 +129,15 @@ async fn asked(
     Ok((Box::new(Asking::of(connection, settings, &request)), batch))
 }
 
-async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, request: &Request<B>) -> Response<Body> {
+async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, request: &Request<B>) -> BayeuxResponse {
     if !settings.transports.contains(&TransportName::CallbackPolling) {
-        return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n");
+        return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n").into();
     }
     let (mut callbacks, mut messages) = (Vec::new(), Vec::new());
     let query = request.uri().query().unwrap_or_default();
     for field in form::fields(query.as_bytes()) {
         let Some((name, value)) = field else {
-            return text(StatusCode::BAD_REQUEST, "the query is not UTF-8\n");
+            return text(StatusCode::BAD_REQUEST, "the query is not UTF-8\n").into();
         };
         if name == settings.callback_parameter {
             callbacks.push(value);
@@ -113,13 +146,13 @@ async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, r
         }
     }
     let [callback] = &callbacks[..] else {
-        return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n");
+        return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n").into();
     };
     if !is_callback(callback, settings.callback_bytes_max) {
-        return text(StatusCode::BAD_REQUEST, "this is no name of a callback\n");
+        return text(StatusCode::BAD_REQUEST, "this is no name of a callback\n").into();
     }
     let Some(batch) = batch_of_fields(&messages) else {
-        return text(StatusCode::BAD_REQUEST, "there is no message\n");
+        return text(StatusCode::BAD_REQUEST, "there is no message\n").into();
     };
     let transport = HttpTransport::CallbackPolling(callback.as_str().into());
     let asking = Box::new(Asking::of(connection, settings, request));
@@ -156,11 +189,11 @@ async fn exchange(
     // Boxed: nothing of it stays while the request is held.
     asking: Box<Asking>,
     body: String,
-) -> Response<Body> {
+) -> BayeuxResponse {
     let script = matches!(transport, HttpTransport::CallbackPolling(_));
     let (is_https, takes_gzip) = (asking.is_https, asking.takes_gzip);
     let Some((answer, receipt)) = ask(connection, transport, asking, body).await else {
-        return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n");
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n").into();
     };
     let (body, is_gzip) = match takes_gzip && answer.compresses {
         true => coding::form(connection, answer.body).await,
@@ -170,6 +203,9 @@ async fn exchange(
         Some(receipt) => receipt.attach(connection.health.clone(), body),
         None => body,
     };
+    if !script && answer.status == 200 && !answer.compresses && answer.set_browser.is_none() {
+        return BayeuxResponse::Messages(body);
+    }
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
     let kind = if script && answer.status == 200 { "text/javascript; charset=utf-8" } else { "application/json" };
     let fields = [
@@ -185,7 +221,7 @@ async fn exchange(
     if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings, is_https)) {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
-    response
+    response.into()
 }
 
 /// Passes a batch to the shard and waits for its answer. None if the server stops.

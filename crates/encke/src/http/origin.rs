@@ -157,6 +157,11 @@ fn origin_of_url(url: &str) -> Option<String> {
     Some(format!("{scheme}://{}", &rest[..end]))
 }
 
+/// True if a response names the origin: [`allow`] adds fields.
+pub(crate) fn is_named(origin: &Origin) -> bool {
+    matches!(origin, Origin::Allowed(_) | Origin::Anybody)
+}
+
 /// Adds the fields that let a page of another origin read the response.
 pub(crate) fn allow(origin: &Origin, headers: &mut HeaderMap) {
     match origin {
