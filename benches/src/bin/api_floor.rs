@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
-use bayeux::json::{elements, member};
+use bayeux::json::{elements, members};
 use encke_bench::problem::Problem;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use websocket::{Opcode, frame};
@@ -32,6 +32,8 @@ struct Floor {
     subscriber: Option<usize>,
     /// Frames for the subscriber.
     unsent: Vec<u8>,
+    /// A buffer for a message.
+    text: String,
     published: usize,
 }
 
@@ -42,7 +44,8 @@ impl Floor {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
         println!("listening on {}", listener.local_addr()?);
-        Ok(Floor { listener, epoll, sockets: Vec::new(), subscriber: None, unsent: Vec::new(), published: 0 })
+        let (sockets, unsent, text) = (Vec::new(), Vec::new(), String::new());
+        Ok(Floor { listener, epoll, sockets, subscriber: None, unsent, text, published: 0 })
     }
 
     fn run(mut self) -> Result<(), Problem> {
@@ -111,7 +114,7 @@ impl Floor {
 
     fn publish(&mut self, index: usize, body: &str) {
         let before = self.published;
-        match member(body, "messages") {
+        match body.strip_prefix("{\"messages\":") {
             Some(messages) => elements(messages).for_each(|message| self.publish_one(message)),
             None => self.publish_one(body),
         }
@@ -125,11 +128,19 @@ impl Floor {
     }
 
     fn publish_one(&mut self, message: &str) {
-        let data = member(message, "data").unwrap_or_default();
-        let names = member(message, "channels").and_then(|names| elements(names).next());
-        let channel = names.or_else(|| member(message, "channel")).unwrap_or_default();
-        let text = format!("[{{\"channel\":{channel},\"data\":{data}}}]");
-        frame::message(Opcode::Text, text.as_bytes(), &mut self.unsent);
+        let (mut data, mut channel) = ("null", "\"\"");
+        for (key, value) in members(message) {
+            match key.raw() {
+                "\"data\"" => data = value,
+                "\"channel\"" => channel = value,
+                _ => channel = elements(value).next().unwrap_or_default(),
+            }
+        }
+        self.text.clear();
+        for part in ["[{\"channel\":", channel, ",\"data\":", data, "}]"] {
+            self.text.push_str(part);
+        }
+        frame::message(Opcode::Text, self.text.as_bytes(), &mut self.unsent);
         self.published += 1;
     }
 
