@@ -1,7 +1,7 @@
 # Every target is one script or one line; nothing has to be installed but the toolchains.
 
 .DEFAULT_GOAL := help
-.PHONY: help serve check test autobahn scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-streams bench-http2 bench-tls bench-tokens bench-files compare fmt pictures web viewer extension bench-screenpush
+.PHONY: help serve check test autobahn scenarios bench-core bench-delivery bench-json bench-api bench-webhook bench-streams bench-http2 bench-tls bench-tokens bench-files bench-growth compare fmt pictures web viewer extension bench-screenpush
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -44,6 +44,9 @@ bench-tls: ## Measure the same load with TLS and without
 
 bench-files: ## Measure files beside nginx
 	@bash scripts/bench-files.sh
+
+bench-growth: ## Measure cost against work, from small to large
+	@bash scripts/bench-growth.sh
 
 bench-tokens: ## Measure handshakes with tokens
 	@bash scripts/bench-tokens.sh

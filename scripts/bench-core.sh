@@ -40,13 +40,20 @@ unicast() {
     stop_server
 }
 
-# polling SERVER LABEL: long-polling against a server started for it.
-polling() {
-    start_server "$1"
-    echo "── $1: rooms over long-polling"
-    bench rooms --transport long-polling --rate 10000 --duration 5s --label "$2" --json "$runs/polling.$2.$round.json" >/dev/null ||
-        echo "   $1: polling does not hold" >&2
+# bayeux SERVER LABEL CASE SCENARIO OPTION…: Bayeux against a server started for it.
+bayeux() {
+    local server=$1 label=$2 case=$3
+    shift 3
+    start_server "$server"
+    echo "── $server: $*"
+    bench "$@" --label "$label" --json "$runs/$case.$label.$round.json" >/dev/null || echo "   $server: $case does not hold" >&2
     stop_server
+}
+
+# beside_bayeux_floor SERVER LABEL: what Encke does beside a floor that answers the same messages.
+beside_bayeux_floor() {
+    bayeux "$@" polling rooms --transport long-polling --rate 10000 --duration 5s
+    bayeux "$@" open-full open
 }
 
 # need_bun: installs Bun, or takes it out of `servers`.
@@ -81,8 +88,8 @@ for round in $(seq "$rounds"); do
         measure "$server" calls request-reply --clients 1000 --duration 5s
         [ "$server" = bun ] || measure "$server" open open
         case $server in
-            encke) polling encke encke ;;
-            floor) polling polling_floor floor ;;
+            encke) beside_bayeux_floor encke encke ;;
+            floor) beside_bayeux_floor polling_floor floor ;;
         esac
     done
 done

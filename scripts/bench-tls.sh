@@ -5,14 +5,14 @@
 #   ROUNDS=3           how often the two take turns
 #   BENCH_SECONDS=5    length of a measurement at a fixed rate
 #   BENCH_PREFIX=…     put before the server and the load, such as "chrt -f 5" on a machine that has other work
-#   BENCH_ONLY=…       only these cases, of: most gathered rooms fanout polling idle open
+#   BENCH_ONLY=…       only these cases, of: most gathered rooms fanout polling idle open resume
 #   TLS_INTO=…         the folder to write to
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 source scripts/servers.sh
 
 rounds=${ROUNDS:-3}
 seconds=${BENCH_SECONDS:-5}
-read -ra cases <<<"${BENCH_ONLY:-most gathered rooms fanout polling idle open}"
+read -ra cases <<<"${BENCH_ONLY:-most gathered rooms fanout polling idle open resume}"
 runs=$work/runs
 mkdir "$runs"
 
@@ -26,6 +26,7 @@ scenario() {
         fanout) scenario=(broadcast --rate 100 --duration "${seconds}s") ;;
         polling) scenario=(rooms --transport long-polling --rate 20000 --duration "${seconds}s") ;;
         idle | open) scenario=("$1") ;;
+        resume) scenario=(open --tls-tickets) ;;
     esac
 }
 

@@ -22,6 +22,12 @@ pub const ROWS: &[Row] = &[
         |run| named(run, "sessions opened per second"),
         Wanted::Nothing,
     ),
+    row(
+        "The same, with the session tickets of earlier connections",
+        "resume",
+        |run| named(run, "sessions opened per second"),
+        Wanted::TimesAtLeast(0.6),
+    ),
     row("Cores of the load meanwhile, gathered", "most", load_cores, Wanted::Nothing),
 ];
 
@@ -71,7 +77,7 @@ Repeat with `make bench-tls`. The server runs on core 0, the load on core 1, onc
 take turns, and each figure is the median of its runs. The load publishes at planned times and checks that every subscriber gets
 every message once and in order. Runs that lose anything or do not keep up do not count; a note names the missing ones. A figure
 with “≥” is a lower bound: the load had no core left, or the time of the search ended. Server and load agree on TLS 1.3 with
-AES-256-GCM, X25519 and a P-256 certificate; no session is resumed. These commands give the rows:
+AES-128-GCM, X25519 and a P-256 certificate; only the row of tickets resumes sessions. These commands give the rows:
 
 - `encke bench broadcast --find-max --p99 1s`: one publisher, 1,000 subscribers, 50 bytes of data. Each write to a subscriber
   gathers many messages into a few records. The load, which has one core to decrypt all that the server encrypts, is at its limit first:
@@ -81,5 +87,6 @@ AES-256-GCM, X25519 and a P-256 certificate; no session is resumed. These comman
 - `encke bench broadcast --rate 100`: each delivery is a record and a write;
 - `encke bench rooms --transport long-polling --rate 20000`;
 - `encke bench idle`: the growth of the server's resident set, divided by its sessions;
-- `encke bench open`: connect, handshake of TLS, upgrade, handshake, connect, subscribe, each step after the answer to the one before.
+- `encke bench open`: connect, handshake of TLS, upgrade, handshake, connect, subscribe, each step after the answer to the one before;
+- `encke bench open --tls-tickets`: the same, and almost every connection resumes a session of TLS.
 ";

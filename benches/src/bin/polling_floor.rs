@@ -1,7 +1,8 @@
-//! The floor of long-polling: a single-threaded loop over epoll that answers the requests of `encke bench` with the bytes that Encke
-//! answers.
+//! The floor of long-polling, and of opening sessions: a single-threaded loop over epoll that answers the requests of
+//! `encke bench` with the bytes that Encke answers.
 //!
-//! It reads each request in one piece and believes what it says. It has no limits, no timers and no other transport: the
+//! On WebSockets it answers the messages that open a session, and delivers nothing. It reads each request in one piece and
+//! believes what it says. It has no limits, no timers and no other transport: the
 //! best that a server on one core could do here.
 
 use std::collections::HashMap;
@@ -16,8 +17,9 @@ use encke_bench::engine::allow_sockets;
 use encke_bench::problem::Problem;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+use websocket::{Decoder, Event, Flow, Opcode, Role, frame, handshake};
 
-/// Long-polling over epoll with nothing else, to compare servers with.
+/// Bayeux over epoll with nothing else, to compare servers with.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// The port on 127.0.0.1; 0 takes any free one.
@@ -38,7 +40,7 @@ fn main() -> ExitCode {
 struct Floor {
     listener: TcpListener,
     epoll: OwnedFd,
-    sockets: Vec<Option<TcpStream>>,
+    sockets: Vec<Option<Socket>>,
     /// Freed slots are reused.
     free: Vec<usize>,
     sessions: Vec<Session>,
@@ -46,6 +48,12 @@ struct Floor {
     channels: HashMap<String, Vec<usize>>,
     /// Sessions with messages that were published in this turn.
     reached: Vec<usize>,
+}
+
+struct Socket {
+    stream: TcpStream,
+    /// Set if it is a WebSocket.
+    decoder: Option<Decoder>,
 }
 
 /// A session: its client id is its index.
@@ -108,13 +116,13 @@ impl Floor {
                 self.sockets.len() - 1
             });
             epoll::add(&self.epoll, &stream, EventData::new_u64(index as u64), EventFlags::IN)?;
-            self.sockets[index] = Some(stream);
+            self.sockets[index] = Some(Socket { stream, decoder: None });
         }
     }
 
     fn serve(&mut self, index: usize, input: &mut [u8]) {
-        let Some(stream) = &mut self.sockets[index] else { return };
-        let read = match stream.read(input) {
+        let Some(socket) = &mut self.sockets[index] else { return };
+        let read = match socket.stream.read(input) {
             Ok(read) if read > 0 => read,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return,
             _ => {
@@ -122,8 +130,19 @@ impl Floor {
                 return self.free.push(index);
             }
         };
+        if let Some(decoder) = &mut socket.decoder {
+            let text = text_of(decoder, &mut input[..read]);
+            return self.answer(index, &text);
+        }
         let text = str::from_utf8(&input[..read]).unwrap_or_default();
-        let Some((_, body)) = text.split_once("\r\n\r\n") else { return };
+        match text.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")) {
+            Some(key) => socket.upgrade(key),
+            None => drop(text.split_once("\r\n\r\n").map(|(_, body)| self.answer(index, body))),
+        }
+    }
+
+    /// Answers the messages of a request, or of a WebSocket message.
+    fn answer(&mut self, index: usize, body: &str) {
         let mut replies = String::new();
         for message in elements(body) {
             let text = |name| member(message, name).unwrap_or_default().trim_matches('"');
@@ -134,7 +153,7 @@ impl Floor {
                     self.sessions.push(Session::default());
                     replies += &format!(
                         "{{\"channel\":\"/meta/handshake\",\"id\":\"{id}\",\"clientId\":\"{:032}\",\"successful\":true,\
-                         \"version\":\"1.0\",\"supportedConnectionTypes\":[\"long-polling\"],\
+                         \"version\":\"1.0\",\"supportedConnectionTypes\":[\"websocket\",\"long-polling\"],\
                          \"advice\":{{\"interval\":0,\"timeout\":30000,\"reconnect\":\"retry\"}}}},",
                         self.sessions.len() - 1
                     );
@@ -195,7 +214,13 @@ impl Floor {
     }
 
     fn write(&mut self, index: usize, messages: &[u8]) {
-        let Some(stream) = &mut self.sockets[index] else { return };
+        let Some(Socket { stream, decoder }) = &mut self.sockets[index] else { return };
+        if decoder.is_some() {
+            let mut one = Vec::with_capacity(messages.len() + 6);
+            frame::message(Opcode::Text, &[b"[", messages, b"]"].concat(), &mut one);
+            let _blocked = stream.write(&one);
+            return;
+        }
         let mut response = format!(
             "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n\
              content-length: {}\r\ndate: Thu, 26 Nov 2026 12:00:00 GMT\r\n\r\n[",
@@ -207,6 +232,30 @@ impl Floor {
         // A client that does not read gets nothing.
         let _blocked = stream.write(&response);
     }
+}
+
+impl Socket {
+    fn upgrade(&mut self, key: &str) {
+        let accept = handshake::accept(key.trim());
+        let response = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: Upgrade\r\nsec-websocket-accept: {accept}\r\n\
+             date: Thu, 26 Nov 2026 12:00:00 GMT\r\n\r\n"
+        );
+        self.decoder = Some(Decoder::new(Role::Server, READ_BYTES));
+        let _blocked = self.stream.write(response.as_bytes());
+    }
+}
+
+/// The text messages that are whole.
+fn text_of(decoder: &mut Decoder, input: &mut [u8]) -> String {
+    let mut all = String::new();
+    let _fed = decoder.feed(input, &mut |event| {
+        if let Event::Text(text) = event {
+            all.push_str(text);
+        }
+        Flow::Continue
+    });
+    all
 }
 
 const LISTENER: u64 = u64::MAX;

@@ -31,7 +31,7 @@ impl Transport {
     }
 }
 
-/// The certificates that clients accept, besides those with a root of the system.
+/// TLS of the clients: the certificates that they accept, besides those with a root of the system, and their handshakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::Args)]
 pub struct Trust {
     /// A file of PEM certificates whose certificates are accepted, too
@@ -40,6 +40,9 @@ pub struct Trust {
     /// Accept every certificate, as without --ca on loopback
     #[arg(long, hide_short_help = true)]
     pub insecure: bool,
+    /// TLS connections resume sessions by the tickets of earlier ones, instead of a full handshake each
+    #[arg(long, hide_short_help = true)]
+    pub tls_tickets: bool,
 }
 
 /// The recovery that clients use.

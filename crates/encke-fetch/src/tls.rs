@@ -7,7 +7,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::{CipherSuite, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
 use crate::error::FetchError;
 
@@ -32,8 +32,10 @@ pub fn tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, FetchError> {
             return Err(refused("no certificate in PEM form".into()));
         }
     }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut provider = rustls::crypto::ring::default_provider();
+    // As browsers: the handshake of the other suites takes a hash for which processors have no instructions.
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    let versions = ClientConfig::builder_with_provider(Arc::new(provider)).with_safe_default_protocol_versions();
     // Fails only for a provider without cipher suites.
     let builder = versions.map_err(|error| FetchError::Connect(error.to_string()))?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())

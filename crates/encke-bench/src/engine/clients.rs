@@ -193,6 +193,11 @@ impl Clients {
         waited
     }
 
+    /// The number of TLS handshakes that have resumed an earlier session.
+    pub fn resumed(&self) -> u64 {
+        self.shared.target.resumed()
+    }
+
     /// Counters so far. A delivery counts as received if it was asked for, the first time, and if it was published since
     /// [`Clients::begin`]: when `received` has grown by [`Clients::expected`] since then, everything has arrived.
     pub fn counts(&self) -> Counts {

@@ -38,9 +38,11 @@ mod stream_link;
 mod streams;
 mod tally;
 mod target;
+
 mod timers;
 pub(crate) mod timing;
 mod tls;
+mod tls_tickets;
 mod websocket;
 mod websocket_link;
 

@@ -38,11 +38,12 @@ impl Target {
             other => Problem::Usage(other.to_string()),
         })?;
         let address = look_up(&endpoint)?;
+        let tickets = trust.tls_tickets;
         let trust = encke_client::Trust {
             accepts_any: trust.insecure || trust.ca.is_none() && address.ip().is_loopback(),
             ca_file: trust.ca.clone(),
         };
-        let tls = endpoint.is_tls.then(|| TlsTarget::new(&endpoint, &trust)).transpose()?;
+        let tls = endpoint.is_tls.then(|| TlsTarget::new(&endpoint, &trust, tickets)).transpose()?;
         Ok(Target { authority: endpoint.authority, path: endpoint.path, address, tls })
     }
 
@@ -59,6 +60,11 @@ impl Target {
     /// Returns true if clients speak TLS.
     pub(super) fn is_tls(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// The number of TLS handshakes that have resumed a session.
+    pub(super) fn resumed(&self) -> u64 {
+        self.tls.as_ref().map_or(0, TlsTarget::resumed)
     }
 
     /// TLS of a new connection; none without.
@@ -129,6 +135,6 @@ mod tests {
         for url in ["", "example.com", "http://a:0", "http://a/b c"] {
             assert!(refused(url, Trust::default()), "{url}");
         }
-        assert!(refused("https://127.0.0.1", Trust { ca: Some("/no/file".into()), insecure: false }));
+        assert!(refused("https://127.0.0.1", Trust { ca: Some("/no/file".into()), ..Trust::default() }));
     }
 }

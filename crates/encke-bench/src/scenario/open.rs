@@ -62,13 +62,17 @@ impl Scenario for Open {
         let all_cores = cores(all_cpu().saturating_sub(all));
         samples.push(Sample { at_ms: (took_s * 1000.0) as u64, connected: self.sessions.into(), ..Sample::default() });
         let figure = |name: &str, value, unit: &str| Figure { name: name.into(), value, unit: unit.into() };
+        let mut figures = vec![
+            figure("sessions opened per second", f64::from(self.sessions) / took_s, "/s"),
+            figure("time", took_s * 1000.0, "ms"),
+        ];
+        if bench.common.trust.tls_tickets {
+            figures.push(figure("resumed TLS sessions", clients.resumed() as f64, ""));
+        }
         report.trials.push(Trial {
             name: format!("{} sessions", count(self.sessions.into())),
             clients: self.sessions.into(),
-            figures: vec![
-                figure("sessions opened per second", f64::from(self.sessions) / took_s, "/s"),
-                figure("time", took_s * 1000.0, "ms"),
-            ],
+            figures,
             server: server_cores.map(|cores| Server { cores, ..Server::default() }),
             load_cores,
             others_cores: server_cores.map(|cores| (all_cores - cores - load_cores).max(0.0)),

@@ -46,6 +46,20 @@ fn sessions_come_back_over_tls_after_a_cut() {
     }
 }
 
+#[test]
+fn connections_resume_sessions_by_tickets_if_they_are_to() {
+    let server = start(Settings { dev_tls: true, ..Settings::default() });
+    for tls_tickets in [true, false] {
+        let trust = Trust { tls_tickets, ..Trust::default() };
+        let target = format!("https://{}", server.address());
+        // Each one has the tickets of those before it.
+        let spec = ClientsSpec { trust, opening_at_once: 1, ..spec(&target, Transport::Websocket, 20, 2) };
+        let mut clients = open(&spec).expect("open");
+        assert_eq!(clients.resumed() > 0, tls_tickets, "{} resumed", clients.resumed());
+        clients.disconnect();
+    }
+}
+
 /// A certificate for loopback that signs itself, as a file, and the file of its key.
 fn certificate(name: &str) -> (PathBuf, PathBuf) {
     let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
@@ -63,7 +77,7 @@ fn a_file_of_certificates_decides_which_server_is_accepted() {
     let path = |file: &PathBuf| file.display().to_string();
     let server = start(Settings { tls_cert: path(&cert), tls_key: path(&key), ..Settings::default() });
     let open_with = |ca: Option<&PathBuf>, insecure, transport| {
-        let trust = Trust { ca: ca.cloned(), insecure };
+        let trust = Trust { ca: ca.cloned(), insecure, ..Trust::default() };
         open(&ClientsSpec { trust, ..spec(&format!("https://{}", server.address()), transport, 2, 1) })
     };
     for transport in [Transport::Websocket, Transport::LongPolling, Transport::Eventsource] {

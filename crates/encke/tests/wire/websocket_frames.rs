@@ -5,7 +5,7 @@ use encke::Settings;
 use serde_json::json;
 use websocket::Opcode;
 
-use crate::common::{Frame, Tcp, TestServer, Ws, close_frame, frame, raw_frame, settings};
+use crate::common::{Frame, Tcp, TestServer, Ws, close_frame, frame, raw_frame, settings, wait_until};
 
 /// A frame with any length in the 64-bit form, and no payload.
 fn announcing(length: u64) -> Vec<u8> {
@@ -118,9 +118,13 @@ fn a_flood_of_pings_whose_pongs_are_not_read_leaves_the_latest_pong() {
         (0..rounds).for_each(|_| ws.tcp.send(&pings));
         ws.send_raw(frame(Opcode::Ping, b"the last"));
         neighbour.lives(&server);
+        // The server has read all pings when it has read what comes after them. It answers that with a text.
+        let batches = server.metric("encke_batches");
+        ws.send_json(&json!([{"channel": "/after", "data": 1}]));
+        wait_until("the pings are read", || server.metric("encke_batches") > batches);
         let (mut pongs, mut next) = (0, ws.next_frame());
         while next != Frame::Pong(b"the last".to_vec()) {
-            assert!(matches!(next, Frame::Pong(_)), "{next:?}");
+            assert!(matches!(next, Frame::Pong(_) | Frame::Text(_)), "{next:?}");
             pongs += 1;
             next = ws.next_frame();
         }
