@@ -31,6 +31,15 @@ measure() {
     stop_server
 }
 
+# unicast SERVER: large messages to one of many clients each; with Encke also such whose publishers decline replies.
+unicast() {
+    local options=(rooms --clients 5000 --rooms 5000 --rooms-per-client 1 --batch-size 1 --message-size 1400 --rate 20000 --duration 5s)
+    start_server "$1"
+    load "$1" unicast "${options[@]}" --no-reply
+    [ "$1" != encke ] || load encke unicast-replies "${options[@]}"
+    stop_server
+}
+
 # bayeux SERVER LABEL CASE SCENARIO OPTION…: Bayeux against a server started for it.
 bayeux() {
     local server=$1 label=$2 case=$3
@@ -75,6 +84,8 @@ for round in $(seq "$rounds"); do
         esac
         load "$server" broadcast-max broadcast --find-max --p99 1s --rate 2000
         stop_server
+        unicast "$server"
+        measure "$server" calls request-reply --clients 1000 --duration 5s
         [ "$server" = bun ] || measure "$server" open open
         case $server in
             encke) beside_bayeux_floor encke encke ;;

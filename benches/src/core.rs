@@ -52,6 +52,24 @@ pub const ROWS: &[Row] = &[
         wanted: Wanted::Nothing,
     },
     Row {
+        what: "1.4 kB to one of 5,000 clients, CPU per message at 20,000/s, ns",
+        case: "unicast",
+        figure: cpu_ns,
+        wanted: Wanted::TimesAtMost(1.45),
+    },
+    Row {
+        what: "The same, with a reply to each publisher",
+        case: "unicast-replies",
+        figure: cpu_ns,
+        wanted: Wanted::Nothing,
+    },
+    Row {
+        what: "Calls of a service from 1,000 clients, CPU per answer at 5,700/s, ns",
+        case: "calls",
+        figure: cpu_ns,
+        wanted: Wanted::TimesAtMost(1.6),
+    },
+    Row {
         what: "Long-polling, CPU per delivery at 10,000 deliveries/s, ns",
         case: "polling",
         figure: cpu_ns,
@@ -167,7 +185,10 @@ at planned times and checks that every subscriber receives every message once an
 planned time. The highest rate is the one at which nothing is lost, deliveries keep up with the plan and p99 is under one
 second. Sessions are opened in full: connect, upgrade, handshake, connect, subscribe, each step after the answer to the one
 before. Long-polling is `encke bench rooms --transport long-polling --rate 10000`; its floor (`benches/src/bin/polling_floor.rs`) answers
-the same requests with the same bytes and checks nothing. Memory is the growth of the server's resident set, divided by 9,000 sessions.
+the same requests with the same bytes and checks nothing. A message to one client is one of
+`encke bench rooms --clients 5000 --rooms 5000 --rooms-per-client 1 --batch-size 1 --message-size 1400 --no-reply`: its publisher declines the
+reply, as the floor and Bun send none; wanted is also that it costs no more than 1.05 times Bun's. Calls are those of `encke bench request-reply`:
+Encke answers with a reply and the answer of the service, the others with the answer. Memory is the growth of the server's resident set, divided by 9,000 sessions.
 Runs that lose anything or do not keep up do not count; a note names the missing ones. A figure with “≥” is a lower
 bound: the load had no core left, or the search's time ended.
 ";

@@ -42,6 +42,7 @@ fn clients(floor: &Floor, reconnect: bool) -> Clients {
         opening_at_once: 10,
         opens_per_s: None,
         reconnect,
+        no_reply: false,
     };
     Clients::open(&spec, 0, 1, &mut |_| true).expect("open")
 }

@@ -1,7 +1,7 @@
-//! Measures publishing over the HTTP API beside publishing over a WebSocket: rate, and processor time of the server for each publication.
+//! Measures publishing over the HTTP API beside publishing over a WebSocket, and beside a floor that answers the same requests: rate, and processor time of the server for each publication.
 //!
 //! ```text
-//! api ENCKE --core 0 --seconds 5 --into docs/benchmarks/api.md
+//! api ENCKE FLOOR --core 0 --seconds 5 --into docs/benchmarks/api.md
 //! ```
 //!
 //! The server is another process with one shard; a subscriber reads everything. Publishers are closed loops: each sends
@@ -22,6 +22,8 @@ use clap::Parser;
 struct Args {
     /// The program to measure.
     encke: PathBuf,
+    /// The program `api_floor`.
+    floor: PathBuf,
     /// The core of the server.
     #[arg(long, default_value_t = 0)]
     core: usize,
@@ -44,22 +46,28 @@ struct Kind {
     batch: usize,
     /// Publishers at once.
     connections: usize,
-    is_websocket: bool,
+    way: Way,
     /// The least rate that Encke promises, in publications for each second of processor time.
     promised: Option<f64>,
 }
 
-const KINDS: [Kind; 4] = [
-    Kind {
-        name: "HTTP API, batches of 100",
-        batch: 100,
-        connections: 4,
-        is_websocket: false,
-        promised: Some(200_000.0),
-    },
-    Kind { name: "WebSocket, batches of 100", batch: 100, connections: 4, is_websocket: true, promised: None },
-    Kind { name: "HTTP API, singly", batch: 1, connections: 16, is_websocket: false, promised: Some(15_000.0) },
-    Kind { name: "WebSocket, singly", batch: 1, connections: 16, is_websocket: true, promised: None },
+/// The transport and the server of publications.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Http,
+    WebSocket,
+    /// HTTP, to the floor.
+    Floor,
+}
+
+/// Those that are compared stand together, in the order of [`Way`].
+const KINDS: [Kind; 6] = [
+    Kind { name: "HTTP API, batches of 100", batch: 100, connections: 4, way: Way::Http, promised: Some(200_000.0) },
+    Kind { name: "WebSocket, batches of 100", batch: 100, connections: 4, way: Way::WebSocket, promised: None },
+    Kind { name: "Floor, batches of 100", batch: 100, connections: 4, way: Way::Floor, promised: None },
+    Kind { name: "HTTP API, singly", batch: 1, connections: 16, way: Way::Http, promised: Some(15_000.0) },
+    Kind { name: "WebSocket, singly", batch: 1, connections: 16, way: Way::WebSocket, promised: None },
+    Kind { name: "Floor, singly", batch: 1, connections: 16, way: Way::Floor, promised: None },
 ];
 
 /// The outcome of one measurement.
@@ -113,19 +121,21 @@ fn page(medians: &[Outcome]) -> String {
 Made by `make bench-api`. The server has one shard on one core, and a subscriber that gets every message. Publishers are closed loops with
 connections that stay open: 4 that send batches of 100, 16 that send messages singly. A message has about 50 bytes of data, on one of ten
 channels. *Of a core* are publications for each second of processor time of the server, which other work on the machine does not change
-much.
+much. The floor (`benches/src/bin/api_floor.rs`) answers the same requests with the same bytes and checks nothing; *CPU ÷ floor* is the processor
+time of a publication, divided by the floor's.
 
-| publisher | publications/s | of a core | promised | × WebSocket |
-| --- | ---: | ---: | ---: | ---: |
+| publisher | publications/s | of a core | promised | × WebSocket | CPU ÷ floor |
+| --- | ---: | ---: | ---: | ---: | ---: |
 ",
     );
     for (index, (kind, outcome)) in KINDS.iter().zip(medians).enumerate() {
         let promised = kind.promised.map_or(String::new(), |least| format!("{least:.0}"));
-        let websocket = medians[index | 1].per_core;
-        let ratio = outcome.per_core / websocket;
+        let group = index - index % 3;
+        let (websocket, floor) = (medians[group + 1].per_core, medians[group + 2].per_core);
+        let (ratio, of_floor) = (outcome.per_core / websocket, floor / outcome.per_core);
         let _ = writeln!(
             page,
-            "| {} | {:.0} | {:.0} | {promised} | {ratio:.2} |",
+            "| {} | {:.0} | {:.0} | {promised} | {ratio:.2} | {of_floor:.2} |",
             kind.name, outcome.rate, outcome.per_core
         );
     }
@@ -146,17 +156,18 @@ impl Drop for Server {
 }
 
 impl Server {
-    fn start(args: &Args) -> io::Result<Server> {
-        let mut process = Command::new("taskset")
-            .args(["-c", &args.core.to_string()])
-            .arg(&args.encke)
-            .args(["serve", "--listen", "127.0.0.1:0", "--shards", "1", "--no-demo", "--log", "warn", "--api-loopback"])
-            .stdout(Stdio::piped())
-            .spawn()?;
+    fn start(args: &Args, way: Way) -> io::Result<Server> {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &args.core.to_string()]);
+        match way {
+            Way::Floor => command.arg(&args.floor),
+            Way::Http | Way::WebSocket => command.arg(&args.encke).args(SERVE),
+        };
+        let mut process = command.stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         let out = process.stdout.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
         io::BufRead::read_line(&mut io::BufReader::new(out), &mut line)?;
-        let address = line.trim().rsplit('/').next().unwrap_or_default().to_owned();
+        let address = line.trim().rsplit(['/', ' ']).next().unwrap_or_default().to_owned();
         Ok(Server { process, address })
     }
 
@@ -172,7 +183,7 @@ impl Server {
 }
 
 fn measure(args: &Args, kind: Kind) -> io::Result<Outcome> {
-    let server = Server::start(args)?;
+    let server = Server::start(args, kind.way)?;
     let mut subscriber = WebSocket::open(&server.address)?;
     let id = subscriber.id.clone();
     subscriber
@@ -188,7 +199,7 @@ fn measure(args: &Args, kind: Kind) -> io::Result<Outcome> {
             .map(|_| {
                 let (address, ends) = (&server.address, &ends);
                 scope.spawn(move || {
-                    if kind.is_websocket {
+                    if kind.way == Way::WebSocket {
                         on_websocket(address, kind.batch, ends)
                     } else {
                         over_http(address, kind.batch, ends)
@@ -350,5 +361,7 @@ impl WebSocket {
     }
 }
 
+const SERVE: [&str; 9] =
+    ["serve", "--listen", "127.0.0.1:0", "--shards", "1", "--no-demo", "--log", "warn", "--api-loopback"];
 /// The time before a measurement.
 const WARM_UP: Duration = Duration::from_millis(500);

@@ -14,7 +14,7 @@ use encke_bench::problem::Problem;
 struct Arguments {
     /// The folder of the reports about a whole server.
     runs: PathBuf,
-    /// How often Encke and floor take turns at each size.
+    /// Turns of Encke and the floor at each size.
     #[arg(long, default_value_t = 5)]
     rounds: u32,
     /// Only the curves with this text in what grows.

@@ -13,7 +13,7 @@ pub type Unit = Box<dyn FnMut()>;
 /// Work whose cost is measured at several sizes.
 #[derive(Debug)]
 pub struct Curve {
-    /// What grows.
+    /// The quantity that grows.
     pub over: &'static str,
     /// The unit of work.
     pub work: &'static str,
@@ -72,7 +72,7 @@ pub const CURVES: &[Curve] = &[
         },
     },
     Curve {
-        over: "sessions of other users, with rights of their own",
+        over: "sessions of other users, with separate rights",
         work: "a publication by one of them",
         beside: "a map of channels, and a copy",
         sizes: &[1, 100, 10_000, 100_000],
@@ -173,7 +173,7 @@ fn joins(size: u32) -> Option<Unit> {
     }))
 }
 
-/// Sessions, each of a user who may publish on a channel of its own.
+/// Sessions, each of a user who may publish on a separate channel.
 fn identities(size: u32) -> Option<Unit> {
     let mut shard = LoneShard::with_application(plain(), Box::new(Users));
     let sessions: Option<Vec<Session>> =

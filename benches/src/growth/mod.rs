@@ -15,7 +15,7 @@ pub use page::write;
 /// A measured curve.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// What grows.
+    /// The quantity that grows.
     pub over: String,
     /// The unit of work, such as "a publication".
     pub work: String,

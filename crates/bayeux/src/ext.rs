@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::json::{self, RawJson, escape_into};
 
 pub use replay::{Heartbeat, Lost, Position, Positions, Recovery, ReplayFrom, Stamped, offers_replay, uses_replay};
-pub use stamp::{Plain, PositionStamp, channel_of, lost_from, position_of, without_replay};
+pub use stamp::{Plain, PositionStamp, channel_of, forwarded, lost_from, position_of};
 
 /// A timesync request: `"ext":{"timesync":{"tc":…,"l":…,"o":…}}`, in milliseconds.
 ///
@@ -64,6 +64,18 @@ pub fn acknowledged(ext: RawJson<'_>) -> Option<i64> {
     ext.member("ack")?.as_str().parse().ok()
 }
 
+/// True if the `ext` of a publication is `{"reply":false}`, among other members: its publisher wants no reply if it succeeds.
+pub fn declines_reply(ext: RawJson<'_>) -> bool {
+    let raw = ext.as_str();
+    // The usual cases: its members need not be read. The name may be written with escapes.
+    raw == NO_REPLY
+        || (raw.contains("reply") || raw.contains('\\'))
+            && ext.member("reply").is_some_and(|reply| reply.as_str() == "false")
+}
+
+/// The `ext` by which [`declines_reply`] is true.
+pub const NO_REPLY: &str = r#"{"reply":false}"#;
+
 /// The `ext` of a client's message, written member by member.
 ///
 /// ```
@@ -97,6 +109,11 @@ impl ExtWriter {
     /// Offers replay, in a handshake; see [`offers_replay`].
     pub fn offer_replay(&mut self) {
         self.member("replay", |out| out.extend_from_slice(b"true"));
+    }
+
+    /// Declines the reply, in a publication; see [`declines_reply`].
+    pub fn decline_reply(&mut self) {
+        self.member("reply", |out| out.extend_from_slice(b"false"));
     }
 
     /// The points at which channels begin, in a subscribe; see [`Positions`].
@@ -226,6 +243,20 @@ mod tests {
         for ext in [r#"{"ack":true}"#, r#"{"ack":"7"}"#, r#"{"ack":7.5}"#, "{}"] {
             assert_eq!(acknowledged(RawJson::trusted(ext)), None, "{ext}");
         }
+    }
+
+    #[test]
+    fn a_reply_is_declined_with_false() {
+        for ext in [NO_REPLY, r#"{"a":"\"","reply": false}"#, r#"{"\u0072eply":false}"#, r#"{"reply":1,"reply":false}"#]
+        {
+            assert!(declines_reply(RawJson::trusted(ext)), "{ext}");
+        }
+        for ext in ["{}", r#"{"reply":true}"#, r#"{"reply":"false"}"#, r#"{"a":{"reply":false}}"#, r#"{"a":"reply"}"#] {
+            assert!(!declines_reply(RawJson::trusted(ext)), "{ext}");
+        }
+        let mut ext = ExtWriter::default();
+        ext.decline_reply();
+        assert_eq!(ext.finish().as_deref(), Some(NO_REPLY));
     }
 
     #[test]

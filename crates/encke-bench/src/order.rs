@@ -123,6 +123,9 @@ pub struct ClientsSpec {
     pub opens_per_s: Option<f64>,
     /// True if clients reconnect after a break. Otherwise a break is a fault.
     pub reconnect: bool,
+    /// True if they decline the replies to publications.
+    #[serde(default)]
+    pub no_reply: bool,
 }
 
 /// The senders.

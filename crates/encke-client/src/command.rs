@@ -73,6 +73,11 @@ pub(crate) enum ClientCommand {
         reply: oneshot::Sender<Result<(), Error>>,
         _room: Room,
     },
+    /// Without a reply.
+    Send {
+        publication: ClientPublication,
+        _room: Room,
+    },
     Batch {
         publications: Vec<ClientPublication>,
         reply: oneshot::Sender<Result<(), Error>>,
@@ -124,6 +129,7 @@ impl ClientCommand {
         match self {
             ClientCommand::Publish { reply, .. } | ClientCommand::Batch { reply, .. } => reply.is_closed(),
             ClientCommand::Request { reply, .. } => reply.is_closed(),
+            ClientCommand::Send { .. } => true,
             ClientCommand::Unsubscribe(_, reply) | ClientCommand::Subscribe { reply, .. } => reply.is_closed(),
         }
     }

@@ -189,6 +189,9 @@ impl Driver {
             ClientCommand::Publish { publication, reply, .. } => {
                 replies.add(publish(session, &publication), reply, now)
             }
+            ClientCommand::Send { publication: ClientPublication { channel, data }, .. } => {
+                session.publish_without_reply(&channel, RawJson::trusted(&data));
+            }
             ClientCommand::Batch { publications, reply, .. } => {
                 let mut ids = Vec::with_capacity(publications.len());
                 session.batch(|session| {
@@ -258,8 +261,10 @@ impl Driver {
                 return Err(outcome.err());
             }
             Event::Replied { id, outcome, .. } => {
-                if !self.registry.replied(id, &outcome) {
-                    self.replies.replied(id, outcome, Instant::now());
+                if !self.registry.replied(id, &outcome)
+                    && let Some(error) = self.replies.replied(id, outcome, Instant::now())
+                {
+                    tracing::warn!(%error, "a publication without a reply was refused");
                 }
             }
             Event::Message(message) => {

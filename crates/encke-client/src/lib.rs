@@ -68,7 +68,8 @@
 //!
 //! [`Client::publish`] writes data as JSON by serde, and waits for the server's reply. [`Client::publish_raw`] takes JSON text.
 //! [`Client::start_publish`] does not wait, so many messages can be on their way; [`Client::batch`] sends several in one frame or
-//! request; [`Client::request`] waits for the answer of a service.
+//! request; [`Client::request`] waits for the answer of a service. [`Client::publish_without_reply`] is for messages whose loss does not
+//! matter, such as one of many positions of a mouse.
 //!
 //! ```no_run
 //! # use encke_client::{Client, Error, RawJson};

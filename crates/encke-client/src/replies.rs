@@ -70,22 +70,23 @@ impl Replies {
         self.pending.push_back((id, waiting));
     }
 
-    /// A reply came. Its result goes to the operation that waits for it, if there is one.
-    pub(crate) fn replied(&mut self, id: u64, outcome: Result<(), Error>, now: Instant) {
+    /// A reply came. Its result goes to the operation that waits for it. Returns the error if nothing does.
+    pub(crate) fn replied(&mut self, id: u64, outcome: Result<(), Error>, now: Instant) -> Option<Error> {
         if let Some(at) = self.requests.iter().position(|request| request.id == id) {
             // A success means that the server has accepted the request. The answer of the service is a separate message.
             if let Err(error) = outcome {
                 let _gone = self.requests.swap_remove(at).sender.send(Err(error));
             }
-            return;
+            return None;
         }
-        let Some(at) = self.pending.iter().position(|(pending, _)| *pending == id) else { return };
-        let Some((_, waiting)) = self.pending.remove(at) else { return };
+        let at = self.pending.iter().position(|(pending, _)| *pending == id);
+        let Some((_, waiting)) = at.and_then(|at| self.pending.remove(at)) else { return outcome.err() };
         self.progress = Some(now);
         if self.pending.is_empty() {
             self.pending = VecDeque::new();
         }
         self.finish(waiting, outcome);
+        None
     }
 
     /// Passes the answer of a service to its request. Returns any other message.

@@ -56,6 +56,31 @@ fn compressed_messages_are_received_where_the_server_compresses() {
     }
 }
 
+#[test]
+fn messages_published_without_a_reply_arrive_in_order_with_the_others() {
+    for transport in TRANSPORTS {
+        let running = start(any_port());
+        run(async {
+            let client = connected(running.address(), quick(transport)).await;
+            let mut all = client.subscribe("/a").await.expect("subscribes");
+            // Refused, which nobody waits for.
+            client.publish_without_reply("a", &0).await.expect("sends");
+            for number in 0..100 {
+                match number % 10 {
+                    9 => client.publish("/a", &number).await.expect("publishes"),
+                    _ => client.publish_without_reply("/a", &number).await.expect("sends"),
+                }
+            }
+            for number in 0..100 {
+                let message = next(&mut all).await;
+                assert_eq!(message.data().as_str(), number.to_string());
+            }
+            metric(running.address(), "encke_error_replies", |count| count == 1).await;
+        });
+        end(running);
+    }
+}
+
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct Price {
     symbol: String,

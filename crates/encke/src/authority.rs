@@ -42,7 +42,9 @@ impl<'a> Host<'a> {
 
     /// True for `localhost`, names below it, and addresses of loopback.
     pub(crate) fn is_loopback(self) -> bool {
-        let is_name = self.0.eq_ignore_ascii_case("localhost") || self.0.to_ascii_lowercase().ends_with(".localhost");
+        let below = self.0.as_bytes().last_chunk::<{ BELOW_LOCALHOST.len() }>();
+        let is_name = self.0.eq_ignore_ascii_case("localhost")
+            || below.is_some_and(|below| below.eq_ignore_ascii_case(BELOW_LOCALHOST));
         is_name || self.address().is_some_and(|address| address.to_canonical().is_loopback())
     }
 
@@ -72,6 +74,7 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+;=".contains(&byte)
 }
 
+const BELOW_LOCALHOST: &[u8; 10] = b".localhost";
 /// The greatest length of a DNS name.
 const NAME_BYTES_MAX: usize = 255;
 

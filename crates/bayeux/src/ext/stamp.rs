@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 
 use super::replay::Position;
-use crate::json::{RawJson, decode_string, member, members};
+use crate::ext::NO_REPLY;
+use crate::json::{RawJson, RawString, decode_string, member, members};
 
 /// The position of a message, its time, and the loss before it.
 #[derive(Debug, Clone)]
@@ -95,7 +96,7 @@ impl PositionStamp<'_> {
         } else {
             // Only the server sets positions.
             out.push(b'{');
-            put_others(ext, out);
+            put_members(ext, |key, _| !key.is("replay"), out);
             comma(out);
         }
         put(out, &["\"replay\":{\"epoch\":\"", &self.position.epoch, "\",\"id\":", &self.position.offset.to_string()]);
@@ -106,16 +107,21 @@ impl PositionStamp<'_> {
     }
 }
 
-/// The `ext` of a publisher as its subscribers may see it: without `replay`, as only the server sets positions.
-/// `None` if nothing else is in it.
-pub fn without_replay(ext: RawJson<'_>) -> Option<Cow<'_, str>> {
+/// The `ext` of a publisher as its subscribers may see it: without `replay`, as only the server sets positions, and without
+/// `"reply":false`, which is for the server (see [`declines_reply`](super::declines_reply)). `None` if nothing else is in it.
+pub fn forwarded(ext: RawJson<'_>) -> Option<Cow<'_, str>> {
     let raw = ext.as_str();
-    // The usual case: its members need not be read. The name may be written with escapes.
-    if !raw.contains("replay") && !raw.contains('\\') || ext.member("replay").is_none() {
+    if raw == NO_REPLY {
+        return None;
+    }
+    let is_for_server = |key: RawString<'_>, value: &str| key.is("replay") || key.is("reply") && value == "false";
+    // The usual case: its members need not be read. The names may be written with escapes.
+    let may_be = raw.contains("repl") || raw.contains('\\');
+    if !may_be || !members(raw).any(|(key, value)| is_for_server(key, value)) {
         return Some(Cow::Borrowed(raw));
     }
     let mut rest = vec![b'{'];
-    put_others(raw, &mut rest);
+    put_members(raw, |key, value| !is_for_server(key, value), &mut rest);
     rest.push(b'}');
     String::from_utf8(rest).ok().filter(|rest| rest.len() > 2).map(Cow::Owned)
 }
@@ -188,9 +194,9 @@ pub fn channel_of(payload: &[u8]) -> Option<Cow<'_, str>> {
     decode_string(member(message, "channel")?)
 }
 
-/// Appends the members of an `ext` without its `replay`, with commas between.
-fn put_others(ext: &str, out: &mut Vec<u8>) {
-    for (key, value) in members(ext).filter(|(key, _)| !key.is("replay")) {
+/// Appends the members of an `ext` that `is_wanted` selects, with commas between.
+fn put_members(ext: &str, is_wanted: impl Fn(RawString<'_>, &str) -> bool, out: &mut Vec<u8>) {
+    for (key, value) in members(ext).filter(|(key, value)| is_wanted(*key, value)) {
         comma(out);
         put(out, &[key.raw(), ":", value]);
     }
@@ -314,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ext_loses_its_replay_and_nothing_else() {
+    fn an_ext_loses_what_is_for_the_server_and_nothing_else() {
         for (ext, rest) in [
             ("{}", Some("{}")),
             (r#"{"a":"replay"}"#, Some(r#"{"a":"replay"}"#)),
@@ -322,8 +328,13 @@ mod tests {
             (r#"{"replay":{"id":7}}"#, None),
             (r#"{"r\u0065play":7 , "a":1}"#, Some(r#"{"a":1}"#)),
             (r#"{"a":[1.50],"replay":7,"replay":8,"b":"\n"}"#, Some(r#"{"a":[1.50],"b":"\n"}"#)),
+            (NO_REPLY, None),
+            (r#"{ "reply" : false }"#, None),
+            (r#"{"a":1,"reply":false,"b":{"reply":false},"replay":7}"#, Some(r#"{"a":1,"b":{"reply":false}}"#)),
+            (r#"{"rep\u006cy":false,"a":1}"#, Some(r#"{"a":1}"#)),
+            (r#"{"reply":"/answers/7"}"#, Some(r#"{"reply":"/answers/7"}"#)),
         ] {
-            assert_eq!(without_replay(RawJson::trusted(ext)).as_deref(), rest, "{ext}");
+            assert_eq!(forwarded(RawJson::trusted(ext)).as_deref(), rest, "{ext}");
         }
     }
 

@@ -64,6 +64,8 @@ pub struct Clients {
     pub(super) sent_bytes: u64,
     /// The id of the next publication.
     pub(super) next_id: u64,
+    /// True if publications decline their replies.
+    pub(super) no_reply: bool,
     /// A reused buffer for the next batch.
     pub(super) payload: Vec<u8>,
 }

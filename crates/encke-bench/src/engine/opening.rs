@@ -80,6 +80,7 @@ impl Clients {
             sent_batches: 0,
             sent_bytes: 0,
             next_id: 0,
+            no_reply: spec.no_reply,
             payload: Vec::new(),
         })
     }

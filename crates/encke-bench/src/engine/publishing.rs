@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use bayeux::escape_into;
+use bayeux::ext::NO_REPLY;
 
 use crate::engine::clients::{Clients, PlannedMessage};
 use crate::engine::http_link::{Ids, RequestTag};
@@ -124,7 +125,12 @@ impl Clients {
         self.next_id += 1;
         out.extend_from_slice(id.as_bytes());
         stamp.write(data_bytes, out);
-        out.extend_from_slice(b"\"}");
+        out.push(b'"');
+        if self.no_reply {
+            out.extend_from_slice(b",\"ext\":");
+            out.extend_from_slice(NO_REPLY.as_bytes());
+        }
+        out.push(b'}');
     }
 }
 

@@ -31,6 +31,7 @@ pub struct Measure<'a> {
 impl<'a> Measure<'a> {
     /// Prepares; nothing is opened yet.
     pub fn new(bench: &'a mut Bench, spec: ClientsSpec, sending: &Sending) -> Self {
+        let spec = ClientsSpec { no_reply: sending.no_reply, ..spec };
         let rss_before_bytes = bench.server.and_then(|server| server.rss_bytes().ok()).unwrap_or(0);
         Measure { bench, spec, opening: Duration::ZERO, workers: sending.workers, generator: None, rss_before_bytes }
     }

@@ -113,6 +113,9 @@ pub struct Sending {
     /// Count messages that take longer as late, which no run may have
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse::some_duration, hide_short_help = true)]
     pub late_after: Duration,
+    /// Publishers decline replies ("ext":{"reply":false}), which Encke then does not send
+    #[arg(long)]
+    pub no_reply: bool,
 }
 
 impl Carriage {

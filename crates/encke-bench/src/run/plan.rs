@@ -174,6 +174,7 @@ mod tests {
             opening_at_once: 1,
             opens_per_s: None,
             reconnect: false,
+            no_reply: false,
         }
     }
 

@@ -27,6 +27,7 @@ pub(super) fn clients_spec(
         opening_at_once: carriage.opening,
         opens_per_s: None,
         reconnect: false,
+        no_reply: false,
     }
 }
 

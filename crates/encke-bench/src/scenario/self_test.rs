@@ -121,6 +121,7 @@ impl SelfTest {
             opening_at_once: OPENING_AT_ONCE,
             opens_per_s: None,
             reconnect: false,
+            no_reply: false,
         }
     }
 

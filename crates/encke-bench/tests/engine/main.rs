@@ -50,6 +50,7 @@ fn spec(target: &str, transport: Transport, clients: u32, rooms: u32) -> Clients
         opening_at_once: 100,
         opens_per_s: None,
         reconnect: false,
+        no_reply: false,
     }
 }
 

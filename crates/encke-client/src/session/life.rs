@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use bayeux::channel::{META_CONNECT, META_DISCONNECT, META_HANDSHAKE};
-use bayeux::{Message as ClientMessage, RawJson, Reconnect, ServerMessage, parse_server_batch};
+use bayeux::{ClientAdvice, Message as ClientMessage, RawJson, Reconnect, ServerMessage, parse_server_batch};
 
 use crate::{Error, LostReason, NotBayeux, Refusal};
 
 use super::timing::after;
-use super::{Change, ClientSession, Event, PendingChange, RequestClass, Sent, State};
+use super::{Change, ClientSession, ConnectionType, Event, PendingChange, RequestClass, Sent, State};
 
 impl ClientSession {
     /// There is a connection to the server: resumes the old session, or opens one.
@@ -290,6 +290,23 @@ impl ClientSession {
         };
         self.state = State::HandshakeDue(after(now, pause));
         self.wake(now);
+    }
+
+    /// Sends a connect: with `at_once` the server does not hold it.
+    fn send_connect(&mut self, at_once: bool) -> u64 {
+        let id = self.next_id();
+        let connection_type = match self.options.connection_type {
+            // There is no stream yet; the server may not know that the earlier one broke.
+            ConnectionType::EventSource if at_once => ConnectionType::LongPolling,
+            connection_type => connection_type,
+        };
+        let message = ClientMessage {
+            connection_type: Some(connection_type.name().into()),
+            advice: at_once.then_some(ClientAdvice { timeout_ms: Some(0), ..ClientAdvice::default() }),
+            ..ClientMessage::new(META_CONNECT)
+        };
+        self.send(RequestClass::Connect, id, message);
+        id
     }
 
     fn send_handshake(&mut self, now: Instant) {

@@ -35,9 +35,9 @@ mod timing;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use bayeux::channel::{META_CONNECT, META_DISCONNECT, META_SUBSCRIBE, META_UNSUBSCRIBE};
-use bayeux::ext::ExtWriter;
-use bayeux::{ClientAdvice, Id, Message as ClientMessage, RawJson};
+use bayeux::channel::{META_DISCONNECT, META_SUBSCRIBE, META_UNSUBSCRIBE};
+use bayeux::ext::{ExtWriter, NO_REPLY};
+use bayeux::{Id, Message as ClientMessage, RawJson};
 
 use crate::extension::{Extension, Extensions};
 use crate::{Error, Gap, LostReason, Message, ReplayFrom};
@@ -301,9 +301,19 @@ impl ClientSession {
 
     /// Publishes and returns the message's id. If the session is not open, the reply is an error at once.
     pub fn publish(&mut self, channel: &str, data: RawJson<'_>) -> u64 {
+        self.publish_with(channel, data, None)
+    }
+
+    /// As [`ClientSession::publish`], and declines the reply ([`declines_reply`](bayeux::ext::declines_reply)): a server that
+    /// knows this replies only if it refuses the message.
+    pub fn publish_without_reply(&mut self, channel: &str, data: RawJson<'_>) -> u64 {
+        self.publish_with(channel, data, Some(RawJson::trusted(NO_REPLY)))
+    }
+
+    fn publish_with(&mut self, channel: &str, data: RawJson<'_>, ext: Option<RawJson<'_>>) -> u64 {
         let id = self.next_id();
         if self.is_open() {
-            let message = ClientMessage { data: Some(data), ..ClientMessage::new(channel) };
+            let message = ClientMessage { data: Some(data), ext, ..ClientMessage::new(channel) };
             self.send(RequestClass::Other, id, message);
         } else {
             self.replied(id, channel, Err(Error::Closed));
@@ -381,23 +391,6 @@ impl ClientSession {
         self.send_message(class, id, ClientMessage::new(change.channel()), channels, again);
     }
 
-    /// Sends a connect: with `at_once` the server does not hold it.
-    fn send_connect(&mut self, at_once: bool) -> u64 {
-        let id = self.next_id();
-        let connection_type = match self.options.connection_type {
-            // There is no stream yet; the server may not know that the earlier one broke.
-            ConnectionType::EventSource if at_once => ConnectionType::LongPolling,
-            connection_type => connection_type,
-        };
-        let message = ClientMessage {
-            connection_type: Some(connection_type.name().into()),
-            advice: at_once.then_some(ClientAdvice { timeout_ms: Some(0), ..ClientAdvice::default() }),
-            ..ClientMessage::new(META_CONNECT)
-        };
-        self.send(RequestClass::Connect, id, message);
-        id
-    }
-
     /// Writes a message of this session.
     fn send(&mut self, class: RequestClass, id: u64, message: ClientMessage<'_>) {
         self.send_message(class, id, message, &[], false);
@@ -417,6 +410,10 @@ impl ClientSession {
         // Texts and trees: there is nothing in them that cannot be written.
         let extended = self.extensions.outgoing(&channel, channels, message.data);
         let mut ext = ExtWriter::with(serde_json::to_string(&extended).unwrap_or_default());
+        // Only a publication that declines its reply has an `ext` before its extensions.
+        if message.ext.is_some() {
+            ext.decline_reply();
+        }
         if let Some(recovery) = &mut self.recovery {
             recovery.outgoing(&channel, channels, again, &mut ext);
         }

@@ -12,6 +12,7 @@ use crate::requests::Call;
 use crate::rights::table::{Entry, Right};
 use crate::rights::{May, Wish};
 use crate::shard::Shard;
+use crate::shard::beside::declines_reply;
 use crate::shard::owners::REFRESH;
 
 impl Shard {
@@ -32,7 +33,7 @@ impl Shard {
                 break;
             }
         }
-        if batch.begun.is_some() || self.machines.env.gauges_are_old {
+        if batch.begun.is_some() {
             self.end_batch(batch);
         }
     }
@@ -53,7 +54,6 @@ impl Shard {
         if batch.begun.is_some() {
             machines.unqueue_at_end(batch);
         }
-        machines.update_old_gauges();
     }
 
     fn process_one(&mut self, batch: &mut Batch, message: &Message<'_>) {
@@ -175,11 +175,12 @@ impl Shard {
         if replacement.is_some() {
             publication.data = replacement.as_deref().map(RawJson::trusted);
         }
-        let forwarded = publication.ext.and_then(ext::without_replay);
+        let forwarded = publication.ext.and_then(ext::forwarded);
         publication.ext = forwarded.as_deref().map(RawJson::trusted);
         publication.timestamp = stamp.as_deref().map(RawJson::trusted).or(publication.timestamp);
         match self.broadcast(channel, &publication, Some(key), granted) {
             None => self.machines.env.accept(batch, message),
+            Some(_) if declines_reply(message) => {}
             Some(token) => self.beside_burst().accept_later(batch, message, key, token),
         }
     }

@@ -198,8 +198,11 @@ impl Env {
         Rights { settings, application: &**application, revoked, policy: *policy, wall_ms: self.now.wall_ms }
     }
 
-    /// Accepts a publication. The reply has the channel, the id, and success.
+    /// Accepts a publication. The reply has the channel, the id, and success. A publisher may decline it.
     pub(super) fn accept(&self, batch: &mut Batch, message: &Message<'_>) {
+        if declines_reply(message) {
+            return;
+        }
         let timestamp = self.timestamp();
         let channel = message.channel.as_deref().unwrap_or_default();
         batch.reply(&success(channel, message.id.as_ref(), &None, &timestamp));
@@ -258,6 +261,12 @@ impl Env {
         }
         self.metrics.history_refused.add(messages);
     }
+}
+
+/// True if a publisher wants no reply to a publication that succeeds.
+#[inline]
+pub(super) fn declines_reply(message: &Message<'_>) -> bool {
+    message.ext.is_some_and(ext::declines_reply)
 }
 
 /// The smallest limit on the replies to one batch, in bytes. The limit is half of the capacity of an outbox, if that is

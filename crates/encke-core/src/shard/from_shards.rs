@@ -109,7 +109,7 @@ impl Shard {
             ShardMessage::MakeRoom => machines.make_room_for_others(),
             ShardMessage::Drain => machines.drain(),
         }
-        self.settle_burst().update_old_gauges();
+        self.settle_burst();
     }
 
     /// True if a message of this weight may be processed now. Its fan-outs then count as that weight.

@@ -55,10 +55,13 @@ pub(super) struct FakeKernel {
     pub(super) room: usize,
     /// The number of writes to refuse before it takes bytes again.
     pub(super) refusals: usize,
+    /// The number of writes so far.
+    pub(super) writes: usize,
 }
 
 impl Wire for FakeKernel {
     fn write(&mut self, socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.writes += 1;
         if self.refusals > 0 {
             self.refusals -= 1;
             return Err(io::ErrorKind::WouldBlock.into());

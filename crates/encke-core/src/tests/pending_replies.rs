@@ -62,6 +62,26 @@ fn messages_are_delivered_at_once_and_their_replies_follow_when_they_are_stored(
 }
 
 #[test]
+fn nothing_is_pending_for_a_publisher_that_declines_replies() {
+    let mut rig = rig();
+    let (socket, client) = rig.socket();
+    let declined = |id| publication(&client, "/a", id).replace('}', r#","ext":{"reply":false}}"#);
+    rig.shard.socket_text(NOW, socket, &declined("1"));
+    assert_eq!(rig.shard.holdings()[7], ("pending publish replies", 0));
+    // It shares a record with one whose reply waits for the disk as always.
+    rig.shard.socket_text(NOW, socket, &publication(&client, "/a", "2"));
+    rig.request(format!("[{}]", declined("3")));
+    let (keeps, responses) = effects(&mut rig);
+    assert_eq!(responses, ["[]"], "it does not wait for the disk");
+    for keep in keeps.iter().filter(|keep| keep.token.is_some()) {
+        settle(&mut rig, keep, true);
+    }
+    let frames = rig.flushed(socket);
+    assert_eq!(frames.matches("successful").count(), 1, "{frames}");
+    assert!(frames.contains(r#"[{"channel":"/a","id":"2","successful":true}]"#), "{frames}");
+}
+
+#[test]
 fn a_publisher_gets_an_error_for_a_message_that_was_not_stored() {
     let mut rig = rig();
     let (socket, client) = rig.socket();

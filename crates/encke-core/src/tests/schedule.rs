@@ -38,3 +38,18 @@ fn a_session_goes_on_if_the_kernel_takes_bytes_again_before_its_socket_is_notifi
     let text = rig.flushed(second);
     assert_eq!(text.matches(r#""channel":"/a""#).count(), 2, "{text}");
 }
+
+#[test]
+fn replies_of_a_turn_leave_in_one_write_with_the_messages_of_their_session() {
+    let mut rig = rig();
+    let (publisher, client) = rig.socket();
+    let before = rig.kernel.writes;
+    for id in 1..=3 {
+        let text = format!(r#"[{{"channel":"/a","clientId":"{client}","id":"{id}","data":1}}]"#);
+        rig.shard.socket_text(NOW, publisher, &text);
+    }
+    rig.publish(1);
+    let written = rig.flushed(publisher);
+    assert_eq!((written.matches("\"data\":1").count(), written.matches("\"successful\":true").count()), (4, 3));
+    assert_eq!(rig.kernel.writes - before, 1);
+}

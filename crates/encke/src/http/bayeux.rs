@@ -1,18 +1,22 @@
 //! The Bayeux endpoint. POST is long-polling, GET is callback-polling, a WebSocket or a stream, OPTIONS is a browser's
 //! preflight.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderMap, HeaderValue, ORIGIN, RETRY_AFTER,
-    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, UPGRADE,
+    CACHE_CONTROL, CONNECTION, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+    ORIGIN, RETRY_AFTER, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_PROTOCOL, SET_COOKIE, UPGRADE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Body as HttpBody;
+use hyper::body::{Body as HttpBody, Frame};
 use websocket::{Compression, handshake};
 
 use super::callback::is_callback;
@@ -36,44 +40,76 @@ impl<B: HttpBody<Data = Bytes, Error: Into<BoxError>> + Unpin> RequestBody for B
 const GUARD: Guard =
     Guard { pages: Pages::AllowedAndScripts, methods: "POST, GET, OPTIONS", not_allowed: methods_as_text };
 
+/// The response to a request.
+pub(crate) enum BayeuxResponse {
+    /// Messages whose response has the usual fields alone ([`USUAL_FIELDS`]), as most responses have.
+    Messages(Bytes),
+    /// Any other response.
+    Other(Response<Body>),
+}
+
+impl BayeuxResponse {
+    /// The response of any kind.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        match self {
+            BayeuxResponse::Messages(body) => with(Response::new(whole(body)), &USUAL_FIELDS),
+            BayeuxResponse::Other(response) => response,
+        }
+    }
+}
+
+impl From<Response<Body>> for BayeuxResponse {
+    fn from(response: Response<Body>) -> BayeuxResponse {
+        BayeuxResponse::Other(response)
+    }
+}
+
+/// The fields of a response with messages.
+pub(super) const USUAL_FIELDS: [(HeaderName, &str); 3] =
+    [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+
 /// Answers a request to the endpoint. It is boxed, as are all that is done before it is held: a held request needs little room.
 pub(crate) async fn answer(
     connection: &Rc<Connection>,
     settings: &Settings,
     request: Box<Request<impl RequestBody>>,
-) -> Response<Body> {
+) -> BayeuxResponse {
     if *request.method() == Method::GET
         && let Some(format) = stream::wanted(request.headers())
     {
-        return Box::pin(stream::answer(connection, settings, &*request, format)).await;
+        return Box::pin(stream::answer(connection, settings, &*request, format)).await.into();
     }
     let origin = match GUARD.check(connection, settings, &*request) {
         Ok(origin) => origin,
-        Err(response) => return *response,
+        Err(response) => return (*response).into(),
     };
-    let mut response = match *request.method() {
+    let answered = match *request.method() {
         Method::POST if !settings.transports.contains(&TransportName::LongPolling) => {
-            unread(text(StatusCode::BAD_REQUEST, "long-polling is off\n"), &*request)
+            unread(text(StatusCode::BAD_REQUEST, "long-polling is off\n"), &*request).into()
         }
         Method::POST => long_polling(connection, settings, request).await,
-        Method::GET if handshake::wants_upgrade(request.headers()) => upgrade(connection, settings, &*request),
+        Method::GET if handshake::wants_upgrade(request.headers()) => upgrade(connection, settings, &*request).into(),
         _ => callback_polling(connection, settings, &*request).await,
     };
+    if !origin::is_named(&origin) {
+        return answered;
+    }
+    let mut response = answered.into_response();
     origin::allow(&origin, response.headers_mut());
-    response
+    response.into()
 }
 
 async fn long_polling(
     connection: &Rc<Connection>,
     settings: &Settings,
     request: Box<Request<impl RequestBody>>,
-) -> Response<Body> {
+) -> BayeuxResponse {
     match Box::pin(asked(connection, settings, request)).await {
         Ok((asking, batch)) => exchange(connection, settings, HttpTransport::LongPolling, asking, batch).await,
         Err(refusal) => {
             let late = usize::from(refusal.status == StatusCode::REQUEST_TIMEOUT);
             connection.node.shard().metrics().timeouts.add(late);
-            refusal.response()
+            refusal.response().into()
         }
     }
 }
@@ -93,15 +129,15 @@ async fn asked(
     Ok((Box::new(Asking::of(connection, settings, &request)), batch))
 }
 
-async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, request: &Request<B>) -> Response<Body> {
+async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, request: &Request<B>) -> BayeuxResponse {
     if !settings.transports.contains(&TransportName::CallbackPolling) {
-        return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n");
+        return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n").into();
     }
     let (mut callbacks, mut messages) = (Vec::new(), Vec::new());
     let query = request.uri().query().unwrap_or_default();
     for field in form::fields(query.as_bytes()) {
         let Some((name, value)) = field else {
-            return text(StatusCode::BAD_REQUEST, "the query is not UTF-8\n");
+            return text(StatusCode::BAD_REQUEST, "the query is not UTF-8\n").into();
         };
         if name == settings.callback_parameter {
             callbacks.push(value);
@@ -110,13 +146,13 @@ async fn callback_polling<B>(connection: &Rc<Connection>, settings: &Settings, r
         }
     }
     let [callback] = &callbacks[..] else {
-        return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n");
+        return text(StatusCode::BAD_REQUEST, "unknown Bayeux transport\n").into();
     };
     if !is_callback(callback, settings.callback_bytes_max) {
-        return text(StatusCode::BAD_REQUEST, "this is no name of a callback\n");
+        return text(StatusCode::BAD_REQUEST, "this is no name of a callback\n").into();
     }
     let Some(batch) = batch_of_fields(&messages) else {
-        return text(StatusCode::BAD_REQUEST, "there is no message\n");
+        return text(StatusCode::BAD_REQUEST, "there is no message\n").into();
     };
     let transport = HttpTransport::CallbackPolling(callback.as_str().into());
     let asking = Box::new(Asking::of(connection, settings, request));
@@ -153,11 +189,11 @@ async fn exchange(
     // Boxed: nothing of it stays while the request is held.
     asking: Box<Asking>,
     body: String,
-) -> Response<Body> {
+) -> BayeuxResponse {
     let script = matches!(transport, HttpTransport::CallbackPolling(_));
     let (is_https, takes_gzip) = (asking.is_https, asking.takes_gzip);
     let Some((answer, receipt)) = ask(connection, transport, asking, body).await else {
-        return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n");
+        return text(StatusCode::SERVICE_UNAVAILABLE, "the server is going away\n").into();
     };
     let (body, is_gzip) = match takes_gzip && answer.compresses {
         true => coding::form(connection, answer.body).await,
@@ -167,6 +203,9 @@ async fn exchange(
         Some(receipt) => receipt.attach(connection.health.clone(), body),
         None => body,
     };
+    if !script && answer.status == 200 && !answer.compresses && answer.set_browser.is_none() {
+        return BayeuxResponse::Messages(body);
+    }
     let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::BAD_REQUEST);
     let kind = if script && answer.status == 200 { "text/javascript; charset=utf-8" } else { "application/json" };
     let fields = [
@@ -182,7 +221,7 @@ async fn exchange(
     if let Some(cookie) = answer.set_browser.and_then(|browser| cookie::set(&browser, settings, is_https)) {
         response.headers_mut().append(SET_COOKIE, cookie);
     }
-    response
+    response.into()
 }
 
 /// Passes a batch to the shard and waits for its answer. None if the server stops.
@@ -205,10 +244,11 @@ pub(super) async fn ask(
         let boxed = asking;
         *boxed
     };
-    node.shard_mut().request(node.now(), Exchange { exchange, transport, browser, peer, head, body });
+    let now = node.now();
+    node.shard_mut().request(now, Exchange { exchange, transport, browser, peer, head, body });
     node.settle();
     // The shard of the session does the work.
-    usage.add(node.now(), bytes.max(node.shard().work() - before));
+    usage.add(now, bytes.max(node.shard().work() - before));
     connection.usage().set(usage);
     answer.await.ok()
 }
@@ -287,13 +327,11 @@ impl Refusal {
 /// Accepts JSON in UTF-8, whatever its declared type. Other declared character sets and content codings are refused
 /// rather than misread.
 fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
-    let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default().to_ascii_lowercase());
-    let charset = kind
-        .as_deref()
-        .and_then(|kind| kind.split_once("charset="))
-        .map(|(_, rest)| rest.split(';').next().unwrap_or_default().trim().trim_matches('"').to_owned());
-    let coded = headers.get("content-encoding").is_some_and(|coding| coding != "identity");
-    if coded || charset.is_some_and(|charset| !matches!(charset.as_str(), "utf-8" | "utf8" | "us-ascii")) {
+    let charset = headers.get(CONTENT_TYPE).and_then(|kind| charset_of(kind.to_str().unwrap_or_default()));
+    let coded = headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity");
+    let is_known =
+        |charset: &str| ["utf-8", "utf8", "us-ascii"].iter().any(|known| known.eq_ignore_ascii_case(charset));
+    if coded || charset.is_some_and(|charset| !is_known(charset)) {
         return Err(Refusal {
             status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
             text: "only UTF-8 without a coding is understood\n",
@@ -303,23 +341,47 @@ fn check_content(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// The character set that a media type names.
+fn charset_of(kind: &str) -> Option<&str> {
+    let is_it = |at: &usize| {
+        let name = kind.as_bytes()[..*at].last_chunk::<{ CHARSET.len() }>();
+        name.is_some_and(|name| name.eq_ignore_ascii_case(CHARSET))
+    };
+    let at = memchr::memchr_iter(b'=', kind.as_bytes()).find(is_it)?;
+    Some(kind[at + 1..].split(';').next()?.trim().trim_matches('"'))
+}
+
 /// Reads the whole body, within its limit and its time. A declared length over the limit is refused unread: the first
 /// read would make hyper ask for the body (`100 Continue`).
 pub(super) async fn collect(
     connection: &Connection,
-    body: impl RequestBody,
+    mut body: impl RequestBody,
     settings: &Settings,
 ) -> Result<Bytes, Refusal> {
     if body.size_hint().lower() > settings.message_bytes_max as u64 {
         return Err(Refusal { status: StatusCode::PAYLOAD_TOO_LARGE, text: TOO_LARGE, close: true });
     }
-    let limited = Limited::new(Watched::new(&connection.node, body), settings.message_bytes_max);
+    // Most bodies have arrived with their head: they need no time and no account.
+    let first = match poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx))).await {
+        Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+            Ok(whole) if body.is_end_stream() && whole.len() <= settings.message_bytes_max => return Ok(whole),
+            Ok(part) => Some(Frame::data(part)),
+            Err(trailers) => Some(trailers),
+        },
+        Poll::Ready(Some(Err(_))) => {
+            let (status, text) = (StatusCode::BAD_REQUEST, NOT_WHOLE);
+            return Err(Refusal { status, text, close: true });
+        }
+        Poll::Ready(None) => return Ok(Bytes::new()),
+        Poll::Pending => None,
+    };
+    let limited = Limited::new(Watched::new(&connection.node, first, body), settings.message_bytes_max);
     let timeout = Duration::from_millis(settings.request_timeout_ms);
     let (status, text) = match tokio::time::timeout(timeout, limited.collect()).await {
         Ok(Ok(body)) => return Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => (StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE),
         Ok(Err(error)) if error.is::<GivenUp>() => (StatusCode::SERVICE_UNAVAILABLE, "too many incomplete requests\n"),
-        Ok(Err(_)) => (StatusCode::BAD_REQUEST, "the body did not arrive whole\n"),
+        Ok(Err(_)) => (StatusCode::BAD_REQUEST, NOT_WHOLE),
         Err(_) => (StatusCode::REQUEST_TIMEOUT, "the body took too long\n"),
     };
     Err(Refusal { status, text, close: true })
@@ -347,6 +409,8 @@ fn batch_of_fields(fields: &[String]) -> Option<String> {
     (!fields.is_empty()).then(|| format!("[{}]", fields.iter().map(inner).collect::<Vec<_>>().join(",")))
 }
 
+const CHARSET: &[u8; 7] = b"charset";
+const NOT_WHOLE: &str = "the body did not arrive whole\n";
 const TOO_LARGE: &str = "the body is larger than message_bytes_max\n";
 
 #[cfg(test)]
@@ -371,7 +435,10 @@ mod tests {
         };
         assert!(check("content-type", "application/json;charset=UTF-8"));
         assert!(check("content-type", "text/plain"));
+        assert!(check("content-type", "text/plain; x=y;Charset=\"utf-8\"; z=1"));
+        assert!(check("content-type", "mycharset=UTF8") && check("content-type", "charset"));
         assert!(!check("content-type", "application/json; charset=utf-16"));
+        assert!(!check("content-type", "a; charset=; charset=utf-8"));
         assert!(!check("content-encoding", "gzip"));
     }
 }

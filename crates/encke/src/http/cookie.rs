@@ -16,9 +16,11 @@ pub(crate) fn is_sent(headers: &HeaderMap, settings: &Settings) -> bool {
 }
 
 fn values<'a>(headers: &'a HeaderMap, settings: &'a Settings) -> impl Iterator<Item = &'a str> {
-    let cookies = headers.get_all(COOKIE).iter().filter_map(|value| str::from_utf8(value.as_bytes()).ok());
-    let pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.filter(|(name, _)| *name == settings.cookie_name).map(|(_, value)| value.trim_matches('"'))
+    let value = |pair: &'a [u8]| {
+        let value = pair.trim_ascii().strip_prefix(settings.cookie_name.as_bytes())?.strip_prefix(b"=")?;
+        Some(str::from_utf8(value).ok()?.trim_matches('"'))
+    };
+    headers.get_all(COOKIE).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b';')).filter_map(value)
 }
 
 /// The `Set-Cookie` field of a new browser id. A cookie that was set over TLS is never sent without.

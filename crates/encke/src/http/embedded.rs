@@ -67,7 +67,7 @@ fn answer(
         let response = match guard::refuse_host(&connection, &settings, &request) {
             Some(refusal) => refusal,
             None => tokio::select! {
-                response = bayeux::answer(&connection, &settings, Box::new(request)) => response,
+                response = bayeux::answer(&connection, &settings, Box::new(request)) => response.into_response(),
                 () = answered.closed() => return,
             },
         };

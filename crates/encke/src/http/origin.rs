@@ -157,6 +157,11 @@ fn origin_of_url(url: &str) -> Option<String> {
     Some(format!("{scheme}://{}", &rest[..end]))
 }
 
+/// True if a response names the origin: [`allow`] adds fields.
+pub(crate) fn is_named(origin: &Origin) -> bool {
+    matches!(origin, Origin::Allowed(_) | Origin::Anybody)
+}
+
 /// Adds the fields that let a page of another origin read the response.
 pub(crate) fn allow(origin: &Origin, headers: &mut HeaderMap) {
     match origin {
@@ -179,7 +184,7 @@ pub(crate) const PREFLIGHT: &[(HeaderName, &str)] = &[
     (ACCESS_CONTROL_MAX_AGE, "600"),
 ];
 
-const SEC_FETCH_SITE: &str = "sec-fetch-site";
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Longer origins are treated as foreign.
 const ORIGIN_BYTES_MAX: usize = 512;
 

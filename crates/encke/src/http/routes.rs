@@ -12,6 +12,7 @@ use http_body_util::Either;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use websocket::handshake;
 
+use super::bayeux::BayeuxResponse;
 use super::connection::{Connection, Upgrade};
 use super::guard::{self, Guard, Pages, methods_as_text};
 use super::{Body, api, bayeux, closing, files, form, hold, metrics, of_status, subscription, text, unread, with};
@@ -23,13 +24,16 @@ use encke_core::{Settings, Shared};
 pub(super) async fn answer_bayeux(
     connection: &Rc<Connection>,
     request: Box<Request<impl bayeux::RequestBody>>,
-) -> Response<Body> {
+) -> BayeuxResponse {
     let settings = connection.node.shard().settings().clone();
-    let response = match refuse(connection, &settings, &request) {
-        Some(refusal) => refusal,
+    let answered = match refuse(connection, &settings, &request) {
+        Some(refusal) => refusal.into(),
         None => bayeux::answer(connection, &settings, request).await,
     };
-    finish(connection, response)
+    match answered {
+        BayeuxResponse::Messages(_) => answered,
+        BayeuxResponse::Other(response) => finish(connection, response).into(),
+    }
 }
 
 /// The response to a request that is refused whatever its path is.
@@ -62,7 +66,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
     } else if api::is_of_api(path) && !connection.node.server().echo {
         Box::pin(api::answer(connection, &settings, request)).await
     } else if connection.node.server().echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request) {
-        bayeux::answer(connection, &settings, Box::new(request)).await
+        bayeux::answer(connection, &settings, Box::new(request)).await.into_response()
     } else if hold::channel_in(&settings, path).is_some() {
         Box::pin(hold::answer(connection, &settings, request)).await
     } else if subscription::channels_in(&settings, path).is_some() {

@@ -184,6 +184,6 @@ const FORMATS: [(Format, &str); 4] =
 const EVENTS: &str = "text/event-stream";
 const LINES: &str = "application/x-ndjson";
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-const SEC_FETCH_SITE: &str = "sec-fetch-site";
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// The bytes that the body of a piped stream reads at once.
 const PIPED_BYTES: usize = 16 * 1024;

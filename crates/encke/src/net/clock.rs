@@ -1,28 +1,44 @@
 //! The clock of a server.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use encke_core::Now;
 
-/// Runs since the start of the server.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+/// Runs since the start of the server. It is read several times for each message, so the time of day is read with each tick only, and
+/// goes on with the other clock between them.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+    /// The time of day at the start, in milliseconds since 1970, as far as the last tick knows.
+    start_wall_ms: AtomicU64,
+}
 
 impl Clock {
     /// A clock that starts now.
     pub(crate) fn start() -> Clock {
-        Clock(Instant::now())
+        let clock = Clock { start: Instant::now(), start_wall_ms: AtomicU64::new(0) };
+        clock.tick();
+        clock
+    }
+
+    /// Reads the time of day, which may have been set.
+    pub(crate) fn tick(&self) {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let start_wall = wall.saturating_sub(self.uptime());
+        self.start_wall_ms.store(start_wall.as_millis() as u64, Ordering::Relaxed);
     }
 
     /// The current time.
-    pub(crate) fn now(self) -> Now {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { ms: CLOCK_START_MS + self.uptime().as_millis() as u64, wall_ms: wall.as_millis() as u64 }
+    #[inline]
+    pub(crate) fn now(&self) -> Now {
+        let uptime_ms = self.uptime().as_millis() as u64;
+        Now { ms: CLOCK_START_MS + uptime_ms, wall_ms: self.start_wall_ms.load(Ordering::Relaxed) + uptime_ms }
     }
 
     /// The time since the start.
-    pub(crate) fn uptime(self) -> Duration {
-        self.0.elapsed()
+    pub(crate) fn uptime(&self) -> Duration {
+        self.start.elapsed()
     }
 }
 

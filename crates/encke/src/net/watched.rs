@@ -12,6 +12,8 @@ use crate::fallback::BoxError;
 
 /// The body of a request, counted until it is complete.
 pub(crate) struct Watched<'a, B> {
+    /// The part that was read before.
+    first: Option<Frame<Bytes>>,
     body: B,
     node: &'a Node,
     sender: Sender,
@@ -24,8 +26,8 @@ pub(crate) struct Watched<'a, B> {
 pub(crate) struct GivenUp;
 
 impl<'a, B> Watched<'a, B> {
-    pub(crate) fn new(node: &'a Node, body: B) -> Watched<'a, B> {
-        Watched { body, node, sender: Sender::Request(node.connection_number()), bytes: 0 }
+    pub(crate) fn new(node: &'a Node, first: Option<Frame<Bytes>>, body: B) -> Watched<'a, B> {
+        Watched { first, body, node, sender: Sender::Request(node.connection_number()), bytes: 0 }
     }
 }
 
@@ -37,7 +39,10 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Watched<'_, 
         if self.bytes > 0 && !self.node.incomplete.borrow().has(self.sender) {
             return Poll::Ready(Some(Err(GivenUp.into())));
         }
-        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        let polled = match self.first.take() {
+            Some(first) => Poll::Ready(Some(Ok(first))),
+            None => Pin::new(&mut self.body).poll_frame(cx),
+        };
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && !self.body.is_end_stream()
         {
@@ -48,7 +53,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Watched<'_, 
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.first.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

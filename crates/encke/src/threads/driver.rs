@@ -134,6 +134,7 @@ async fn tick(node: Rc<Node>) {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         ticks.tick().await;
+        node.server().clock.tick();
         let now = node.now();
         // Before the shard's tick checks time-outs.
         if now.ms >= alive_ms {

@@ -107,6 +107,22 @@ fn a_websocket_waits_for_a_decision_and_its_messages_stay_in_order() {
 }
 
 #[test]
+fn a_publisher_that_declines_replies_gets_none_after_a_decision_that_comes_later() {
+    let (server, gate) = gated(settings());
+    let (mut reader, mut ws) = (server.session(), server.session());
+    reader.subscribe("/a");
+    let mut publish = |id: &str, data: &str| {
+        ws.send_json(&json!([ws.mine(json!({"id": id, "channel": "/a", "data": data, "ext": {"reply": false}}))]));
+    };
+    publish("1", "gate");
+    publish("2", "panic");
+    gate.open(1);
+    assert_eq!(reader.next_json(), json!([{"channel": "/a", "data": "gate"}]));
+    let refusal = ws.next_json()[0].clone();
+    assert_eq!((&refusal["id"], &refusal["error"]), (&json!("2"), &json!("503::decision_failed")));
+}
+
+#[test]
 fn a_request_waits_for_its_decision() {
     let (server, gate) = gated(settings());
     let mut http = server.http();

@@ -37,6 +37,7 @@ mod plain_requests;
 mod presence;
 mod proxies;
 mod replay;
+mod replies;
 mod restarts;
 mod rights;
 mod sessions;

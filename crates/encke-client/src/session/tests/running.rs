@@ -129,6 +129,15 @@ fn publications_go_out_one_by_one_and_in_a_batch_as_one() {
 }
 
 #[test]
+fn a_publication_declines_its_reply_and_a_refusal_comes_all_the_same() {
+    let mut rig = Rig::open(json!({}));
+    let id = rig.session.publish_without_reply("/a", raw("1"));
+    assert_eq!(rig.sent().last().expect("a text").1[0]["ext"], json!({"reply": false}));
+    rig.receive(json!([{"channel": "/a", "id": id.to_string(), "successful": false, "error": "403::publish_denied"}]));
+    assert!(matches!(&rig.events()[..], [Event::Replied { id: refused, outcome: Err(_), .. }] if *refused == id));
+}
+
+#[test]
 fn disconnect_ends_the_session_with_its_reply() {
     let mut rig = Rig::open(json!({}));
     let held = rig.sent_one("/meta/connect")["id"].clone();

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -19,11 +18,11 @@ pub(super) struct PlainBody<'a> {
     /// Bytes that have arrived.
     arrived: Bytes,
     /// The number of those that have not.
-    rest: Rc<Cell<usize>>,
+    rest: &'a Cell<usize>,
 }
 
 impl<'a> PlainBody<'a> {
-    pub(super) fn new(node: &'a Node, stream: &'a ByteStream, arrived: Bytes, rest: Rc<Cell<usize>>) -> PlainBody<'a> {
+    pub(super) fn new(node: &'a Node, stream: &'a ByteStream, arrived: Bytes, rest: &'a Cell<usize>) -> PlainBody<'a> {
         PlainBody { node, stream, arrived, rest }
     }
 }

@@ -61,37 +61,42 @@ impl Plain {
 
 /// The length of the body. None if a field makes the request unusual.
 fn body_bytes(method: &Method, headers: &HeaderMap) -> Option<usize> {
-    let is_unusual = |name: &HeaderName| headers.contains_key(name);
-    if [TRANSFER_ENCODING, TRAILER, EXPECT].iter().any(is_unusual) {
-        return None;
+    let (mut upgrade, mut length, mut is_upgrade_named) = (None, None, false);
+    for (name, value) in headers {
+        let once = if *name == CONTENT_LENGTH {
+            length.replace(value)
+        } else if *name == UPGRADE {
+            upgrade.replace(value)
+        } else if *name == CONNECTION {
+            for token in value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+                let is_upgrade = token.eq_ignore_ascii_case(b"upgrade");
+                if !is_upgrade && !token.eq_ignore_ascii_case(b"keep-alive") {
+                    return None;
+                }
+                is_upgrade_named |= is_upgrade;
+            }
+            None
+        } else if [TRANSFER_ENCODING, TRAILER, EXPECT].contains(name) {
+            return None;
+        } else {
+            None
+        };
+        if once.is_some() {
+            return None;
+        }
     }
-    let upgrades = headers.contains_key(UPGRADE);
     let is_get = *method == Method::GET;
-    if upgrades && !(is_get && only(headers, &UPGRADE)?.eq_ignore_ascii_case(b"websocket")) {
-        return None;
-    }
-    let is_usual = |token: &[u8]| {
-        let token = token.trim_ascii();
-        token.eq_ignore_ascii_case(b"keep-alive") || (upgrades && token.eq_ignore_ascii_case(b"upgrade"))
-    };
-    let mut lines = headers.get_all(CONNECTION).iter();
-    if !lines.all(|line| line.as_bytes().split(|byte| *byte == b',').all(is_usual)) {
+    let is_websocket = |upgrade: &HeaderValue| is_get && upgrade.as_bytes().eq_ignore_ascii_case(b"websocket");
+    if upgrade.map_or(is_upgrade_named, |upgrade| !is_websocket(upgrade)) {
         return None;
     }
     if is_get {
         // A stream is the end of HTTP on its connection, and hyper writes its errors.
-        return (!headers.contains_key(CONTENT_LENGTH) && stream::wanted(headers).is_none()).then_some(0);
+        return (length.is_none() && stream::wanted(headers).is_none()).then_some(0);
     }
-    let length = only(headers, &CONTENT_LENGTH)?;
+    let length = length?.as_bytes();
     let is_number = !length.is_empty() && length.len() <= LENGTH_DIGITS_MAX && length.iter().all(u8::is_ascii_digit);
     str::from_utf8(length).ok().filter(|_| is_number)?.parse().ok()
-}
-
-/// The value of a field that occurs once.
-fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
-    let mut values = headers.get_all(name).iter();
-    let value = values.next()?;
-    values.next().is_none().then_some(value.as_bytes())
 }
 
 /// The most header lines of one request.

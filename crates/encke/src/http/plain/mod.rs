@@ -23,8 +23,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::CONNECTION;
-use http::{Response, StatusCode};
 use hyper::body::Body as HttpBody;
 use tokio::sync::futures::Notified;
 use websocket::handshake;
@@ -33,9 +33,10 @@ use self::body::PlainBody;
 pub(super) use self::head::HEADERS_MAX;
 use self::head::Plain;
 use self::response::Output;
+use super::bayeux::BayeuxResponse;
 use super::connection::{Connection, Upgrade};
 use super::held::{self, Held};
-use super::{Body, closing, routes};
+use super::{closing, routes};
 use crate::byte_stream::ByteStream;
 use crate::net::node::Node;
 use encke_core::Settings;
@@ -81,7 +82,8 @@ pub(super) async fn serve(connection: &Rc<Connection>, stream: &ByteStream, mut 
         };
         drop(settings);
         // While it is held, nothing large stays: that lives in functions that return before.
-        let (mut answer, rest) = begin(connection, stream, next);
+        let rest = Cell::new(next.plain.body_bytes - next.arrived.len());
+        let mut answer = begin(connection, stream, next, &rest);
         let mut held = None;
         let response = poll_fn(|cx| {
             if let Poll::Ready(response) = answer.as_mut().poll(cx) {
@@ -190,16 +192,15 @@ fn take(bytes: &[u8], settings: &Settings, ahead: &mut Vec<u8>) -> Option<Next> 
 }
 
 /// The answer to a request, which may take long.
-type Answer<'a> = Pin<Box<dyn Future<Output = Response<Body>> + 'a>>;
+type Answer<'a> = Pin<Box<dyn Future<Output = BayeuxResponse> + 'a>>;
 
-/// Begins to answer a request. Returns the answer, and the bytes of the body that have not arrived.
-fn begin<'a>(connection: &'a Rc<Connection>, stream: &'a ByteStream, next: Next) -> (Answer<'a>, Rc<Cell<usize>>) {
-    let Next { plain: Plain { request, body_bytes, .. }, arrived } = next;
-    let rest = Rc::new(Cell::new(body_bytes - arrived.len()));
-    let request = request.map(|()| PlainBody::new(&connection.node, stream, arrived, rest.clone()));
+/// Begins to answer a request. `rest` is the number of bytes of the body that have not arrived.
+fn begin<'a>(connection: &'a Rc<Connection>, stream: &'a ByteStream, next: Next, rest: &'a Cell<usize>) -> Answer<'a> {
+    let Next { plain: Plain { request, .. }, arrived } = next;
+    let request = request.map(|()| PlainBody::new(&connection.node, stream, arrived, rest));
     connection.health.begin_request();
     connection.health.set_busy(true);
-    (Box::pin(routes::answer_bayeux(connection, Box::new(request))), rest)
+    Box::pin(routes::answer_bayeux(connection, Box::new(request)))
 }
 
 /// A response that is to be written.
@@ -215,12 +216,21 @@ struct Last<'a> {
 fn end<'a>(
     connection: &'a Connection,
     stream: &'a ByteStream,
-    mut response: Response<Body>,
+    answered: BayeuxResponse,
     rest: usize,
 ) -> Option<Last<'a>> {
+    let is_draining = connection.node.shard().is_draining();
+    if let BayeuxResponse::Messages(body) = answered {
+        if rest == 0 && !is_draining {
+            let output = Output::of_messages(connection, stream, body);
+            return Some(Last { output, is_last: false, is_switch: false });
+        }
+        return end(connection, stream, BayeuxResponse::Messages(body).into_response().into(), rest);
+    }
+    let mut response = answered.into_response();
     let is_switch = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     // The rest of a body that was not read would be taken for a request.
-    if rest > 0 || (connection.node.shard().is_draining() && !is_switch) {
+    if rest > 0 || (is_draining && !is_switch) {
         response = closing(response);
     }
     let is_last = handshake::names(response.headers(), CONNECTION, "close");

@@ -8,10 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use bytes::{Buf, Bytes};
 use http::StatusCode;
-use http::header::{CONTENT_LENGTH, DATE};
+use http::header::{CONTENT_LENGTH, DATE, HeaderName};
 use http::response::Parts;
 
 use crate::byte_stream::ByteStream;
+use crate::http::bayeux::USUAL_FIELDS;
 use crate::http::connection::Connection;
 use crate::net::stall::Stall;
 
@@ -19,14 +20,50 @@ use crate::net::stall::Stall;
 pub(super) struct Output<'a> {
     connection: &'a Connection,
     stream: &'a ByteStream,
+    /// The head, and a small body with it: one slice costs the kernel less than two.
     head: Bytes,
     body: Bytes,
+    /// A body that was copied, until all is written.
+    _copied: Bytes,
 }
 
 impl<'a> Output<'a> {
-    pub(super) fn new(connection: &'a Connection, stream: &'a ByteStream, head: &Parts, body: Bytes) -> Output<'a> {
-        let head = head_of(head, body.len(), connection.node.now().wall_ms).into();
-        Output { connection, stream, head, body }
+    /// Any response.
+    pub(super) fn new(connection: &'a Connection, stream: &'a ByteStream, parts: &Parts, body: Bytes) -> Output<'a> {
+        let mut head = head_for(&body);
+        put_parts(parts, &mut head);
+        let has_length = parts.status != StatusCode::SWITCHING_PROTOCOLS && !parts.headers.contains_key(CONTENT_LENGTH);
+        if has_length {
+            put_length(body.len(), &mut head);
+        }
+        if !parts.headers.contains_key(DATE) {
+            put_date(connection.node.now().wall_ms, &mut head);
+        }
+        Output::of(connection, stream, head, body)
+    }
+
+    /// A response with messages.
+    pub(super) fn of_messages(connection: &'a Connection, stream: &'a ByteStream, body: Bytes) -> Output<'a> {
+        let mut head = head_for(&body);
+        head.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        for (name, value) in &USUAL_FIELDS {
+            put_field(name, value.as_bytes(), &mut head);
+        }
+        put_length(body.len(), &mut head);
+        put_date(connection.node.now().wall_ms, &mut head);
+        Output::of(connection, stream, head, body)
+    }
+
+    /// A response with these lines before its body.
+    fn of(connection: &'a Connection, stream: &'a ByteStream, mut head: Vec<u8>, body: Bytes) -> Output<'a> {
+        head.extend_from_slice(b"\r\n");
+        let (body, copied) = if body.len() <= COPIED_BYTES_MAX {
+            head.extend_from_slice(&body);
+            (Bytes::new(), body)
+        } else {
+            (body, Bytes::new())
+        };
+        Output { connection, stream, head: head.into(), body, _copied: copied }
     }
 
     /// Writes it. An error if the client is gone or takes nothing for too long.
@@ -50,7 +87,8 @@ impl<'a> Output<'a> {
     /// Writes as much as there is room for. True if that is all.
     fn send(&mut self) -> io::Result<bool> {
         while self.rest() > 0 {
-            match self.stream.try_write(&[IoSlice::new(&self.head), IoSlice::new(&self.body)]) {
+            let slices = [IoSlice::new(&self.head), IoSlice::new(&self.body)];
+            match self.stream.try_write(if self.body.is_empty() { &slices[..1] } else { &slices }) {
                 Ok(written) => {
                     let of_head = written.min(self.head.len());
                     self.head.advance(of_head);
@@ -93,32 +131,41 @@ impl Drop for Output<'_> {
     }
 }
 
-/// The head of a response with a body of this length, at this time in milliseconds since 1970.
-fn head_of(parts: &Parts, body_bytes: usize, wall_ms: u64) -> Vec<u8> {
-    let Parts { status, headers, .. } = parts;
-    let mut head = Vec::with_capacity(HEAD_BYTES);
-    let mut put = |parts: &[&[u8]]| parts.iter().for_each(|part| head.extend_from_slice(part));
+/// The room for a head, and for a body that is copied behind it.
+fn head_for(body: &Bytes) -> Vec<u8> {
+    let copied_bytes = if body.len() <= COPIED_BYTES_MAX { body.len() } else { 0 };
+    Vec::with_capacity(HEAD_BYTES + copied_bytes)
+}
+
+/// Appends the status line and the fields.
+fn put_parts(Parts { status, headers, .. }: &Parts, head: &mut Vec<u8>) {
     let reason = status.canonical_reason().unwrap_or("<none>");
-    put(&[b"HTTP/1.1 ", status.as_str().as_bytes(), b" ", reason.as_bytes(), b"\r\n"]);
-    for (name, value) in headers {
-        put(&[name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"]);
+    for part in ["HTTP/1.1 ", status.as_str(), " ", reason, "\r\n"] {
+        head.extend_from_slice(part.as_bytes());
     }
-    let has_length = *status != StatusCode::SWITCHING_PROTOCOLS && !headers.contains_key(CONTENT_LENGTH);
-    if has_length {
-        put(&[b"content-length: ", body_bytes.to_string().as_bytes(), b"\r\n"]);
+    headers.iter().for_each(|(name, value)| put_field(name, value.as_bytes(), head));
+}
+
+fn put_field(name: &HeaderName, value: &[u8], head: &mut Vec<u8>) {
+    for part in [name.as_str().as_bytes(), b": ", value, b"\r\n"] {
+        head.extend_from_slice(part);
     }
-    if !headers.contains_key(DATE) {
-        DATES.with_borrow_mut(|(of_ms, date)| {
-            let second_ms = wall_ms - wall_ms % 1_000;
-            if *of_ms != second_ms {
-                *of_ms = second_ms;
-                *date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_millis(second_ms));
-            }
-            put(&[b"date: ", date.as_bytes(), b"\r\n"]);
-        });
-    }
-    put(&[b"\r\n"]);
-    head
+}
+
+fn put_length(body_bytes: usize, head: &mut Vec<u8>) {
+    put_field(&CONTENT_LENGTH, body_bytes.to_string().as_bytes(), head);
+}
+
+/// Appends the time of day, in milliseconds since 1970.
+fn put_date(wall_ms: u64, head: &mut Vec<u8>) {
+    DATES.with_borrow_mut(|(of_ms, date)| {
+        let second_ms = wall_ms - wall_ms % 1_000;
+        if *of_ms != second_ms {
+            *of_ms = second_ms;
+            *date = httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_millis(second_ms));
+        }
+        put_field(&DATE, date.as_bytes(), head);
+    });
 }
 
 thread_local! {
@@ -128,3 +175,5 @@ thread_local! {
 
 /// The room for a head.
 const HEAD_BYTES: usize = 256;
+/// The bytes up to which a body is copied behind its head.
+const COPIED_BYTES_MAX: usize = 4 * 1024;
