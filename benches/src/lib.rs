@@ -11,6 +11,7 @@
 pub mod compare;
 pub mod core;
 pub mod delivery;
+pub mod event_loop;
 pub mod files;
 pub mod growth;
 pub mod json;

@@ -5,13 +5,13 @@
 //! server on one core could do here.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::TcpStream;
 use std::process::ExitCode;
 
 use bayeux::json::{elements, members};
+use benches::event_loop::{EventLoop, LISTENER};
 use encke_bench::problem::Problem;
-use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::epoll;
 use websocket::{Opcode, frame};
 
 fn main() -> ExitCode {
@@ -25,8 +25,7 @@ fn main() -> ExitCode {
 }
 
 struct Floor {
-    listener: TcpListener,
-    epoll: OwnedFd,
+    epoll: EventLoop,
     /// Each with the part of a request that has arrived. Slots are not reused.
     sockets: Vec<Option<(TcpStream, Vec<u8>)>>,
     subscriber: Option<usize>,
@@ -39,24 +38,16 @@ struct Floor {
 
 impl Floor {
     fn listen() -> Result<Floor, Problem> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        listener.set_nonblocking(true)?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-        println!("listening on {}", listener.local_addr()?);
+        let epoll = EventLoop::listen(0)?;
         let (sockets, unsent, text) = (Vec::new(), Vec::new(), String::new());
-        Ok(Floor { listener, epoll, sockets, subscriber: None, unsent, text, published: 0 })
+        Ok(Floor { epoll, sockets, subscriber: None, unsent, text, published: 0 })
     }
 
     fn run(mut self) -> Result<(), Problem> {
-        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+        let mut events = Vec::new();
         let mut input = vec![0; READ_BYTES];
         loop {
-            events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.epoll.wait(&mut events)?;
             for &epoll::Event { data, .. } in &events {
                 match data.u64() {
                     LISTENER => self.accept()?,
@@ -68,17 +59,11 @@ impl Floor {
     }
 
     fn accept(&mut self) -> Result<(), Problem> {
-        loop {
-            let (stream, _) = match self.listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error.into()),
-            };
-            stream.set_nonblocking(true)?;
-            stream.set_nodelay(true)?;
-            epoll::add(&self.epoll, &stream, EventData::new_u64(self.sockets.len() as u64), EventFlags::IN)?;
+        while let Some(stream) = self.epoll.accept()? {
+            self.epoll.watch(&stream, self.sockets.len())?;
             self.sockets.push(Some((stream, Vec::new())));
         }
+        Ok(())
     }
 
     fn serve(&mut self, index: usize, input: &mut [u8]) {
@@ -176,7 +161,5 @@ fn length_of(head: &str) -> usize {
 
 /// The reply to the handshake, the connect and the subscribe.
 const SUBSCRIBER_REPLY: &str = r#"[{"clientId":"0","successful":true}]"#;
-const LISTENER: u64 = u64::MAX;
-const EVENTS_PER_TURN: usize = 64;
 const READ_BYTES: usize = 64 * 1024;
 const UNSENT_BYTES_MAX: usize = 16 * 1024 * 1024;

@@ -7,15 +7,13 @@
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::TcpStream;
 use std::process::ExitCode;
 
+use benches::event_loop::{EventLoop, LISTENER};
 use clap::Parser;
-use encke_bench::engine::allow_sockets;
 use encke_bench::problem::Problem;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::event::epoll::{Event as Ready, EventFlags};
 use websocket::{Decoder, Event, Flow, Opcode, Role, frame, handshake};
 
 /// A fan-out over epoll without a protocol, to compare servers with.
@@ -37,8 +35,7 @@ fn main() -> ExitCode {
 }
 
 struct Floor {
-    listener: TcpListener,
-    epoll: OwnedFd,
+    epoll: EventLoop,
     /// Freed slots are reused.
     sockets: Vec<Option<Socket>>,
     free: Vec<usize>,
@@ -75,28 +72,16 @@ enum Outcome {
 
 impl Floor {
     fn listen(port: u16) -> Result<Self, Problem> {
-        allow_sockets(SOCKETS_WANTED)?;
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
-        listen(&socket, BACKLOG)?;
-        let listener = TcpListener::from(socket);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-        println!("listening on {}", listener.local_addr()?);
+        let epoll = EventLoop::listen(port)?;
         let (sockets, free, rooms, unsent) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
-        Ok(Floor { listener, epoll, sockets, free, rooms, unsent, input: vec![0; READ_BYTES] })
+        Ok(Floor { epoll, sockets, free, rooms, unsent, input: vec![0; READ_BYTES] })
     }
 
     fn run(mut self) -> Result<(), Problem> {
-        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+        let mut events = Vec::new();
         loop {
-            events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            for &epoll::Event { flags, data } in &events {
+            self.epoll.wait(&mut events)?;
+            for &Ready { flags, data } in &events {
                 match data.u64() {
                     LISTENER => self.accept()?,
                     index => self.serve(index as usize, flags)?,
@@ -109,22 +94,16 @@ impl Floor {
     }
 
     fn accept(&mut self) -> Result<(), Problem> {
-        loop {
-            let (stream, _) = match self.listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error.into()),
-            };
-            stream.set_nonblocking(true)?;
-            stream.set_nodelay(true)?;
+        while let Some(stream) = self.epoll.accept()? {
             let index = self.free.pop().unwrap_or_else(|| {
                 self.sockets.push(None);
                 self.sockets.len() - 1
             });
-            epoll::add(&self.epoll, &stream, EventData::new_u64(index as u64), EventFlags::IN)?;
+            self.epoll.watch(&stream, index)?;
             let (state, rooms, output) = (State::Upgrading(Vec::new()), Vec::new(), Vec::new());
             self.sockets[index] = Some(Socket { stream, state, rooms, output, blocked: false });
         }
+        Ok(())
     }
 
     fn serve(&mut self, index: usize, flags: EventFlags) -> Result<(), Problem> {
@@ -192,8 +171,7 @@ impl Floor {
         let blocked = !socket.output.is_empty();
         if blocked != socket.blocked {
             socket.blocked = blocked;
-            let flags = if blocked { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
-            epoll::modify(&self.epoll, &socket.stream, EventData::new_u64(index as u64), flags)?;
+            self.epoll.watch_for_room(&socket.stream, index, blocked)?;
         }
         Ok(true)
     }
@@ -272,13 +250,8 @@ fn lines(decoder: &mut Decoder, input: &mut [u8]) -> Outcome {
     if lines.is_empty() { Outcome::Nothing } else { Outcome::Lines(lines) }
 }
 
-const LISTENER: u64 = u64::MAX;
-const BACKLOG: i32 = 4096;
-const EVENTS_PER_TURN: usize = 1024;
 const READ_BYTES: usize = 64 * 1024;
 const HEAD_BYTES_MAX: usize = 8192;
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-/// The sessions of the largest run and some.
-const SOCKETS_WANTED: u64 = 10_000;
 /// About two seconds of the highest rate.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;

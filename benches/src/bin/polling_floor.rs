@@ -7,16 +7,14 @@
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::TcpStream;
 use std::process::ExitCode;
 
 use bayeux::json::{elements, member};
+use benches::event_loop::{EventLoop, LISTENER};
 use clap::Parser;
-use encke_bench::engine::allow_sockets;
 use encke_bench::problem::Problem;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+use rustix::event::epoll;
 use websocket::{Decoder, Event, Flow, Opcode, Role, frame, handshake};
 
 /// Bayeux over epoll with nothing else, to compare servers with.
@@ -38,8 +36,7 @@ fn main() -> ExitCode {
 }
 
 struct Floor {
-    listener: TcpListener,
-    epoll: OwnedFd,
+    epoll: EventLoop,
     sockets: Vec<Option<Socket>>,
     /// Freed slots are reused.
     free: Vec<usize>,
@@ -68,28 +65,16 @@ struct Session {
 
 impl Floor {
     fn listen(port: u16) -> Result<Self, Problem> {
-        allow_sockets(SOCKETS_WANTED)?;
-        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-        bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
-        listen(&socket, BACKLOG)?;
-        let listener = TcpListener::from(socket);
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-        println!("listening on {}", listener.local_addr()?);
+        let epoll = EventLoop::listen(port)?;
         let (sockets, free, sessions, reached) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Ok(Floor { listener, epoll, sockets, free, sessions, channels: HashMap::new(), reached })
+        Ok(Floor { epoll, sockets, free, sessions, channels: HashMap::new(), reached })
     }
 
     fn run(mut self) -> Result<(), Problem> {
-        let mut events = Vec::with_capacity(EVENTS_PER_TURN);
+        let mut events = Vec::new();
         let mut input = vec![0; READ_BYTES];
         loop {
-            events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.epoll.wait(&mut events)?;
             for &epoll::Event { data, .. } in &events {
                 match data.u64() {
                     LISTENER => self.accept()?,
@@ -103,21 +88,15 @@ impl Floor {
     }
 
     fn accept(&mut self) -> Result<(), Problem> {
-        loop {
-            let (stream, _) = match self.listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error.into()),
-            };
-            stream.set_nonblocking(true)?;
-            stream.set_nodelay(true)?;
+        while let Some(stream) = self.epoll.accept()? {
             let index = self.free.pop().unwrap_or_else(|| {
                 self.sockets.push(None);
                 self.sockets.len() - 1
             });
-            epoll::add(&self.epoll, &stream, EventData::new_u64(index as u64), EventFlags::IN)?;
+            self.epoll.watch(&stream, index)?;
             self.sockets[index] = Some(Socket { stream, decoder: None });
         }
+        Ok(())
     }
 
     fn serve(&mut self, index: usize, input: &mut [u8]) {
@@ -258,9 +237,4 @@ fn text_of(decoder: &mut Decoder, input: &mut [u8]) -> String {
     all
 }
 
-const LISTENER: u64 = u64::MAX;
-const BACKLOG: i32 = 4096;
-const EVENTS_PER_TURN: usize = 1024;
 const READ_BYTES: usize = 64 * 1024;
-/// The sockets of the largest run and some.
-const SOCKETS_WANTED: u64 = 10_000;

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use encke_core::{Answer, Application, ChannelRule, Handshake, Identity, Refusal, Settings};
+use encke_core::{Answer, Application, ChannelRule, Handshake, Identity, Refusal, Settings, SocketKey};
 
 use super::floor::{FanOut, Ring};
 use crate::lone_shard::{LoneShard, Session, subscription};
@@ -35,15 +35,15 @@ pub const CURVES: &[Curve] = &[
         beside: "a map of channels, and a copy",
         sizes: &[1, 100, 10_000, 1_000_000],
         encke: |size| publications(plain(), size, |index| format!("/g/{index}"), |index| format!("/g/{index}")),
-        floor: |size| fan_out(size, |channel| channel),
+        floor: fan_out,
     },
     Curve {
         over: "patterns, a subscriber each",
         work: "a publication that one of them matches",
-        beside: "a map of parents, and a copy",
+        beside: "a map of channels, and a copy",
         sizes: &[1, 100, 10_000],
         encke: |size| publications(plain(), size, |index| format!("/g/{index}/x"), |index| format!("/g/{index}/*")),
-        floor: |size| fan_out(size, |channel| channel),
+        floor: fan_out,
     },
     Curve {
         over: "rules of channels",
@@ -55,7 +55,7 @@ pub const CURVES: &[Curve] = &[
             let settings = Settings { channels: (0..size).map(rule).collect(), ..plain() };
             publications(settings, size, |index| format!("/g/{index}/x"), |index| format!("/g/{index}/x"))
         },
-        floor: |size| fan_out(size, |channel| channel),
+        floor: fan_out,
     },
     Curve {
         over: "members of a channel",
@@ -77,7 +77,7 @@ pub const CURVES: &[Curve] = &[
         beside: "a map of channels, and a copy",
         sizes: &[1, 100, 10_000, 100_000],
         encke: identities,
-        floor: |size| fan_out(size, |channel| channel),
+        floor: fan_out,
     },
     Curve {
         over: "messages in a history",
@@ -90,7 +90,7 @@ pub const CURVES: &[Curve] = &[
             let (mut ring, mut fan_out) = (Ring::new(size, &text), FanOut::new(std::iter::empty(), 1));
             Box::new(move || {
                 ring.push(&text);
-                fan_out.publish(&text, |channel| channel);
+                fan_out.publish(&text);
             })
         },
     },
@@ -137,10 +137,16 @@ fn publications(
         }
     }
     let texts = texts(size, |index| publication(&channel(index), &publisher.id));
-    let mut next = (0..texts.len()).cycle();
+    sends(shard, texts.into_iter().map(|text| (publisher.socket, text)).collect())
+}
+
+/// Sends one of these messages, in turn. None if the first one reaches no subscriber.
+fn sends(mut shard: LoneShard, messages: Vec<(SocketKey, String)>) -> Option<Unit> {
+    let mut next = (0..messages.len()).cycle();
     let mut unit = move || {
-        let text = next.next().map_or("", |index| &texts[index]);
-        shard.send(publisher.socket, text);
+        if let Some((socket, text)) = next.next().map(|index| &messages[index]) {
+            shard.send(*socket, text);
+        }
         shard.turn();
         shard.take_written()
     };
@@ -149,11 +155,11 @@ fn publications(
 }
 
 /// The floor of [`publications`].
-fn fan_out(size: u32, key: fn(&str) -> &str) -> Unit {
+fn fan_out(size: u32) -> Unit {
     let mut floor = FanOut::new((0..size).map(|index| format!("/g/{index}")), SUBSCRIBERS.min(size));
     let texts = texts(size, |index| publication(&format!("/g/{index}"), "0123456789abcdefghijklmnop"));
     let mut next = (0..texts.len()).cycle();
-    Box::new(move || floor.publish(next.next().map_or("", |index| &texts[index]), key))
+    Box::new(move || floor.publish(next.next().map_or("", |index| &texts[index])))
 }
 
 /// A session that joins and leaves a channel of `size` others.
@@ -182,16 +188,12 @@ fn identities(size: u32) -> Option<Unit> {
     for (index, session) in sessions.iter().enumerate() {
         shard.subscribe(session, &format!("/g/{index}"), "");
     }
-    let chosen = texts(size, |index| publication(&format!("/g/{index}"), &sessions[index as usize].id));
-    let sockets: Vec<_> = order(size).map(|index| sessions[index as usize].socket).collect();
-    let mut next = (0..chosen.len()).cycle();
-    let mut unit = move || {
-        let index = next.next().unwrap_or_default();
-        shard.send(sockets[index], &chosen[index]);
-        shard.turn();
-        shard.take_written()
+    let of_session = |index: u32| {
+        let session = &sessions[index as usize];
+        (session.socket, publication(&format!("/g/{index}"), &session.id))
     };
-    (unit() > 2 * DATA.len()).then(|| boxed(unit))
+    let messages = order(size).map(of_session).collect();
+    sends(shard, messages)
 }
 
 /// A user for each session: its name is the `user` of the handshake's `ext`.

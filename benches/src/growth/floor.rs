@@ -21,15 +21,15 @@ impl FanOut {
         FanOut { channels, unsent: vec![Vec::new(); subscribers as usize] }
     }
 
-    /// Finds the channel of a publication in `text`, frames it once, copies the frame for each subscriber of `key`, and
+    /// Finds the channel of a publication in `text`, frames it once, copies the frame for each subscriber, and
     /// answers the publisher.
-    pub(super) fn publish(&mut self, text: &str, key: fn(&str) -> &str) {
+    pub(super) fn publish(&mut self, text: &str) {
         for message in elements(text) {
             let channel = member(message, "channel").unwrap_or_default().trim_matches('"');
             let data = member(message, "data").unwrap_or_default();
             let mut one = Vec::with_capacity(data.len() + channel.len() + 32);
             frame::message(Opcode::Text, format!(r#"[{{"channel":"{channel}","data":{data}}}]"#).as_bytes(), &mut one);
-            for subscriber in self.channels.get(key(channel)).into_iter().flatten() {
+            for subscriber in self.channels.get(channel).into_iter().flatten() {
                 let unsent = &mut self.unsent[*subscriber as usize];
                 unsent.extend_from_slice(&one);
                 black_box(&unsent);

@@ -149,9 +149,9 @@ impl Wants {
 
     /// The time at which the next name is forgotten, or the next subscription ends.
     pub(crate) fn next_ms(&self) -> Option<u64> {
-        let due = |queue: &VecDeque<(u64, _)>| queue.front().map(|(due_ms, _)| *due_ms);
+        let leaving = self.leaving.front().map(|(due_ms, _)| *due_ms);
         let overlapping = self.overlapping.front().map(|(due_ms, _)| *due_ms);
-        [due(&self.leaving), overlapping].into_iter().flatten().min()
+        leaving.into_iter().chain(overlapping).min()
     }
 
     fn forget(&mut self, name: &str) {
