@@ -108,6 +108,7 @@ image() {
     cat >"$work/inside.sh" <<INSIDE
 mount --bind "$root" "$root"
 mount --bind "$root/var/lib/encke" "$root/var/lib/encke"
+mount --rbind /proc "$root/proc"
 mount -o remount,bind,ro "$root"
 exec env -i ${variables[*]} setpriv --no-new-privs "$(command -v chroot)" --userspec="$user:$user" --groups= "$root" /usr/local/bin/encke serve
 INSIDE
