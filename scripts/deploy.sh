@@ -65,25 +65,26 @@ chart() {
     need_go_tool kubeconform v0.8.0 github.com/yannh/kubeconform/cmd/kubeconform
     kubeconform=$go_tool
     schemas=$(echo "$venv"/lib/python3*/site-packages/kubernetes_validate/kubernetes-json-schema)
+    for version in "${kubernetes[@]}"; do check schemas "$schemas/$version-local-strict" "$work/schemas/$version"; done
     for values in deploy/helm/encke/values.yaml deploy/helm/encke/ci/*.yaml; do
         name=$(basename "$values" .yaml)
-        "$helm" lint --strict --quiet --values "$values" deploy/helm/encke
+        "$helm" lint --strict --quiet --kube-version 1.30.0 --values "$values" deploy/helm/encke
         "$helm" template push deploy/helm/encke --namespace push --kube-version 1.30.0 --values "$values" >"$work/$name.yaml"
         for version in "${kubernetes[@]}"; do
             # The schemas of the operator of Prometheus are nowhere among them.
             "$kubeconform" -strict -summary -skip ServiceMonitor,PrometheusRule \
-                -schema-location "$schemas/$version-local-strict/{{.ResourceKind}}{{.KindSuffix}}.json" "$work/$name.yaml"
+                -schema-location "$work/schemas/$version/{{.ResourceKind}}{{.KindSuffix}}.json" "$work/$name.yaml"
         done
         mkdir -p "$work/chart-$name"
         check chart "$work/$name.yaml" "$work/settings" "$work/chart-$name"
         # The program takes the configuration and the environment that the chart makes.
         mapfile -t variables <"$work/chart-$name/environment"
-        env NATS_PASSWORD=a NATS_TOKEN=b "${variables[@]}" "$ENCKE_BIN" config check --config "$work/chart-$name/encke.toml"
+        env NATS_PASSWORD=a NATS_TOKEN=b "${variables[@]}" "$ENCKE_BIN" config check "$work/chart-$name/encke.toml"
         passed "the chart, $name"
     done
     for values in replicas=3 autoscaling.enabled=true drain.spreadMs=20000 metrics.serviceMonitor.enabled=true settings.listen=a \
         settings.data=a replicas=none; do
-        if "$helm" template push deploy/helm/encke --set "$values" >/dev/null 2>"$work/refused.log"; then
+        if "$helm" template push deploy/helm/encke --kube-version 1.30.0 --set "$values" >/dev/null 2>"$work/refused.log"; then
             echo "the chart takes $values" >&2
             return 1
         fi
@@ -147,7 +148,6 @@ start_nats() {
 }
 
 start_node() {
-    configure encke.toml >"$work/encke.toml"
     NATS_PASSWORD=$password API_KEY=$key ENCKE_LISTEN=$(at "encke-$1") ENCKE_DATA=$work/encke-$1 ENCKE_LOG_FORMAT=json \
         "$ENCKE_BIN" serve --config "$work/encke.toml" --shards 1 >"$work/encke-$1.out" 2>"$work/encke-$1.err" &
     pid[encke-$1]=$!
@@ -187,6 +187,7 @@ compose() {
     local number clients password=p0123456789abcdef key=0123456789abcdef
     need_nats
     for number in 1 2 3; do start_nats "$number"; done
+    configure encke.toml >"$work/encke.toml"
     for number in 1 2 3; do start_node "$number"; done
     # Beside the frontend of the compose file one for its statistics.
     { configure haproxy.cfg -e "s|maxconn .*|maxconn 1000|; s|bind :8080|bind $(at haproxy)|"

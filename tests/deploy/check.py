@@ -2,6 +2,7 @@
 
     check.py compose RESOLVED.json SETTINGS        the compose file as compose-go has resolved it, and the configurations beside it
     check.py chart RENDERED.yaml SETTINGS FOLDER   manifests of the chart; writes the configuration of the nodes into FOLDER
+    check.py schemas FROM TO                       schemas of Kubernetes without the addresses by which they name each other, for kubeconform
     check.py metrics METRICS FILE...               each metric that a file names is one of a running node
 
 SETTINGS is the output of `encke config show`, METRICS that of `/metrics`.
@@ -174,8 +175,10 @@ def check_chart(path, settings_path, folder):
     for path in named:
         expect(any(path.startswith(f"{mount}/") for mount in mounts.values()), f"{path} is in no volume")
         stand_in = folder / path.lstrip("/").replace("/", "-")
-        stand_in.write_text("a-secret-of-this-test-alone\n")
+        stand_in.write_text(f"secret-of-{path}\n")
         text = text.replace(path, str(stand_in))
+    # The program would read them, and there are none here.
+    text = re.sub(r"^credentials_file = .*\n", "", text, flags=re.M)
     for key, name in parsed.get("cluster", {}).items():
         expect(not key.endswith("_env") or name in environment, f"{name} is not set")
     (folder / "encke.toml").write_text(text)
@@ -192,7 +195,16 @@ def check_metrics(metrics, *paths):
             expect(False, f"{path}: a node has no metric {name}")
 
 
-{"compose": check_compose, "chart": check_chart, "metrics": check_metrics}[sys.argv[1]](*sys.argv[2:])
+def write_schemas(source, target):
+    target = pathlib.Path(target)
+    target.mkdir(parents=True)
+    for path in pathlib.Path(source).glob("*.json"):
+        schema = json.loads(path.read_text().replace('"/api/_definitions.json#', '"_definitions.json#'))
+        schema.pop("$id", None)
+        (target / path.name).write_text(json.dumps(schema))
+
+
+{"compose": check_compose, "schemas": write_schemas, "chart": check_chart, "metrics": check_metrics}[sys.argv[1]](*sys.argv[2:])
 for problem in found:
     print(problem, file=sys.stderr)
 sys.exit(bool(found))
