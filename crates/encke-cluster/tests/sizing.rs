@@ -7,19 +7,23 @@ mod model;
 #[path = "../examples/sizing/simulation.rs"]
 mod simulation;
 
+use std::sync::LazyLock;
+
 use simulation::{CASES, Case, Figures};
+
+/// All cases, simulated once.
+static SIMULATED: LazyLock<Vec<Figures>> = LazyLock::new(|| CASES.iter().map(Case::simulated).collect());
 
 const PAGE: &str = include_str!("../../../docs/deploying.md");
 
 #[test]
 fn the_page_about_deploying_has_the_figures_of_the_example() {
-    let simulated: Vec<Figures> = CASES.iter().map(Case::simulated).collect();
     let tables = [
         costs::table(),
         model::table(model::CALM),
         model::table(model::BUSY),
         model::records_table(),
-        simulation::table(&simulated),
+        simulation::table(&SIMULATED),
     ];
     for table in tables {
         assert!(PAGE.contains(&table), "docs/deploying.md has another table than the example prints:\n{table}");
@@ -38,8 +42,8 @@ fn each_cost_is_on_the_page_that_is_named_for_it() {
 
 #[test]
 fn nodes_subscribe_and_receive_as_the_model_says() {
-    for case in &CASES {
-        let (computed, simulated) = (case.computed(), case.simulated());
+    for (case, simulated) in CASES.iter().zip(SIMULATED.iter()) {
+        let computed = case.computed();
         let is_near = |one: f64, other: f64| (one - other).abs() <= 0.03 * one.max(other) + 0.002;
         let what = format!("{} on {} nodes", case.name, case.nodes);
         assert!(
