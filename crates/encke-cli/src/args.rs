@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, Subcommand as _, valu
 use toml::Value;
 
 use crate::config::{FILE, Sources, defaults};
-use crate::layers::{Given, Origin, Raw};
+use crate::layers::{Given, Origin, Places, Raw};
 use crate::options::{self, NotFound};
 use crate::talk::{Publish, Subscribe};
 use crate::token::Token;
@@ -17,6 +17,7 @@ use crate::{USAGE, complain as say};
 /// All commands.
 pub(crate) fn command() -> Command {
     let file = Arg::new("file").value_name("FILE").value_parser(value_parser!(PathBuf));
+    let named = config_file().conflicts_with("file");
     let config = Command::new("config")
         .about("Write, check or show a configuration")
         .arg_required_else_help(true)
@@ -24,12 +25,14 @@ pub(crate) fn command() -> Command {
         .subcommand(
             Command::new("init")
                 .about("Write a file with every setting and section, each with its default; never overwrites")
-                .arg(file.clone().default_value(FILE).help("The file to write")),
+                .arg(file.clone().help("The file to write [default: encke.toml]"))
+                .arg(named.clone()),
         )
         .subcommand(
             Command::new("check")
                 .about("Report the errors in a file and the environment")
-                .arg(file.help("The file to check [default: encke.toml if it exists]")),
+                .arg(file.help("The file to check [default: encke.toml if it exists]"))
+                .arg(named),
         )
         .subcommand(with_settings(Command::new("show").about("Show all effective settings and their sources")))
         .subcommand(Command::new("docs").about("Print docs/configuration.md").hide(true));
@@ -62,16 +65,19 @@ fn demo() -> Command {
         )
 }
 
+/// `--config`.
+fn config_file() -> Arg {
+    Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .help("The file with settings [default: encke.toml if it exists] [env: ENCKE_CONFIG]")
+}
+
 /// Adds `--config`, `--set` and a flag for each option.
 fn with_settings(mut command: Command) -> Command {
     command = command
-        .arg(
-            Arg::new("config")
-                .long("config")
-                .value_name("FILE")
-                .value_parser(value_parser!(PathBuf))
-                .help("The file with settings [default: encke.toml if it exists] [env: ENCKE_CONFIG]"),
-        )
+        .arg(config_file())
         .arg(
             Arg::new("set")
                 .long("set")
@@ -128,7 +134,7 @@ pub(crate) fn sources(matches: &ArgMatches) -> Sources {
 }
 
 fn given(name: &str, value: String, flag: String) -> Given {
-    Given { name: name.into(), value: Raw::Text(value), origin: Origin::Flag(flag), lines: Vec::new() }
+    Given { name: name.into(), value: Raw::Text(value), origin: Origin::Flag(flag), places: Places::default() }
 }
 
 /// Prints help if it was requested, otherwise one line about the error.

@@ -28,7 +28,7 @@ fn read(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Res
         name: (*name).into(),
         value: Raw::Text((*value).into()),
         origin: Origin::Flag(format!("--{}", options::flag(name))),
-        lines: Vec::new(),
+        places: Places::default(),
     };
     let sources = Sources {
         file: Some(file.0.clone()),
@@ -224,7 +224,7 @@ fn a_rule_that_an_earlier_one_hides_is_reported_with_both_lines() {
     assert!(problem(inline).starts_with("FILE:3: the rule for /a can never apply: the one for /a at FILE:2"));
     read(&(rule("/chat/*") + &rule("/chat/**")), &[], &[]).expect("the narrower one first");
     let all = read(&rule("/**"), &[], &[]).expect("the rules of the demo give way").server_settings();
-    assert_eq!(encke::hidden_rule(&all.channels), None);
+    assert_eq!(encke::hidden_rules(&all.channels), []);
 }
 
 /// The examples of docs/files.md.
