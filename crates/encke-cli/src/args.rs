@@ -4,13 +4,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, Subcommand as _, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, Subcommand as _, value_parser};
 use toml::Value;
 
 use crate::config::{FILE, Sources, defaults};
 use crate::layers::{Given, Origin, Places, Raw};
 use crate::options::{self, NotFound};
-use crate::talk::{Publish, Subscribe};
+use crate::talk::{
+    ContextCommand, Disconnect, EXIT_CODES, History, Presence, Publish, Request, Sessions, Subscribe,
+};
 use crate::token::Token;
 use crate::{USAGE, complain as say};
 
@@ -41,19 +43,48 @@ pub(crate) fn command() -> Command {
         .about("A server that pushes messages to web pages and programs the moment they happen")
         .arg_required_else_help(true)
         .subcommand_required(true)
+        .after_help(EXIT_CODES)
         .subcommand(with_settings(Command::new("serve").about("Run the server")).after_help(
             "All settings are in docs/configuration.md; --help lists them, -h only the common ones. A file may hold the \
              same names, the environment ENCKE_ and the name in capitals. Flags come before environment before file.",
         ))
         .subcommand(demo())
         .subcommand(config)
-        .subcommand(Publish::augment_args(Command::new("publish")))
-        .subcommand(Subscribe::augment_args(Command::new("subscribe")))
+        .subcommand(client::<Publish>("publish"))
+        .subcommand(client::<Subscribe>("subscribe"))
+        .subcommand(client::<Request>("request"))
+        .subcommand(client::<History>("history"))
+        .subcommand(client::<Presence>("presence"))
+        .subcommand(client::<Sessions>("sessions"))
+        .subcommand(client::<Disconnect>("disconnect"))
+        .subcommand(
+            ContextCommand::augment_subcommands(Command::new("context"))
+                .about("Store servers by names, so that no command repeats their URLs and files")
+                .arg_required_else_help(true)
+                .subcommand_required(true),
+        )
+        .subcommand(
+            Command::new("completion").about("Print the completion of commands for a shell").arg(
+                Arg::new("shell").value_name("SHELL").required(true).value_parser(value_parser!(clap_complete::Shell)),
+            ),
+        )
         .subcommand(
             Token::augment_subcommands(Command::new("token")).arg_required_else_help(true).subcommand_required(true),
         )
         .subcommand(encke_bench::command())
         .subcommand(encke_bench::flood_target::command())
+}
+
+/// A command that speaks to a server.
+fn client<T: clap::Args>(name: &'static str) -> Command {
+    T::augment_args(Command::new(name)).after_help(EXIT_CODES)
+}
+
+/// Prints the completion of all commands for a shell.
+pub(crate) fn complete(matches: &ArgMatches) -> ExitCode {
+    let Some(shell) = matches.get_one::<clap_complete::Shell>("shell") else { return ExitCode::from(USAGE) };
+    clap_complete::generate(*shell, &mut command(), "encke", &mut std::io::stdout());
+    ExitCode::SUCCESS
 }
 
 fn demo() -> Command {

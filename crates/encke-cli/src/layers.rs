@@ -217,9 +217,9 @@ fn is_of_kubernetes(rest: &str, value: &str) -> bool {
     rest.starts_with("SERVICE_") || rest.starts_with("PORT_") || (rest == "PORT" && value.contains("://"))
 }
 
-/// Variables that are no settings: the file to read, the server to talk to, the program that the test scripts use, and that this process
-/// is to take over from another.
-const OTHER_VARIABLES: &[&str] = &["BIN", "CONFIG", "HANDOVER", "URL"];
+/// Variables that are no settings: the file to read, the server to talk to and secrets for it, the program that the test scripts use, and
+/// that this process is to take over from another.
+const OTHER_VARIABLES: &[&str] = &["API_KEY", "BIN", "CONFIG", "CONTEXT", "HANDOVER", "TOKEN", "URL"];
 
 #[cfg(test)]
 mod tests {

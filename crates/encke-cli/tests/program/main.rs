@@ -1,6 +1,7 @@
 //! The program from a user's view.
 
 mod api_keys;
+mod command_line;
 mod commands;
 mod common;
 mod demo;
