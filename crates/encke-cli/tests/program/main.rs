@@ -4,6 +4,7 @@ mod api_keys;
 mod command_line;
 mod commands;
 mod common;
+mod configurations;
 mod demo;
 #[path = "../log/mod.rs"]
 mod log;
