@@ -63,7 +63,7 @@ fn the_configuration_of_a_source_is_checked_and_its_password_is_never_shown() {
         ("password = 7", "source[0].password: a secret is a text in quotes"),
         ("pasword = \"hunter2\"", "source[0].pasword: there is no such setting; did you mean password?"),
         ("", "source[0].password: one of password, password_file and password_env"),
-        ("password = \"hunter2\"\nport = 70000", "in `port`"),
+        ("password = \"hunter2\"\nport = 70000", "source[0].port: a smaller number"),
         ("password = \"hunter2\"\nidle_ms = 3600000", "source[0].idle_ms = 3600000: from 100 to 1740000"),
     ] {
         write(&format!("{mail}{wrong}\n"));
