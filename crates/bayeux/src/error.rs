@@ -197,7 +197,9 @@ mod tests {
         let page = include_str!("../../../docs/errors.md");
         for error in BayeuxError::ALL {
             let (code, (_, text)) = (error.code(), error.as_str().rsplit_once(':').expect("parts"));
-            let is_there = page.lines().any(|line| line.starts_with(&format!("| `{code}:")) && line.contains(&format!(":{text}`")));
+            let is_there = page
+                .lines()
+                .any(|line| line.starts_with(&format!("| `{code}:")) && line.contains(&format!(":{text}`")));
             assert!(is_there, "{error}");
         }
     }

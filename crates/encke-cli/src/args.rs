@@ -7,12 +7,10 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, ArgMatches, Command, Subcommand as _, value_parser};
 use toml::Value;
 
-use crate::config::{FILE, Sources, defaults};
+use crate::config::{Sources, defaults};
 use crate::layers::{Given, Origin, Places, Raw};
 use crate::options::{self, NotFound};
-use crate::talk::{
-    ContextCommand, Disconnect, EXIT_CODES, History, Presence, Publish, Request, Sessions, Subscribe,
-};
+use crate::talk::{ContextCommand, Disconnect, EXIT_CODES, History, Presence, Publish, Request, Sessions, Subscribe};
 use crate::token::Token;
 use crate::{USAGE, complain as say};
 
@@ -107,15 +105,13 @@ fn config_file() -> Arg {
 
 /// Adds `--config`, `--set` and a flag for each option.
 fn with_settings(mut command: Command) -> Command {
-    command = command
-        .arg(config_file())
-        .arg(
-            Arg::new("set")
-                .long("set")
-                .value_name("NAME=VALUE")
-                .action(ArgAction::Append)
-                .help("Any setting by its name, or by CometD's, such as ws.maxMessageSize=65536"),
-        );
+    command = command.arg(config_file()).arg(
+        Arg::new("set")
+            .long("set")
+            .value_name("NAME=VALUE")
+            .action(ArgAction::Append)
+            .help("Any setting by its name, or by CometD's, such as ws.maxMessageSize=65536"),
+    );
     let defaults = defaults();
     for group in options::GROUPS.iter() {
         for option in &group.options {

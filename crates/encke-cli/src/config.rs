@@ -346,7 +346,8 @@ impl Merge {
     /// A rule that can never apply, with both lines of the file.
     fn hidden_rule(&self, settings: &Settings, first: usize, hidden: usize) -> Problem {
         let pattern = |index: usize| &settings.channels[index].pattern;
-        let position = |index: usize| match place_of_option(&self.origins, &self.places, &format!("channels[{index}]")) {
+        let position = |index: usize| match place_of_option(&self.origins, &self.places, &format!("channels[{index}]"))
+        {
             Some(place @ Origin::File { .. }) => place.to_string(),
             Some(origin) => format!("{origin} (rule {})", index + 1),
             None => format!("rule {}", index + 1),
@@ -373,11 +374,7 @@ fn place_of_option(
 }
 
 /// The mistakes in a list of tables, such as the rules for channels.
-fn mistakes_in_tables(
-    name: &str,
-    items: &[Value],
-    error_of: impl Fn(Value) -> Option<toml::de::Error>,
-) -> Vec<String> {
+fn mistakes_in_tables(name: &str, items: &[Value], error_of: impl Fn(Value) -> Option<toml::de::Error>) -> Vec<String> {
     let mut mistakes = Vec::new();
     for (index, item) in items.iter().enumerate() {
         let (path, before) = (format!("{name}[{index}]"), mistakes.len());
@@ -424,7 +421,9 @@ fn not_found(name: &str, value: &Raw, origin: &Origin, why: &NotFound) -> Proble
         NotFound::Ignored(why) | NotFound::Refused(why) => {
             format!("{location}: CometD's option has no equivalent: {why}")
         }
-        NotFound::Unknown { nearest: None } => format!("{location}: there is no such {kind}; see docs/configuration.md"),
+        NotFound::Unknown { nearest: None } => {
+            format!("{location}: there is no such {kind}; see docs/configuration.md")
+        }
         NotFound::Unknown { nearest: Some(nearest) } => {
             let nearest = match origin {
                 Origin::Environment(_) => format!("ENCKE_{}", options::variable(nearest)),

@@ -320,8 +320,14 @@ fn what_does_not_work_in_a_cluster_is_reported_by_name_and_value() {
     assert!(cluster(history).starts_with("FILE:3: channels[0].history_messages = 10 for /a/**: 0 in a cluster"));
     assert!(cluster("channel_bytes_max = 1000").starts_with("FILE:1: channel_bytes_max = 1000: at most 327"));
     assert!(problem("[cluster]\n").starts_with("FILE:1: cluster.servers = []: at least one URL"));
-    assert!(problem("[cluster]\nserver = \"a\"\n").contains("cluster.server: there is no such setting; did you mean servers?"));
-    assert!(problem("[cluster]\nservers = [\"nats://a\"]\nname = \"a b\"\n").starts_with("FILE:3: cluster.name = \"a b\": "));
+    assert!(
+        problem("[cluster]\nserver = \"a\"\n")
+            .contains("cluster.server: there is no such setting; did you mean servers?")
+    );
+    assert!(
+        problem("[cluster]\nservers = [\"nats://a\"]\nname = \"a b\"\n")
+            .starts_with("FILE:3: cluster.name = \"a b\": ")
+    );
     assert!(problem("[cluster]\npending_bytes_max = \"x\"\n").contains("cluster.pending_bytes_max"));
 }
 

@@ -10,7 +10,8 @@ pub(crate) fn without_effect(config: &Config) -> Vec<String> {
     let mut found = Vec::new();
     for (name, is_idle, why) in of_options(config) {
         // What another setting implies is nobody's mistake.
-        if is_idle && matches!(config.place(name), Some(Origin::File { .. } | Origin::Environment(_) | Origin::Flag(_))) {
+        if is_idle && matches!(config.place(name), Some(Origin::File { .. } | Origin::Environment(_) | Origin::Flag(_)))
+        {
             found.push((name.to_owned(), why));
         }
     }
@@ -37,7 +38,11 @@ fn of_options(config: &Config) -> [(&'static str, bool, &'static str); 9] {
         ("files_listing_names_max", !settings.files_listing, "without files_listing = true"),
         ("files_preload", settings.files.is_empty() && !config.program.demo, "without files"),
         ("demo_cometd_channels", !config.program.demo, "without demo = true"),
-        ("callback_parameter", !serves(encke::TransportName::CallbackPolling), "without callback-polling in transports"),
+        (
+            "callback_parameter",
+            !serves(encke::TransportName::CallbackPolling),
+            "without callback-polling in transports",
+        ),
         ("websocket_protocol", !serves(encke::TransportName::Websocket), "without websocket in transports"),
         ("allowed_origins", is_open, "but for its *: that allows all origins"),
     ]
@@ -45,7 +50,6 @@ fn of_options(config: &Config) -> [(&'static str, bool, &'static str); 9] {
 
 /// Fields of a rule for channels that have no effect, with the reason.
 fn of_rule(index: usize, rule: &Value) -> impl Iterator<Item = (String, &'static str)> {
-    let has = |name| rule.get(name).is_some();
     let has_history = rule.get("history_messages").and_then(Value::as_integer).is_some_and(|messages| messages > 0);
     let is_lazy = rule.get("lazy").and_then(Value::as_bool) == Some(true);
     let slow_consumer = rule.get("slow_consumer").and_then(Value::as_str);
@@ -59,6 +63,6 @@ fn of_rule(index: usize, rule: &Value) -> impl Iterator<Item = (String, &'static
         ("slow_consumer_bytes", drops, "without slow_consumer = \"drop-oldest\" or \"keep-latest\""),
     ]
     .into_iter()
-    .filter(move |(name, has_effect, _)| has(name) && !has_effect)
+    .filter(move |(name, has_effect, _)| rule.get(*name).is_some() && !has_effect)
     .map(move |(name, _, why)| (format!("channels[{index}].{name}"), why))
 }

@@ -135,7 +135,8 @@ fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut 
                 collect(inner, values, OF_FILES, put)
             }
             (DeValue::Table(inner), Some(Value::Table(values)))
-                if PREFIXES.iter().any(|prefix| prefix.starts_with(&format!("{name}."))) || is_of_cometd(&name, inner) =>
+                if PREFIXES.iter().any(|prefix| prefix.starts_with(&format!("{name}.")))
+                    || is_of_cometd(&name, inner) =>
             {
                 collect(inner, values, &format!("{name}."), put);
             }

@@ -34,9 +34,7 @@ pub(crate) fn list<T: DeserializeOwned>(section: &str, value: &Value) -> Result<
 }
 
 /// All values, or all mistakes.
-pub(crate) fn all_or_mistakes<T>(
-    results: impl Iterator<Item = Result<T, Vec<String>>>,
-) -> Result<Vec<T>, Vec<String>> {
+pub(crate) fn all_or_mistakes<T>(results: impl Iterator<Item = Result<T, Vec<String>>>) -> Result<Vec<T>, Vec<String>> {
     let (mut values, mut mistakes) = (Vec::new(), Vec::new());
     for result in results {
         match result {
@@ -57,7 +55,8 @@ pub(crate) fn mistakes_in(
     let alone = |(key, value): (&String, &Value)| {
         let error = error_of(Table::from_iter([(key.clone(), value.clone())]))?;
         let is_about_others = error.message().starts_with("missing field");
-        let shown = if shows && !error.message().starts_with("unknown field") { format!(" = {value}") } else { String::new() };
+        let shown =
+            if shows && !error.message().starts_with("unknown field") { format!(" = {value}") } else { String::new() };
         (!is_about_others).then(|| format!("{path}.{key}{shown}: {}", explain(key, error.message())))
     };
     table.iter().filter_map(alone).collect()
@@ -106,9 +105,21 @@ mod tests {
         for (key, message, expected) in [
             ("slow", "unknown variant `x`, expected one of `a`, `b`", "one of a, b"),
             ("slow", "unknown variant `x`, expected `a` or `b`", "a or b"),
-            ("lasy", "unknown field `lasy`, expected one of `lazy`, `pattern`", "there is no such setting; did you mean lazy?"),
-            ("lasy", "unknown field `lasy`, expected `lazy` or `pattern`", "there is no such setting; did you mean lazy?"),
-            ("zzz", "unknown field `zzz`, expected one of `lazy`, `pattern`", "there is no such setting; there are: lazy, pattern"),
+            (
+                "lasy",
+                "unknown field `lasy`, expected one of `lazy`, `pattern`",
+                "there is no such setting; did you mean lazy?",
+            ),
+            (
+                "lasy",
+                "unknown field `lasy`, expected `lazy` or `pattern`",
+                "there is no such setting; did you mean lazy?",
+            ),
+            (
+                "zzz",
+                "unknown field `zzz`, expected one of `lazy`, `pattern`",
+                "there is no such setting; there are: lazy, pattern",
+            ),
             ("", "missing field `pattern`", "pattern is missing"),
             ("shards", "invalid type: string \"5\", expected usize", "a whole number"),
             ("shards", "invalid value: integer `-5`, expected usize", "a whole number, 0 or more"),

@@ -23,9 +23,7 @@ impl Unit {
         match name.rsplit_once('_') {
             Some((_, "ms")) => Some(Unit::Time(Duration::from_millis(1), "milliseconds")),
             Some((_, "us")) => Some(Unit::Time(Duration::from_micros(1), "microseconds")),
-            Some((before, "s")) if !before.ends_with("_per") => {
-                Some(Unit::Time(Duration::from_secs(1), "seconds"))
-            }
+            Some((before, "s")) if !before.ends_with("_per") => Some(Unit::Time(Duration::from_secs(1), "seconds")),
             _ => None,
         }
     }

@@ -132,6 +132,7 @@ impl ClientCommand {
             ClientCommand::Publish { reply, .. } | ClientCommand::Batch { reply, .. } => reply.is_closed(),
             ClientCommand::Request { reply, .. } => reply.is_closed(),
             ClientCommand::Send { .. } => true,
+            ClientCommand::Positions(_, reply) => reply.is_closed(),
             ClientCommand::Unsubscribe(_, reply) | ClientCommand::Subscribe { reply, .. } => reply.is_closed(),
         }
     }

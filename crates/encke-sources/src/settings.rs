@@ -248,10 +248,7 @@ mod tests {
                 "kind = \"command\"\ncommand = \"a\"",
                 "source[0].command: invalid type: string \"a\", expected a sequence",
             ),
-            (
-                "kind = \"command\"\ncommand = [\"a\"]\nname = \"a/b\"",
-                "source[0].name = \"a/b\": 1 to 64 letters",
-            ),
+            ("kind = \"command\"\ncommand = [\"a\"]\nname = \"a/b\"", "source[0].name = \"a/b\": 1 to 64 letters"),
             (
                 "kind = \"command\"\ncommand = [\"a\"]\nchannel = \"/meta/x\"",
                 "source[0].channel = \"/meta/x\": a channel for broadcasts",

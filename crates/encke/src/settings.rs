@@ -8,8 +8,8 @@ use crate::error::SettingsError;
 use crate::files;
 use crate::tls;
 
-pub(crate) use check::OWN_PATHS;
 use check::Found;
+pub(crate) use check::OWN_PATHS;
 pub use check::hidden_rules;
 
 /// Checks what types cannot express: ranges, and settings that contradict each other. [`Builder::start`](crate::Builder::start)

@@ -125,7 +125,8 @@ impl Api {
         body: Option<Value>,
     ) -> Result<Value, Failure> {
         let query: Vec<String> = query.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
-        let mut request = Request::builder().method(method).uri(format!("{}/{operation}?{}", self.base, query.join("&")));
+        let mut request =
+            Request::builder().method(method).uri(format!("{}/{operation}?{}", self.base, query.join("&")));
         if let Some(key) = &self.key {
             request = request.header("authorization", format!("Bearer {key}"));
         }

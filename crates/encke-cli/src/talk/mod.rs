@@ -24,7 +24,8 @@ pub(crate) use subscribe::{Subscribe, subscribe};
 use crate::{FAILED, UNREACHABLE, USAGE, complain};
 
 /// The exit codes, for `--help`.
-pub(crate) const EXIT_CODES: &str = "Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 no server answers.";
+pub(crate) const EXIT_CODES: &str =
+    "Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 no server answers.";
 
 /// The reason why a command failed, in one line, and its exit code.
 #[derive(Debug)]

@@ -14,6 +14,8 @@ use crate::talk::context::replace;
 pub(crate) struct Positions {
     path: PathBuf,
     known: BTreeMap<String, Position>,
+    /// True if an earlier subscriber has written the file.
+    is_resumed: bool,
     /// True if the file has them all.
     is_stored: bool,
 }
@@ -33,9 +35,9 @@ impl Positions {
     /// It cannot be read, or is not one of positions.
     pub(crate) fn read(path: &Path) -> Result<Positions, Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        let (text, is_resumed) = match std::fs::read_to_string(path) {
+            Ok(text) => (text, true),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => (String::new(), false),
             Err(error) => return Err(failed(&error)),
         };
         let mut known = BTreeMap::new();
@@ -43,7 +45,7 @@ impl Positions {
             let line: Line = serde_json::from_str(line).map_err(|error| failed(&error))?;
             known.insert(line.channel, Position { epoch: line.epoch.into(), offset: line.offset });
         }
-        Ok(Positions { path: path.into(), known, is_stored: true })
+        Ok(Positions { path: path.into(), known, is_resumed, is_stored: is_resumed })
     }
 
     /// All of them.
@@ -51,9 +53,9 @@ impl Positions {
         self.known.iter().map(|(channel, position)| (channel.clone(), position.clone()))
     }
 
-    /// True if there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.known.is_empty()
+    /// True if an earlier subscriber has written the file, also without positions.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.is_resumed
     }
 
     /// Notes where the session is. All messages up to there have been printed.

@@ -29,7 +29,8 @@ pub(crate) struct Request {
 /// Asks, and prints the data of the answer in one line.
 pub(crate) fn request(Request { channel, data, timeout, server }: Request) -> ExitCode {
     run(async {
-        let wrong = |error| Failure::usage(format!("the data is not JSON: {error}; texts need quotes, such as '\"hello\"'"));
+        let wrong =
+            |error| Failure::usage(format!("the data is not JSON: {error}; texts need quotes, such as '\"hello\"'"));
         let data: serde_json::Value = serde_json::from_str(RawJson::parse(&data).map_err(wrong)?.as_str())
             .map_err(|error| Failure::usage(error.to_string()))?;
         let server = server.resolved()?;

@@ -27,7 +27,8 @@ pub(crate) struct Subscribe {
     /// The position in the history of each channel: -1 now, -2 all stored messages, N after message N; continues there after a break.
     #[arg(long, value_name = "POSITION", allow_hyphen_values = true, value_parser = value_parser!(i64).range(-2..))]
     replay: Option<i64>,
-    /// Keep the positions in this file, and go on there the next time. The first time begins now, or as --replay says.
+    /// Keep the positions in this file, and go on there the next time. The first time begins now, or as --replay says. Channels of a
+    /// pattern of which nothing came begin with their oldest stored message the next time.
     #[arg(long, value_name = "FILE")]
     positions: Option<PathBuf>,
     /// Acknowledge messages, so that a break loses none while the server knows the session.
@@ -77,10 +78,11 @@ pub(crate) fn subscribe(options: Subscribe) -> ExitCode {
     })
 }
 
-/// The point at which channels without a position begin: with positions of an earlier run, a channel without one is new since then.
+/// The point at which channels without a position begin. After an earlier run these are channels of a pattern of which nothing came: what
+/// is stored there has not been printed.
 fn begin(replay: Option<i64>, positions: Option<&Positions>) -> Option<ReplayFrom> {
     match (replay, positions) {
-        (_, Some(positions)) if !positions.is_empty() => Some(ReplayFrom::Earliest),
+        (_, Some(positions)) if positions.is_resumed() => Some(ReplayFrom::Earliest),
         (Some(position), _) => Some(replay_from(position)),
         (None, Some(_)) => Some(ReplayFrom::Latest),
         (None, None) => None,
@@ -105,7 +107,7 @@ impl Printer {
         let mut goes_on = self.left > 0;
         if let Some(positions) = &mut positions {
             // Silent channels have positions, too.
-            self.note(positions).await?;
+            goes_on = goes_on && self.note(positions).await?;
         }
         while goes_on {
             tokio::select! {
@@ -153,7 +155,9 @@ impl Printer {
             let mut reached = self.subscription.positions().await?;
             let (mut printed, until) = (BTreeSet::new(), Instant::now() + STORE_EVERY);
             let mut items = 0;
-            while let Some(item) = self.ready().await.filter(|_| Instant::now() < until) {
+            while Instant::now() < until
+                && let Some(item) = self.ready().await
+            {
                 printed.extend(item.as_ref().map(|message| message.channel.to_string()));
                 if !self.print(item, Some(positions)) {
                     positions.store()?;

@@ -47,7 +47,10 @@ const BROKEN: &[(&str, &[&str])] = &[
     ("[[channels]]\npattern = \"/a\"\n[[channels]]\nlazy = true", &["FILE:3: channels[1]: pattern is missing"]),
     (
         "[[channels]]\npattern = \"/a\"\n[[channels]]\npattern = \"b\"\n[[channels]]\npattern = \"/meta/x\"",
-        &["FILE:4: channels[1].pattern = b: a channel such as", "FILE:6: channels[2].pattern = /meta/x: a channel that"],
+        &[
+            "FILE:4: channels[1].pattern = b: a channel such as",
+            "FILE:6: channels[2].pattern = /meta/x: a channel that",
+        ],
     ),
     (
         "[[channels]]\npattern = \"/chat/**\"\n[[channels]]\npattern = \"/chat/*\"",
@@ -66,12 +69,15 @@ const BROKEN: &[(&str, &[&str])] = &[
     (
         "[[api_keys]]\nname = \"a\"\nkey = \"short\"\nscopes = [\"read\"]\n[[api_keys]]\nname = \"b\"\nkey_file = \"/nowhere\"\n\
          scopes = [\"read\"]",
-        &["FILE:1: api_keys[0], \"a\": a key has 16 to 1024 visible", "FILE:5: api_keys[1], \"b\": /nowhere"],
+        &["FILE:1: api_keys[0], \"a\": a key has 16 to 1024 visible", "FILE:5: api_keys[1], \"b\": key_file /nowhere"],
     ),
     (
         "[[webhooks]]\nurl = \"http://127.0.0.1:1/\"\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\nevents = [\"publish\"]\n\
          queue_messages_max = 0\n[[webhooks]]\nurl = \"ftp://x/\"\nevents = [\"publish\"]",
-        &["FILE:5: webhooks[0].queue_messages_max = 0: a whole number", "FILE:7: webhooks[1].url = \"ftp://x/\": a URL such as"],
+        &[
+            "FILE:5: webhooks[0].queue_messages_max = 0: a whole number",
+            "FILE:7: webhooks[1].url = \"ftp://x/\": a URL such as",
+        ],
     ),
     (
         "[[source]]\nkind = \"quotes\"\n[[source]]\nkind = \"mial\"\n[[source]]\nkind = \"file\"\nname = \"log\"\npath = 7\nstart = \"middle\"",
@@ -101,9 +107,15 @@ const BROKEN: &[(&str, &[&str])] = &[
     ),
     (
         "[[listeners]]\naddress = \"127.0.0.1:9\"\n[[listeners]]\naddress = \"everywhere\"\ntls = true",
-        &["FILE:4: listeners[1].address = everywhere: an address", "FILE:5: listeners[1].tls = true: only with tls_cert"],
+        &[
+            "FILE:4: listeners[1].address = everywhere: an address",
+            "FILE:5: listeners[1].tls = true: only with tls_cert",
+        ],
     ),
-    ("[proxy]\nbackend = \"http://127.0.0.1:1\"\npath = [\"/app\"]", &["FILE:3: proxy.path: there is no such setting; did you mean paths?"]),
+    (
+        "[proxy]\nbackend = \"http://127.0.0.1:1\"\npath = [\"/app\"]",
+        &["FILE:3: proxy.path: there is no such setting; did you mean paths?"],
+    ),
 ];
 
 #[test]
@@ -112,8 +124,9 @@ fn each_mistake_is_told_with_its_line_its_place_and_what_would_be_right() {
     for (file, expected) in BROKEN {
         let complaints = complaints(file);
         assert_eq!(complaints.len(), expected.len(), "{file}\n{complaints:#?}");
-        for (complaint, expected) in complaints.iter().zip(*expected) {
-            assert!(complaint.starts_with(expected), "{file}\n{complaint}\n{expected}");
+        for expected in *expected {
+            let is_there = complaints.iter().any(|complaint| complaint.starts_with(expected));
+            assert!(is_there, "{file}\n{expected}\n{complaints:#?}");
         }
     }
 }

@@ -40,7 +40,8 @@ impl Recovery {
     /// `None` where both extensions are off.
     pub(super) fn new(options: &mut SessionOptions) -> Option<Box<Recovery>> {
         let positions = std::mem::take(&mut options.positions);
-        let (ack, replay) = (options.ack.then(Ack::default), options.replay.take().map(|from| Replay::new(from, positions)));
+        let (ack, replay) =
+            (options.ack.then(Ack::default), options.replay.take().map(|from| Replay::new(from, positions)));
         (ack.is_some() || replay.is_some()).then(|| Box::new(Recovery { ack, replay, repeats: 0 }))
     }
 

@@ -43,7 +43,7 @@ impl ClusterSettings {
     /// The first setting that cannot work.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.subjects()?;
-        match self.out_of_range().first() {
+        match self.out_of_range().first().copied() {
             Some((setting, value, wanted)) => Err(SettingsError::new(setting.name, value.to_string(), wanted)),
             None => Ok(()),
         }

@@ -60,7 +60,12 @@ pub(super) fn texts(settings: &Settings, found: &mut Found) {
     let is_protocol = |name: &str| all(name, |byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
     found.one("websocket_protocol", &settings.websocket_protocol, is_protocol, "one token such as bayeux, or empty");
     let is_token = |text: &str| all(text, |byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    found.one("cookie_name", &settings.cookie_name, |name| !name.is_empty() && is_token(name), "letters, digits, - and _");
+    found.one(
+        "cookie_name",
+        &settings.cookie_name,
+        |name| !name.is_empty() && is_token(name),
+        "letters, digits, - and _",
+    );
     // Visible, and not the end of a cookie's attribute.
     let is_of_path = |byte: u8| byte.is_ascii_graphic() && byte != b';';
     let is_path = |path: &str| path.is_empty() || path.starts_with('/') && all(path, is_of_path);
@@ -73,7 +78,12 @@ pub(super) fn texts(settings: &Settings, found: &mut Found) {
     let is_domain = |domain: &str| domain.is_empty() || is_domain(domain.strip_prefix('.').unwrap_or(domain));
     found.one("cookie_domain", &settings.cookie_domain, is_domain, "a domain such as example.com, or empty");
     let same_site = ["", "Lax", "Strict", "None"];
-    found.one("cookie_same_site", &settings.cookie_same_site, |it| same_site.contains(&it), "Lax, Strict, None or empty");
+    found.one(
+        "cookie_same_site",
+        &settings.cookie_same_site,
+        |it| same_site.contains(&it),
+        "Lax, Strict, None or empty",
+    );
     let is_parameter = |name: &str| {
         let is_plain = all(name, |byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte));
         !name.is_empty() && name != "message" && is_plain
