@@ -93,7 +93,7 @@ impl NatsSettings {
 
     /// The options of the connection.
     pub(crate) fn options(&self) -> Result<ConnectOptions, NatsSettingsError> {
-        if let Some((setting, value, wanted)) = self.out_of_range() {
+        if let Some((setting, value, wanted)) = self.out_of_range().first().copied() {
             return fail(setting.name, &value.to_string(), wanted);
         }
         let delay_max_ms = self.reconnect_delay_max_ms;

@@ -284,7 +284,7 @@ pub use net::listing::List;
 pub use net::requests::Revocation;
 pub use request_client::RequestClient;
 pub use server::{Running, Server};
-pub use settings::{check_settings, hidden_rule};
+pub use settings::{check_settings, hidden_rules, wrong_settings};
 pub use tls::TicketKey;
 
 /// Compiles the program of the README as a test.

@@ -43,10 +43,8 @@ impl ClusterSettings {
     /// The first setting that cannot work.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.subjects()?;
-        match self.out_of_range() {
-            Some((setting, value, wanted)) => {
-                Err(SettingsError { name: setting.name, value: value.to_string(), wanted })
-            }
+        match self.out_of_range().first().copied() {
+            Some((setting, value, wanted)) => Err(SettingsError::new(setting.name, value.to_string(), wanted)),
             None => Ok(()),
         }
     }
@@ -56,19 +54,18 @@ impl ClusterSettings {
     /// # Errors
     /// The first setting that does not work in a cluster.
     pub fn check_server(settings: &Settings) -> Result<(), SettingsError> {
-        if let Some(rule) = settings.channels.iter().find(|rule| rule.history().is_some()) {
+        let mut rules = settings.channels.iter().enumerate();
+        if let Some((entry, rule)) = rules.find(|(_, rule)| rule.history().is_some()) {
+            let value = format!("{} for {}", rule.history_messages, rule.pattern);
+            let wanted = "0 in a cluster: nodes do not share histories yet";
             return Err(SettingsError {
-                name: "channels.history_messages",
-                value: format!("{} for {}", rule.history_messages, rule.pattern),
-                wanted: "0 in a cluster: nodes do not share histories yet",
+                entry: Some(entry),
+                ..SettingsError::new("channels.history_messages", value, wanted)
             });
         }
         if settings.channel_bytes_max > channel_bytes_max() {
-            return Err(SettingsError {
-                name: "channel_bytes_max",
-                value: settings.channel_bytes_max.to_string(),
-                wanted: "at most 327 in a cluster, so that each channel has a subject at the engine",
-            });
+            let wanted = "at most 327 in a cluster, so that each channel has a subject at the engine";
+            return Err(SettingsError::new("channel_bytes_max", settings.channel_bytes_max.to_string(), wanted));
         }
         Ok(())
     }
@@ -97,11 +94,8 @@ impl ClusterSettings {
 
     fn subjects(&self) -> Result<Subjects, SettingsError> {
         debug_assert_eq!((NAME_BYTES_MAX, channel_bytes_max()), (32, 327), "as the texts say");
-        Subjects::of(&self.name).ok_or_else(|| SettingsError {
-            name: "name",
-            value: format!("{:?}", self.name),
-            wanted: "up to 32 letters, digits, _ and -",
-        })
+        let wanted = "up to 32 letters, digits, _ and -";
+        Subjects::of(&self.name).ok_or_else(|| SettingsError::new("name", format!("{:?}", self.name), wanted))
     }
 }
 
@@ -118,7 +112,7 @@ mod tests {
         let settings = |history_messages| Settings { channels: vec![rule(history_messages)], ..Settings::default() };
         assert_eq!(ClusterSettings::check_server(&settings(0)), Ok(()));
         let error = ClusterSettings::check_server(&settings(10)).expect_err("a history").to_string();
-        assert!(error.starts_with("channels.history_messages = 10 for /a/**: 0 in a cluster"), "{error}");
+        assert!(error.starts_with("channels[0].history_messages = 10 for /a/**: 0 in a cluster"), "{error}");
         let long = Settings { channel_bytes_max: 328, ..Settings::default() };
         assert_eq!(ClusterSettings::check_server(&long).expect_err("too long").name, "channel_bytes_max");
     }
