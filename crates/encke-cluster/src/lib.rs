@@ -9,6 +9,7 @@
 //!     └────── interest ──────▶ Wants ── subscriptions ──▶ engine
 //! ```
 
+mod command;
 mod envelope;
 mod incoming;
 mod node;
@@ -17,6 +18,9 @@ mod outgoing;
 mod subject;
 mod wants;
 
+pub use command::{
+    Command, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX,
+};
 pub use envelope::{Envelope, EnvelopeError};
-pub use node::{Command, Counts, Node, NodeLimits};
+pub use node::{Counts, Node, NodeLimits};
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};

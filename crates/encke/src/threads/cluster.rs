@@ -166,6 +166,13 @@ impl Cluster {
                 self.logged.rejection = rejection.or(self.logged.rejection);
             }
             EngineEvent::Dropped => self.node.dropped(),
+            // The node sends no requests and uses no keys.
+            EngineEvent::Answered { .. }
+            | EngineEvent::Asked { .. }
+            | EngineEvent::KeyAnswer { .. }
+            | EngineEvent::KeyChanged { .. }
+            | EngineEvent::WatchBegins { .. }
+            | EngineEvent::WatchComplete { .. } => {}
             EngineEvent::Failed(error) => {
                 let (last, from_ms) = &mut self.logged.failure;
                 if *last != error || now_ms >= *from_ms {
