@@ -7,14 +7,14 @@ mod owed;
 mod tests;
 mod waits;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
 pub(crate) use owed::{Answer, Due, OnSocket, Owed, Settled};
 pub(crate) use waits::{Call, Payer, Wait, Waits};
 
-use crate::events::ExchangeId;
+use crate::events::{ExchangeId, SocketKey};
 
 /// The requests of one shard that are not answered yet.
 #[derive(Default)]
@@ -25,6 +25,8 @@ pub(crate) struct Requests {
     pub(crate) owed: Owed,
     /// Requests forwarded to the shard of their session, with the index of that shard.
     forwarded: HashMap<ExchangeId, usize, RandomState>,
+    /// WebSockets for whose session all nodes of a cluster have been asked.
+    pub(crate) searched: HashSet<SocketKey, RandomState>,
     /// Room for the replies to the next batch of a WebSocket.
     room: Vec<u8>,
 }

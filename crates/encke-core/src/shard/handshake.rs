@@ -33,7 +33,7 @@ impl Machines {
             Admission::Refused(error, advice) => return self.refuse_handshake(batch, message, &error, &advice),
             Admission::Waits => return,
         };
-        let id = Id::new(self.env.index, &mut self.env.entropy);
+        let id = self.env.new_session_id();
         let browser = self.browser_of(batch);
         let terms = self.env.settings.terms();
         let mut protocol = bayeux::Session::new(self.env.now.ms, &terms);
@@ -243,6 +243,7 @@ impl Machines {
     /// Removes a session from the newcomers, as it has connected or is about to end.
     pub(super) fn has_arrived(&mut self, key: SessionKey) {
         if self.clients.has_connected(key) {
+            self.note_change(key);
             self.env.shared.newcomers[self.env.index].fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -99,8 +99,9 @@ impl Machines {
     /// The session with this id, if it may have a stream.
     fn session_for(&self, client: &str, opener: &StreamOpener) -> Result<SessionKey, StreamOpening> {
         let id = Id::parse(client).ok_or(StreamOpening::Unknown)?;
-        if id.shard() != self.env.index && id.shard() < self.env.shared.shards {
-            return Err(StreamOpening::Elsewhere(id.shard()));
+        let home = self.env.shared.shard_of(&id);
+        if home != self.env.index && home < self.env.shared.shards {
+            return Err(StreamOpening::Elsewhere(home));
         }
         if self.env.is_draining {
             return Err(StreamOpening::Draining);

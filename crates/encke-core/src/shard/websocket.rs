@@ -37,10 +37,18 @@ impl Shard {
         let found = match (client, carried) {
             (Some(client), Some((key, carried))) => carried.is(client).then_some(key),
             (Some(client), None) => match Id::parse(client) {
-                Some(id) if id.shard() != beside.env.index && id.shard() < beside.env.shared.shards => {
-                    return self.settle_burst().send_away(key, id.shard());
+                Some(id) => {
+                    let (home, shared) = (beside.env.shared.shard_of(&id), &beside.env.shared);
+                    if home != beside.env.index && home < shared.shards {
+                        return self.settle_burst().send_away(key, home);
+                    }
+                    let found = beside.sessions.find(&id);
+                    if found.is_none() && shared.node.is_some() && !beside.requests.searched.remove(&key) {
+                        return self.settle_burst().search_for_socket(id, key);
+                    }
+                    found
                 }
-                id => id.and_then(|id| beside.sessions.find(&id)),
+                None => None,
             },
             (None, _) => None,
         };
@@ -88,6 +96,7 @@ impl Shard {
     pub fn socket_closed(&mut self, now: Now, key: SocketKey) {
         let machines = self.settle_burst_at(now);
         let session = machines.delivery.socket(key).and_then(Socket::session);
+        machines.requests.searched.remove(&key);
         machines.delivery.socket_is_gone(key);
         if let Some(session) = session.filter(|key| machines.delivery.session(*key).is_some_and(Session::is_plain)) {
             machines.end_session(session, EndReason::Disconnected);

@@ -126,7 +126,7 @@ impl Rig {
         let exchange = ExchangeId { shard: 0, number: self.exchanges };
         let transport = HttpTransport::LongPolling;
         self.shard
-            .request(NOW, Request { exchange, transport, browser: None, peer: Peer::default(), head: None, body });
+            .request(NOW, Request { exchange, transport, browser: None, peer: Peer::default(), head: None, body, searched: Default::default() });
         exchange
     }
 

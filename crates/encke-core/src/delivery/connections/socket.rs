@@ -198,6 +198,9 @@ pub enum Received {
     Handshake,
     /// The message waits for the application. The next one must not come before [`Effect::Continue`](crate::Effect).
     Waits,
+    /// Other nodes are asked for its session. This text must come again with [`Effect::Continue`](crate::Effect), and nothing before
+    /// it.
+    Searches,
     /// Its session lives on another shard. The socket must move there, and that shard must receive this text first.
     Elsewhere(usize),
 }
