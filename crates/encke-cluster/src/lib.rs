@@ -15,6 +15,7 @@ mod incoming;
 mod node;
 mod numbers;
 mod outgoing;
+mod sessions;
 mod subject;
 mod wants;
 
@@ -23,4 +24,5 @@ pub use command::{
 };
 pub use envelope::{Envelope, EnvelopeError};
 pub use node::{Counts, Node, NodeLimits};
+pub use sessions::{Output, SessionCounts, Sessions, SessionsSettings};
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};

@@ -111,8 +111,8 @@ pub struct Response {
 }
 
 impl Response {
-    /// A response without a body.
-    pub(crate) fn empty(status: u16) -> Response {
+    /// A response of this status without a body.
+    pub fn with_status(status: u16) -> Response {
         Response { status, body: Bytes::new(), set_browser: None, confirm: None, compresses: false }
     }
 }

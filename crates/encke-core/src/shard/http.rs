@@ -31,7 +31,7 @@ impl Shard {
             Err(error) => {
                 machines.env.metrics.batches_refused.add(1);
                 let body = batch_error_body(BayeuxError::from(error)).into();
-                machines.delivery.respond(request.exchange, Response { body, ..Response::empty(error.status()) });
+                machines.delivery.respond(request.exchange, Response { body, ..Response::with_status(error.status()) });
                 return Taken::Here;
             }
         };
@@ -57,7 +57,7 @@ impl Shard {
             match request.searched {
                 Searched::All => {}
                 Searched::ByNode => {
-                    machines.delivery.respond(request.exchange, Response::empty(NOT_HERE));
+                    machines.delivery.respond(request.exchange, Response::with_status(NOT_HERE));
                     return Taken::Here;
                 }
                 Searched::Nobody => {

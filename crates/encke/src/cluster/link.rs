@@ -7,11 +7,12 @@ use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use encke_cluster::Counts;
-use encke_core::{EncodedPublications, PublishToken};
+use encke_cluster::{Counts, SessionCounts};
+use encke_core::{EncodedPublications, Envelope, PublishToken};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::session_metrics;
 use crate::metric::Metric;
 
 /// The mailbox of the cluster's thread.
@@ -37,6 +38,8 @@ pub(crate) enum ToCluster {
     Publications(Arc<EncodedPublications>),
     /// A reply waits until publications of other nodes on these names arrive.
     Ask(Vec<Box<str>>, PublishToken),
+    /// A message about a session that another node has, or may have.
+    Session(Envelope),
 }
 
 /// The state of the node.
@@ -48,6 +51,7 @@ pub(crate) struct Status {
     pub(crate) origins: usize,
     /// Bytes that wait for the engine, and those that wait for the shards.
     pub(crate) waiting_bytes: (usize, usize),
+    pub(crate) sessions: SessionCounts,
 }
 
 impl Link {
@@ -111,7 +115,7 @@ impl Link {
 
     /// The metrics of the node.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let Status { is_connected, counts, subscriptions, origins, waiting_bytes: (pending, incoming) } = self.status();
+        let Status { is_connected, counts, subscriptions, origins, waiting_bytes: (pending, incoming), .. } = self.status();
         let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
         let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
         vec![
@@ -179,6 +183,9 @@ impl Link {
                 counts.replies_unconfirmed,
             ),
         ]
+        .into_iter()
+        .chain(session_metrics::of(&self.status().sessions))
+        .collect()
     }
 }
 

@@ -3,4 +3,6 @@
 
 pub(crate) mod engine;
 pub(crate) mod link;
+pub(crate) mod sessions;
+pub(crate) mod session_metrics;
 pub(crate) mod settings;

@@ -29,7 +29,7 @@ use crate::caught::Caught;
 use crate::cluster::link::ToCluster;
 use crate::gzip::Gzip;
 use encke_core::{
-    Awaited, Effect, Envelope, ExchangeId, Now, PersistRequest, Persisted, PresenceEvent, PublishToken, Resolved,
+    Awaited, Effect, Envelope, ExchangeId, Now, OTHER_NODES, PersistRequest, Persisted, PresenceEvent, PublishToken, Resolved,
     Shard, ShardMessage, SocketKey, WaitKey,
 };
 
@@ -229,7 +229,8 @@ impl Node {
     fn take_presence(&self, event: PresenceEvent) {
         let settings = self.shard().settings().clone();
         if let Some((session, answer)) = self.server.presence.take(event, self.now(), &settings) {
-            self.send_to_shard(session.shard(), answer);
+            let home = self.server.shared().shard_of(&session);
+            self.send_to_shard(home, answer);
         }
     }
 
@@ -307,6 +308,10 @@ impl Node {
     pub(crate) fn send_to_shard(&self, shard: usize, message: ShardMessage) {
         if shard == usize::from(PublishToken::HANDLES) {
             return self.server.report(message);
+        }
+        if shard == usize::from(OTHER_NODES) {
+            let envelope = Envelope::new(self.server.mailboxes.account(), message);
+            return self.send_to_cluster(ToCluster::Session(envelope));
         }
         let envelope = Envelope::new(self.server.mailboxes.account(), message);
         if shard == self.server.mailboxes.shards() {

@@ -236,6 +236,10 @@ impl Socket {
         if let Some(text) = text {
             match self.text(now, &text) {
                 Received::Elsewhere(shard) => return Some((End::Move(shard, text), rest)),
+                Received::Searches => {
+                    self.unread = Some(Box::new(Unread { text: Some(text), rest }));
+                    return None;
+                }
                 Received::Waits | Received::Handshake => {
                     self.unread = (!rest.is_empty()).then(|| Box::new(Unread { text: None, rest }));
                     return None;
@@ -310,6 +314,10 @@ impl Socket {
             Event::Text(text) => {
                 match self.text(now, text) {
                     Received::Elsewhere(shard) => return Some(End::Move(shard, text.to_owned())),
+                    // It comes again.
+                    Received::Searches => {
+                        self.unread = Some(Box::new(Unread { text: Some(text.to_owned()), rest: Vec::new() }));
+                    }
                     // The bytes behind it wait, too.
                     Received::Waits | Received::Handshake => {
                         self.unread = Some(Box::new(Unread { text: None, rest: Vec::new() }))
@@ -333,7 +341,7 @@ impl Socket {
             return Received::Here;
         }
         let received = self.node.shard_mut().socket_text(now, self.stream.key, text);
-        self.stream.suspended.set(received == Received::Waits);
+        self.stream.suspended.set(matches!(received, Received::Waits | Received::Searches));
         self.shakes_hands = received == Received::Handshake;
         received
     }

@@ -1,0 +1,413 @@
+//! What nodes ask each other about sessions, and the answers. A node takes questions only on its own subject, which only nodes may
+//! write to; what comes there is checked before anything is done.
+//!
+//! ```text
+//!   Serve    a request of a client, for the node that has its session   ─▶ Served, Unknown, Elsewhere, Full
+//!   Settled  the fate of a Served, or its client is gone                ─▶ Done
+//!   Release  a session that is to move                                   ─▶ Given, Unknown, Elsewhere, Busy, TooLarge
+//!   Taken    a session that has been taken over                          ─▶ Done
+//!   Ping     is the node there?                                          ─▶ Done
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use bytes::Bytes;
+use encke_core::{HttpTransport, Id, NodeTag, Response};
+
+use super::record::Key;
+
+/// A question of another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Question {
+    /// Process this request.
+    Serve(Serve),
+    /// A request with this number of this node needs no answer any more, or the answer has a fate.
+    Settled(NodeTag, u64, Fate),
+    /// Give up a session.
+    Release {
+        session: Id,
+        /// The node that asks.
+        node: NodeTag,
+        /// The most bytes of the answer.
+        bytes_max: u32,
+        is_urgent: bool,
+    },
+    /// A session has been taken over by this node.
+    Taken(Key, NodeTag),
+    /// Nothing.
+    Ping,
+}
+
+/// The fate of a forwarded request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The client is gone.
+    Abandoned,
+    /// The kernel took the response.
+    Taken,
+    /// It did not.
+    Lost,
+}
+
+/// A request of a client of another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Serve {
+    /// The session that it names.
+    pub(super) session: Id,
+    /// The node that has read it.
+    pub(super) node: NodeTag,
+    /// Its number there.
+    pub(super) number: u64,
+    /// The address of the client.
+    pub(super) address: Option<IpAddr>,
+    /// The browser id in its cookie.
+    pub(super) browser: Option<Id>,
+    pub(super) transport: HttpTransport,
+    pub(super) body: String,
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// The response.
+    Served {
+        status: u16,
+        set_browser: Option<Id>,
+        /// True if the fate of it is to be told.
+        is_confirmed: bool,
+        compresses: bool,
+        body: Bytes,
+    },
+    /// The session, and the revision of its record; 0 if it has none.
+    Given(u64, Bytes),
+    /// The session is not here.
+    Unknown,
+    /// It is on this node.
+    Elsewhere(NodeTag),
+    /// A response with messages is on its way.
+    Busy,
+    /// It does not fit into an answer.
+    TooLarge,
+    /// The node serves as many requests of others as it may.
+    Full,
+    /// It is done.
+    Done,
+}
+
+impl Reply {
+    /// The response of a request, without the shard that waits for its fate.
+    pub(super) fn of(response: &Response) -> Reply {
+        Reply::Served {
+            status: response.status,
+            set_browser: response.set_browser,
+            is_confirmed: response.confirm.is_some(),
+            compresses: response.compresses,
+            body: response.body.clone(),
+        }
+    }
+}
+
+impl Question {
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut out = Writer(vec![VERSION]);
+        match self {
+            Question::Ping => out.byte(0),
+            Question::Serve(serve) => {
+                out.byte(1);
+                out.id(&serve.session);
+                out.tag(serve.node);
+                out.number(serve.number);
+                match serve.address {
+                    None => out.byte(0),
+                    Some(IpAddr::V4(address)) => out.part(4, &address.octets()),
+                    Some(IpAddr::V6(address)) => out.part(6, &address.octets()),
+                }
+                out.option(serve.browser.as_ref());
+                match &serve.transport {
+                    HttpTransport::LongPolling => out.byte(0),
+                    HttpTransport::CallbackPolling(callback) => {
+                        out.part(1, &(callback.len() as u16).to_le_bytes());
+                        out.0.extend_from_slice(callback.as_bytes());
+                    }
+                    // Such a request names no session.
+                    HttpTransport::Subscription => out.byte(2),
+                }
+                out.0.extend_from_slice(serve.body.as_bytes());
+            }
+            Question::Settled(node, number, fate) => {
+                out.byte(2);
+                out.tag(*node);
+                out.number(*number);
+                out.byte(*fate as u8);
+            }
+            Question::Release { session, node, bytes_max, is_urgent } => {
+                out.byte(3);
+                out.id(session);
+                out.tag(*node);
+                out.0.extend_from_slice(&bytes_max.to_le_bytes());
+                out.byte((*is_urgent).into());
+            }
+            Question::Taken(key, node) => {
+                out.part(4, key.bytes());
+                out.tag(*node);
+            }
+        }
+        out.0
+    }
+
+    /// Reads a question. None if it is none.
+    pub(super) fn read(bytes: &[u8]) -> Option<Question> {
+        let mut from = Reader::of(bytes)?;
+        let question = match from.byte()? {
+            0 => Question::Ping,
+            1 => {
+                let (session, node, number) = (from.id()?, from.tag()?, from.number()?);
+                let address = match from.byte()? {
+                    0 => None,
+                    4 => Some(Ipv4Addr::from(from.take::<4>()?).into()),
+                    6 => Some(Ipv6Addr::from(from.take::<16>()?).into()),
+                    _ => return None,
+                };
+                let browser = from.option()?;
+                let transport = match from.byte()? {
+                    0 => HttpTransport::LongPolling,
+                    1 => {
+                        let length = u16::from_le_bytes(from.take()?);
+                        HttpTransport::CallbackPolling(from.text(length.into())?.into())
+                    }
+                    _ => return None,
+                };
+                let body = from.text(from.0.len())?.into();
+                Question::Serve(Serve { session, node, number, address, browser, transport, body })
+            }
+            2 => {
+                let (node, number) = (from.tag()?, from.number()?);
+                let fate = match from.byte()? {
+                    0 => Fate::Abandoned,
+                    1 => Fate::Taken,
+                    2 => Fate::Lost,
+                    _ => return None,
+                };
+                Question::Settled(node, number, fate)
+            }
+            3 => {
+                let (session, node) = (from.id()?, from.tag()?);
+                let bytes_max = u32::from_le_bytes(from.take()?);
+                Question::Release { session, node, bytes_max, is_urgent: from.flag()? }
+            }
+            4 => Question::Taken(Key::from_bytes(&from.take::<16>()?)?, from.tag()?),
+            _ => return None,
+        };
+        from.0.is_empty().then_some(question)
+    }
+}
+
+impl Reply {
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut out = Writer(vec![VERSION]);
+        match self {
+            Reply::Done => out.byte(0),
+            Reply::Served { status, set_browser, is_confirmed, compresses, body } => {
+                out.part(1, &status.to_le_bytes());
+                out.option(set_browser.as_ref());
+                out.byte((*is_confirmed).into());
+                out.byte((*compresses).into());
+                out.0.extend_from_slice(body);
+            }
+            Reply::Given(revision, state) => {
+                out.part(2, &revision.to_le_bytes());
+                out.0.extend_from_slice(state);
+            }
+            Reply::Unknown => out.byte(3),
+            Reply::Elsewhere(node) => out.part(4, node.as_str().as_bytes()),
+            Reply::Busy => out.byte(5),
+            Reply::TooLarge => out.byte(6),
+            Reply::Full => out.byte(7),
+        }
+        out.0
+    }
+
+    /// Reads an answer. None if it is none.
+    pub(super) fn read(bytes: &Bytes) -> Option<Reply> {
+        let mut from = Reader::of(bytes)?;
+        let rest = |from: &mut Reader<'_>| bytes.slice_ref(std::mem::take(&mut from.0));
+        let reply = match from.byte()? {
+            0 => Reply::Done,
+            1 => {
+                let status = u16::from_le_bytes(from.take()?);
+                let set_browser = from.option()?;
+                let (is_confirmed, compresses) = (from.flag()?, from.flag()?);
+                Reply::Served { status, set_browser, is_confirmed, compresses, body: rest(&mut from) }
+            }
+            2 => Reply::Given(from.number()?, rest(&mut from)),
+            3 => Reply::Unknown,
+            4 => Reply::Elsewhere(from.tag()?),
+            5 => Reply::Busy,
+            6 => Reply::TooLarge,
+            7 => Reply::Full,
+            _ => return None,
+        };
+        from.0.is_empty().then_some(reply)
+    }
+}
+
+/// Writes a message.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn byte(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    /// A kind with its bytes.
+    fn part(&mut self, kind: u8, bytes: &[u8]) {
+        self.byte(kind);
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn id(&mut self, id: &Id) {
+        self.0.extend_from_slice(id.as_str().as_bytes());
+    }
+
+    fn option(&mut self, id: Option<&Id>) {
+        self.byte(id.is_some().into());
+        id.into_iter().for_each(|id| self.id(id));
+    }
+
+    fn tag(&mut self, tag: NodeTag) {
+        self.0.extend_from_slice(tag.as_str().as_bytes());
+    }
+
+    fn number(&mut self, number: u64) {
+        self.0.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// The bytes of a message that are not read yet.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    /// The bytes behind the version. None for another version.
+    fn of(bytes: &'a [u8]) -> Option<Reader<'a>> {
+        bytes.strip_prefix(&[VERSION]).map(Reader)
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        self.byte().filter(|byte| *byte < 2).map(|byte| byte == 1)
+    }
+
+    fn number(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn text(&mut self, bytes: usize) -> Option<&'a str> {
+        let (text, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        str::from_utf8(text).ok()
+    }
+
+    fn id(&mut self) -> Option<Id> {
+        Id::parse(self.text(ID_BYTES)?)
+    }
+
+    fn option(&mut self) -> Option<Option<Id>> {
+        if self.flag()? { self.id().map(Some) } else { Some(None) }
+    }
+
+    fn tag(&mut self) -> Option<NodeTag> {
+        NodeTag::parse(self.text(TAG_BYTES)?)
+    }
+}
+
+const VERSION: u8 = 1;
+const ID_BYTES: usize = 32;
+const TAG_BYTES: usize = 4;
+/// The most bytes of a message beside its body or state.
+pub(super) const HEAD_BYTES_MAX: usize = 2 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::sessions::tests::{id, tag};
+
+    fn questions() -> Vec<Question> {
+        let serve = |address: Option<IpAddr>, browser, transport| {
+            let body = "[{\"channel\":\"/meta/connect\"}]".into();
+            Question::Serve(Serve { session: id(1, 0), node: tag(1), number: 7, address, browser, transport, body })
+        };
+        vec![
+            Question::Ping,
+            serve(None, None, HttpTransport::LongPolling),
+            serve(Some([10, 0, 0, 1].into()), Some(id(2, 0)), HttpTransport::CallbackPolling("a.b".into())),
+            serve(Some(Ipv6Addr::LOCALHOST.into()), None, HttpTransport::LongPolling),
+            Question::Settled(tag(2), u64::MAX, Fate::Lost),
+            Question::Release { session: id(3, 1), node: tag(1), bytes_max: 9, is_urgent: true },
+            Question::Taken(Key::of(&id(1, 0)), tag(2)),
+        ]
+    }
+
+    fn replies() -> Vec<Reply> {
+        let body = Bytes::from_static(b"[]");
+        let served = |set_browser, is_confirmed| Reply::Served {
+            status: 200,
+            set_browser,
+            is_confirmed,
+            compresses: !is_confirmed,
+            body: body.clone(),
+        };
+        vec![
+            Reply::Done,
+            served(None, true),
+            served(Some(id(1, 0)), false),
+            Reply::Given(3, body.clone()),
+            Reply::Unknown,
+            Reply::Elsewhere(tag(9)),
+            Reply::Busy,
+            Reply::TooLarge,
+            Reply::Full,
+        ]
+    }
+
+    #[test]
+    fn questions_and_replies_read_back() {
+        for question in questions() {
+            assert_eq!(Question::read(&question.write()), Some(question));
+        }
+        for reply in replies() {
+            assert_eq!(Reply::read(&reply.write().into()), Some(reply));
+        }
+    }
+
+    #[test]
+    fn other_versions_cut_messages_and_trailing_bytes_are_refused() {
+        for question in questions() {
+            let bytes = question.write();
+            assert_eq!(Question::read(&[&[VERSION + 1], &bytes[1..]].concat()), None);
+            if !matches!(question, Question::Serve(_)) {
+                assert_eq!(Question::read(&[&bytes[..], b"x"].concat()), None);
+                assert!((0..bytes.len()).all(|length| Question::read(&bytes[..length]).is_none()));
+            }
+        }
+        assert_eq!(Question::read(&[VERSION, 1]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_end_in_a_panic(bytes: Vec<u8>, kind in 0..8_u8) {
+            let bytes = [&[VERSION, kind][..], &bytes].concat();
+            let _read = (Question::read(&bytes), Reply::read(&bytes.into()));
+        }
+    }
+}
