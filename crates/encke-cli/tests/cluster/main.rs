@@ -6,6 +6,8 @@ mod failures;
 mod interest;
 mod nats;
 mod node;
+mod proxy;
+mod sessions;
 
 use std::time::{Duration, Instant};
 
