@@ -9,6 +9,7 @@
 
 use crate::exchange::{Request, SocketKey};
 use crate::id::Id;
+use crate::opener::Opener;
 use crate::saved::Saved;
 
 /// A message of the cluster for a shard.
@@ -48,6 +49,8 @@ pub struct Release {
     pub bytes_max: usize,
     /// True if the outcome of a response that is on its way is not waited for: its messages count as delivered.
     pub is_urgent: bool,
+    /// The client that has come to the other node.
+    pub opener: Opener,
 }
 
 /// A message of a shard for the cluster.
@@ -66,8 +69,9 @@ pub enum ForNodes {
     Released(u64, Given),
     /// A session has connected, or what has to outlive its node has changed: this is all of it.
     Changed(Id, Box<Saved>),
-    /// A session has ended.
-    Ended(Id),
+    /// A session has ended. A reply of its shard may wait for
+    /// [`ShardMessage::InterestKnown`](crate::ShardMessage::InterestKnown) with this number: no node goes on with it then.
+    Ended(Id, Option<u64>),
 }
 
 /// The party that waits for a session.
@@ -80,8 +84,8 @@ pub enum Searcher {
         /// True if all of it is one connect, which may be processed twice.
         is_connect: bool,
     },
-    /// A WebSocket, which is not read until [`FromNodes::Searched`].
-    Socket(SocketKey),
+    /// A WebSocket, which is not read until [`FromNodes::Searched`], and its client.
+    Socket(SocketKey, Opener),
 }
 
 /// The result of [`FromNodes::Release`].
@@ -91,6 +95,8 @@ pub enum Given {
     Session(Box<Saved>),
     /// It is not here.
     Unknown,
+    /// Its client is another one: it may not use this session.
+    Refused,
     /// A response with messages is on its way to its client.
     Busy,
     /// More bytes wait for it than may go with it.

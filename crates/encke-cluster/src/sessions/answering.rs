@@ -20,7 +20,7 @@ impl Sessions {
                 self.reply(reply_to, &Reply::Done);
                 self.settled(node, number, fate);
             }
-            Question::Release { session, node, bytes_max, is_urgent } => {
+            Question::Release { session, node, bytes_max, is_urgent, opener } => {
                 let key = Key::of(&session);
                 if self.records.is_busy(&key) {
                     return self.reply(reply_to, &Reply::Busy);
@@ -30,7 +30,8 @@ impl Sessions {
                 let number = self.last;
                 let leaving = Leaving { session, reply_to, to: node, bytes_max };
                 self.releasing.insert(number, leaving);
-                let release = Release { number, bytes_max: bytes_max.saturating_sub(STATE_BYTES), is_urgent };
+                let bytes_max = bytes_max.saturating_sub(STATE_BYTES);
+                let release = Release { number, bytes_max, is_urgent, opener };
                 self.to_shard(&session, FromNodes::Release(session, release));
             }
             Question::Taken(key, node) => {
@@ -137,6 +138,7 @@ impl Sessions {
             Given::Unknown => self.not_here(&key),
             Given::Busy => Reply::Busy,
             Given::TooLarge => Reply::TooLarge,
+            Given::Refused => Reply::Refused,
         };
         self.reply(leaving.reply_to, &reply);
     }

@@ -117,8 +117,8 @@ impl Sessions {
                 self.go_on(now_ms, number);
             }
             Ok(Some(Reply::Busy)) => self.searches.pause(number, now_ms + BUSY_PAUSE_MS),
-            // What waits for its client is lost to it, of which it is told.
-            Ok(Some(Reply::TooLarge)) => self.end_search(now_ms, number),
+            // In both cases its client is told that the session is unknown.
+            Ok(Some(Reply::TooLarge | Reply::Refused)) => self.end_search(now_ms, number),
             Ok(_) => self.give_up(now_ms, number),
             Err(RequestFailure::NoResponders) if now_ms < self.connected_ms + self.settings.return_delay_ms => {
                 self.searches.pause(number, now_ms + RETURN_PAUSE_MS);
@@ -146,7 +146,7 @@ impl Sessions {
             search.state = State::Answered(home);
             let (session, exchange) = match &search.waiting {
                 Searcher::Request { request, .. } => (search.session, request.exchange),
-                Searcher::Socket(_) => return,
+                Searcher::Socket(..) => return,
             };
             let message = ShardMessage::Response(exchange, response);
             self.outputs.push(super::Output::Shard(self.shard_of(&session), message));
@@ -234,7 +234,7 @@ impl Sessions {
             }
             None => {
                 self.counts.rejected += 1;
-                self.records.ended(&session);
+                _ = self.records.ended(&session);
             }
         }
     }
@@ -258,7 +258,7 @@ impl Sessions {
                 let message = ShardMessage::Request(Box::new(request.searched()));
                 self.outputs.push(super::Output::Shard(self.shard_of(&session), message));
             }
-            Searcher::Socket(socket) => self.to_shard(&session, FromNodes::Searched(socket)),
+            Searcher::Socket(socket, _) => self.to_shard(&session, FromNodes::Searched(socket)),
         }
         followers
     }
@@ -284,7 +284,7 @@ impl Sessions {
                 let message = ShardMessage::Response(request.exchange, Response::with_status(503));
                 self.outputs.push(super::Output::Shard(self.shard_of(session), message));
             }
-            Searcher::Socket(socket) => self.to_shard(session, FromNodes::Unsearched(socket)),
+            Searcher::Socket(socket, _) => self.to_shard(session, FromNodes::Unsearched(socket)),
         }
     }
 

@@ -4,7 +4,7 @@
 //! ```text
 //!   Serve    a request of a client, for the node that has its session   ─▶ Served, Unknown, Elsewhere, Full
 //!   Settled  the fate of a Served, or its client is gone                ─▶ Done
-//!   Release  a session that is to move                                   ─▶ Given, Unknown, Elsewhere, Busy, TooLarge
+//!   Release  a session that is to move                                   ─▶ Given, Unknown, Elsewhere, Busy, Refused, TooLarge
 //!   Taken    a session that has been taken over                          ─▶ Done
 //!   Ping     is the node there?                                          ─▶ Done
 //! ```
@@ -12,7 +12,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;
-use encke_core::{HttpTransport, Id, NodeTag, Response};
+use encke_core::{HttpTransport, Id, NodeTag, Opener, Response};
 
 use super::record::Key;
 
@@ -31,6 +31,8 @@ pub(super) enum Question {
         /// The most bytes of the answer.
         bytes_max: u32,
         is_urgent: bool,
+        /// The client that has come to that node.
+        opener: Opener,
     },
     /// A session has been taken over by this node.
     Taken(Key, NodeTag),
@@ -86,6 +88,8 @@ pub(super) enum Reply {
     Elsewhere(NodeTag),
     /// A response with messages is on its way.
     Busy,
+    /// The client may not use it.
+    Refused,
     /// It does not fit into an answer.
     TooLarge,
     /// The node serves as many requests of others as it may.
@@ -140,12 +144,14 @@ impl Question {
                 out.number(*number);
                 out.byte(*fate as u8);
             }
-            Question::Release { session, node, bytes_max, is_urgent } => {
+            Question::Release { session, node, bytes_max, is_urgent, opener } => {
                 out.byte(3);
                 out.id(session);
                 out.tag(*node);
                 out.0.extend_from_slice(&bytes_max.to_le_bytes());
                 out.byte((*is_urgent).into());
+                out.byte((*opener == Opener::Program).into());
+                out.option(opener.browser().as_ref());
             }
             Question::Taken(key, node) => {
                 out.part(4, key.bytes());
@@ -193,7 +199,14 @@ impl Question {
             3 => {
                 let (session, node) = (from.id()?, from.tag()?);
                 let bytes_max = u32::from_le_bytes(from.take()?);
-                Question::Release { session, node, bytes_max, is_urgent: from.flag()? }
+                let (is_urgent, is_program) = (from.flag()?, from.flag()?);
+                let opener = match (is_program, from.option()?) {
+                    (true, None) => Opener::Program,
+                    (false, None) => Opener::Page,
+                    (false, Some(browser)) => Opener::Browser(browser),
+                    (true, Some(_)) => return None,
+                };
+                Question::Release { session, node, bytes_max, is_urgent, opener }
             }
             4 => Question::Taken(Key::from_bytes(&from.take::<16>()?)?, from.tag()?),
             _ => return None,
@@ -223,6 +236,7 @@ impl Reply {
             Reply::Busy => out.byte(5),
             Reply::TooLarge => out.byte(6),
             Reply::Full => out.byte(7),
+            Reply::Refused => out.byte(8),
         }
         out.0
     }
@@ -245,6 +259,7 @@ impl Reply {
             5 => Reply::Busy,
             6 => Reply::TooLarge,
             7 => Reply::Full,
+            8 => Reply::Refused,
             _ => return None,
         };
         from.0.is_empty().then_some(reply)
@@ -347,13 +362,17 @@ mod tests {
             let body = "[{\"channel\":\"/meta/connect\"}]".into();
             Question::Serve(Serve { session: id(1, 0), node: tag(1), number: 7, address, browser, transport, body })
         };
+        let release =
+            |opener| Question::Release { session: id(3, 1), node: tag(1), bytes_max: 9, is_urgent: true, opener };
         vec![
             Question::Ping,
             serve(None, None, HttpTransport::LongPolling),
             serve(Some([10, 0, 0, 1].into()), Some(id(2, 0)), HttpTransport::CallbackPolling("a.b".into())),
             serve(Some(Ipv6Addr::LOCALHOST.into()), None, HttpTransport::LongPolling),
             Question::Settled(tag(2), u64::MAX, Fate::Lost),
-            Question::Release { session: id(3, 1), node: tag(1), bytes_max: 9, is_urgent: true },
+            release(Opener::Program),
+            release(Opener::Page),
+            release(Opener::Browser(id(4, 0))),
             Question::Taken(Key::of(&id(1, 0)), tag(2)),
         ]
     }
@@ -377,6 +396,7 @@ mod tests {
             Reply::Busy,
             Reply::TooLarge,
             Reply::Full,
+            Reply::Refused,
         ]
     }
 
@@ -405,7 +425,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_end_in_a_panic(bytes: Vec<u8>, kind in 0..8_u8) {
+        fn no_bytes_end_in_a_panic(bytes: Vec<u8>, kind in 0..9_u8) {
             let bytes = [&[VERSION, kind][..], &bytes].concat();
             let _read = (Question::read(&bytes), Reply::read(&bytes.into()));
         }

@@ -21,7 +21,7 @@ mod serving;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use bytes::Bytes;
 use encke_core::{ExchangeId, ForNodes, FromNodes, Id, NodeTag, Saved, ShardMessage};
@@ -59,6 +59,8 @@ pub struct SessionsSettings {
     pub records_per_s_max: usize,
     /// The time after which a record that nobody writes goes, in milliseconds.
     pub record_ttl_ms: u64,
+    /// The longest time that the reply to a disconnect waits until the end of its session is written, in milliseconds.
+    pub reply_delay_max_ms: u64,
     /// The time after the return of the engine in which a node that is not there may come back, in milliseconds.
     pub return_delay_ms: u64,
     /// Writes a session as bytes.
@@ -120,6 +122,10 @@ pub struct Sessions {
     releasing: HashMap<u64, Leaving, RandomState>,
     /// Sessions that have been given up and wait for the end of a write of their record.
     leaving: HashMap<Key, (Leaving, Bytes), RandomState>,
+    /// Replies that wait until the end of a session is written.
+    ends: HashMap<Key, (Id, Vec<u64>), RandomState>,
+    /// The times until which they wait, in milliseconds, oldest first.
+    ends_until: VecDeque<(u64, Key)>,
     /// Nodes that serve requests of this one.
     servers: HashMap<NodeTag, Server, RandomState>,
     /// Commands on their way.
@@ -178,6 +184,8 @@ impl Sessions {
             serving: Serving::default(),
             releasing: HashMap::default(),
             leaving: HashMap::default(),
+            ends: HashMap::default(),
+            ends_until: VecDeque::new(),
             servers: HashMap::default(),
             sent: HashMap::default(),
             last: Sessions::NUMBERS_FROM,
@@ -210,6 +218,9 @@ impl Sessions {
         self.is_connected = false;
         self.servers.clear();
         self.leave_served();
+        while let Some((_, key)) = self.ends_until.pop_front() {
+            self.has_ended(&key);
+        }
     }
 
     /// Takes a message of a shard for [`OTHER_NODES`](encke_core::OTHER_NODES).
@@ -223,7 +234,7 @@ impl Sessions {
                 let state = (self.settings.encode)(&saved);
                 self.records.changed(id, state.into());
             }
-            ShardMessage::ForNodes(ForNodes::Ended(id)) => self.records.ended(&id),
+            ShardMessage::ForNodes(ForNodes::Ended(id, reply)) => self.ended(now_ms, &id, reply),
             ShardMessage::Abandoned(exchange) => self.abandoned(&exchange),
             ShardMessage::Delivered(exchange, is_taken) => self.delivered(now_ms, &exchange, is_taken),
             ShardMessage::Response(exchange, response) => self.respond(now_ms, &exchange, &response),
@@ -259,6 +270,9 @@ impl Sessions {
             Some(Sent::Search(search)) => self.record_answered(now_ms, (search, number), answer),
             Some(Sent::Record(key)) => {
                 let outcome = self.records.answered(now_ms, key, &answer);
+                if self.records.id(&key).is_none() {
+                    self.has_ended(&key);
+                }
                 if let Some((leaving, state)) = self.leaving.remove(&key) {
                     return self.give(leaving, state);
                 }
@@ -284,6 +298,9 @@ impl Sessions {
             // Its node is gone with it: at most once.
             self.tell_fate(&served.session, exchange, true);
         }
+        while let Some((_, key)) = self.ends_until.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {
+            self.has_ended(&key);
+        }
         if !self.is_connected {
             return;
         }
@@ -301,7 +318,8 @@ impl Sessions {
     pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
         let records = self.is_connected.then(|| self.records.next_ms(now_ms)).flatten();
         let pings = self.servers.values().filter(|server| !server.is_pinged).map(|server| server.ping_ms).min();
-        [records, pings, self.searches.next_ms(), self.serving.next_ms()].into_iter().flatten().min()
+        let ends = self.ends_until.front().map(|(until_ms, _)| *until_ms);
+        [records, pings, ends, self.searches.next_ms(), self.serving.next_ms()].into_iter().flatten().min()
     }
 
     /// Takes what has to be done, in order.
@@ -320,6 +338,26 @@ impl Sessions {
             recorded,
             records_waiting,
             ..self.counts
+        }
+    }
+
+    /// A session has ended. `reply`: the number of a reply that waits until no node can go on with it.
+    fn ended(&mut self, now_ms: u64, id: &Id, reply: Option<u64>) {
+        let has_record = self.records.ended(id);
+        let Some(reply) = reply else { return };
+        let key = Key::of(id);
+        self.ends.entry(key).or_insert_with(|| (*id, Vec::new())).1.push(reply);
+        if has_record && self.is_connected && !self.records.fails {
+            self.ends_until.push_back((now_ms + self.settings.reply_delay_max_ms, key));
+        } else {
+            self.has_ended(&key);
+        }
+    }
+
+    /// Lets the replies leave that have waited for the end of a session.
+    fn has_ended(&mut self, key: &Key) {
+        if let Some((id, replies)) = self.ends.remove(key) {
+            self.outputs.push(Output::Shard(self.shard_of(&id), ShardMessage::InterestKnown(replies)));
         }
     }
 

@@ -126,17 +126,18 @@ impl Records {
         }
     }
 
-    /// A session has ended.
-    pub(super) fn ended(&mut self, id: &Id) {
+    /// A session has ended. True if that has to be written.
+    pub(super) fn ended(&mut self, id: &Id) -> bool {
         let key = Key::of(id);
-        let Some(own) = self.own.get_mut(&key) else { return };
+        let Some(own) = self.own.get_mut(&key) else { return false };
         own.is_ended = true;
         own.pending = None;
         if own.revision == 0 && !own.is_unsure && matches!(own.phase, Phase::Rests | Phase::Waits) {
             self.own.remove(&key);
-        } else {
-            self.enqueue(key);
+            return false;
         }
+        self.enqueue(key);
+        true
     }
 
     /// This node has a session whose record has this revision; 0 if it has none.

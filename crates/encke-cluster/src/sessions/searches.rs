@@ -16,7 +16,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use bytes::Bytes;
-use encke_core::{Amount, Budget, ExchangeId, Id, NodeTag, Searcher, Share, Shares, Urgency};
+use encke_core::{Amount, Budget, ExchangeId, Id, NodeTag, Opener, Searcher, Share, Shares, Urgency};
 use foldhash::fast::RandomState;
 
 use super::message::{HEAD_BYTES_MAX, Question, Serve};
@@ -100,7 +100,7 @@ impl Searches {
     ) -> Result<u64, Searcher> {
         let bytes = match &waiting {
             Searcher::Request { request, .. } => request.body.len(),
-            Searcher::Socket(_) => 0,
+            Searcher::Socket(..) => 0,
         };
         let owner = if origins[1] == 0 { origins[0] } else { origins[1] };
         let amount = Amount::one(bytes + SEARCH_BYTES);
@@ -218,9 +218,13 @@ impl Search {
                     body: request.body.clone(),
                 })
             }
-            _ => {
+            waiting => {
+                let opener = match waiting {
+                    Searcher::Request { request, .. } => request.browser.map_or(Opener::Page, Opener::Browser),
+                    Searcher::Socket(_, opener) => *opener,
+                };
                 let bytes_max = bytes_max.try_into().unwrap_or(u32::MAX);
-                Question::Release { session: self.session, node, bytes_max, is_urgent }
+                Question::Release { session: self.session, node, bytes_max, is_urgent, opener }
             }
         }
     }

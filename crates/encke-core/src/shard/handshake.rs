@@ -257,7 +257,8 @@ impl Machines {
         // The held connect is answered first. Its advice says not to reconnect (CometD 9).
         self.disconnect_held(key);
         let (ext, timestamp) = (ext_of([self.env.timesync(message)]), self.env.timestamp());
-        batch.reply(&success(bayeux::channel::META_DISCONNECT, message.id.as_ref(), &ext, &timestamp));
+        let reply = success(bayeux::channel::META_DISCONNECT, message.id.as_ref(), &ext, &timestamp);
+        self.reply_to_disconnect(batch, message, key, &reply);
         self.end_session(key, EndReason::Disconnected);
         batch.session = None;
         batch.comes_to(Outcome::Disconnected);

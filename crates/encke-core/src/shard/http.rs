@@ -6,12 +6,12 @@ use bayeux::channel::META_CONNECT;
 use bayeux::{BayeuxError, Message, ext};
 
 use crate::decision::Resolved;
-use crate::delivery::Opener;
 use crate::events::{
     Effect, ExchangeId, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, ShardMessage,
 };
 use crate::id::Id;
 use crate::now::Now;
+use crate::opener::Opener;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
 use crate::requests::Answer;
 use crate::rights::table::Entry;

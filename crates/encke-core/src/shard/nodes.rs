@@ -3,12 +3,15 @@
 
 use std::collections::HashSet;
 
+use bayeux::{Message, Reply};
 use foldhash::fast::RandomState;
 
 use crate::delivery::Received;
 use crate::events::{Closing, Effect, OTHER_NODES, Request, Searched, SessionKey, ShardMessage, SocketKey};
 use crate::id::Id;
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
+use crate::opener::Opener;
+use crate::protocol::batch::{Batch, Via};
 use crate::saved::{Saved, SavedSession, Stage};
 use crate::shard::{Env, Machines};
 
@@ -18,6 +21,8 @@ pub(super) struct Unrecorded {
     sessions: HashSet<SessionKey, RandomState>,
     /// The time of the next reports, in milliseconds.
     due_ms: u64,
+    /// The token of the reply that waits for the end which is reported next.
+    awaited: Option<u64>,
 }
 
 impl Machines {
@@ -56,8 +61,9 @@ impl Machines {
     /// Asks the other nodes for the session of a WebSocket, which is not read until then.
     pub(super) fn search_for_socket(&mut self, session: Id, socket: SocketKey) -> Received {
         let origins = self.beside().sessions.origins_of(socket);
+        let opener = self.delivery.socket(socket).map_or(Opener::Page, |socket| socket.opener());
         self.delivery.aside().set_suspended(socket, true);
-        self.tell_nodes(ForNodes::Search { session, origins, waiting: Searcher::Socket(socket) });
+        self.tell_nodes(ForNodes::Search { session, origins, waiting: Searcher::Socket(socket, opener) });
         Received::Searches
     }
 
@@ -72,8 +78,34 @@ impl Machines {
     /// Reports the end of a session.
     pub(super) fn note_end(&mut self, id: Id) {
         if self.env.shared.node.is_some() {
-            self.tell_nodes(ForNodes::Ended(id));
+            let awaited = self.env.unrecorded.awaited.take();
+            self.tell_nodes(ForNodes::Ended(id, awaited));
         }
+    }
+
+    /// Replies to a disconnect: now, or in a cluster when no other node can go on with the session, which ends next.
+    pub(super) fn reply_to_disconnect(
+        &mut self,
+        batch: &mut Batch,
+        message: &Message<'_>,
+        key: SessionKey,
+        reply: &Reply<'_>,
+    ) {
+        let follows_others = |socket: SocketKey| self.delivery.owes_replies(socket);
+        let may_wait = self.env.shared.node.is_some()
+            && !self.requests.owed.is_full()
+            && !matches!(batch.via, Via::Socket(socket) if follows_others(socket));
+        if !may_wait {
+            return batch.reply(reply);
+        }
+        let mut text = Vec::new();
+        reply.write(&mut text);
+        let token = self.requests.owed.new_token();
+        if let Via::Socket(socket) = batch.via {
+            self.delivery.aside().owe_reply(socket);
+        }
+        self.requests.owed.owe_written(token, batch, message, key, text);
+        self.env.unrecorded.awaited = Some(token);
     }
 
     /// Reports the sessions that have changed. Those that have not connected yet are reported when they have.
@@ -147,6 +179,9 @@ impl Machines {
         let Some(key) = key.filter(|key| self.delivery.session(*key).is_some_and(|session| !session.is_plain())) else {
             return Given::Unknown;
         };
+        if !self.delivery.aside().is_usable(key, release.opener) {
+            return Given::Refused;
+        }
         let (bytes, is_busy) = self.delivery.burden(key);
         if bytes > release.bytes_max {
             return Given::TooLarge;

@@ -5,10 +5,11 @@
 use bayeux::{Message, Reply};
 
 use crate::application::EndReason;
-use crate::delivery::{Format, Opener, Reached};
+use crate::delivery::{Format, Reached};
 use crate::events::{Peer, SessionKey, SocketKey};
 use crate::id::Id;
 use crate::now::Now;
+use crate::opener::Opener;
 use crate::protocol::batch::Batch;
 use crate::settings::TransportName;
 use crate::shard::{Machines, Shard};

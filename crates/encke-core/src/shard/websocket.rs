@@ -7,11 +7,12 @@ use bayeux::BayeuxError;
 use websocket::{Compression, Opcode};
 
 use crate::application::EndReason;
-use crate::delivery::{GOING_AWAY, Opener, Received, Session, Socket, SocketOrigin};
+use crate::delivery::{GOING_AWAY, Received, Session, Socket, SocketOrigin};
 use crate::events::{Closing, Peer, SocketKey};
 use crate::id::Id;
 use crate::identity::Head;
 use crate::now::Now;
+use crate::opener::Opener;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
 use crate::shard::{Machines, Shard};
 

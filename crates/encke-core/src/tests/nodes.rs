@@ -11,6 +11,7 @@ use crate::events::{
 use crate::id::{Id, NodeTag, kernel_entropy};
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
 use crate::now::Now;
+use crate::opener::Opener;
 use crate::saved::Saved;
 use crate::settings::Settings;
 use crate::shard::Shared;
@@ -52,7 +53,7 @@ fn tell(rig: &mut Rig, message: FromNodes) {
 }
 
 fn release(rig: &mut Rig, id: Id, bytes_max: usize, is_urgent: bool) -> Given {
-    tell(rig, FromNodes::Release(id, Release { number: 7, bytes_max, is_urgent }));
+    tell(rig, FromNodes::Release(id, Release { number: 7, bytes_max, is_urgent, opener: Opener::Program }));
     let released = told(rig, 0).into_iter().find_map(|message| match message {
         ForNodes::Released(7, given) => Some(given),
         _ => None,
@@ -163,7 +164,7 @@ fn a_websocket_is_not_read_until_its_session_was_searched_for() {
     let socket = rig.shard.socket_opened(NOW, None);
     let text = format!(r#"{{"channel":"/meta/connect","clientId":"{stranger}"}}"#);
     assert_eq!(rig.shard.socket_text(NOW, socket, &text), Received::Searches);
-    assert!(matches!(&told(&mut rig, 0)[..], [ForNodes::Search { waiting: Searcher::Socket(of), .. }] if *of == socket));
+    assert!(matches!(&told(&mut rig, 0)[..], [ForNodes::Search { waiting: Searcher::Socket(of, _), .. }] if *of == socket));
     tell(&mut rig, FromNodes::Searched(socket));
     assert!(matches!(rig.shard.take_effects()[..], [Effect::Continue(of)] if of == socket));
     assert_eq!(rig.shard.socket_text(NOW, socket, &text), Received::Here);
@@ -191,7 +192,7 @@ fn sessions_are_reported_when_they_have_connected_and_when_something_of_them_has
     let [ForNodes::Changed(_, saved)] = &saved[..] else { panic!("{saved:?}") };
     assert_eq!((saved.messages.len(), &*saved.sessions[0].subscriptions), (0, &["/a".into()][..]));
     rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#));
-    assert!(matches!(&told(&mut rig, 4_000)[..], [ForNodes::Ended(id)] if id.is(&client)));
+    assert!(matches!(&told(&mut rig, 4_000)[..], [ForNodes::Ended(id, Some(_))] if id.is(&client)));
 }
 
 #[derive(Default)]
@@ -271,7 +272,7 @@ fn a_record_gives_no_session_that_was_promised_the_messages_which_are_lost() {
         let mut other = self::rig();
         restore(&mut other, id, saved, false);
         assert_eq!(other.shard.sessions(), usize::from(is_taken), "{ext} {subscribes}");
-        let ended = told(&mut other, 0).iter().any(|message| matches!(message, ForNodes::Ended(of) if *of == id));
+        let ended = told(&mut other, 0).iter().any(|message| matches!(message, ForNodes::Ended(of, None) if *of == id));
         assert_eq!(ended, !is_taken);
         if is_taken {
             let socket = connect(&mut other, &id);
@@ -311,4 +312,50 @@ fn without_a_cluster_nothing_is_searched_for_and_nothing_reported() {
     let body = format!(r#"{{"channel":"/meta/connect","clientId":"{stranger}"}}"#);
     let effects = request(&mut rig, ExchangeId { shard: 0, number: 9 }, &body, Searched::Nobody);
     assert!(matches!(effects[..], [Effect::Respond(..)]) && id != stranger);
+}
+
+#[test]
+fn a_session_of_a_browser_does_not_leave_for_another_one() {
+    let mut rig = rig();
+    let browser = Id::new(0, &mut kernel_entropy());
+    let socket = rig.shard.socket_opened(NOW, Some(browser));
+    rig.shard.socket_text(NOW, socket, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
+    let id = Id::parse(&crate::shard::tests::member_of(&rig.flushed(socket), "clientId")).expect("an id");
+    let stranger = Id::new(0, &mut kernel_entropy());
+    for (opener, is_given) in
+        [(Opener::Page, false), (Opener::Browser(stranger), false), (Opener::Browser(browser), true)]
+    {
+        tell(&mut rig, FromNodes::Release(id, Release { number: 7, bytes_max: 1 << 20, is_urgent: false, opener }));
+        let is_refused = told(&mut rig, 0)
+            .iter()
+            .any(|message| matches!(message, ForNodes::Released(7, Given::Refused)));
+        assert_eq!((is_refused, rig.shard.sessions() == 0), (!is_given, is_given), "{opener:?}");
+    }
+}
+
+#[test]
+fn the_reply_to_a_disconnect_waits_until_no_node_goes_on_with_the_session() {
+    for is_http in [false, true] {
+        let mut rig = rig();
+        let (socket, client) = rig.opened("{}");
+        rig.connect(&client);
+        rig.flushed(socket);
+        let text = format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#);
+        let exchange = if is_http {
+            rig.request(text)
+        } else {
+            rig.shard.socket_text(NOW, socket, &text);
+            ExchangeId { shard: 0, number: 0 }
+        };
+        let effects = rig.shard.take_effects();
+        let number = effects.iter().find_map(|effect| match effect {
+            Effect::SendToShard(_, ShardMessage::ForNodes(ForNodes::Ended(_, number))) => *number,
+            _ => None,
+        });
+        let is_answered = |effect: &Effect| matches!(effect, Effect::Respond(of, _) if *of == exchange);
+        assert!(!effects.iter().any(is_answered) && rig.flushed(socket).is_empty() && rig.shard.sessions() == 0);
+        rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number.expect("a token")]));
+        let reply = if is_http { rig.response(exchange).expect("a response") } else { rig.flushed(socket) };
+        assert!(reply.contains("/meta/disconnect") && reply.contains("\"successful\":true"), "{reply}");
+    }
 }

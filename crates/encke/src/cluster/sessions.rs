@@ -35,6 +35,7 @@ pub(crate) fn settings(
         hold_ms: server.timeout_ms,
         records_per_s_max: cluster.session_records_per_s_max,
         record_ttl_ms: cluster.session_record_ttl_ms,
+        reply_delay_max_ms: cluster.reply_delay_max_ms,
         return_delay_ms: cluster.return_delay_ms,
         encode,
         decode,

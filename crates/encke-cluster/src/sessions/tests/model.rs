@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use encke_core::{
-    ExchangeId, ForNodes, FromNodes, Given, HttpTransport, Id, NOT_HERE, OTHER_NODES, Peer, Policy, Request, Response,
+    ExchangeId, ForNodes, FromNodes, Given, HttpTransport, Id, NOT_HERE, OTHER_NODES, Opener, Peer, Policy, Request, Response,
     Saved, SavedSession, Searched, Searcher, ShardMessage, SocketKey, Stage,
 };
 
@@ -29,6 +29,8 @@ pub(super) struct Member {
     pub(super) answers: Vec<(u64, Answer)>,
     /// The fates of responses that other nodes have told, and abandoned requests.
     pub(super) fates: Vec<(u64, Option<bool>)>,
+    /// Replies that have waited for the end of a session and leave.
+    pub(super) left: Vec<u64>,
 }
 
 /// The result for a client.
@@ -89,6 +91,7 @@ impl Cluster {
             sent: Vec::new(),
             answers: Vec::new(),
             fates: Vec::new(),
+            left: Vec::new(),
         };
         let mut cluster = Cluster {
             members: (0..nodes).map(member).collect(),
@@ -171,7 +174,7 @@ impl Cluster {
     /// A session ends on its node.
     pub(super) fn end(&mut self, node: usize, id: Id) {
         if self.members[node].here.remove(&id).is_some() {
-            self.tell(node, ShardMessage::ForNodes(ForNodes::Ended(id)));
+            self.tell(node, ShardMessage::ForNodes(ForNodes::Ended(id, None)));
         }
     }
 
@@ -213,7 +216,7 @@ impl Cluster {
             self.members[node].answers.push((number, Answer::By(node)));
             return number;
         }
-        let waiting = Searcher::Socket(SocketKey { index: number as u32, generation: session.shard() as u32 });
+        let waiting = Searcher::Socket(SocketKey { index: number as u32, generation: 1 }, Opener::Program);
         self.sockets.insert(number, session);
         self.tell(node, ShardMessage::ForNodes(ForNodes::Search { session, origins: [0, 1], waiting }));
         number
@@ -424,6 +427,7 @@ impl Cluster {
             }
             ShardMessage::Abandoned(exchange) => self.members[node].fates.push((exchange.number, None)),
             ShardMessage::FromNodes(message) => self.shard_move(node, message),
+            ShardMessage::InterestKnown(numbers) => self.members[node].left.extend(numbers),
             other => panic!("shards get no {other:?}"),
         }
     }
@@ -493,6 +497,7 @@ pub(super) fn settings(node: u64) -> SessionsSettings {
         hold_ms: 20_000,
         records_per_s_max: 1_000,
         record_ttl_ms: 1_000_000,
+        reply_delay_max_ms: 1_000,
         return_delay_ms: 1_000,
         encode: |saved| vec![b'x'; 1 + saved.messages.len()],
         decode: |bytes| (!bytes.is_empty()).then(|| saved(super::id(0, 0), bytes.len() as u64 - 1)),

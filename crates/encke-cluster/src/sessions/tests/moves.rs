@@ -87,6 +87,32 @@ fn a_session_that_has_ended_does_not_come_back() {
 }
 
 #[test]
+fn the_reply_to_a_logout_waits_until_its_end_is_written_or_for_its_time() {
+    let (mut cluster, session) = opened();
+    let log_out = |cluster: &mut Cluster, session, reply| {
+        cluster.members[0].here.remove(&session);
+        let ended = encke_core::ForNodes::Ended(session, Some(reply));
+        cluster.tell(0, encke_core::ShardMessage::ForNodes(ended));
+        cluster.members[0].left.contains(&reply)
+    };
+    cluster.faults.forgets_answer = 1_000;
+    assert!(!log_out(&mut cluster, session, 1));
+    cluster.pass(900);
+    assert!(cluster.members[0].left.is_empty());
+    cluster.pass(200);
+    assert_eq!(cluster.members[0].left, [1]);
+    cluster.faults.forgets_answer = 0;
+    cluster.pass(5_000);
+    assert!(log_out(&mut cluster, session, 2), "it has no record any more");
+    let other = id(2, 0);
+    cluster.open(0, other);
+    cluster.pass(1_000);
+    assert!(!log_out(&mut cluster, other, 3));
+    cluster.pass(10);
+    assert_eq!(cluster.members[0].left, [1, 2, 3]);
+}
+
+#[test]
 fn an_unknown_session_is_unknown_everywhere() {
     let mut cluster = Cluster::new(3, 1);
     // Of a node that never was, of another one, of this one.
