@@ -8,6 +8,7 @@ use encke_core::{
 use super::message::{Fate, Question, Reply};
 use super::record::Record;
 use super::records::KeyCommand;
+use super::searches::Absence;
 use super::{Sent, Server, Sessions, State};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, RequestFailure};
 
@@ -27,9 +28,9 @@ impl Sessions {
     pub(super) fn go_on(&mut self, now_ms: u64, number: u64) {
         let Some(search) = self.searches.get(number) else { return };
         search.steps += 1;
-        let (key, session, without) = (search.key, search.session, search.without);
+        let (key, session, has_without) = (search.key, search.session, !search.without.is_empty());
         let is_over = search.steps > STEPS_MAX || now_ms > search.began_ms + SEARCH_MS;
-        if !self.is_connected || (is_over && without.is_none()) {
+        if !self.is_connected || (is_over && !has_without) {
             return self.give_up(now_ms, number);
         }
         if is_over {
@@ -44,7 +45,8 @@ impl Sessions {
             return self.end_search(now_ms, number);
         }
         let home = self.homes.of(&key).unwrap_or(session.node());
-        if home == self.settings.node || without == Some(home) {
+        let is_absent = self.searches.get(number).is_some_and(|search| search.absence(home).is_some());
+        if home == self.settings.node || is_absent {
             self.read_record(number);
         } else {
             self.ask_node(now_ms, number, home);
@@ -101,7 +103,8 @@ impl Sessions {
             State::Releases(home) => (home, true),
             _ => return,
         };
-        let key = search.key;
+        let (key, node, without) = (search.key, self.settings.node, search.without.clone());
+        let is_absent = |of| of == node || without.iter().any(|absence| absence.node == of);
         self.no_longer_waits(home);
         match answer {
             Ok(Some(Reply::Served { status, set_browser, is_confirmed, compresses, body })) if !is_release => {
@@ -109,8 +112,8 @@ impl Sessions {
                 self.served(now_ms, number, home, Response { status, body, set_browser, confirm, compresses });
             }
             Ok(Some(Reply::Given(revision, state))) if is_release => self.given(now_ms, number, revision, &state),
-            Ok(Some(Reply::Unknown)) => self.go_on_without(number, home),
-            Ok(Some(Reply::Elsewhere(node))) if node == self.settings.node => self.go_on_without(number, home),
+            Ok(Some(Reply::Unknown)) => self.go_on_without(number, home, false),
+            Ok(Some(Reply::Elsewhere(node))) if is_absent(node) => self.go_on_without(number, home, false),
             Ok(Some(Reply::Elsewhere(node))) => {
                 self.homes.note(key, node);
                 self.step_aside(now_ms, number);
@@ -123,16 +126,17 @@ impl Sessions {
             Err(RequestFailure::NoResponders) if now_ms < self.connected_ms + self.settings.return_delay_ms => {
                 self.searches.pause(number, now_ms + RETURN_PAUSE_MS);
             }
-            Err(RequestFailure::NoResponders) => self.go_on_without(number, home),
-            Err(RequestFailure::TimedOut) if is_release => self.go_on_without(number, home),
+            Err(RequestFailure::NoResponders) => self.go_on_without(number, home, true),
+            Err(RequestFailure::TimedOut) if is_release => self.go_on_without(number, home, true),
             Err(RequestFailure::TimedOut | RequestFailure::Away) => self.give_up(now_ms, number),
         }
     }
 
     /// Reads the record: this node is gone, or does not have the session.
-    fn go_on_without(&mut self, number: u64, home: NodeTag) {
+    fn go_on_without(&mut self, number: u64, home: NodeTag, is_gone: bool) {
         let Some(search) = self.searches.get(number) else { return };
-        search.without = Some(home);
+        search.without.retain(|absence| absence.node != home);
+        search.without.push(Absence { node: home, is_gone });
         let key = search.key;
         self.homes.forget(&key, home);
         self.read_record(number);
@@ -169,22 +173,13 @@ impl Sessions {
     /// A command about the record has its result.
     pub(super) fn record_answered(&mut self, now_ms: u64, (number, command): (u64, u64), answer: KeyReply) {
         let Some(search) = self.searches.get(number).filter(|search| search.command == command) else { return };
-        let (key, state, without) = (search.key, search.state.clone(), search.without);
+        let (key, state) = (search.key, search.state.clone());
         match (state, answer) {
             (State::Reads, Ok(KeyAnswer::Found(found))) => {
                 let record = found.as_ref().map(|(revision, value)| (*revision, Record::read(value)));
                 match record {
                     Some((revision, Some(Record::Live { node, state }))) => {
-                        let is_here = node == self.settings.node && self.records.id(&key).is_some();
-                        if is_here {
-                            self.end_search(now_ms, number);
-                        } else if node == self.settings.node || without == Some(node) {
-                            self.take(number, revision, state);
-                        } else {
-                            self.homes.note(key, node);
-                            self.step_aside(now_ms, number);
-                            self.go_on(now_ms, number);
-                        }
+                        self.found(now_ms, number, (revision, node, state));
                     }
                     Some((_, Some(Record::Ended))) | None => self.end_search(now_ms, number),
                     Some((_, None)) => {
@@ -195,10 +190,11 @@ impl Sessions {
             }
             (State::Takes(state), Ok(KeyAnswer::Written(revision))) => {
                 self.counts.taken_over += 1;
-                if let Some(node) = without.filter(|node| *node != self.settings.node) {
+                let without = self.searches.get(number).map(|search| search.without.clone()).unwrap_or_default();
+                for absence in without.into_iter().filter(|absence| absence.is_gone) {
                     // It may only have been slow.
                     let taken = Question::Taken(key, self.settings.node);
-                    self.ask(Sent::Notice, node, &taken, RELEASE_MS);
+                    self.ask(Sent::Notice, absence.node, &taken, RELEASE_MS);
                 }
                 self.restore(number, revision, &state, false);
                 self.end_search(now_ms, number);
@@ -210,6 +206,28 @@ impl Sessions {
             }
             (State::Reads | State::Takes(_), _) => self.searches.pause(number, now_ms + RETURN_PAUSE_MS),
             _ => {}
+        }
+    }
+
+    /// A record names a node. This one takes its place if that node is gone, or does not have the session and has said so after the
+    /// record was read: before that, the session may have been on its way to it.
+    fn found(&mut self, now_ms: u64, number: u64, (revision, node, state): (u64, NodeTag, Bytes)) {
+        let own = self.settings.node;
+        let Some(search) = self.searches.get(number) else { return };
+        let (key, absence) = (search.key, search.absence(node));
+        let was_asked = search.asked_revision == revision;
+        if node == own && self.records.id(&key).is_some() {
+            self.end_search(now_ms, number);
+        } else if node == own || absence.is_some_and(|absence| absence.is_gone || was_asked) {
+            self.take(number, revision, state);
+        } else {
+            if let Some(search) = self.searches.get(number) {
+                search.asked_revision = revision;
+                search.without.retain(|absence| absence.node != node);
+            }
+            self.homes.note(key, node);
+            self.step_aside(now_ms, number);
+            self.go_on(now_ms, number);
         }
     }
 
@@ -369,7 +387,7 @@ impl Sessions {
             search.command = 0;
             if is_released || search.is_connect() {
                 search.began_ms = now_ms;
-                self.go_on_without(number, node);
+                self.go_on_without(number, node, true);
             } else {
                 // It may have been processed.
                 self.give_up(now_ms, number);

@@ -49,10 +49,20 @@ pub(super) struct Search {
     pub(super) began_ms: u64,
     /// Nodes and records asked so far.
     pub(super) steps: u32,
-    /// The node that is gone, or does not have the session.
-    pub(super) without: Option<NodeTag>,
+    /// The nodes that are gone, or do not have the session.
+    pub(super) without: Vec<Absence>,
+    /// The revision of the record whose node was asked last.
+    pub(super) asked_revision: u64,
     /// True if the client is gone.
     pub(super) is_abandoned: bool,
+}
+
+/// A node from which a session cannot come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Absence {
+    pub(super) node: NodeTag,
+    /// True if the node is gone, false if it has answered that it does not have the session.
+    pub(super) is_gone: bool,
 }
 
 /// The state of a search.
@@ -119,7 +129,8 @@ impl Searches {
             command: 0,
             began_ms: now_ms,
             steps: 0,
-            without: None,
+            without: Vec::new(),
+            asked_revision: 0,
             is_abandoned: false,
         };
         self.all.insert(self.last, search);
@@ -227,6 +238,11 @@ impl Search {
                 Question::Release { session: self.session, node, bytes_max, is_urgent, opener }
             }
         }
+    }
+
+    /// What is known of the session's absence from a node.
+    pub(super) fn absence(&self, node: NodeTag) -> Option<Absence> {
+        self.without.iter().copied().find(|absence| absence.node == node)
     }
 
     /// True if all of it is one connect, which may be processed twice.

@@ -5,14 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use encke_core::{
-    ExchangeId, ForNodes, FromNodes, Given, HttpTransport, Id, NOT_HERE, OTHER_NODES, Opener, Peer, Policy, Request, Response,
-    Saved, SavedSession, Searched, Searcher, ShardMessage, SocketKey, Stage,
+    ExchangeId, ForNodes, FromNodes, Given, HttpTransport, Id, NOT_HERE, OTHER_NODES, Opener, Peer, Request, Response,
+    Searched, Searcher, ShardMessage, SocketKey,
 };
 
-use super::tag;
+use super::{BODY_BYTES_MAX, saved, settings, subjects, tag};
 use crate::command::{Command, Expected, KeyAnswer, KeyFailure, RequestFailure};
-use crate::sessions::{Output, Sessions, SessionsSettings};
-use crate::subject::Subjects;
+use crate::sessions::{Output, Sessions};
 
 /// A node, its shards, and its connection.
 pub(super) struct Member {
@@ -480,47 +479,3 @@ impl Cluster {
         }
     }
 }
-
-fn subjects() -> Subjects {
-    Subjects::of("test").expect("a valid name")
-}
-
-pub(super) fn settings(node: u64) -> SessionsSettings {
-    SessionsSettings {
-        node: tag(node),
-        subjects: subjects(),
-        bucket: "test".into(),
-        shards: 3,
-        forwarded_max: 16,
-        forwarded_bytes_max: 1 << 20,
-        message_bytes_max: 1_000,
-        hold_ms: 20_000,
-        records_per_s_max: 1_000,
-        record_ttl_ms: 1_000_000,
-        reply_delay_max_ms: 1_000,
-        return_delay_ms: 1_000,
-        encode: |saved| vec![b'x'; 1 + saved.messages.len()],
-        decode: |bytes| (!bytes.is_empty()).then(|| saved(super::id(0, 0), bytes.len() as u64 - 1)),
-    }
-}
-
-fn saved(id: Id, waiting: u64) -> Saved {
-    let session = SavedSession {
-        id,
-        browser: None,
-        identity: None,
-        policy: None,
-        stage: Stage::Connected,
-        interval_ms: None,
-        max_interval_ms: None,
-        subscriptions: Vec::new(),
-        waiting: Vec::new(),
-        ack: None,
-        replay: None,
-    };
-    let messages = (0..waiting).map(|number| number.to_string().into()).collect();
-    Saved { policy: Policy::default(), messages, sessions: vec![session] }
-}
-
-/// The most bytes of a message of the engine.
-const BODY_BYTES_MAX: usize = 1 << 20;
