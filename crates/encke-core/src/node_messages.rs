@@ -86,6 +86,8 @@ pub enum Searcher {
     },
     /// A WebSocket, which is not read until [`FromNodes::Searched`], and its client.
     Socket(SocketKey, Opener),
+    /// A party that only the environment knows, by this number, and its client.
+    Visitor(u64, Opener),
 }
 
 /// The result of [`FromNodes::Release`].

@@ -9,7 +9,7 @@ use super::message::{Fate, Question, Reply};
 use super::record::Record;
 use super::records::KeyCommand;
 use super::searches::Absence;
-use super::{Sent, Server, Sessions, State};
+use super::{Output, Sent, Server, Sessions, State};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, RequestFailure};
 
 impl Sessions {
@@ -150,10 +150,10 @@ impl Sessions {
             search.state = State::Answered(home);
             let (session, exchange) = match &search.waiting {
                 Searcher::Request { request, .. } => (search.session, request.exchange),
-                Searcher::Socket(..) => return,
+                Searcher::Socket(..) | Searcher::Visitor(..) => return,
             };
             let message = ShardMessage::Response(exchange, response);
-            self.outputs.push(super::Output::Shard(self.shard_of(&session), message));
+            self.outputs.push(Output::Shard(self.shard_of(&session), message));
         } else if is_confirmed {
             self.tell_home(home, number, Fate::Lost);
         }
@@ -274,9 +274,10 @@ impl Sessions {
             Searcher::Request { .. } if is_abandoned => {}
             Searcher::Request { request, .. } => {
                 let message = ShardMessage::Request(Box::new(request.searched()));
-                self.outputs.push(super::Output::Shard(self.shard_of(&session), message));
+                self.outputs.push(Output::Shard(self.shard_of(&session), message));
             }
             Searcher::Socket(socket, _) => self.to_shard(&session, FromNodes::Searched(socket)),
+            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, true)),
         }
         followers
     }
@@ -300,9 +301,10 @@ impl Sessions {
         match waiting {
             Searcher::Request { request, .. } => {
                 let message = ShardMessage::Response(request.exchange, Response::with_status(503));
-                self.outputs.push(super::Output::Shard(self.shard_of(session), message));
+                self.outputs.push(Output::Shard(self.shard_of(session), message));
             }
             Searcher::Socket(socket, _) => self.to_shard(session, FromNodes::Unsearched(socket)),
+            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, false)),
         }
     }
 

@@ -76,6 +76,9 @@ pub enum Output {
     Engine(Command),
     /// Send this to a shard.
     Shard(usize, ShardMessage),
+    /// Tell this [`Searcher::Visitor`](encke_core::Searcher::Visitor) that its session was searched for: true, or that it has to come
+    /// back later: false.
+    Visitor(u64, bool),
 }
 
 /// The counts of [`Sessions`] since its start, and its sizes.

@@ -110,7 +110,7 @@ impl Searches {
     ) -> Result<u64, Searcher> {
         let bytes = match &waiting {
             Searcher::Request { request, .. } => request.body.len(),
-            Searcher::Socket(..) => 0,
+            Searcher::Socket(..) | Searcher::Visitor(..) => 0,
         };
         let owner = if origins[1] == 0 { origins[0] } else { origins[1] };
         let amount = Amount::one(bytes + SEARCH_BYTES);
@@ -232,7 +232,7 @@ impl Search {
             waiting => {
                 let opener = match waiting {
                     Searcher::Request { request, .. } => request.browser.map_or(Opener::Page, Opener::Browser),
-                    Searcher::Socket(_, opener) => *opener,
+                    Searcher::Socket(_, opener) | Searcher::Visitor(_, opener) => *opener,
                 };
                 let bytes_max = bytes_max.try_into().unwrap_or(u32::MAX);
                 Question::Release { session: self.session, node, bytes_max, is_urgent, opener }

@@ -1,28 +1,34 @@
 //! Sessions of a node of a cluster: searches for those that other nodes may have, their coming and going, and reports of those
 //! that other nodes may have to go on with.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use bayeux::{Message, Reply};
-use foldhash::fast::RandomState;
 
 use crate::delivery::Received;
-use crate::events::{Closing, Effect, OTHER_NODES, Request, Searched, SessionKey, ShardMessage, SocketKey};
+use crate::events::{Closing, Effect, OTHER_NODES, Peer, Request, Searched, SessionKey, ShardMessage, SocketKey};
 use crate::id::Id;
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
 use crate::opener::Opener;
 use crate::protocol::batch::{Batch, Via};
 use crate::saved::{Saved, SavedSession, Stage};
-use crate::shard::{Env, Machines};
+use crate::shard::{Env, Machines, Shard};
 
 /// The sessions that have changed since they were reported.
 #[derive(Debug, Default)]
 pub(super) struct Unrecorded {
-    sessions: HashSet<SessionKey, RandomState>,
+    sessions: BTreeSet<SessionKey>,
     /// The time of the next reports, in milliseconds.
     due_ms: u64,
     /// The token of the reply that waits for the end which is reported next.
     awaited: Option<u64>,
+}
+
+impl Shard {
+    /// Hashes of the connection and the address of a client, for [`ForNodes::Search`]; 0 if not known.
+    pub fn origins_of(&self, peer: Peer) -> [u64; 2] {
+        self.machines.clients.newcomers.origins(peer)
+    }
 }
 
 impl Machines {

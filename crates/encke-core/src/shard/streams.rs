@@ -87,7 +87,8 @@ impl Shard {
 }
 
 impl StreamOpener {
-    fn opener(&self) -> Opener {
+    /// The client.
+    pub fn opener(&self) -> Opener {
         match self.browser {
             Some(browser) => Opener::Browser(browser),
             None if self.is_of_page => Opener::Page,

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use encke_cluster::{Counts, SessionCounts};
-use encke_core::{EncodedPublications, Envelope, PublishToken};
+use encke_core::{EncodedPublications, Envelope, Id, Opener, PublishToken};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use super::session_metrics;
 use crate::metric::Metric;
@@ -40,6 +40,9 @@ pub(crate) enum ToCluster {
     Ask(Vec<Box<str>>, PublishToken),
     /// A message about a session that another node has, or may have.
     Session(Envelope),
+    /// A client with these origins asks for a session that is not here. True: it was searched for; false: its client has to come back
+    /// later.
+    Search { session: Id, opener: Opener, origins: [u64; 2], done: oneshot::Sender<bool> },
 }
 
 /// The state of the node.
@@ -68,6 +71,13 @@ impl Link {
         if !is_watched {
             self.wake.notify_one();
         }
+    }
+
+    /// Asks the other nodes for a session. False: its client has to come back later.
+    pub(crate) async fn search(&self, session: Id, opener: Opener, origins: [u64; 2]) -> bool {
+        let (done, outcome) = oneshot::channel();
+        self.send(ToCluster::Search { session, opener, origins, done });
+        outcome.await.unwrap_or(false)
     }
 
     /// Wakes the thread: the interest of the shards has changed, or there is room between them.

@@ -7,15 +7,15 @@
 //!     └──── mailboxes ──────┘
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bayeux::ChannelName;
 use encke_cluster::{Counts, EnvelopeError, Node, Output, Sessions};
-use encke_core::{Envelope, PublishToken, ShardMessage, Weight};
-use tokio::sync::mpsc;
+use encke_core::{Envelope, ForNodes, PublishToken, Searcher, ShardMessage, Weight};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::cluster::engine::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents};
@@ -35,8 +35,8 @@ pub(crate) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
-    let (scratch, logged) = (String::new(), Logged::default());
-    let cluster = Cluster { server, link, node, sessions, commands, scratch, logged };
+    let (scratch, logged, visitors) = (String::new(), Logged::default(), HashMap::new());
+    let cluster = Cluster { server, link, node, sessions, visitors, last_visitor: 0, commands, scratch, logged };
     std::thread::Builder::new().name("cluster".into()).spawn(move || {
         runtime.block_on(async {
             let engine = tokio::spawn(engine.run(EngineCommands(for_engine), EngineEvents(to_node)));
@@ -54,6 +54,9 @@ struct Cluster {
     link: Arc<Link>,
     node: Node,
     sessions: Sessions,
+    /// Requests for streams that wait for a session, and the number of the last one.
+    visitors: HashMap<u64, oneshot::Sender<bool>>,
+    last_visitor: u64,
     commands: mpsc::UnboundedSender<EngineCommand>,
     scratch: String,
     logged: Logged,
@@ -130,6 +133,13 @@ impl Cluster {
                 ToCluster::Publications(publications) => self.node.publish(&publications),
                 ToCluster::Ask(names, token) => self.node.ask(names, token),
                 ToCluster::Session(envelope) => self.sessions.from_shard(now_ms, envelope.message),
+                ToCluster::Search { session, opener, origins, done } => {
+                    self.last_visitor += 1;
+                    self.visitors.insert(self.last_visitor, done);
+                    let waiting = Searcher::Visitor(self.last_visitor, opener);
+                    let search = ForNodes::Search { session, origins, waiting };
+                    self.sessions.from_shard(now_ms, ShardMessage::ForNodes(search));
+                }
             }
         }
         events.drain(..).for_each(|event| self.take(event, now_ms));
@@ -201,6 +211,11 @@ impl Cluster {
                 Output::Engine(command) => _ = self.commands.send(command),
                 // A shard that has ended has no sessions.
                 Output::Shard(shard, message) => _ = self.server.mailboxes.send_to_shard(shard, message),
+                Output::Visitor(visitor, was_searched) => {
+                    let done = self.visitors.remove(&visitor);
+                    // A client that is gone needs no answer.
+                    done.into_iter().for_each(|done| _ = done.send(was_searched));
+                }
             }
         }
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use encke_core::Id;
 
 use super::id;
+use crate::sessions::record::Key;
 use super::model::{Answer, Cluster, Faults};
 
 const NODES: u64 = 3;
@@ -34,7 +35,7 @@ fn run(seed: u64, faults: Faults) {
             3 if cluster.nodes_with(session) == [node] && is_connected => {
                 cluster.end(node, session);
                 cluster.pass(3_000);
-                if cluster.members[node].is_connected {
+                if cluster.members[node].sessions.records.id(&Key::of(&session)).is_none() {
                     ended.insert(session);
                 }
             }
@@ -55,10 +56,10 @@ fn run(seed: u64, faults: Faults) {
             if cluster.members[node].is_alive {
                 let number = cluster.request(node, *session);
                 cluster.pass(4_000);
+                let nodes = cluster.nodes_with(*session);
                 let expected = nodes.first().map_or(Answer::Unknown, |node| Answer::By(*node));
-                let answer = cluster.answer(number);
-                let is_taken = nodes.is_empty() && cluster.nodes_with(*session) == [node] && !ended.contains(session);
-                assert!(answer == Some(expected) || is_taken, "seed {seed}: {session:?} at {node}: {answer:?}");
+                assert_eq!(cluster.answer(number), Some(expected), "seed {seed}: {session:?} at {node}");
+                assert!(nodes.len() <= 1 && (nodes.is_empty() || !ended.contains(session)), "seed {seed}: {nodes:?}");
             }
         }
     }

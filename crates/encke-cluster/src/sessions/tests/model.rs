@@ -291,6 +291,7 @@ impl Cluster {
             match output {
                 Output::Engine(command) => self.command(node, command),
                 Output::Shard(_, message) => self.shard(node, message),
+                Output::Visitor(..) => panic!("nobody visits"),
             }
         }
     }
