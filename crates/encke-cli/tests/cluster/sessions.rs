@@ -293,3 +293,30 @@ fn without_jetstream_requests_are_forwarded_and_sessions_of_killed_nodes_begin_a
         assert_eq!(replies[0]["error"], "402::session_unknown", "{replies}");
     });
 }
+
+#[test]
+fn a_stream_that_reaches_another_node_brings_its_session() {
+    run(async {
+        let nats = Keeping::start("streams");
+        let [a, b] = ["a", "b"].map(|name| Node::start(&nats.nats, name, ""));
+        let id = handshake(&a);
+        poll(&a, &id);
+        subscribe(&a, &id, "/s");
+        let mut stream = TcpStream::connect(b.url.trim_start_matches("http://")).expect("the node listens");
+        stream.set_read_timeout(Some(EVENT_MAX)).expect("a time limit");
+        let head = format!("GET /cometd/{id} HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n");
+        stream.write_all(head.as_bytes()).expect("it reads");
+        b.wait_for("encke_sessions_taken", 1);
+        a.client().await.publish("/s", &7).await.expect("published");
+        let (mut text, mut buffer) = (String::new(), [0; 1024]);
+        while !text.contains("\"data\":7") {
+            let count = stream.read(&mut buffer).expect("bytes");
+            assert!(count > 0, "the stream has ended: {text}");
+            text.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        }
+        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+        // A session that nobody has.
+        let (status, _) = exchange(&b, &head.replace(&id, &"0".repeat(32)).replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
+        assert_eq!(status, 404);
+    });
+}

@@ -29,7 +29,7 @@ use crate::byte_stream::ByteStream;
 use crate::fallback::{BoxError, ResponseBody};
 use crate::net::stream;
 use crate::net::stream_request::StreamRequest;
-use encke_core::{Format, Settings, StreamOpener, StreamOpening};
+use encke_core::{Format, Id, Settings, StreamOpener, StreamOpening};
 
 /// Its requests come from pages of allowed origins, and from programs.
 const GUARD: Guard = Guard { pages: Pages::Allowed, methods: "POST, GET, OPTIONS", not_allowed: methods_as_text };
