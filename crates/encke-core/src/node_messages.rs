@@ -99,6 +99,8 @@ pub enum Given {
     Unknown,
     /// Its client is another one: it may not use this session.
     Refused,
+    /// It stays: it was promised each message, and those that are published while it moves would be lost.
+    Stays,
     /// A response with messages is on its way to its client.
     Busy,
     /// More bytes wait for it than may go with it.

@@ -139,6 +139,7 @@ impl Sessions {
             Given::Busy => Reply::Busy,
             Given::TooLarge => Reply::TooLarge,
             Given::Refused => Reply::Refused,
+            Given::Stays => Reply::Stays,
         };
         self.reply(leaving.reply_to, &reply);
     }

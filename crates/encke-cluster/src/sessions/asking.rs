@@ -105,6 +105,7 @@ impl Sessions {
         };
         let (key, node, without) = (search.key, self.settings.node, search.without.clone());
         let is_absent = |of| of == node || without.iter().any(|absence| absence.node == of);
+        let is_request = matches!(search.waiting, Searcher::Request { .. });
         self.no_longer_waits(home);
         match answer {
             Ok(Some(Reply::Served { status, set_browser, is_confirmed, compresses, body })) if !is_release => {
@@ -120,8 +121,9 @@ impl Sessions {
                 self.go_on(now_ms, number);
             }
             Ok(Some(Reply::Busy)) => self.searches.pause(number, now_ms + BUSY_PAUSE_MS),
-            // In both cases its client is told that the session is unknown.
-            Ok(Some(Reply::TooLarge | Reply::Refused)) => self.end_search(now_ms, number),
+            // A request may reach the node itself. Any other client is told that the session is unknown here.
+            Ok(Some(Reply::TooLarge | Reply::Stays)) if is_request => self.give_up(now_ms, number),
+            Ok(Some(Reply::TooLarge | Reply::Stays | Reply::Refused)) => self.end_search(now_ms, number),
             Ok(_) => self.give_up(now_ms, number),
             Err(RequestFailure::NoResponders) if now_ms < self.connected_ms + self.settings.return_delay_ms => {
                 self.searches.pause(number, now_ms + RETURN_PAUSE_MS);

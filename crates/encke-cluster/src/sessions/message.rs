@@ -4,7 +4,7 @@
 //! ```text
 //!   Serve    a request of a client, for the node that has its session   ─▶ Served, Unknown, Elsewhere, Full
 //!   Settled  the fate of a Served, or its client is gone                ─▶ Done
-//!   Release  a session that is to move                                   ─▶ Given, Unknown, Elsewhere, Busy, Refused, TooLarge
+//!   Release  a session that is to move                                   ─▶ Given, Stays, Unknown, Elsewhere, Busy, Refused, TooLarge
 //!   Taken    a session that has been taken over                          ─▶ Done
 //!   Ping     is the node there?                                          ─▶ Done
 //! ```
@@ -90,6 +90,8 @@ pub(super) enum Reply {
     Busy,
     /// The client may not use it.
     Refused,
+    /// It stays where it is.
+    Stays,
     /// It does not fit into an answer.
     TooLarge,
     /// The node serves as many requests of others as it may.
@@ -237,6 +239,7 @@ impl Reply {
             Reply::TooLarge => out.byte(6),
             Reply::Full => out.byte(7),
             Reply::Refused => out.byte(8),
+            Reply::Stays => out.byte(9),
         }
         out.0
     }
@@ -260,6 +263,7 @@ impl Reply {
             6 => Reply::TooLarge,
             7 => Reply::Full,
             8 => Reply::Refused,
+            9 => Reply::Stays,
             _ => return None,
         };
         from.0.is_empty().then_some(reply)
@@ -397,6 +401,7 @@ mod tests {
             Reply::TooLarge,
             Reply::Full,
             Reply::Refused,
+            Reply::Stays,
         ]
     }
 
@@ -425,7 +430,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_end_in_a_panic(bytes: Vec<u8>, kind in 0..9_u8) {
+        fn no_bytes_end_in_a_panic(bytes: Vec<u8>, kind in 0..10_u8) {
             let bytes = [&[VERSION, kind][..], &bytes].concat();
             let _read = (Question::read(&bytes), Reply::read(&bytes.into()));
         }

@@ -142,7 +142,7 @@ impl Machines {
         if self.delivery.find(&id).is_some() {
             return;
         }
-        let outcome = match (is_whole, self.loses_promised_messages(&session)) {
+        let outcome = match (is_whole, self.is_promised_messages(&session)) {
             (false, true) => Err("messages that it was promised are lost with its node".into()),
             _ => self.may_restore(&session, session.policy.unwrap_or(policy)),
         };
@@ -168,9 +168,9 @@ impl Machines {
         self.env.gauges_are_old = true;
     }
 
-    /// True if a client was promised messages that are lost with the node of its session: it must learn of that, and begins
+    /// True if a client was promised each message of its subscriptions. If its node is gone, it must learn that some are lost, and begins
     /// again.
-    fn loses_promised_messages(&self, session: &SavedSession) -> bool {
+    fn is_promised_messages(&self, session: &SavedSession) -> bool {
         let has_history = || {
             let rules = &self.env.settings.given().channels;
             rules.iter().any(|rule| rule.history().is_some())
@@ -188,6 +188,11 @@ impl Machines {
         if !self.delivery.aside().is_usable(key, release.opener) {
             return Given::Refused;
         }
+        let policy = self.clients.policy_of(key);
+        let record = self.delivery.record(key).map(|record| self.completed(key, record, policy));
+        if record.is_some_and(|record| self.is_promised_messages(&record)) {
+            return Given::Stays;
+        }
         let (bytes, is_busy) = self.delivery.burden(key);
         if bytes > release.bytes_max {
             return Given::TooLarge;
@@ -195,7 +200,6 @@ impl Machines {
         if is_busy && !release.is_urgent {
             return Given::Busy;
         }
-        let policy = self.clients.policy_of(key);
         let socket = self.delivery.session(key).and_then(|session| session.socket());
         let Some((messages, session)) = self.delivery.give(key) else { return Given::Unknown };
         let session = SavedSession { policy: None, ..self.completed(key, session, policy) };

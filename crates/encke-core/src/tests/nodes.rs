@@ -206,24 +206,32 @@ impl Application for CountsEnds {
 
 #[test]
 fn a_session_moves_with_all_that_waits_and_the_application_hears_of_no_end() {
-    for ext in ["{}", r#"{"ack":true}"#] {
-        let ends = Arc::default();
-        let mut rig = rig_with(Settings::default(), Box::new(CountsEnds(Arc::clone(&ends))));
-        let (socket, id) = opened(&mut rig, ext);
-        rig.shard.socket_closed(NOW, socket);
-        (1..=3).for_each(|number| rig.publish(number));
-        let saved = given(release(&mut rig, id, 1 << 20, false));
-        assert_eq!((saved.messages.len(), rig.shard.sessions(), ends.load(Ordering::Relaxed)), (3, 0, 0));
-        assert!(told(&mut rig, 1_000).is_empty(), "it has not ended");
-        let mut other = self::rig();
-        restore(&mut other, id, saved, true);
-        assert_eq!(other.shard.metrics().taken_from_nodes.get(), 1);
-        other.publish(4);
-        let socket = connect(&mut other, &id);
-        let text = other.flushed(socket);
-        let places: Vec<_> = (1..=4).map(|number| text.find(&format!("\"data\":{number}"))).collect();
-        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{text}");
-    }
+    let ends = Arc::default();
+    let mut rig = rig_with(Settings::default(), Box::new(CountsEnds(Arc::clone(&ends))));
+    let (socket, id) = opened(&mut rig, "{}");
+    rig.shard.socket_closed(NOW, socket);
+    (1..=3).for_each(|number| rig.publish(number));
+    let saved = given(release(&mut rig, id, 1 << 20, false));
+    assert_eq!((saved.messages.len(), rig.shard.sessions(), ends.load(Ordering::Relaxed)), (3, 0, 0));
+    assert!(told(&mut rig, 1_000).is_empty(), "it has not ended");
+    let mut other = self::rig();
+    restore(&mut other, id, saved, true);
+    assert_eq!(other.shard.metrics().taken_from_nodes.get(), 1);
+    other.publish(4);
+    let socket = connect(&mut other, &id);
+    let text = other.flushed(socket);
+    let places: Vec<_> = (1..=4).map(|number| text.find(&format!("\"data\":{number}"))).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{text}");
+}
+
+#[test]
+fn a_session_that_was_promised_each_message_stays() {
+    let mut rig = rig();
+    let (_, id) = opened(&mut rig, r#"{"ack":true}"#);
+    assert_eq!(release(&mut rig, id, 1 << 20, true), Given::Stays);
+    assert_eq!(rig.shard.sessions(), 1);
+    let (_, client) = rig.opened(r#"{"ack":true}"#);
+    given(release(&mut rig, Id::parse(&client).expect("an id"), 1 << 20, false));
 }
 
 #[test]
