@@ -24,5 +24,7 @@ pub use command::{
 };
 pub use envelope::{Envelope, EnvelopeError};
 pub use node::{Counts, Node, NodeLimits};
-pub use sessions::{Output, SessionCounts, Sessions, SessionsSettings};
+pub use sessions::{
+    Output, RelayId, RelayOutput, RelayRequest, SessionCounts, Sessions, SessionsSettings,
+};
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};

@@ -10,7 +10,7 @@ use crate::history::Position;
 pub use crate::exchange::{
     ExchangeId, HttpTransport, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, SessionKey, SocketKey,
 };
-use crate::id::Id;
+use crate::id::{Id, NodeTag};
 use crate::node_messages::{ForNodes, FromNodes};
 use crate::rights::table::Granted;
 use crate::side::Side;
@@ -41,6 +41,8 @@ pub enum Effect {
     Cancel(WaitKey),
     /// Read on from this WebSocket, whose last message has waited ([`Received::Waits`](crate::Received)).
     Continue(SocketKey),
+    /// Let this node of the cluster serve a WebSocket whose last message has waited.
+    Relay(SocketKey, NodeTag),
     /// Append this to the history log, then report the result to the token's shard with [`ShardMessage::Persisted`].
     Persist(PersistRequest),
     /// Note who is on a channel, or answer who is.

@@ -1,14 +1,14 @@
 //! Messages between the shards of a node and the cluster, about sessions that other nodes have, or ask for.
 //!
 //! ```text
-//!   shard ── Search ──▶ cluster ── FromNodes::Restore, then the request or FromNodes::Searched ──▶ shard
+//!   shard ── Search ──▶ cluster ── FromNodes::Restore ──▶ shard ── Restored ──▶ cluster ── the request, or FromNodes::Searched ──▶ shard
 //!   shard ◀─ Release ── cluster                  another node gets the session
 //!   shard ── Released ─▶ cluster
 //!   shard ── Changed, Ended ──▶ cluster          the record of a session, from which another node can go on
 //! ```
 
 use crate::exchange::{Request, SocketKey};
-use crate::id::Id;
+use crate::id::{Id, NodeTag};
 use crate::opener::Opener;
 use crate::saved::Saved;
 
@@ -21,6 +21,8 @@ pub enum FromNodes {
     Searched(SocketKey),
     /// The other nodes cannot be asked: this WebSocket has to come back later.
     Unsearched(SocketKey),
+    /// The session that this WebSocket has named stays on this node, which serves the WebSocket.
+    Relay(SocketKey, NodeTag),
     /// Give up a session, because its client has come to another node. The answer is [`ForNodes::Released`].
     Release(Id, Release),
     /// End this session without a word to the application: another node has it.
@@ -67,6 +69,8 @@ pub enum ForNodes {
     },
     /// The answer to [`FromNodes::Release`] with this number.
     Released(u64, Given),
+    /// The answer to [`FromNodes::Restore`]: publications of other nodes for the session arrive, or it is not taken and has ended.
+    Restored(Id),
     /// A session has connected, or what has to outlive its node has changed: this is all of it.
     Changed(Id, Box<Saved>),
     /// A session has ended. A reply of its shard may wait for

@@ -25,6 +25,15 @@ fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until something is true, while clients of the test go on.
+async fn wait_until_async(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !is_true().await {
+        assert!(started.elapsed() < EVENT_MAX, "gave up waiting: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 /// Runs a test.
 fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

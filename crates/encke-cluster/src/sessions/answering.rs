@@ -12,7 +12,7 @@ use super::{Leaving, Output, Sessions};
 use crate::command::Command;
 
 impl Sessions {
-    pub(super) fn answer_question(&mut self, reply_to: String, question: Question) {
+    pub(super) fn answer_question(&mut self, now_ms: u64, reply_to: String, question: Question) {
         match question {
             Question::Ping => self.reply(reply_to, &Reply::Done),
             Question::Serve(serve) => self.serve(reply_to, serve),
@@ -33,6 +33,12 @@ impl Sessions {
                 let bytes_max = bytes_max.saturating_sub(STATE_BYTES);
                 let release = Release { number, bytes_max, is_urgent, opener };
                 self.to_shard(&session, FromNodes::Release(session, release));
+            }
+            Question::Open(relay, request) => self.relay_opened(now_ms, reply_to, relay, request),
+            Question::Carry(relay, bytes) => self.relay_bytes(reply_to, relay, bytes),
+            Question::Close(relay) => {
+                self.reply(reply_to, &Reply::Done);
+                self.relay_closed(relay);
             }
             Question::Taken(key, node) => {
                 self.reply(reply_to, &Reply::Done);

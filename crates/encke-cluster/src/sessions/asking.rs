@@ -6,7 +6,7 @@ use encke_core::{
 };
 
 use super::message::{Fate, Question, Reply};
-use super::record::Record;
+use super::record::{Key, Record};
 use super::records::KeyCommand;
 use super::searches::Absence;
 use super::{Output, Sent, Server, Sessions, State};
@@ -69,8 +69,7 @@ impl Sessions {
             self.searches.get(number).into_iter().for_each(|search| search.state = State::Waits);
             return;
         }
-        let server = self.servers.entry(home).or_insert_with(|| Server::new(now_ms));
-        server.waiting += 1;
+        self.wait_for(now_ms, home);
         let command = self.ask(Sent::Search(number), home, &question, timeout_ms);
         self.searches.get(number).into_iter().for_each(|search| search.command = command);
     }
@@ -106,6 +105,7 @@ impl Sessions {
         let (key, node, without) = (search.key, self.settings.node, search.without.clone());
         let is_absent = |of| of == node || without.iter().any(|absence| absence.node == of);
         let is_request = matches!(search.waiting, Searcher::Request { .. });
+        let is_socket = matches!(search.waiting, Searcher::Socket(..));
         self.no_longer_waits(home);
         match answer {
             Ok(Some(Reply::Served { status, set_browser, is_confirmed, compresses, body })) if !is_release => {
@@ -121,6 +121,7 @@ impl Sessions {
                 self.go_on(now_ms, number);
             }
             Ok(Some(Reply::Busy)) => self.searches.pause(number, now_ms + BUSY_PAUSE_MS),
+            Ok(Some(Reply::Stays)) if is_socket => self.relay_by(now_ms, number, home),
             // A request may reach the node itself. Any other client is told that the session is unknown here.
             Ok(Some(Reply::TooLarge | Reply::Stays)) if is_request => self.give_up(now_ms, number),
             Ok(Some(Reply::TooLarge | Reply::Stays | Reply::Refused)) => self.end_search(now_ms, number),
@@ -168,8 +169,7 @@ impl Sessions {
     /// The session has come from its node.
     fn given(&mut self, now_ms: u64, number: u64, revision: u64, state: &[u8]) {
         self.counts.moved += 1;
-        self.restore(number, revision, state, true);
-        self.end_search(now_ms, number);
+        self.restore(now_ms, number, revision, state, true);
     }
 
     /// A command about the record has its result.
@@ -198,8 +198,7 @@ impl Sessions {
                     let taken = Question::Taken(key, self.settings.node);
                     self.ask(Sent::Notice, absence.node, &taken, RELEASE_MS);
                 }
-                self.restore(number, revision, &state, false);
-                self.end_search(now_ms, number);
+                self.restore(now_ms, number, revision, &state, false);
             }
             (State::Takes(_), Err(KeyFailure::Conflict)) => self.searches.pause(number, now_ms + CONFLICT_PAUSE_MS),
             // The engine keeps no keys now, or never.
@@ -243,8 +242,9 @@ impl Sessions {
     }
 
     /// Passes a session to its shard.
-    fn restore(&mut self, number: u64, revision: u64, state: &[u8], is_whole: bool) {
+    fn restore(&mut self, now_ms: u64, number: u64, revision: u64, state: &[u8], is_whole: bool) {
         let Some(search) = self.searches.get(number) else { return };
+        search.state = State::Restores;
         let (session, origins) = (search.session, [0, search.owner]);
         self.records.taken(session, revision);
         match (self.settings.decode)(state).filter(Saved::is_whole) {
@@ -255,7 +255,15 @@ impl Sessions {
             None => {
                 self.counts.rejected += 1;
                 _ = self.records.ended(&session);
+                self.end_search(now_ms, number);
             }
+        }
+    }
+
+    /// A shard has restored a session, or has refused to.
+    pub(super) fn restored(&mut self, now_ms: u64, id: &Id) {
+        if let Some(number) = self.searches.that_restores(&Key::of(id)) {
+            self.end_search(now_ms, number);
         }
     }
 
@@ -282,6 +290,19 @@ impl Sessions {
             Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, true)),
         }
         followers
+    }
+
+    /// Lets the node of a session serve a WebSocket.
+    fn relay_by(&mut self, now_ms: u64, number: u64, home: NodeTag) {
+        let Some(search) = self.searches.remove(number) else { return };
+        let session = search.session;
+        let followers = self.searches.step_down(number, &search.key);
+        if let Searcher::Socket(socket, _) = self.searches.give_back(search) {
+            self.to_shard(&session, FromNodes::Relay(socket, home));
+        }
+        for follower in followers {
+            self.go_on(now_ms, follower);
+        }
     }
 
     /// Sends a client away for now: the node of its session, or the record, cannot be asked.
@@ -383,6 +404,7 @@ impl Sessions {
 
     /// A node is gone: connects that it held are held here, once the session is.
     fn is_gone(&mut self, now_ms: u64, node: NodeTag) {
+        self.end_relays_with(Some(node));
         self.servers.remove(&node);
         self.counts.nodes_gone += 1;
         for number in self.searches.that_wait_for(node) {
@@ -399,8 +421,13 @@ impl Sessions {
         }
     }
 
-    /// A request no longer waits for a node.
-    fn no_longer_waits(&mut self, node: NodeTag) {
+    /// Something waits for a node: it is asked if it is still there.
+    pub(super) fn wait_for(&mut self, now_ms: u64, node: NodeTag) {
+        self.servers.entry(node).or_insert_with(|| Server::new(now_ms)).waiting += 1;
+    }
+
+    /// Something no longer waits for a node.
+    pub(super) fn no_longer_waits(&mut self, node: NodeTag) {
         if let Some(server) = self.servers.get_mut(&node) {
             server.waiting = server.waiting.saturating_sub(1);
             if server.waiting == 0 {

@@ -6,6 +6,9 @@
 //!   Settled  the fate of a Served, or its client is gone                ─▶ Done
 //!   Release  a session that is to move                                   ─▶ Given, Stays, Unknown, Elsewhere, Busy, Refused, TooLarge
 //!   Taken    a session that has been taken over                          ─▶ Done
+//!   Open     a WebSocket whose session stays                             ─▶ Done, Full
+//!   Carry    bytes of one, when they are written                         ─▶ Done, Unknown
+//!   Close    its end                                                     ─▶ Done
 //!   Ping     is the node there?                                          ─▶ Done
 //! ```
 
@@ -15,6 +18,7 @@ use bytes::Bytes;
 use encke_core::{HttpTransport, Id, NodeTag, Opener, Response};
 
 use super::record::Key;
+use super::relays::{RelayId, RelayRequest};
 
 /// A question of another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +40,12 @@ pub(super) enum Question {
     },
     /// A session has been taken over by this node.
     Taken(Key, NodeTag),
+    /// Serve a WebSocket.
+    Open(RelayId, RelayRequest),
+    /// Write bytes to a WebSocket, or to its shard.
+    Carry(RelayId, Bytes),
+    /// A WebSocket has ended.
+    Close(RelayId),
     /// Nothing.
     Ping,
 }
@@ -123,11 +133,7 @@ impl Question {
                 out.id(&serve.session);
                 out.tag(serve.node);
                 out.number(serve.number);
-                match serve.address {
-                    None => out.byte(0),
-                    Some(IpAddr::V4(address)) => out.part(4, &address.octets()),
-                    Some(IpAddr::V6(address)) => out.part(6, &address.octets()),
-                }
+                out.address(serve.address);
                 out.option(serve.browser.as_ref());
                 match &serve.transport {
                     HttpTransport::LongPolling => out.byte(0),
@@ -152,30 +158,35 @@ impl Question {
                 out.tag(*node);
                 out.0.extend_from_slice(&bytes_max.to_le_bytes());
                 out.byte((*is_urgent).into());
-                out.byte((*opener == Opener::Program).into());
-                out.option(opener.browser().as_ref());
+                out.opener(*opener);
             }
             Question::Taken(key, node) => {
                 out.part(4, key.bytes());
                 out.tag(*node);
             }
+            Question::Open(relay, request) => {
+                out.relay(5, relay);
+                out.opener(request.opener);
+                out.address(request.address);
+                out.part(request.compression, request.text.as_bytes());
+            }
+            Question::Carry(relay, bytes) => {
+                out.relay(6, relay);
+                out.0.extend_from_slice(bytes);
+            }
+            Question::Close(relay) => out.relay(7, relay),
         }
         out.0
     }
 
     /// Reads a question. None if it is none.
-    pub(super) fn read(bytes: &[u8]) -> Option<Question> {
+    pub(super) fn read(bytes: &Bytes) -> Option<Question> {
         let mut from = Reader::of(bytes)?;
         let question = match from.byte()? {
             0 => Question::Ping,
             1 => {
                 let (session, node, number) = (from.id()?, from.tag()?, from.number()?);
-                let address = match from.byte()? {
-                    0 => None,
-                    4 => Some(Ipv4Addr::from(from.take::<4>()?).into()),
-                    6 => Some(Ipv6Addr::from(from.take::<16>()?).into()),
-                    _ => return None,
-                };
+                let address = from.address()?;
                 let browser = from.option()?;
                 let transport = match from.byte()? {
                     0 => HttpTransport::LongPolling,
@@ -201,16 +212,17 @@ impl Question {
             3 => {
                 let (session, node) = (from.id()?, from.tag()?);
                 let bytes_max = u32::from_le_bytes(from.take()?);
-                let (is_urgent, is_program) = (from.flag()?, from.flag()?);
-                let opener = match (is_program, from.option()?) {
-                    (true, None) => Opener::Program,
-                    (false, None) => Opener::Page,
-                    (false, Some(browser)) => Opener::Browser(browser),
-                    (true, Some(_)) => return None,
-                };
+                let (is_urgent, opener) = (from.flag()?, from.opener()?);
                 Question::Release { session, node, bytes_max, is_urgent, opener }
             }
             4 => Question::Taken(Key::from_bytes(&from.take::<16>()?)?, from.tag()?),
+            5 => {
+                let (relay, opener, address) = (from.relay()?, from.opener()?, from.address()?);
+                let (compression, text) = (from.byte()?, from.text(from.0.len())?.into());
+                Question::Open(relay, RelayRequest { opener, address, compression, text })
+            }
+            6 => Question::Carry(from.relay()?, bytes.slice_ref(std::mem::take(&mut from.0))),
+            7 => Question::Close(from.relay()?),
             _ => return None,
         };
         from.0.is_empty().then_some(question)
@@ -297,6 +309,25 @@ impl Writer {
         self.0.extend_from_slice(tag.as_str().as_bytes());
     }
 
+    fn address(&mut self, address: Option<IpAddr>) {
+        match address {
+            None => self.byte(0),
+            Some(IpAddr::V4(address)) => self.part(4, &address.octets()),
+            Some(IpAddr::V6(address)) => self.part(6, &address.octets()),
+        }
+    }
+
+    fn opener(&mut self, opener: Opener) {
+        self.byte((opener == Opener::Program).into());
+        self.option(opener.browser().as_ref());
+    }
+
+    fn relay(&mut self, kind: u8, relay: &RelayId) {
+        self.byte(kind);
+        self.tag(relay.node);
+        self.number(relay.number);
+    }
+
     fn number(&mut self, number: u64) {
         self.0.extend_from_slice(&number.to_le_bytes());
     }
@@ -343,6 +374,28 @@ impl<'a> Reader<'a> {
         if self.flag()? { self.id().map(Some) } else { Some(None) }
     }
 
+    fn address(&mut self) -> Option<Option<IpAddr>> {
+        match self.byte()? {
+            0 => Some(None),
+            4 => Some(Some(Ipv4Addr::from(self.take::<4>()?).into())),
+            6 => Some(Some(Ipv6Addr::from(self.take::<16>()?).into())),
+            _ => None,
+        }
+    }
+
+    fn opener(&mut self) -> Option<Opener> {
+        match (self.flag()?, self.option()?) {
+            (true, None) => Some(Opener::Program),
+            (false, None) => Some(Opener::Page),
+            (false, Some(browser)) => Some(Opener::Browser(browser)),
+            (true, Some(_)) => None,
+        }
+    }
+
+    fn relay(&mut self) -> Option<RelayId> {
+        Some(RelayId { node: self.tag()?, number: self.number()? })
+    }
+
     fn tag(&mut self) -> Option<NodeTag> {
         NodeTag::parse(self.text(TAG_BYTES)?)
     }
@@ -355,84 +408,5 @@ const TAG_BYTES: usize = 4;
 pub(super) const HEAD_BYTES_MAX: usize = 2 * 1024;
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::sessions::tests::{id, tag};
-
-    fn questions() -> Vec<Question> {
-        let serve = |address: Option<IpAddr>, browser, transport| {
-            let body = "[{\"channel\":\"/meta/connect\"}]".into();
-            Question::Serve(Serve { session: id(1, 0), node: tag(1), number: 7, address, browser, transport, body })
-        };
-        let release =
-            |opener| Question::Release { session: id(3, 1), node: tag(1), bytes_max: 9, is_urgent: true, opener };
-        vec![
-            Question::Ping,
-            serve(None, None, HttpTransport::LongPolling),
-            serve(Some([10, 0, 0, 1].into()), Some(id(2, 0)), HttpTransport::CallbackPolling("a.b".into())),
-            serve(Some(Ipv6Addr::LOCALHOST.into()), None, HttpTransport::LongPolling),
-            Question::Settled(tag(2), u64::MAX, Fate::Lost),
-            release(Opener::Program),
-            release(Opener::Page),
-            release(Opener::Browser(id(4, 0))),
-            Question::Taken(Key::of(&id(1, 0)), tag(2)),
-        ]
-    }
-
-    fn replies() -> Vec<Reply> {
-        let body = Bytes::from_static(b"[]");
-        let served = |set_browser, is_confirmed| Reply::Served {
-            status: 200,
-            set_browser,
-            is_confirmed,
-            compresses: !is_confirmed,
-            body: body.clone(),
-        };
-        vec![
-            Reply::Done,
-            served(None, true),
-            served(Some(id(1, 0)), false),
-            Reply::Given(3, body.clone()),
-            Reply::Unknown,
-            Reply::Elsewhere(tag(9)),
-            Reply::Busy,
-            Reply::TooLarge,
-            Reply::Full,
-            Reply::Refused,
-            Reply::Stays,
-        ]
-    }
-
-    #[test]
-    fn questions_and_replies_read_back() {
-        for question in questions() {
-            assert_eq!(Question::read(&question.write()), Some(question));
-        }
-        for reply in replies() {
-            assert_eq!(Reply::read(&reply.write().into()), Some(reply));
-        }
-    }
-
-    #[test]
-    fn other_versions_cut_messages_and_trailing_bytes_are_refused() {
-        for question in questions() {
-            let bytes = question.write();
-            assert_eq!(Question::read(&[&[VERSION + 1], &bytes[1..]].concat()), None);
-            if !matches!(question, Question::Serve(_)) {
-                assert_eq!(Question::read(&[&bytes[..], b"x"].concat()), None);
-                assert!((0..bytes.len()).all(|length| Question::read(&bytes[..length]).is_none()));
-            }
-        }
-        assert_eq!(Question::read(&[VERSION, 1]), None);
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_end_in_a_panic(bytes: Vec<u8>, kind in 0..10_u8) {
-            let bytes = [&[VERSION, kind][..], &bytes].concat();
-            let _read = (Question::read(&bytes), Reply::read(&bytes.into()));
-        }
-    }
-}
+#[path = "message_tests.rs"]
+mod tests;

@@ -16,6 +16,8 @@ mod homes;
 mod message;
 mod record;
 mod records;
+mod relaying;
+mod relays;
 mod searches;
 mod serving;
 #[cfg(test)]
@@ -33,6 +35,8 @@ use homes::Homes;
 use message::{Question, Reply};
 use record::{Key, Record};
 use records::{KeyCommand, Outcome, Records};
+use relays::Relays;
+pub use relays::{RelayId, RelayOutput, RelayRequest};
 use searches::{Searches, State};
 use serving::Serving;
 
@@ -79,6 +83,8 @@ pub enum Output {
     /// Tell this [`Searcher::Visitor`](encke_core::Searcher::Visitor) that its session was searched for: true, or that it has to come
     /// back later: false.
     Visitor(u64, bool),
+    /// Do this for a relay.
+    Relay(RelayOutput),
 }
 
 /// The counts of [`Sessions`] since its start, and its sizes.
@@ -98,6 +104,8 @@ pub struct SessionCounts {
     pub unanswered: u64,
     /// Questions, answers and records of sessions that are none.
     pub rejected: u64,
+    /// WebSockets of this node served by other nodes.
+    pub relayed: u64,
     /// Times that a node was gone while it served requests of this one.
     pub nodes_gone: u64,
     /// Records written.
@@ -108,6 +116,8 @@ pub struct SessionCounts {
     pub waiting: usize,
     /// Requests of other nodes that are served here.
     pub serving: usize,
+    /// WebSockets that are carried between this node and others, with an end here.
+    pub relays: usize,
     /// Sessions of this node with a record, or soon with one.
     pub recorded: usize,
     /// Records that wait to be written.
@@ -129,7 +139,8 @@ pub struct Sessions {
     ends: HashMap<Key, (Id, Vec<u64>), RandomState>,
     /// The times until which they wait, in milliseconds, oldest first.
     ends_until: VecDeque<(u64, Key)>,
-    /// Nodes that serve requests of this one.
+    relays: Relays,
+    /// Nodes for which something of this one waits.
     servers: HashMap<NodeTag, Server, RandomState>,
     /// Commands on their way.
     sent: HashMap<u64, Sent, RandomState>,
@@ -168,6 +179,7 @@ enum Sent {
     Record(Key),
     Search(u64),
     Ping(NodeTag),
+    Relay(RelayId),
     /// Nobody waits for the answer.
     Notice,
 }
@@ -189,6 +201,7 @@ impl Sessions {
             leaving: HashMap::default(),
             ends: HashMap::default(),
             ends_until: VecDeque::new(),
+            relays: Relays::default(),
             servers: HashMap::default(),
             sent: HashMap::default(),
             last: Sessions::NUMBERS_FROM,
@@ -219,6 +232,7 @@ impl Sessions {
     /// The engine is away.
     pub fn disconnected(&mut self) {
         self.is_connected = false;
+        self.end_relays_with(None);
         self.servers.clear();
         self.leave_served();
         while let Some((_, key)) = self.ends_until.pop_front() {
@@ -233,6 +247,7 @@ impl Sessions {
                 self.search(now_ms, session, origins, waiting);
             }
             ShardMessage::ForNodes(ForNodes::Released(number, given)) => self.released(number, given),
+            ShardMessage::ForNodes(ForNodes::Restored(id)) => self.restored(now_ms, &id),
             ShardMessage::ForNodes(ForNodes::Changed(id, saved)) => {
                 let state = (self.settings.encode)(&saved);
                 self.records.changed(id, state.into());
@@ -247,9 +262,9 @@ impl Sessions {
     }
 
     /// A question of another node has come.
-    pub fn asked(&mut self, reply_to: String, body: &[u8]) {
+    pub fn asked(&mut self, now_ms: u64, reply_to: String, body: &Bytes) {
         match Question::read(body) {
-            Some(question) => self.answer_question(reply_to, question),
+            Some(question) => self.answer_question(now_ms, reply_to, question),
             None => self.counts.rejected += 1,
         }
     }
@@ -263,6 +278,7 @@ impl Sessions {
                 self.search_answered(now_ms, (search, number), answer);
             }
             Some(Sent::Ping(node)) => self.ping_answered(now_ms, node, answer.err()),
+            Some(Sent::Relay(relay)) => self.relay_answered(relay, answer.map(|bytes| Reply::read(&bytes))),
             Some(Sent::Record(_) | Sent::Notice) | None => {}
         }
     }
@@ -288,7 +304,7 @@ impl Sessions {
                     }
                 }
             }
-            Some(Sent::Ping(_) | Sent::Notice) | None => {}
+            Some(Sent::Ping(_) | Sent::Relay(_) | Sent::Notice) | None => {}
         }
     }
 
@@ -338,6 +354,7 @@ impl Sessions {
             records_failed: self.records.failed,
             waiting: self.searches.len(),
             serving: self.serving.len(),
+            relays: self.relays.len(),
             recorded,
             records_waiting,
             ..self.counts

@@ -8,7 +8,7 @@
 //!            │                                        │    ▲
 //!            │ Served: the response                   │    └──── another one was first ──┐
 //!            │ Given: the session                     ▼                                  │
-//!            └───────────▶ it is here ◀─────────── takes it: a write on this revision ───┘
+//!            └──▶ its shard restores it ◀──────── takes it: a write on this revision ────┘
 //! ```
 //!
 //! Of one session only one search asks for it, reads or writes its record at a time; the others wait for its end.
@@ -78,6 +78,8 @@ pub(super) enum State {
     Reads,
     /// The record is written, with this state.
     Takes(Bytes),
+    /// A shard restores the session.
+    Restores,
     /// The response of this node is on its way to the client.
     Answered(NodeTag),
 }
@@ -178,6 +180,12 @@ impl Searches {
             followers.push(number);
         }
         leads
+    }
+
+    /// The search that restores this session.
+    pub(super) fn that_restores(&self, key: &Key) -> Option<u64> {
+        let (first, _) = self.first.get(key)?;
+        self.all.get(first).filter(|search| search.state == State::Restores).map(|_| *first)
     }
 
     /// True if another search asks for this session.

@@ -54,10 +54,11 @@ use crate::application::{Actions, Application};
 use crate::channels::Channels;
 use crate::channels::interest::Interest;
 use crate::clients::Clients;
+use crate::clients::newcomers;
 use crate::clients::owners::Revoked;
 use crate::decision::WaitKey;
 use crate::delivery::Delivery;
-use crate::events::{Effect, SessionKey};
+use crate::events::{Effect, Peer, SessionKey};
 use crate::history::Histories;
 use crate::id::{Entropy, Id, NodeTag};
 use crate::limits::SharedLimits;
@@ -308,6 +309,11 @@ impl Shared {
             revoked: Revoked::default(),
             shards,
         }
+    }
+
+    /// Hashes of the connection and the address of a client; 0 if not known.
+    pub fn origins_of(&self, peer: Peer) -> [u64; 2] {
+        newcomers::origins(&self.limits.buckets.hasher(), peer)
     }
 
     /// The shard of a session, or of a browser's sessions. Ids of other nodes may name shards that are not here.

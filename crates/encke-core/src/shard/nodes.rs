@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use bayeux::{Message, Reply};
 
 use crate::delivery::Received;
-use crate::events::{Closing, Effect, OTHER_NODES, Peer, Request, Searched, SessionKey, ShardMessage, SocketKey};
+use crate::events::{Closing, Effect, OTHER_NODES, PublishToken, Request, Searched, SessionKey, ShardMessage, SocketKey};
 use crate::id::Id;
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
 use crate::opener::Opener;
 use crate::protocol::batch::{Batch, Via};
 use crate::saved::{Saved, SavedSession, Stage};
-use crate::shard::{Env, Machines, Shard};
+use crate::shard::{Env, Machines};
 
 /// The sessions that have changed since they were reported.
 #[derive(Debug, Default)]
@@ -22,13 +22,6 @@ pub(super) struct Unrecorded {
     due_ms: u64,
     /// The token of the reply that waits for the end which is reported next.
     awaited: Option<u64>,
-}
-
-impl Shard {
-    /// Hashes of the connection and the address of a client, for [`ForNodes::Search`]; 0 if not known.
-    pub fn origins_of(&self, peer: Peer) -> [u64; 2] {
-        self.machines.clients.newcomers.origins(peer)
-    }
 }
 
 impl Machines {
@@ -46,6 +39,11 @@ impl Machines {
                 let Closing { code, reason } = TRY_AGAIN;
                 self.delivery.close_socket(socket, code, reason);
                 self.delivery.aside().set_suspended(socket, false);
+            }
+            FromNodes::Relay(socket, node) => {
+                if self.delivery.is_open(socket) {
+                    self.emit(Effect::Relay(socket, node));
+                }
             }
             FromNodes::Release(id, release) => {
                 let given = self.give_to_node(&id, &release);
@@ -66,6 +64,9 @@ impl Machines {
 
     /// Asks the other nodes for the session of a WebSocket, which is not read until then.
     pub(super) fn search_for_socket(&mut self, session: Id, socket: SocketKey) -> Received {
+        if !self.delivery.may_move(socket) {
+            return Received::Here;
+        }
         let origins = self.beside().sessions.origins_of(socket);
         let opener = self.delivery.socket(socket).map_or(Opener::Page, |socket| socket.opener());
         self.delivery.aside().set_suspended(socket, true);
@@ -139,8 +140,9 @@ impl Machines {
     fn restore_from_node(&mut self, id: Id, restored: Restored) {
         let Restored { saved: Saved { policy, messages, sessions }, is_whole, origins } = restored;
         let Some(session) = sessions.into_iter().next().map(|session| SavedSession { id, ..session }) else { return };
+        self.env.gauges_are_old = true;
         if self.delivery.find(&id).is_some() {
-            return;
+            return self.tell_nodes(ForNodes::Restored(id));
         }
         let outcome = match (is_whole, self.is_promised_messages(&session)) {
             (false, true) => Err("messages that it was promised are lost with its node".into()),
@@ -158,6 +160,13 @@ impl Machines {
                 self.restore_session(&session, admitted, counted_for, &messages, &mut frames);
                 tracing::info!(session = ?id, is_whole, "session taken from another node");
                 self.env.metrics.taken_from_nodes.add(1);
+                let unknown = self.unknown_names(session.subscriptions.iter().map(|name| &**name));
+                if !unknown.is_empty() {
+                    let number = self.requests.owed.new_token();
+                    self.requests.restored.insert(number, id);
+                    let token = PublishToken { shard: self.env.index as u16, number };
+                    return self.emit(Effect::AwaitInterest(unknown, token));
+                }
             }
             Err(reason) => {
                 tracing::info!(session = ?id, reason, "session of another node not taken: its client must handshake again");
@@ -165,7 +174,14 @@ impl Machines {
                 self.note_end(id);
             }
         }
-        self.env.gauges_are_old = true;
+        self.tell_nodes(ForNodes::Restored(id));
+    }
+
+    /// Publications of other nodes arrive for what waits for this token. False if no session of another node does.
+    pub(super) fn restored_is_known(&mut self, number: u64) -> bool {
+        let restored = self.requests.restored.remove(&number);
+        restored.into_iter().for_each(|id| self.tell_nodes(ForNodes::Restored(id)));
+        restored.is_some()
     }
 
     /// True if a client was promised each message of its subscriptions. If its node is gone, it must learn that some are lost, and begins

@@ -367,3 +367,24 @@ fn the_reply_to_a_disconnect_waits_until_no_node_goes_on_with_the_session() {
         assert!(reply.contains("/meta/disconnect") && reply.contains("\"successful\":true"), "{reply}");
     }
 }
+
+#[test]
+fn a_session_of_another_node_goes_on_when_publications_for_it_arrive() {
+    let mut rig = rig();
+    opened(&mut rig, "{}");
+    let saved = reported(&mut rig);
+    let id = saved.sessions[0].id;
+    let mut other = self::rig();
+    restore(&mut other, id, saved, false);
+    let effects = other.shard.take_effects();
+    let awaited = effects.iter().find_map(|effect| match effect {
+        Effect::AwaitInterest(names, token) => Some((names.clone(), token.number)),
+        _ => None,
+    });
+    let (names, number) = awaited.expect("a wait");
+    let is_restored =
+        |effect: &Effect| matches!(effect, Effect::SendToShard(_, ShardMessage::ForNodes(ForNodes::Restored(of))) if *of == id);
+    assert!(names == ["/a".into()] && !effects.iter().any(is_restored));
+    other.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+    assert!(other.shard.take_effects().iter().any(is_restored));
+}

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use encke_cluster::{Counts, SessionCounts};
-use encke_core::{EncodedPublications, Envelope, Id, Opener, PublishToken};
+use encke_core::{EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, SocketOrigin};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::session_metrics;
+use crate::byte_stream::Detached;
 use crate::metric::Metric;
 
 /// The mailbox of the cluster's thread.
@@ -40,9 +41,24 @@ pub(crate) enum ToCluster {
     Ask(Vec<Box<str>>, PublishToken),
     /// A message about a session that another node has, or may have.
     Session(Envelope),
+    /// Another node is to serve this WebSocket.
+    Relay(Box<Relayed>),
     /// A client with these origins asks for a session that is not here. True: it was searched for; false: its client has to come back
     /// later.
     Search { session: Id, opener: Opener, origins: [u64; 2], done: oneshot::Sender<bool> },
+}
+
+/// A WebSocket that another node is to serve.
+pub(crate) struct Relayed {
+    pub(crate) home: NodeTag,
+    pub(crate) connection: Detached,
+    pub(crate) origin: SocketOrigin,
+    /// The count of the connection, which lives as long as it.
+    pub(crate) counted: Box<dyn Send>,
+    /// The message that has named its session.
+    pub(crate) text: String,
+    /// Bytes that were read after that message.
+    pub(crate) rest: Vec<u8>,
 }
 
 /// The state of the node.

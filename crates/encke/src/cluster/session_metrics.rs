@@ -5,10 +5,10 @@ use encke_cluster::SessionCounts;
 use crate::metric::Metric;
 
 /// The metrics of these counts.
-pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
+pub(crate) fn of(counts: &SessionCounts) -> [Metric; 16] {
     let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
     let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
-    let SessionCounts { waiting, serving, recorded, records_waiting, .. } = *counts;
+    let SessionCounts { waiting, serving, relays, recorded, records_waiting, .. } = *counts;
     [
         gauge(
             "encke_cluster_sessions_waiting",
@@ -16,6 +16,11 @@ pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
             waiting,
         ),
         gauge("encke_cluster_sessions_serving", "Requests of other nodes that this node serves.", serving),
+        gauge(
+            "encke_cluster_relays",
+            "WebSockets that are carried between this node and others, with an end here.",
+            relays,
+        ),
         gauge("encke_cluster_sessions_recorded", "Sessions of this node with a record, or soon with one.", recorded),
         gauge(
             "encke_cluster_session_records_waiting",
@@ -26,6 +31,11 @@ pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
             "encke_cluster_requests_forwarded",
             "Requests of this node that other nodes have served.",
             counts.forwarded,
+        ),
+        counter(
+            "encke_cluster_websockets_relayed",
+            "WebSockets of this node that other nodes have served.",
+            counts.relayed,
         ),
         counter("encke_cluster_requests_served", "Requests that this node has served for others.", counts.served),
         counter(

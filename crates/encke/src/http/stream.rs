@@ -87,7 +87,7 @@ async fn open<B: HttpBody>(
         && let Some(cluster) = &connection.node.server().cluster
         && let Some(session) = Id::parse(&client)
     {
-        let origins = connection.node.shard().origins_of(opener.peer);
+        let origins = connection.node.server().shared().origins_of(opener.peer);
         // Another node may have it. Without an answer its client comes back as after a drain.
         refusal = match cluster.search(session, opener.opener(), origins).await {
             true => refusal_of(connection, &client, opener).await,

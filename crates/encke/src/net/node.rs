@@ -187,6 +187,7 @@ impl Node {
                     }
                 }
                 Effect::Continue(socket) => self.sockets.read_on(socket),
+                Effect::Relay(socket, node) => self.sockets.close(socket, Closed::Relayed(node)),
                 Effect::Presence(event) => self.take_presence(*event),
                 Effect::SendToNodes(publications) => self.send_to_cluster(ToCluster::Publications(publications)),
                 Effect::AwaitInterest(names, token) => self.send_to_cluster(ToCluster::Ask(names, token)),

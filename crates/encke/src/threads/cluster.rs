@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::cluster::engine::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents};
 use crate::cluster::link::{Link, Status, ToCluster};
 use crate::net::server_shared::ServerShared;
+use crate::threads::relays::Relays;
 
 /// Starts the thread of a node.
 ///
@@ -36,7 +37,7 @@ pub(crate) fn start(
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
     let (scratch, logged, visitors) = (String::new(), Logged::default(), HashMap::new());
-    let cluster = Cluster { server, link, node, sessions, visitors, last_visitor: 0, commands, scratch, logged };
+    let cluster = Cluster { server, link, node, sessions, visitors, last_visitor: 0, relays: Relays::default(), commands, scratch, logged };
     std::thread::Builder::new().name("cluster".into()).spawn(move || {
         runtime.block_on(async {
             let engine = tokio::spawn(engine.run(EngineCommands(for_engine), EngineEvents(to_node)));
@@ -57,6 +58,7 @@ struct Cluster {
     /// Requests for streams that wait for a session, and the number of the last one.
     visitors: HashMap<u64, oneshot::Sender<bool>>,
     last_visitor: u64,
+    relays: Relays,
     commands: mpsc::UnboundedSender<EngineCommand>,
     scratch: String,
     logged: Logged,
@@ -93,6 +95,7 @@ impl Cluster {
                     self.turn(&mut Vec::new());
                     return self.alone().await;
                 },
+                Some(event) = self.relays.next() => self.relays.take(event, &mut self.sessions),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if is_timed => {}
             }
             // Events that have come meanwhile cost no further turn.
@@ -133,6 +136,7 @@ impl Cluster {
                 ToCluster::Publications(publications) => self.node.publish(&publications),
                 ToCluster::Ask(names, token) => self.node.ask(names, token),
                 ToCluster::Session(envelope) => self.sessions.from_shard(now_ms, envelope.message),
+                ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.sessions),
                 ToCluster::Search { session, opener, origins, done } => {
                     self.last_visitor += 1;
                     self.visitors.insert(self.last_visitor, done);
@@ -186,7 +190,7 @@ impl Cluster {
             }
             EngineEvent::Dropped => self.node.dropped(),
             EngineEvent::Answered { number, answer } => self.sessions.answered(now_ms, number, answer),
-            EngineEvent::Asked { reply_to, body, .. } => self.sessions.asked(reply_to, &body),
+            EngineEvent::Asked { reply_to, body, .. } => self.sessions.asked(now_ms, reply_to, &body),
             EngineEvent::KeyAnswer { number, answer } => self.sessions.key_answered(now_ms, number, answer),
             // The node watches no keys.
             EngineEvent::KeyChanged { .. }
@@ -211,6 +215,10 @@ impl Cluster {
                 Output::Engine(command) => _ = self.commands.send(command),
                 // A shard that has ended has no sessions.
                 Output::Shard(shard, message) => _ = self.server.mailboxes.send_to_shard(shard, message),
+                Output::Relay(output) => {
+                    let bytes_max = self.sessions.message_bytes_max();
+                    self.relays.run(output, &self.server, bytes_max);
+                }
                 Output::Visitor(visitor, was_searched) => {
                     let done = self.visitors.remove(&visitor);
                     // A client that is gone needs no answer.

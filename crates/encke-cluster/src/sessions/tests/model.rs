@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use encke_core::{
-    ExchangeId, ForNodes, FromNodes, Given, HttpTransport, Id, NOT_HERE, OTHER_NODES, Opener, Peer, Request, Response,
+    ExchangeId, ForNodes, FromNodes, Given, HttpTransport, Id, NOT_HERE, NodeTag, OTHER_NODES, Opener, Peer, Request, Response,
     Searched, Searcher, ShardMessage, SocketKey,
 };
 
 use super::{BODY_BYTES_MAX, saved, settings, subjects, tag};
 use crate::command::{Command, Expected, KeyAnswer, KeyFailure, RequestFailure};
-use crate::sessions::{Output, Sessions};
+use crate::sessions::{Output, RelayOutput, Sessions};
 
 /// A node, its shards, and its connection.
 pub(super) struct Member {
@@ -30,6 +30,12 @@ pub(super) struct Member {
     pub(super) fates: Vec<(u64, Option<bool>)>,
     /// Replies that have waited for the end of a session and leave.
     pub(super) left: Vec<u64>,
+    /// What has to be done for relays.
+    pub(super) relays: Vec<RelayOutput>,
+    /// True if its sessions stay: they were promised each message.
+    pub(super) keeps_all: bool,
+    /// WebSockets that other nodes are to serve.
+    pub(super) relayed: Vec<(u64, NodeTag)>,
 }
 
 /// The result for a client.
@@ -91,6 +97,9 @@ impl Cluster {
             answers: Vec::new(),
             fates: Vec::new(),
             left: Vec::new(),
+            relays: Vec::new(),
+            keeps_all: false,
+            relayed: Vec::new(),
         };
         let mut cluster = Cluster {
             members: (0..nodes).map(member).collect(),
@@ -292,6 +301,7 @@ impl Cluster {
                 Output::Engine(command) => self.command(node, command),
                 Output::Shard(_, message) => self.shard(node, message),
                 Output::Visitor(..) => panic!("nobody visits"),
+                Output::Relay(output) => self.members[node].relays.push(output),
             }
         }
     }
@@ -322,7 +332,7 @@ impl Cluster {
             Flight::Asked { to, reply_to, body } => {
                 let member = &mut self.members[to];
                 if member.is_alive && member.is_connected {
-                    member.sessions.asked(reply_to, &body);
+                    member.sessions.asked(self.now_ms, reply_to, &body.into());
                     self.turn(to);
                 }
             }
@@ -458,14 +468,21 @@ impl Cluster {
                 let waiting = if restored.is_whole { restored.saved.messages.len() as u64 } else { 0 };
                 self.members[node].here.insert(id, waiting);
                 self.report(node, id);
+                self.tell(node, ShardMessage::ForNodes(ForNodes::Restored(id)));
             }
             FromNodes::Release(id, release) => {
-                let given = match self.members[node].here.remove(&id) {
+                let stays = self.members[node].keeps_all && self.members[node].here.contains_key(&id);
+                let given = match self.members[node].here.remove(&id).filter(|_| !stays) {
+                    None if stays => {
+                        self.members[node].here.insert(id, 0);
+                        Given::Stays
+                    }
                     Some(waiting) => Given::Session(Box::new(saved(id, waiting))),
                     None => Given::Unknown,
                 };
                 self.tell(node, ShardMessage::ForNodes(ForNodes::Released(release.number, given)));
             }
+            FromNodes::Relay(socket, home) => self.members[node].relayed.push((socket.index.into(), home)),
             FromNodes::Leave(id) => _ = self.members[node].here.remove(&id),
             FromNodes::Report(id) => self.report(node, id),
             FromNodes::Searched(socket) => {

@@ -1,7 +1,10 @@
 //! Sessions that are served, moved and taken over, one thing at a time.
 
-use super::id;
+use encke_core::Opener;
+
 use super::model::{Answer, Cluster};
+use super::{id, tag};
+use crate::sessions::{RelayId, RelayOutput, RelayRequest};
 
 /// A cluster of three nodes with a session that node 0 has opened, and whose record is written.
 fn opened() -> (Cluster, encke_core::Id) {
@@ -263,9 +266,60 @@ fn records_are_written_at_their_rate_and_not_for_what_has_not_changed() {
     assert_eq!(cluster.members[0].sessions.counts().recorded, 0);
 }
 
+/// A WebSocket at node 1 whose session stays at node 0. Returns its relay.
+fn relayed() -> (Cluster, RelayId) {
+    let (mut cluster, session) = opened();
+    cluster.members[0].keeps_all = true;
+    let socket = cluster.socket(1, session);
+    cluster.pass(10);
+    assert_eq!(cluster.members[1].relayed, [(socket, tag(0))]);
+    let request = RelayRequest { opener: Opener::Page, address: None, compression: 0, text: "hello".into() };
+    let now_ms = cluster.now_ms;
+    let relay = cluster.members[1].sessions.open_relay(now_ms, tag(0), request.clone());
+    cluster.pass(10);
+    let at_home = std::mem::take(&mut cluster.members[0].relays);
+    assert!(matches!(&at_home[..], [RelayOutput::Open(one, of), RelayOutput::Read(other)] if *of == request && [*one, *other] == [relay; 2]));
+    assert!(matches!(std::mem::take(&mut cluster.members[1].relays)[..], [RelayOutput::Read(of)] if of == relay));
+    (cluster, relay)
+}
+
+#[test]
+fn bytes_of_a_relay_are_read_when_the_last_ones_are_written() {
+    let (mut cluster, relay) = relayed();
+    for (from, to) in [(1, 0), (0, 1)] {
+        cluster.members[from].sessions.carry(relay, b"bytes".to_vec());
+        cluster.pass(10);
+        let mut outputs = std::mem::take(&mut cluster.members[to].relays);
+        let Some(RelayOutput::Write(_, bytes, reply_to)) = outputs.pop() else { panic!("{outputs:?}") };
+        assert!(bytes == "bytes" && cluster.members[from].relays.is_empty());
+        cluster.members[to].sessions.carried(reply_to);
+        cluster.pass(10);
+        assert!(matches!(std::mem::take(&mut cluster.members[from].relays)[..], [RelayOutput::Read(_)]));
+    }
+    cluster.members[0].sessions.end_relay(relay);
+    cluster.pass(10);
+    assert!(matches!(cluster.members[1].relays[..], [RelayOutput::End(of)] if of == relay));
+    assert!(cluster.members.iter().all(|member| member.sessions.counts().relays == 0));
+}
+
+#[test]
+fn a_relay_ends_when_the_other_node_is_gone_or_the_engine_is_away() {
+    let (mut cluster, _) = relayed();
+    cluster.kill(0);
+    cluster.pass(1_900);
+    assert!(matches!(cluster.members[1].relays[..], [RelayOutput::End(_)]));
+    let (mut cluster, _) = relayed();
+    cluster.kill(1);
+    cluster.pass(1_900);
+    assert!(matches!(cluster.members[0].relays[..], [RelayOutput::End(_)]));
+    let (mut cluster, _) = relayed();
+    cluster.disconnect(1);
+    assert!(matches!(cluster.members[1].relays[..], [RelayOutput::End(_)]));
+}
+
 #[test]
 fn what_is_no_question_is_counted() {
     let mut cluster = Cluster::new(1, 1);
-    cluster.members[0].sessions.asked("0:1".into(), b"nothing");
+    cluster.members[0].sessions.asked(1, "0:1".into(), &b"nothing"[..].into());
     assert_eq!(cluster.members[0].sessions.counts().rejected, 1);
 }

@@ -159,6 +159,23 @@ pub struct SocketOrigin {
     pub(crate) compression: Option<Compression>,
 }
 
+impl SocketOrigin {
+    /// The origin of a WebSocket of another node.
+    pub fn of_node(opener: Opener, origins: [u64; 2], compression: Option<Compression>) -> SocketOrigin {
+        SocketOrigin { opener, origins, head: None, compression }
+    }
+
+    /// Its client.
+    pub fn opener(&self) -> Opener {
+        self.opener
+    }
+
+    /// The compression on which its client and the server have agreed.
+    pub fn compression(&self) -> Option<Compression> {
+        self.compression
+    }
+}
+
 /// The state of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
