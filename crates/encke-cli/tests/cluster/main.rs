@@ -26,9 +26,9 @@ fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
 }
 
 /// Waits until something is true, while clients of the test go on.
-async fn wait_until_async(what: &str, mut is_true: impl AsyncFnMut() -> bool) {
+async fn wait_until_async(what: &str, mut is_true: impl FnMut() -> bool) {
     let started = Instant::now();
-    while !is_true().await {
+    while !is_true() {
         assert!(started.elapsed() < EVENT_MAX, "gave up waiting: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

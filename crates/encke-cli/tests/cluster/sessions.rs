@@ -171,10 +171,10 @@ fn a_websocket_that_reaches_another_node_brings_its_session() {
             proxy.cut_once();
             let moved = round + 1;
             let all: Vec<&Node> = nodes.iter().collect();
-            wait_until_async("it has moved", async || sum(&all, "encke_sessions_taken") == moved).await;
+            wait_until_async("it has moved", || sum(&all, "encke_sessions_taken") == moved).await;
             // Its first reply there comes when publications arrive.
             client.publish("/other", &1).await.ok();
-            wait_until_async("it is connected", async || client.connected().is_some_and(|now| now.client_id == id)).await;
+            wait_until_async("it is connected", || client.connected().is_some_and(|now| now.client_id == id)).await;
         }
         let nodes: Vec<&Node> = nodes.iter().collect();
         assert_eq!(sum(&nodes, "encke_sessions_given"), 6);
