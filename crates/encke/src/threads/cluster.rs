@@ -189,11 +189,20 @@ impl Cluster {
                 self.logged.rejection = rejection.or(self.logged.rejection);
             }
             EngineEvent::Dropped => self.node.dropped(),
-            EngineEvent::Answered { number, answer } => self.sessions.answered(now_ms, number, answer),
-            EngineEvent::Asked { reply_to, body, .. } => self.sessions.asked(now_ms, reply_to, &body),
-            EngineEvent::KeyAnswer { number, answer } => self.sessions.key_answered(now_ms, number, answer),
-            // The node watches no keys.
-            EngineEvent::KeyChanged { .. }
+            EngineEvent::Answered { number, answer } if number >= Sessions::NUMBERS_FROM => {
+                self.sessions.answered(now_ms, number, answer);
+            }
+            EngineEvent::Asked { key: Sessions::LISTENS_BY, reply_to, body } => {
+                self.sessions.asked(now_ms, reply_to, &body);
+            }
+            EngineEvent::KeyAnswer { number, answer } if number >= Sessions::NUMBERS_FROM => {
+                self.sessions.key_answered(now_ms, number, answer);
+            }
+            // The node sends no requests and uses no keys.
+            EngineEvent::Answered { .. }
+            | EngineEvent::Asked { .. }
+            | EngineEvent::KeyAnswer { .. }
+            | EngineEvent::KeyChanged { .. }
             | EngineEvent::WatchBegins { .. }
             | EngineEvent::WatchComplete { .. } => {}
             EngineEvent::Failed(error) => {
