@@ -5,7 +5,7 @@ use bayeux::ChannelName;
 
 use crate::admission::Turn;
 use crate::admission::budget::Weight;
-use crate::events::{Effect, Envelope, ExchangeId, ShardMessage};
+use crate::events::{Envelope, ExchangeId, ShardMessage};
 use crate::id::Id;
 use crate::now::Now;
 use crate::protocol::batch::client_of;
