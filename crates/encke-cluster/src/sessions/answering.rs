@@ -40,10 +40,10 @@ impl Sessions {
                 self.reply(reply_to, &Reply::Done);
                 self.relay_closed(relay);
             }
-            Question::Taken(key, node) => {
+            Question::Taken(key, node, revision) => {
                 self.reply(reply_to, &Reply::Done);
                 self.homes.note(key, node);
-                self.records.may_be_taken(key);
+                self.records.may_be_taken(key, revision);
             }
         }
     }

@@ -38,8 +38,8 @@ pub(super) enum Question {
         /// The client that has come to that node.
         opener: Opener,
     },
-    /// A session has been taken over by this node.
-    Taken(Key, NodeTag),
+    /// A session has been taken over by this node, which has written this revision of its record.
+    Taken(Key, NodeTag, u64),
     /// Serve a WebSocket.
     Open(RelayId, RelayRequest),
     /// Write bytes to a WebSocket, or to its shard.
@@ -160,9 +160,10 @@ impl Question {
                 out.byte((*is_urgent).into());
                 out.opener(*opener);
             }
-            Question::Taken(key, node) => {
+            Question::Taken(key, node, revision) => {
                 out.part(4, key.bytes());
                 out.tag(*node);
+                out.number(*revision);
             }
             Question::Open(relay, request) => {
                 out.relay(5, relay);
@@ -215,7 +216,7 @@ impl Question {
                 let (is_urgent, opener) = (from.flag()?, from.opener()?);
                 Question::Release { session, node, bytes_max, is_urgent, opener }
             }
-            4 => Question::Taken(Key::from_bytes(&from.take::<16>()?)?, from.tag()?),
+            4 => Question::Taken(Key::from_bytes(&from.take::<16>()?)?, from.tag()?, from.number()?),
             5 => {
                 let (relay, opener, address) = (from.relay()?, from.opener()?, from.address()?);
                 let (compression, text) = (from.byte()?, from.text(from.0.len())?.into());

@@ -22,7 +22,7 @@ fn questions() -> Vec<Question> {
         release(Opener::Program),
         release(Opener::Page),
         release(Opener::Browser(id(4, 0))),
-        Question::Taken(Key::of(&id(1, 0)), tag(2)),
+        Question::Taken(Key::of(&id(1, 0)), tag(2), 11),
         Question::Open(relay, RelayRequest { opener: Opener::Page, address: None, compression: 9, text: "[]".into() }),
         Question::Carry(relay, Bytes::from_static(b"\x00\xff")),
         Question::Close(relay),

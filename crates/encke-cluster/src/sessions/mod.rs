@@ -140,6 +140,8 @@ pub struct Sessions {
     /// The times until which they wait, in milliseconds, oldest first.
     ends_until: VecDeque<(u64, Key)>,
     relays: Relays,
+    /// Notices that were not answered, with the time of their next try, in milliseconds.
+    notices: VecDeque<(u64, Notice)>,
     /// Nodes for which something of this one waits.
     servers: HashMap<NodeTag, Server, RandomState>,
     /// Commands on their way.
@@ -174,12 +176,23 @@ struct Server {
     is_pinged: bool,
 }
 
+/// A node that has to learn that a session was taken from it.
+#[derive(Clone, Copy, Debug)]
+struct Notice {
+    key: Key,
+    node: NodeTag,
+    revision: u64,
+    /// Times that it was told.
+    tries: u32,
+}
+
 /// The purpose of a command on its way.
 enum Sent {
     Record(Key),
     Search(u64),
     Ping(NodeTag),
     Relay(RelayId),
+    Taken(Notice),
     /// Nobody waits for the answer.
     Notice,
 }
@@ -202,6 +215,7 @@ impl Sessions {
             ends: HashMap::default(),
             ends_until: VecDeque::new(),
             relays: Relays::default(),
+            notices: VecDeque::new(),
             servers: HashMap::default(),
             sent: HashMap::default(),
             last: Sessions::NUMBERS_FROM,
@@ -279,6 +293,7 @@ impl Sessions {
             }
             Some(Sent::Ping(node)) => self.ping_answered(now_ms, node, answer.err()),
             Some(Sent::Relay(relay)) => self.relay_answered(relay, answer.map(|bytes| Reply::read(&bytes))),
+            Some(Sent::Taken(notice)) => self.notice_answered(now_ms, notice, answer.err()),
             Some(Sent::Record(_) | Sent::Notice) | None => {}
         }
     }
@@ -304,7 +319,7 @@ impl Sessions {
                     }
                 }
             }
-            Some(Sent::Ping(_) | Sent::Relay(_) | Sent::Notice) | None => {}
+            Some(Sent::Ping(_) | Sent::Relay(_) | Sent::Taken(_) | Sent::Notice) | None => {}
         }
     }
 
@@ -323,6 +338,9 @@ impl Sessions {
         if !self.is_connected {
             return;
         }
+        while let Some((_, notice)) = self.notices.pop_front_if(|(due_ms, _)| *due_ms <= now_ms) {
+            self.tell_taken(notice);
+        }
         self.ping(now_ms);
         while let Some(command) = self.records.next(now_ms) {
             let key = match &command {
@@ -338,7 +356,8 @@ impl Sessions {
         let records = self.is_connected.then(|| self.records.next_ms(now_ms)).flatten();
         let pings = self.servers.values().filter(|server| !server.is_pinged).map(|server| server.ping_ms).min();
         let ends = self.ends_until.front().map(|(until_ms, _)| *until_ms);
-        [records, pings, ends, self.searches.next_ms(), self.serving.next_ms()].into_iter().flatten().min()
+        let notices = self.notices.front().filter(|_| self.is_connected).map(|(due_ms, _)| *due_ms);
+        [records, pings, ends, notices, self.searches.next_ms(), self.serving.next_ms()].into_iter().flatten().min()
     }
 
     /// Takes what has to be done, in order.

@@ -78,6 +78,8 @@ pub(super) struct Cluster {
     waiting: BTreeMap<String, u64>,
     /// The values of each key, with their revisions, oldest first.
     keys: BTreeMap<String, Vec<(u64, Bytes)>>,
+    /// The times of the last writes, in milliseconds.
+    written: BTreeMap<String, u64>,
     /// The sessions that sockets have named.
     sockets: BTreeMap<u64, Id>,
     revision: u64,
@@ -109,6 +111,7 @@ impl Cluster {
             flights: VecDeque::new(),
             waiting: BTreeMap::new(),
             keys: BTreeMap::new(),
+            written: BTreeMap::new(),
             sockets: BTreeMap::new(),
             revision: 0,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
@@ -255,6 +258,7 @@ impl Cluster {
     /// Lets time pass, and all happen that happens until then.
     pub(super) fn pass(&mut self, ms: u64) {
         let until_ms = self.now_ms + ms;
+        (0..self.members.len()).for_each(|node| self.turn(node));
         loop {
             while self.fly() {}
             let member = |member: &Member| member.is_alive.then(|| member.sessions.next_ms(self.now_ms)).flatten();
@@ -391,11 +395,13 @@ impl Cluster {
         match command {
             Command::Get { key, .. } => {
                 let values = self.keys.get(&key).map(Vec::as_slice).unwrap_or_default();
-                let back = usize::from(reads_old && !values.is_empty());
+                // The last write may not have reached all servers of the engine yet.
+                let is_new = self.written.get(&key).is_some_and(|ms| self.now_ms < ms + OLD_MS);
+                let back = usize::from(reads_old && is_new);
                 Ok(KeyAnswer::Found(values.len().checked_sub(1 + back).map(|at| values[at].clone())))
             }
             Command::Put { key, value, expected, .. } => {
-                let values = self.keys.entry(key).or_default();
+                let values = self.keys.entry(key.clone()).or_default();
                 let last = values.last().map_or(0, |(revision, _)| *revision);
                 let fits = match expected {
                     Expected::Any => true,
@@ -406,6 +412,7 @@ impl Cluster {
                     return Err(KeyFailure::Conflict);
                 }
                 self.revision += 1;
+                self.written.insert(key, self.now_ms);
                 values.push((self.revision, value));
                 Ok(KeyAnswer::Written(self.revision))
             }
@@ -497,3 +504,6 @@ impl Cluster {
         }
     }
 }
+
+/// The time for which the value before a write may still be read, in milliseconds.
+const OLD_MS: u64 = 300;
