@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::Settings;
 use crate::admission::account::{Charge, MailboxAccount};
 use crate::decision::{Awaited, Resolved, WaitKey};
-use crate::history::Position;
 pub use crate::exchange::{
     ExchangeId, HttpTransport, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, SessionKey, SocketKey,
 };
+use crate::history::Position;
 use crate::id::{Id, NodeTag};
 use crate::node_messages::{ForNodes, FromNodes};
 use crate::rights::table::Granted;

@@ -56,9 +56,9 @@ pub use clients::owners::Revoked;
 pub use decision::{Awaited, Resolved, WaitKey};
 pub use delivery::{Format, Reached, Received, SocketOrigin, Wire};
 pub use events::{
-    Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HttpTransport,
-    NOT_HERE, OTHER_NODES, PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted, PresenceEvent,
-    PublishToken, Report, Request, Response, Searched, SessionKey, ShardMessage, SocketKey, crosses_nodes,
+    Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HttpTransport, NOT_HERE,
+    OTHER_NODES, PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted, PresenceEvent, PublishToken,
+    Report, Request, Response, Searched, SessionKey, ShardMessage, SocketKey, crosses_nodes,
 };
 #[cfg(test)]
 pub(crate) use id::kernel_entropy;

@@ -113,14 +113,7 @@ impl Keys {
         Ok(KeyAnswer::Found(entry.map(|entry| (entry.revision, entry.value))))
     }
 
-    async fn put(
-        &self,
-        bucket: &str,
-        key: &str,
-        value: Bytes,
-        expected: Expected,
-        ttl_ms: Option<u64>,
-    ) -> KeyReply {
+    async fn put(&self, bucket: &str, key: &str, value: Bytes, expected: Expected, ttl_ms: Option<u64>) -> KeyReply {
         if value.len() > VALUE_BYTES_MAX {
             let text = format!("the value of {key} has {} bytes, more than {VALUE_BYTES_MAX}", value.len());
             return Err(KeyFailure::Failed(text));
@@ -140,14 +133,7 @@ impl Keys {
         self.write(bucket, key, Bytes::new(), expected, headers).await
     }
 
-    async fn write(
-        &self,
-        bucket: &str,
-        key: &str,
-        value: Bytes,
-        expected: Expected,
-        headers: HeaderMap,
-    ) -> KeyReply {
+    async fn write(&self, bucket: &str, key: &str, value: Bytes, expected: Expected, headers: HeaderMap) -> KeyReply {
         if key.len() > KEY_BYTES_MAX || !is_key(key) {
             return Err(KeyFailure::Failed(format!("{key:?} cannot be a key")));
         }

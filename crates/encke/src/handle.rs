@@ -138,8 +138,7 @@ impl Handle {
             Action::Publish { channel, data } => self.broadcast(terms, channel, data, Weight::Light)?,
             Action::Deliver { session, channel, data, id } => {
                 let frame = self.frame(terms, channel, data, id.as_deref())?;
-                _ = Id::parse(session)
-                    .is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame)));
+                _ = Id::parse(session).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame)));
             }
             Action::DeliverToUser { user, channel, data } => {
                 let frame = self.frame(terms, channel, data, None)?;

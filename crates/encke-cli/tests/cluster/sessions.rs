@@ -38,7 +38,8 @@ impl Drop for Keeping {
 /// Sends messages to a node, each request on its own connection. The replies, and the status.
 fn post(node: &Node, messages: &Value) -> (u16, Value) {
     let body = messages.to_string();
-    let head = format!("POST /cometd HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head =
+        format!("POST /cometd HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
     exchange(node, &(head + &body))
 }
 
@@ -67,7 +68,10 @@ fn handshake(node: &Node) -> String {
 /// A connect that is not held.
 fn poll(node: &Node, id: &str) -> (u16, Value) {
     let advice = json!({"timeout": 0});
-    post(node, &json!([{"channel": "/meta/connect", "clientId": id, "connectionType": "long-polling", "advice": advice}]))
+    post(
+        node,
+        &json!([{"channel": "/meta/connect", "clientId": id, "connectionType": "long-polling", "advice": advice}]),
+    )
 }
 
 fn subscribe(node: &Node, id: &str, channel: &str) {
@@ -126,7 +130,9 @@ fn each_request_of_a_session_may_go_to_another_node() {
                 } else {
                     let message = json!({"channel": "/meta/connect", "clientId": id, "connectionType": "callback-polling", "advice": {"timeout": 0}});
                     let escaped: String = message.to_string().bytes().map(|byte| format!("%{byte:02x}")).collect();
-                    let request = format!("GET /cometd?jsonp=cb&message={escaped} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+                    let request = format!(
+                        "GET /cometd?jsonp=cb&message={escaped} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+                    );
                     exchange(at(number), &request).1
                 };
                 let (more, is_connected) = messages(&replies, &channel);
@@ -298,22 +304,25 @@ fn a_node_that_was_cut_off_ends_its_copy_of_a_session_that_another_has_taken() {
         let a = Node::begin_at(&format!("nats://{}", pipe.address()), "a", "");
         a.wait_for("encke_cluster_connected", 1);
         let b = Node::start(&nats.nats, "b", "");
-        let (moved, kept) = (handshake(&a), handshake(&a));
-        [&moved, &kept].iter().for_each(|id| _ = poll(&a, id));
+        let (moved, other) = (handshake(&a), handshake(&a));
+        [&moved, &other].iter().for_each(|id| _ = poll(&a, id));
         wait_for_records(&a, 2);
         pipe.cut();
         a.wait_for("encke_cluster_connected", 0);
         assert!(messages(&poll(&b, &moved).1, "").1);
         assert_eq!(b.metric("encke_cluster_sessions_taken_over"), 1);
-        assert!(messages(&poll(&a, &kept).1, "").1, "it serves its clients alone");
+        assert!(messages(&poll(&a, &other).1, "").1, "it serves its clients alone");
         pipe.mend();
         a.wait_for("encke_cluster_connected", 1);
         a.wait_for("encke_sessions_left", 1);
         // From now on it passes requests on to the node that has the session, and keeps the others.
         for node in [&a, &b] {
-            assert!(messages(&poll(node, &moved).1, "").1 && messages(&poll(node, &kept).1, "").1);
+            assert!(messages(&poll(node, &moved).1, "").1 && messages(&poll(node, &other).1, "").1);
         }
-        assert_eq!((b.metric("encke_cluster_sessions_taken_over"), a.metric("encke_cluster_sessions_taken_over")), (1, 0));
+        assert_eq!(
+            (b.metric("encke_cluster_sessions_taken_over"), a.metric("encke_cluster_sessions_taken_over")),
+            (1, 0)
+        );
     });
 }
 
@@ -352,7 +361,8 @@ fn a_stream_that_reaches_another_node_brings_its_session() {
         }
         assert!(text.starts_with("HTTP/1.1 200"), "{text}");
         // A session that nobody has.
-        let (status, _) = exchange(&b, &head.replace(&id, &"0".repeat(32)).replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
+        let (status, _) =
+            exchange(&b, &head.replace(&id, &"0".repeat(32)).replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
         assert_eq!(status, 404);
     });
 }

@@ -1,9 +1,7 @@
 //! The steps of a search: see [`super::searches`].
 
 use bytes::Bytes;
-use encke_core::{
-    ExchangeId, FromNodes, Id, NodeTag, OTHER_NODES, Response, Restored, Saved, Searcher, ShardMessage,
-};
+use encke_core::{ExchangeId, FromNodes, Id, NodeTag, OTHER_NODES, Response, Restored, Saved, Searcher, ShardMessage};
 
 use super::message::{Fate, Question, Reply};
 use super::record::{Key, Record};
@@ -122,7 +120,7 @@ impl Sessions {
             }
             Ok(Some(Reply::Busy)) => self.searches.pause(number, now_ms + BUSY_PAUSE_MS),
             Ok(Some(Reply::Stays)) if is_socket => self.relay_by(now_ms, number, home),
-            // A request may reach the node itself. Any other client is told that the session is unknown here.
+            // A request may reach the node itself. For any other client the session is unknown here.
             Ok(Some(Reply::TooLarge | Reply::Stays)) if is_request => self.give_up(now_ms, number),
             Ok(Some(Reply::TooLarge | Reply::Stays | Reply::Refused)) => self.end_search(now_ms, number),
             Ok(_) => self.give_up(now_ms, number),
@@ -215,7 +213,7 @@ impl Sessions {
         self.ask(Sent::Taken(notice), notice.node, &question, RELEASE_MS);
     }
 
-    /// A node has learned that a session was taken from it; it is gone; or it has to be told again.
+    /// A node has learned that a session was taken from it; it is gone; or the notice goes out again.
     pub(super) fn notice_answered(&mut self, now_ms: u64, notice: Notice, failure: Option<RequestFailure>) {
         let is_open = matches!(failure, Some(RequestFailure::TimedOut | RequestFailure::Away));
         if is_open && notice.tries < NOTICES_MAX {
@@ -224,7 +222,7 @@ impl Sessions {
         }
     }
 
-    /// A record names a node. This one takes its place if that node is gone, or does not have the session and has said so after the
+    /// A record names a node. This one replaces it if that node is gone, or does not have the session and has said so after the
     /// record was read: before that, the session may have been on its way to it.
     fn found(&mut self, now_ms: u64, number: u64, (revision, node, state): (u64, NodeTag, Bytes)) {
         let own = self.settings.node;
@@ -471,7 +469,7 @@ const RELEASE_MS: u64 = 2_000;
 const PING_EVERY_MS: u64 = 500;
 /// Questions without an answer, each for its time, after which a node counts as gone.
 const SILENT_MAX: u32 = 2;
-/// Times that a node is told again that a session was taken from it, and the time between them, in milliseconds.
+/// Further notices to a node that a session was taken from it, and the time between them, in milliseconds.
 const NOTICES_MAX: u32 = 60;
 const NOTICE_EVERY_MS: u64 = 1_000;
 /// The pause while a response is on its way, in milliseconds.

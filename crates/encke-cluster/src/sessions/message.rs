@@ -1,4 +1,4 @@
-//! What nodes ask each other about sessions, and the answers. A node takes questions only on its own subject, which only nodes may
+//! Questions of nodes to each other about sessions, and the answers. A node takes questions only on its own subject, which only nodes may
 //! write to; what comes there is checked before anything is done.
 //!
 //! ```text
@@ -85,7 +85,7 @@ pub(super) enum Reply {
     Served {
         status: u16,
         set_browser: Option<Id>,
-        /// True if the fate of it is to be told.
+        /// True if its node needs to know the fate of it.
         is_confirmed: bool,
         compresses: bool,
         body: Bytes,

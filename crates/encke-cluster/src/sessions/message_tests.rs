@@ -10,8 +10,7 @@ fn questions() -> Vec<Question> {
         let body = "[{\"channel\":\"/meta/connect\"}]".into();
         Question::Serve(Serve { session: id(1, 0), node: tag(1), number: 7, address, browser, transport, body })
     };
-    let release =
-        |opener| Question::Release { session: id(3, 1), node: tag(1), bytes_max: 9, is_urgent: true, opener };
+    let release = |opener| Question::Release { session: id(3, 1), node: tag(1), bytes_max: 9, is_urgent: true, opener };
     let relay = RelayId { node: tag(4), number: 5 };
     vec![
         Question::Ping,

@@ -182,7 +182,7 @@ struct Notice {
     key: Key,
     node: NodeTag,
     revision: u64,
-    /// Times that it was told.
+    /// Earlier tries.
     tries: u32,
 }
 

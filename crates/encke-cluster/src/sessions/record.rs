@@ -113,7 +113,15 @@ mod tests {
         for record in [Record::Ended, Record::Live { node: tag(3), state: Bytes::from_static(b"{}") }] {
             assert_eq!(Record::read(&record.write()), Some(record));
         }
-        for bytes in [&b""[..], b"\x01", b"\x02\x00", b"\x01\x07", b"\x01\x01abc", b"\x01\x01ab.c{}", b"\x01\x01\xff\xff\xff\xff"] {
+        for bytes in [
+            &b""[..],
+            b"\x01",
+            b"\x02\x00",
+            b"\x01\x07",
+            b"\x01\x01abc",
+            b"\x01\x01ab.c{}",
+            b"\x01\x01\xff\xff\xff\xff",
+        ] {
             assert_eq!(Record::read(&Bytes::copy_from_slice(bytes)), None);
         }
     }

@@ -61,7 +61,7 @@ struct Own {
     is_unsure: bool,
 }
 
-/// The place of a session.
+/// The state of a session's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Nothing is to be done.
@@ -164,8 +164,12 @@ impl Records {
 
     /// The engine is there again: others may have taken sessions meanwhile.
     pub(super) fn look_again(&mut self) {
-        let keys: Vec<Key> =
-            self.own.iter().filter(|(_, own)| own.revision > 0 && own.phase == Phase::Rests).map(|(key, _)| *key).collect();
+        let keys: Vec<Key> = self
+            .own
+            .iter()
+            .filter(|(_, own)| own.revision > 0 && own.phase == Phase::Rests)
+            .map(|(key, _)| *key)
+            .collect();
         for key in keys {
             self.look(key);
         }
@@ -318,7 +322,7 @@ impl Records {
                 self.own.remove(&key);
                 (!is_ended).then_some(Outcome::Lost(id, None))
             }
-            // Of another version, or somebody else's: this node's own takes its place.
+            // Of another version, or somebody else's: this node's own replaces it.
             None => {
                 own.revision = *revision;
                 own.written = 0;
@@ -367,7 +371,16 @@ impl Records {
 
 impl Own {
     fn of(id: Id, revision: u64) -> Own {
-        Own { id, revision, told_revision: 0, written: 0, pending: None, phase: Phase::Rests, is_ended: false, is_unsure: false }
+        Own {
+            id,
+            revision,
+            told_revision: 0,
+            written: 0,
+            pending: None,
+            phase: Phase::Rests,
+            is_ended: false,
+            is_unsure: false,
+        }
     }
 }
 

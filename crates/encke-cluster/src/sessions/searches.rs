@@ -196,7 +196,9 @@ impl Searches {
     /// A search no longer asks for its session. Returns those that have waited for it.
     pub(super) fn step_down(&mut self, number: u64, key: &Key) -> Vec<u64> {
         match self.first.get(key) {
-            Some((first, _)) if *first == number => self.first.remove(key).map(|(_, followers)| followers).unwrap_or_default(),
+            Some((first, _)) if *first == number => {
+                self.first.remove(key).map(|(_, followers)| followers).unwrap_or_default()
+            }
             _ => Vec::new(),
         }
     }
@@ -248,7 +250,7 @@ impl Search {
         }
     }
 
-    /// What is known of the session's absence from a node.
+    /// The absence of the session from a node, if it is known.
     pub(super) fn absence(&self, node: NodeTag) -> Option<Absence> {
         self.without.iter().copied().find(|absence| absence.node == node)
     }

@@ -20,7 +20,7 @@ pub(super) struct Serving {
 /// A request of another node.
 #[derive(Clone, Debug)]
 pub(super) struct Served {
-    /// The place to which the answer goes. None if it is answered.
+    /// The subject of the answer. None if it is answered.
     pub(super) reply_to: Option<String>,
     pub(super) session: Id,
     asker: (NodeTag, u64),

@@ -7,9 +7,7 @@ use websocket::{Compression, Opcode, frame};
 
 use crate::clients::newcomers::Origins;
 use crate::delivery::connections::reached::Reached;
-use crate::delivery::connections::socket::{
-    OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket, SocketOrigin, Stream,
-};
+use crate::delivery::connections::socket::{OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket, SocketOrigin, Stream};
 use crate::delivery::outbox::arena::Frames;
 use crate::delivery::outbox::format::Format;
 use crate::delivery::outbox::{Kind, Outbox};

@@ -6,9 +6,7 @@ use bayeux::channel::META_CONNECT;
 use bayeux::{BayeuxError, Message, ext};
 
 use crate::decision::Resolved;
-use crate::events::{
-    Effect, ExchangeId, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, ShardMessage,
-};
+use crate::events::{Effect, ExchangeId, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, ShardMessage};
 use crate::id::Id;
 use crate::now::Now;
 use crate::opener::Opener;

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use bayeux::{Message, Reply};
 
 use crate::delivery::Received;
-use crate::events::{Closing, Effect, OTHER_NODES, PublishToken, Request, Searched, SessionKey, ShardMessage, SocketKey};
+use crate::events::{
+    Closing, Effect, OTHER_NODES, PublishToken, Request, Searched, SessionKey, ShardMessage, SocketKey,
+};
 use crate::id::Id;
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
 use crate::opener::Opener;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::application::{Actions, Application, Caller, EndReason, NoApplication};
 use crate::delivery::Received;
 use crate::events::{
-    Effect, ExchangeId, HttpTransport, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, ShardMessage, SocketKey,
+    Effect, ExchangeId, HttpTransport, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, ShardMessage,
+    SocketKey,
 };
 use crate::id::{Id, NodeTag, kernel_entropy};
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
@@ -42,7 +43,9 @@ fn opened(rig: &mut Rig, ext: &str) -> (SocketKey, Id) {
 fn told(rig: &mut Rig, after_ms: u64) -> Vec<ForNodes> {
     rig.shard.advance(Now { ms: NOW.ms + after_ms, ..NOW });
     let told = |effect| match effect {
-        Effect::SendToShard(shard, ShardMessage::ForNodes(message)) if shard == usize::from(OTHER_NODES) => Some(message),
+        Effect::SendToShard(shard, ShardMessage::ForNodes(message)) if shard == usize::from(OTHER_NODES) => {
+            Some(message)
+        }
         _ => None,
     };
     rig.shard.take_effects().into_iter().filter_map(told).collect()
@@ -129,7 +132,9 @@ fn the_response_of_another_node_reaches_the_request_and_an_abandoned_one_is_aban
     rig.shard.abandoned(NOW, exchange);
     let abandoned = rig.shard.take_effects();
     let home = usize::from(OTHER_NODES);
-    assert!(matches!(abandoned[..], [Effect::SendToShard(to, ShardMessage::Abandoned(of))] if (to, of) == (home, exchange)));
+    assert!(
+        matches!(abandoned[..], [Effect::SendToShard(to, ShardMessage::Abandoned(of))] if (to, of) == (home, exchange))
+    );
     // One that another shard has read goes back to it.
     let exchange = ExchangeId { shard: 3, number: 2 };
     request(&mut rig, exchange, &body, Searched::Nobody);
@@ -164,7 +169,9 @@ fn a_websocket_is_not_read_until_its_session_was_searched_for() {
     let socket = rig.shard.socket_opened(NOW, None);
     let text = format!(r#"{{"channel":"/meta/connect","clientId":"{stranger}"}}"#);
     assert_eq!(rig.shard.socket_text(NOW, socket, &text), Received::Searches);
-    assert!(matches!(&told(&mut rig, 0)[..], [ForNodes::Search { waiting: Searcher::Socket(of, _), .. }] if *of == socket));
+    assert!(
+        matches!(&told(&mut rig, 0)[..], [ForNodes::Search { waiting: Searcher::Socket(of, _), .. }] if *of == socket)
+    );
     tell(&mut rig, FromNodes::Searched(socket));
     assert!(matches!(rig.shard.take_effects()[..], [Effect::Continue(of)] if of == socket));
     assert_eq!(rig.shard.socket_text(NOW, socket, &text), Received::Here);
@@ -334,9 +341,8 @@ fn a_session_of_a_browser_does_not_leave_for_another_one() {
         [(Opener::Page, false), (Opener::Browser(stranger), false), (Opener::Browser(browser), true)]
     {
         tell(&mut rig, FromNodes::Release(id, Release { number: 7, bytes_max: 1 << 20, is_urgent: false, opener }));
-        let is_refused = told(&mut rig, 0)
-            .iter()
-            .any(|message| matches!(message, ForNodes::Released(7, Given::Refused)));
+        let is_refused =
+            told(&mut rig, 0).iter().any(|message| matches!(message, ForNodes::Released(7, Given::Refused)));
         assert_eq!((is_refused, rig.shard.sessions() == 0), (!is_given, is_given), "{opener:?}");
     }
 }
@@ -382,8 +388,7 @@ fn a_session_of_another_node_goes_on_when_publications_for_it_arrive() {
         _ => None,
     });
     let (names, number) = awaited.expect("a wait");
-    let is_restored =
-        |effect: &Effect| matches!(effect, Effect::SendToShard(_, ShardMessage::ForNodes(ForNodes::Restored(of))) if *of == id);
+    let is_restored = |effect: &Effect| matches!(effect, Effect::SendToShard(_, ShardMessage::ForNodes(ForNodes::Restored(of))) if *of == id);
     assert!(names == ["/a".into()] && !effects.iter().any(is_restored));
     other.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
     assert!(other.shard.take_effects().iter().any(is_restored));

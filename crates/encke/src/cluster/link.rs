@@ -141,7 +141,8 @@ impl Link {
 
     /// The metrics of the node.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let Status { is_connected, counts, subscriptions, origins, waiting_bytes: (pending, incoming), .. } = self.status();
+        let Status { is_connected, counts, subscriptions, origins, waiting_bytes: (pending, incoming), .. } =
+            self.status();
         let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
         let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
         vec![

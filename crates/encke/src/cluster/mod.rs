@@ -4,6 +4,6 @@
 pub(crate) mod engine;
 pub(crate) mod link;
 pub(crate) mod relay;
-pub(crate) mod sessions;
 pub(crate) mod session_metrics;
+pub(crate) mod sessions;
 pub(crate) mod settings;

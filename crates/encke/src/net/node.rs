@@ -29,8 +29,8 @@ use crate::caught::Caught;
 use crate::cluster::link::ToCluster;
 use crate::gzip::Gzip;
 use encke_core::{
-    Awaited, Effect, Envelope, ExchangeId, Now, OTHER_NODES, PersistRequest, Persisted, PresenceEvent, PublishToken, Resolved,
-    Shard, ShardMessage, SocketKey, WaitKey,
+    Awaited, Effect, Envelope, ExchangeId, Now, OTHER_NODES, PersistRequest, Persisted, PresenceEvent, PublishToken,
+    Resolved, Shard, ShardMessage, SocketKey, WaitKey,
 };
 
 /// One shard with its I/O.

@@ -37,7 +37,18 @@ pub(crate) fn start(
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
     let (scratch, logged, visitors) = (String::new(), Logged::default(), HashMap::new());
-    let cluster = Cluster { server, link, node, sessions, visitors, last_visitor: 0, relays: Relays::default(), commands, scratch, logged };
+    let cluster = Cluster {
+        server,
+        link,
+        node,
+        sessions,
+        visitors,
+        last_visitor: 0,
+        relays: Relays::default(),
+        commands,
+        scratch,
+        logged,
+    };
     std::thread::Builder::new().name("cluster".into()).spawn(move || {
         runtime.block_on(async {
             let engine = tokio::spawn(engine.run(EngineCommands(for_engine), EngineEvents(to_node)));

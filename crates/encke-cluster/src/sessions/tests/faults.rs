@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use encke_core::Id;
 
-use super::id;
+use super::model::{Cluster, Faults};
+use super::{Answer, id};
 use crate::sessions::record::Key;
-use super::model::{Answer, Cluster, Faults};
 
 const NODES: u64 = 3;
 const SESSIONS: u64 = 4;

@@ -75,3 +75,14 @@ fn saved(id: Id, waiting: u64) -> Saved {
 
 /// The most bytes of a message of the engine.
 const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// The result for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Its session is served by this node.
+    By(usize),
+    /// Its session is unknown: it must handshake.
+    Unknown,
+    /// It has to come back.
+    Later,
+}

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use encke_core::{
-    ExchangeId, ForNodes, FromNodes, Given, HttpTransport, Id, NOT_HERE, NodeTag, OTHER_NODES, Opener, Peer, Request, Response,
-    Searched, Searcher, ShardMessage, SocketKey,
+    ExchangeId, ForNodes, FromNodes, Given, HttpTransport, Id, NOT_HERE, NodeTag, OTHER_NODES, Opener, Peer, Request,
+    Response, Searched, Searcher, ShardMessage, SocketKey,
 };
 
-use super::{BODY_BYTES_MAX, saved, settings, subjects, tag};
+use super::{Answer, BODY_BYTES_MAX, saved, settings, subjects, tag};
 use crate::command::{Command, Expected, KeyAnswer, KeyFailure, RequestFailure};
 use crate::sessions::{Output, RelayOutput, Sessions};
 
@@ -30,23 +30,12 @@ pub(super) struct Member {
     pub(super) fates: Vec<(u64, Option<bool>)>,
     /// Replies that have waited for the end of a session and leave.
     pub(super) left: Vec<u64>,
-    /// What has to be done for relays.
+    /// The outputs for relays.
     pub(super) relays: Vec<RelayOutput>,
     /// True if its sessions stay: they were promised each message.
     pub(super) keeps_all: bool,
     /// WebSockets that other nodes are to serve.
     pub(super) relayed: Vec<(u64, NodeTag)>,
-}
-
-/// The result for a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// Its session is served by this node.
-    By(usize),
-    /// Its session is unknown: it must handshake.
-    Unknown,
-    /// It has to come back.
-    Later,
 }
 
 /// Something on its way.

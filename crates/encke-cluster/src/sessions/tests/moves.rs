@@ -2,8 +2,8 @@
 
 use encke_core::Opener;
 
-use super::model::{Answer, Cluster};
-use super::{id, tag};
+use super::model::Cluster;
+use super::{Answer, id, tag};
 use crate::sessions::{RelayId, RelayOutput, RelayRequest};
 
 /// A cluster of three nodes with a session that node 0 has opened, and whose record is written.
@@ -130,15 +130,15 @@ fn an_unknown_session_is_unknown_everywhere() {
 #[test]
 fn a_node_that_was_cut_off_ends_the_sessions_that_others_have_taken() {
     let (mut cluster, session) = opened();
-    let kept = id(2, 0);
-    cluster.open(0, kept);
+    let other = id(2, 0);
+    cluster.open(0, other);
     cluster.pass(1_000);
     cluster.disconnect(0);
     assert_eq!(connect(&mut cluster, 1, session), Some(Answer::By(1)));
     assert_eq!(cluster.nodes_with(session), [0, 1], "it cannot know");
     cluster.connect(0);
     cluster.pass(1_000);
-    assert_eq!((cluster.nodes_with(session), cluster.nodes_with(kept)), (vec![1], vec![0]));
+    assert_eq!((cluster.nodes_with(session), cluster.nodes_with(other)), (vec![1], vec![0]));
     assert_eq!(connect(&mut cluster, 0, session), Some(Answer::By(1)));
 }
 
@@ -278,7 +278,9 @@ fn relayed() -> (Cluster, RelayId) {
     let relay = cluster.members[1].sessions.open_relay(now_ms, tag(0), request.clone());
     cluster.pass(10);
     let at_home = std::mem::take(&mut cluster.members[0].relays);
-    assert!(matches!(&at_home[..], [RelayOutput::Open(one, of), RelayOutput::Read(other)] if *of == request && [*one, *other] == [relay; 2]));
+    assert!(
+        matches!(&at_home[..], [RelayOutput::Open(one, of), RelayOutput::Read(other)] if *of == request && [*one, *other] == [relay; 2])
+    );
     assert!(matches!(std::mem::take(&mut cluster.members[1].relays)[..], [RelayOutput::Read(of)] if of == relay));
     (cluster, relay)
 }
