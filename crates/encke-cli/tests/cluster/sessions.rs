@@ -35,15 +35,28 @@ impl Drop for Keeping {
     }
 }
 
-/// Sends messages to a node, each request on its own connection. The replies, and the status.
-fn post(node: &Node, messages: &Value) -> (u16, Value) {
-    let body = messages.to_string();
-    let head =
-        format!("POST /cometd HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
+/// A session by long-polling, with the cookie of its browser.
+struct Polling {
+    id: String,
+    cookie: String,
+}
+
+/// Sends messages of a session to a node, each request on its own connection. The status, and the replies.
+fn post(node: &Node, session: &Polling, messages: &Value) -> (u16, Value) {
+    let (body, cookie) = (messages.to_string(), &session.cookie);
+    let head = "POST /cometd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+    let head = format!("{head}Cookie: {cookie}\r\nContent-Length: {}\r\n\r\n", body.len());
     exchange(node, &(head + &body))
 }
 
 fn exchange(node: &Node, request: &str) -> (u16, Value) {
+    let (status, _, body) = respond(node, request);
+    let body = body.strip_prefix("/**/cb(").and_then(|body| body.strip_suffix(");")).unwrap_or(&body);
+    (status, serde_json::from_str(body).unwrap_or_default())
+}
+
+/// The status, the head and the body of the response to a request.
+fn respond(node: &Node, request: &str) -> (u16, String, String) {
     let address = node.url.trim_start_matches("http://");
     let mut stream = TcpStream::connect(address).expect("the node listens");
     stream.set_read_timeout(Some(EVENT_MAX)).expect("a time limit");
@@ -51,31 +64,36 @@ fn exchange(node: &Node, request: &str) -> (u16, Value) {
     let mut response = String::new();
     stream.read_to_string(&mut response).expect("a response");
     let status = response.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
-    let body = response.split_once("\r\n\r\n").expect("a head").1;
-    let body = body.strip_prefix("/**/cb(").and_then(|body| body.strip_suffix(");")).unwrap_or(body);
-    (status, serde_json::from_str(body).unwrap_or_default())
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head");
+    (status, head.to_owned(), body.to_owned())
 }
 
-/// Opens a session by long-polling. Returns its id.
-fn handshake(node: &Node) -> String {
+/// Opens a session by long-polling.
+fn handshake(node: &Node) -> Polling {
     let types = ["long-polling", "callback-polling", "websocket"];
-    let shake = json!([{"channel": "/meta/handshake", "version": "1.0", "supportedConnectionTypes": types}]);
-    let (status, replies) = post(node, &shake);
+    let shake =
+        json!([{"channel": "/meta/handshake", "version": "1.0", "supportedConnectionTypes": types}]).to_string();
+    let head = "POST /cometd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+    let request = format!("{head}Content-Length: {}\r\n\r\n{shake}", shake.len());
+    let (status, head, body) = respond(node, &request);
     assert_eq!(status, 200);
-    replies[0]["clientId"].as_str().expect("an id").to_owned()
+    let replies: Value = serde_json::from_str(&body).expect("JSON");
+    let cookie = head.lines().find_map(|line| line.to_lowercase().starts_with("set-cookie: ").then(|| &line[12..]));
+    let cookie = cookie.expect("a cookie").split(';').next().expect("its value").to_owned();
+    Polling { id: replies[0]["clientId"].as_str().expect("an id").to_owned(), cookie }
 }
 
 /// A connect that is not held.
-fn poll(node: &Node, id: &str) -> (u16, Value) {
-    let advice = json!({"timeout": 0});
-    post(
-        node,
-        &json!([{"channel": "/meta/connect", "clientId": id, "connectionType": "long-polling", "advice": advice}]),
-    )
+fn poll(node: &Node, session: &Polling) -> (u16, Value) {
+    let (id, advice) = (&session.id, json!({"timeout": 0}));
+    let connect =
+        json!([{"channel": "/meta/connect", "clientId": id, "connectionType": "long-polling", "advice": advice}]);
+    post(node, session, &connect)
 }
 
-fn subscribe(node: &Node, id: &str, channel: &str) {
-    let (_, replies) = post(node, &json!([{"channel": "/meta/subscribe", "clientId": id, "subscription": channel}]));
+fn subscribe(node: &Node, session: &Polling, channel: &str) {
+    let subscribe = json!([{"channel": "/meta/subscribe", "clientId": session.id, "subscription": channel}]);
+    let (_, replies) = post(node, session, &subscribe);
     assert_eq!(replies[0]["successful"], true, "{replies}");
 }
 
@@ -128,10 +146,11 @@ fn each_request_of_a_session_may_go_to_another_node() {
                 let replies = if number % 2 == 0 {
                     poll(at(number), &id).1
                 } else {
-                    let message = json!({"channel": "/meta/connect", "clientId": id, "connectionType": "callback-polling", "advice": {"timeout": 0}});
+                    let message = json!({"channel": "/meta/connect", "clientId": id.id, "connectionType": "callback-polling", "advice": {"timeout": 0}});
                     let escaped: String = message.to_string().bytes().map(|byte| format!("%{byte:02x}")).collect();
                     let request = format!(
-                        "GET /cometd?jsonp=cb&message={escaped} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+                        "GET /cometd?jsonp=cb&message={escaped} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: {}\r\n\r\n",
+                        id.cookie
                     );
                     exchange(at(number), &request).1
                 };
@@ -142,8 +161,8 @@ fn each_request_of_a_session_may_go_to_another_node() {
             assert_eq!(got, (0..60).collect::<Vec<_>>(), "lost, doubled or out of order");
             // Its own publications, from anywhere.
             let mut subscription = at(1).subscribe("/own").await;
-            let publication = json!([{"channel": "/own", "clientId": id, "data": first}]);
-            assert_eq!(post(at(1), &publication).1[0]["successful"], true);
+            let publication = json!([{"channel": "/own", "clientId": id.id, "data": first}]);
+            assert_eq!(post(at(1), &id, &publication).1[0]["successful"], true);
             assert_eq!(data(&mut subscription, 1).await, [first.to_string()]);
         }
         let nodes: Vec<&Node> = nodes.iter().collect();
@@ -231,16 +250,17 @@ fn a_session_goes_on_elsewhere_when_its_node_is_killed() {
         std::thread::scope(|scope| {
             // Held by its node, for another one.
             let held = scope.spawn(|| {
-                let connect = json!([{"channel": "/meta/connect", "clientId": id, "connectionType": "long-polling"}]);
-                post(&b, &connect)
+                let connect =
+                    json!([{"channel": "/meta/connect", "clientId": id.id, "connectionType": "long-polling"}]);
+                post(&b, &id, &connect)
             });
             wait_until("it is held", || a.metric("encke_held_connects") == 1);
             drop(a);
             wait_until("it is held by the node that has read it", || b.metric("encke_held_connects") == 1);
             assert_eq!(sum(&[&b, &c], "encke_cluster_sessions_taken_over"), 1);
             // The first message comes with the connect that was sent before the kill.
-            let publication = json!([{"channel": "/k", "clientId": id, "data": 1}]);
-            assert_eq!(post(&c, &publication).1[0]["successful"], true);
+            let publication = json!([{"channel": "/k", "clientId": id.id, "data": 1}]);
+            assert_eq!(post(&c, &id, &publication).1[0]["successful"], true);
             let (status, replies) = held.join().expect("no panic");
             assert_eq!((status, messages(&replies, "/k")), (200, (vec![1], true)), "{replies}");
         });
@@ -257,7 +277,7 @@ fn of_two_nodes_that_claim_a_session_one_gets_it() {
     run(async {
         let nats = Keeping::start("claims");
         let [a, b, c] = ["a", "b", "c"].map(|name| Node::start(&nats.nats, name, ""));
-        let ids: Vec<String> = (0..20).map(|_| handshake(&a)).collect();
+        let ids: Vec<Polling> = (0..20).map(|_| handshake(&a)).collect();
         ids.iter().for_each(|id| _ = poll(&a, id));
         wait_for_records(&a, 20);
         drop(a);
@@ -283,7 +303,7 @@ fn a_session_that_has_logged_out_does_not_come_back() {
         let id = handshake(&a);
         poll(&a, &id);
         wait_for_records(&a, 1);
-        let (_, replies) = post(&b, &json!([{"channel": "/meta/disconnect", "clientId": id}]));
+        let (_, replies) = post(&b, &id, &json!([{"channel": "/meta/disconnect", "clientId": id.id}]));
         assert_eq!(replies[0]["successful"], true, "{replies}");
         wait_until("its end is written", || a.metric("encke_cluster_sessions_recorded") == 1);
         drop(a);
@@ -349,7 +369,10 @@ fn a_stream_that_reaches_another_node_brings_its_session() {
         subscribe(&a, &id, "/s");
         let mut stream = TcpStream::connect(b.url.trim_start_matches("http://")).expect("the node listens");
         stream.set_read_timeout(Some(EVENT_MAX)).expect("a time limit");
-        let head = format!("GET /cometd/{id} HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n");
+        let head = format!(
+            "GET /cometd/{} HTTP/1.1\r\nHost: localhost\r\nCookie: {}\r\nAccept: text/event-stream\r\n\r\n",
+            id.id, id.cookie
+        );
         stream.write_all(head.as_bytes()).expect("it reads");
         b.wait_for("encke_sessions_taken", 1);
         a.client().await.publish("/s", &7).await.expect("published");
@@ -362,7 +385,7 @@ fn a_stream_that_reaches_another_node_brings_its_session() {
         assert!(text.starts_with("HTTP/1.1 200"), "{text}");
         // A session that nobody has.
         let (status, _) =
-            exchange(&b, &head.replace(&id, &"0".repeat(32)).replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
+            exchange(&b, &head.replace(&id.id, &"0".repeat(32)).replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n"));
         assert_eq!(status, 404);
     });
 }

@@ -49,8 +49,8 @@ struct Own {
     id: Id,
     /// The revision of its record. 0: none is known.
     revision: u64,
-    /// A revision that another node has told of. What is read has this one or a later one; else it is old.
-    told_revision: u64,
+    /// A revision that another node has reported. A record that is read has this one or a later one; else it is old.
+    later_revision: u64,
     /// The hash of the state in the record.
     written: u64,
     /// The state that has to be written.
@@ -178,7 +178,7 @@ impl Records {
     /// Another node says that it has taken a session, with this revision of its record: the record tells.
     pub(super) fn may_be_taken(&mut self, key: Key, revision: u64) {
         let Some(own) = self.own.get_mut(&key) else { return };
-        own.told_revision = own.told_revision.max(revision);
+        own.later_revision = own.later_revision.max(revision);
         if own.phase == Phase::Rests {
             self.look(key);
         }
@@ -301,7 +301,7 @@ impl Records {
             }
             return Some(Outcome::Report(id));
         };
-        if *revision < own.revision.max(own.told_revision) {
+        if *revision < own.revision.max(own.later_revision) {
             // An old value.
             own.phase = Phase::Waits;
             self.later.push_back((now_ms + RETRY_MS, key));
@@ -374,7 +374,7 @@ impl Own {
         Own {
             id,
             revision,
-            told_revision: 0,
+            later_revision: 0,
             written: 0,
             pending: None,
             phase: Phase::Rests,

@@ -18,7 +18,7 @@ pub(crate) struct ToRelay {
 pub(crate) enum FromRelay {
     /// It has read these bytes.
     Read(RelayId, Vec<u8>),
-    /// It has written the bytes that had this place for their answer.
+    /// It has written the bytes whose answer has this subject.
     Written(String),
     /// Its connection has ended.
     Ended(RelayId),
@@ -121,10 +121,12 @@ mod tests {
             let Some(FromRelay::Read(_, bytes)) = events.recv().await else { panic!("bytes") };
             assert_eq!(bytes, expected.as_bytes());
         }
-        to_relay.write(Bytes::from_static(b"back"), "place".into());
+        to_relay.write(Bytes::from_static(b"back"), "subject".into());
         let mut back = [0; 4];
         far.read_exact(&mut back).await.expect("bytes");
-        assert!(matches!(events.recv().await, Some(FromRelay::Written(place)) if place == "place" && &back == b"back"));
+        assert!(
+            matches!(events.recv().await, Some(FromRelay::Written(subject)) if subject == "subject" && &back == b"back")
+        );
         drop(to_relay);
         assert!(matches!(events.recv().await, Some(FromRelay::Ended(_))));
         assert_eq!(far.read(&mut back).await.expect("an end"), 0);

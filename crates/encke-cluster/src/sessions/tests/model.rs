@@ -63,7 +63,7 @@ pub(super) struct Cluster {
     pub(super) faults: Faults,
     pub(super) has_keys: bool,
     flights: VecDeque<Flight>,
-    /// Requests that wait for an answer: the time until which, by their answers' place.
+    /// Requests that wait for an answer: the time until which, by the subject of the answer.
     waiting: BTreeMap<String, u64>,
     /// The values of each key, with their revisions, oldest first.
     keys: BTreeMap<String, Vec<(u64, Bytes)>>,
@@ -134,9 +134,9 @@ impl Cluster {
         self.members[node].is_connected = false;
         self.members[node].sessions.disconnected();
         let own = format!("{node}:");
-        let gone: Vec<String> = self.waiting.keys().filter(|place| place.starts_with(&own)).cloned().collect();
-        for place in gone {
-            self.end_request(&place, Err(RequestFailure::Away));
+        let gone: Vec<String> = self.waiting.keys().filter(|address| address.starts_with(&own)).cloned().collect();
+        for address in gone {
+            self.end_request(&address, Err(RequestFailure::Away));
         }
         self.turn(node);
     }
@@ -265,16 +265,20 @@ impl Cluster {
 
     fn time_out(&mut self) {
         let now_ms = self.now_ms;
-        let due: Vec<String> =
-            self.waiting.iter().filter(|(_, until_ms)| **until_ms <= now_ms).map(|(place, _)| place.clone()).collect();
-        due.iter().for_each(|place| self.end_request(place, Err(RequestFailure::TimedOut)));
+        let due: Vec<String> = self
+            .waiting
+            .iter()
+            .filter(|(_, until_ms)| **until_ms <= now_ms)
+            .map(|(address, _)| address.clone())
+            .collect();
+        due.iter().for_each(|address| self.end_request(address, Err(RequestFailure::TimedOut)));
     }
 
-    fn end_request(&mut self, place: &str, answer: Result<Bytes, RequestFailure>) {
-        if self.waiting.remove(place).is_none() {
+    fn end_request(&mut self, address: &str, answer: Result<Bytes, RequestFailure>) {
+        if self.waiting.remove(address).is_none() {
             return;
         }
-        let (node, number) = place.split_once(':').expect("a place");
+        let (node, number) = address.split_once(':').expect("an address");
         let (node, number): (usize, u64) = (node.parse().expect("a node"), number.parse().expect("a number"));
         if self.members[node].is_alive {
             let now_ms = self.now_ms;
