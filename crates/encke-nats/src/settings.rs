@@ -45,6 +45,8 @@ encke::settings! {
         ping_interval_ms: u64 = 10_000, positive();
         /// Longest pause between two attempts to connect, in milliseconds.
         reconnect_delay_max_ms: u64 = 1_000, positive();
+        /// Copies of what the nodes keep in JetStream, each on another NATS server: 1, 3 or 5. It counts when that is made, by the first node.
+        replicas: usize = 1, at_least(1, "a number from 1 to 5"), at_most(5, "a number from 1 to 5");
     }
 }
 

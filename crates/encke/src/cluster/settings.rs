@@ -33,6 +33,16 @@ settings! {
         /// Time between the return of the engine and the sending of what has waited for it, in milliseconds. Other nodes come back at
         /// that time, too.
         return_delay_ms: u64 = 1_000;
+        /// Requests and WebSockets of clients whose session is on another node, while this node waits for that one; and as many of other
+        /// nodes that this one serves. Addresses share it. Above it a request gets status 503.
+        forwarded_max: usize = 50_000, positive();
+        /// Bytes of the bodies of these requests.
+        forwarded_bytes_max: usize = 64 * 1024 * 1024, positive();
+        /// Records of sessions that a node writes in a second, from which other nodes go on with its sessions when it is gone. More wait.
+        session_records_per_s_max: usize = 1_000, positive();
+        /// Time after which the record of a session goes that has not changed, in milliseconds: that of a node that is gone, and whose
+        /// client has not come back.
+        session_record_ttl_ms: u64 = 7 * 24 * 60 * 60 * 1_000, at_least(60_000, "the shortest life of a record is a minute");
     }
 }
 
@@ -92,7 +102,11 @@ impl ClusterSettings {
         Ok(Node::new(self.subjects()?, origin, limits, names))
     }
 
-    fn subjects(&self) -> Result<Subjects, SettingsError> {
+    /// The subjects of the cluster.
+    ///
+    /// # Errors
+    /// When the name cannot be one.
+    pub(crate) fn subjects(&self) -> Result<Subjects, SettingsError> {
         debug_assert_eq!((NAME_BYTES_MAX, channel_bytes_max()), (32, 327), "as the texts say");
         let wanted = "up to 32 letters, digits, _ and -";
         Subjects::of(&self.name).ok_or_else(|| SettingsError::new("name", format!("{:?}", self.name), wanted))
