@@ -1,0 +1,458 @@
+/** The connection of a client: brings together its session, its transports, the orders of its subscriptions, and time. */
+
+import type { Environment, Happening } from "./environment.js";
+import type { PlainError } from "./errors.js";
+import { refusal } from "./errors.js";
+import type { SessionEvent } from "./events.js";
+import { canOpenSocket, open } from "./link.js";
+import type { Link, LinkOptions } from "./link.js";
+import type { Command, Core, CoreEvent, PlainState, Why } from "./protocol.js";
+import { Routes } from "./routes.js";
+import type { SavedSession } from "./session.js";
+import { Session } from "./session.js";
+import { Token } from "./token.js";
+import type { Position, TextStore, Transport } from "./types.js";
+import { bytesOf, parse } from "./wire.js";
+import type { ServerMessage } from "./wire.js";
+
+/** The options of a connection; the environment is a test's, or the real one. */
+export interface ConnectionOptions {
+    link: LinkOptions;
+    transports: Transport[];
+    ack: boolean;
+    replay: boolean;
+    ext: object;
+    hasToken: boolean;
+    replyTimeoutMs: number;
+    fallbackMs: number;
+    backoffMaxMs: number;
+    messageBytesMax: number;
+    pendingMax: number;
+    environment: Environment;
+    /** Where the transport is remembered. */
+    store: TextStore | undefined;
+    saved: SavedSession | undefined;
+}
+
+/** A publication that was sent, and that has no reply yet. */
+interface Sent {
+    /** Its caller; `undefined` if that does not wait any more. */
+    key: number | undefined;
+    channel: string;
+    isCall: boolean;
+    bytes: number;
+    /** The time by which the server replies. */
+    deadline: number;
+}
+
+type Publication = Extract<Command, { do: "publish" }>;
+
+/** A connection in this thread. */
+export class Connection implements Core {
+    readonly #options: ConnectionOptions;
+    readonly #environment: Environment;
+    readonly #emit: (event: CoreEvent) => void;
+    readonly #session: Session;
+    readonly #routes: Routes;
+    readonly #token: Token;
+    #link: Link | undefined;
+    /** The time of the next attempt, while there is no connection. */
+    #attemptAt = Infinity;
+    #attemptedAt = 0;
+    /** The time by which the attempt has to show that its transport works. */
+    #patienceUntil = Infinity;
+    #isConfirmed = false;
+    #wasOpen = false;
+    #isFrozen = false;
+    /** A message that shows if a WebSocket still works, and the time by which it does. */
+    #ping: { id: string; deadline: number } | undefined;
+    /** The time at which a better transport is tried. */
+    #upgradeAt = Infinity;
+    /** The names of subscriptions by key. */
+    readonly #names = new Map<number, string>();
+    #queue: Publication[] = [];
+    readonly #sent = new Map<string, Sent>();
+    #state: PlainState = { name: "connecting" };
+    #isScheduled = false;
+    #stopTimer = () => {};
+    readonly #stopListening: () => void;
+
+    constructor(options: ConnectionOptions, emit: (event: CoreEvent) => void) {
+        this.#options = options;
+        this.#environment = options.environment;
+        this.#emit = emit;
+        const { ack, replay, replyTimeoutMs, fallbackMs, backoffMaxMs, transports, store, link } = options;
+        const { random, date } = options.environment;
+        this.#token = new Token(date);
+        this.#session = new Session({ ack, replay, replyTimeoutMs, random, ext: () => ({ ...options.ext, ...this.#token.ext }) });
+        this.#routes = new Routes({ transports, fallbackMs, replyTimeoutMs, backoffMaxMs, random, date, store, name: link.url });
+        if (options.saved !== undefined) {
+            this.#session.restore(options.saved);
+        }
+        this.#stopListening = options.environment.listen((happening) => this.#happened(happening));
+        this.#attemptAt = this.#now();
+        this.#schedule();
+    }
+
+    command(command: Command): void {
+        if (this.#session.isEnded) {
+            return this.#refuse(command);
+        }
+        const { names, isOpen } = this.#session;
+        if (command.do === "subscribe") {
+            this.#names.set(command.key, command.name);
+            names.subscribe(command.key, command.name, command.from, command.positions, isOpen);
+        } else if (command.do === "unsubscribe") {
+            const name = this.#names.get(command.key);
+            this.#names.delete(command.key);
+            if (name !== undefined && ![...this.#names.values()].includes(name)) {
+                names.unsubscribe(name, isOpen);
+            }
+        } else if (command.do === "publish") {
+            this.#publish(command);
+        } else if (command.do === "drop") {
+            this.#queue = this.#queue.filter(({ key }) => key !== command.key);
+            this.#sent.forEach((sent) => (sent.key = sent.key === command.key ? undefined : sent.key));
+        } else if (command.do === "token") {
+            this.#takeToken(command);
+        } else {
+            this.#session.disconnect(this.#now());
+        }
+        this.#schedule();
+    }
+
+    freeze(): SavedSession | undefined {
+        const saved = this.#session.save();
+        this.#isFrozen = true;
+        this.#session.lost(PAGE_HIDDEN);
+        this.#turn();
+        return saved;
+    }
+
+    thaw(): void {
+        this.#isFrozen = false;
+        this.#attemptAt = this.#now();
+        this.#schedule();
+    }
+
+    #now(): number {
+        return this.#environment.now();
+    }
+
+    /** Commands of one task go together. */
+    #schedule(): void {
+        if (!this.#isScheduled) {
+            this.#isScheduled = true;
+            queueMicrotask(() => {
+                this.#isScheduled = false;
+                this.#turn();
+            });
+        }
+    }
+
+    /** Does everything that can be done now, and sets the timer. */
+    #turn(): void {
+        const now = this.#now();
+        this.#session.wake(now);
+        this.#expire(now);
+        while (this.#session.events.length > 0) {
+            this.#session.events.splice(0).forEach((event) => this.#take(event));
+        }
+        if (this.#session.isOpen) {
+            this.#queue.splice(0).forEach((publication) => this.#publish(publication));
+        }
+        if (this.#session.out.length > 0) {
+            this.#link?.send(this.#session.out.splice(0));
+        }
+        if (this.#attemptAt <= now && !this.#isFrozen && !this.#session.isEnded) {
+            this.#attempt();
+        }
+        this.#setTimer();
+    }
+
+    #expire(now: number): void {
+        const isLate = this.#session.isOpen && [...this.#sent.values()].some((sent) => !sent.isCall && sent.deadline <= now);
+        if (this.#patienceUntil <= now) {
+            this.#session.lost({ code: "timed_out", message: `${this.#session.transport} does not get through` });
+            this.#break({ code: "timed_out", message: `${this.#session.transport} does not get through` });
+        } else if (isLate || (this.#ping?.deadline ?? Infinity) <= now) {
+            this.#session.lost({ code: "timed_out", message: "the server does not reply" });
+        }
+        if (this.#upgradeAt <= now) {
+            this.#tryUpgrade();
+        }
+    }
+
+    #setTimer(): void {
+        this.#stopTimer();
+        const deadlines = this.#session.isOpen ? [...this.#sent.values()].filter(({ isCall }) => !isCall).map(({ deadline }) => deadline) : [];
+        const next = Math.min(this.#session.wakeAt, this.#attemptAt, this.#patienceUntil, this.#ping?.deadline ?? Infinity, this.#upgradeAt, ...deadlines.slice(0, 1));
+        if (next !== Infinity && !this.#isFrozen) {
+            this.#stopTimer = this.#environment.later(() => this.#turn(), Math.max(0, next - this.#now()));
+        }
+    }
+
+    /** Opens a connection, with a token that has not ended. */
+    #attempt(): void {
+        this.#attemptAt = Infinity;
+        if (this.#options.hasToken && !this.#token.isUsable && this.#session.clientId === undefined) {
+            return this.#askToken(this.#token.isRefused ? "refused" : "first");
+        }
+        const transport = this.#routes.current;
+        this.#session.transport = transport;
+        this.#isConfirmed = false;
+        this.#attemptedAt = this.#now();
+        this.#patienceUntil = this.#attemptedAt + this.#routes.patienceMs;
+        const link: Link = open(transport, this.#options.link, {
+            opened: () => this.#ifCurrent(link, () => this.#session.opened(this.#now())),
+            received: (text) => this.#ifCurrent(link, () => this.#received(text)),
+            lost: (error) =>
+                this.#ifCurrent(link, () => {
+                    this.#session.lost(error);
+                    this.#break(error);
+                }),
+        });
+        this.#link = link;
+    }
+
+    #ifCurrent(link: Link, run: () => void): void {
+        if (link === this.#link) {
+            run();
+            this.#turn();
+        }
+    }
+
+    #received(text: string): void {
+        const messages = parse(text);
+        if (messages === undefined) {
+            this.#session.lost({ code: "not_bayeux", message: "the server sends something else than Bayeux messages" });
+            return;
+        }
+        this.#session.received(messages, this.#now());
+        if (this.#session.hasReplied && !this.#isConfirmed) {
+            this.#patienceUntil = Infinity;
+        }
+        if (this.#session.isConfirmed && !this.#isConfirmed) {
+            this.#isConfirmed = true;
+            this.#routes.worked(this.#now() - this.#attemptedAt);
+            this.#upgradeAt = this.#routes.isFallback ? this.#now() + UPGRADE_MS : Infinity;
+        } else if (this.#session.isOpen && !this.#isConfirmed) {
+            // The stream has to show that it works, too.
+            this.#patienceUntil = this.#now() + this.#routes.patienceMs;
+        }
+    }
+
+    /** The connection is gone. */
+    #break(error: PlainError): void {
+        if (this.#link === undefined) {
+            return;
+        }
+        this.#link.close();
+        this.#link = undefined;
+        this.#ping = undefined;
+        this.#patienceUntil = this.#upgradeAt = Infinity;
+        this.#loseSent(error);
+        if (this.#session.isEnded) {
+            return;
+        }
+        if (!this.#isConfirmed && this.#session.transport === "eventsource") {
+            // The request for the stream may still arrive.
+            this.#session.clientId = undefined;
+        }
+        const pause = this.#isConfirmed ? this.#routes.pauseMs() : this.#routes.failed();
+        this.#attemptAt = this.#now() + pause;
+        const name = !this.#environment.isOnline() ? "offline" : this.#wasOpen ? "reconnecting" : "connecting";
+        this.#become({ name, error });
+    }
+
+    /** Publications without a reply may have arrived or not. If the server refused a text for its length, the longest is the one. */
+    #loseSent(error: PlainError): void {
+        const isTooLarge = error.code === "too_large" || error.status === TOO_LARGE;
+        const longest = Math.max(...[...this.#sent.values()].map(({ bytes }) => bytes));
+        for (const { key, bytes } of this.#sent.values()) {
+            const own: PlainError = isTooLarge && bytes === longest ? { code: "too_large", message: "the message is longer than the server takes" } : { ...error, code: "connection_lost" };
+            this.#done(key, own);
+        }
+        this.#sent.clear();
+    }
+
+    #take(event: SessionEvent): void {
+        if (event.on === "opened") {
+            this.#wasOpen = true;
+            this.#token.isAccepted();
+            this.#become({ name: "connected", transport: this.#session.transport, resumed: event.resumed });
+        } else if (event.on === "reply") {
+            this.#replied(event);
+        } else if (event.on === "subscribed") {
+            const { keys, error } = event;
+            keys.filter(() => error !== undefined).forEach((key) => this.#names.delete(key));
+            this.#emit({ on: "done", keys, error });
+        } else if (event.on === "message") {
+            this.#deliver(event.message);
+        } else if (event.on === "lost") {
+            this.#break(event.error);
+        } else if (event.on === "ended") {
+            this.#ended(event.error);
+        } else {
+            if (event.on === "unsubscribed") {
+                this.#names.forEach((name, key) => name === event.name && this.#names.delete(key));
+            }
+            this.#emit(event);
+        }
+    }
+
+    #replied({ id, error, position }: { id: string; error?: PlainError; position?: Position }): void {
+        const sent = this.#sent.get(id);
+        if (this.#ping?.id === id) {
+            this.#ping = undefined;
+        } else if (sent !== undefined && (!sent.isCall || error !== undefined)) {
+            this.#sent.delete(id);
+            this.#done(sent.key, error, position);
+        }
+    }
+
+    #deliver(message: ServerMessage): void {
+        const sent = message.id === undefined ? undefined : this.#sent.get(String(message.id));
+        if (sent?.isCall === true && sent.channel === message.channel) {
+            this.#sent.delete(String(message.id));
+            const { data } = message as { data?: any };
+            const error = message.successful === false ? refusal(data?.message ?? message.error) : undefined;
+            if (sent.key === TOKEN_KEY) {
+                this.#refreshed(data, error);
+            } else if (sent.key !== undefined) {
+                this.#emit({ on: "done", keys: [sent.key], ...(error === undefined ? { data } : { error }) });
+            }
+        } else if (message.channel === EXPIRING && this.#options.hasToken) {
+            this.#askToken("expiring");
+        } else {
+            this.#emit({ on: "message", message });
+        }
+    }
+
+    #ended(error: PlainError): void {
+        this.#loseSent(error);
+        if (error.status === 401 && this.#options.hasToken && this.#token.mayRetry()) {
+            this.#session.revive();
+            return this.#break(error);
+        }
+        this.#link?.close();
+        this.#link = undefined;
+        this.#stopListening();
+        this.#attemptAt = this.#patienceUntil = this.#upgradeAt = Infinity;
+        this.#ping = undefined;
+        this.#queue.splice(0).forEach(({ key }) => this.#done(key, error));
+        this.#emit({ on: "done", keys: [...this.#names.keys()], error });
+        this.#become({ name: "closed", error: error.code === "closed" ? undefined : error });
+    }
+
+    #publish(command: Publication): void {
+        const { key, channel, data, isCall } = command;
+        const bytes = bytesOf(data) + ENVELOPE_BYTES + bytesOf(channel);
+        if (bytes > this.#options.messageBytesMax) {
+            return this.#done(key, { code: "too_large", message: `the message has ${bytes} bytes, the server takes ${this.#options.messageBytesMax}` });
+        }
+        if (this.#sent.size + this.#queue.length >= this.#options.pendingMax) {
+            return this.#done(key, { code: "too_many", message: `${this.#options.pendingMax} messages wait already` });
+        }
+        if (!this.#session.isOpen) {
+            this.#queue.push(command);
+            return;
+        }
+        const id = this.#session.publish(channel, data);
+        this.#sent.set(id, { key, channel, isCall, bytes, deadline: this.#now() + this.#options.replyTimeoutMs });
+    }
+
+    #done(key: number | undefined, error: PlainError | undefined, position?: Position): void {
+        if (key !== undefined && key !== TOKEN_KEY) {
+            this.#emit({ on: "done", keys: [key], error, position });
+        }
+    }
+
+    #refuse(command: Command): void {
+        if (command.do === "subscribe" || command.do === "publish") {
+            this.#done(command.key, { code: "closed", message: "the client is closed" });
+        }
+    }
+
+    #askToken(why: Why): void {
+        this.#emit({ on: "token", why });
+    }
+
+    #takeToken({ token, error }: { token?: string; error?: string }): void {
+        if (token === undefined) {
+            this.#become({ ...this.#state, error: { code: "refused", message: `no token: ${error}` } });
+        } else {
+            this.#token.set(token);
+        }
+        if (this.#session.isOpen && token !== undefined) {
+            this.#publish({ do: "publish", key: TOKEN_KEY, channel: REFRESH, data: JSON.stringify({ token }), isCall: true });
+        } else if (this.#link === undefined) {
+            this.#attemptAt = this.#now() + (token === undefined ? Math.max(1_000, this.#routes.pauseMs()) : 0);
+        }
+    }
+
+    /** The server has taken the new token, or not: then the session ends with the old one, and a handshake asks for another. */
+    #refreshed(data: { unsubscribed?: string[] } | undefined, error: PlainError | undefined): void {
+        if (error !== undefined) {
+            this.#token.isRefused = true;
+        }
+        for (const name of data?.unsubscribed ?? []) {
+            this.#session.names.unsubscribe(name, false);
+            this.#take({ on: "unsubscribed", name, error: { code: "refused", message: "403::the new token does not allow it", status: 403 } });
+        }
+    }
+
+    #happened(happening: Happening): void {
+        const { transport, isOpen } = this.#session;
+        if (this.#link === undefined) {
+            if (happening !== "offline" && this.#attemptAt !== Infinity) {
+                this.#attemptAt = this.#now();
+            }
+        } else if (isOpen && transport === "websocket") {
+            this.#ping ??= { id: this.#session.ping(), deadline: this.#now() + PING_MS };
+        } else if (isOpen && happening !== "shown") {
+            this.#session.lost({ code: "connection_lost", message: "the network of this machine has changed" });
+            this.#turn();
+            this.#attemptAt = this.#now();
+        }
+        this.#schedule();
+    }
+
+    /** Moves to a WebSocket if that gets through now. */
+    #tryUpgrade(): void {
+        this.#upgradeAt = this.#now() + UPGRADE_MS;
+        const link = this.#link;
+        // A session that does not acknowledge might lose what is on its way.
+        if (this.#options.transports[0] !== "websocket" || !this.#session.acknowledges) {
+            return;
+        }
+        void canOpenSocket(this.#options.link, this.#options.fallbackMs).then((canOpen) => {
+            if (canOpen && link === this.#link && link !== undefined) {
+                this.#routes.upgrade();
+                this.#session.lost({ code: "connection_lost", message: "a WebSocket gets through now" });
+                this.#turn();
+                this.#attemptAt = this.#now();
+                this.#schedule();
+            }
+        });
+    }
+
+    #become(state: PlainState): void {
+        this.#state = state;
+        this.#emit({ on: "state", state });
+    }
+}
+
+const EXPIRING = "/service/auth/expiring";
+const REFRESH = "/service/auth/refresh";
+/** The key of the refresh of a token. */
+const TOKEN_KEY = -1;
+const PAGE_HIDDEN: PlainError = { code: "connection_lost", message: "the page is hidden" };
+/** The close code of a WebSocket whose text was too long (RFC 6455 §7.4.1). */
+const TOO_LARGE = 1009;
+/** The bytes of a message beside its channel and data, at most. */
+const ENVELOPE_BYTES = 256;
+/** The time in which a WebSocket shows that it still works. */
+const PING_MS = 3_000;
+/** The time after which a fallback tries the better transport. */
+const UPGRADE_MS = 300_000;

@@ -1,0 +1,59 @@
+/** The error of all refused promises and ended subscriptions. */
+
+/** The kind of an error. */
+export type ErrorCode =
+    /** The server refused; `status` and `message` are its words. */
+    | "refused"
+    /** The connection broke before the reply: the message may have arrived or not. */
+    | "connection_lost"
+    /** There was no reply in time: the message may have arrived or not. */
+    | "timed_out"
+    /** The caller's signal aborted. */
+    | "aborted"
+    /** The message is longer than the server takes. It was not sent, or not accepted, and never will be. */
+    | "too_large"
+    /** More messages wait than `pendingMax`. */
+    | "too_many"
+    /** The client is closed. */
+    | "closed"
+    /** The other side does not speak Bayeux. */
+    | "not_bayeux";
+
+/** An error of a client. */
+export class EnckeError extends Error {
+    /** The kind of the error. */
+    readonly code: ErrorCode;
+    /** The number in a Bayeux error, such as 403, or the status of an HTTP response. */
+    readonly status: number | undefined;
+
+    constructor(code: ErrorCode, message: string, status?: number) {
+        super(message);
+        this.name = "EnckeError";
+        this.code = code;
+        this.status = status;
+    }
+
+    /** True if the same request may succeed later. */
+    get isTransient(): boolean {
+        const { code, status } = this;
+        return code === "connection_lost" || code === "timed_out" || code === "too_many" || (code === "refused" && (status === 429 || (status ?? 0) >= 500));
+    }
+}
+
+/** An error as it crosses from one tab to another. */
+export interface PlainError {
+    code: ErrorCode;
+    message: string;
+    status?: number;
+}
+
+/** The error that a Bayeux reply reports: `403:args:text`. */
+export function refusal(error: unknown): PlainError {
+    const message = typeof error === "string" && error !== "" ? error : "the server gives no reason";
+    const status = Number(/^\d{3}(?=:)/.exec(message)?.[0]) || undefined;
+    return { code: "refused", message, status };
+}
+
+export function revive({ code, message, status }: PlainError): EnckeError {
+    return new EnckeError(code, message, status);
+}

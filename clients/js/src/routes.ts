@@ -1,0 +1,112 @@
+/** Chooses the transport: falls back when one does not get through, remembers that, and chooses the pauses between attempts. */
+
+import type { TextStore, Transport } from "./types.js";
+
+/** What the choice depends on. */
+export interface RoutesOptions {
+    transports: Transport[];
+    fallbackMs: number;
+    replyTimeoutMs: number;
+    backoffMaxMs: number;
+    random: () => number;
+    /** The time of day, in milliseconds. */
+    date: () => number;
+    /** Where a choice is remembered, if anywhere, and its name there. */
+    store?: TextStore | undefined;
+    name: string;
+}
+
+/** The transports of a client, and the one that is next. */
+export class Routes {
+    readonly #options: RoutesOptions;
+    #at: number;
+    /** The transport with which a round begins: the one that worked last. */
+    #start: number;
+    /** Rounds through all transports without success. */
+    #rounds = 0;
+    /** True if an earlier transport of this round did not get through. */
+    #fellBack = false;
+
+    constructor(options: RoutesOptions) {
+        this.#options = options;
+        this.#start = Math.max(0, this.#remembered());
+        this.#at = this.#start;
+    }
+
+    get current(): Transport {
+        return this.#options.transports[this.#at]!;
+    }
+
+    /** True if there is a better transport than the current one. */
+    get isFallback(): boolean {
+        return this.#at > 0;
+    }
+
+    /** The time that an attempt may take: short while there is another transport to try, longer in each round, for slow networks. */
+    get patienceMs(): number {
+        const { transports, fallbackMs, replyTimeoutMs } = this.#options;
+        return this.#at + 1 < transports.length ? Math.min(fallbackMs * 2 ** this.#rounds, replyTimeoutMs) : replyTimeoutMs;
+    }
+
+    /** The attempt failed. Returns the pause before the next one. */
+    failed(): number {
+        this.#at += 1;
+        if (this.#at < this.#options.transports.length) {
+            this.#fellBack = true;
+            return 0;
+        }
+        this.#rounds += 1;
+        // Every other round tries all, for the network may be another one.
+        this.#at = this.#rounds % 2 === 0 ? this.#start : 0;
+        this.#fellBack = false;
+        return this.pauseMs();
+    }
+
+    /** The attempt succeeded after this time. */
+    worked(ms: number): void {
+        // A slow network is no sign that a proxy blocks a transport.
+        if (this.#fellBack && ms < this.#options.fallbackMs) {
+            this.#remember();
+        } else if (this.#at === 0) {
+            this.#options.store?.removeItem(this.#key());
+        }
+        this.#rounds = 0;
+        this.#fellBack = false;
+        this.#start = this.#at;
+    }
+
+    /** Goes back to the best transport: it gets through now. */
+    upgrade(): void {
+        this.#at = this.#start = 0;
+        this.#fellBack = false;
+    }
+
+    /** The pause before an attempt after a break: longer with each failed round, and different for each client. */
+    pauseMs(): number {
+        const { backoffMaxMs, random } = this.#options;
+        const longest = Math.min(FIRST_PAUSE_MS * 2 ** this.#rounds, backoffMaxMs);
+        return this.#rounds === 0 ? longest * random() : longest * (0.5 + 0.5 * random());
+    }
+
+    #remembered(): number {
+        const [transport, until] = (this.#options.store?.getItem(this.#key()) ?? "").split(" ");
+        return Number(until) > this.#options.date() ? this.#options.transports.indexOf(transport as Transport) : 0;
+    }
+
+    #remember(): void {
+        try {
+            this.#options.store?.setItem(this.#key(), `${this.current} ${this.#options.date() + REMEMBERED_MS}`);
+        } catch {
+            // The store is full: the next page tries again.
+        }
+    }
+
+    #key(): string {
+        return `encke:transport:${this.#options.name}`;
+    }
+}
+
+/** The longest first pause. */
+const FIRST_PAUSE_MS = 500;
+/** The time for which a page remembers that a transport does not get through. */
+const REMEMBERED_MS = 3_600_000;

@@ -1,0 +1,247 @@
+/** A subscription of the program: an async iterator, or a callback. It gets each message once, whatever the connection repeats. */
+
+import { Positions, covers, isPosition } from "./channels.js";
+import { EnckeError } from "./errors.js";
+import type { Lost } from "./events.js";
+import type { From, Gap, Message, Position } from "./types.js";
+import { published } from "./wire.js";
+import type { ServerMessage } from "./wire.js";
+
+/** What a subscription needs from its client. @internal */
+export interface SubscriptionOwner {
+    end(key: number): void;
+    gap(gap: Gap): void;
+    /** A callback of the program threw. */
+    failed(error: unknown): void;
+}
+
+/** A subscription to a channel or a pattern. */
+export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
+    /** The channel or pattern. */
+    readonly name: string;
+    /** Resolves when the server has granted the subscription, and rejects with an `EnckeError` if it refuses. */
+    readonly ready: Promise<void>;
+    /** @internal */
+    readonly key: number;
+    /** @internal */
+    readonly from: From;
+
+    readonly #owner: SubscriptionOwner;
+    readonly #receive: ((message: Message<T>) => void) | undefined;
+    readonly #onGap: ((gap: Gap) => void) | undefined;
+    readonly #messagesMax: number;
+    readonly #positions = new Positions();
+    readonly #resolve: () => void;
+    readonly #reject: (error: EnckeError) => void;
+    #isReady = false;
+    #isEnded = false;
+    #error: EnckeError | undefined;
+    /** Messages and gaps that wait for the iterator. */
+    readonly #unread: ({ message: Message<T> } | { gap: Gap })[] = [];
+    #readers: ((result: IteratorResult<Message<T>>) => void)[] = [];
+    #failing: ((error: EnckeError) => void)[] = [];
+
+    /** @internal */
+    constructor(key: number, name: string, from: From, options: { onGap?: (gap: Gap) => void; messagesMax?: number }, owner: SubscriptionOwner, receive?: (message: Message<T>) => void) {
+        this.key = key;
+        this.name = name;
+        this.from = from;
+        this.#owner = owner;
+        this.#receive = receive;
+        this.#onGap = options.onGap;
+        this.#messagesMax = options.messagesMax ?? MESSAGES_MAX;
+        const { promise, resolve, reject } = deferred<void>();
+        this.ready = promise;
+        this.#resolve = resolve;
+        this.#reject = reject;
+        // A refusal is an event of the client, too.
+        promise.catch(() => undefined);
+    }
+
+    /** The positions that the program has reached, by channel. Store them, and pass them to `subscribe`, to go on later. */
+    get positions(): Record<string, Position> {
+        return Object.fromEntries(this.#positions.entries());
+    }
+
+    /** Ends the subscription. Messages that wait can still be read. */
+    unsubscribe(): void {
+        if (!this.#isEnded) {
+            this.#owner.end(this.key);
+            this.end(new EnckeError("closed", "the subscription has ended"), false);
+        }
+    }
+
+    /** Reads the messages. Leaving a loop early ends the subscription. */
+    [Symbol.asyncIterator](): AsyncIterator<Message<T>, undefined, undefined> {
+        return {
+            next: () => this.#next() as Promise<IteratorResult<Message<T>, undefined>>,
+            return: () => {
+                this.unsubscribe();
+                this.#unread.length = 0;
+                return Promise.resolve({ done: true, value: undefined });
+            },
+        };
+    }
+
+    /** @internal */
+    continueAt(positions: Iterable<[string, Position]>): void {
+        for (const [channel, position] of positions) {
+            this.#positions.set(channel, position);
+        }
+    }
+
+    /** @internal True if the server has granted it. */
+    get isReady(): boolean {
+        return this.#isReady;
+    }
+
+    /** @internal */
+    granted(): void {
+        this.#isReady = true;
+        this.#resolve();
+    }
+
+    /** @internal Ends it. An iterator throws what is a `failure`. */
+    end(error: EnckeError, isFailure: boolean): void {
+        if (this.#isEnded) {
+            return;
+        }
+        this.#isEnded = true;
+        this.#error = isFailure ? error : undefined;
+        this.#reject(error);
+        if (this.#unread.length === 0) {
+            const [readers, failing] = [this.#readers.splice(0), this.#failing.splice(0)];
+            readers.forEach((read, index) => (this.#error === undefined ? read({ done: true, value: undefined }) : failing[index]!(this.#error)));
+        }
+    }
+
+    /** @internal A message has come. `mayComeAgain`: others get it, and this one may begin earlier. */
+    take(message: ServerMessage, mayComeAgain: boolean): void {
+        const { channel, ext } = message;
+        if (this.#isEnded || !covers(this.name, channel) || (mayComeAgain && !this.#isReady)) {
+            return;
+        }
+        const replay: unknown = ext?.replay;
+        const position = isPosition(replay) ? { epoch: replay.epoch, id: replay.id } : undefined;
+        if (position !== undefined) {
+            const known = this.#positions.get(channel);
+            if (known?.epoch === position.epoch && position.id <= known.id) {
+                return;
+            }
+            this.#lose(channel, position, ext?.replay.lost);
+            this.#positions.set(channel, position);
+        }
+        const { replay: _, ...others } = ext ?? {};
+        const data = published(message.data, position) as T;
+        this.#push({ message: { channel, data, position, ext: Object.keys(others).length === 0 ? undefined : others } });
+    }
+
+    /** @internal The channel is silent at this position. */
+    reached(channel: string, position: Position | undefined, lost: Lost | undefined): void {
+        if (this.#isEnded || !this.#isReady || !covers(this.name, channel)) {
+            return;
+        }
+        if (lost !== undefined) {
+            this.#lose(channel, position, lost);
+        }
+        const known = this.#positions.get(channel);
+        if (position === undefined) {
+            this.#positions.delete(channel);
+        } else if (known?.epoch !== position.epoch || known.id < position.id) {
+            this.#positions.set(channel, position);
+        }
+    }
+
+    /** @internal */
+    miss(gap: Gap): void {
+        if (!this.#isEnded) {
+            this.#push({ gap });
+        }
+    }
+
+    /** @internal True if a position is known: the history tells what is missing. */
+    get hasPositions(): boolean {
+        return !this.#positions.entries().next().done;
+    }
+
+    /** Servers report a loss more than once. */
+    #lose(channel: string, position: Position | undefined, lost: Lost | undefined): void {
+        if (lost === undefined) {
+            return;
+        }
+        const known = this.#positions.get(channel);
+        const isSame = known !== undefined && known.epoch === position?.epoch;
+        if (lost === null || !isSame || known.id < lost.to) {
+            const from = isSame && lost !== null ? Math.max(lost.from, known.id + 1) : lost?.from;
+            this.miss({ channel, cause: "gone", lost: lost === null ? undefined : { from: from!, to: lost.to } });
+        }
+    }
+
+    #push(item: { message: Message<T> } | { gap: Gap }): void {
+        if (this.#receive !== undefined) {
+            return this.#show(item);
+        }
+        const reader = this.#readers[0];
+        if (reader !== undefined) {
+            if ("gap" in item) {
+                return this.#show(item);
+            }
+            this.#readers.shift();
+            this.#failing.shift();
+            return reader({ done: false, value: item.message });
+        }
+        this.#unread.push(item);
+        if (this.#unread.length > this.#messagesMax) {
+            this.#discard();
+        }
+    }
+
+    /** The reader is slow: half of what waits makes room, so that there is one gap and not one for each message. */
+    #discard(): void {
+        const gone = this.#unread.splice(0, Math.ceil(this.#messagesMax / 2));
+        const discarded = gone.reduce((count, item) => count + ("gap" in item ? (item.gap.discarded ?? 0) : 1), 0);
+        this.#unread.unshift({ gap: { channel: this.name, cause: "slow", discarded } });
+    }
+
+    #show(item: { message: Message<T> } | { gap: Gap }): void {
+        try {
+            if ("message" in item) {
+                this.#receive?.(item.message);
+            } else {
+                this.#onGap?.(item.gap);
+                this.#owner.gap(item.gap);
+            }
+        } catch (error) {
+            this.#owner.failed(error);
+        }
+    }
+
+    #next(): Promise<IteratorResult<Message<T>>> {
+        for (let item = this.#unread.shift(); item !== undefined; item = this.#unread.shift()) {
+            if ("message" in item) {
+                return Promise.resolve({ done: false, value: item.message });
+            }
+            this.#show(item);
+        }
+        if (this.#isEnded) {
+            const error = this.#error;
+            this.#error = undefined;
+            return error === undefined ? Promise.resolve({ done: true, value: undefined }) : Promise.reject(error);
+        }
+        const { promise, resolve, reject } = deferred<IteratorResult<Message<T>>>();
+        this.#readers.push(resolve);
+        this.#failing.push(reject);
+        return promise;
+    }
+}
+
+/** A promise with the functions that settle it. */
+export function deferred<T>(): { promise: Promise<T>; resolve: (value: T) => void; reject: (error: unknown) => void } {
+    let resolve!: (value: T) => void;
+    let reject!: (error: unknown) => void;
+    const promise = new Promise<T>((yes, no) => ([resolve, reject] = [yes, no]));
+    return { promise, resolve, reject };
+}
+
+/** The messages that may wait for an iterator. */
+const MESSAGES_MAX = 10_000;
