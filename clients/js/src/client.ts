@@ -168,8 +168,10 @@ export class Client {
         if (event.on === "message") {
             this.#deliver(event.message);
         } else if (event.on === "reached") {
-            this.#subscriptions.forEach((subscription) => subscription.reached(event.channel, event.position, event.lost));
+            this.#subscriptions.forEach((subscription) => subscription.reached(event.channel, event.position, event.lost, event.replays));
             this.#saveSoon();
+        } else if (event.on === "turned") {
+            this.#subscriptions.forEach((subscription) => subscription.turned());
         } else if (event.on === "gap") {
             this.#named(event.name).forEach((subscription) => subscription.miss({ channel: event.name, cause: "unknown" }));
         } else if (event.on === "unsubscribed") {

@@ -7,6 +7,12 @@ import type { ServerMessage } from "./wire.js";
 /** The offsets of lost messages; `null` if they are unknown. */
 export type Lost = { from: number; to: number } | null;
 
+/** The offsets of the messages with which a channel begins: the first, and the last one at that time. */
+export interface Replays {
+    from: number;
+    latest: number;
+}
+
 /** An event of a session. */
 export type SessionEvent =
     /** The session can be used. `resumed`: it is the one from before the break. */
@@ -18,7 +24,9 @@ export type SessionEvent =
     /** A message of a channel, or the answer of a service. */
     | { on: "message"; message: ServerMessage }
     /** The position that a channel has reached without a message, or at which it begins; `lost` if messages before it are gone. */
-    | { on: "reached"; channel: string; position?: Position; lost?: Lost }
+    | { on: "reached"; channel: string; position?: Position; lost?: Lost; replays?: Replays }
+    /** A connect has its reply: what was on its way when a subscription began has come. */
+    | { on: "turned" }
     /** A subscription may have missed messages. */
     | { on: "gap"; name: string }
     /** A subscription ended: the server refuses it in the new session. */

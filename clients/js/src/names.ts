@@ -2,7 +2,7 @@
 
 import type { PlainError } from "./errors.js";
 import { refusal } from "./errors.js";
-import type { Lost, SessionEvent } from "./events.js";
+import type { Lost, Replays, SessionEvent } from "./events.js";
 import { Positions, covers, isPattern, isPosition } from "./channels.js";
 import type { From, Position } from "./types.js";
 import { SUBSCRIBE, UNSUBSCRIBE } from "./wire.js";
@@ -44,6 +44,8 @@ export class Names {
     readonly positions = new Positions();
     /** True if the server of this session replays. */
     replays = false;
+    /** False if messages and replies to subscribes come over different connections. */
+    isOrdered = true;
 
     readonly #send: (channel: string, fields: object) => string;
     readonly #events: SessionEvent[];
@@ -52,6 +54,8 @@ export class Names {
     readonly #changes = new Map<string, Change>();
     /** Names that the server may have and nobody wants. */
     readonly #unwanted = new Set<string>();
+    /** True if a subscription has begun with earlier messages since the last reply to a connect. */
+    #hasBegun = false;
 
     constructor(send: (channel: string, fields: object) => string, events: SessionEvent[]) {
         this.#send = send;
@@ -184,6 +188,14 @@ export class Names {
         return true;
     }
 
+    /** A connect has its reply. */
+    turned(): void {
+        if (this.#hasBegun) {
+            this.#hasBegun = false;
+            this.#events.push({ on: "turned" });
+        }
+    }
+
     /** A connect reply has the positions of silent channels. */
     reached(replay: unknown): void {
         for (const [channel, reached] of Object.entries((replay ?? {}) as Record<string, any>)) {
@@ -209,8 +221,9 @@ export class Names {
         if (change.mayMiss === true) {
             this.#events.push({ on: "gap", name: change.name });
         }
+        this.#hasBegun ||= change.beginsEarlier && !change.isRepeat;
         for (const [channel, answer] of Object.entries((message.ext?.replay ?? {}) as Record<string, any>)) {
-            this.#begin(channel, answer ?? {}, change.isRepeat);
+            this.#begin(channel, answer ?? {}, change);
         }
         if (!change.isRepeat) {
             this.#ask(change.name);
@@ -218,7 +231,7 @@ export class Names {
     }
 
     /** Takes over the position at which a channel begins. */
-    #begin(channel: string, { epoch, from, lost, recovered }: Record<string, any>, isRepeat: boolean): void {
+    #begin(channel: string, { epoch, from, latest, lost, recovered }: Record<string, any>, { isRepeat, beginsEarlier }: Change): void {
         const known = this.positions.get(channel);
         const position = typeof epoch === "string" && Number.isSafeInteger(from) ? { epoch, id: (from as number) - 1 } : undefined;
         if (position === undefined) {
@@ -229,7 +242,8 @@ export class Names {
         }
         // All subscriptions without a history are reported together when the session opens.
         const isGone = recovered === false && (position !== undefined || !isRepeat);
-        this.#tell(channel, position, isGone ? range(lost) : undefined);
+        const isAwaited = !this.isOrdered && !isRepeat && beginsEarlier && position !== undefined;
+        this.#tell(channel, position, isGone ? range(lost) : undefined, isAwaited ? { from, latest } : undefined);
     }
 
     #refused(change: Change, error: PlainError): void {
@@ -327,8 +341,8 @@ export class Names {
         }
     }
 
-    #tell(channel: string, position: Position | undefined, lost: Lost | undefined): void {
-        this.#events.push({ on: "reached", channel, position, lost });
+    #tell(channel: string, position: Position | undefined, lost: Lost | undefined, replays?: Replays): void {
+        this.#events.push({ on: "reached", channel, position, lost, replays });
     }
 }
 

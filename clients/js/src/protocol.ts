@@ -1,7 +1,7 @@
 /** What subscriptions and promises say to the connection, and what it says to them. Both cross from one tab to another as they are. */
 
 import type { PlainError } from "./errors.js";
-import type { Lost } from "./events.js";
+import type { Lost, Replays } from "./events.js";
 import type { SavedSession } from "./session.js";
 import type { From, Position, State, Transport } from "./types.js";
 import type { ServerMessage } from "./wire.js";
@@ -35,7 +35,8 @@ export type CoreEvent =
     /** What these keys wait for is done. */
     | { on: "done"; keys: number[]; error?: PlainError; position?: Position; data?: unknown }
     | { on: "message"; message: ServerMessage }
-    | { on: "reached"; channel: string; position?: Position; lost?: Lost }
+    | { on: "reached"; channel: string; position?: Position; lost?: Lost; replays?: Replays }
+    | { on: "turned" }
     | { on: "gap"; name: string }
     | { on: "unsubscribed"; name: string; error: PlainError }
     | { on: "token"; why: Why }

@@ -116,6 +116,7 @@ export class Session {
             return;
         }
         this.hasReplied = this.isConfirmed = false;
+        this.names.isOrdered = this.transport === "websocket";
         if (this.clientId === undefined) {
             this.#handshake(now);
         } else {
@@ -319,6 +320,7 @@ export class Session {
         if (this.#phase.name !== "subscribing" && !this.#mustRepeat()) {
             this.names.reached(ext?.replay);
         }
+        this.names.turned();
     }
 
     #deliver(message: ServerMessage): void {

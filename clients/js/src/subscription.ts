@@ -2,7 +2,7 @@
 
 import { Positions, covers, isPosition } from "./channels.js";
 import { EnckeError } from "./errors.js";
-import type { Lost } from "./events.js";
+import type { Lost, Replays } from "./events.js";
 import type { From, Gap, Message, Position } from "./types.js";
 import { published } from "./wire.js";
 import type { ServerMessage } from "./wire.js";
@@ -33,6 +33,10 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
     readonly #positions = new Positions();
     readonly #resolve: () => void;
     readonly #reject: (error: EnckeError) => void;
+    /** The messages with which channels begin: others may come before them over another connection, and come again. */
+    readonly #awaited = new Map<string, Replays>();
+    /** Messages from before the grant, which belong to it or to other subscriptions. */
+    #early: ServerMessage[] = [];
     #isReady = false;
     #isEnded = false;
     #error: EnckeError | undefined;
@@ -117,17 +121,31 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
 
     /** @internal A message has come. `mayComeAgain`: others get it, and this one may begin earlier. */
     take(message: ServerMessage, mayComeAgain: boolean): void {
-        const { channel, ext } = message;
-        if (this.#isEnded || !covers(this.name, channel) || (mayComeAgain && !this.#isReady)) {
+        const { channel } = message;
+        if (this.#isEnded || !covers(this.name, channel)) {
             return;
         }
+        if (mayComeAgain && !this.#isReady) {
+            this.#early.push(message);
+            this.#early.splice(0, this.#early.length - this.#messagesMax);
+            return;
+        }
+        this.#early = [];
+        this.#accept(message);
+    }
+
+    #accept(message: ServerMessage): void {
+        const { channel, ext } = message;
         const replay: unknown = ext?.replay;
         const position = isPosition(replay) ? { epoch: replay.epoch, id: replay.id } : undefined;
         if (position !== undefined) {
             const known = this.#positions.get(channel);
-            if (known?.epoch === position.epoch && position.id <= known.id) {
+            const awaited = this.#awaited.get(channel);
+            const isEarly = awaited !== undefined && awaited.from < position.id && position.id <= awaited.latest;
+            if ((known?.epoch === position.epoch && position.id <= known.id) || isEarly) {
                 return;
             }
+            this.#awaited.delete(channel);
             this.#lose(channel, position, ext?.replay.lost);
             this.#positions.set(channel, position);
         }
@@ -137,7 +155,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
     }
 
     /** @internal The channel is silent at this position. */
-    reached(channel: string, position: Position | undefined, lost: Lost | undefined): void {
+    reached(channel: string, position: Position | undefined, lost: Lost | undefined, replays?: Replays): void {
         if (this.#isEnded || !this.#isReady || !covers(this.name, channel)) {
             return;
         }
@@ -145,11 +163,25 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
             this.#lose(channel, position, lost);
         }
         const known = this.#positions.get(channel);
+        if (replays !== undefined && this.from === "earliest" && known === undefined) {
+            this.#awaited.set(channel, replays);
+        }
         if (position === undefined) {
             this.#positions.delete(channel);
         } else if (known?.epoch !== position.epoch || known.id < position.id) {
             this.#positions.set(channel, position);
         }
+        if (replays !== undefined && known === undefined) {
+            const early = this.#early.filter((message) => message.channel === channel && message.ext?.replay?.epoch === position?.epoch);
+            const first = early.findLastIndex(({ ext }) => ext?.replay.id === replays.from);
+            early.slice(first === -1 ? 0 : first).forEach((message) => this.#accept(message));
+        }
+    }
+
+    /** @internal */
+    turned(): void {
+        this.#awaited.clear();
+        this.#early = [];
     }
 
     /** @internal */
