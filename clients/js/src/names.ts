@@ -285,8 +285,8 @@ export class Names {
         if (first.from !== "latest") {
             known.from = first.from;
         }
-        // Others have received what comes before the session's positions, so a restart may only go back.
-        const all = first.isRestart ? first.positions.map(([channel, position]) => [channel, this.#earlier(channel, position)] as [string, Position]) : this.positions.below(name);
+        // Others have received what comes before the session's positions, so it may only go back.
+        const all = first.positions.map(([channel, position]): [string, Position] => [channel, this.#earlier(channel, position)]);
         const parts = partsOf(this.replays ? all : []);
         const begin = first.from === "latest" ? -1 : first.from === "earliest" ? -2 : first.from;
         parts.forEach((part, index) => {

@@ -151,7 +151,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
         }
         const { replay: _, ...others } = ext ?? {};
         const data = published(message.data, position) as T;
-        this.#push({ message: { channel, data, position, ext: Object.keys(others).length === 0 ? undefined : others } });
+        this.#push({ message: { channel, data, ...(position && { position }), ...(Object.keys(others).length > 0 && { ext: others }) } });
     }
 
     /** @internal The channel is silent at this position. */

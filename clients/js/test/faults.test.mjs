@@ -41,7 +41,7 @@ async function life(seed, serverOptions, options, name) {
         fault(random(), client, network, server, time);
         if (random() < 0.03 && serverOptions.replay !== false && !server.isWiped) {
             // They begin with all that is retained, and the earlier ones notice nothing.
-            readers.push(reader(client, random() < 0.5 ? "/h/a" : "/h/*", { from: "earliest" }));
+            readers.push(reader(client, ["/h/a", "/h/*", "/h/b"][Math.floor(random() * 3)], { from: "earliest" }));
         }
         for (let burst = Math.floor(random() * 5); burst > 0; burst--) {
             const channel = channels[Math.floor(random() * channels.length)];
