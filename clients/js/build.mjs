@@ -10,7 +10,7 @@ rmSync("dist", { recursive: true, force: true });
 mkdirSync("dist");
 const options = { bundle: true, minify: true, format: "esm", target: "es2022", legalComments: "none", outdir: "dist" };
 await build({ ...options, entryPoints: { encke: "src/index.ts" } });
-await build({ ...options, entryPoints: { shared: "src/shared.ts", worker: "src/worker.ts" } });
+await build({ ...options, entryPoints: { presence: "src/presence.ts", shared: "src/shared.ts", worker: "src/worker.ts" } });
 for (const file of readdirSync("build").filter((name) => name.endsWith(".d.ts"))) {
     cpSync(`build/${file}`, `dist/${file}`);
 }

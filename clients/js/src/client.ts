@@ -1,12 +1,12 @@
 /** The client of a program: subscriptions, publications, calls, presence. */
 
 import { isPattern } from "./channels.js";
-import { EnckeError, revive } from "./errors.js";
+import { EnckeError, broken, revive } from "./errors.js";
+import { CLOSED, NO_REPLY } from "./session.js";
 import { Memory } from "./persist.js";
-import { Presence } from "./presence.js";
 import type { Core, CoreEvent, Why } from "./protocol.js";
 import { Subscription, deferred } from "./subscription.js";
-import type { ClientOptions, From, Gap, Message, Position, Published, RequestOptions, State, SubscribeOptions, TextStore } from "./types.js";
+import type { ClientOptions, From, Gap, Message, Published, RequestOptions, State, SubscribeOptions, TextStore } from "./types.js";
 import type { ServerMessage } from "./wire.js";
 
 /** The events of a client. */
@@ -106,11 +106,6 @@ export class Client {
         return this.#request(service.startsWith("/") ? service : `/service/${service}`, data ?? null, true, options);
     }
 
-    /** The users on a channel, kept up to date, where the server has presence. The function is called at each change. */
-    presence(channel: string, onChange: (presence: Presence) => void = () => undefined): Presence {
-        return new Presence(this, channel, onChange);
-    }
-
     /** Ends the session. Resolves when the server knows it, or after two seconds. */
     close(): Promise<void> {
         this.#core.command({ do: "close" });
@@ -136,7 +131,7 @@ export class Client {
             return Promise.reject(new TypeError("the data is not JSON"));
         }
         if (signal?.aborted === true) {
-            return Promise.reject(new EnckeError("aborted", "the caller does not wait"));
+            return Promise.reject(new EnckeError("aborted", ABORTED));
         }
         const key = (this.#lastKey += 1);
         const { promise, resolve, reject } = deferred<T>();
@@ -144,8 +139,8 @@ export class Client {
             this.#core.command({ do: "drop", key });
             this.#settle(key, (pending) => pending.reject(error));
         };
-        const timer = setTimeout(() => drop(new EnckeError("timed_out", `no reply within ${timeoutMs} ms`)), timeoutMs);
-        const stopListening = onAbort(signal, () => drop(new EnckeError("aborted", "the caller does not wait any more")));
+        const timer = setTimeout(() => drop(new EnckeError("timed_out", NO_REPLY)), timeoutMs);
+        const stopListening = onAbort(signal, () => drop(new EnckeError("aborted", ABORTED)));
         const stop = () => {
             clearTimeout(timer);
             stopListening();
@@ -223,7 +218,7 @@ export class Client {
 
     /** Another tab has the connection now: it knows nothing of this one. */
     #move(isFirst: boolean): void {
-        const lost = new EnckeError("connection_lost", "the tab with the connection was closed");
+        const lost = revive(broken("another tab connects"));
         [...this.#pending.keys()].filter(() => !isFirst).forEach((key) => this.#settle(key, ({ reject }) => reject(lost)));
         for (const subscription of this.#subscriptions.values()) {
             if (!isFirst && subscription.isReady && !subscription.hasPositions) {
@@ -248,7 +243,7 @@ export class Client {
         if (state.name === "connected") {
             this.#opening.resolve();
         } else if (state.name === "closed") {
-            const error = state.error ?? new EnckeError("closed", "the client is closed");
+            const error = state.error ?? revive(CLOSED);
             this.#opening.reject(error);
             this.#save();
             this.#abort.abort();
@@ -313,9 +308,7 @@ function storeOf(persist: ClientOptions["persist"]): TextStore | undefined {
     return persist === true ? (globalThis as { sessionStorage?: TextStore }).sessionStorage : undefined;
 }
 
-/** Positions by channel, as `subscribe` takes them. */
-export type PositionsByChannel = Record<string, Position>;
-
+const ABORTED = "aborted by the caller";
 const REPLY_TIMEOUT_MS = 10_000;
 /** The time after a message within which its position is stored, if the page is not left before. */
 const SAVE_MS = 1_000;

@@ -2,14 +2,14 @@
 
 import type { Environment, Happening } from "./environment.js";
 import type { PlainError } from "./errors.js";
-import { refusal } from "./errors.js";
+import { broken, plain, refusal } from "./errors.js";
 import type { SessionEvent } from "./events.js";
-import { canOpenSocket, open } from "./link.js";
+import { open } from "./link.js";
 import type { Link, LinkOptions } from "./link.js";
 import type { Command, Core, CoreEvent, PlainState, Why } from "./protocol.js";
 import { Routes } from "./routes.js";
 import type { SavedSession } from "./session.js";
-import { Session } from "./session.js";
+import { CLOSED, NO_REPLY, Session } from "./session.js";
 import { Token } from "./token.js";
 import type { Position, TextStore, Transport } from "./types.js";
 import { bytesOf, parse } from "./wire.js";
@@ -66,8 +66,6 @@ export class Connection implements Core {
     #isFrozen = false;
     /** A message that shows if a WebSocket still works, and the time by which it does. */
     #ping: { id: string; deadline: number } | undefined;
-    /** The time at which a better transport is tried. */
-    #upgradeAt = Infinity;
     /** The names of subscriptions by key. */
     readonly #names = new Map<number, string>();
     #queue: Publication[] = [];
@@ -124,7 +122,7 @@ export class Connection implements Core {
     freeze(): SavedSession | undefined {
         const saved = this.#session.save();
         this.#isFrozen = true;
-        this.#session.lost(PAGE_HIDDEN);
+        this.#lose("the page is hidden");
         this.#turn();
         return saved;
     }
@@ -173,20 +171,16 @@ export class Connection implements Core {
     #expire(now: number): void {
         const isLate = this.#session.isOpen && [...this.#sent.values()].some((sent) => !sent.isCall && sent.deadline <= now);
         if (this.#patienceUntil <= now) {
-            this.#session.lost({ code: "timed_out", message: `${this.#session.transport} does not get through` });
-            this.#break({ code: "timed_out", message: `${this.#session.transport} does not get through` });
+            this.#lose(`${this.#session.transport} does not get through`);
         } else if (isLate || (this.#ping?.deadline ?? Infinity) <= now) {
-            this.#session.lost({ code: "timed_out", message: "the server does not reply" });
-        }
-        if (this.#upgradeAt <= now) {
-            this.#tryUpgrade();
+            this.#lose(NO_REPLY);
         }
     }
 
     #setTimer(): void {
         this.#stopTimer();
         const deadlines = this.#session.isOpen ? [...this.#sent.values()].filter(({ isCall }) => !isCall).map(({ deadline }) => deadline) : [];
-        const next = Math.min(this.#session.wakeAt, this.#attemptAt, this.#patienceUntil, this.#ping?.deadline ?? Infinity, this.#upgradeAt, ...deadlines.slice(0, 1));
+        const next = Math.min(this.#session.wakeAt, this.#attemptAt, this.#patienceUntil, this.#ping?.deadline ?? Infinity, ...deadlines.slice(0, 1));
         if (next !== Infinity && !this.#isFrozen) {
             this.#stopTimer = this.#environment.later(() => this.#turn(), Math.max(0, next - this.#now()));
         }
@@ -206,11 +200,7 @@ export class Connection implements Core {
         const link: Link = open(transport, this.#options.link, {
             opened: () => this.#ifCurrent(link, () => this.#session.opened(this.#now())),
             received: (text) => this.#ifCurrent(link, () => this.#received(text)),
-            lost: (error) =>
-                this.#ifCurrent(link, () => {
-                    this.#session.lost(error);
-                    this.#break(error);
-                }),
+            lost: (message, status) => this.#ifCurrent(link, () => this.#lose(message, status)),
         });
         this.#link = link;
     }
@@ -225,8 +215,7 @@ export class Connection implements Core {
     #received(text: string): void {
         const messages = parse(text);
         if (messages === undefined) {
-            this.#session.lost({ code: "not_bayeux", message: "the server sends something else than Bayeux messages" });
-            return;
+            return this.#lose("no Bayeux");
         }
         this.#session.received(messages, this.#now());
         if (this.#session.hasReplied && !this.#isConfirmed) {
@@ -235,11 +224,16 @@ export class Connection implements Core {
         if (this.#session.isConfirmed && !this.#isConfirmed) {
             this.#isConfirmed = true;
             this.#routes.worked(this.#now() - this.#attemptedAt);
-            this.#upgradeAt = this.#routes.isFallback ? this.#now() + UPGRADE_MS : Infinity;
         } else if (this.#session.isOpen && !this.#isConfirmed) {
             // The stream has to show that it works, too.
             this.#patienceUntil = this.#now() + this.#routes.patienceMs;
         }
+    }
+
+    #lose(message: string, status?: number): void {
+        const error = broken(message, status);
+        this.#session.lost(error);
+        this.#break(error);
     }
 
     /** The connection is gone. */
@@ -250,7 +244,7 @@ export class Connection implements Core {
         this.#link.close();
         this.#link = undefined;
         this.#ping = undefined;
-        this.#patienceUntil = this.#upgradeAt = Infinity;
+        this.#patienceUntil = Infinity;
         this.#loseSent(error);
         if (this.#session.isEnded) {
             return;
@@ -259,7 +253,7 @@ export class Connection implements Core {
             // The request for the stream may still arrive.
             this.#session.clientId = undefined;
         }
-        const pause = this.#isConfirmed ? this.#routes.pauseMs() : this.#routes.failed();
+        const pause = this.#isConfirmed ? this.#routes.broke() : this.#routes.failed();
         this.#attemptAt = this.#now() + pause;
         const name = !this.#environment.isOnline() ? "offline" : this.#wasOpen ? "reconnecting" : "connecting";
         this.#become({ name, error });
@@ -267,11 +261,10 @@ export class Connection implements Core {
 
     /** Publications without a reply may have arrived or not. If the server refused a text for its length, the longest is the one. */
     #loseSent(error: PlainError): void {
-        const isTooLarge = error.code === "too_large" || error.status === TOO_LARGE;
+        const isTooLarge = TOO_LARGE.includes(error.status!);
         const longest = Math.max(...[...this.#sent.values()].map(({ bytes }) => bytes));
         for (const { key, bytes } of this.#sent.values()) {
-            const own: PlainError = isTooLarge && bytes === longest ? { code: "too_large", message: "the message is longer than the server takes" } : { ...error, code: "connection_lost" };
-            this.#done(key, own);
+            this.#done(key, isTooLarge && bytes === longest ? plain("too_large", "longer than the server takes") : { ...error, code: "connection_lost" });
         }
         this.#sent.clear();
     }
@@ -338,7 +331,7 @@ export class Connection implements Core {
         this.#link?.close();
         this.#link = undefined;
         this.#stopListening();
-        this.#attemptAt = this.#patienceUntil = this.#upgradeAt = Infinity;
+        this.#attemptAt = this.#patienceUntil = Infinity;
         this.#ping = undefined;
         this.#queue.splice(0).forEach(({ key }) => this.#done(key, error));
         this.#emit({ on: "done", keys: [...this.#names.keys()], error });
@@ -349,10 +342,10 @@ export class Connection implements Core {
         const { key, channel, data, isCall } = command;
         const bytes = bytesOf(data) + ENVELOPE_BYTES + bytesOf(channel);
         if (bytes > this.#options.messageBytesMax) {
-            return this.#done(key, { code: "too_large", message: `the message has ${bytes} bytes, the server takes ${this.#options.messageBytesMax}` });
+            return this.#done(key, plain("too_large", `${bytes} bytes, above messageBytesMax`));
         }
         if (this.#sent.size + this.#queue.length >= this.#options.pendingMax) {
-            return this.#done(key, { code: "too_many", message: `${this.#options.pendingMax} messages wait already` });
+            return this.#done(key, plain("too_many", "pendingMax messages wait"));
         }
         if (!this.#session.isOpen) {
             this.#queue.push(command);
@@ -370,7 +363,7 @@ export class Connection implements Core {
 
     #refuse(command: Command): void {
         if (command.do === "subscribe" || command.do === "publish") {
-            this.#done(command.key, { code: "closed", message: "the client is closed" });
+            this.#done(command.key, CLOSED);
         }
     }
 
@@ -380,7 +373,7 @@ export class Connection implements Core {
 
     #takeToken({ token, error }: { token?: string; error?: string }): void {
         if (token === undefined) {
-            this.#become({ ...this.#state, error: { code: "refused", message: `no token: ${error}` } });
+            this.#become({ ...this.#state, error: plain("refused", `no token: ${error}`) });
         } else {
             this.#token.set(token);
         }
@@ -398,7 +391,7 @@ export class Connection implements Core {
         }
         for (const name of data?.unsubscribed ?? []) {
             this.#session.names.unsubscribe(name, false);
-            this.#take({ on: "unsubscribed", name, error: { code: "refused", message: "403::the new token does not allow it", status: 403 } });
+            this.#take({ on: "unsubscribed", name, error: refusal("403::token_refreshed") });
         }
     }
 
@@ -411,30 +404,10 @@ export class Connection implements Core {
         } else if (isOpen && transport === "websocket") {
             this.#ping ??= { id: this.#session.ping(), deadline: this.#now() + PING_MS };
         } else if (isOpen && happening !== "shown") {
-            this.#session.lost({ code: "connection_lost", message: "the network of this machine has changed" });
-            this.#turn();
+            this.#lose(happening);
             this.#attemptAt = this.#now();
         }
         this.#schedule();
-    }
-
-    /** Moves to a WebSocket if that gets through now. */
-    #tryUpgrade(): void {
-        this.#upgradeAt = this.#now() + UPGRADE_MS;
-        const link = this.#link;
-        // A session that does not acknowledge might lose what is on its way.
-        if (this.#options.transports[0] !== "websocket" || !this.#session.acknowledges) {
-            return;
-        }
-        void canOpenSocket(this.#options.link, this.#options.fallbackMs).then((canOpen) => {
-            if (canOpen && link === this.#link && link !== undefined) {
-                this.#routes.upgrade();
-                this.#session.lost({ code: "connection_lost", message: "a WebSocket gets through now" });
-                this.#turn();
-                this.#attemptAt = this.#now();
-                this.#schedule();
-            }
-        });
     }
 
     #become(state: PlainState): void {
@@ -447,12 +420,9 @@ const EXPIRING = "/service/auth/expiring";
 const REFRESH = "/service/auth/refresh";
 /** The key of the refresh of a token. */
 const TOKEN_KEY = -1;
-const PAGE_HIDDEN: PlainError = { code: "connection_lost", message: "the page is hidden" };
-/** The close code of a WebSocket whose text was too long (RFC 6455 §7.4.1). */
-const TOO_LARGE = 1009;
+/** The close code of a WebSocket, and the status of a response, for a text that was too long (RFC 6455 §7.4.1, RFC 9110 §15.5.14). */
+const TOO_LARGE = [1009, 413];
 /** The bytes of a message beside its channel and data, at most. */
 const ENVELOPE_BYTES = 256;
 /** The time in which a WebSocket shows that it still works. */
 const PING_MS = 3_000;
-/** The time after which a fallback tries the better transport. */
-const UPGRADE_MS = 300_000;

@@ -47,11 +47,20 @@ export interface PlainError {
     status?: number;
 }
 
+export function plain(code: ErrorCode, message: string, status?: number): PlainError {
+    return { code, message, status };
+}
+
+/** The connection broke. */
+export function broken(message: string, status?: number): PlainError {
+    return plain("connection_lost", message, status);
+}
+
 /** The error that a Bayeux reply reports: `403:args:text`. */
 export function refusal(error: unknown): PlainError {
-    const message = typeof error === "string" && error !== "" ? error : "the server gives no reason";
+    const message = String(error || "no reason given");
     const status = Number(/^\d{3}(?=:)/.exec(message)?.[0]) || undefined;
-    return { code: "refused", message, status };
+    return plain("refused", message, status);
 }
 
 export function revive({ code, message, status }: PlainError): EnckeError {

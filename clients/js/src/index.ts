@@ -20,13 +20,11 @@ import type { ClientOptions, TextStore, Transport } from "./types.js";
 export type { Client, ClientEvents } from "./client.js";
 export { EnckeError } from "./errors.js";
 export type { ErrorCode } from "./errors.js";
-export type { Presence } from "./presence.js";
 export type { Subscription } from "./subscription.js";
 export type {
     ClientOptions,
     From,
     Gap,
-    Member,
     Message,
     Position,
     Published,

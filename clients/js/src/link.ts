@@ -1,6 +1,5 @@
 /** Connections to the server: a WebSocket, or HTTP requests with or without a stream beside them. */
 
-import type { PlainError } from "./errors.js";
 import type { Outgoing } from "./session.js";
 import type { Transport } from "./types.js";
 import { bytesOf } from "./wire.js";
@@ -23,8 +22,8 @@ export interface LinkEvents {
     opened(): void;
     /** A text of the server. */
     received(text: string): void;
-    /** It is of no use any more. */
-    lost(error: PlainError): void;
+    /** It is of no use any more. `status` is that of a response, or a close code. */
+    lost(message: string, status?: number): void;
 }
 
 /** A connection. */
@@ -40,38 +39,24 @@ export function open(transport: Transport, options: LinkOptions, events: LinkEve
     return transport === "websocket" ? openSocket(options, events) : new HttpLink(options, events);
 }
 
-/** Tries to open a WebSocket, and closes it. */
-export function canOpenSocket(options: LinkOptions, timeoutMs: number): Promise<boolean> {
-    return new Promise((resolve) => {
-        const link = openSocket(options, { opened: () => end(true), received: () => undefined, lost: () => end(false) });
-        const timer = setTimeout(() => end(false), timeoutMs);
-        function end(isOpen: boolean): void {
-            clearTimeout(timer);
-            link.close();
-            resolve(isOpen);
-        }
-    });
-}
-
 function openSocket({ url, WebSocket, textBytesMax }: LinkOptions, events: LinkEvents): Link {
     let isOver = false;
-    const lose = (error: PlainError) => {
+    const lose = (message: string, status?: number) => {
         if (!isOver) {
             isOver = true;
-            events.lost(error);
+            events.lost(message, status);
         }
     };
     let socket: WebSocket;
     try {
         socket = new WebSocket!(url.replace(/^http/, "ws"));
     } catch (error) {
-        queueMicrotask(() => lose({ code: "connection_lost", message: `no WebSocket: ${String(error)}` }));
+        queueMicrotask(() => lose(String(error)));
         return { send: () => undefined, close: () => void (isOver = true) };
     }
     socket.onopen = () => !isOver && events.opened();
     socket.onmessage = ({ data }) => !isOver && events.received(String(data));
-    socket.onerror = () => lose({ code: "connection_lost", message: "the WebSocket failed" });
-    socket.onclose = ({ code, reason }) => lose({ code: "connection_lost", message: `the WebSocket was closed: ${code} ${reason}`.trim(), status: code });
+    socket.onclose = ({ code, reason }) => lose(`WebSocket closed: ${code} ${reason}`, code);
     return {
         send: (messages) => texts(messages, textBytesMax).forEach((text) => socket.send(text)),
         close: () => {
@@ -144,12 +129,12 @@ class HttpLink implements Link {
             const response = await this.#request("", { method: "POST", body, headers: { "content-type": "application/json" } });
             const text = await response.text();
             if (!response.ok) {
-                this.#lose(statusError(response.status));
+                this.#lose(`status ${response.status}`, response.status);
             } else if (!this.#isOver) {
                 this.#events.received(text);
             }
         } catch (error) {
-            this.#lose({ code: "connection_lost", message: `the request failed: ${String(error)}` });
+            this.#lose(String(error));
         }
     }
 
@@ -158,11 +143,11 @@ class HttpLink implements Link {
         try {
             const response = await this.#request(`/${clientId}`, { headers: { accept: "text/event-stream" } });
             if (!response.ok || response.body === null) {
-                return this.#lose(statusError(response.status));
+                return this.#lose(`status ${response.status}`, response.status);
             }
             void this.#read(response.body);
         } catch (error) {
-            this.#lose({ code: "connection_lost", message: `no stream: ${String(error)}` });
+            this.#lose(String(error));
         }
     }
 
@@ -195,7 +180,7 @@ class HttpLink implements Link {
         } catch {
             // It broke.
         }
-        this.#lose({ code: "connection_lost", message: "the stream ended" });
+        this.#lose("the stream ended");
     }
 
     async #request(path: string, init: RequestInit): Promise<Response> {
@@ -213,10 +198,10 @@ class HttpLink implements Link {
         return response;
     }
 
-    #lose(error: PlainError): void {
+    #lose(message: string, status?: number): void {
         if (!this.#isOver) {
             this.#abort.abort();
-            this.#events.lost(error);
+            this.#events.lost(message, status);
         }
     }
 }
@@ -246,10 +231,6 @@ function countOf(messages: Outgoing[], bytesMax: number): number {
         }
     }
     return messages.length;
-}
-
-function statusError(status: number): PlainError {
-    return { code: status === 413 ? "too_large" : "connection_lost", message: `the server answers with status ${status}`, status };
 }
 
 /** The messages of one text. Encke takes 1,000. */

@@ -148,11 +148,6 @@ export class Names {
         this.#changes.clear();
     }
 
-    /** True if this is the reply to a repeated subscribe: it comes before the messages of its text, which it has caused. */
-    isRepeated(message: ServerMessage): boolean {
-        return message.channel === SUBSCRIBE && this.#changes.get(String(message.id))?.isRepeat === true;
-    }
-
     /** True if the message with this id changes subscriptions. */
     has(id: string): boolean {
         return this.#changes.has(id);

@@ -1,8 +1,25 @@
-/** The users on a channel, kept up to date. */
+/**
+ * The users on a channel, kept up to date, where the server is Encke and has presence.
+ *
+ *     import { presence } from "encke/presence";
+ *
+ *     const room = presence(client, "/room/1", () => show([...room]));
+ */
 
 import type { Client } from "./client.js";
 import type { Subscription } from "./subscription.js";
-import type { Member } from "./types.js";
+/** A user on a channel with presence. */
+export interface Member {
+    /** The user's name. */
+    user: string;
+    /** The number of the user's sessions when the list was read; 1 for those who came later. */
+    sessions: number;
+}
+
+/** The users on a channel. The function is called at each change. */
+export function presence(client: Client, channel: string, onChange: (presence: Presence) => void = () => undefined): Presence {
+    return new Presence(client, channel, onChange);
+}
 
 /** An announcement of Encke. */
 interface Announcement {

@@ -22,6 +22,7 @@ export class Routes {
     #at: number;
     /** The transport with which a round begins: the one that worked last. */
     #start: number;
+    #workedAt = 0;
     /** Rounds through all transports without success. */
     #rounds = 0;
     /** True if an earlier transport of this round did not get through. */
@@ -35,11 +36,6 @@ export class Routes {
 
     get current(): Transport {
         return this.#options.transports[this.#at]!;
-    }
-
-    /** True if there is a better transport than the current one. */
-    get isFallback(): boolean {
-        return this.#at > 0;
     }
 
     /** The time that an attempt may take: short while there is another transport to try, longer in each round, for slow networks. */
@@ -73,12 +69,15 @@ export class Routes {
         this.#rounds = 0;
         this.#fellBack = false;
         this.#start = this.#at;
+        this.#workedAt = this.#options.date();
     }
 
-    /** Goes back to the best transport: it gets through now. */
-    upgrade(): void {
-        this.#at = this.#start = 0;
-        this.#fellBack = false;
+    /** The connection broke. Returns the pause before the next attempt, which goes to the best transport if the last one is long ago. */
+    broke(): number {
+        if (this.#options.date() > this.#workedAt + RETRIED_MS) {
+            this.#at = 0;
+        }
+        return this.pauseMs();
     }
 
     /** The pause before an attempt after a break: longer with each failed round, and different for each client. */
@@ -108,5 +107,7 @@ export class Routes {
 
 /** The longest first pause. */
 const FIRST_PAUSE_MS = 500;
+/** A connection that has lasted so long is followed by one over the best transport, if that gets through now. */
+const RETRIED_MS = 300_000;
 /** The time for which a page remembers that a transport does not get through. */
 const REMEMBERED_MS = 3_600_000;

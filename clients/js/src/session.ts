@@ -10,7 +10,7 @@
  */
 
 import type { PlainError } from "./errors.js";
-import { refusal } from "./errors.js";
+import { plain, refusal } from "./errors.js";
 import type { SessionEvent } from "./events.js";
 import { isPosition } from "./channels.js";
 import { Names } from "./names.js";
@@ -158,7 +158,7 @@ export class Session {
         } else if (this.#phase.name === "due") {
             this.#hold(now);
         } else {
-            this.lost({ code: "timed_out", message: "the server does not reply" });
+            this.lost(plain("timed_out", NO_REPLY));
         }
     }
 
@@ -189,9 +189,7 @@ export class Session {
 
     /** Takes the messages of one text from the server. */
     received(messages: ServerMessage[], now: number): void {
-        const first = messages.filter((message) => this.names.isRepeated(message));
-        const sorted = first.length === 0 ? messages : [...first, ...messages.filter((message) => !first.includes(message))];
-        for (const message of sorted) {
+        for (const message of messages) {
             if (this.isEnded || this.#phase.name === "down") {
                 return;
             }
@@ -246,7 +244,7 @@ export class Session {
             this.isConfirmed ||= this.transport !== "eventsource";
             this.#repeat(now, false);
         } else if (successful === true) {
-            this.#end({ code: "not_bayeux", message: "the handshake has no clientId" });
+            this.#end(plain("not_bayeux", "no clientId"));
         } else if (advice?.reconnect === "retry" || advice?.reconnect === "handshake") {
             this.#renew(now);
         } else {
@@ -424,7 +422,9 @@ function bounded(value: unknown, otherwise: number): number {
     return typeof value === "number" && value >= 0 ? Math.min(value, ADVICE_MAX_MS) : otherwise;
 }
 
-const CLOSED: PlainError = { code: "closed", message: "the client is closed" };
+/** The error of a client that is closed. */
+export const CLOSED = plain("closed", "the client is closed");
+export const NO_REPLY = "no reply in time";
 const ENDED = "the server ended the session";
 /** The time for which a server without advice holds a connect: longer than any default known. */
 const HOLD_UNKNOWN_MS = 120_000;

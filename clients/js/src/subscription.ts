@@ -1,7 +1,9 @@
 /** A subscription of the program: an async iterator, or a callback. It gets each message once, whatever the connection repeats. */
 
 import { Positions, covers, isPosition } from "./channels.js";
-import { EnckeError } from "./errors.js";
+import type { EnckeError } from "./errors.js";
+import { revive } from "./errors.js";
+import { CLOSED } from "./session.js";
 import type { Lost, Replays } from "./events.js";
 import type { From, Gap, Message, Position } from "./types.js";
 import { published } from "./wire.js";
@@ -31,8 +33,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
     readonly #onGap: ((gap: Gap) => void) | undefined;
     readonly #messagesMax: number;
     readonly #positions = new Positions();
-    readonly #resolve: () => void;
-    readonly #reject: (error: EnckeError) => void;
+    readonly #opening = deferred<void>();
     /** The messages with which channels begin: others may come before them over another connection, and come again. */
     readonly #awaited = new Map<string, Replays>();
     /** Messages from before the grant, which belong to it or to other subscriptions. */
@@ -42,8 +43,8 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
     #error: EnckeError | undefined;
     /** Messages and gaps that wait for the iterator. */
     readonly #unread: ({ message: Message<T> } | { gap: Gap })[] = [];
-    #readers: ((result: IteratorResult<Message<T>>) => void)[] = [];
-    #failing: ((error: EnckeError) => void)[] = [];
+    /** Calls of `next` that wait. */
+    readonly #readers: ReturnType<typeof deferred<IteratorResult<Message<T>>>>[] = [];
 
     /** @internal */
     constructor(key: number, name: string, from: From, options: { onGap?: (gap: Gap) => void; messagesMax?: number }, owner: SubscriptionOwner, receive?: (message: Message<T>) => void) {
@@ -54,12 +55,9 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
         this.#receive = receive;
         this.#onGap = options.onGap;
         this.#messagesMax = options.messagesMax ?? MESSAGES_MAX;
-        const { promise, resolve, reject } = deferred<void>();
-        this.ready = promise;
-        this.#resolve = resolve;
-        this.#reject = reject;
+        this.ready = this.#opening.promise;
         // A refusal is an event of the client, too.
-        promise.catch(() => undefined);
+        this.ready.catch(() => undefined);
     }
 
     /** The positions that the program has reached, by channel. Store them, and pass them to `subscribe`, to go on later. */
@@ -71,7 +69,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
     unsubscribe(): void {
         if (!this.#isEnded) {
             this.#owner.end(this.key);
-            this.end(new EnckeError("closed", "the subscription has ended"), false);
+            this.end(revive(CLOSED), false);
         }
     }
 
@@ -102,7 +100,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
     /** @internal */
     granted(): void {
         this.#isReady = true;
-        this.#resolve();
+        this.#opening.resolve();
     }
 
     /** @internal Ends it. An iterator throws what is a `failure`. */
@@ -112,10 +110,9 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
         }
         this.#isEnded = true;
         this.#error = isFailure ? error : undefined;
-        this.#reject(error);
+        this.#opening.reject(error);
         if (this.#unread.length === 0) {
-            const [readers, failing] = [this.#readers.splice(0), this.#failing.splice(0)];
-            readers.forEach((read, index) => (this.#error === undefined ? read({ done: true, value: undefined }) : failing[index]!(this.#error)));
+            this.#readers.splice(0).forEach(({ resolve }) => resolve(this.#next()));
         }
     }
 
@@ -219,8 +216,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
                 return this.#show(item);
             }
             this.#readers.shift();
-            this.#failing.shift();
-            return reader({ done: false, value: item.message });
+            return reader.resolve({ done: false, value: item.message });
         }
         this.#unread.push(item);
         if (this.#unread.length > this.#messagesMax) {
@@ -260,16 +256,15 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
             this.#error = undefined;
             return error === undefined ? Promise.resolve({ done: true, value: undefined }) : Promise.reject(error);
         }
-        const { promise, resolve, reject } = deferred<IteratorResult<Message<T>>>();
-        this.#readers.push(resolve);
-        this.#failing.push(reject);
-        return promise;
+        const reader = deferred<IteratorResult<Message<T>>>();
+        this.#readers.push(reader);
+        return reader.promise;
     }
 }
 
 /** A promise with the functions that settle it. */
-export function deferred<T>(): { promise: Promise<T>; resolve: (value: T) => void; reject: (error: unknown) => void } {
-    let resolve!: (value: T) => void;
+export function deferred<T>(): { promise: Promise<T>; resolve: (value: T | Promise<T>) => void; reject: (error: unknown) => void } {
+    let resolve!: (value: T | Promise<T>) => void;
     let reject!: (error: unknown) => void;
     const promise = new Promise<T>((yes, no) => ([resolve, reject] = [yes, no]));
     return { promise, resolve, reject };

@@ -138,11 +138,3 @@ export interface Published {
     /** The position of the message, where the server tells it. */
     position?: Position;
 }
-
-/** A user on a channel with presence. */
-export interface Member {
-    /** The user's name. */
-    user: string;
-    /** The number of the user's sessions when the list was read; 1 for those who came later. */
-    sessions: number;
-}

@@ -34,7 +34,7 @@ for (const way of ["refused", "swallowed"]) {
     });
 }
 
-test("a fallback returns to the WebSocket when that gets through, and loses nothing", async () => {
+test("after a break, a fallback that has lasted returns to the WebSocket, and loses nothing", async () => {
     const place = world(2);
     place.network.swallowed.add("websocket");
     const client = clientIn(place, {});
@@ -47,6 +47,8 @@ test("a fallback returns to the WebSocket when that gets through, and loses noth
         place.server.publish("/p/x", { n });
         await place.time.run(1_000);
     }
+    place.network.cut();
+    await place.time.run(40_000);
     assert.equal(client.state.transport, "websocket");
     assert.deepEqual(got, Array.from({ length: 400 }, (_, index) => index + 1));
 });

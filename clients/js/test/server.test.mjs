@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { spawn } from "node:child_process";
 import { test } from "node:test";
+import { presence } from "encke/presence";
 import { BreakingProxy } from "../../../tests/interop/src/breaking-proxy.js";
 import { Counter, Proxy, RULES, Server, client, page, pause, storeOf, until } from "./harness.mjs";
 
@@ -37,7 +38,7 @@ for (const transport of TRANSPORTS) {
         await assert.rejects(one.publish("/not//valid", 1), { code: "refused" });
         await assert.rejects(one.call("presence", { channel: "/stock/GOOG" }), { code: "refused", status: 403 });
         one.subscribe("/room/1", () => undefined);
-        const members = one.presence("/room/1");
+        const members = presence(one, "/room/1");
         await members.ready;
         await until("the member", () => members.sessions === 1);
         await one.close();
