@@ -4,13 +4,17 @@ import { build } from "esbuild";
 import { cpSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
+// Properties that no program, platform, message, store or other module sees get short names.
+const INSIDE = `
+    beginsEarlier connectionLost continueAt hasNoHistory hasPositions hasReplied isAccepted isChanging isConfirmed isGranted isOrdered
+    isPartial isRefused isRepeat isRestart isUsable mayMiss mayRetry patienceMs pauseMs reportGaps revive textBytesMax wakeAt`;
+
 const HERE = fileURLToPath(new URL(".", import.meta.url));
 process.chdir(HERE);
 rmSync("dist", { recursive: true, force: true });
 mkdirSync("dist");
-const options = { bundle: true, minify: true, format: "esm", target: "es2022", legalComments: "none", outdir: "dist" };
-await build({ ...options, entryPoints: { encke: "src/index.ts" } });
-await build({ ...options, entryPoints: { presence: "src/presence.ts", shared: "src/shared.ts", worker: "src/worker.ts" } });
+const options = { bundle: true, minify: true, format: "esm", target: "es2022", legalComments: "none", outdir: "dist", mangleProps: new RegExp(`^(${INSIDE.trim().split(/\s+/).join("|")})$`) };
+await build({ ...options, entryPoints: { encke: "src/index.ts", node: "src/node.ts", persist: "src/persist.ts", presence: "src/presence.ts", shared: "src/shared.ts", worker: "src/worker.ts" } });
 for (const file of readdirSync("build").filter((name) => name.endsWith(".d.ts"))) {
     cpSync(`build/${file}`, `dist/${file}`);
 }

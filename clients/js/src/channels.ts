@@ -46,7 +46,7 @@ export class Positions {
             return [...this.#of].filter(([channel]) => covers(name, channel));
         }
         const own = this.#of.get(name);
-        return own === undefined ? [] : [[name, own]];
+        return !own ? [] : [[name, own]];
     }
 
     /** Forgets the channels that none of these names covers. */

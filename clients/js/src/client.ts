@@ -3,10 +3,10 @@
 import { isPattern } from "./channels.js";
 import { EnckeError, broken, revive } from "./errors.js";
 import { CLOSED, NO_REPLY } from "./session.js";
-import { Memory } from "./persist.js";
+import type { Memory } from "./persist.js";
 import type { Core, CoreEvent, Why } from "./protocol.js";
-import { Subscription, deferred } from "./subscription.js";
-import type { ClientOptions, From, Gap, Message, Published, RequestOptions, State, SubscribeOptions, TextStore } from "./types.js";
+import { Subscription, deferred, safely } from "./subscription.js";
+import type { ClientOptions, From, Gap, Message, Published, RequestOptions, State, SubscribeOptions } from "./types.js";
 import type { ServerMessage } from "./wire.js";
 
 /** The events of a client. */
@@ -15,8 +15,8 @@ export interface ClientEvents {
     state: State;
     /** A subscription misses messages, or may. */
     gap: Gap;
-    /** A subscription was refused or ended by the server, or a callback of the program threw. */
-    error: unknown;
+    /** A subscription was refused or ended by the server. */
+    error: EnckeError;
 }
 
 /** How a client gets its connection: the public one is `connect`. @internal */
@@ -46,21 +46,16 @@ export class Client {
     readonly #abort = new AbortController();
     #state: State = { name: "connecting" };
     #lastKey = 0;
-    #savesAt: ReturnType<typeof setTimeout> | undefined;
 
     /** @internal */
     constructor(url: string, options: ClientOptions, make: CoreMaker) {
         this.url = url;
         this.#options = options;
-        const store = storeOf(options.persist);
-        this.#memory = store === undefined ? undefined : new Memory(store, url);
+        this.#memory = options.persist?.open(url) as Memory | undefined;
         this.ready = this.#opening.promise;
         this.ready.catch(() => undefined);
         this.#core = make((event) => this.#take(event), this.#memory);
-        const page = globalThis as { addEventListener?: (name: string, run: (event: any) => void, options: object) => void };
-        const { signal } = this.#abort;
-        page.addEventListener?.("pagehide", () => this.#hide(), { signal });
-        page.addEventListener?.("pageshow", ({ persisted }) => persisted === true && this.#show(), { signal });
+        this.#memory?.follow({ freeze: () => this.#core.freeze(), thaw: () => this.#core.thaw(), subscriptions: () => this.#subscriptions.values(), signal: this.#abort.signal });
     }
 
     /** The state of the connection. */
@@ -86,7 +81,7 @@ export class Client {
         const from: From = options.from ?? "latest";
         const subscription = new Subscription<T>((this.#lastKey += 1), name, from, options, this.#owner, receive);
         const stored = this.#memory?.claim(name) ?? [];
-        subscription.continueAt(options.positions === undefined ? stored : Object.entries(options.positions));
+        subscription.continueAt(!options.positions ? stored : Object.entries(options.positions));
         if (typeof from === "object" && !isPattern(name) && !subscription.hasPositions) {
             subscription.continueAt([[name, from]]);
         }
@@ -101,9 +96,9 @@ export class Client {
         return this.#request(channel, data, false, options);
     }
 
-    /** Calls a service, such as `/service/echo` or `echo` for short, and resolves with its answer. */
+    /** Calls a service, such as `/service/echo`, and resolves with its answer. */
     call<T = unknown>(service: string, data?: unknown, options: RequestOptions = {}): Promise<T> {
-        return this.#request(service.startsWith("/") ? service : `/service/${service}`, data ?? null, true, options);
+        return this.#request(service, data ?? null, true, options);
     }
 
     /** Ends the session. Resolves when the server knows it, or after two seconds. */
@@ -118,7 +113,6 @@ export class Client {
             this.#core.command({ do: "unsubscribe", key });
         },
         gap: (gap: Gap) => this.#tell("gap", gap),
-        failed: (error: unknown) => this.#tell("error", error),
     };
 
     #subscribe({ key, name, from, positions }: Subscription<any>): void {
@@ -152,7 +146,7 @@ export class Client {
 
     #settle(key: number, settle: (pending: Pending) => void): void {
         const pending = this.#pending.get(key);
-        if (pending !== undefined) {
+        if (pending) {
             this.#pending.delete(key);
             pending.stop();
             settle(pending);
@@ -164,7 +158,7 @@ export class Client {
             this.#deliver(event.message);
         } else if (event.on === "reached") {
             this.#subscriptions.forEach((subscription) => subscription.reached(event.channel, event.position, event.lost, event.replays));
-            this.#saveSoon();
+            this.#memory?.changed();
         } else if (event.on === "turned") {
             this.#subscriptions.forEach((subscription) => subscription.turned());
         } else if (event.on === "gap") {
@@ -185,9 +179,9 @@ export class Client {
 
     #done(key: number, { error, position, data }: Extract<CoreEvent, { on: "done" }>): void {
         const subscription = this.#subscriptions.get(key);
-        if (subscription === undefined) {
-            this.#settle(key, ({ resolve, reject }) => (error !== undefined ? reject(revive(error)) : resolve(data === undefined ? { position } : data)));
-        } else if (error === undefined) {
+        if (!subscription) {
+            this.#settle(key, ({ resolve, reject }) => (error ? reject(revive(error)) : resolve(data === undefined ? { position } : data)));
+        } else if (!error) {
             subscription.granted();
         } else {
             this.#refuse(subscription, revive(error));
@@ -209,7 +203,7 @@ export class Client {
             const beginsEarlier = !subscription.isReady && (subscription.from !== "latest" || subscription.hasPositions);
             subscription.take(message, beginsEarlier && (this.#options.shared !== undefined || all.some((other) => other !== subscription && other.isReady)));
         }
-        this.#saveSoon();
+        this.#memory?.changed();
     }
 
     #named(name: string): Subscription<any>[] {
@@ -245,7 +239,6 @@ export class Client {
         } else if (state.name === "closed") {
             const error = state.error ?? revive(CLOSED);
             this.#opening.reject(error);
-            this.#save();
             this.#abort.abort();
             [...this.#subscriptions.values()].forEach((subscription) => this.#refuse(subscription, error));
             [...this.#pending.keys()].forEach((key) => this.#settle(key, ({ reject }) => reject(error)));
@@ -256,39 +249,8 @@ export class Client {
 
     #tell<Name extends keyof ClientEvents>(name: Name, event: ClientEvents[Name]): void {
         for (const run of [...this.#listeners[name]]) {
-            try {
-                run(event);
-            } catch (error) {
-                // The program's own mistake is seen where it looks for those.
-                setTimeout(() => {
-                    throw error;
-                });
-            }
+            safely(() => run(event));
         }
-    }
-
-    #hide(): void {
-        if (this.#memory !== undefined || this.#options.shared !== undefined) {
-            this.#memory?.saveSession(this.#core.freeze());
-            this.#save();
-        }
-    }
-
-    #show(): void {
-        this.#memory?.takeSession();
-        this.#core.thaw();
-    }
-
-    #saveSoon(): void {
-        if (this.#memory !== undefined) {
-            this.#savesAt ??= setTimeout(() => this.#save(), SAVE_MS);
-        }
-    }
-
-    #save(): void {
-        clearTimeout(this.#savesAt);
-        this.#savesAt = undefined;
-        this.#memory?.savePositions(this.#subscriptions.values());
     }
 }
 
@@ -301,14 +263,5 @@ function onAbort(signal: AbortSignal | undefined, run: () => void): () => void {
     return () => signal?.removeEventListener("abort", run);
 }
 
-function storeOf(persist: ClientOptions["persist"]): TextStore | undefined {
-    if (typeof persist === "object") {
-        return persist;
-    }
-    return persist === true ? (globalThis as { sessionStorage?: TextStore }).sessionStorage : undefined;
-}
-
 const ABORTED = "aborted by the caller";
 const REPLY_TIMEOUT_MS = 10_000;
-/** The time after a message within which its position is stored, if the page is not left before. */
-const SAVE_MS = 1_000;

@@ -7,30 +7,21 @@ import type { SessionEvent } from "./events.js";
 import { open } from "./link.js";
 import type { Link, LinkOptions } from "./link.js";
 import type { Command, Core, CoreEvent, PlainState, Why } from "./protocol.js";
+import type { RoutesOptions } from "./routes.js";
 import { Routes } from "./routes.js";
-import type { SavedSession } from "./session.js";
+import type { SavedSession, SessionOptions } from "./session.js";
 import { CLOSED, NO_REPLY, Session } from "./session.js";
 import { Token } from "./token.js";
-import type { Position, TextStore, Transport } from "./types.js";
+import type { Position } from "./types.js";
 import { bytesOf, parse } from "./wire.js";
 import type { ServerMessage } from "./wire.js";
 
 /** The options of a connection; the environment is a test's, or the real one. */
-export interface ConnectionOptions {
-    link: LinkOptions;
-    transports: Transport[];
-    ack: boolean;
-    replay: boolean;
+export interface ConnectionOptions extends LinkOptions, RoutesOptions, SessionOptions {
     ext: object;
     hasToken: boolean;
-    replyTimeoutMs: number;
-    fallbackMs: number;
-    backoffMaxMs: number;
     messageBytesMax: number;
     pendingMax: number;
-    environment: Environment;
-    /** Where the transport is remembered. */
-    store: TextStore | undefined;
     saved: SavedSession | undefined;
 }
 
@@ -54,7 +45,7 @@ export class Connection implements Core {
     readonly #emit: (event: CoreEvent) => void;
     readonly #session: Session;
     readonly #routes: Routes;
-    readonly #token: Token;
+    readonly #token = new Token();
     #link: Link | undefined;
     /** The time of the next attempt, while there is no connection. */
     #attemptAt = Infinity;
@@ -79,12 +70,9 @@ export class Connection implements Core {
         this.#options = options;
         this.#environment = options.environment;
         this.#emit = emit;
-        const { ack, replay, replyTimeoutMs, fallbackMs, backoffMaxMs, transports, store, link } = options;
-        const { random, date } = options.environment;
-        this.#token = new Token(date);
-        this.#session = new Session({ ack, replay, replyTimeoutMs, random, ext: () => ({ ...options.ext, ...this.#token.ext }) });
-        this.#routes = new Routes({ transports, fallbackMs, replyTimeoutMs, backoffMaxMs, random, date, store, name: link.url });
-        if (options.saved !== undefined) {
+        this.#session = new Session(options, () => ({ ...options.ext, ...this.#token.ext }));
+        this.#routes = new Routes(options);
+        if (options.saved) {
             this.#session.restore(options.saved);
         }
         this.#stopListening = options.environment.listen((happening) => this.#happened(happening));
@@ -103,7 +91,7 @@ export class Connection implements Core {
         } else if (command.do === "unsubscribe") {
             const name = this.#names.get(command.key);
             this.#names.delete(command.key);
-            if (name !== undefined && ![...this.#names.values()].includes(name)) {
+            if (name && ![...this.#names.values()].includes(name)) {
                 names.unsubscribe(name, isOpen);
             }
         } else if (command.do === "publish") {
@@ -122,7 +110,7 @@ export class Connection implements Core {
     freeze(): SavedSession | undefined {
         const saved = this.#session.save();
         this.#isFrozen = true;
-        this.#lose("the page is hidden");
+        this.#lose("hidden");
         this.#turn();
         return saved;
     }
@@ -169,27 +157,32 @@ export class Connection implements Core {
     }
 
     #expire(now: number): void {
-        const isLate = this.#session.isOpen && [...this.#sent.values()].some((sent) => !sent.isCall && sent.deadline <= now);
+        const isLate = this.#replyUntil <= now;
         if (this.#patienceUntil <= now) {
             this.#lose(`${this.#session.transport} does not get through`);
-        } else if (isLate || (this.#ping?.deadline ?? Infinity) <= now) {
+        } else if (isLate) {
             this.#lose(NO_REPLY);
         }
     }
 
     #setTimer(): void {
         this.#stopTimer();
-        const deadlines = this.#session.isOpen ? [...this.#sent.values()].filter(({ isCall }) => !isCall).map(({ deadline }) => deadline) : [];
-        const next = Math.min(this.#session.wakeAt, this.#attemptAt, this.#patienceUntil, this.#ping?.deadline ?? Infinity, ...deadlines.slice(0, 1));
+        const next = Math.min(this.#session.wakeAt, this.#attemptAt, this.#patienceUntil, this.#replyUntil);
         if (next !== Infinity && !this.#isFrozen) {
             this.#stopTimer = this.#environment.later(() => this.#turn(), Math.max(0, next - this.#now()));
         }
     }
 
+    /** The time by which the server has to reply to a ping, or to a publication: the oldest one. */
+    get #replyUntil(): number {
+        const oldest = [...this.#sent.values()].find(({ isCall }) => !isCall);
+        return Math.min(this.#ping?.deadline ?? Infinity, oldest?.deadline ?? Infinity);
+    }
+
     /** Opens a connection, with a token that has not ended. */
     #attempt(): void {
         this.#attemptAt = Infinity;
-        if (this.#options.hasToken && !this.#token.isUsable && this.#session.clientId === undefined) {
+        if (this.#options.hasToken && !this.#token.isUsable && !this.#session.clientId) {
             return this.#askToken(this.#token.isRefused ? "refused" : "first");
         }
         const transport = this.#routes.current;
@@ -197,7 +190,7 @@ export class Connection implements Core {
         this.#isConfirmed = false;
         this.#attemptedAt = this.#now();
         this.#patienceUntil = this.#attemptedAt + this.#routes.patienceMs;
-        const link: Link = open(transport, this.#options.link, {
+        const link: Link = open(transport, this.#options, {
             opened: () => this.#ifCurrent(link, () => this.#session.opened(this.#now())),
             received: (text) => this.#ifCurrent(link, () => this.#received(text)),
             lost: (message, status) => this.#ifCurrent(link, () => this.#lose(message, status)),
@@ -214,7 +207,7 @@ export class Connection implements Core {
 
     #received(text: string): void {
         const messages = parse(text);
-        if (messages === undefined) {
+        if (!messages) {
             return this.#lose("no Bayeux");
         }
         this.#session.received(messages, this.#now());
@@ -238,7 +231,7 @@ export class Connection implements Core {
 
     /** The connection is gone. */
     #break(error: PlainError): void {
-        if (this.#link === undefined) {
+        if (!this.#link) {
             return;
         }
         this.#link.close();
@@ -278,7 +271,7 @@ export class Connection implements Core {
             this.#replied(event);
         } else if (event.on === "subscribed") {
             const { keys, error } = event;
-            keys.filter(() => error !== undefined).forEach((key) => this.#names.delete(key));
+            keys.filter(() => error).forEach((key) => this.#names.delete(key));
             this.#emit({ on: "done", keys, error });
         } else if (event.on === "message") {
             this.#deliver(event.message);
@@ -298,7 +291,7 @@ export class Connection implements Core {
         const sent = this.#sent.get(id);
         if (this.#ping?.id === id) {
             this.#ping = undefined;
-        } else if (sent !== undefined && (!sent.isCall || error !== undefined)) {
+        } else if (sent && (!sent.isCall || error)) {
             this.#sent.delete(id);
             this.#done(sent.key, error, position);
         }
@@ -312,8 +305,8 @@ export class Connection implements Core {
             const error = message.successful === false ? refusal(data?.message ?? message.error) : undefined;
             if (sent.key === TOKEN_KEY) {
                 this.#refreshed(data, error);
-            } else if (sent.key !== undefined) {
-                this.#emit({ on: "done", keys: [sent.key], ...(error === undefined ? { data } : { error }) });
+            } else if (sent.key) {
+                this.#emit({ on: "done", keys: [sent.key], ...(!error ? { data } : { error }) });
             }
         } else if (message.channel === EXPIRING && this.#options.hasToken) {
             this.#askToken("expiring");
@@ -372,21 +365,21 @@ export class Connection implements Core {
     }
 
     #takeToken({ token, error }: { token?: string; error?: string }): void {
-        if (token === undefined) {
+        if (!token) {
             this.#become({ ...this.#state, error: plain("refused", `no token: ${error}`) });
         } else {
             this.#token.set(token);
         }
-        if (this.#session.isOpen && token !== undefined) {
+        if (this.#session.isOpen && token) {
             this.#publish({ do: "publish", key: TOKEN_KEY, channel: REFRESH, data: JSON.stringify({ token }), isCall: true });
-        } else if (this.#link === undefined) {
-            this.#attemptAt = this.#now() + (token === undefined ? Math.max(1_000, this.#routes.pauseMs()) : 0);
+        } else if (!this.#link) {
+            this.#attemptAt = this.#now() + (!token ? Math.max(1_000, this.#routes.pauseMs()) : 0);
         }
     }
 
     /** The server has taken the new token, or not: then the session ends with the old one, and a handshake asks for another. */
     #refreshed(data: { unsubscribed?: string[] } | undefined, error: PlainError | undefined): void {
-        if (error !== undefined) {
+        if (error) {
             this.#token.isRefused = true;
         }
         for (const name of data?.unsubscribed ?? []) {
@@ -397,7 +390,7 @@ export class Connection implements Core {
 
     #happened(happening: Happening): void {
         const { transport, isOpen } = this.#session;
-        if (this.#link === undefined) {
+        if (!this.#link) {
             if (happening !== "offline" && this.#attemptAt !== Infinity) {
                 this.#attemptAt = this.#now();
             }

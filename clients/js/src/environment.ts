@@ -23,7 +23,7 @@ export function environment(): Environment {
     let [last, now] = [Date.now(), 0];
     const scope = globalThis as Partial<Window & typeof globalThis>;
     const later = (run: () => void, ms: number, isIdle = false) => {
-        const timer = setTimeout(run, Math.min(ms, TIMER_MAX_MS)) as unknown as { unref?: () => void };
+        const timer = setTimeout(run, ms) as unknown as { unref?: () => void };
         if (isIdle) {
             timer.unref?.();
         }
@@ -48,7 +48,6 @@ export function environment(): Environment {
             on(scope as EventTarget, "online", "online");
             on(scope as EventTarget, "offline", "offline");
             on(scope.document, "visibilitychange", "shown");
-            on(scope.document, "resume", "slept");
             let before = Date.now();
             let stop = () => {};
             const tick = () => {
@@ -70,5 +69,3 @@ export function environment(): Environment {
 const TICK_MS = 5_000;
 /** A timer that comes so late is a sign of sleep. */
 const SLEPT_MS = 10_000;
-/** The longest time that a timer can wait. */
-const TIMER_MAX_MS = 2 ** 31 - 1;

@@ -15,9 +15,7 @@ export type ErrorCode =
     /** More messages wait than `pendingMax`. */
     | "too_many"
     /** The client is closed. */
-    | "closed"
-    /** The other side does not speak Bayeux. */
-    | "not_bayeux";
+    | "closed";
 
 /** An error of a client. */
 export class EnckeError extends Error {
@@ -35,8 +33,8 @@ export class EnckeError extends Error {
 
     /** True if the same request may succeed later. */
     get isTransient(): boolean {
-        const { code, status } = this;
-        return code === "connection_lost" || code === "timed_out" || code === "too_many" || (code === "refused" && (status === 429 || (status ?? 0) >= 500));
+        const { code, status = 0 } = this;
+        return code === "refused" ? status === 429 || status >= 500 : ["connection_lost", "timed_out", "too_many"].includes(code);
     }
 }
 

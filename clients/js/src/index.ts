@@ -26,6 +26,7 @@ export type {
     From,
     Gap,
     Message,
+    Persistence,
     Position,
     Published,
     RequestOptions,
@@ -55,17 +56,14 @@ export function connect(url?: string | URL, options: ClientOptions = {}): Client
 /** The options of a connection, with their defaults. @internal */
 export function optionsOf(url: string, options: ClientOptions, saved?: SavedSession): ConnectionOptions {
     const WebSocket = options.WebSocket ?? (globalThis as { WebSocket?: ClientOptions["WebSocket"] }).WebSocket;
-    const transports = (options.transports ?? TRANSPORTS).filter((transport) => transport !== "websocket" || WebSocket !== undefined);
+    const transports = (options.transports ?? TRANSPORTS).filter((transport) => transport !== "websocket" || WebSocket);
     const messageBytesMax = options.messageBytesMax ?? MESSAGE_BYTES_MAX;
     return {
-        link: {
-            url,
-            headers: options.headers ?? {},
-            cookies: new Map(),
-            fetch: options.fetch ?? ((input, init) => fetch(input, init)),
-            WebSocket,
-            textBytesMax: Math.min(messageBytesMax, TEXT_BYTES_MAX),
-        },
+        url,
+        headers: options.headers ?? {},
+        fetch: options.fetch ?? ((input, init) => fetch(input, init)),
+        WebSocket,
+        textBytesMax: Math.min(messageBytesMax, TEXT_BYTES_MAX),
         transports: transports.length === 0 ? ["long-polling"] : transports,
         ack: options.ack ?? true,
         replay: options.replay ?? true,

@@ -8,8 +8,6 @@ import { bytesOf } from "./wire.js";
 export interface LinkOptions {
     url: string;
     headers: Record<string, string>;
-    /** Cookies of this server, where no browser keeps them. */
-    cookies: Map<string, string>;
     fetch: typeof fetch;
     WebSocket: (new (url: string) => WebSocket) | undefined;
     /** The bytes of several messages that go together. */
@@ -56,7 +54,8 @@ function openSocket({ url, WebSocket, textBytesMax }: LinkOptions, events: LinkE
     }
     socket.onopen = () => !isOver && events.opened();
     socket.onmessage = ({ data }) => !isOver && events.received(String(data));
-    socket.onclose = ({ code, reason }) => lose(`WebSocket closed: ${code} ${reason}`, code);
+    // Not every implementation closes what has failed.
+    socket.onerror = socket.onclose = ({ code, reason }: Partial<CloseEvent>) => lose(`WebSocket closed: ${code} ${reason}`, code);
     return {
         send: (messages) => texts(messages, textBytesMax).forEach((text) => socket.send(text)),
         close: () => {
@@ -101,10 +100,7 @@ class HttpLink implements Link {
     }
 
     async #begin({ text, stream }: Outgoing): Promise<void> {
-        if (stream !== undefined) {
-            this.#stream ??= this.#openStream(stream);
-            await this.#stream;
-        }
+        await (stream && (this.#stream ??= this.#openStream(stream)));
         await this.#post(`[${text}]`);
     }
 
@@ -163,7 +159,7 @@ class HttpLink implements Link {
                 if (done || this.#isOver) {
                     break;
                 }
-                const lines = (rest + decoder.decode(value, { stream: true })).split(/\r\n|\n|\r(?!$)/);
+                const lines = (rest + decoder.decode(value, { stream: true })).split(/\r?\n/);
                 rest = lines.pop()!;
                 for (const line of lines) {
                     if (line.startsWith("data:")) {
@@ -183,19 +179,10 @@ class HttpLink implements Link {
         this.#lose("the stream ended");
     }
 
-    async #request(path: string, init: RequestInit): Promise<Response> {
-        const { fetch, url, cookies, headers } = this.#options;
-        const cookie = [...cookies].map(([name, value]) => `${name}=${value}`).join("; ");
-        const own = { ...headers, ...(cookie === "" ? {} : { cookie }), ...(init.headers as Record<string, string>) };
-        const response = await fetch(url + path, { credentials: "include", cache: "no-store", signal: this.#abort.signal, ...init, headers: own });
-        // A browser shows none, and keeps them itself.
-        for (const line of response.headers.getSetCookie?.() ?? []) {
-            const [, name, value] = /^([^=;]+)=([^;]*)/.exec(line) ?? [];
-            if (name !== undefined) {
-                cookies.set(name.trim(), value!);
-            }
-        }
-        return response;
+    #request(path: string, init: RequestInit): Promise<Response> {
+        const { fetch, url, headers } = this.#options;
+        const all = { ...headers, ...(init.headers as Record<string, string>) };
+        return fetch(url + path, { credentials: "include", signal: this.#abort.signal, ...init, headers: all });
     }
 
     #lose(message: string, status?: number): void {

@@ -82,7 +82,7 @@ export class Names {
         const own = typeof from === "object" && !isPattern(name) ? [...positions, [name, from] as [string, Position]] : positions;
         const isRestart = known !== undefined && (from !== "latest" || own.length > 0);
         const waiting: Waiting = { key, from, positions: own, isRestart };
-        if (known === undefined) {
+        if (!known) {
             const isGranted = this.#unwanted.delete(name);
             this.#names.set(name, { from, isGranted, hasNoHistory: false, waiting: [waiting] });
             own.filter(([channel]) => this.positions.get(channel) === undefined).forEach(([channel, position]) => this.positions.set(channel, position));
@@ -119,11 +119,7 @@ export class Names {
 
     /** The session is open, and the server has all granted names: sends what waits. */
     opened(): void {
-        for (const [name, known] of this.#names) {
-            // A name that an earlier page had goes on without a message.
-            if (known.isGranted && known.waiting[0]?.isRestart === false) {
-                this.#events.push({ on: "subscribed", keys: [known.waiting.shift()!.key] });
-            }
+        for (const name of this.#names.keys()) {
             this.#ask(name);
         }
         this.#unwanted.forEach((name) => this.#drop(name));
@@ -157,7 +153,7 @@ export class Names {
     replied(id: string, message: ServerMessage): void {
         const change = this.#changes.get(id);
         this.#changes.delete(id);
-        if (change === undefined) {
+        if (!change) {
             return;
         }
         if (change.channel === UNSUBSCRIBE) {
@@ -172,7 +168,7 @@ export class Names {
     /** A message came: moves to its position. False if it comes again, because a subscribe has no reply yet, or `isAhead` of repeats. */
     received(channel: string, replay: unknown, isAhead: boolean): boolean {
         const position = this.replays && isPosition(replay) ? replay : undefined;
-        if (position !== undefined) {
+        if (position) {
             if (this.#comesAgain(channel, isAhead)) {
                 return false;
             }
@@ -196,7 +192,7 @@ export class Names {
         for (const [channel, reached] of Object.entries((replay ?? {}) as Record<string, any>)) {
             const position = isPosition(reached) ? { epoch: reached.epoch, id: reached.id } : undefined;
             const known = this.positions.get(channel);
-            if (position === undefined) {
+            if (!position) {
                 this.positions.delete(channel);
             } else if (known?.epoch !== position.epoch || known.id < position.id) {
                 this.positions.set(channel, position);
@@ -207,7 +203,7 @@ export class Names {
 
     #granted(change: Change, message: ServerMessage): void {
         const known = this.#names.get(change.name);
-        if (known !== undefined) {
+        if (known) {
             known.isGranted = true;
         }
         if (change.waiting.length > 0) {
@@ -229,14 +225,14 @@ export class Names {
     #begin(channel: string, { epoch, from, latest, lost, recovered }: Record<string, any>, { isRepeat, beginsEarlier }: Change): void {
         const known = this.positions.get(channel);
         const position = typeof epoch === "string" && Number.isSafeInteger(from) ? { epoch, id: (from as number) - 1 } : undefined;
-        if (position === undefined) {
+        if (!position) {
             this.positions.delete(channel);
             this.#hasNoHistory(channel);
         } else if (known?.epoch !== epoch || !isRepeat || known!.id < position.id || recovered === false) {
             this.positions.set(channel, position);
         }
         // All subscriptions without a history are reported together when the session opens.
-        const isGone = recovered === false && (position !== undefined || !isRepeat);
+        const isGone = recovered === false && (position || !isRepeat);
         const isAwaited = !this.isOrdered && !isRepeat && beginsEarlier && position !== undefined;
         this.#tell(channel, position, isGone ? range(lost) : undefined, isAwaited ? { from, latest } : undefined);
     }
@@ -244,7 +240,7 @@ export class Names {
     #refused(change: Change, error: PlainError): void {
         const { name } = change;
         const known = this.#names.get(name);
-        if (error.status === 413 && change.isRepeat && change.beginsEarlier && known !== undefined) {
+        if (error.status === 413 && change.isRepeat && change.beginsEarlier && known) {
             // Too many channels: the pattern goes on with those that are known, and with new messages.
             known.from = "latest";
             this.#events.push({ on: "gap", name });
@@ -267,14 +263,13 @@ export class Names {
     #ask(name: string): void {
         const known = this.#names.get(name);
         const first = known?.waiting[0];
-        if (known === undefined || first === undefined || [...this.#changes.values()].some((change) => change.name === name && change.channel === SUBSCRIBE)) {
+        if (!known || !first || [...this.#changes.values()].some((change) => change.name === name && change.channel === SUBSCRIBE)) {
             return;
         }
-        // Those that only want new messages get them with the others.
-        const together = known.waiting.filter((one) => one === first || (one.from === "latest" && one.positions.length === 0));
-        known.waiting = known.waiting.filter((one) => !together.includes(one));
+        known.waiting.shift();
+        // A name that is granted, in an earlier page or to others, goes on without a message.
         if (known.isGranted && !(this.replays && first.isRestart)) {
-            this.#events.push({ on: "subscribed", keys: together.map(({ key }) => key) });
+            this.#events.push({ on: "subscribed", keys: [first.key] });
             return this.#ask(name);
         }
         if (first.from !== "latest") {
@@ -285,7 +280,7 @@ export class Names {
         const parts = partsOf(this.replays ? all : []);
         const begin = first.from === "latest" ? -1 : first.from === "earliest" ? -2 : first.from;
         parts.forEach((part, index) => {
-            const waiting = index === parts.length - 1 ? together : [];
+            const waiting = index === parts.length - 1 ? [first] : [];
             const start = parts.length > 1 ? -1 : begin;
             const mayMiss = waiting.length > 0 && part.length > 0 && isPattern(name) && start === -1;
             this.#change({ name, channel: SUBSCRIBE, waiting, isRepeat: false, beginsEarlier: begin !== -1, mayMiss }, { [name]: start, ...Object.fromEntries(part) });
@@ -304,7 +299,7 @@ export class Names {
     }
 
     #change(change: Change, replay?: object): void {
-        const ext = this.replays && replay !== undefined ? { ext: { replay } } : {};
+        const ext = this.replays && replay ? { ext: { replay } } : {};
         this.#changes.set(this.#send(change.channel, { subscription: change.name, ...ext }), change);
     }
 

@@ -1,5 +1,6 @@
 /** Chooses the transport: falls back when one does not get through, remembers that, and chooses the pauses between attempts. */
 
+import type { Environment } from "./environment.js";
 import type { TextStore, Transport } from "./types.js";
 
 /** What the choice depends on. */
@@ -8,12 +9,11 @@ export interface RoutesOptions {
     fallbackMs: number;
     replyTimeoutMs: number;
     backoffMaxMs: number;
-    random: () => number;
-    /** The time of day, in milliseconds. */
-    date: () => number;
-    /** Where a choice is remembered, if anywhere, and its name there. */
-    store?: TextStore | undefined;
-    name: string;
+    environment: Environment;
+    /** Where a choice is remembered, if anywhere. */
+    store: TextStore | undefined;
+    /** The address of the server. */
+    url: string;
 }
 
 /** The transports of a client, and the one that is next. */
@@ -69,12 +69,12 @@ export class Routes {
         this.#rounds = 0;
         this.#fellBack = false;
         this.#start = this.#at;
-        this.#workedAt = this.#options.date();
+        this.#workedAt = this.#options.environment.date();
     }
 
     /** The connection broke. Returns the pause before the next attempt, which goes to the best transport if the last one is long ago. */
     broke(): number {
-        if (this.#options.date() > this.#workedAt + RETRIED_MS) {
+        if (this.#options.environment.date() > this.#workedAt + RETRIED_MS) {
             this.#at = 0;
         }
         return this.pauseMs();
@@ -82,26 +82,26 @@ export class Routes {
 
     /** The pause before an attempt after a break: longer with each failed round, and different for each client. */
     pauseMs(): number {
-        const { backoffMaxMs, random } = this.#options;
+        const { backoffMaxMs, environment } = this.#options;
         const longest = Math.min(FIRST_PAUSE_MS * 2 ** this.#rounds, backoffMaxMs);
-        return this.#rounds === 0 ? longest * random() : longest * (0.5 + 0.5 * random());
+        return this.#rounds === 0 ? longest * environment.random() : longest * (0.5 + 0.5 * environment.random());
     }
 
     #remembered(): number {
         const [transport, until] = (this.#options.store?.getItem(this.#key()) ?? "").split(" ");
-        return Number(until) > this.#options.date() ? this.#options.transports.indexOf(transport as Transport) : 0;
+        return Number(until) > this.#options.environment.date() ? this.#options.transports.indexOf(transport as Transport) : 0;
     }
 
     #remember(): void {
         try {
-            this.#options.store?.setItem(this.#key(), `${this.current} ${this.#options.date() + REMEMBERED_MS}`);
+            this.#options.store?.setItem(this.#key(), `${this.current} ${this.#options.environment.date() + REMEMBERED_MS}`);
         } catch {
             // The store is full: the next page tries again.
         }
     }
 
     #key(): string {
-        return `encke:transport:${this.#options.name}`;
+        return `encke:transport:${this.#options.url}`;
     }
 }
 

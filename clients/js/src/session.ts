@@ -9,6 +9,7 @@
  *      └── connection lost, no reply
  */
 
+import type { Environment } from "./environment.js";
 import type { PlainError } from "./errors.js";
 import { plain, refusal } from "./errors.js";
 import type { SessionEvent } from "./events.js";
@@ -34,9 +35,7 @@ export interface SessionOptions {
     ack: boolean;
     replay: boolean;
     replyTimeoutMs: number;
-    /** Members of the handshake's `ext`. */
-    ext: () => object;
-    random: () => number;
+    environment: Environment;
 }
 
 /** What goes on in the next page. */
@@ -69,6 +68,7 @@ export class Session {
     acknowledges = false;
 
     readonly #options: SessionOptions;
+    readonly #ext: () => object;
     #phase: Phase = { name: "down" };
     #lastId = 0;
     #batch = 0;
@@ -79,8 +79,10 @@ export class Session {
     #refusals = 0;
     #wasOpen = false;
 
-    constructor(options: SessionOptions) {
+    /** `ext` returns members of the handshake's `ext`. */
+    constructor(options: SessionOptions, ext: () => object) {
         this.#options = options;
+        this.#ext = ext;
         this.names = new Names((channel, fields) => this.#send("other", channel, fields), this.events);
     }
 
@@ -96,7 +98,7 @@ export class Session {
 
     /** All that another page needs to continue; `undefined` if there is no session. */
     save(): SavedSession | undefined {
-        if (this.clientId === undefined || !this.#wasOpen) {
+        if (!this.clientId || !this.#wasOpen) {
             return undefined;
         }
         return { clientId: this.clientId, batch: this.#batch, names: this.names.granted(), acknowledges: this.acknowledges, replays: this.names.replays };
@@ -117,7 +119,7 @@ export class Session {
         }
         this.hasReplied = this.isConfirmed = false;
         this.names.isOrdered = this.transport === "websocket";
-        if (this.clientId === undefined) {
+        if (!this.clientId) {
             this.#handshake(now);
         } else {
             this.#phase = { name: "resuming", id: this.#connect(true), deadline: now + this.#options.replyTimeoutMs };
@@ -176,7 +178,7 @@ export class Session {
     disconnect(now: number): void {
         if (this.isOpen) {
             const id = this.#send("other", DISCONNECT, {});
-            this.#phase = { name: "disconnecting", id, deadline: now + Math.min(DISCONNECT_MS, this.#options.replyTimeoutMs) };
+            this.#phase = { name: "disconnecting", id, deadline: now + DISCONNECT_MS };
         } else if (!this.isEnded) {
             this.#end(CLOSED);
         }
@@ -211,7 +213,7 @@ export class Session {
         const phase = this.#phase;
         const id = message.id === undefined ? undefined : String(message.id);
         const isAnswer = "id" in phase && (id === undefined || id === phase.id);
-        if (channel.startsWith("/meta/") && advice !== undefined) {
+        if (channel.startsWith("/meta/") && advice) {
             this.#intervalMs = bounded(advice.interval, this.#intervalMs);
             this.#holdMs = bounded(advice.timeout, this.#holdMs);
         }
@@ -243,8 +245,6 @@ export class Session {
             this.names.replays = this.#options.replay && ext?.replay === true;
             this.isConfirmed ||= this.transport !== "eventsource";
             this.#repeat(now, false);
-        } else if (successful === true) {
-            this.#end(plain("not_bayeux", "no clientId"));
         } else if (advice?.reconnect === "retry" || advice?.reconnect === "handshake") {
             this.#renew(now);
         } else {
@@ -363,7 +363,7 @@ export class Session {
         this.clientId = undefined;
         this.acknowledges = this.names.replays = false;
         const { ack, replay } = this.#options;
-        const ext = { ...this.#options.ext(), ...(ack ? { ack } : {}), ...(replay ? { replay } : {}) };
+        const ext = { ...this.#ext(), ...(ack ? { ack } : {}), ...(replay ? { replay } : {}) };
         const id = this.#send("handshake", HANDSHAKE, { version: "1.0", supportedConnectionTypes: [this.transport], ext });
         this.#phase = { name: "handshaking", id, deadline: now + this.#options.replyTimeoutMs };
     }
@@ -398,7 +398,7 @@ export class Session {
         this.clientId = undefined;
         this.names.connectionLost();
         const longest = Math.min(FAILED_CONNECT_MS * 2 ** this.#refusals, REFUSED_MAX_MS);
-        const pause = this.#refusals === 0 ? this.#intervalMs : Math.max(this.#intervalMs, longest * (0.5 + 0.5 * this.#options.random()));
+        const pause = this.#refusals === 0 ? this.#intervalMs : Math.max(this.#intervalMs, longest * (0.5 + 0.5 * this.#options.environment.random()));
         this.#refusals += 1;
         this.#phase = { name: "waiting", at: now + pause };
         this.wake(now);

@@ -100,7 +100,7 @@ export class Hub {
         if (event.on === "done") {
             for (const key of event.keys) {
                 const [id, own] = this.#owners.get(key) ?? [];
-                if (id !== undefined && own !== undefined) {
+                if (id !== undefined && own) {
                     this.#guests.get(id)?.post({ ...event, keys: [own] });
                 }
             }
@@ -157,6 +157,8 @@ class Tab implements Core {
             return this.#isEnded ? undefined : held;
         });
         this.#post({ to: "hub", from: this.#id, join: true });
+        addEventListener("pagehide", () => this.freeze());
+        addEventListener("pageshow", ({ persisted }) => persisted && this.thaw());
     }
 
     command(command: Command): void {

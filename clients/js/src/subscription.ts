@@ -13,8 +13,6 @@ import type { ServerMessage } from "./wire.js";
 export interface SubscriptionOwner {
     end(key: number): void;
     gap(gap: Gap): void;
-    /** A callback of the program threw. */
-    failed(error: unknown): void;
 }
 
 /** A subscription to a channel or a pattern. */
@@ -135,10 +133,10 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
         const { channel, ext } = message;
         const replay: unknown = ext?.replay;
         const position = isPosition(replay) ? { epoch: replay.epoch, id: replay.id } : undefined;
-        if (position !== undefined) {
+        if (position) {
             const known = this.#positions.get(channel);
             const awaited = this.#awaited.get(channel);
-            const isEarly = awaited !== undefined && awaited.from < position.id && position.id <= awaited.latest;
+            const isEarly = awaited && awaited.from < position.id && position.id <= awaited.latest;
             if ((known?.epoch === position.epoch && position.id <= known.id) || isEarly) {
                 return;
             }
@@ -156,19 +154,17 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
         if (this.#isEnded || !this.#isReady || !covers(this.name, channel)) {
             return;
         }
-        if (lost !== undefined) {
-            this.#lose(channel, position, lost);
-        }
+        this.#lose(channel, position, lost);
         const known = this.#positions.get(channel);
-        if (replays !== undefined && this.from === "earliest" && known === undefined) {
+        if (replays && this.from === "earliest" && !known) {
             this.#awaited.set(channel, replays);
         }
-        if (position === undefined) {
+        if (!position) {
             this.#positions.delete(channel);
         } else if (known?.epoch !== position.epoch || known.id < position.id) {
             this.#positions.set(channel, position);
         }
-        if (replays !== undefined && known === undefined) {
+        if (replays && !known) {
             const early = this.#early.filter((message) => message.channel === channel && message.ext?.replay?.epoch === position?.epoch);
             const first = early.findLastIndex(({ ext }) => ext?.replay.id === replays.from);
             early.slice(first === -1 ? 0 : first).forEach((message) => this.#accept(message));
@@ -199,7 +195,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
             return;
         }
         const known = this.#positions.get(channel);
-        const isSame = known !== undefined && known.epoch === position?.epoch;
+        const isSame = known && known.epoch === position?.epoch;
         if (lost === null || !isSame || known.id < lost.to) {
             const from = isSame && lost !== null ? Math.max(lost.from, known.id + 1) : lost?.from;
             this.miss({ channel, cause: "gone", lost: lost === null ? undefined : { from: from!, to: lost.to } });
@@ -207,11 +203,11 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
     }
 
     #push(item: { message: Message<T> } | { gap: Gap }): void {
-        if (this.#receive !== undefined) {
+        if (this.#receive) {
             return this.#show(item);
         }
         const reader = this.#readers[0];
-        if (reader !== undefined) {
+        if (reader) {
             if ("gap" in item) {
                 return this.#show(item);
             }
@@ -232,16 +228,14 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
     }
 
     #show(item: { message: Message<T> } | { gap: Gap }): void {
-        try {
+        safely(() => {
             if ("message" in item) {
                 this.#receive?.(item.message);
             } else {
-                this.#onGap?.(item.gap);
                 this.#owner.gap(item.gap);
+                this.#onGap?.(item.gap);
             }
-        } catch (error) {
-            this.#owner.failed(error);
-        }
+        });
     }
 
     #next(): Promise<IteratorResult<Message<T>>> {
@@ -254,11 +248,22 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
         if (this.#isEnded) {
             const error = this.#error;
             this.#error = undefined;
-            return error === undefined ? Promise.resolve({ done: true, value: undefined }) : Promise.reject(error);
+            return !error ? Promise.resolve({ done: true, value: undefined }) : Promise.reject(error);
         }
         const reader = deferred<IteratorResult<Message<T>>>();
         this.#readers.push(reader);
         return reader.promise;
+    }
+}
+
+/** Calls the program. What it throws is reported as any uncaught error is, and stops nothing here. */
+export function safely(run: () => void): void {
+    try {
+        run();
+    } catch (error) {
+        queueMicrotask(() => {
+            throw error;
+        });
     }
 }
 

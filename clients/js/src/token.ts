@@ -2,24 +2,19 @@
 
 /** A token, and what is known of it. */
 export class Token {
-    readonly #date: () => number;
     #token: string | undefined;
     #refusals = 0;
     /** True if the server has refused the last one. */
     isRefused = false;
 
-    constructor(date: () => number) {
-        this.#date = date;
-    }
-
     /** The member of a handshake's `ext`. */
     get ext(): object {
-        return this.#token === undefined ? {} : { auth: { token: this.#token } };
+        return !this.#token ? {} : { auth: { token: this.#token } };
     }
 
-    /** True if it may open a session: it was not refused, and has not ended. */
+    /** True if it may open a session: there is one, and it was not refused. */
     get isUsable(): boolean {
-        return this.#token !== undefined && !this.isRefused && endOf(this.#token) > this.#date() + MARGIN_MS;
+        return this.#token !== undefined && !this.isRefused;
     }
 
     set(token: string): void {
@@ -40,18 +35,5 @@ export class Token {
     }
 }
 
-/** The end of a JSON Web Token, in milliseconds; `Infinity` if it is none, or has none. */
-function endOf(token: string): number {
-    try {
-        const claims = token.split(".")[1]!.replace(/-/g, "+").replace(/_/g, "/");
-        const { exp } = JSON.parse(atob(claims)) as { exp?: unknown };
-        return typeof exp === "number" ? exp * 1_000 : Infinity;
-    } catch {
-        return Infinity;
-    }
-}
-
-/** A token that ends so soon is not sent any more. */
-const MARGIN_MS = 1_000;
 /** The tokens that a server may refuse in a row. */
 const REFUSALS_MAX = 2;

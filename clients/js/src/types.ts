@@ -85,8 +85,8 @@ export interface ClientOptions {
     ack?: boolean;
     /** Continues at the last positions, where the server can: the history bridges the gap between sessions. Default: true. */
     replay?: boolean;
-    /** Continues after a reload of the page: in `sessionStorage`, or in this store. */
-    persist?: boolean | TextStore;
+    /** Continues after a reload of the page: `persist()` of `encke/persist`. */
+    persist?: Persistence;
     /** Shares one connection among the tabs of this site: `tabs` or `sharedWorker(…)` of `encke/shared`. */
     shared?: Sharing;
     /** The longest time until the server replies, beyond the time for which it holds a connect. In milliseconds, default 10,000. */
@@ -103,6 +103,12 @@ export interface ClientOptions {
     WebSocket?: new (url: string) => WebSocket;
     /** Another `fetch` than the global one. */
     fetch?: typeof fetch;
+}
+
+/** A way to go on after a reload, of `encke/persist`. */
+export interface Persistence {
+    /** @internal */
+    open(url: string): any;
 }
 
 /** A way to share a connection, of `encke/shared`. */

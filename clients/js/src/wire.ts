@@ -45,7 +45,7 @@ export function isReply(message: ServerMessage): boolean {
 export function published(data: unknown, position: Position | undefined): unknown {
     const mixed = data as { event?: { replayId?: number }; payload?: unknown } | undefined;
     const event = mixed?.event;
-    if (position === undefined || typeof event !== "object" || event === null || event.replayId !== position.id) {
+    if (!position || typeof event !== "object" || event === null || event.replayId !== position.id) {
         return data;
     }
     const { event: _, ...rest } = mixed!;

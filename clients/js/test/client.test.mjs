@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { persist as persistIn } from "../build/persist.js";
 import { published } from "../build/wire.js";
 import { clientIn, world } from "./world.mjs";
 
@@ -172,7 +173,7 @@ test("an abort and a time-out end the waiting", async (t) => {
     abort.abort();
     await aborted;
     await assert.rejects(client.publish("/p/x", 1, { signal: AbortSignal.abort() }), { code: "aborted" });
-    await assert.rejects(client.call("echo", 1, { timeoutMs: 20 }), { code: "timed_out" });
+    await assert.rejects(client.call("/service/echo", 1, { timeoutMs: 20 }), { code: "timed_out" });
     await assert.rejects(client.publish("/p/x", undefined), TypeError);
 });
 
@@ -250,7 +251,7 @@ test("the data is what was published", () => {
 test("a page continues where the one before it was, in the same session", async () => {
     const place = world(15);
     const persist = storeOf();
-    const first = clientIn(place, { persist });
+    const first = clientIn(place, { persist: persistIn(persist) });
     const got = [];
     const read = ({ channel, data }) => got.push([channel, data.n]);
     first.subscribe("/h/a", read);
@@ -262,7 +263,7 @@ test("a page continues where the one before it was, in the same session", async 
     leave();
     place.server.publish("/h/a", { n: 2 });
     place.server.publish("/p/x", { n: 2 });
-    const second = clientIn(place, { persist });
+    const second = clientIn(place, { persist: persistIn(persist) });
     const gaps = [];
     second.subscribe("/h/a", { onGap: (gap) => gaps.push(gap) }, read);
     second.subscribe("/p/x", { onGap: (gap) => gaps.push(gap) }, read);
@@ -278,7 +279,7 @@ test("a page continues where the one before it was, in the same session", async 
 test("a page continues at its positions when its session is gone, and learns what it cannot have", async () => {
     const place = world(16);
     const persist = storeOf();
-    const first = clientIn(place, { persist });
+    const first = clientIn(place, { persist: persistIn(persist) });
     const got = [];
     const read = ({ channel, data }) => got.push([channel, data.n]);
     first.subscribe("/h/a", read);
@@ -290,7 +291,7 @@ test("a page continues at its positions when its session is gone, and learns wha
     await place.time.run(60_000);
     place.server.publish("/h/a", { n: 2 });
     const gaps = [];
-    const second = clientIn(place, { persist });
+    const second = clientIn(place, { persist: persistIn(persist) });
     second.subscribe("/h/a", { onGap: (gap) => gaps.push(gap.channel) }, read);
     second.subscribe("/p/x", { onGap: (gap) => gaps.push(gap.channel) }, read);
     await place.time.run(1_000);
@@ -301,14 +302,14 @@ test("a page continues at its positions when its session is gone, and learns wha
 test("what a page does not want any more is unsubscribed, and a copy of the tab opens a session of itself", async () => {
     const place = world(17);
     const persist = storeOf();
-    const first = clientIn(place, { persist });
+    const first = clientIn(place, { persist: persistIn(persist) });
     first.subscribe("/p/x", () => undefined);
     await place.time.run(500);
     leave();
     const copy = storeOf();
-    const second = clientIn(place, { persist });
+    const second = clientIn(place, { persist: persistIn(persist) });
     persist.texts.forEach((text, name) => copy.setItem(name, text));
-    const third = clientIn(place, { persist: copy });
+    const third = clientIn(place, { persist: persistIn(copy) });
     await place.time.run(1_000);
     assert.equal(second.state.resumed, true);
     assert.equal(third.state.resumed, false);

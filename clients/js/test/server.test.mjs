@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
 import { spawn } from "node:child_process";
 import { test } from "node:test";
+import { persist } from "encke/persist";
 import { presence } from "encke/presence";
 import { BreakingProxy } from "../../../tests/interop/src/breaking-proxy.js";
 import { Counter, Proxy, RULES, Server, client, page, pause, storeOf, until } from "./harness.mjs";
@@ -36,7 +37,7 @@ for (const transport of TRANSPORTS) {
         assert.equal(got.length, sent.length, "the earlier subscription notices nothing");
         await assert.rejects(one.subscribe("/meta/connect").ready, { code: "refused", status: 403 });
         await assert.rejects(one.publish("/not//valid", 1), { code: "refused" });
-        await assert.rejects(one.call("presence", { channel: "/stock/GOOG" }), { code: "refused", status: 403 });
+        await assert.rejects(one.call("/service/presence", { channel: "/stock/GOOG" }), { code: "refused", status: 403 });
         one.subscribe("/room/1", () => undefined);
         const members = presence(one, "/room/1");
         await members.ready;
@@ -214,8 +215,8 @@ for (const [name, config] of [["in the same session", RULES], ["in a new session
         const writer = client(t, server.url, { pendingMax: 4_000 });
         const publish = (n) => Promise.all(channels.map((channel) => writer.publish(channel, { n }, { timeoutMs: 60_000 })));
         const counter = new Counter();
-        const persist = storeOf();
-        const first = client(t, server.url, { persist });
+        const store = storeOf();
+        const first = client(t, server.url, { persist: persist(store) });
         await first.subscribe("/quote/*", counter, counter.receive).ready;
         await publish(1);
         await until(() => `${counter.count()} of 3,000`, () => counter.count() === 3_000);
@@ -224,7 +225,7 @@ for (const [name, config] of [["in the same session", RULES], ["in a new session
             page.dispatchEvent(new Event("pagehide"));
             await published;
             await pause(name === "in a new session" ? 600 : 0);
-            const next = client(t, server.url, { persist });
+            const next = client(t, server.url, { persist: persist(store) });
             await next.subscribe("/quote/*", counter, counter.receive).ready;
             await publish(3 + 2 * reload);
             await until(() => `${counter.count()} of ${3_000 * (3 + 2 * reload)}`, () => counter.count() >= 3_000 * (3 + 2 * reload));
