@@ -51,7 +51,7 @@ export class Connection implements Core {
     #attemptAt = Infinity;
     #attemptedAt = 0;
     /** The time by which the attempt has to show that its transport works. */
-    #patienceUntil = Infinity;
+    #fallbackAt = Infinity;
     #isConfirmed = false;
     #wasOpen = false;
     #isFrozen = false;
@@ -158,7 +158,7 @@ export class Connection implements Core {
 
     #expire(now: number): void {
         const isLate = this.#replyUntil <= now;
-        if (this.#patienceUntil <= now) {
+        if (this.#fallbackAt <= now) {
             this.#lose(`${this.#session.transport} does not get through`);
         } else if (isLate) {
             this.#lose(NO_REPLY);
@@ -167,7 +167,7 @@ export class Connection implements Core {
 
     #setTimer(): void {
         this.#stopTimer();
-        const next = Math.min(this.#session.wakeAt, this.#attemptAt, this.#patienceUntil, this.#replyUntil);
+        const next = Math.min(this.#session.wakeAt, this.#attemptAt, this.#fallbackAt, this.#replyUntil);
         if (next !== Infinity && !this.#isFrozen) {
             this.#stopTimer = this.#environment.later(() => this.#turn(), Math.max(0, next - this.#now()));
         }
@@ -189,7 +189,7 @@ export class Connection implements Core {
         this.#session.transport = transport;
         this.#isConfirmed = false;
         this.#attemptedAt = this.#now();
-        this.#patienceUntil = this.#attemptedAt + this.#routes.patienceMs;
+        this.#fallbackAt = this.#attemptedAt + this.#routes.attemptMs;
         const link: Link = open(transport, this.#options, {
             opened: () => this.#ifCurrent(link, () => this.#session.opened(this.#now())),
             received: (text) => this.#ifCurrent(link, () => this.#received(text)),
@@ -212,14 +212,14 @@ export class Connection implements Core {
         }
         this.#session.received(messages, this.#now());
         if (this.#session.hasReplied && !this.#isConfirmed) {
-            this.#patienceUntil = Infinity;
+            this.#fallbackAt = Infinity;
         }
         if (this.#session.isConfirmed && !this.#isConfirmed) {
             this.#isConfirmed = true;
             this.#routes.worked(this.#now() - this.#attemptedAt);
         } else if (this.#session.isOpen && !this.#isConfirmed) {
             // The stream has to show that it works, too.
-            this.#patienceUntil = this.#now() + this.#routes.patienceMs;
+            this.#fallbackAt = this.#now() + this.#routes.attemptMs;
         }
     }
 
@@ -237,13 +237,13 @@ export class Connection implements Core {
         this.#link.close();
         this.#link = undefined;
         this.#ping = undefined;
-        this.#patienceUntil = Infinity;
+        this.#fallbackAt = Infinity;
         this.#loseSent(error);
         if (this.#session.isEnded) {
             return;
         }
-        if (!this.#isConfirmed && this.#session.transport === "eventsource") {
-            // The request for the stream may still arrive.
+        if (!this.#isConfirmed && this.#session.transport === "eventsource" && !this.#session.acknowledges) {
+            // The request for the stream may still arrive. What then goes there comes again only where it is acknowledged.
             this.#session.clientId = undefined;
         }
         const pause = this.#isConfirmed ? this.#routes.broke() : this.#routes.failed();
@@ -324,7 +324,7 @@ export class Connection implements Core {
         this.#link?.close();
         this.#link = undefined;
         this.#stopListening();
-        this.#attemptAt = this.#patienceUntil = Infinity;
+        this.#attemptAt = this.#fallbackAt = Infinity;
         this.#ping = undefined;
         this.#queue.splice(0).forEach(({ key }) => this.#done(key, error));
         this.#emit({ on: "done", keys: [...this.#names.keys()], error });

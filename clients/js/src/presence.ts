@@ -1,5 +1,5 @@
 /**
- * The users on a channel, kept up to date, where the server is Encke and has presence.
+ * The users on a channel, always current, where the server is Encke and has presence.
  *
  *     import { presence } from "encke/presence";
  *

@@ -39,7 +39,7 @@ export class Routes {
     }
 
     /** The time that an attempt may take: short while there is another transport to try, longer in each round, for slow networks. */
-    get patienceMs(): number {
+    get attemptMs(): number {
         const { transports, fallbackMs, replyTimeoutMs } = this.#options;
         return this.#at + 1 < transports.length ? Math.min(fallbackMs * 2 ** this.#rounds, replyTimeoutMs) : replyTimeoutMs;
     }

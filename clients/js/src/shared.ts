@@ -14,8 +14,8 @@ import type { ClientOptions, Sharing } from "./types.js";
 export const tabs: Sharing = { open: (url, _options, emit, make) => (canShare() ? new Tab(url, emit, make) : undefined) };
 
 /**
- * A SharedWorker has the connection. `script` is the address of `encke/worker`. Options and token of the tab that opens it apply. Where there
- * are no such workers, the tabs elect one of them.
+ * A SharedWorker has the connection. `script` is the address at which the site serves `dist/worker.js` of the package. Options and token of
+ * the tab that opens it apply. Where there are no such workers, the tabs elect one of them.
  */
 export function sharedWorker(script: string | URL): Sharing {
     return { open: (url, options, emit, make) => WorkerTab.open(script, url, options, emit) ?? tabs.open(url, options, emit, make) };

@@ -40,7 +40,7 @@ export function isReply(message: ServerMessage): boolean {
 
 /**
  * The published data. Encke adds `event` to the data of messages with a position, and puts what is no object into `payload`, as
- * Salesforce does. An object whose only member is `payload`, and whose payload is no object, cannot be told from that payload alone.
+ * Salesforce does. An object whose only member is `payload`, and whose payload is no object, looks like that payload alone.
  */
 export function published(data: unknown, position: Position | undefined): unknown {
     const mixed = data as { event?: { replayId?: number }; payload?: unknown } | undefined;

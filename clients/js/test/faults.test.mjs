@@ -27,14 +27,14 @@ for (const [name, serverOptions, options] of [
 
 /** One life of a client: some minutes of messages and faults, then a quiet time in which everything arrives. */
 async function life(seed, serverOptions, options, name) {
-    const place = world(seed, serverOptions);
-    const { time, random, server, network } = place;
-    const client = clientIn(place, options);
+    const scene = world(seed, serverOptions);
+    const { time, random, server, network } = scene;
+    const client = clientIn(scene, options);
     const readers = ["/h/a", "/h/*", "/p/x"].map((name) => reader(client, name));
     const channels = ["/h/a", "/h/b", "/p/x"];
     const sent = Object.fromEntries(channels.map((channel) => [channel, 0]));
     await time.run(1_000);
-    // What is published before the first subscription is of no interest.
+    // Messages from before the first subscription are of no interest.
     assert.equal(client.state.name, "connected", `${name}: ${client.state.error}`);
     const steps = 30 + Math.floor(random() * 30);
     for (let step = 0; step < steps; step++) {
@@ -122,8 +122,8 @@ function reader(client, name, options = {}) {
                 const begin = options.from === "earliest" && isWiped ? numbers[0] - 1 : 0;
                 const isWhole = numbers.length === count - begin;
                 // Of a channel that was never known, nobody can tell; another one of the pattern tells that histories are gone.
-                const isTold = gaps.has(channel) || gaps.has(name) || (isWiped && name.endsWith("*") && gaps.size > 0);
-                assert.ok(isWhole || isTold, `${name}: messages of ${channel} are lost without a gap: ${missing(numbers)}`);
+                const isReported = gaps.has(channel) || gaps.has(name) || (isWiped && name.endsWith("*") && gaps.size > 0);
+                assert.ok(isWhole || isReported, `${name}: messages of ${channel} are lost without a gap: ${missing(numbers)}`);
                 if (replays && channel.startsWith("/h/") && name === channel && !gaps.has(channel)) {
                     assert.ok(isWhole);
                 }
