@@ -39,20 +39,35 @@ export class Hub {
     readonly #owners = new Map<number, [string, number]>();
     #lastKey = 0;
     #state: PlainState = { name: "connecting" };
+    /** The token that the connection waits for. */
+    #wanted: CoreEvent | undefined;
+    readonly #onEmpty: () => void;
 
-    constructor(make: MakeCore) {
+    /** `onEmpty` is called when the last tab has left. */
+    constructor(make: MakeCore, onEmpty = () => {}) {
+        this.#onEmpty = onEmpty;
         this.#core = make((event) => this.#take(event));
     }
 
     /** A tab comes. It learns the state. */
     join(id: string, post: (event: CoreEvent) => void): void {
-        this.leave(id);
+        this.#forget(id);
         this.#guests.set(id, { post, keys: new Map() });
         post({ on: "state", state: this.#state });
+        if (this.#wanted) {
+            post(this.#wanted);
+        }
     }
 
     /** A tab goes: nobody waits for what it wanted. */
     leave(id: string): void {
+        this.#forget(id);
+        if (this.#guests.size === 0) {
+            this.#onEmpty();
+        }
+    }
+
+    #forget(id: string): void {
         for (const key of this.#guests.get(id)?.keys.values() ?? []) {
             this.#core.command({ do: "unsubscribe", key });
             this.#core.command({ do: "drop", key });
@@ -71,6 +86,7 @@ export class Hub {
             return this.leave(id);
         }
         if (command.do === "token") {
+            this.#wanted = undefined;
             return this.#core.command(command);
         }
         const key = guest.keys.get(command.key) ?? (this.#lastKey += 1);
@@ -106,6 +122,7 @@ export class Hub {
             }
         } else if (event.on === "token") {
             // Any tab has a token: the newest has the newest one.
+            this.#wanted = event;
             [...this.#guests.values()].at(-1)?.post(event);
         } else {
             if (event.on === "state") {
@@ -150,13 +167,13 @@ class Tab implements Core {
         this.#make = make;
         this.#channel = new BroadcastChannel(`encke:${url}`);
         this.#channel.onmessage = ({ data }) => this.#take(data as Note);
-        holdLock(`encke:tab:${this.#id}`);
         void navigator.locks.request(`encke:hub:${url}`, () => {
             const held = new Promise<void>((resolve) => (this.#release = resolve));
             this.#lead();
             return this.#isEnded ? undefined : held;
         });
-        this.#post({ to: "hub", from: this.#id, join: true });
+        // The hub takes the end of this lock for the end of this tab, so the tab has it first.
+        holdLock(`encke:tab:${this.#id}`, () => this.#post({ to: "hub", from: this.#id, join: true }));
         addEventListener("pagehide", () => this.freeze());
         addEventListener("pageshow", ({ persisted }) => persisted && this.thaw());
     }
@@ -255,6 +272,8 @@ class Tab implements Core {
 /** A tab whose connection is in a SharedWorker. */
 class WorkerTab implements Core {
     readonly #port: MessagePort;
+    /** Resolves when the worker knows this tab. */
+    readonly #joined: Promise<void>;
 
     /** `undefined` if there are no such workers here. */
     static open(script: string | URL, url: string, options: ClientOptions, emit: (event: CoreEvent) => void): WorkerTab | undefined {
@@ -266,13 +285,14 @@ class WorkerTab implements Core {
         this.#port = worker.port;
         this.#port.onmessage = ({ data }) => emit(data as CoreEvent);
         const id = crypto.randomUUID();
-        holdLock(`encke:tab:${id}`);
         const { token, persist, shared, WebSocket, fetch, ...plain } = options;
-        this.#port.postMessage({ id, url, options: plain, hasToken: token !== undefined } satisfies Opening);
+        // The worker takes the end of this lock for the end of this tab, so the tab has it first.
+        this.#joined = new Promise<void>((resolve) => holdLock(`encke:tab:${id}`, resolve));
+        void this.#joined.then(() => this.#port.postMessage({ id, url, options: plain, hasToken: token !== undefined } satisfies Opening));
     }
 
     command(command: Command): void {
-        this.#port.postMessage(command);
+        void this.#joined.then(() => this.#port.postMessage(command));
     }
 
     freeze(): SavedSession | undefined {
@@ -290,7 +310,15 @@ export interface Opening {
     hasToken: boolean;
 }
 
-/** Holds a lock as long as this tab lives. */
-function holdLock(name: string): void {
-    void (globalThis as { navigator?: Navigator }).navigator?.locks?.request(name, () => new Promise(() => undefined));
+/** Holds a lock as long as this tab lives, and calls `held` when it has it, or where there are no locks. */
+function holdLock(name: string, held: () => void): void {
+    const { locks } = navigator as { locks?: LockManager };
+    if (locks === undefined) {
+        held();
+    } else {
+        void locks.request(name, () => {
+            held();
+            return new Promise(() => undefined);
+        });
+    }
 }

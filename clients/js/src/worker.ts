@@ -22,7 +22,11 @@ const hubs = new Map<string, Hub>();
 function join({ id, url, options, hasToken }: Opening, port: MessagePort): (command: Command) => void {
     let hub = hubs.get(url);
     if (hub === undefined) {
-        hub = new Hub((emit) => new Connection({ ...optionsOf(url, options), hasToken }, emit));
+        const created = new Hub((emit) => new Connection({ ...optionsOf(url, options), hasToken }, emit), () => {
+            hubs.delete(url);
+            created.close();
+        });
+        hub = created;
         hubs.set(url, hub);
     }
     const joined = hub;
