@@ -270,6 +270,7 @@ export class Names {
         // A name that is granted, in an earlier page or to others, goes on without a message.
         if (known.isGranted && !(this.replays && first.isRestart)) {
             this.#events.push({ on: "subscribed", keys: [first.key] });
+            this.positions.below(name).forEach(([channel, position]) => this.#tell(channel, position, undefined));
             return this.#ask(name);
         }
         if (first.from !== "latest") {

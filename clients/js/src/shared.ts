@@ -108,7 +108,9 @@ export class Hub {
         this.#core.thaw();
     }
 
+    /** Ends the session. The tabs learn nothing of it: another hub follows. */
     close(): void {
+        this.#guests.clear();
         this.#core.command({ do: "close" });
     }
 
