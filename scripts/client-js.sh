@@ -7,6 +7,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 need_npm clients/js
 need_chromium
 npm --prefix clients/js run --silent build
+clients/js/node_modules/.bin/tsc -p clients/js/tsconfig.examples.json
 if [ "${1:-}" = --reference ]; then
     need_java
     (cd tests/java/reference && mvn -q -B -ntp process-classes)

@@ -24,7 +24,7 @@ export type CoreMaker = (emit: (event: CoreEvent) => void, memory: Memory | unde
 
 interface Pending {
     resolve: (value: any) => void;
-    reject: (error: EnckeError) => void;
+    reject: (error: unknown) => void;
     stop: () => void;
 }
 
@@ -128,10 +128,10 @@ export class Client {
             return Promise.reject(new EnckeError("aborted", ABORTED));
         }
         const key = (this.#lastKey += 1);
-        const { promise, resolve, reject } = deferred<T>();
+        const answer = deferred<T>();
         const drop = (error: EnckeError) => {
             this.#core.command({ do: "drop", key });
-            this.#settle(key, (pending) => pending.reject(error));
+            this.#settle(key, error);
         };
         const timer = setTimeout(() => drop(new EnckeError("timed_out", NO_REPLY)), timeoutMs);
         const stopListening = onAbort(signal, () => drop(new EnckeError("aborted", ABORTED)));
@@ -139,17 +139,21 @@ export class Client {
             clearTimeout(timer);
             stopListening();
         };
-        this.#pending.set(key, { resolve, reject, stop });
+        this.#pending.set(key, { ...answer, stop });
         this.#core.command({ do: "publish", key, channel, data: text, isCall });
-        return promise;
+        return answer.promise;
     }
 
-    #settle(key: number, settle: (pending: Pending) => void): void {
+    #settle(key: number, error: EnckeError | undefined, value?: unknown): void {
         const pending = this.#pending.get(key);
         if (pending) {
             this.#pending.delete(key);
             pending.stop();
-            settle(pending);
+            if (error) {
+                pending.reject(error);
+            } else {
+                pending.resolve(value);
+            }
         }
     }
 
@@ -180,7 +184,7 @@ export class Client {
     #done(key: number, { error, position, data }: Extract<CoreEvent, { on: "done" }>): void {
         const subscription = this.#subscriptions.get(key);
         if (!subscription) {
-            this.#settle(key, ({ resolve, reject }) => (error ? reject(revive(error)) : resolve(data === undefined ? { position } : data)));
+            this.#settle(key, error && revive(error), data === undefined ? { position } : data);
         } else if (!error) {
             subscription.granted();
         } else {
@@ -200,7 +204,7 @@ export class Client {
         const all = [...this.#subscriptions.values()];
         for (const subscription of all) {
             // One that begins earlier than others that get this message waits until the server has granted it.
-            const beginsEarlier = !subscription.isReady && (subscription.from !== "latest" || subscription.hasPositions);
+            const beginsEarlier = message.ext?.replay && !subscription.isReady && (subscription.from !== "latest" || subscription.hasPositions);
             subscription.take(message, beginsEarlier && (this.#options.shared !== undefined || all.some((other) => other !== subscription && other.isReady)));
         }
         this.#memory?.changed();
@@ -213,7 +217,7 @@ export class Client {
     /** Another tab has the connection now: it knows nothing of this one. */
     #move(isFirst: boolean): void {
         const lost = revive(broken("another tab connects"));
-        [...this.#pending.keys()].filter(() => !isFirst).forEach((key) => this.#settle(key, ({ reject }) => reject(lost)));
+        [...this.#pending.keys()].filter(() => !isFirst).forEach((key) => this.#settle(key, lost));
         for (const subscription of this.#subscriptions.values()) {
             if (!isFirst && subscription.isReady && !subscription.hasPositions) {
                 subscription.miss({ channel: subscription.name, cause: "unknown" });
@@ -241,7 +245,7 @@ export class Client {
             this.#opening.reject(error);
             this.#abort.abort();
             [...this.#subscriptions.values()].forEach((subscription) => this.#refuse(subscription, error));
-            [...this.#pending.keys()].forEach((key) => this.#settle(key, ({ reject }) => reject(error)));
+            [...this.#pending.keys()].forEach((key) => this.#settle(key, error));
             this.#closing.resolve();
         }
         this.#tell("state", state);

@@ -6,7 +6,7 @@ import { broken, plain, refusal } from "./errors.js";
 import type { SessionEvent } from "./events.js";
 import { open } from "./link.js";
 import type { Link, LinkOptions } from "./link.js";
-import type { Command, Core, CoreEvent, PlainState, Why } from "./protocol.js";
+import type { Command, Core, CoreEvent, PlainState } from "./protocol.js";
 import type { RoutesOptions } from "./routes.js";
 import { Routes } from "./routes.js";
 import type { SavedSession, SessionOptions } from "./session.js";
@@ -82,7 +82,7 @@ export class Connection implements Core {
 
     command(command: Command): void {
         if (this.#session.isEnded) {
-            return this.#refuse(command);
+            return this.#done("key" in command ? command.key : undefined, CLOSED);
         }
         const { names, isOpen } = this.#session;
         if (command.do === "subscribe") {
@@ -108,11 +108,10 @@ export class Connection implements Core {
     }
 
     freeze(): SavedSession | undefined {
-        const saved = this.#session.save();
         this.#isFrozen = true;
         this.#lose("hidden");
         this.#turn();
-        return saved;
+        return this.#session.save();
     }
 
     thaw(): void {
@@ -183,7 +182,7 @@ export class Connection implements Core {
     #attempt(): void {
         this.#attemptAt = Infinity;
         if (this.#options.hasToken && !this.#token.isUsable && !this.#session.clientId) {
-            return this.#askToken(this.#token.isRefused ? "refused" : "first");
+            return this.#emit({ on: "token", why: this.#token.isRefused ? "refused" : "first" });
         }
         const transport = this.#routes.current;
         this.#session.transport = transport;
@@ -309,7 +308,7 @@ export class Connection implements Core {
                 this.#emit({ on: "done", keys: [sent.key], ...(!error ? { data } : { error }) });
             }
         } else if (message.channel === EXPIRING && this.#options.hasToken) {
-            this.#askToken("expiring");
+            this.#emit({ on: "token", why: "expiring" });
         } else {
             this.#emit({ on: "message", message });
         }
@@ -352,16 +351,6 @@ export class Connection implements Core {
         if (key !== undefined && key !== TOKEN_KEY) {
             this.#emit({ on: "done", keys: [key], error, position });
         }
-    }
-
-    #refuse(command: Command): void {
-        if (command.do === "subscribe" || command.do === "publish") {
-            this.#done(command.key, CLOSED);
-        }
-    }
-
-    #askToken(why: Why): void {
-        this.#emit({ on: "token", why });
     }
 
     #takeToken({ token, error }: { token?: string; error?: string }): void {

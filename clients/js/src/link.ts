@@ -149,8 +149,7 @@ class HttpLink implements Link {
 
     /** Reads events until the stream ends (HTML, "Parsing an event stream"). */
     async #read(body: ReadableStream<Uint8Array>): Promise<void> {
-        const decoder = new TextDecoder();
-        const reader = body.getReader();
+        const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
         let rest = "";
         let data: string[] = [];
         try {
@@ -159,7 +158,7 @@ class HttpLink implements Link {
                 if (done || this.#isOver) {
                     break;
                 }
-                const lines = (rest + decoder.decode(value, { stream: true })).split(/\r?\n/);
+                const lines = (rest + value).split(/\r?\n/);
                 rest = lines.pop()!;
                 for (const line of lines) {
                     if (line.startsWith("data:")) {

@@ -197,7 +197,7 @@ export class Names {
             } else if (known?.epoch !== position.epoch || known.id < position.id) {
                 this.positions.set(channel, position);
             }
-            this.#tell(channel, position, reached?.lost === undefined || reached.lost === null ? undefined : range(reached.lost));
+            this.#tell(channel, position, reached?.lost ? range(reached.lost) : undefined);
         }
     }
 

@@ -30,8 +30,7 @@ export class Token {
     /** The server refuses it, or ended its session. False if this has happened too often in a row. */
     mayRetry(): boolean {
         this.isRefused = true;
-        this.#refusals += 1;
-        return this.#refusals <= REFUSALS_MAX;
+        return (this.#refusals += 1) <= REFUSALS_MAX;
     }
 }
 
