@@ -205,11 +205,11 @@ export class Connection implements Core {
     }
 
     #received(text: string): void {
-        const messages = parse(text);
-        if (!messages) {
+        try {
+            this.#session.received(parse(text), this.#now());
+        } catch {
             return this.#lose("no Bayeux");
         }
-        this.#session.received(messages, this.#now());
         if (this.#session.hasReplied && !this.#isConfirmed) {
             this.#fallbackAt = Infinity;
         }

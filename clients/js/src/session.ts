@@ -298,7 +298,7 @@ export class Session {
         }
         const position: unknown = message.ext?.replay;
         this.events.push({ on: "reply", id, error: successful ? undefined : refusal(message.error), position: isPosition(position) ? position : undefined });
-        if (!successful && this.isOpen && (message.advice?.reconnect === "handshake" || message.error?.startsWith("402:"))) {
+        if (!successful && this.isOpen && (message.advice?.reconnect === "handshake" || isUnknown(message))) {
             this.#renew(now);
         }
     }

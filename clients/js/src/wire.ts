@@ -22,15 +22,9 @@ export const DISCONNECT = "/meta/disconnect";
 export const SUBSCRIBE = "/meta/subscribe";
 export const UNSUBSCRIBE = "/meta/unsubscribe";
 
-/** The messages of a text: an array, or one alone. `undefined` if it is something else. */
-export function parse(text: string): ServerMessage[] | undefined {
-    try {
-        const value: unknown = JSON.parse(text);
-        const messages = (Array.isArray(value) ? value : [value]) as ServerMessage[];
-        return messages.every((message) => typeof message?.channel === "string") ? messages : undefined;
-    } catch {
-        return undefined;
-    }
+/** The messages of a text: an array, or one alone. Throws if it is something else. */
+export function parse(text: string): ServerMessage[] {
+    return [JSON.parse(text) as ServerMessage | ServerMessage[]].flat();
 }
 
 /** True for a reply, false for a message of a channel or the answer of a service. */

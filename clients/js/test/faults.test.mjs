@@ -25,6 +25,36 @@ for (const [name, serverOptions, options] of [
     });
 }
 
+test("texts that are spoilt end a connection at most", async () => {
+    for (let seed = FIRST; seed < FIRST + SEEDS; seed++) {
+        const scene = world(seed);
+        const { time, random, server, network } = scene;
+        const client = clientIn(scene, { transports: [seed % 2 === 0 ? "websocket" : "long-polling"], backoffMaxMs: 1_000 });
+        const got = [];
+        client.subscribe("/h/*", ({ data }) => got.push(data));
+        client.subscribe("/p/x", ({ data }) => got.push(data));
+        network.write = (messages) => (random() < 0.5 ? JSON.stringify(messages) : spoilt(messages, random));
+        for (let n = 0; n < 60; n++) {
+            server.publish(n % 2 === 0 ? "/h/a" : "/p/x", { n });
+            await time.run(random() * 1_000);
+        }
+        network.write = JSON.stringify;
+        // A spoilt refusal may have ended the client, or one of its subscriptions.
+        await time.run(600_000);
+        assert.ok(["connected", "closed"].includes(client.state.name), `seed ${seed}: ${client.state.name} ${client.state.error}`);
+    }
+});
+
+/** A text in which some value is another one. */
+function spoilt(messages, random) {
+    const pick = () => [null, 0, -1, 1e400, "", "x", [], {}, [[]], true, { channel: 5 }, "/meta/connect", 9007199254740993][Math.floor(random() * 13)];
+    const text = JSON.stringify(messages, function (key, value) {
+        // A session of which one side thinks that it acknowledges gets its messages again and again.
+        return random() < 0.1 && key !== "ext" && key !== "ack" && key !== "replay" ? pick() : value;
+    });
+    return random() < 0.1 ? String(text).slice(0, random() * 40) : String(text);
+}
+
 /** One life of a client: some minutes of messages and faults, then a quiet time in which everything arrives. */
 async function life(seed, serverOptions, options, name) {
     const scene = world(seed, serverOptions);

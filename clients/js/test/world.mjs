@@ -274,6 +274,11 @@ export class Network {
         this.connections.clear();
     }
 
+    /** The text of messages; a test may spoil it. */
+    write(messages) {
+        return JSON.stringify(messages);
+    }
+
     #delay() {
         return 1 + this.random() * 20;
     }
@@ -298,7 +303,7 @@ export class Network {
         };
         wire.send = (messages) => {
             downAt = Math.max(downAt, this.time.now + this.#delay());
-            this.time.later(() => wire.isOpen && socket.onmessage({ data: JSON.stringify(messages) }), downAt - this.time.now);
+            this.time.later(() => wire.isOpen && socket.onmessage({ data: this.write(messages) }), downAt - this.time.now);
         };
         wire.end = () => {
             wire.isOpen = false;
@@ -336,7 +341,7 @@ export class Network {
                     this.time.later(() => {
                         if (wire.isOpen) {
                             this.connections.delete(wire);
-                            answer({ ok: true, status: 200, headers: {}, text: async () => JSON.stringify(messages) });
+                            answer({ ok: true, status: 200, headers: {}, text: async () => this.write(messages) });
                         }
                     }, this.#delay());
                 }
