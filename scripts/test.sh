@@ -63,7 +63,7 @@ step mail aside 900 'mail: the notifier with a real POP3 and IMAP server' bash s
 step proxies aside 900 'proxies: nginx and HAProxy in front, with every transport' bash scripts/twice.sh proxies
 step acme aside 900 'ACME: certificates of an authority, their renewal' bash scripts/twice.sh acme
 step cluster aside 1200 'cluster: nodes on a real NATS server' bash scripts/twice.sh cluster
-step client-js aside 900 'the JavaScript client: seeded faults, the real server, Faye, Chromium' bash scripts/client-js.sh
+step client-js aside 900 'the JavaScript client: seeded faults, the real server, Faye, Chromium, Firefox' bash scripts/client-js.sh
 step browser aside 2400 'browser: pages in Chromium, the chat in Firefox' bash scripts/browser.sh
 step hostile alone 2400 'hostile: attackers beside witnesses that must not notice' bash scripts/hostile.sh
 

@@ -1,30 +1,16 @@
 // The client in Chromium: pages, reloads, tabs that share a connection, workers, a network that goes away.
 
 import assert from "node:assert/strict";
-import { cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { after, test } from "node:test";
-import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
 import { chromium } from "playwright-core";
 import { CHROMIUM, CHROMIUM_OPTIONS, CHROMIUM_START_MS } from "../../../tests/chromium.mjs";
-import { Counter, EVENT_MS, Proxy, RULES, Server, client, pause, until } from "./harness.mjs";
+import { Counter, EVENT_MS, Proxy, Server, client, pause, until } from "./harness.mjs";
+import { pages } from "./pages/folder.mjs";
 
-const HERE = fileURLToPath(new URL("..", import.meta.url));
 const browser = await chromium.launch({ executablePath: CHROMIUM, headless: true, args: CHROMIUM_OPTIONS, timeout: CHROMIUM_START_MS });
 after(() => browser.close());
 
-// Pages that import the package as it is, from the server that they connect to.
-const files = mkdtempSync(join(tmpdir(), "encke-pages-"));
-after(() => rmSync(files, { recursive: true, force: true }));
-readdirSync(join(HERE, "dist")).filter((name) => name.endsWith(".js")).forEach((name) => cpSync(join(HERE, "dist", name), join(files, name)));
-cpSync(join(HERE, "examples/page.html"), join(files, "prices.html"));
-writeFileSync(join(files, "blank.html"), "<!doctype html><title>blank</title>");
-writeFileSync(join(files, "thread.js"), 'import { connect } from "/encke.js"; connect("/cometd").subscribe("/stock/a", ({ data }) => postMessage(data));');
-await buildExamples();
-
-const config = (more = "") => `files = "${files}"\n${more}${RULES}`;
+const config = await pages();
 
 /** A window of a browser, in which `got` and `states` collect what its pages report, over reloads. */
 async function windowOf(test, origin) {
@@ -66,14 +52,6 @@ async function follow({ name, options = {}, sharing }) {
     });
     await subscription.ready;
     return window.client.state.transport;
-}
-
-/** Bundles the examples for frameworks, with a page each. */
-async function buildExamples() {
-    await build({ entryPoints: [join(HERE, "test/pages/svelte.ts"), join(HERE, "test/pages/react.tsx")], bundle: true, format: "esm", outdir: files, jsx: "automatic", define: { "process.env.NODE_ENV": '"production"' }, logLevel: "error", alias: { encke: join(HERE, "dist/encke.js") } });
-    for (const name of ["svelte", "react"]) {
-        writeFileSync(join(files, `${name}.html`), `<!doctype html><title>${name}</title><div id="root"></div><script type="module" src="/${name}.js"></script>`);
-    }
 }
 
 for (const transport of ["websocket", "eventsource", "long-polling"]) {
