@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Firefox } from "../../../tests/browser/firefox.mjs";
-import { Counter, EVENT_MS, Server, client, until } from "./harness.mjs";
+import { EVENT_MS, Server, client } from "./harness.mjs";
+import { counted, follow, untilCount } from "./pages/follow.mjs";
 import { pages } from "./pages/folder.mjs";
 
 const config = await pages();
@@ -15,8 +16,7 @@ test("pages in Firefox", { skip: !Firefox.isThere() && "there is no Firefox" }, 
         await t.test(`follow channels by ${transport}`, async (t) => {
             const server = await Server.start(t, config());
             const page = await firefox.open(`${server.url}/blank.html`);
-            await page.evaluate(follow("/stock/*", { transports: [transport] }));
-            assert.equal(await page.evaluate("client.state.transport"), transport);
+            assert.equal(await page.evaluate(follow("/stock/*", { transports: [transport] })), transport);
             const writer = client(t, server.url);
             for (let n = 1; n <= 20; n++) {
                 await writer.publish("/stock/a", { n });
@@ -43,38 +43,8 @@ test("pages in Firefox", { skip: !Firefox.isThere() && "there is no Firefox" }, 
             await published;
             await untilCount(page, 3_000 * (reload + 1));
         }
-        (await counted(page)).check(channels, 3);
+        const counter = await counted(page);
+        assert.deepEqual(counter.gaps, []);
+        counter.check(channels, 3);
     });
 });
-
-/** An expression that subscribes, and stores what comes, over reloads. */
-function follow(name, options) {
-    return `(async () => {
-        const { connect } = await import("/encke.js");
-        const { persist } = await import("/persist.js");
-        const { persists, ...options } = ${JSON.stringify(options)};
-        globalThis.client = connect("/cometd", { ...options, ...(persists && { persist: persist() }) });
-        globalThis.got = JSON.parse(sessionStorage.getItem("got") ?? "[]");
-        addEventListener("pagehide", () => sessionStorage.setItem("got", JSON.stringify(got)));
-        await client.subscribe(${JSON.stringify(name)}, { onGap: (gap) => got.push(gap) }, ({ channel, data }) => got.push({ channel, data })).ready;
-    })()`;
-}
-
-async function untilCount(page, count) {
-    let last = 0;
-    void (async () => {
-        while (last < count) {
-            last = await page.evaluate("got.length");
-        }
-    })();
-    await until(() => `${last} of ${count} messages`, () => last >= count);
-}
-
-async function counted(page) {
-    const counter = new Counter();
-    const got = JSON.parse(await page.evaluate("JSON.stringify(got)"));
-    got.filter(({ cause }) => cause !== undefined).forEach(counter.onGap);
-    got.filter(({ cause }) => cause === undefined).forEach(counter.receive);
-    assert.deepEqual(counter.gaps, []);
-    return counter;
-}
