@@ -81,7 +81,7 @@ test("3,000 channels go on over reloads of a page", async (t) => {
 });
 
 test("a page without a network is offline, and goes on when it is back", async (t) => {
-    const server = await Server.start(t, config("max_interval_ms = 300\n"));
+    const server = await Server.start(t, config());
     const { context, open } = await windowOf(t, server.url);
     const page = await open();
     await page.evaluate(follow("/stock/a"));
@@ -123,7 +123,7 @@ for (const [sharing, kind] of [["tabs", "that of one of them"], ["worker", "in a
         await first.evaluate(follow("/other/a", { sharing }));
         const second = await open();
         await second.evaluate(follow("/stock/a", { sharing }));
-        assert.equal(await sessions(server), 1);
+        assert.equal(await server.sessions(), 1);
         const writer = client(t, server.url);
         for (let n = 1; n <= 60; n++) {
             await writer.publish("/stock/a", { n });
@@ -156,9 +156,3 @@ test("a worker has a client, too", async (t) => {
     }
     assert.equal(got, "hello");
 });
-
-/** The number of sessions. */
-async function sessions({ url }) {
-    const text = await (await fetch(`${url}/metrics`)).text();
-    return Number(/^encke_sessions (\d+)$/m.exec(text)?.[1]);
-}

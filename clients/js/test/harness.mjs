@@ -64,6 +64,12 @@ export class Server {
         });
     }
 
+    /** The number of sessions. */
+    async sessions() {
+        const text = await (await fetch(`${this.url}/metrics`)).text();
+        return Number(/^encke_sessions (\d+)$/m.exec(text)?.[1]);
+    }
+
     async stop(signal) {
         if (this.#process.exitCode === null && this.#process.signalCode === null) {
             const gone = once(this.#process, "exit");
@@ -137,7 +143,7 @@ export class Proxy {
 
 /** Resolves when the check is true. */
 export async function until(what, check) {
-    for (const end = performance.now() + EVENT_MS; !check(); ) {
+    for (const end = performance.now() + EVENT_MS; !(await check()); ) {
         assert.ok(performance.now() < end, `gave up waiting: ${typeof what === "function" ? what() : what}`);
         await pause(5);
     }

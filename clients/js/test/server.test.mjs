@@ -72,7 +72,7 @@ for (const transport of TRANSPORTS) {
     });
 
     test(`${transport}: offline for longer than the session lives`, async (t) => {
-        const server = await Server.start(t, `max_interval_ms = 300\n${RULES}`);
+        const server = await Server.start(t, `max_interval_ms = 3000\n${RULES}`);
         const proxy = await Proxy.start(t, server.port);
         const counter = new Counter();
         const reader = client(t, proxy.url, { transports: [transport], backoffMaxMs: 500 });
@@ -85,9 +85,9 @@ for (const transport of TRANSPORTS) {
         proxy.cut();
         for (let n = 2; n <= 20; n++) {
             await writer.publish("/stock/a", { n });
-            await pause(80);
         }
         await until("a state", () => reader.state.name === "reconnecting");
+        await until("the end of the session", async () => (await server.sessions()) === 1);
         proxy.isOffline = false;
         await until("the connection", () => reader.state.name === "connected");
         assert.equal(reader.state.resumed, false);
@@ -177,11 +177,11 @@ test("a process that was stopped goes on, and has missed nothing", async (t) => 
 
 test("a token is refreshed before it ends, and the session goes on", async (t) => {
     const secret = "0123456789abcdef0123456789abcdef";
-    const server = await Server.start(t, `auth_expiry_notice_ms = 1000\n${RULES}\n[auth]\nsecret = "${secret}"\nleeway_s = 0\n`);
+    const server = await Server.start(t, `auth_expiry_notice_ms = 5000\n${RULES}\n[auth]\nsecret = "${secret}"\nleeway_s = 0\n`);
     const asked = [];
     const token = (why) => {
         asked.push(why);
-        return jwt({ sub: "ann", exp: Math.ceil(Date.now() / 1000) + 2 }, secret);
+        return jwt({ sub: "ann", exp: Math.ceil(Date.now() / 1000) + 6 }, secret);
     };
     const one = client(t, server.url, { token });
     const states = [];
@@ -208,7 +208,7 @@ test("a token that ended while the machine slept is replaced", async (t) => {
     await until("the connection", () => one.state.name === "connected");
 });
 
-for (const [name, config] of [["in the same session", RULES], ["in a new session", `max_interval_ms = 200\n${RULES}`]]) {
+for (const [name, config] of [["in the same session", RULES], ["in a new session", `max_interval_ms = 3000\n${RULES}`]]) {
     test(`3,000 channels with a history go on over a reload, ${name}`, async (t) => {
         const server = await Server.start(t, config);
         const channels = Array.from({ length: 3_000 }, (_, number) => `/quote/channel-${number}`);
@@ -224,7 +224,7 @@ for (const [name, config] of [["in the same session", RULES], ["in a new session
             const published = publish(2 + 2 * reload);
             page.dispatchEvent(new Event("pagehide"));
             await published;
-            await pause(name === "in a new session" ? 600 : 0);
+            await until("the end of the session", async () => name === "in the same session" || (await server.sessions()) === 1);
             const next = client(t, server.url, { persist: persist(store) });
             await next.subscribe("/quote/*", counter, counter.receive).ready;
             await publish(3 + 2 * reload);
