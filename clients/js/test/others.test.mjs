@@ -15,7 +15,10 @@ const { REFERENCE_SERVER } = process.env;
 /** Each starts a server on a port, and returns what stops it. */
 const SERVERS = {
     Faye: { start: startFaye, transports: ["websocket", "eventsource", "long-polling"], acknowledges: false },
-    ...(REFERENCE_SERVER && { CometD: { start: startCometD, transports: ["websocket", "long-polling"], acknowledges: true } }),
+    ...(REFERENCE_SERVER && {
+        CometD: { start: (port) => startCometD(port), transports: ["websocket", "long-polling"], acknowledges: false },
+        "CometD with its extension ack": { start: (port) => startCometD(port, "--set", "ack=true"), transports: ["websocket", "long-polling"], acknowledges: true },
+    }),
 };
 
 for (const [name, { start, transports, acknowledges }] of Object.entries(SERVERS)) {
@@ -99,8 +102,8 @@ async function startFaye(port) {
     };
 }
 
-async function startCometD(port) {
-    const program = spawn(REFERENCE_SERVER, ["--port", String(port)], { stdio: ["pipe", "pipe", "inherit"] });
+async function startCometD(port, ...options) {
+    const program = spawn(REFERENCE_SERVER, ["--port", String(port), ...options], { stdio: ["pipe", "pipe", "inherit"] });
     await new Promise((resolve) => createInterface({ input: program.stdout }).on("line", (line) => line.startsWith("listening on ") && resolve()));
     return async () => {
         if (program.exitCode === null && program.signalCode === null) {
