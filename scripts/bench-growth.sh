@@ -40,7 +40,8 @@ for round in $(seq "$rounds"); do
         for server in "${order[@]}"; do measure "$server" "clients-$clients" "$clients"; done
     done
     cores=no
-    for shards in 1 $(nproc); do measure encke "shards-$shards" 1000 --shards "$shards"; done
+    for encke_shards in 1 $(nproc); do measure encke "shards-$encke_shards" 1000; done
+    unset encke_shards
     cores=yes
 done
 

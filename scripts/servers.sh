@@ -59,12 +59,12 @@ need_two_cores() {
     ulimit -n "$(ulimit -Hn)"
 }
 
-# start_server SERVER [OPTION…]: sets server_pid, scheme and address; options are for encke.
+# start_server SERVER [OPTION…]: sets server_pid, scheme and address; options are for encke, which has `encke_shards` shards, or one.
 start_server() {
     local server=$1 command
     shift
     case $server in
-        encke) command=("$encke" serve --port 0 --shards 1 "$@") ;;
+        encke) command=("$encke" serve --port 0 --shards "${encke_shards:-1}" "$@") ;;
         floor | polling_floor) command=("$target_dir/release/$server") ;;
         cometd) command=(benches/rivals/cometd/run.sh) ;;
         faye) command=(node --max-old-space-size=8192 benches/rivals/faye/server.js) ;;
