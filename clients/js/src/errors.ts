@@ -34,7 +34,7 @@ export class EnckeError extends Error {
     /** True if the same request may succeed later. */
     get isTransient(): boolean {
         const { code, status = 0 } = this;
-        return code === "refused" ? status === 429 || status >= 500 : ["connection_lost", "timed_out", "too_many"].includes(code);
+        return code === "refused" ? status === 402 || status === 429 || status >= 500 : ["connection_lost", "timed_out", "too_many"].includes(code);
     }
 }
 
