@@ -112,6 +112,7 @@ for (const transport of TRANSPORTS) {
                 }
                 await until("the messages", () => counter.count() === n);
                 await server.stop(signal);
+                await until("both breaks", () => [reader, writer].every(({ state }) => state.name !== "connected"));
                 await server.start();
                 await until("both connections", () => [reader, writer].every(({ state }) => state.name === "connected"));
             }
