@@ -119,6 +119,10 @@ class Page {
         return Buffer.from((await this.#call("browsingContext.captureScreenshot", {})).data, "base64");
     }
 
+    async reload() {
+        await this.#call("browsingContext.reload", { wait: "complete" });
+    }
+
     async close() {
         await this.#call("browsingContext.close", {});
     }

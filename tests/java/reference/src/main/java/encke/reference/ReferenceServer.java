@@ -16,6 +16,7 @@ import org.cometd.bayeux.server.ServerChannel;
 import org.cometd.bayeux.server.ServerMessage;
 import org.cometd.bayeux.server.ServerSession;
 import org.cometd.server.BayeuxServerImpl;
+import org.cometd.server.ext.AcknowledgedMessagesExtension;
 import org.cometd.server.http.JSONHttpTransport;
 import org.cometd.server.http.JSONPHttpTransport;
 import org.cometd.server.http.jakarta.CometDServlet;
@@ -85,6 +86,9 @@ public final class ReferenceServer {
         bayeux.addTransport(new JettyWebSocketTransport(bayeux));
         bayeux.addTransport(new JSONHttpTransport(bayeux));
         bayeux.addTransport(new JSONPHttpTransport(bayeux));
+        if (arguments.options.containsKey("ack")) {
+            bayeux.addExtension(new AcknowledgedMessagesExtension());
+        }
     }
 
     private void start() throws Exception {

@@ -1,0 +1,146 @@
+/** The public types: options, messages, gaps, states. */
+
+import type { EnckeError } from "./errors.js";
+
+/** A way to reach the server, by its name in Bayeux. */
+export type Transport = "websocket" | "eventsource" | "long-polling";
+
+/** The position of a message in the history of its channel. Offsets grow within an epoch. */
+export interface Position {
+    /** The name of one life of the history. */
+    epoch: string;
+    /** The offset of the message. */
+    id: number;
+}
+
+/** The point at which a subscription begins: with new messages, with all that the server retains, or after a position. */
+export type From = "latest" | "earliest" | Position;
+
+/** A message of a subscription. */
+export interface Message<T = unknown> {
+    /** The channel on which it was published. */
+    channel: string;
+    /** The published data; nothing is added to it. */
+    data: T;
+    /** Its position, if the channel has a history. */
+    position?: Position;
+    /** The extensions that its publisher has added. */
+    ext?: Record<string, unknown>;
+}
+
+/** A point of a subscription where messages are missing, or may be. */
+export interface Gap {
+    /** The channel, or the pattern if it is unknown which of its channels miss messages. */
+    channel: string;
+    /**
+     * `gone`: the history does not retain them any more. `unknown`: the connection broke, and the channel has no history that would tell.
+     * `slow`: the reader of this subscription has more unread messages than `messagesMax`.
+     */
+    cause: "gone" | "unknown" | "slow";
+    /** The offsets of the first and the last missing message, if they are known. */
+    lost?: { from: number; to: number };
+    /** The number of messages that were discarded because the reader was slow. */
+    discarded?: number;
+}
+
+/** The state of the connection. */
+export interface State {
+    /**
+     * `connecting`: for the first time. `connected`: the session has all its subscriptions. `reconnecting`: the connection broke, the
+     * client tries again. `offline`: the same, and the machine has no network. `closed`: nothing happens any more.
+     */
+    name: "connecting" | "connected" | "reconnecting" | "offline" | "closed";
+    /** The transport in use, if it is connected. */
+    transport?: Transport;
+    /** True if the session is the one from before the break: nothing that the server had for it is lost. */
+    resumed?: boolean;
+    /** The reason of the break or of the end. None after `close()`. */
+    error?: EnckeError;
+}
+
+/** A token, or a function that returns one. It is called before each handshake that needs a new token, and before the old one ends. */
+export type TokenSource = string | ((why: "first" | "expiring" | "refused") => string | Promise<string>);
+
+/** A store of texts, such as `sessionStorage`. */
+export interface TextStore {
+    /** The text with this name; `null` if there is none. */
+    getItem(name: string): string | null;
+    /** Stores a text. */
+    setItem(name: string, text: string): void;
+    /** Removes a text. */
+    removeItem(name: string): void;
+}
+
+/** The options of a client. */
+export interface ClientOptions {
+    /** The transports to try, in this order. Default: WebSocket, event stream, long-polling. */
+    transports?: Transport[];
+    /** The token of the session's user, sent as `ext.auth.token`. */
+    token?: TokenSource;
+    /** Further members of the handshake's `ext`. */
+    ext?: Record<string, unknown>;
+    /** Header fields of HTTP requests. A WebSocket of a browser cannot send any. */
+    headers?: Record<string, string>;
+    /** Acknowledges messages, where the server can: breaks then lose none while the session lives. Default: true. */
+    ack?: boolean;
+    /** Continues at the last positions, where the server can: the history bridges the gap between sessions. Default: true. */
+    replay?: boolean;
+    /** Continues after a reload of the page: `persist()` of `encke/persist`. */
+    persist?: Persistence;
+    /** Shares one connection among the tabs of this site: `tabs` or `sharedWorker(…)` of `encke/shared`. */
+    shared?: Sharing;
+    /** The longest time until the server replies, beyond the time for which it holds a connect. In milliseconds, default 10,000. */
+    replyTimeoutMs?: number;
+    /** The time after which a transport that has not opened is given up for the next one. In milliseconds, default 800. */
+    fallbackMs?: number;
+    /** The longest pause between two attempts to connect. In milliseconds, default 30,000. */
+    backoffMaxMs?: number;
+    /** The longest text that the server takes, in bytes: its `message_bytes_max`. Default: 1 MiB. */
+    messageBytesMax?: number;
+    /** The number of publications and calls that may wait for the connection or for their replies. Default: 1,000. */
+    pendingMax?: number;
+    /** Another WebSocket than the global one: Node 20 has none, and takes that of the package `ws`. */
+    WebSocket?: new (url: string) => WebSocket;
+    /** Another `fetch` than the global one. */
+    fetch?: typeof fetch;
+}
+
+/** A way to go on after a reload, of `encke/persist`. */
+export interface Persistence {
+    /** @internal */
+    open(url: string): any;
+}
+
+/** A way to share a connection, of `encke/shared`. */
+export interface Sharing {
+    /** @internal The connection of a tab; `undefined` if there is no such way here. */
+    open(url: string, options: ClientOptions, emit: (event: any) => void, make: (emit: (event: any) => void) => any): any;
+}
+
+/** The options of a subscription. */
+export interface SubscribeOptions {
+    /** The point at which it begins. Default: `latest`. Positions stored by `persist` come before it. */
+    from?: From;
+    /** Positions of channels, such as `subscription.positions` of an earlier page. They come before `from`. */
+    positions?: Record<string, Position>;
+    /** Gets each gap, between the messages before and after it. */
+    onGap?: (gap: Gap) => void;
+    /** Ends the subscription. */
+    signal?: AbortSignal;
+    /** The number of messages that may wait for an iterator. The oldest are discarded above it, with a gap. Default: 10,000. */
+    messagesMax?: number;
+}
+
+/** The options of a publication or a call. */
+export interface RequestOptions {
+    /** The longest time until the reply, waiting for a connection included. In milliseconds; default: `replyTimeoutMs` of the client. */
+    timeoutMs?: number;
+    /** Stops waiting. The server may have the message already. */
+    signal?: AbortSignal;
+}
+
+/** The server's reply to a publication. */
+export interface Published {
+    /** The position of the message, where the server tells it. */
+    position?: Position;
+}
