@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, Subcommand as _, value_parser};
 use toml::Value;
 
 use crate::config::{Sources, defaults};
-use crate::layers::{Given, Origin, Places, Raw};
+use crate::layers::{Given, Lines, Origin, Raw};
 use crate::options::{self, NotFound};
 use crate::talk::{ContextCommand, Disconnect, EXIT_CODES, History, Presence, Publish, Request, Sessions, Subscribe};
 use crate::token::Token;
@@ -161,7 +161,7 @@ pub(crate) fn sources(matches: &ArgMatches) -> Sources {
 }
 
 fn given(name: &str, value: String, flag: String) -> Given {
-    Given { name: name.into(), value: Raw::Text(value), origin: Origin::Flag(flag), places: Places::default() }
+    Given { name: name.into(), value: Raw::Text(value), origin: Origin::Flag(flag), lines: Lines::default() }
 }
 
 /// Prints help if it was requested, otherwise one line about the error.

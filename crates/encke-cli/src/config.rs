@@ -12,7 +12,7 @@ use toml::{Table, Value};
 use crate::cluster::ClusterSection;
 use crate::demo;
 use crate::effects;
-use crate::layers::{self, Given, Origin, Places, Problem, Raw, place_of};
+use crate::layers::{self, Given, Lines, Origin, Problem, Raw, origin_of};
 use crate::logs;
 use crate::options::{self, Found, NotFound, Program};
 use crate::rules;
@@ -48,7 +48,7 @@ pub(crate) struct Config {
     pub(crate) notes: Vec<String>,
     values: Table,
     origins: BTreeMap<&'static str, Origin>,
-    places: BTreeMap<&'static str, Places>,
+    lines: BTreeMap<&'static str, Lines>,
 }
 
 impl Sources {
@@ -78,7 +78,7 @@ impl Sources {
         merge.apply(self.flags.clone(), options::find);
         let mut config = merge.finish()?;
         if let Some(misfit) = sections.misfit(&config.settings) {
-            return Err(vec![config.placed(misfit)]);
+            return Err(vec![config.located(misfit)]);
         }
         sections.cluster = ClusterSection::with_servers(sections.cluster.take(), &config.program.cluster);
         (config.file, config.sections) = (file, sections);
@@ -87,7 +87,7 @@ impl Sources {
         }
         let cluster = config.sections.cluster.as_ref();
         if let Some(misfit) = cluster.and_then(|cluster| cluster.misfit(&config.server_settings())) {
-            return Err(vec![config.placed(misfit)]);
+            return Err(vec![config.located(misfit)]);
         }
         config.notes.extend(effects::without_effect(&config));
         Ok(config)
@@ -148,14 +148,14 @@ impl Config {
     }
 
     /// Where an option or a section, or the part with this path, was set, if anybody did: `channels[1].pattern`.
-    pub(crate) fn place(&self, path: &str) -> Option<Origin> {
-        place_of_option(&self.origins, &self.places, path)
+    pub(crate) fn origin(&self, path: &str) -> Option<Origin> {
+        origin_of_option(&self.origins, &self.lines, path)
     }
 
-    /// A problem, whose text begins with a path, with its place.
-    fn placed(&self, problem: Problem) -> Problem {
-        let place = self.place(problem.0.split([' ', ':']).next().unwrap_or_default());
-        place.map_or(problem.clone(), |place| Problem(format!("{place}: {problem}")))
+    /// A problem, whose text begins with a path, with its origin.
+    fn located(&self, problem: Problem) -> Problem {
+        let origin = self.origin(problem.0.split([' ', ':']).next().unwrap_or_default());
+        origin.map_or(problem.clone(), |origin| Problem(format!("{origin}: {problem}")))
     }
 
     /// Each option with its value and its source, unless it is the default.
@@ -198,7 +198,7 @@ struct Merge {
     values: Table,
     origins: BTreeMap<&'static str, Origin>,
     /// Where the parts of options are that a file has.
-    places: BTreeMap<&'static str, Places>,
+    lines: BTreeMap<&'static str, Lines>,
     notes: Vec<String>,
     problems: Vec<Problem>,
 }
@@ -210,7 +210,7 @@ impl Merge {
         for given in &of_sections {
             if let Some(name) = layers::SECTIONS.iter().find(|name| **name == given.name) {
                 self.origins.insert(name, given.origin.clone());
-                self.places.insert(name, given.places.clone());
+                self.lines.insert(name, given.lines.clone());
             }
         }
         self.problems.extend(of_sections.iter().filter_map(|given| sections.read(given).err()).flatten());
@@ -224,7 +224,7 @@ impl Merge {
         layer.sort_by_key(|given| find(&given.name).is_ok_and(|found| found.is_widened));
         let mut set: BTreeMap<&'static str, (Value, Origin)> = BTreeMap::new();
         for given in layer {
-            let Given { name, value, origin, places } = given;
+            let Given { name, value, origin, lines } = given;
             let found = match find(&name) {
                 Ok(found) => found,
                 Err(NotFound::Ignored(why)) => {
@@ -239,8 +239,8 @@ impl Merge {
             let value = match self.value(&found, value) {
                 Ok(value) => value,
                 Err(mistakes) => {
-                    let placed = |text: String| Problem(format!("{}: {text}", place_of(&origin, &places, &text)));
-                    self.problems.extend(mistakes.into_iter().map(placed));
+                    let located = |text: String| Problem(format!("{}: {text}", origin_of(&origin, &lines, &text)));
+                    self.problems.extend(mistakes.into_iter().map(located));
                     continue;
                 }
             };
@@ -259,7 +259,7 @@ impl Merge {
                         self.notes.push(format!("{origin}: {name} applies to all transports, as {option}"));
                     }
                     let target = if option == "port" { "listen" } else { option };
-                    self.places.insert(target, places);
+                    self.lines.insert(target, lines);
                     self.values.insert(target.into(), value.clone());
                     self.origins.insert(target, origin.clone());
                     set.insert(option, (value, origin));
@@ -332,13 +332,13 @@ impl Merge {
             return Err(self.problems);
         }
         self.notes.dedup();
-        let Merge { values, origins, places, notes, .. } = self;
-        Ok(Config { settings, program, sections: Sections::default(), file: None, notes, values, origins, places })
+        let Merge { values, origins, lines, notes, .. } = self;
+        Ok(Config { settings, program, sections: Sections::default(), file: None, notes, values, origins, lines })
     }
 
     fn wrong_setting(&self, error: &encke::SettingsError) -> Problem {
-        match place_of_option(&self.origins, &self.places, &error.path()) {
-            Some(place) => Problem(format!("{place}: {error}")),
+        match origin_of_option(&self.origins, &self.lines, &error.path()) {
+            Some(origin) => Problem(format!("{origin}: {error}")),
             None => Problem(error.to_string()),
         }
     }
@@ -346,9 +346,9 @@ impl Merge {
     /// A rule that can never apply, with both lines of the file.
     fn hidden_rule(&self, settings: &Settings, first: usize, hidden: usize) -> Problem {
         let pattern = |index: usize| &settings.channels[index].pattern;
-        let position = |index: usize| match place_of_option(&self.origins, &self.places, &format!("channels[{index}]"))
+        let position = |index: usize| match origin_of_option(&self.origins, &self.lines, &format!("channels[{index}]"))
         {
-            Some(place @ Origin::File { .. }) => place.to_string(),
+            Some(origin @ Origin::File { .. }) => origin.to_string(),
             Some(origin) => format!("{origin} (rule {})", index + 1),
             None => format!("rule {}", index + 1),
         };
@@ -363,14 +363,14 @@ impl Merge {
 }
 
 /// Where an option, or the part of it with this path, was set, if anybody did.
-fn place_of_option(
+fn origin_of_option(
     origins: &BTreeMap<&'static str, Origin>,
-    places: &BTreeMap<&'static str, Places>,
+    lines: &BTreeMap<&'static str, Lines>,
     path: &str,
 ) -> Option<Origin> {
     let option = path.split(['.', '[']).next().unwrap_or(path);
     let (option, origin) = origins.get_key_value(option)?;
-    Some(places.get(option).map_or_else(|| origin.clone(), |places| place_of(origin, places, path)))
+    Some(lines.get(option).map_or_else(|| origin.clone(), |lines| origin_of(origin, lines, path)))
 }
 
 /// The mistakes in a list of tables, such as the rules for channels.

@@ -28,7 +28,7 @@ fn read(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Res
         name: (*name).into(),
         value: Raw::Text((*value).into()),
         origin: Origin::Flag(format!("--{}", options::flag(name))),
-        places: Places::default(),
+        lines: Lines::default(),
     };
     let sources = Sources {
         file: Some(file.0.clone()),

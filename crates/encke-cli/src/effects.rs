@@ -9,16 +9,17 @@ use crate::layers::Origin;
 pub(crate) fn without_effect(config: &Config) -> Vec<String> {
     let mut found = Vec::new();
     for (name, is_idle, why) in of_options(config) {
-        // What another setting implies is nobody's mistake.
-        if is_idle && matches!(config.place(name), Some(Origin::File { .. } | Origin::Environment(_) | Origin::Flag(_)))
+        // A value that another setting implies is nobody's mistake.
+        if is_idle
+            && matches!(config.origin(name), Some(Origin::File { .. } | Origin::Environment(_) | Origin::Flag(_)))
         {
             found.push((name.to_owned(), why));
         }
     }
     let rules = config.value("channels").as_array().into_iter().flatten();
     found.extend(rules.enumerate().flat_map(|(index, rule)| of_rule(index, rule)));
-    let line = |(path, why): (String, &str)| match config.place(&path) {
-        Some(place) => format!("{place}: {path} has no effect {why}"),
+    let line = |(path, why): (String, &str)| match config.origin(&path) {
+        Some(origin) => format!("{origin}: {path} has no effect {why}"),
         None => format!("{path} has no effect {why}"),
     };
     found.into_iter().map(line).collect()

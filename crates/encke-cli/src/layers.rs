@@ -17,14 +17,14 @@ pub(crate) struct Given {
     pub(crate) value: Raw,
     pub(crate) origin: Origin,
     /// Where its parts are, if it is from a file.
-    pub(crate) places: Places,
+    pub(crate) lines: Lines,
 }
 
 /// The lines of the parts of a value, by their paths in it: `[1]`, `[1].pattern`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places(BTreeMap<String, usize>);
+pub(crate) struct Lines(BTreeMap<String, usize>);
 
-impl Places {
+impl Lines {
     /// The line of the innermost part that has one on the way to `path`, the whole path of a part: `channels[1].pattern`.
     pub(crate) fn line(&self, path: &str) -> Option<usize> {
         let inside = &path[path.find(['.', '['])?..];
@@ -40,16 +40,16 @@ impl Places {
 
 impl Given {
     /// Where a mistake is, whose text begins with its path.
-    pub(crate) fn place_of(&self, mistake: &str) -> Origin {
-        place_of(&self.origin, &self.places, mistake)
+    pub(crate) fn origin_of(&self, mistake: &str) -> Origin {
+        origin_of(&self.origin, &self.lines, mistake)
     }
 }
 
 /// Where a mistake is, whose text begins with its path, in a value from `origin`.
-pub(crate) fn place_of(origin: &Origin, places: &Places, mistake: &str) -> Origin {
+pub(crate) fn origin_of(origin: &Origin, lines: &Lines, mistake: &str) -> Origin {
     let is_of_path = |char: char| char.is_ascii_alphanumeric() || "_-.[]".contains(char);
     let path = mistake.split(|char| !is_of_path(char)).next().unwrap_or_default();
-    match (origin, places.line(path)) {
+    match (origin, lines.line(path)) {
         (Origin::File { path, .. }, Some(line)) => Origin::File { path: path.clone(), line },
         _ => origin.clone(),
     }
@@ -111,11 +111,11 @@ pub(crate) fn of_text(path: &str, text: &str) -> Result<Vec<Given>, Vec<Problem>
     let mut values: toml::Table = toml::from_str(text).map_err(broken)?;
     units::settle(&mut values);
     let mut given = Vec::new();
-    collect(spanned.get_ref(), &values, "", &mut |name, key, place, value| {
+    collect(spanned.get_ref(), &values, "", &mut |name, key, spanned, value| {
         let origin = Origin::File { path: path.into(), line: line_of(key) };
-        let mut places = Places::default();
-        add_places(place, "", &mut |path, at| _ = places.0.insert(path, line_of(at)));
-        given.push(Given { name, value: Raw::Typed(value), origin, places });
+        let mut lines = Lines::default();
+        add_lines(spanned, "", &mut |path, at| _ = lines.0.insert(path, line_of(at)));
+        given.push(Given { name, value: Raw::Typed(value), origin, lines });
     });
     Ok(given)
 }
@@ -140,7 +140,7 @@ fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut 
             {
                 collect(inner, values, &format!("{name}."), put);
             }
-            (place, Some(value)) => put(name, key.span().start, place, value.clone()),
+            (spanned, Some(value)) => put(name, key.span().start, spanned, value.clone()),
             (_, None) => {}
         }
     }
@@ -156,10 +156,10 @@ fn is_of_cometd(name: &str, table: &DeTable<'_>) -> bool {
 }
 
 /// Adds the parts of a value with their paths in it and where they are.
-fn add_places(value: &DeValue<'_>, path: &str, add: &mut impl FnMut(String, usize)) {
+fn add_lines(value: &DeValue<'_>, path: &str, add: &mut impl FnMut(String, usize)) {
     let mut put = |inner: String, at: usize, value: &DeValue<'_>| {
         add(inner.clone(), at);
-        add_places(value, &inner, add);
+        add_lines(value, &inner, add);
     };
     match value {
         DeValue::Table(table) => table.iter().for_each(|(key, value)| {
@@ -207,7 +207,7 @@ pub(crate) fn of_environment(variables: impl Iterator<Item = (String, String)>) 
             name: rest.into(),
             value: Raw::Text(value),
             origin: Origin::Environment(name),
-            places: Places::default(),
+            lines: Lines::default(),
         });
     }
     given

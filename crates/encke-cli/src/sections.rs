@@ -43,8 +43,8 @@ impl Sections {
             "webhooks" => webhooks(value).map(|webhooks| self.webhooks = webhooks),
             _ => api_keys(value).map(|api_keys| self.api_keys = api_keys),
         };
-        let placed = |mistake: String| Problem(format!("{}: {mistake}", given.place_of(&mistake)));
-        read.map_err(|all| all.into_iter().map(placed).collect())
+        let located = |mistake: String| Problem(format!("{}: {mistake}", given.origin_of(&mistake)));
+        read.map_err(|all| all.into_iter().map(located).collect())
     }
 
     /// An error about a section that contradicts the settings of the server.

@@ -107,7 +107,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Resumes at the positions that [`Subscription::positions`](crate::Subscription::positions) has told an earlier client, if it
+    /// Resumes at the positions that [`Subscription::positions`](crate::Subscription::positions) has returned to an earlier client, if it
     /// replays. Subscriptions to other channels begin as [`ClientBuilder::replay`] says.
     pub fn resume_at(mut self, positions: impl IntoIterator<Item = (String, Position)>) -> Self {
         self.session.positions = positions.into_iter().collect();

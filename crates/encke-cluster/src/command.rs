@@ -47,7 +47,7 @@ pub enum Command {
     },
     /// Answer a request.
     Answer {
-        /// The place to which the answer goes, as the request has named it.
+        /// The subject to which the answer goes, as the request has named it.
         reply_to: String,
         /// The answer, of no more bytes than an envelope.
         body: Vec<u8>,
@@ -71,7 +71,7 @@ pub enum Command {
         key: String,
         /// The value, of at most [`VALUE_BYTES_MAX`] bytes.
         value: Bytes,
-        /// What has to be there.
+        /// The value that has to be there.
         expected: Expected,
         /// The time after which the key goes by itself, in milliseconds: whole seconds, rounded up. None: it stays.
         ttl_ms: Option<u64>,
@@ -84,7 +84,7 @@ pub enum Command {
         bucket: String,
         /// The key.
         key: String,
-        /// What has to be there.
+        /// The value that has to be there.
         expected: Expected,
     },
     /// Report the keys of a bucket that begin with this prefix, and from then on their changes, in the order of the writes. It goes

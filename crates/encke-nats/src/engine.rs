@@ -30,7 +30,7 @@ use crate::settings::{NatsSettings, NatsSettingsError};
 pub struct Nats {
     options: ConnectOptions,
     addresses: Vec<ServerAddr>,
-    /// Copies of what is kept in JetStream.
+    /// Copies of each key in JetStream.
     replicas: usize,
     /// The subject of confirmations, to which nobody subscribes.
     confirm: String,

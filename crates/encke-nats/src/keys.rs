@@ -188,7 +188,7 @@ impl Keys {
 
     /// The bucket, which is made if it is not there.
     pub(crate) async fn bucket(&self, bucket: &str) -> Result<Store, KeyFailure> {
-        // What is sent now would be written at any later time.
+        // A command that is sent now would be executed at any later time.
         if self.client.connection_state() != State::Connected {
             return Err(KeyFailure::Failed("the connection for keys is away".into()));
         }
@@ -215,7 +215,7 @@ impl Keys {
             history: 1,
             max_bytes: -1,
             num_replicas: self.replicas,
-            // Keys may go by themselves, and those who watch them are told.
+            // Keys may go by themselves, and those who watch them are notified.
             limit_markers: Some(MARKERS_RETAINED),
             ..Config::default()
         }

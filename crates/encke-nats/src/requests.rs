@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// What the task of the answers has to know.
+/// The state of the task of the answers.
 pub(crate) enum Note {
     /// Answers come by this subscription.
     Begin(Subscriber),

@@ -59,7 +59,7 @@ pub(crate) fn publish(options: Publish) -> ExitCode {
             None => return Err(Failure::usage("the data is missing; - takes it from the input".into())),
         };
         let lines = Lines { channel: (!is_each).then_some(channel), is_text: text };
-        // A mistake in the message is told before a server is asked.
+        // A mistake in the message is reported before a server is asked.
         let single = (given != "-").then(|| lines.item(0, &given)).transpose().map_err(Failure::usage)?;
         let server = server.resolved()?;
         let client = server.client()?.reconnect(false).connect(server.url()).await?;
@@ -119,18 +119,18 @@ struct Lines {
 
 impl Lines {
     fn item(&self, line: u64, text: &str) -> Result<Item, String> {
-        let place = if line == 0 { String::new() } else { format!("line {line}: ") };
+        let prefix = if line == 0 { String::new() } else { format!("line {line}: ") };
         match &self.channel {
             Some(channel) if self.is_text => {
                 Ok(Item { line, channel: channel.clone(), data: serde_json::Value::from(text).to_string() })
             }
             Some(channel) => {
-                let wrong = |error| format!("{place}the data is not JSON: {error}; --text takes texts");
+                let wrong = |error| format!("{prefix}the data is not JSON: {error}; --text takes texts");
                 let data = RawJson::parse(text).map_err(wrong)?.as_str().into();
                 Ok(Item { line, channel: channel.clone(), data })
             }
             None => {
-                let wrong = |error| format!("{place}a line is such as {{\"channel\":\"/a\",\"data\":1}}: {error}");
+                let wrong = |error| format!("{prefix}a line is such as {{\"channel\":\"/a\",\"data\":1}}: {error}");
                 let parsed: Line<'_> = serde_json::from_str(text).map_err(wrong)?;
                 Ok(Item { line, channel: parsed.channel, data: parsed.data.get().into() })
             }
@@ -160,7 +160,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Waits for the oldest reply. A refusal is told and counted; what breaks the session ends the command.
+    /// Waits for the oldest reply. A refusal is reported and counted; what breaks the session ends the command.
     async fn reply(&mut self) -> Result<(), Failure> {
         let Some((line, pending)) = self.waiting.pop_front() else { return Ok(()) };
         match pending.await {

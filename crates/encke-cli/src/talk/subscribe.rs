@@ -167,7 +167,7 @@ impl Printer {
             }
             // With more of them, some may have waited outside of the buffer.
             if items < NOTE_MESSAGES_MAX {
-                // What has been printed since is ahead.
+                // Those of messages printed since then are ahead.
                 reached.retain(|(channel, _)| !printed.contains(channel));
                 positions.set(reached);
                 break;

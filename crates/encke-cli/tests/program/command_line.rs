@@ -115,7 +115,7 @@ fn a_subscriber_goes_on_at_its_positions_over_restarts_of_the_server_and_prints_
 }
 
 #[test]
-fn mistakes_of_a_caller_are_told_before_a_server_is_asked() {
+fn mistakes_of_a_caller_are_reported_before_a_server_is_asked() {
     for (args, expected) in [
         (&["publish", "/a"][..], "the data is missing; - takes it from the input"),
         (&["publish", "-", "1"], "the channel - takes channel and data from each line"),
@@ -133,7 +133,7 @@ fn mistakes_of_a_caller_are_told_before_a_server_is_asked() {
 }
 
 #[test]
-fn a_refused_line_is_told_with_its_number_and_the_others_are_published() {
+fn a_refused_line_is_reported_with_its_number_and_the_others_are_published() {
     let (server, folder) = server(false);
     let line = format!(
         "printf '%s\\n' '{{\"channel\":\"/prices/a\",\"data\":1}}' '{{\"channel\":\"/b//c\",\"data\":2}}' \

@@ -1,4 +1,4 @@
-//! `encke config check`: each mistake of a file with its line, its place and what would be right.
+//! `encke config check`: each mistake of a file with its line, its path and what would be right.
 
 use crate::common::{Folder, encke, text};
 
@@ -119,7 +119,7 @@ const BROKEN: &[(&str, &[&str])] = &[
 ];
 
 #[test]
-fn each_mistake_is_told_with_its_line_its_place_and_what_would_be_right() {
+fn each_mistake_is_reported_with_its_line_its_path_and_what_would_be_right() {
     assert!(BROKEN.len() >= 20);
     for (file, expected) in BROKEN {
         let complaints = complaints(file);
@@ -153,7 +153,7 @@ fn times_and_sizes_may_have_units_in_files_variables_and_flags() {
 }
 
 #[test]
-fn what_has_no_effect_is_told_and_is_no_mistake() {
+fn what_has_no_effect_is_reported_and_is_no_mistake() {
     let folder = Folder::new();
     let file = "history_commit = \"always\"\n[[channels]]\npattern = \"/a\"\nhistory_ms = 5\nlazy_timeout_ms = 5\n";
     let path = folder.write("encke.toml", file);

@@ -85,7 +85,7 @@ pub enum EngineEvent {
     Asked {
         /// The key of the [`EngineCommand::Listen`].
         key: u64,
-        /// The place to which the answer goes, for [`EngineCommand::Answer`].
+        /// The subject to which the answer goes, for [`EngineCommand::Answer`].
         reply_to: String,
         /// The request.
         body: Bytes,

@@ -81,7 +81,7 @@ impl Relays {
             },
             RelayOutput::Read(relay) => self.open.get(&relay).into_iter().for_each(ToRelay::read),
             RelayOutput::Write(relay, bytes, reply_to) => self.write(relay, bytes, reply_to),
-            // What it has yet to write is written first.
+            // The bytes that it has yet to write are written first.
             RelayOutput::End(relay) => _ = self.open.remove(&relay),
         }
     }

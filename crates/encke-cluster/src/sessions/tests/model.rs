@@ -1,5 +1,4 @@
-//! Nodes with shards that only know which sessions they have, and an engine that may delay, lose and double what it carries, and read
-//! old values.
+//! Nodes with shards that only know which sessions they have, and an engine that may delay, lose, double, and read old values.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,10 +12,9 @@ use super::{Answer, BODY_BYTES_MAX, saved, settings, subjects, tag};
 use crate::command::{Command, Expected, KeyAnswer, KeyFailure, RequestFailure};
 use crate::sessions::{Output, RelayOutput, Sessions};
 
-/// A node, its shards, and its connection.
 pub(super) struct Member {
     pub(super) sessions: Sessions,
-    /// The sessions here, with the number of messages that wait for each.
+    /// The sessions here, with their waiting messages.
     pub(super) here: BTreeMap<Id, u64>,
     pub(super) is_alive: bool,
     pub(super) is_connected: bool,
@@ -24,9 +22,9 @@ pub(super) struct Member {
     holds: bool,
     /// The requests that its clients have sent.
     sent: Vec<u64>,
-    /// The statuses of answered requests, and what became of sockets, in order.
+    /// The statuses of answered requests, and the outcomes of sockets.
     pub(super) answers: Vec<(u64, Answer)>,
-    /// The fates of responses that other nodes have told, and abandoned requests.
+    /// The fates of responses that other nodes have reported, and abandoned requests.
     pub(super) fates: Vec<(u64, Option<bool>)>,
     /// Replies that have waited for the end of a session and leave.
     pub(super) left: Vec<u64>,
