@@ -96,7 +96,8 @@ impl Drop for Nats {
 /// The body of a response. Empty if nobody listens.
 pub(crate) fn get(address: &str, path: &str) -> String {
     let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    // With HTTP/1.0 no answer comes in chunks.
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
     let mut response = String::new();
     let read = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut response));
     let body = response.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
