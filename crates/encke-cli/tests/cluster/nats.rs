@@ -65,7 +65,8 @@ impl Nats {
 
     /// The connection of a node as NATS sees it: `out_msgs` are those that it has sent to the node.
     pub(crate) fn connection(&self, node: &str) -> Value {
-        let all = get(&format!("127.0.0.1:{}", self.monitor), "/connz?subs=1");
+        // With HTTP/1.0 no response comes in chunks.
+        let all = respond(&format!("127.0.0.1:{}", self.monitor), "GET /connz?subs=1 HTTP/1.0\r\n\r\n");
         let all: Value = serde_json::from_str(&all).expect("JSON");
         let connections = all["connections"].as_array().expect("a list");
         connections.iter().find(|connection| connection["name"] == node).cloned().unwrap_or_default()
@@ -95,8 +96,13 @@ impl Drop for Nats {
 
 /// The body of a response. Empty if nobody listens.
 pub(crate) fn get(address: &str, path: &str) -> String {
-    let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    respond(address, &request)
+}
+
+/// The body of the response to a request.
+fn respond(address: &str, request: &str) -> String {
+    let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };
     let mut response = String::new();
     let read = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut response));
     let body = response.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());

@@ -259,8 +259,9 @@ fn a_session_goes_on_elsewhere_when_its_node_is_killed() {
             wait_until("it is held by the node that has read it", || b.metric("encke_held_connects") == 1);
             assert_eq!(sum(&[&b, &c], "encke_cluster_sessions_taken_over"), 1);
             // The first message comes with the connect that was sent before the kill.
-            let publication = json!([{"channel": "/k", "clientId": id.id, "data": 1}]);
-            assert_eq!(post(&c, &id, &publication).1[0]["successful"], true);
+            let publisher = handshake(&c);
+            let publication = json!([{"channel": "/k", "clientId": publisher.id, "data": 1}]);
+            assert_eq!(post(&c, &publisher, &publication).1[0]["successful"], true);
             let (status, replies) = held.join().expect("no panic");
             assert_eq!((status, messages(&replies, "/k")), (200, (vec![1], true)), "{replies}");
         });

@@ -99,6 +99,10 @@ impl Sessions {
 
     /// The answer to a question about a session that is not here.
     fn not_here(&self, key: &Key) -> Reply {
+        if self.searches.is_under_way(key) {
+            // It is about to be here.
+            return Reply::Busy;
+        }
         let elsewhere = self.homes.of(key).filter(|node| *node != self.settings.node);
         elsewhere.map_or(Reply::Unknown, Reply::Elsewhere)
     }

@@ -188,6 +188,12 @@ impl Searches {
         self.all.get(first).filter(|search| search.state == State::Restores).map(|_| *first)
     }
 
+    /// True if this session is about to be taken or restored here.
+    pub(super) fn is_under_way(&self, key: &Key) -> bool {
+        let first = self.first.get(key).and_then(|(first, _)| self.all.get(first));
+        first.is_some_and(|search| matches!(search.state, State::Takes(_) | State::Restores))
+    }
+
     /// True if another search asks for this session.
     pub(super) fn is_led(&self, number: u64, key: &Key) -> bool {
         self.first.get(key).is_some_and(|(first, _)| *first != number)

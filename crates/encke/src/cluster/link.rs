@@ -126,6 +126,10 @@ impl Link {
     pub(crate) fn take(&self) -> (Vec<ToCluster>, bool) {
         let mut queue = self.queue.lock();
         queue.is_watched = !queue.messages.is_empty();
+        if queue.is_watched {
+            // It looks again, even if nothing comes of these messages.
+            self.wake.notify_one();
+        }
         (take(&mut queue.messages), queue.is_stopped)
     }
 
