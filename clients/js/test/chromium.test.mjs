@@ -111,6 +111,8 @@ test("a proxy that eats upgrades is remembered for the next page", async (t) => 
     // On a machine that is slower than this, the client takes the network for slow, and remembers nothing.
     const options = { fallbackMs: 6_000 };
     assert.equal(await page.evaluate(follow("/stock/a", options)), "eventsource");
+    // The stream has shown a moment later that it works.
+    await page.waitForFunction(() => localStorage.length > 0);
     const tried = proxy.heads.filter((head) => head === "GET /cometd HTTP/1.1").length;
     await page.reload();
     assert.equal(await page.evaluate(follow("/stock/a", options)), "eventsource");
