@@ -3,18 +3,7 @@
 # names another program.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-version=v2.15.2
-
-if [ -z "${NATS_SERVER:-}" ]; then
-    command -v go >/dev/null || skip "go is missing: install Go 1.25 or newer"
-    tools=$(realpath --canonicalize-missing "$target_dir/go")
-    NATS_SERVER=$tools/nats-server-$version
-    if [ ! -x "$NATS_SERVER" ]; then
-        GOBIN=$tools go install "github.com/nats-io/nats-server/v2@$version"
-        mv "$tools/nats-server" "$NATS_SERVER"
-    fi
-fi
-
+need_nats
 need_rust
 output=$(mktemp)
 trap 'rm -f "$output"' EXIT

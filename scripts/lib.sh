@@ -230,6 +230,30 @@ need_chromium() {
     need_debian chromium fonts-liberation || skip "there is no browser: install Chromium, or set CHROMIUM"
 }
 
+# need_go_tool NAME VERSION PACKAGE: a program from its Go module, built once for each version. Sets `go_tool` to its path.
+need_go_tool() {
+    local folder built
+    command -v go >/dev/null || skip 'go is missing: install Go 1.25 or newer'
+    folder=$(realpath --canonicalize-missing "$target_dir/go")
+    go_tool=$folder/$1-$2
+    [ ! -x "$go_tool" ] || return 0
+    echo "building $1 $2" >&2
+    # Several suites may want one at the same time, and a package may have another name than its program.
+    built=$(mktemp -d)
+    GOBIN=$built go install -ldflags='-s -w' "$3@$2"
+    mkdir -p "$folder"
+    mv "$built"/* "$go_tool"
+    rmdir "$built"
+}
+
+# need_nats: a NATS server. Sets NATS_SERVER to its path, unless it names one already.
+need_nats() {
+    if [ -z "${NATS_SERVER:-}" ]; then
+        need_go_tool nats-server v2.15.2 github.com/nats-io/nats-server/v2
+        NATS_SERVER=$go_tool
+    fi
+}
+
 # need_java: a JDK and Maven.
 need_java() {
     command -v javac >/dev/null || need_debian openjdk-17-jdk-headless || skip "javac is missing: install a JDK, 17 or newer"

@@ -19,6 +19,10 @@ macro_rules! errors {
                     $(BayeuxError::$Name => $text,)*
                 }
             }
+
+            /// All of them.
+            #[cfg(test)]
+            const ALL: &'static [BayeuxError] = &[$(BayeuxError::$Name),*];
         }
     };
 }
@@ -185,6 +189,18 @@ mod tests {
             (BayeuxError::ServerDraining, "503::server_draining", 503),
         ] {
             assert_eq!((error.to_string().as_str(), error.code()), (text, code));
+        }
+    }
+
+    #[test]
+    fn the_page_of_errors_has_all_of_them() {
+        let page = include_str!("../../../docs/errors.md");
+        for error in BayeuxError::ALL {
+            let (code, (_, text)) = (error.code(), error.as_str().rsplit_once(':').expect("parts"));
+            let is_there = page
+                .lines()
+                .any(|line| line.starts_with(&format!("| `{code}:")) && line.contains(&format!(":{text}`")));
+            assert!(is_there, "{error}");
         }
     }
 

@@ -4,19 +4,20 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgAction, ArgMatches, Args as _, Command, Subcommand as _, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, Subcommand as _, value_parser};
 use toml::Value;
 
-use crate::config::{FILE, Sources, defaults};
-use crate::layers::{Given, Origin, Raw};
+use crate::config::{Sources, defaults};
+use crate::layers::{Given, Origin, Places, Raw};
 use crate::options::{self, NotFound};
-use crate::talk::{Publish, Subscribe};
+use crate::talk::{ContextCommand, Disconnect, EXIT_CODES, History, Presence, Publish, Request, Sessions, Subscribe};
 use crate::token::Token;
 use crate::{USAGE, complain as say};
 
 /// All commands.
 pub(crate) fn command() -> Command {
     let file = Arg::new("file").value_name("FILE").value_parser(value_parser!(PathBuf));
+    let named = config_file().conflicts_with("file");
     let config = Command::new("config")
         .about("Write, check or show a configuration")
         .arg_required_else_help(true)
@@ -24,12 +25,14 @@ pub(crate) fn command() -> Command {
         .subcommand(
             Command::new("init")
                 .about("Write a file with every setting and section, each with its default; never overwrites")
-                .arg(file.clone().default_value(FILE).help("The file to write")),
+                .arg(file.clone().help("The file to write [default: encke.toml]"))
+                .arg(named.clone()),
         )
         .subcommand(
             Command::new("check")
                 .about("Report the errors in a file and the environment")
-                .arg(file.help("The file to check [default: encke.toml if it exists]")),
+                .arg(file.help("The file to check [default: encke.toml if it exists]"))
+                .arg(named),
         )
         .subcommand(with_settings(Command::new("show").about("Show all effective settings and their sources")))
         .subcommand(Command::new("docs").about("Print docs/configuration.md").hide(true));
@@ -38,19 +41,48 @@ pub(crate) fn command() -> Command {
         .about("A server that pushes messages to web pages and programs the moment they happen")
         .arg_required_else_help(true)
         .subcommand_required(true)
+        .after_help(EXIT_CODES)
         .subcommand(with_settings(Command::new("serve").about("Run the server")).after_help(
             "All settings are in docs/configuration.md; --help lists them, -h only the common ones. A file may hold the \
              same names, the environment ENCKE_ and the name in capitals. Flags come before environment before file.",
         ))
         .subcommand(demo())
         .subcommand(config)
-        .subcommand(Publish::augment_args(Command::new("publish")))
-        .subcommand(Subscribe::augment_args(Command::new("subscribe")))
+        .subcommand(client::<Publish>("publish"))
+        .subcommand(client::<Subscribe>("subscribe"))
+        .subcommand(client::<Request>("request"))
+        .subcommand(client::<History>("history"))
+        .subcommand(client::<Presence>("presence"))
+        .subcommand(client::<Sessions>("sessions"))
+        .subcommand(client::<Disconnect>("disconnect"))
+        .subcommand(
+            ContextCommand::augment_subcommands(Command::new("context"))
+                .about("Store servers by names, so that no command repeats their URLs and files")
+                .arg_required_else_help(true)
+                .subcommand_required(true),
+        )
+        .subcommand(
+            Command::new("completion").about("Print the completion of commands for a shell").arg(
+                Arg::new("shell").value_name("SHELL").required(true).value_parser(value_parser!(clap_complete::Shell)),
+            ),
+        )
         .subcommand(
             Token::augment_subcommands(Command::new("token")).arg_required_else_help(true).subcommand_required(true),
         )
         .subcommand(encke_bench::command())
         .subcommand(encke_bench::flood_target::command())
+}
+
+/// A command that speaks to a server.
+fn client<T: clap::Args>(name: &'static str) -> Command {
+    T::augment_args(Command::new(name)).after_help(EXIT_CODES)
+}
+
+/// Prints the completion of all commands for a shell.
+pub(crate) fn complete(matches: &ArgMatches) -> ExitCode {
+    let Some(shell) = matches.get_one::<clap_complete::Shell>("shell") else { return ExitCode::from(USAGE) };
+    clap_complete::generate(*shell, &mut command(), "encke", &mut std::io::stdout());
+    ExitCode::SUCCESS
 }
 
 fn demo() -> Command {
@@ -62,23 +94,24 @@ fn demo() -> Command {
         )
 }
 
+/// `--config`.
+fn config_file() -> Arg {
+    Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .help("The file with settings [default: encke.toml if it exists] [env: ENCKE_CONFIG]")
+}
+
 /// Adds `--config`, `--set` and a flag for each option.
 fn with_settings(mut command: Command) -> Command {
-    command = command
-        .arg(
-            Arg::new("config")
-                .long("config")
-                .value_name("FILE")
-                .value_parser(value_parser!(PathBuf))
-                .help("The file with settings [default: encke.toml if it exists] [env: ENCKE_CONFIG]"),
-        )
-        .arg(
-            Arg::new("set")
-                .long("set")
-                .value_name("NAME=VALUE")
-                .action(ArgAction::Append)
-                .help("Any setting by its name, or by CometD's, such as ws.maxMessageSize=65536"),
-        );
+    command = command.arg(config_file()).arg(
+        Arg::new("set")
+            .long("set")
+            .value_name("NAME=VALUE")
+            .action(ArgAction::Append)
+            .help("Any setting by its name, or by CometD's, such as ws.maxMessageSize=65536"),
+    );
     let defaults = defaults();
     for group in options::GROUPS.iter() {
         for option in &group.options {
@@ -128,7 +161,7 @@ pub(crate) fn sources(matches: &ArgMatches) -> Sources {
 }
 
 fn given(name: &str, value: String, flag: String) -> Given {
-    Given { name: name.into(), value: Raw::Text(value), origin: Origin::Flag(flag), lines: Vec::new() }
+    Given { name: name.into(), value: Raw::Text(value), origin: Origin::Flag(flag), places: Places::default() }
 }
 
 /// Prints help if it was requested, otherwise one line about the error.

@@ -30,10 +30,10 @@ impl ClusterSection {
             ClusterSettings::DECLARED.iter().flat_map(|group| group.settings).any(|setting| setting.name == name)
         };
         let (node, nats): (Table, Table) = all.clone().into_iter().partition(|(name, _)| of_node(name));
-        Ok(Some(ClusterSection {
-            node: table("cluster", &Value::Table(node))?,
-            nats: table("cluster", &Value::Table(nats))?,
-        }))
+        match (table("cluster", &Value::Table(node)), table("cluster", &Value::Table(nats))) {
+            (Ok(node), Ok(nats)) => Ok(Some(ClusterSection { node, nats })),
+            (node, nats) => Err([node.err(), nats.err()].into_iter().flatten().flatten().collect()),
+        }
     }
 
     /// The section with the servers of the option `cluster`, if it names some.

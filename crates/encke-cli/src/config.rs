@@ -11,11 +11,14 @@ use toml::{Table, Value};
 
 use crate::cluster::ClusterSection;
 use crate::demo;
-use crate::layers::{self, Given, Origin, Problem, Raw};
+use crate::effects;
+use crate::layers::{self, Given, Origin, Places, Problem, Raw, place_of};
 use crate::logs;
 use crate::options::{self, Found, NotFound, Program};
 use crate::rules;
 use crate::sections::Sections;
+use crate::tables;
+use crate::units::{self, Unit};
 
 /// The sources of the configuration; they can be read again when the file has changed.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +48,7 @@ pub(crate) struct Config {
     pub(crate) notes: Vec<String>,
     values: Table,
     origins: BTreeMap<&'static str, Origin>,
+    places: BTreeMap<&'static str, Places>,
 }
 
 impl Sources {
@@ -74,7 +78,7 @@ impl Sources {
         merge.apply(self.flags.clone(), options::find);
         let mut config = merge.finish()?;
         if let Some(misfit) = sections.misfit(&config.settings) {
-            return Err(vec![misfit]);
+            return Err(vec![config.placed(misfit)]);
         }
         sections.cluster = ClusterSection::with_servers(sections.cluster.take(), &config.program.cluster);
         (config.file, config.sections) = (file, sections);
@@ -83,8 +87,9 @@ impl Sources {
         }
         let cluster = config.sections.cluster.as_ref();
         if let Some(misfit) = cluster.and_then(|cluster| cluster.misfit(&config.server_settings())) {
-            return Err(vec![misfit]);
+            return Err(vec![config.placed(misfit)]);
         }
+        config.notes.extend(effects::without_effect(&config));
         Ok(config)
     }
 
@@ -137,6 +142,22 @@ impl Config {
         self.origins.get("demo").filter(|origin| matches!(origin, Origin::Implied(_)))
     }
 
+    /// The value of an option as TOML.
+    pub(crate) fn value(&self, name: &str) -> &Value {
+        &self.values[name]
+    }
+
+    /// Where an option or a section, or the part with this path, was set, if anybody did: `channels[1].pattern`.
+    pub(crate) fn place(&self, path: &str) -> Option<Origin> {
+        place_of_option(&self.origins, &self.places, path)
+    }
+
+    /// A problem, whose text begins with a path, with its place.
+    fn placed(&self, problem: Problem) -> Problem {
+        let place = self.place(problem.0.split([' ', ':']).next().unwrap_or_default());
+        place.map_or(problem.clone(), |place| Problem(format!("{place}: {problem}")))
+    }
+
     /// Each option with its value and its source, unless it is the default.
     pub(crate) fn effective(&self) -> impl Iterator<Item = (&'static Setting, &Value, Option<&Origin>)> {
         options::all().filter_map(|option| {
@@ -176,8 +197,8 @@ struct Merge {
     defaults: Table,
     values: Table,
     origins: BTreeMap<&'static str, Origin>,
-    /// The line of each rule for channels, if a file has them.
-    rule_lines: Vec<usize>,
+    /// Where the parts of options are that a file has.
+    places: BTreeMap<&'static str, Places>,
     notes: Vec<String>,
     problems: Vec<Problem>,
 }
@@ -186,6 +207,12 @@ impl Merge {
     fn apply_file(&mut self, file: Vec<Given>, sections: &mut Sections) {
         let (of_sections, settings): (Vec<_>, _) = file.into_iter().partition(|given| layers::is_section(&given.name));
         self.apply(settings, options::find);
+        for given in &of_sections {
+            if let Some(name) = layers::SECTIONS.iter().find(|name| **name == given.name) {
+                self.origins.insert(name, given.origin.clone());
+                self.places.insert(name, given.places.clone());
+            }
+        }
         self.problems.extend(of_sections.iter().filter_map(|given| sections.read(given).err()).flatten());
         self.problems.extend(sections.contradiction());
     }
@@ -197,7 +224,7 @@ impl Merge {
         layer.sort_by_key(|given| find(&given.name).is_ok_and(|found| found.is_widened));
         let mut set: BTreeMap<&'static str, (Value, Origin)> = BTreeMap::new();
         for given in layer {
-            let Given { name, value, origin, lines } = given;
+            let Given { name, value, origin, places } = given;
             let found = match find(&name) {
                 Ok(found) => found,
                 Err(NotFound::Ignored(why)) => {
@@ -205,14 +232,15 @@ impl Merge {
                     continue;
                 }
                 Err(why) => {
-                    self.problems.push(not_found(&name, &origin, &why));
+                    self.problems.push(not_found(&name, &value, &origin, &why));
                     continue;
                 }
             };
             let value = match self.value(&found, value) {
                 Ok(value) => value,
-                Err(reason) => {
-                    self.problems.push(Problem(format!("{origin}: {reason}")));
+                Err(mistakes) => {
+                    let placed = |text: String| Problem(format!("{}: {text}", place_of(&origin, &places, &text)));
+                    self.problems.extend(mistakes.into_iter().map(placed));
                     continue;
                 }
             };
@@ -231,9 +259,7 @@ impl Merge {
                         self.notes.push(format!("{origin}: {name} applies to all transports, as {option}"));
                     }
                     let target = if option == "port" { "listen" } else { option };
-                    if option == "channels" {
-                        self.rule_lines = lines;
-                    }
+                    self.places.insert(target, places);
                     self.values.insert(target.into(), value.clone());
                     self.origins.insert(target, origin.clone());
                     set.insert(option, (value, origin));
@@ -242,34 +268,40 @@ impl Merge {
         }
     }
 
-    /// The value for an option, or one line with the allowed values.
-    fn value(&self, found: &Found, raw: Raw) -> Result<Value, String> {
+    /// The value for an option.
+    ///
+    /// # Errors
+    /// A line for each mistake in it, with the allowed values.
+    fn value(&self, found: &Found, raw: Raw) -> Result<Value, Vec<String>> {
         let name = found.option.name;
         if name == "port" {
-            return self.with_port(&raw);
+            return self.with_port(&raw).map_err(|error| vec![error]);
         }
         let default = &self.defaults[name];
         let value = match raw {
-            Raw::Text(text) => typed(&text, default),
+            Raw::Text(text) => typed(name, &text, default),
             // CometD's values are often texts, also in a file.
-            Raw::Typed(Value::String(text)) if found.is_alias => typed(&text, default),
+            Raw::Typed(Value::String(text)) if found.is_alias => typed(name, &text, default),
             Raw::Typed(value) => value,
         };
         let value = if found.is_alias { from_cometd(name, value, default) } else { value };
-        let mut trial = Table::new();
-        trial.insert(name.into(), value.clone());
-        let outcome = match Program::deserialize(trial.clone()) {
-            Ok(program) if !logs::is_filter(&program.log) => {
-                return Err(format!(
-                    "log = {value}: off, error, warn, info, debug, trace, or such as warn,encke=debug"
-                ));
-            }
-            Ok(_) => Ok(()),
-            Err(error) if is_of_program(name) => Err(error),
-            Err(_) => Settings::deserialize(trial).map(drop),
+        let error_of = |value: Value| error_of(Table::from_iter([(name.to_owned(), value)]));
+        let mut mistakes = match &value {
+            Value::Array(items) if items.iter().any(Value::is_table) => mistakes_in_tables(name, items, error_of),
+            _ => Vec::new(),
         };
-        outcome.map_err(|error| format!("{name} = {value}: {}", wanted(name, &value, default, &error)))?;
-        Ok(value)
+        if let Some(error) = error_of(value.clone()).filter(|_| mistakes.is_empty()) {
+            let wanted = match name {
+                "listen" => "an address and a port such as 127.0.0.1:8080".into(),
+                _ => tables::explain(name, error.message()),
+            };
+            mistakes.push(format!("{name} = {value}: {wanted}"));
+        }
+        if name == "log" && mistakes.is_empty() && !value.as_str().is_some_and(logs::is_filter) {
+            let wanted = "off, error, warn, info, debug, trace, or such as warn,encke=debug";
+            mistakes.push(format!("log = {value}: {wanted}"));
+        }
+        if mistakes.is_empty() { Ok(value) } else { Err(mistakes) }
     }
 
     /// `listen` as it is, with another port.
@@ -286,34 +318,39 @@ impl Merge {
     }
 
     fn finish(mut self) -> Result<Config, Vec<Problem>> {
-        if !self.problems.is_empty() {
-            return Err(self.problems);
-        }
         let (program, settings) =
             self.values.clone().into_iter().partition::<Table, _>(|(name, _)| is_of_program(name));
         let whole = |error: toml::de::Error| vec![Problem(error.message().into())];
         let settings = Settings::deserialize(settings).map_err(whole)?;
         let program = Program::deserialize(program).map_err(whole)?;
-        if let Some((first, hidden)) = encke::hidden_rule(&settings.channels) {
-            return Err(vec![self.hidden_rule(&settings, first, hidden)]);
-        }
-        if let Err(error) = encke::check_settings(&settings) {
-            let option = error.name.split('.').next().unwrap_or(error.name);
-            let prefix = self.origins.get(option).map(|origin| format!("{origin}: ")).unwrap_or_default();
-            return Err(vec![Problem(format!("{prefix}{error}"))]);
+        let wrong = encke::wrong_settings(&settings).into_iter().map(|error| self.wrong_setting(&error));
+        let hidden = encke::hidden_rules(&settings.channels).into_iter();
+        let hidden = hidden.map(|(first, hidden)| self.hidden_rule(&settings, first, hidden));
+        let more: Vec<Problem> = wrong.chain(hidden).collect();
+        self.problems.extend(more);
+        if !self.problems.is_empty() {
+            return Err(self.problems);
         }
         self.notes.dedup();
-        let Merge { values, origins, notes, .. } = self;
-        Ok(Config { settings, program, sections: Sections::default(), file: None, notes, values, origins })
+        let Merge { values, origins, places, notes, .. } = self;
+        Ok(Config { settings, program, sections: Sections::default(), file: None, notes, values, origins, places })
+    }
+
+    fn wrong_setting(&self, error: &encke::SettingsError) -> Problem {
+        match place_of_option(&self.origins, &self.places, &error.path()) {
+            Some(place) => Problem(format!("{place}: {error}")),
+            None => Problem(error.to_string()),
+        }
     }
 
     /// A rule that can never apply, with both lines of the file.
     fn hidden_rule(&self, settings: &Settings, first: usize, hidden: usize) -> Problem {
         let pattern = |index: usize| &settings.channels[index].pattern;
-        let position = |index: usize| match (self.origins.get("channels"), self.rule_lines.get(index)) {
-            (Some(Origin::File { path, .. }), Some(line)) => format!("{path}:{line}"),
-            (Some(origin), _) => format!("{origin} (rule {})", index + 1),
-            (None, _) => format!("rule {}", index + 1),
+        let position = |index: usize| match place_of_option(&self.origins, &self.places, &format!("channels[{index}]"))
+        {
+            Some(place @ Origin::File { .. }) => place.to_string(),
+            Some(origin) => format!("{origin} (rule {})", index + 1),
+            None => format!("rule {}", index + 1),
         };
         Problem(format!(
             "{}: the rule for {} can never apply: the one for {} at {} comes first and matches all its channels; put the narrower one first",
@@ -322,6 +359,42 @@ impl Merge {
             pattern(first),
             position(first)
         ))
+    }
+}
+
+/// Where an option, or the part of it with this path, was set, if anybody did.
+fn place_of_option(
+    origins: &BTreeMap<&'static str, Origin>,
+    places: &BTreeMap<&'static str, Places>,
+    path: &str,
+) -> Option<Origin> {
+    let option = path.split(['.', '[']).next().unwrap_or(path);
+    let (option, origin) = origins.get_key_value(option)?;
+    Some(places.get(option).map_or_else(|| origin.clone(), |places| place_of(origin, places, path)))
+}
+
+/// The mistakes in a list of tables, such as the rules for channels.
+fn mistakes_in_tables(name: &str, items: &[Value], error_of: impl Fn(Value) -> Option<toml::de::Error>) -> Vec<String> {
+    let mut mistakes = Vec::new();
+    for (index, item) in items.iter().enumerate() {
+        let (path, before) = (format!("{name}[{index}]"), mistakes.len());
+        if let Value::Table(table) = item {
+            let error_of = |field: Table| error_of(Value::Array(vec![field.into()]));
+            mistakes.extend(tables::mistakes_in(&path, table, true, error_of));
+        }
+        if let Some(error) = error_of(Value::Array(vec![item.clone()])).filter(|_| mistakes.len() == before) {
+            mistakes.push(format!("{path}: {}", tables::explain("", error.message())));
+        }
+    }
+    mistakes
+}
+
+/// The error in a table with one option.
+fn error_of(option: Table) -> Option<toml::de::Error> {
+    if option.keys().any(|name| is_of_program(name)) {
+        Program::deserialize(option).err()
+    } else {
+        Settings::deserialize(option).err()
     }
 }
 
@@ -339,33 +412,43 @@ fn location(name: &str, origin: &Origin) -> String {
 }
 
 /// One line about an unknown name, in the spelling of its source.
-fn not_found(name: &str, origin: &Origin, why: &NotFound) -> Problem {
+fn not_found(name: &str, value: &Raw, origin: &Origin, why: &NotFound) -> Problem {
     let location = location(name, origin);
+    let is_section = matches!(value, Raw::Typed(Value::Table(_)))
+        || matches!(value, Raw::Typed(Value::Array(items)) if items.iter().any(Value::is_table));
+    let kind = if is_section { "section" } else { "setting" };
     Problem(match why {
         NotFound::Ignored(why) | NotFound::Refused(why) => {
             format!("{location}: CometD's option has no equivalent: {why}")
         }
-        NotFound::Unknown { nearest: None } => format!("{location}: there is no such setting; see encke config show"),
+        NotFound::Unknown { nearest: None } => {
+            format!("{location}: there is no such {kind}; see docs/configuration.md")
+        }
         NotFound::Unknown { nearest: Some(nearest) } => {
             let nearest = match origin {
                 Origin::Environment(_) => format!("ENCKE_{}", options::variable(nearest)),
-                _ => nearest.to_string(),
+                _ => layers::in_brackets(nearest),
             };
-            format!("{location}: there is no such setting; did you mean {nearest}?")
+            format!("{location}: there is no such {kind}; did you mean {nearest}?")
         }
     })
 }
 
 /// Parses a text as the type of the option's default. A text that cannot be parsed stays a text and is refused as such.
-fn typed(text: &str, default: &Value) -> Value {
+fn typed(name: &str, text: &str, default: &Value) -> Value {
     let text = text.trim();
     match default {
-        Value::Integer(_) => text.parse().map_or_else(|_| Value::String(text.into()), Value::Integer),
+        Value::Integer(_) => {
+            let with_unit = || i64::try_from(Unit::of(name)?.parse(text)?).ok();
+            let number = text.parse().ok().or_else(with_unit);
+            number.map_or_else(|| Value::String(text.into()), Value::Integer)
+        }
         Value::Boolean(_) => text.parse().map_or_else(|_| Value::String(text.into()), Value::Boolean),
         Value::Array(_) if text.starts_with('[') => {
             let table: Result<Table, _> = toml::from_str(&format!("value = {text}"));
-            let value = table.ok().and_then(|mut table| table.remove("value"));
-            value.unwrap_or_else(|| Value::String(text.into()))
+            let mut table = table.unwrap_or_default();
+            units::settle(&mut table);
+            table.remove("value").unwrap_or_else(|| Value::String(text.into()))
         }
         Value::Array(_) => {
             let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
@@ -396,25 +479,6 @@ fn from_cometd(name: &str, value: Value, default: &Value) -> Value {
         // 0 or less: no limit of CometD's own.
         ("outbox_messages_max" | "message_bytes_max", Value::Integer(..=0)) => default.clone(),
         (_, value) => value,
-    }
-}
-
-/// Describes the allowed values, for a value of the wrong type or range.
-fn wanted(name: &str, value: &Value, default: &Value, error: &toml::de::Error) -> String {
-    if let Some((_, expected)) =
-        error.message().split_once("unknown variant").and_then(|(_, rest)| rest.split_once("expected "))
-    {
-        return expected.replace('`', "");
-    }
-    match (default, value) {
-        (Value::Integer(_), Value::Integer(..0)) => "a whole number, 0 or more".into(),
-        (Value::Integer(_), Value::Integer(_)) => "a smaller number".into(),
-        (Value::Integer(_), _) => "a whole number".into(),
-        (Value::Boolean(_), _) => "true or false".into(),
-        (Value::Array(_), Value::Array(_)) => error.message().replace('\n', "; "),
-        (Value::Array(_), _) => "a list".into(),
-        _ if name == "listen" => "an address and a port such as 127.0.0.1:8080".into(),
-        _ => "a text".into(),
     }
 }
 

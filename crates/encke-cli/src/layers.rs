@@ -1,12 +1,14 @@
 //! The sources of settings: a file, the environment, flags. Each is read into the same list of names and values.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use toml::Value;
 use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Value};
 
-use crate::options;
+use crate::options::{self, PREFIXES};
+use crate::units;
 
 /// A value with the name as it was given.
 #[derive(Clone, Debug)]
@@ -14,8 +16,43 @@ pub(crate) struct Given {
     pub(crate) name: String,
     pub(crate) value: Raw,
     pub(crate) origin: Origin,
-    /// The lines of its items, if it is a list of a file.
-    pub(crate) lines: Vec<usize>,
+    /// Where its parts are, if it is from a file.
+    pub(crate) places: Places,
+}
+
+/// The lines of the parts of a value, by their paths in it: `[1]`, `[1].pattern`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Places(BTreeMap<String, usize>);
+
+impl Places {
+    /// The line of the innermost part that has one on the way to `path`, the whole path of a part: `channels[1].pattern`.
+    pub(crate) fn line(&self, path: &str) -> Option<usize> {
+        let inside = &path[path.find(['.', '['])?..];
+        let mut inside = inside.trim_start_matches('.');
+        loop {
+            if let Some(line) = self.0.get(inside) {
+                return Some(*line);
+            }
+            inside = &inside[..inside.rfind(['.', '['])?];
+        }
+    }
+}
+
+impl Given {
+    /// Where a mistake is, whose text begins with its path.
+    pub(crate) fn place_of(&self, mistake: &str) -> Origin {
+        place_of(&self.origin, &self.places, mistake)
+    }
+}
+
+/// Where a mistake is, whose text begins with its path, in a value from `origin`.
+pub(crate) fn place_of(origin: &Origin, places: &Places, mistake: &str) -> Origin {
+    let is_of_path = |char: char| char.is_ascii_alphanumeric() || "_-.[]".contains(char);
+    let path = mistake.split(|char| !is_of_path(char)).next().unwrap_or_default();
+    match (origin, places.line(path)) {
+        (Origin::File { path, .. }, Some(line)) => Origin::File { path: path.clone(), line },
+        _ => origin.clone(),
+    }
 }
 
 /// A value as it was given.
@@ -71,18 +108,20 @@ pub(crate) fn of_text(path: &str, text: &str) -> Result<Vec<Given>, Vec<Problem>
         vec![Problem(format!("{path}:{line}: {}", error.message().replace('\n', "; ")))]
     };
     let spanned = DeTable::parse(text).map_err(broken)?;
-    let values: toml::Table = toml::from_str(text).map_err(broken)?;
+    let mut values: toml::Table = toml::from_str(text).map_err(broken)?;
+    units::settle(&mut values);
     let mut given = Vec::new();
-    collect(spanned.get_ref(), &values, "", &mut |name, at, items, value| {
-        let origin = Origin::File { path: path.into(), line: line_of(at) };
-        let lines = items.into_iter().map(line_of).collect();
-        given.push(Given { name, value: Raw::Typed(value), origin, lines });
+    collect(spanned.get_ref(), &values, "", &mut |name, key, place, value| {
+        let origin = Origin::File { path: path.into(), line: line_of(key) };
+        let mut places = Places::default();
+        add_places(place, "", &mut |path, at| _ = places.0.insert(path, line_of(at)));
+        given.push(Given { name, value: Raw::Typed(value), origin, places });
     });
     Ok(given)
 }
 
-/// Takes a name, where it is in the file, where the items of a list are, and the value.
-type Put<'a> = dyn FnMut(String, usize, Vec<usize>, Value) + 'a;
+/// Takes a name, where it is in the file, and the value in both forms.
+type Put<'a> = dyn FnMut(String, usize, &DeValue<'_>, Value) + 'a;
 
 /// Walks the same table in two forms: `spanned` has the positions in the file, `values` has the values.
 fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut Put<'_>) {
@@ -92,20 +131,45 @@ fn collect(spanned: &DeTable<'_>, values: &toml::Table, prefix: &str, put: &mut 
             (prefix, key) => format!("{prefix}{key}"),
         };
         match (value.get_ref(), values.get(key.get_ref().as_ref())) {
-            (DeValue::Table(inner), Some(Value::Table(values)))
-                if options::find(&name).is_err() && !is_section(&name) =>
-            {
-                collect(inner, values, &format!("{name}."), put);
-            }
             (DeValue::Table(inner), Some(Value::Table(values))) if name == FILES => {
                 collect(inner, values, OF_FILES, put)
             }
-            (DeValue::Array(items), Some(value)) => {
-                put(name, key.span().start, items.iter().map(|item| item.span().start).collect(), value.clone());
+            (DeValue::Table(inner), Some(Value::Table(values)))
+                if PREFIXES.iter().any(|prefix| prefix.starts_with(&format!("{name}.")))
+                    || is_of_cometd(&name, inner) =>
+            {
+                collect(inner, values, &format!("{name}."), put);
             }
-            (_, Some(value)) => put(name, key.span().start, Vec::new(), value.clone()),
+            (place, Some(value)) => put(name, key.span().start, place, value.clone()),
             (_, None) => {}
         }
+    }
+}
+
+/// True for the beginning of the names of CometD's options in this table.
+fn is_of_cometd(name: &str, table: &DeTable<'_>) -> bool {
+    let is_known = |name: &str| !matches!(options::find(name), Err(options::NotFound::Unknown { .. }));
+    table.iter().any(|(key, value)| {
+        let name = format!("{name}.{}", key.get_ref());
+        is_known(&name) || matches!(value.get_ref(), DeValue::Table(inner) if is_of_cometd(&name, inner))
+    })
+}
+
+/// Adds the parts of a value with their paths in it and where they are.
+fn add_places(value: &DeValue<'_>, path: &str, add: &mut impl FnMut(String, usize)) {
+    let mut put = |inner: String, at: usize, value: &DeValue<'_>| {
+        add(inner.clone(), at);
+        add_places(value, &inner, add);
+    };
+    match value {
+        DeValue::Table(table) => table.iter().for_each(|(key, value)| {
+            let dot = if path.is_empty() { "" } else { "." };
+            put(format!("{path}{dot}{}", key.get_ref()), key.span().start, value.get_ref());
+        }),
+        DeValue::Array(items) => items.iter().enumerate().for_each(|(index, item): (usize, &Spanned<DeValue<'_>>)| {
+            put(format!("{path}[{index}]"), item.span().start, item.get_ref());
+        }),
+        _ => {}
     }
 }
 
@@ -117,6 +181,15 @@ const OF_FILES: &str = "files_";
 /// True for a section of the file that is no setting of the server.
 pub(crate) fn is_section(name: &str) -> bool {
     SECTIONS.contains(&name)
+}
+
+/// The name of a section as the file has it, in brackets; that of another setting as it is.
+pub(crate) fn in_brackets(name: &str) -> String {
+    match name {
+        "auth" | "cluster" | "proxy" => format!("[{name}]"),
+        name if is_section(name) => format!("[[{name}]]"),
+        name => name.into(),
+    }
 }
 
 /// The sections of the file that are no settings of the server.
@@ -134,7 +207,7 @@ pub(crate) fn of_environment(variables: impl Iterator<Item = (String, String)>) 
             name: rest.into(),
             value: Raw::Text(value),
             origin: Origin::Environment(name),
-            lines: Vec::new(),
+            places: Places::default(),
         });
     }
     given
@@ -145,9 +218,9 @@ fn is_of_kubernetes(rest: &str, value: &str) -> bool {
     rest.starts_with("SERVICE_") || rest.starts_with("PORT_") || (rest == "PORT" && value.contains("://"))
 }
 
-/// Variables that are no settings: the file to read, the server to talk to, the program that the test scripts use, and that this process
-/// is to take over from another.
-const OTHER_VARIABLES: &[&str] = &["BIN", "CONFIG", "HANDOVER", "URL"];
+/// Variables that are no settings: the file to read, the server to talk to and secrets for it, the program that the test scripts use, and
+/// that this process is to take over from another.
+const OTHER_VARIABLES: &[&str] = &["API_KEY", "BIN", "CONFIG", "CONTEXT", "HANDOVER", "TOKEN", "URL"];
 
 #[cfg(test)]
 mod tests {

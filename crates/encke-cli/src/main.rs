@@ -9,6 +9,7 @@ mod cluster;
 mod config;
 mod config_command;
 mod demo;
+mod effects;
 mod handover;
 mod layers;
 mod logs;
@@ -20,6 +21,7 @@ mod tables;
 mod talk;
 mod template;
 mod token;
+mod units;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,6 +42,13 @@ fn main() -> ExitCode {
         Some(("config", matches)) => config(matches),
         Some(("publish", matches)) => with_options(matches, talk::publish),
         Some(("subscribe", matches)) => with_options(matches, talk::subscribe),
+        Some(("request", matches)) => with_options(matches, talk::request),
+        Some(("history", matches)) => with_options(matches, talk::history),
+        Some(("presence", matches)) => with_options(matches, talk::presence),
+        Some(("sessions", matches)) => with_options(matches, talk::sessions),
+        Some(("disconnect", matches)) => with_options(matches, talk::disconnect),
+        Some(("context", matches)) => with_options(matches, talk::context),
+        Some(("completion", matches)) => args::complete(matches),
         Some(("token", matches)) => with_options(matches, token::run),
         Some(("bench", matches)) => encke_bench::run(matches),
         Some(("flood-target", matches)) => encke_bench::flood_target::run(matches),
@@ -52,7 +61,8 @@ fn with_options<T: FromArgMatches>(matches: &ArgMatches, run: fn(T) -> ExitCode)
 }
 
 fn config(matches: &ArgMatches) -> ExitCode {
-    let file = |matches: &ArgMatches| matches.get_one::<PathBuf>("file").cloned();
+    let path = |matches: &ArgMatches, name| matches.get_one::<PathBuf>(name).cloned();
+    let file = |matches: &ArgMatches| path(matches, "file").or_else(|| path(matches, "config"));
     match matches.subcommand() {
         Some(("init", matches)) => config_command::init(&file(matches).unwrap_or_else(|| config::FILE.into())),
         Some(("check", matches)) => config_command::check(&config::Sources::of_file(file(matches))),

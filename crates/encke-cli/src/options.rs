@@ -9,6 +9,8 @@ use std::sync::LazyLock;
 
 use encke::{Declared as _, Setting, Settings};
 
+use crate::layers::SECTIONS;
+
 pub(crate) use cometd::{IGNORED, PREFIXES, REFUSED};
 pub(crate) use program::Program;
 pub(crate) use sections::{Row, cluster_rows, rows, with_rows, with_table};
@@ -37,7 +39,7 @@ pub(crate) enum NotFound {
     Ignored(&'static str),
     /// CometD's, without an equivalent: the reason, or the replacement.
     Refused(&'static str),
-    /// Unknown, with the most similar name.
+    /// Unknown, with the most similar name of an option or section.
     Unknown { nearest: Option<&'static str> },
 }
 
@@ -91,11 +93,16 @@ pub(crate) fn flag(name: &str) -> String {
     name.replace('_', "-")
 }
 
-/// The option whose name, ours or CometD's, is most similar to `name`, if any is similar.
+/// The option or section whose name, ours or CometD's, is most similar to `name`, if any is similar.
 fn nearest(name: &str) -> Option<&'static str> {
+    let names = all().flat_map(|option| [option.name].into_iter().chain(option.cometd));
+    nearest_of(name, names.chain(SECTIONS.iter().copied()))
+}
+
+/// The one of these names that is most similar to `name`, if any is similar.
+pub(crate) fn nearest_of<'a>(name: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |text: &str| text.replace(|char: char| !char.is_ascii_alphanumeric(), "").to_ascii_lowercase();
     let wanted = plain(name);
-    let names = all().flat_map(|option| [option.name].into_iter().chain(option.cometd));
     let distances = names.map(|known| (strsim::levenshtein(&wanted, &plain(known)), known));
     let (distance, best) = distances.min_by_key(|(distance, _)| *distance)?;
     (distance <= 1 + wanted.len() / 4).then_some(best)

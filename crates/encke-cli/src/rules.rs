@@ -49,7 +49,7 @@ mod tests {
         };
         let mut rules: Vec<ChannelRule> = file.iter().map(rule).collect();
         close(&mut rules, &|pattern| file.contains(&format!("{pattern}!").as_str()), channel.into());
-        assert_eq!(encke::hidden_rule(&rules), None);
+        assert_eq!(encke::hidden_rules(&rules), []);
         rules.into_iter().map(|rule| (rule.pattern, rule.publishers)).collect()
     }
 

@@ -5,12 +5,11 @@ use encke_auth::{AuthSettings, Jwt};
 use encke_proxy::ProxySettings;
 use encke_sources::SourceSettings;
 use encke_webhooks::{EventKind, WebhookSettings, Webhooks};
-use serde::Deserialize;
 use toml::Value;
 
 use crate::cluster::ClusterSection;
 use crate::layers::{Given, Problem, Raw};
-use crate::tables::{in_one_line, table};
+use crate::tables::{all_or_mistakes, explain, list, table};
 
 /// All sections.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,14 +36,15 @@ impl Sections {
     pub(crate) fn read(&mut self, given: &Given) -> Result<(), Vec<Problem>> {
         let Raw::Typed(value) = &given.value else { return Ok(()) };
         let read = match given.name.as_str() {
-            "source" => encke_sources::parse(value).map(|all| self.sources = all).map_err(|error| error.problems),
+            "source" => sources(value).map(|sources| self.sources = sources),
             "auth" => auth(value).map(|auth| self.auth = Some(auth)),
             "cluster" => ClusterSection::read(value).map(|cluster| self.cluster = cluster),
             "proxy" => proxy(value).map(|proxy| self.proxy = Some(proxy)),
             "webhooks" => webhooks(value).map(|webhooks| self.webhooks = webhooks),
             _ => api_keys(value).map(|api_keys| self.api_keys = api_keys),
         };
-        read.map_err(|all| all.into_iter().map(|problem| Problem(format!("{}: {problem}", given.origin))).collect())
+        let placed = |mistake: String| Problem(format!("{}: {mistake}", given.place_of(&mistake)));
+        read.map_err(|all| all.into_iter().map(placed).collect())
     }
 
     /// An error about a section that contradicts the settings of the server.
@@ -63,15 +63,33 @@ impl Sections {
 }
 
 fn api_keys(value: &Value) -> Result<ApiKeys, Vec<String>> {
-    let keys = Vec::<ApiKey>::deserialize(value.clone());
-    let keys = keys.map_err(|error| vec![format!("api_keys: {}", in_one_line(&error))])?;
+    let keys: Vec<ApiKey> = list("api_keys", value)?;
+    let alone = |(index, key): (usize, &ApiKey)| {
+        let of_first = |error: encke::ApiKeysError| error.to_string().replacen("[0]", &format!("[{index}]"), 1);
+        ApiKeys::new(std::slice::from_ref(key)).map_err(|error| vec![of_first(error)])
+    };
+    all_or_mistakes(keys.iter().enumerate().map(alone))?;
     ApiKeys::new(&keys).map_err(|error| vec![error.to_string()])
 }
 
+fn sources(value: &Value) -> Result<Vec<SourceSettings>, Vec<String>> {
+    let in_words = |problem: String| match problem.split_once(": ") {
+        Some((path, message)) => {
+            let key = path.rsplit('.').next().unwrap_or_default();
+            format!("{path}: {}", explain(key, message))
+        }
+        None => problem,
+    };
+    encke_sources::parse(value).map_err(|error| error.problems.into_iter().map(in_words).collect())
+}
+
 fn webhooks(value: &Value) -> Result<Vec<WebhookSettings>, Vec<String>> {
-    let webhooks = Vec::deserialize(value.clone());
-    let webhooks: Vec<WebhookSettings> =
-        webhooks.map_err(|error| vec![format!("webhooks: {}", in_one_line(&error))])?;
+    let webhooks: Vec<WebhookSettings> = list("webhooks", value)?;
+    let alone = |(index, webhook): (usize, &WebhookSettings)| {
+        let checked = Webhooks::check(std::slice::from_ref(webhook));
+        checked.map_err(|error| vec![error.to_string().replacen("[0]", &format!("[{index}]"), 1)])
+    };
+    all_or_mistakes(webhooks.iter().enumerate().map(alone))?;
     Webhooks::check(&webhooks).map_err(|error| vec![error.to_string()])?;
     Ok(webhooks)
 }

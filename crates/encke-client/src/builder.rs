@@ -13,7 +13,7 @@ use crate::endpoint::Endpoint;
 use crate::options::{ClientOptions, Transport};
 use crate::session::{ClientSession, ConnectionType, SessionOptions};
 use crate::tls::{TlsIdentity, Trust};
-use crate::{Error, Extension, ReplayFrom};
+use crate::{Error, Extension, Position, ReplayFrom};
 
 /// The path at which Bayeux servers answer by convention.
 const DEFAULT_PATH: &str = "/cometd";
@@ -104,6 +104,13 @@ impl ClientBuilder {
     /// [`Client::subscribe_from`] sets another one. Default: off.
     pub fn replay(mut self, from: ReplayFrom) -> Self {
         self.session.replay = Some(from);
+        self
+    }
+
+    /// Resumes at the positions that [`Subscription::positions`](crate::Subscription::positions) has told an earlier client, if it
+    /// replays. Subscriptions to other channels begin as [`ClientBuilder::replay`] says.
+    pub fn resume_at(mut self, positions: impl IntoIterator<Item = (String, Position)>) -> Self {
+        self.session.positions = positions.into_iter().collect();
         self
     }
 

@@ -126,6 +126,14 @@ impl Client {
         self.start(ClientPublication::new(channel, data)?).await
     }
 
+    /// As [`Client::start_publish`], with data that is JSON already.
+    ///
+    /// # Errors
+    /// The session is closed.
+    pub async fn start_publish_raw(&self, channel: &str, data: RawJson<'_>) -> Result<PendingPublish, Error> {
+        self.start(ClientPublication { channel: channel.into(), data: data.as_str().into() }).await
+    }
+
     /// Publishes and declines the reply: the server replies only if it refuses the message, and the client logs that. So the program
     /// does not learn if the message arrived, nor if a channel with a history on disk has stored it. It returns when the client's
     /// task has the message.

@@ -12,7 +12,7 @@ use crate::buffer::Buffer;
 use crate::options::ClientOptions;
 use crate::session::ConnectionType;
 use crate::unread::Unread;
-use crate::{Error, LostReason, Message, ReplayFrom};
+use crate::{Error, LostReason, Message, Position, ReplayFrom};
 
 /// The state of a client's connection; see [`Client::state`](crate::Client::state).
 #[derive(Clone, Debug)]
@@ -83,6 +83,8 @@ pub(crate) enum ClientCommand {
         reply: oneshot::Sender<Result<(), Error>>,
         _room: Room,
     },
+    /// The positions in the histories of the channels of a subscription.
+    Positions(Arc<Buffer>, oneshot::Sender<Vec<(String, Position)>>),
     Request {
         publication: ClientPublication,
         reply: oneshot::Sender<Result<Message, Error>>,
@@ -130,6 +132,7 @@ impl ClientCommand {
             ClientCommand::Publish { reply, .. } | ClientCommand::Batch { reply, .. } => reply.is_closed(),
             ClientCommand::Request { reply, .. } => reply.is_closed(),
             ClientCommand::Send { .. } => true,
+            ClientCommand::Positions(_, reply) => reply.is_closed(),
             ClientCommand::Unsubscribe(_, reply) | ClientCommand::Subscribe { reply, .. } => reply.is_closed(),
         }
     }

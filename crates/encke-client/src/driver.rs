@@ -208,6 +208,8 @@ impl Driver {
                     registry.subscribe(session, name, buffer, kind, reply);
                 }
             }
+            // The program may have gone on without them.
+            ClientCommand::Positions(buffer, reply) => _ = reply.send(session.positions(&buffer.names)),
             ClientCommand::Unsubscribe(buffer, reply) => registry.unsubscribe(session, &buffer, Some(reply)),
         }
     }

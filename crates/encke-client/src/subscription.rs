@@ -12,7 +12,7 @@ use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::command::{ClientCommand, Kind};
 use crate::message::Gap;
-use crate::{Error, Message, ReplayFrom};
+use crate::{Error, Message, Position, ReplayFrom};
 
 /// The messages of a channel or pattern, or of several, as a stream; see [`Client::subscribe`].
 ///
@@ -43,6 +43,18 @@ impl Subscription {
     /// The client that it belongs to.
     pub fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// The positions in the histories of its channels, if the client replays. Messages up to them have been read, or wait in the
+    /// stream; so a program that stores them reads those first. A later client goes on there with
+    /// [`ClientBuilder::resume_at`](crate::ClientBuilder::resume_at).
+    ///
+    /// # Errors
+    /// The session is closed.
+    pub async fn positions(&self) -> Result<Vec<(String, Position)>, Error> {
+        let (reply, positions) = oneshot::channel();
+        self.client.command(ClientCommand::Positions(self.buffer.clone(), reply)).await?;
+        positions.await.map_err(|_| self.client.closed_error())
     }
 
     /// Ends the subscription and waits for the server's reply. Dropping it does the same without waiting.

@@ -9,14 +9,18 @@
 //!     └────── interest ──────▶ Wants ── subscriptions ──▶ engine
 //! ```
 
+mod command;
 mod envelope;
 mod incoming;
 mod node;
 mod numbers;
 mod outgoing;
+mod sessions;
 mod subject;
 mod wants;
 
+pub use command::{Command, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX};
 pub use envelope::{Envelope, EnvelopeError};
-pub use node::{Command, Counts, Node, NodeLimits};
+pub use node::{Counts, Node, NodeLimits};
+pub use sessions::{Output, RelayId, RelayOutput, RelayRequest, SessionCounts, Sessions, SessionsSettings};
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};

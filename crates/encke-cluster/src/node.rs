@@ -10,6 +10,7 @@ use std::sync::Arc;
 use bayeux::Limits;
 use encke_core::{EncodedPublications, Interest, MailboxAccount, PublishToken, crosses_nodes};
 
+use crate::command::Command;
 use crate::envelope::{Envelope, EnvelopeError, Origin};
 use crate::incoming::Incoming;
 use crate::numbers::Numbers;
@@ -34,32 +35,6 @@ pub struct NodeLimits {
     pub reply_delay_max_ms: u64,
     /// Time from the return of the engine until what has waited is sent, in milliseconds.
     pub return_delay_ms: u64,
-}
-
-/// A command for the engine, which runs commands in order.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Subscribe to a subject.
-    Subscribe {
-        /// Names the subscription. A later one has a higher key.
-        key: u64,
-        /// The subject, with wildcards.
-        subject: String,
-    },
-    /// End a subscription.
-    Unsubscribe {
-        /// Names the subscription.
-        key: u64,
-    },
-    /// Tell by [`Node::confirmed`] when the engine has all subscriptions of the commands before.
-    Confirm(u64),
-    /// Send an envelope, and tell its bytes by [`Node::sent`].
-    Publish {
-        /// The subject, without wildcards.
-        subject: String,
-        /// The envelope.
-        envelope: Vec<u8>,
-    },
 }
 
 /// The counts of a node since its start.

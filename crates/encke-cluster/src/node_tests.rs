@@ -96,6 +96,7 @@ impl Cluster {
                     node.sent(envelope.len());
                     return self.send(index, &subject, &envelope);
                 }
+                other => panic!("a node sends no {other:?}"),
             }
         }
     }

@@ -13,6 +13,7 @@
 use std::fmt::Write as _;
 
 use bayeux::channel::is_pattern;
+use encke_core::NodeTag;
 
 /// The most bytes of the name of a cluster.
 pub const NAME_BYTES_MAX: usize = 32;
@@ -33,6 +34,8 @@ const KIND: &str = ".c.";
 #[derive(Clone, Debug)]
 pub struct Subjects {
     prefix: String,
+    /// What the subjects of nodes begin with.
+    nodes: String,
 }
 
 impl Subjects {
@@ -40,7 +43,12 @@ impl Subjects {
     /// too many.
     pub fn of(name: &str) -> Option<Subjects> {
         let is_valid = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_plain);
-        is_valid.then(|| Subjects { prefix: format!("{PREFIX}{name}{KIND}") })
+        is_valid.then(|| Subjects { prefix: format!("{PREFIX}{name}{KIND}"), nodes: format!("{PREFIX}{name}.n.") })
+    }
+
+    /// The subject of the questions to a node.
+    pub fn of_node(&self, node: NodeTag) -> String {
+        format!("{}{}", self.nodes, node.as_str())
     }
 
     /// The subject of publications on a channel.

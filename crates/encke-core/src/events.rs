@@ -1,107 +1,19 @@
 //! The input and output of a shard, apart from the bytes on sockets. It is plain data, so that a simulation can lose,
 //! duplicate and delay it.
 
-use std::net::IpAddr;
 use std::sync::Arc;
-
-use bytes::Bytes;
 
 use crate::Settings;
 use crate::admission::account::{Charge, MailboxAccount};
 use crate::decision::{Awaited, Resolved, WaitKey};
+pub use crate::exchange::{
+    ExchangeId, HttpTransport, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, SessionKey, SocketKey,
+};
 use crate::history::Position;
-use crate::id::Id;
-use crate::identity::Head;
+use crate::id::{Id, NodeTag};
+use crate::node_messages::{ForNodes, FromNodes};
 use crate::rights::table::Granted;
 use crate::side::Side;
-
-/// Names a WebSocket of this shard. The generation detects late events for a reused index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SocketKey {
-    /// The index in the shard.
-    pub index: u32,
-    /// Increases with each socket.
-    pub generation: u32,
-}
-
-/// Names a session of this shard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionKey {
-    /// The index in the shard.
-    pub index: u32,
-    /// Increases with each session.
-    pub generation: u32,
-}
-
-/// Names an HTTP request that waits for its response. It is unique in the whole server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ExchangeId {
-    /// The shard that owns the request's connection.
-    pub shard: u16,
-    /// Increases with each request.
-    pub number: u64,
-}
-
-/// The origin of a request or a WebSocket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Peer {
-    /// The address of the client, or of the proxy in front of it.
-    pub address: Option<IpAddr>,
-    /// The number of the connection, unique in the whole server. 0 if it is not known.
-    pub connection: u64,
-    /// True if the connection carries several requests at the same time (HTTP/2).
-    pub is_multiplexed: bool,
-}
-
-/// The Bayeux transport of an HTTP request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HttpTransport {
-    /// A POST whose response is JSON.
-    LongPolling,
-    /// A GET whose response is a script that calls the function of this name.
-    CallbackPolling(Box<str>),
-    /// A GET of a client without Bayeux, for whom the server shakes hands and subscribes. The response is for the server.
-    Subscription,
-}
-
-/// An HTTP request for the Bayeux endpoint.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// Identifies the response.
-    pub exchange: ExchangeId,
-    /// The transport of the request.
-    pub transport: HttpTransport,
-    /// The browser id in the request's cookie, if it has one of ours.
-    pub browser: Option<Id>,
-    /// The origin of the request.
-    pub peer: Peer,
-    /// The head of the request, if the application reads heads. The shard drops it if no message is a handshake.
-    pub head: Option<Arc<Head>>,
-    /// One batch of messages, checked to be UTF-8.
-    pub body: String,
-}
-
-/// The response to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
-    /// The HTTP status.
-    pub status: u16,
-    /// JSON or script. Empty with some errors.
-    pub body: Bytes,
-    /// A new browser id to set as a cookie.
-    pub set_browser: Option<Id>,
-    /// The shard that must learn if the kernel took the response, because the response carries messages.
-    pub confirm: Option<u16>,
-    /// True if it carries messages of channels that compress.
-    pub compresses: bool,
-}
-
-impl Response {
-    /// A response without a body.
-    pub(crate) fn empty(status: u16) -> Response {
-        Response { status, body: Bytes::new(), set_browser: None, confirm: None, compresses: false }
-    }
-}
 
 /// The close code of a WebSocket and a short neutral reason (RFC 6455 §7.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +41,8 @@ pub enum Effect {
     Cancel(WaitKey),
     /// Read on from this WebSocket, whose last message has waited ([`Received::Waits`](crate::Received)).
     Continue(SocketKey),
+    /// Let this node of the cluster serve a WebSocket whose last message has waited.
+    Relay(SocketKey, NodeTag),
     /// Append this to the history log, then report the result to the token's shard with [`ShardMessage::Persisted`].
     Persist(PersistRequest),
     /// Note who is on a channel, or answer who is.
@@ -302,6 +216,10 @@ pub enum ShardMessage {
     Settings(Arc<Settings>),
     /// Advise all clients to come back later, and close their WebSockets.
     Drain,
+    /// Something about a session that moves between nodes, from the cluster.
+    FromNodes(FromNodes),
+    /// Something about a session that moves between nodes, for [`OTHER_NODES`].
+    ForNodes(ForNodes),
 }
 
 impl EncodedPublications {
@@ -387,6 +305,8 @@ impl Envelope {
             | ShardMessage::MakeRoom
             | ShardMessage::Report(_)
             | ShardMessage::Drain => 0,
+            ShardMessage::FromNodes(message) => message.bytes(),
+            ShardMessage::ForNodes(message) => message.bytes(),
         };
         Envelope { charge: account.charge(ENVELOPE_BYTES + bytes), message }
     }

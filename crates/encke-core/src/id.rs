@@ -4,8 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Characters of an id: the shard in two, then 150 random bits (Bayeux 1.0 asks for 128).
+/// Characters of an id: the shard in two, then 150 random bits (Bayeux 1.0 asks for 128). In a cluster the first 20 of them
+/// name the node, and 130 are left.
 const ID_BYTES: usize = 32;
+/// The characters of an id that name the node.
+const NODE: std::ops::Range<usize> = 2..6;
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
 /// The id of a session (`clientId`) or of a browser (the cookie): 32 characters, each 5 bits.
@@ -17,6 +20,37 @@ pub struct Id([u8; ID_BYTES]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no id")]
 pub struct NoId;
+
+/// Names a node of a cluster in the ids of the sessions that it opens: four characters.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeTag([u8; NODE_BYTES]);
+
+/// The characters of a tag.
+const NODE_BYTES: usize = NODE.end - NODE.start;
+
+impl NodeTag {
+    /// A random tag.
+    pub fn new(entropy: &mut Entropy) -> NodeTag {
+        Id::new(0, entropy).node()
+    }
+
+    /// Parses a tag. None if the text is not a valid one.
+    pub fn parse(text: &str) -> Option<NodeTag> {
+        let bytes: [u8; NODE_BYTES] = text.as_bytes().try_into().ok()?;
+        bytes.iter().all(|byte| is_character(*byte)).then_some(NodeTag(bytes))
+    }
+
+    /// Its characters.
+    pub fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for NodeTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
 
 /// Fills a buffer with random bytes: the kernel's in a server, seeded ones in a simulation.
 pub type Entropy = Box<dyn FnMut(&mut [u8])>;
@@ -32,6 +66,20 @@ impl Id {
         bytes[0] = ALPHABET[shard / 32 % 32];
         bytes[1] = ALPHABET[shard % 32];
         Id(bytes)
+    }
+
+    /// A new id of a shard of this node.
+    pub fn of_node(shard: usize, node: NodeTag, entropy: &mut Entropy) -> Id {
+        let mut id = Id::new(shard, entropy);
+        id.0[NODE].copy_from_slice(&node.0);
+        id
+    }
+
+    /// The node that made it, if that is a node of a cluster. Any other id names a random one.
+    pub fn node(&self) -> NodeTag {
+        let mut tag = [0; NODE_BYTES];
+        tag.copy_from_slice(&self.0[NODE]);
+        NodeTag(tag)
     }
 
     /// Parses an id. None if the text is not a valid one.
@@ -115,6 +163,17 @@ mod tests {
             assert_eq!(id.shard(), shard);
         }
         assert_ne!(Id::new(0, &mut entropy), Id::new(0, &mut entropy));
+    }
+
+    #[test]
+    fn an_id_names_its_node_and_the_rest_is_random() {
+        let mut entropy = kernel_entropy();
+        let node = NodeTag::new(&mut entropy);
+        let ids = [Id::of_node(33, node, &mut entropy), Id::of_node(33, node, &mut entropy)];
+        assert!(ids[0] != ids[1] && ids.iter().all(|id| (id.node(), id.shard()) == (node, 33)));
+        assert_eq!(NodeTag::parse(node.as_str()), Some(node));
+        assert!(["", "abc", "abcde", "abcX", "ab.c"].iter().all(|text| NodeTag::parse(text).is_none()));
+        const { assert!((ID_BYTES - NODE.end) * 5 >= 128) };
     }
 
     #[test]

@@ -22,13 +22,16 @@ mod clients;
 mod decision;
 mod delivery;
 mod events;
+mod exchange;
 pub mod history;
 mod id;
 mod identity;
 mod limits;
 mod memory;
 mod metrics;
+mod node_messages;
 mod now;
+mod opener;
 mod protocol;
 mod relief;
 mod requests;
@@ -53,13 +56,13 @@ pub use clients::owners::Revoked;
 pub use decision::{Awaited, Resolved, WaitKey};
 pub use delivery::{Format, Reached, Received, SocketOrigin, Wire};
 pub use events::{
-    Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HttpTransport,
-    PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted, PresenceEvent, PublishToken, Report, Request,
-    Response, SessionKey, ShardMessage, SocketKey, crosses_nodes,
+    Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HttpTransport, NOT_HERE,
+    OTHER_NODES, PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted, PresenceEvent, PublishToken,
+    Report, Request, Response, Searched, SessionKey, ShardMessage, SocketKey, crosses_nodes,
 };
 #[cfg(test)]
 pub(crate) use id::kernel_entropy;
-pub use id::{Entropy, Id};
+pub use id::{Entropy, Id, NodeTag};
 pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
 pub use limits::counts::Counts;
 pub use limits::network;
@@ -67,7 +70,9 @@ pub use limits::sessions::SessionShares;
 pub use limits::shares::{Amount, Budget, Over, Share, Shares, Urgency};
 pub use memory::SessionsMemory;
 pub use metrics::{Count, Meaning, Metrics};
+pub use node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
 pub use now::Now;
+pub use opener::Opener;
 pub use protocol::batch::message_frame;
 pub use rights::policy::Policy;
 pub use rights::table::{Entry, Granted, Right, ServerEntry};

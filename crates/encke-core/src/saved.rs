@@ -137,6 +137,16 @@ impl Saved {
         }));
     }
 
+    /// The bytes of its messages, and roughly those of its sessions.
+    pub fn bytes(&self) -> usize {
+        let of_session = |session: &SavedSession| {
+            let names: usize = session.subscriptions.iter().map(|name| name.len() + size_of::<Box<str>>()).sum();
+            size_of::<SavedSession>() + names
+        };
+        let messages: usize = self.messages.iter().map(|message| message.len() + size_of::<Box<str>>()).sum();
+        messages + self.sessions.iter().map(of_session).sum::<usize>()
+    }
+
     /// True if every index refers to an existing message.
     pub fn is_whole(&self) -> bool {
         let count = self.messages.len() as u64;

@@ -7,7 +7,8 @@ use encke::{ChannelRule, Settings, SlowConsumer};
 pub fn with_rules(mut settings: Settings) -> Settings {
     for rule in rules() {
         settings.channels.push(rule);
-        if encke::hidden_rule(&settings.channels).is_some_and(|(_, hidden)| hidden + 1 == settings.channels.len()) {
+        let last = settings.channels.len() - 1;
+        if encke::hidden_rules(&settings.channels).iter().any(|(_, hidden)| *hidden == last) {
             settings.channels.pop();
         }
     }

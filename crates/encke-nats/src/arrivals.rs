@@ -71,19 +71,19 @@ impl<S: Stream<Item = Message> + Unpin> Arrivals<S> {
         rest
     }
 
-    /// The next message of the oldest subscription that has one.
-    pub(crate) async fn next(&mut self) -> Message {
+    /// The next message of the oldest subscription that has one, and that one's key.
+    pub(crate) async fn next(&mut self) -> (u64, Message) {
         // Without the budget of tokio: an older subscription that is out of it would look empty.
         tokio::task::unconstrained(std::future::poll_fn(|cx| self.poll(cx))).await
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Message> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(u64, Message)> {
         self.ready.reader.register(cx.waker());
         loop {
             let first = self.ready.keys().pop_first();
             let Some(key) = first else { return Poll::Pending };
             if let Some(message) = self.take(key) {
-                return Poll::Ready(message);
+                return Poll::Ready((key, message));
             }
         }
     }
@@ -149,7 +149,7 @@ mod tests {
             }
             for key in 0..100 {
                 for number in 0..20 {
-                    assert_eq!(arrivals.next().await.payload, format!("{round} {key} {number}"));
+                    assert_eq!(arrivals.next().await.1.payload, format!("{round} {key} {number}"));
                 }
             }
         }
@@ -161,7 +161,7 @@ mod tests {
         let (sender, receiver) = mpsc::unbounded_channel();
         arrivals.add(1, Queue(receiver));
         (0..5_000).for_each(|number| sender.send(message(number.to_string())).expect("open"));
-        assert_eq!(arrivals.next().await.payload, "0");
+        assert_eq!(arrivals.next().await.1.payload, "0");
         assert_eq!(arrivals.remove(1).await.len(), 4_999);
         assert!(sender.send(message("gone".into())).is_err());
     }

@@ -2,21 +2,27 @@
 //!
 //! ```text
 //!   commands ──▶ Sending ──▶ NATS client
-//!                 │  │ subscriptions come and go
-//!                 │  └─▶ receive ──▶ events
-//!                 └────▶ Confirmation: a round trip to the server ──▶ events
+//!                 │ │ │ │ subscriptions come and go
+//!                 │ │ │ └─▶ receive ──▶ events
+//!                 │ │ └───▶ Confirmation: a round trip to the server ──▶ events
+//!                 │ └─────▶ requests: answers, and times without one ──▶ events
+//!                 └───────▶ keys: another connection ──▶ events
 //! ```
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, Event, ServerAddr, Subscriber};
+use async_nats::{Client, ConnectOptions, Event, Message, ServerAddr, Subscriber};
 use bytes::Bytes;
 use encke::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents, EngineRun};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::arrivals::Arrivals;
+use crate::keys::{self, KeySettings};
+use crate::requests::{self, Note};
 use crate::settings::{NatsSettings, NatsSettingsError};
 
 /// NATS as the engine of a cluster.
@@ -24,6 +30,8 @@ use crate::settings::{NatsSettings, NatsSettingsError};
 pub struct Nats {
     options: ConnectOptions,
     addresses: Vec<ServerAddr>,
+    /// Copies of what is kept in JetStream.
+    replicas: usize,
     /// The subject of confirmations, to which nobody subscribes.
     confirm: String,
 }
@@ -36,13 +44,15 @@ impl Nats {
     pub fn new(settings: NatsSettings, cluster: &str) -> Result<Nats, NatsSettingsError> {
         let inbox = format!("encke.{cluster}.inbox");
         let options = settings.options()?.custom_inbox_prefix(inbox).request_timeout(Some(CONFIRM_TIMEOUT));
-        Ok(Nats { options, addresses: settings.addresses()?, confirm: format!("encke.{cluster}.confirm") })
+        let (addresses, confirm) = (settings.addresses()?, format!("encke.{cluster}.confirm"));
+        Ok(Nats { options, addresses, replicas: settings.replicas, confirm })
     }
 
     async fn start(self, mut commands: EngineCommands, events: EngineEvents) {
-        let Nats { options, addresses, confirm } = self;
-        let (to_states, mut states) = mpsc::unbounded_channel();
+        let Nats { options, addresses, replicas, confirm } = self;
+        let (to_states, states) = mpsc::unbounded_channel();
         let reported = events.clone();
+        let of_keys = KeySettings { options: options.clone(), addresses: addresses.clone(), replicas };
         let options = options.event_callback(move |event| {
             let to_states = to_states.clone();
             async move { _ = to_states.send(event) }
@@ -54,18 +64,15 @@ impl Nats {
         };
         let (to_confirm, confirming) = mpsc::unbounded_channel();
         let (to_receiving, changes) = mpsc::unbounded_channel();
-        let watched = client.clone();
-        tokio::spawn(async move {
-            while let Some(event) = states.recv().await {
-                if let Some(event) = translate(event, &watched) {
-                    reported.report(event).await;
-                }
-            }
-        });
+        let (to_requests, notes) = mpsc::unbounded_channel();
+        let (to_keys, of_key) = mpsc::unbounded_channel();
+        tokio::spawn(report_states(client.clone(), states, to_requests.clone(), reported));
+        tokio::spawn(requests::report(notes, events.clone()));
+        tokio::spawn(keys::run(of_keys, of_key, events.clone()));
         let confirmation = Confirmation { client: client.clone(), subject: confirm, events: events.clone() };
         tokio::spawn(confirmation.run(confirming));
         tokio::spawn(receive(changes, events.clone()));
-        let mut sending = Sending { client, events, to_confirm, to_receiving };
+        let mut sending = Sending { client, events, to_confirm, to_receiving, to_requests, to_keys, inbox: None };
         while let Some(command) = commands.next().await {
             sending.run(command).await;
         }
@@ -77,6 +84,23 @@ impl Nats {
 impl ClusterEngine for Nats {
     fn run(self: Box<Self>, commands: EngineCommands, events: EngineEvents) -> EngineRun {
         Box::pin(self.start(commands, events))
+    }
+}
+
+/// Reports the states of the connection.
+async fn report_states(
+    client: Client,
+    mut states: mpsc::UnboundedReceiver<Event>,
+    to_requests: mpsc::UnboundedSender<Note>,
+    events: EngineEvents,
+) {
+    while let Some(event) = states.recv().await {
+        if matches!(event, Event::Disconnected | Event::Closed) {
+            _ = to_requests.send(Note::Away);
+        }
+        if let Some(event) = translate(event, &client) {
+            events.report(event).await;
+        }
     }
 }
 
@@ -94,8 +118,8 @@ fn translate(event: Event, client: &Client) -> Option<EngineEvent> {
 
 /// A change of what is read.
 enum Change {
-    /// Read this, too.
-    Begin(u64, Subscriber),
+    /// Read this, too. True: it brings requests.
+    Begin(u64, Subscriber, bool),
     /// End this one.
     End(u64),
 }
@@ -106,15 +130,17 @@ struct Sending {
     events: EngineEvents,
     to_confirm: mpsc::UnboundedSender<u64>,
     to_receiving: mpsc::UnboundedSender<Change>,
+    to_requests: mpsc::UnboundedSender<Note>,
+    to_keys: mpsc::UnboundedSender<EngineCommand>,
+    /// The subject of answers to requests, without their numbers. The first request makes it.
+    inbox: Option<String>,
 }
 
 impl Sending {
     async fn run(&mut self, command: EngineCommand) {
         match command {
-            EngineCommand::Subscribe { key, subject } => match self.client.subscribe(subject).await {
-                Ok(subscriber) => _ = self.to_receiving.send(Change::Begin(key, subscriber)),
-                Err(error) => self.events.report(EngineEvent::Failed(error.to_string())).await,
-            },
+            EngineCommand::Subscribe { key, subject } => self.subscribe(key, subject, false).await,
+            EngineCommand::Listen { key, subject } => self.subscribe(key, subject, true).await,
             EngineCommand::Unsubscribe { key } => _ = self.to_receiving.send(Change::End(key)),
             EngineCommand::Confirm(number) => _ = self.to_confirm.send(number),
             EngineCommand::Publish { subject, envelope } => {
@@ -124,6 +150,51 @@ impl Sending {
                 }
                 self.events.report(EngineEvent::Sent(bytes)).await;
             }
+            EngineCommand::Request { number, subject, body, timeout_ms } => {
+                self.request(number, subject, body, timeout_ms).await;
+            }
+            EngineCommand::Answer { reply_to, body } => {
+                if let Err(error) = self.client.publish(reply_to, Bytes::from(body)).await {
+                    self.events.report(EngineEvent::Failed(error.to_string())).await;
+                }
+            }
+            EngineCommand::Get { .. }
+            | EngineCommand::Put { .. }
+            | EngineCommand::Delete { .. }
+            | EngineCommand::Watch { .. } => _ = self.to_keys.send(command),
+        }
+    }
+
+    async fn subscribe(&mut self, key: u64, subject: String, brings_requests: bool) {
+        match self.client.subscribe(subject).await {
+            Ok(subscriber) => _ = self.to_receiving.send(Change::Begin(key, subscriber, brings_requests)),
+            Err(error) => self.events.report(EngineEvent::Failed(error.to_string())).await,
+        }
+    }
+
+    /// Sends a request from here, and not from a task for each, so that requests keep their order.
+    async fn request(&mut self, number: u64, subject: String, body: Vec<u8>, timeout_ms: u64) {
+        let until = Instant::now() + Duration::from_millis(timeout_ms);
+        _ = self.to_requests.send(Note::Sent { number, until });
+        if self.inbox.is_none() {
+            let inbox = self.client.new_inbox();
+            match self.client.subscribe(format!("{inbox}.*")).await {
+                Ok(subscriber) => {
+                    _ = self.to_requests.send(Note::Begin(subscriber));
+                    self.inbox = Some(inbox);
+                }
+                Err(error) => self.events.report(EngineEvent::Failed(error.to_string())).await,
+            }
+        }
+        let sent = match &self.inbox {
+            Some(inbox) => {
+                let reply_to = format!("{inbox}.{number}");
+                self.client.publish_with_reply(subject, reply_to, Bytes::from(body)).await.is_ok()
+            }
+            None => false,
+        };
+        if !sent {
+            _ = self.to_requests.send(Note::Failed(number));
         }
     }
 }
@@ -168,24 +239,45 @@ impl Confirmation {
 /// Reads all subscriptions.
 async fn receive(mut changes: mpsc::UnboundedReceiver<Change>, events: EngineEvents) {
     let mut arrivals = Arrivals::new();
+    // The keys of those that bring requests.
+    let mut listening = BTreeSet::new();
     loop {
         let change = tokio::select! {
             biased;
             change = changes.recv() => change,
-            message = arrivals.next() => {
-                events.report(EngineEvent::Received(message.payload)).await;
+            (key, message) = arrivals.next() => {
+                report_arrival(&events, listening.contains(&key).then_some(key), message).await;
                 continue;
             }
         };
         match change {
             None => return,
-            Some(Change::Begin(key, subscriber)) => arrivals.add(key, subscriber),
+            Some(Change::Begin(key, subscriber, brings_requests)) => {
+                if brings_requests {
+                    listening.insert(key);
+                }
+                arrivals.add(key, subscriber);
+            }
             Some(Change::End(key)) => {
+                let of_requests = listening.remove(&key).then_some(key);
                 for message in arrivals.remove(key).await {
-                    events.report(EngineEvent::Received(message.payload)).await;
+                    report_arrival(&events, of_requests, message).await;
                 }
             }
         }
+    }
+}
+
+/// Reports an envelope, or a request of the subscription with this key.
+async fn report_arrival(events: &EngineEvents, of_requests: Option<u64>, message: Message) {
+    match (of_requests, message.reply) {
+        (None, _) => events.report(EngineEvent::Received(message.payload)).await,
+        (Some(key), Some(reply_to)) => {
+            let reply_to = reply_to.as_str().to_owned();
+            events.report(EngineEvent::Asked { key, reply_to, body: message.payload }).await;
+        }
+        // Nobody waits for an answer, so it is no request.
+        (Some(_), None) => {}
     }
 }
 

@@ -14,7 +14,10 @@
 
 mod arrivals;
 mod engine;
+mod keys;
+mod requests;
 mod settings;
+mod watches;
 
 pub use engine::Nats;
 pub use settings::{NatsSettings, NatsSettingsError};

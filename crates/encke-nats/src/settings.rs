@@ -45,6 +45,8 @@ encke::settings! {
         ping_interval_ms: u64 = 10_000, positive();
         /// Longest pause between two attempts to connect, in milliseconds.
         reconnect_delay_max_ms: u64 = 1_000, positive();
+        /// Copies of what the nodes keep in JetStream, each on another NATS server: 1, 3 or 5. It counts when that is made, by the first node.
+        replicas: usize = 1, at_least(1, "a number from 1 to 5"), at_most(5, "a number from 1 to 5");
     }
 }
 
@@ -93,7 +95,7 @@ impl NatsSettings {
 
     /// The options of the connection.
     pub(crate) fn options(&self) -> Result<ConnectOptions, NatsSettingsError> {
-        if let Some((setting, value, wanted)) = self.out_of_range() {
+        if let Some((setting, value, wanted)) = self.out_of_range().first().copied() {
             return fail(setting.name, &value.to_string(), wanted);
         }
         let delay_max_ms = self.reconnect_delay_max_ms;

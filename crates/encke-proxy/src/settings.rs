@@ -97,7 +97,7 @@ impl ProxySettings {
         if let Some(name) = self.upgrade_protocols.iter().find(|name| name.is_empty() || !is_token(name)) {
             return fail("upgrade_protocols", name, "the name of a protocol, such as websocket");
         }
-        if let Some((setting, value, wanted)) = self.out_of_range() {
+        if let Some((setting, value, wanted)) = self.out_of_range().first().copied() {
             return fail(setting.name, &value.to_string(), wanted);
         }
         Ok(base.to_owned())

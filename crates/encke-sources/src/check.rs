@@ -14,10 +14,10 @@ impl<'a> Check<'a> {
         Check { subject, problems }
     }
 
-    /// Adds a problem unless a condition holds.
+    /// Adds a problem, which begins with the name of the setting, unless a condition holds.
     pub(crate) fn that(&mut self, holds: bool, problem: impl Display) {
         if !holds {
-            self.problems.push(format!("{}: {problem}", self.subject));
+            self.problems.push(format!("{}.{problem}", self.subject));
         }
     }
 

@@ -75,13 +75,13 @@ impl Kind {
     }
 
     /// The kind with this name, its settings without the common ones, and its default channel.
-    fn parse(kind: &str, table: Table) -> Result<(Kind, &'static str), String> {
+    fn parse(subject: &str, kind: &str, table: Table) -> Result<(Kind, &'static str), Vec<String>> {
         match kind {
-            "command" => Ok((Kind::Command(fields(kind, table)?), "/command/{name}")),
-            "file" => Ok((Kind::File(fields(kind, table)?), "/file/{name}")),
-            "mail" => Ok((Kind::Mail(fields(kind, table)?), "/mail/{name}")),
-            "quotes" => Ok((Kind::Quotes(fields(kind, table)?), "/stock/{symbol}")),
-            other => Err(format!("kind = {other:?}: {KINDS}")),
+            "command" => Ok((Kind::Command(fields(subject, table)?), "/command/{name}")),
+            "file" => Ok((Kind::File(fields(subject, table)?), "/file/{name}")),
+            "mail" => Ok((Kind::Mail(fields(subject, table)?), "/mail/{name}")),
+            "quotes" => Ok((Kind::Quotes(fields(subject, table)?), "/stock/{symbol}")),
+            other => Err(vec![format!("{subject}.kind = {other:?}: {KINDS}")]),
         }
     }
 
@@ -107,13 +107,12 @@ pub fn parse(list: &Value) -> Result<Vec<SourceSettings>, SettingsError> {
         &none
     });
     for (index, table) in tables.iter().enumerate() {
-        let named = table.get("name").and_then(Value::as_str).map(|name| format!("source {name:?}"));
-        let subject = named.unwrap_or_else(|| format!("source {}", index + 1));
+        let subject = format!("source[{index}]");
         let Some(table) = table.as_table() else {
             problems.push(format!("{subject}: a table; each source begins with [[source]]"));
             continue;
         };
-        match parse_one(table.clone()) {
+        match parse_one(&subject, table.clone()) {
             Ok(source) => {
                 let mut check = Check::new(&subject, &mut problems);
                 source.check(&mut check);
@@ -121,21 +120,26 @@ pub fn parse(list: &Value) -> Result<Vec<SourceSettings>, SettingsError> {
                 check.that(is_new, format_args!("name = {:?}: another source has this name", source.name));
                 sources.push(source);
             }
-            Err(problem) => problems.push(format!("{subject}: {problem}")),
+            Err(more) => problems.extend(more),
         }
     }
     if problems.is_empty() { Ok(sources) } else { Err(SettingsError { problems }) }
 }
 
-fn parse_one(mut table: Table) -> Result<SourceSettings, String> {
+fn parse_one(subject: &str, mut table: Table) -> Result<SourceSettings, Vec<String>> {
     let kind = match table.remove("kind") {
         Some(Value::String(kind)) => kind,
-        Some(other) => return Err(format!("kind = {other}: {KINDS}")),
-        None => return Err(format!("kind is missing: {KINDS}")),
+        Some(other) => return Err(vec![format!("{subject}.kind = {other}: {KINDS}")]),
+        None => return Err(vec![format!("{subject}: kind is missing: {KINDS}")]),
     };
     let common: Table = COMMON.iter().filter_map(|name| table.remove_entry(*name)).collect();
-    let common: Common = fields(&kind, common)?;
-    let (settings, channel) = Kind::parse(&kind, table)?;
+    let (common, settings) = (fields::<Common>(subject, common), Kind::parse(subject, &kind, table));
+    let (common, (settings, channel)) = match (common, settings) {
+        (Ok(common), Ok(settings)) => (common, settings),
+        (common, settings) => {
+            return Err([common.err(), settings.err()].into_iter().flatten().flatten().collect());
+        }
+    };
     let name = common.name.unwrap_or(kind);
     let channel = common.channel.unwrap_or_else(|| channel.into()).replace("{name}", &name);
     Ok(SourceSettings {
@@ -147,23 +151,19 @@ fn parse_one(mut table: Table) -> Result<SourceSettings, String> {
     })
 }
 
-/// Reads a struct. The error names the setting.
-fn fields<T: DeserializeOwned>(kind: &str, table: Table) -> Result<T, String> {
-    T::deserialize(Value::Table(table)).map_err(|error| {
-        let text = error.to_string().trim().replace('\n', " ");
-        match text.split_once("unknown field ").and_then(|(_, rest)| rest.split_once(", expected ")) {
-            Some((name, expected)) => {
-                let expected = expected.trim_start_matches("one of ").replace('`', "");
-                let expected = expected.split(" in ").next().unwrap_or_default();
-                format!(
-                    "{} is no setting of a {kind}; there are: kind, {}, {expected}",
-                    name.replace('`', ""),
-                    COMMON.join(", ")
-                )
-            }
-            None => text,
-        }
-    })
+/// Reads a struct. Each field is tried alone, so that each error names its setting.
+fn fields<T: DeserializeOwned>(subject: &str, table: Table) -> Result<T, Vec<String>> {
+    let in_words = |error: toml::de::Error| error.message().trim().replace('\n', "; ");
+    let alone = |(key, value): (&String, &Value)| {
+        let error = T::deserialize(Table::from_iter([(key.clone(), value.clone())])).err()?;
+        let text = in_words(error).replacen("expected one of ", &format!("expected one of {COMMON_NAMES}"), 1);
+        Some(format!("{subject}.{key}: {text}"))
+    };
+    let problems: Vec<String> = table.iter().filter_map(alone).collect();
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    T::deserialize(table).map_err(|error| vec![format!("{subject}: {}", in_words(error))])
 }
 
 impl SourceSettings {
@@ -192,6 +192,9 @@ impl SourceSettings {
 
 /// The settings of [`Common`].
 const COMMON: [&str; 4] = ["name", "channel", "restart_pause_ms", "restart_pause_max_ms"];
+
+/// Their names, as they are listed before those of a kind.
+const COMMON_NAMES: &str = "`kind`, `name`, `channel`, `restart_pause_ms`, `restart_pause_max_ms`, ";
 
 const KINDS: &str = "one of mail, quotes, command, file";
 
@@ -233,41 +236,38 @@ mod tests {
     #[test]
     fn an_error_names_the_source_the_setting_and_the_allowed_values() {
         for (text, expected) in [
-            ("", "source 1: kind is missing: one of "),
-            ("kind = \"mial\"", "source 1: kind = \"mial\": one of "),
-            ("kind = 3", "source 1: kind = 3: one of "),
-            ("kind = \"command\"", "source 1: command = []: a program and its arguments"),
+            ("", "source[0]: kind is missing: one of "),
+            ("kind = \"mial\"", "source[0].kind = \"mial\": one of "),
+            ("kind = 3", "source[0].kind = 3: one of "),
+            ("kind = \"command\"", "source[0].command = []: a program and its arguments"),
             (
                 "kind = \"command\"\nname = \"x\"\ncomand = [\"a\"]",
-                "source \"x\": comand is no setting of a command; there are: kind, name, ",
+                "source[0].comand: unknown field `comand`, expected one of `kind`, `name`, ",
             ),
             (
                 "kind = \"command\"\ncommand = \"a\"",
-                "source 1: invalid type: string \"a\", expected a sequence in `command`",
+                "source[0].command: invalid type: string \"a\", expected a sequence",
             ),
-            (
-                "kind = \"command\"\ncommand = [\"a\"]\nname = \"a/b\"",
-                "source \"a/b\": name = \"a/b\": 1 to 64 letters",
-            ),
+            ("kind = \"command\"\ncommand = [\"a\"]\nname = \"a/b\"", "source[0].name = \"a/b\": 1 to 64 letters"),
             (
                 "kind = \"command\"\ncommand = [\"a\"]\nchannel = \"/meta/x\"",
-                "source 1: channel = \"/meta/x\": a channel for broadcasts",
+                "source[0].channel = \"/meta/x\": a channel for broadcasts",
             ),
-            ("kind = \"command\"\ncommand = [\"a\"]\nline_bytes_max = 0", "source 1: line_bytes_max = 0: from 1 to "),
+            ("kind = \"command\"\ncommand = [\"a\"]\nline_bytes_max = 0", "source[0].line_bytes_max = 0: from 1 to "),
             (
                 "kind = \"file\"\npath = \"a\"\nstart = \"middle\"",
-                "source 1: unknown variant `middle`, expected `end` or `beginning`",
+                "source[0].start: unknown variant `middle`, expected `end` or `beginning`",
             ),
             (
                 "kind = \"file\"\npath = \"a\"\nrestart_pause_ms = 9\nrestart_pause_max_ms = 8",
-                "source 1: restart_pause_max_ms = 8: from 9 to ",
+                "source[0].restart_pause_max_ms = 8: from 9 to ",
             ),
         ] {
             let problems = parsed(&format!("[[source]]\n{text}\n")).expect_err(text);
             assert!(problems[0].starts_with(expected), "{problems:?}");
         }
         let twice = "[[source]]\nkind = \"file\"\npath = \"a\"\n".repeat(2);
-        assert_eq!(parsed(&twice), Err(vec!["source 2: name = \"file\": another source has this name".into()]));
+        assert_eq!(parsed(&twice), Err(vec!["source[1].name = \"file\": another source has this name".into()]));
         assert!(parsed("source = 3").expect_err("no list")[0].starts_with("source: a list"));
     }
 }

@@ -246,7 +246,7 @@ fn check_numbers(index: usize, webhook: &WebhookSettings) -> Result<(), WebhookE
         ("breaker_pause_ms_max", webhook.breaker_pause_ms_max, "breaker_pause_ms", webhook.breaker_pause_ms),
     ];
     let error = |key, value: u64, reason| WebhookError { index, key, value: value.to_string(), reason };
-    if let Some((setting, value, wanted)) = webhook.out_of_range() {
+    if let Some((setting, value, wanted)) = webhook.out_of_range().first().copied() {
         return Err(error(setting.name, value, wanted.into()));
     }
     for (key, value, shortest, least) in longest {

@@ -57,7 +57,7 @@ pub struct ApiKey {
 
 /// The reason why a list of keys cannot be used. It never contains a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("api_keys: {0}")]
+#[error("{0}")]
 #[non_exhaustive]
 pub struct ApiKeysError(String);
 
@@ -90,9 +90,9 @@ impl ApiKeys {
         let mut known: Vec<KnownKey> = Vec::new();
         for (index, api_key) in keys.iter().enumerate() {
             if api_key.name.is_empty() {
-                return Err(ApiKeysError(format!("key {} has no name", index + 1)));
+                return Err(ApiKeysError(format!("api_keys[{index}].name: one is needed")));
             }
-            let failed = |reason: String| ApiKeysError(format!("{:?}: {reason}", api_key.name));
+            let failed = |reason: String| ApiKeysError(format!("api_keys[{index}], {:?}: {reason}", api_key.name));
             let key = secret(api_key).map_err(failed)?;
             let key = key.reveal();
             if !(KEY_BYTES_LEAST..=KEY_BYTES_MAX).contains(&key.len())
@@ -203,7 +203,7 @@ mod tests {
         let unset = ApiKey { key: Secret::default(), key_env: "ENCKE_NO_SUCH_KEY".into(), ..good.clone() };
         let powerless = ApiKey { scopes: Vec::new(), ..good.clone() };
         for (keys, reason) in [
-            (vec![key("", "aaaaaaaaaaaaaaaa")], "has no name"),
+            (vec![key("", "aaaaaaaaaaaaaaaa")], "api_keys[0].name: one is needed"),
             (vec![key("a", "short-secret-15")], "16 to 1024"),
             (vec![key("a", "with a space in the secret")], "visible ASCII"),
             (vec![key("a", "")], "one of key, key_file and key_env"),

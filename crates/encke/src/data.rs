@@ -2,15 +2,15 @@
 //! have ended.
 //!
 //! `history/` in it is the log of the histories. Its lock covers the whole directory. `revoked/` is the journal of revoked
-//! tokens. `sessions` exists between a clean stop and the next start.
+//! tokens. `sessions` exists between a clean stop and the next start. `node` has the name of the node in a cluster.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use journal::{Directory, Disk, Opened};
+use journal::{Directory, Disk, Opened, replace_file};
 
 use crate::entropy::kernel_entropy;
 use crate::error::StartError;
@@ -20,7 +20,7 @@ use crate::net::store_thread::{self, Inbox};
 use crate::revocations::{self, Revocations};
 use crate::sessions_file::{self, Found};
 use encke_core::history::Room;
-use encke_core::{Metrics, Now, Saved, Settings, Shared};
+use encke_core::{Metrics, NodeTag, Now, Saved, Settings, Shared};
 use encke_store::{HistoryStore, Recovered, Recovery, StoreError, StoreOptions};
 
 /// An opened data directory, whose histories have been recovered. While this lives, no other process can open it.
@@ -83,6 +83,21 @@ impl Data {
         journal::probe(&history).map_err(StoreError::Journal)?;
         let revoked = open_in(path, revocations::DIRECTORY)?;
         journal::probe(&revoked).map_err(|error| StartError::Revocations(error.into()))
+    }
+
+    /// The name of this node in a cluster, which is the same in each life: its sessions go on with it. The first life gets this new one.
+    ///
+    /// # Errors
+    /// The disk's error.
+    pub(crate) fn node_tag(&self, new: NodeTag) -> Result<NodeTag, StartError> {
+        let path = self.path.join(NODE);
+        let found = std::fs::read_to_string(&path).ok().and_then(|text| NodeTag::parse(text.trim()));
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let written = replace_file(&path, |file| writeln!(file, "{}", new.as_str()));
+        written.map_err(|error| StartError::Sessions { path, source: error })?;
+        Ok(new)
     }
 
     /// Saves sessions for the next start.
@@ -212,6 +227,8 @@ fn report(path: &Path, opened: &Opened, recovered: &Recovered, began: Instant) {
 
 /// The log of the histories in the data directory.
 const HISTORY: &str = "history";
+/// The file with the name of the node in a cluster.
+const NODE: &str = "node";
 /// The time to wait for a data directory that another process has.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The interval at which its lock is tried.

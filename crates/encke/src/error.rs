@@ -7,15 +7,32 @@ use encke_store::StoreError;
 
 /// A setting that cannot work: its name, its value and a description of valid values.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} = {value}: {wanted}")]
+#[error("{} = {value}: {wanted}", self.path())]
 #[non_exhaustive]
 pub struct SettingsError {
-    /// The name of the setting.
+    /// The name of the setting. A field of an entry of a list follows the list after a dot: `channels.pattern`.
     pub name: &'static str,
+    /// The index of the entry, if it is about one.
+    pub entry: Option<usize>,
     /// Its value.
     pub value: String,
     /// A description of valid values.
     pub wanted: &'static str,
+}
+
+impl SettingsError {
+    pub(crate) fn new(name: &'static str, value: impl Into<String>, wanted: &'static str) -> SettingsError {
+        SettingsError { name, entry: None, value: value.into(), wanted }
+    }
+
+    /// The name with the index of the entry: `channels[1].pattern`.
+    pub fn path(&self) -> String {
+        let Some(entry) = self.entry else { return self.name.into() };
+        match self.name.split_once('.') {
+            Some((list, field)) => format!("{list}[{entry}].{field}"),
+            None => format!("{}[{entry}]", self.name),
+        }
+    }
 }
 
 /// A hook that cannot work.

@@ -119,7 +119,7 @@ impl Handle {
             return Err(PublishError::Busy);
         }
         let Some(id) = Id::parse(client_id) else { return Ok(false) };
-        Ok(self.send_to_shard(id.shard(), ShardMessage::Deliver(id, frame)))
+        Ok(self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame)))
     }
 
     /// Does what a hook has requested. It never fails for want of room, like messages between shards: hooks run only
@@ -138,8 +138,7 @@ impl Handle {
             Action::Publish { channel, data } => self.broadcast(terms, channel, data, Weight::Light)?,
             Action::Deliver { session, channel, data, id } => {
                 let frame = self.frame(terms, channel, data, id.as_deref())?;
-                _ = Id::parse(session)
-                    .is_some_and(|id| self.send_to_shard(id.shard(), ShardMessage::Deliver(id, frame)));
+                _ = Id::parse(session).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame)));
             }
             Action::DeliverToUser { user, channel, data } => {
                 let frame = self.frame(terms, channel, data, None)?;
@@ -246,7 +245,7 @@ impl Handle {
     /// Ends a session. Its client gets a disconnect message. False if no session can have this id, or the server has
     /// stopped.
     pub fn disconnect(&self, client_id: &str) -> bool {
-        Id::parse(client_id).is_some_and(|id| self.send_to_shard(id.shard(), ShardMessage::Disconnect(id)))
+        Id::parse(client_id).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Disconnect(id)))
     }
 
     /// Revokes a token by its id: its sessions end, and it opens no further ones until it has expired, in milliseconds
@@ -397,6 +396,11 @@ impl Handle {
 
     fn settings(&self) -> Arc<Settings> {
         self.0.settings.lock().clone()
+    }
+
+    /// Sends to the shard of a session. False if there is no such shard, or the shard has ended.
+    fn send_to_shard_of(&self, id: &Id, message: ShardMessage) -> bool {
+        self.send_to_shard(self.0.server_shared.shared().shard_of(id), message)
     }
 
     /// False if there is no such shard, or the shard has ended.

@@ -257,7 +257,10 @@ pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
 pub use asset::{Asset, Encoded};
 pub use builder::Builder;
 pub use byte_stream::ByteStream;
-pub use cluster::engine::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents, EngineRun};
+pub use cluster::engine::{
+    ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents, EngineRun, Expected, KEY_BYTES_MAX,
+    KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX,
+};
 pub use cluster::settings::ClusterSettings;
 pub use embedded::{EnckeService, service};
 pub use encke_core::{
@@ -284,7 +287,7 @@ pub use net::listing::List;
 pub use net::requests::Revocation;
 pub use request_client::RequestClient;
 pub use server::{Running, Server};
-pub use settings::{check_settings, hidden_rule};
+pub use settings::{check_settings, hidden_rules, wrong_settings};
 pub use tls::TicketKey;
 
 /// Compiles the program of the README as a test.

@@ -16,6 +16,7 @@ use crate::beside::{Beside, Tower};
 use crate::builder::Builder;
 use crate::cluster::engine::ClusterEngine;
 use crate::cluster::link::Link;
+use crate::cluster::sessions;
 use crate::cluster::settings::ClusterSettings;
 use crate::data::{Data, DataInUse};
 use crate::embedded::EnckeService;
@@ -41,7 +42,8 @@ use crate::threads::driver;
 use crate::threads::driver::Inputs;
 use crate::threads::listeners::{self, Bound};
 use crate::tls::Tls;
-use encke_core::{Application, Saved, Settings, Shard, Shared};
+use encke_cluster::Sessions;
+use encke_core::{Application, NodeTag, Saved, Settings, Shard, Shared};
 
 /// The beginning of every server: [`Server::builder`].
 #[derive(Clone, Copy, Debug)]
@@ -98,6 +100,7 @@ impl Builder {
         let data = Data::open(&settings, &mut shared, clock.now())?;
         revoke_again(&shared, &self.revoked, clock.now().wall_ms);
         shared.is_clustered = self.cluster.is_some();
+        shared.node = self.cluster.as_ref().map(|_| node_tag(data.as_ref())).transpose()?;
         let shared = Arc::new(shared);
         let link = self.cluster.as_ref().map(|_| Arc::default());
         let confirmations = confirmations(&shared, link.as_ref());
@@ -159,6 +162,12 @@ fn check_cluster(
     ClusterSettings::check_server(settings)
 }
 
+/// The name of this node in the ids of its sessions: that of the process before, whose sessions this one may go on with, or a new one.
+fn node_tag(data: Option<&Data>) -> Result<NodeTag, StartError> {
+    let new = NodeTag::new(&mut kernel_entropy());
+    data.map_or(Ok(new), |data| data.node_tag(new))
+}
+
 /// The service of the program for requests that are not the server's, if it has one.
 fn fallback_of(
     service: Option<Beside>,
@@ -185,11 +194,14 @@ fn start_cluster(
 ) -> Result<(), StartError> {
     let (Some((cluster, engine)), Some(link)) = (cluster, server_shared.cluster.clone()) else { return Ok(()) };
     let node = cluster.node(settings)?;
+    let tag = server_shared.shared().node.unwrap_or_else(|| NodeTag::new(&mut kernel_entropy()));
+    let of_node = (tag, server_shared.mailboxes.shards());
+    let sessions = Sessions::new(sessions::settings(&cluster, settings, cluster.subjects()?, of_node));
     let wakes = link.clone();
     server_shared.shared().interest.set_on_change(move || wakes.wake());
     let read = link.clone();
     server_shared.metrics.add(move || read.metrics());
-    cluster::start(server_shared.clone(), link, node, engine).map_err(StartError::Thread)
+    cluster::start(server_shared.clone(), link, (node, sessions), engine).map_err(StartError::Thread)
 }
 
 /// The directory of files, with its metrics.

@@ -19,6 +19,18 @@ const UNLIMITED: NonZeroU8 = NonZeroU8::MAX;
 const OFFER: &str = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
 
 impl Compression {
+    /// It as a byte, which is not 0.
+    pub fn to_byte(self) -> u8 {
+        self.server_window_bits.get()
+    }
+
+    /// The compression of a byte that [`Compression::to_byte`] has made. None for any other byte.
+    pub fn from_byte(byte: u8) -> Option<Compression> {
+        let server_window_bits = NonZeroU8::new(byte)?;
+        let is_one = server_window_bits == UNLIMITED || (8..=15).contains(&byte);
+        is_one.then_some(Compression { server_window_bits })
+    }
+
     /// The offer of a client, as the value of `Sec-WebSocket-Extensions`.
     pub const OFFER: &str = OFFER;
 

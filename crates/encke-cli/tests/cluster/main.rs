@@ -6,6 +6,8 @@ mod failures;
 mod interest;
 mod nats;
 mod node;
+mod proxy;
+mod sessions;
 
 use std::time::{Duration, Instant};
 
@@ -20,6 +22,15 @@ fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     while !is_true() {
         assert!(started.elapsed() < EVENT_MAX, "gave up waiting: {what}");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until something is true, while clients of the test go on.
+async fn wait_until_async(what: &str, mut is_true: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !is_true() {
+        assert!(started.elapsed() < EVENT_MAX, "gave up waiting: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 

@@ -27,13 +27,18 @@ impl Node {
 
     /// Starts a node.
     pub(crate) fn begin(nats: &Nats, name: &str, more: &str) -> Node {
+        Node::begin_at(&nats.url(), name, more)
+    }
+
+    /// Starts a node that knows NATS by this URL.
+    pub(crate) fn begin_at(servers: &str, name: &str, more: &str) -> Node {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("encke-cluster-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         let file = folder.join("encke.toml");
         // Nodes of one shard and of several have different ways.
-        let (servers, shards) = (nats.url(), 1 + number % 3);
+        let shards = 1 + number % 3;
         let text = format!(
             "listen = \"127.0.0.1:0\"\nshards = {shards}\n[cluster]\nservers = [\"{servers}\"]\nnode = \"{name}\"\nreconnect_delay_max_ms = 200\n{more}\n"
         );

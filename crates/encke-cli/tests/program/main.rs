@@ -1,8 +1,10 @@
 //! The program from a user's view.
 
 mod api_keys;
+mod command_line;
 mod commands;
 mod common;
+mod configurations;
 mod demo;
 #[path = "../log/mod.rs"]
 mod log;

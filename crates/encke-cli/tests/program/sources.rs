@@ -42,7 +42,7 @@ fn sources_start_with_the_server_change_on_a_hangup_and_stop_with_it() {
     write("[[source]]\nkind = \"mial\"\n");
     server.signal(Signal::HUP);
     let log = server.log_until("the old settings stay in force");
-    assert!(log.contains(":1: source 1: kind = \"mial\": one of mail, quotes, command, file"), "{log}");
+    assert!(log.contains(": source[0].kind = \"mial\": one of mail, quotes, command, file"), "{log}");
     assert_eq!(process_of(&next(&server, "/comes")), comes);
     server.signal(Signal::TERM);
     server.log_until("ended");
@@ -60,11 +60,11 @@ fn the_configuration_of_a_source_is_checked_and_its_password_is_never_shown() {
     assert!(shown.contains("[[source]] home: mail publishes to /mail/home"), "{shown}");
     assert!(!shown.contains("hunter2"), "{shown}");
     for (wrong, expected) in [
-        ("password = 7", "source \"home\": a secret is a text in quotes in `password`"),
-        ("pasword = \"hunter2\"", "source \"home\": pasword is no setting of a mail; there are: kind, name,"),
-        ("", "source \"home\": password: one of password, password_file and password_env"),
-        ("password = \"hunter2\"\nport = 70000", "in `port`"),
-        ("password = \"hunter2\"\nidle_ms = 3600000", "source \"home\": idle_ms = 3600000: from 100 to 1740000"),
+        ("password = 7", "source[0].password: a secret is a text in quotes"),
+        ("pasword = \"hunter2\"", "source[0].pasword: there is no such setting; did you mean password?"),
+        ("", "source[0].password: one of password, password_file and password_env"),
+        ("password = \"hunter2\"\nport = 70000", "source[0].port: a smaller number"),
+        ("password = \"hunter2\"\nidle_ms = 3600000", "source[0].idle_ms = 3600000: from 100 to 1740000"),
     ] {
         write(&format!("{mail}{wrong}\n"));
         let checked = run(&["config", "check", &path]);

@@ -135,9 +135,12 @@ fn a_token_is_read_from_standard_input_and_the_file_decides() {
 fn errors_in_the_section_name_line_key_and_the_right_value() {
     let folder = Folder::new();
     for (text, expected) in [
-        ("timeout_ms = 5\n[auth]\nsecret = 5\n", "encke.toml:2: auth.secret: "),
-        ("[auth]\nsecret_fil = \"a\"\n", "encke.toml:1: auth.secret_fil: unknown field"),
-        ("[auth]\nsecret = \"short\"\n", "encke.toml:1: auth.secret = ***: the secret has 5 bytes"),
+        ("timeout_ms = 5\n[auth]\nsecret = 5\n", "encke.toml:3: auth.secret: "),
+        (
+            "[auth]\nsecret_fil = \"a\"\n",
+            "encke.toml:2: auth.secret_fil: there is no such setting; did you mean secret_file?",
+        ),
+        ("[auth]\nsecret = \"short\"\n", "encke.toml:2: auth.secret = ***: the secret has 5 bytes"),
         ("[auth]\npublic_key_files = [\"none.pem\"]\n", "auth.public_key_files = \"none.pem\": No such file"),
         ("[auth]\njwks_url = \"ldap://a\"\n", "auth.jwks_url = \"ldap://a\": a URL that begins with https://"),
         ("auth = 5\n", "encke.toml:1: auth: a table, [auth]"),

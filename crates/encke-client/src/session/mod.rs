@@ -40,7 +40,7 @@ use bayeux::ext::{ExtWriter, NO_REPLY};
 use bayeux::{Id, Message as ClientMessage, RawJson};
 
 use crate::extension::{Extension, Extensions};
-use crate::{Error, Gap, LostReason, Message, ReplayFrom};
+use crate::{Error, Gap, LostReason, Message, Position, ReplayFrom};
 
 use recovery::Recovery;
 use resubscribe::Resubscribe;
@@ -86,6 +86,8 @@ pub struct SessionOptions {
     /// Turns on replay: the session remembers its positions in the histories of its channels and resumes there after a break,
     /// also in a new session. Subscriptions begin at this point.
     pub replay: Option<ReplayFrom>,
+    /// Positions of an earlier session, at which this one resumes with these channels if it replays.
+    pub positions: Vec<(String, Position)>,
     /// The limit of messages that a session which acknowledges may get before the reply that confirms them: a server's outbox,
     /// over long-polling. More end the session.
     pub unacknowledged_messages_max: usize,
@@ -246,6 +248,7 @@ impl Default for SessionOptions {
             backoff_max: Duration::from_secs(60),
             ack: false,
             replay: None,
+            positions: Vec::new(),
             unacknowledged_messages_max: 100_000,
             unacknowledged_bytes_max: 64 * 1024 * 1024,
             jitter_seed: None,

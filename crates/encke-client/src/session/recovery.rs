@@ -39,7 +39,9 @@ struct Ack {
 impl Recovery {
     /// `None` where both extensions are off.
     pub(super) fn new(options: &mut SessionOptions) -> Option<Box<Recovery>> {
-        let (ack, replay) = (options.ack.then(Ack::default), options.replay.take().map(Replay::new));
+        let positions = std::mem::take(&mut options.positions);
+        let (ack, replay) =
+            (options.ack.then(Ack::default), options.replay.take().map(|from| Replay::new(from, positions)));
         (ack.is_some() || replay.is_some()).then(|| Box::new(Recovery { ack, replay, repeats: 0 }))
     }
 
@@ -100,6 +102,12 @@ impl ClientSession {
     /// The session's position in the history of a channel; `None` if the channel has none, or the session does not replay.
     pub fn position(&self, channel: &str) -> Option<&Position> {
         self.recovery.as_ref()?.replay.as_ref()?.position(channel)
+    }
+
+    /// The session's positions in the histories of the channels that these names cover.
+    pub fn positions<N: AsRef<str>>(&self, names: &[N]) -> Vec<(String, Position)> {
+        let replay = self.recovery.as_ref().and_then(|recovery| recovery.replay.as_ref());
+        replay.map_or_else(Vec::new, |replay| replay.known_of(names))
     }
 
     /// The number of messages that came although the program had them already, and that it did not get again. After a break that

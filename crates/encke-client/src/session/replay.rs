@@ -53,9 +53,13 @@ pub(super) struct WirePosition {
 }
 
 impl Replay {
-    pub(super) fn new(from: ReplayFrom) -> Replay {
+    /// Begins at the positions of an earlier session, and with other channels at `from`.
+    pub(super) fn new(from: ReplayFrom, positions: Vec<(String, Position)>) -> Replay {
         let (begins, channels, restarting, without_history) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Replay { from, begins, channels, restarting, without_history, is_partial: false, is_supported: false }
+        let mut replay =
+            Replay { from, begins, channels, restarting, without_history, is_partial: false, is_supported: false };
+        positions.into_iter().for_each(|(channel, position)| replay.set(&channel, Some(position.into())));
+        replay
     }
 
     /// Lets a channel or pattern begin at another point than the others, which may bring messages of it already.
@@ -106,6 +110,13 @@ impl Replay {
     /// The session's position in a channel's history.
     pub(super) fn position(&self, channel: &str) -> Option<&Position> {
         self.known(channel).map(|known| &known.position)
+    }
+
+    /// The positions in the histories of the channels that these names cover.
+    pub(super) fn known_of<N: AsRef<str>>(&self, names: &[N]) -> Vec<(String, Position)> {
+        let is_of = |channel: &str| names.iter().any(|name| covers(name.as_ref(), channel));
+        let channels = self.channels.iter().filter(|(channel, _)| is_of(channel));
+        channels.map(|(channel, known)| (channel.to_string(), known.position.clone())).collect()
     }
 
     /// True if messages with known positions came by this subscription.
@@ -317,7 +328,7 @@ mod tests {
             position: Position { epoch: "e".repeat(bytes).into(), offset },
             lost: None,
         };
-        let mut replay = Replay::new(ReplayFrom::Latest);
+        let mut replay = Replay::new(ReplayFrom::Latest, Vec::new());
         assert!(replay.advance("/a", at(POSITION_BYTES_MAX, 1)).is_some(), "the message is delivered");
         assert!(replay.channels.is_empty() && replay.is_partial);
         assert!(replay.advance("/a", at(10, 1)).is_some() && replay.position("/a").is_some());
@@ -329,7 +340,7 @@ mod tests {
     #[test]
     fn positions_have_a_limit() {
         let at = || WirePosition { position: Position { epoch: "e".into(), offset: 1 }, lost: None };
-        let mut replay = Replay::new(ReplayFrom::Latest);
+        let mut replay = Replay::new(ReplayFrom::Latest, Vec::new());
         for number in 0..POSITIONS_MAX + 10 {
             replay.advance(&format!("/{number}"), at());
         }

@@ -40,6 +40,7 @@ fn request(number: u64, bytes: usize) -> Envelope {
         browser: None,
         peer: Peer::default(),
         head: None,
+        searched: Default::default(),
     })))
 }
 

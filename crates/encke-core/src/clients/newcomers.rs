@@ -54,17 +54,22 @@ const ALL: u64 = 1;
 /// The index that means "no entry".
 const NONE: u32 = u32::MAX;
 
+/// The origins of a client, with [`network`] for its address, by the hasher of all shards.
+pub(crate) fn origins(hasher: &RandomState, peer: Peer) -> Origins {
+    let hash = |kind: u8, value: u128| hasher.hash_one((kind, value)).max(ALL + 1);
+    let connection = if peer.connection == 0 { 0 } else { hash(0, u128::from(peer.connection)) };
+    [connection, peer.address.map_or(0, |address| hash(1, network(address)))]
+}
+
 impl Newcomers {
     /// No newcomers. `hasher`: that of all shards, so that an address is the same on each.
     pub(super) fn new(hasher: RandomState) -> Newcomers {
         Newcomers { hasher, ..Newcomers::default() }
     }
 
-    /// The origins of a client, with [`network`] for its address.
+    /// The origins of a client.
     pub(crate) fn origins(&self, peer: Peer) -> Origins {
-        let hash = |kind: u8, value: u128| self.hasher.hash_one((kind, value)).max(ALL + 1);
-        let connection = if peer.connection == 0 { 0 } else { hash(0, u128::from(peer.connection)) };
-        [connection, peer.address.map_or(0, |address| hash(1, network(address)))]
+        origins(&self.hasher, peer)
     }
 
     /// The number of newcomers.

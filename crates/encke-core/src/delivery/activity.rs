@@ -1,11 +1,12 @@
 //! Signs of life of clients, and what may be done while publications wait for their fan-out.
 
 use crate::clients::newcomers::Origins;
-use crate::delivery::connections::socket::{Opener, Phase};
+use crate::delivery::connections::socket::Phase;
 use crate::delivery::sessions::session::Session;
 use crate::delivery::{Delivery, GivenUp};
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::id::Id;
+use crate::opener::Opener;
 
 /// The sessions and WebSockets of a shard while publications wait for their fan-out. It reaches no outbox that they go
 /// to, because they come before everything that is queued later.

@@ -126,7 +126,7 @@ impl Delivery {
     /// Ends the held connect without a Bayeux reply. An HTTP request gets this status.
     pub(crate) fn end_held(&mut self, key: SessionKey, status: u16) {
         if let Some((ReplyTo::Request(exchange, _), _)) = self.take_held(key) {
-            self.respond(exchange, Response::empty(status));
+            self.respond(exchange, Response::with_status(status));
         }
     }
 }

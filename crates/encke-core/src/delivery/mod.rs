@@ -31,7 +31,7 @@ use bayeux::Terms;
 
 pub(crate) use activity::Aside;
 pub use connections::reached::Reached;
-pub(crate) use connections::socket::{GOING_AWAY, Opener, Phase, Socket};
+pub(crate) use connections::socket::{GOING_AWAY, Phase, Socket};
 pub use connections::socket::{Received, SocketOrigin};
 pub(crate) use connects::Speaks;
 pub(crate) use fan_out::{FanOut, Manner};

@@ -22,22 +22,53 @@ impl Delivery {
     /// Saves all sessions, without what others know of them, and the messages that they refer to. Messages in a response
     /// that is on its way count as not delivered.
     pub(crate) fn save(&mut self) -> (Vec<Box<str>>, Vec<(SessionKey, SavedSession)>) {
-        let keys = self.sessions.keys();
-        for key in &keys {
-            self.take_held(*key);
-            self.detach(*key);
-            if let Some(session) = self.sessions.get_mut(*key)
-                && let Some(exchange) = session.response_in_flight()
-            {
-                session.response_ends(exchange, false);
-            }
-            self.withdraw_now(*key);
+        for key in self.sessions.keys() {
+            self.take_held(key);
+            self.detach(key);
+            self.settle_response(key, false);
         }
         let mut pile = Pile::default();
         // A client without Bayeux goes on with another session.
         let sessions = self.sessions.with_keys().filter(|(_, session)| !session.is_plain());
         let sessions = sessions.map(|(key, session)| (key, save_session(session, &mut pile))).collect();
         (pile.messages, sessions)
+    }
+
+    /// Ends the wait for the outcome of a response that is on its way.
+    fn settle_response(&mut self, key: SessionKey, is_taken: bool) {
+        if let Some(session) = self.sessions.get_mut(key)
+            && let Some(exchange) = session.response_in_flight()
+        {
+            session.response_ends(exchange, is_taken);
+        }
+        self.withdraw_now(key);
+    }
+
+    /// Takes all messages out of a session, which is about to leave this node, off its connection. A request whose connect it
+    /// holds gets a status. Messages in a response that is on its way count as delivered.
+    pub(crate) fn give(&mut self, key: SessionKey) -> Option<(Vec<Box<str>>, SavedSession)> {
+        self.supersede(key);
+        self.detach(key);
+        self.settle_response(key, true);
+        let mut pile = Pile::default();
+        let saved = save_session(self.sessions.get(key)?, &mut pile);
+        self.drop_queue(key);
+        Some((pile.messages, saved))
+    }
+
+    /// A session without its messages: what another node needs to go on with it if this one is gone.
+    pub(crate) fn record(&self, key: SessionKey) -> Option<SavedSession> {
+        let session = self.sessions.get(key).filter(|session| !session.is_plain())?;
+        let ack = session.unacked().map(|unacked| SavedUnacked { closed: unacked.closed(), batches: Vec::new() });
+        let replay = session.replay.as_ref().map(|_| SavedReplay { cursors: Vec::new(), losses: Vec::new() });
+        Some(saved(session, Vec::new(), ack, replay))
+    }
+
+    /// The bytes that wait for a session or that it has not confirmed, and true if a response with messages is on its way.
+    pub(crate) fn burden(&self, key: SessionKey) -> (usize, bool) {
+        let Some(session) = self.sessions.get(key) else { return (0, false) };
+        let handed_out: usize = session.handed_out().map(InFlight::bytes).sum();
+        (session.outbox.bytes() + handed_out, session.response_in_flight().is_some())
     }
 
     /// Restores a session. `frames` has the frames of the messages that were needed before. `compresses`: the channel of a
@@ -110,7 +141,6 @@ impl Delivery {
 
 /// The owner of the machine fills in the identity, the policy and the subscriptions.
 fn save_session(session: &Session, pile: &mut Pile) -> SavedSession {
-    let RequestedTiming { interval_ms, max_interval_ms } = session.protocol.requested();
     let numbers = |batches: &[Range<u64>]| {
         let number = |batches: &Range<u64>| (batches.start, Some(batches.end).filter(|end| *end < u64::MAX));
         batches.iter().map(number).collect()
@@ -123,6 +153,17 @@ fn save_session(session: &Session, pile: &mut Pile) -> SavedSession {
         closed: unacked.closed(),
         batches: unacked.unconfirmed().map(&mut save_batch).collect(),
     });
+    let waiting = pile.add(session.outbox.message_ranges());
+    saved(session, waiting, ack, session.replay.as_ref().map(|replay| save_replay(replay)))
+}
+
+fn saved(
+    session: &Session,
+    waiting: Vec<Span>,
+    ack: Option<SavedUnacked>,
+    replay: Option<SavedReplay>,
+) -> SavedSession {
+    let RequestedTiming { interval_ms, max_interval_ms } = session.protocol.requested();
     SavedSession {
         id: session.id,
         browser: session.browser,
@@ -137,8 +178,8 @@ fn save_session(session: &Session, pile: &mut Pile) -> SavedSession {
         max_interval_ms,
         subscriptions: Vec::new(),
         ack,
-        waiting: pile.add(session.outbox.message_ranges()),
-        replay: session.replay.as_ref().map(|replay| save_replay(replay)),
+        waiting,
+        replay,
     }
 }
 

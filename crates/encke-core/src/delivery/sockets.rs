@@ -7,9 +7,7 @@ use websocket::{Compression, Opcode, frame};
 
 use crate::clients::newcomers::Origins;
 use crate::delivery::connections::reached::Reached;
-use crate::delivery::connections::socket::{
-    Opener, OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket, SocketOrigin, Stream,
-};
+use crate::delivery::connections::socket::{OwnHead, Phase, STRANGER_REPLIES_BYTES_MAX, Socket, SocketOrigin, Stream};
 use crate::delivery::outbox::arena::Frames;
 use crate::delivery::outbox::format::Format;
 use crate::delivery::outbox::{Kind, Outbox};
@@ -20,6 +18,7 @@ use crate::events::{Effect, SessionKey, SocketKey};
 use crate::id::Id;
 use crate::identity::Head;
 use crate::memory::Counted;
+use crate::opener::Opener;
 
 impl Delivery {
     /// Notes where a WebSocket comes from. Its head counts as memory of the sessions.
@@ -147,6 +146,11 @@ impl Delivery {
             self.abort_socket(key);
         }
         may_move
+    }
+
+    /// True if replies on a WebSocket are still to come.
+    pub(crate) fn owes_replies(&self, key: SocketKey) -> bool {
+        self.socket(key).is_some_and(|socket| socket.pending_replies > 0)
     }
 
     /// Takes the reply to a disconnect, if replies to publications on the WebSocket are still to come: it follows them.

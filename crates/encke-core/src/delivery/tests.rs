@@ -9,6 +9,7 @@ use crate::channels::Subscriber;
 use crate::clients::owners::Revoked;
 use crate::events::{ExchangeId, HttpTransport, Response};
 use crate::id::{Id, kernel_entropy};
+use crate::opener::Opener;
 use crate::rights::policy::Policy;
 use crate::rights::table::Entry;
 use crate::rights::{Client, May, Rights, Wish};

@@ -7,14 +7,15 @@ mod owed;
 mod tests;
 mod waits;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 
 pub(crate) use owed::{Answer, Due, OnSocket, Owed, Settled};
 pub(crate) use waits::{Call, Payer, Wait, Waits};
 
-use crate::events::ExchangeId;
+use crate::events::{ExchangeId, SocketKey};
+use crate::id::Id;
 
 /// The requests of one shard that are not answered yet.
 #[derive(Default)]
@@ -25,6 +26,10 @@ pub(crate) struct Requests {
     pub(crate) owed: Owed,
     /// Requests forwarded to the shard of their session, with the index of that shard.
     forwarded: HashMap<ExchangeId, usize, RandomState>,
+    /// Sessions of other nodes that wait until publications for them arrive, by their token.
+    pub(crate) restored: HashMap<u64, Id, RandomState>,
+    /// WebSockets for whose session all nodes of a cluster have been asked.
+    pub(crate) searched: HashSet<SocketKey, RandomState>,
     /// Room for the replies to the next batch of a WebSocket.
     room: Vec<u8>,
 }

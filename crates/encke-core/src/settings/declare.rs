@@ -90,13 +90,14 @@ pub trait Declared {
     /// Takes the settings that need a restart from those in force. Returns the names of those that would have changed.
     fn keep_fixed(&mut self, in_force: &Self) -> Vec<&'static str>;
 
-    /// The first number that is out of its range: its setting, its value, and a description of valid values.
-    fn out_of_range(&self) -> Option<(&'static Setting, u64, &'static str)> {
+    /// The numbers that are out of their ranges: for each its setting, its value, and a description of valid values.
+    fn out_of_range(&self) -> Vec<(&'static Setting, u64, &'static str)> {
         let declared = Self::DECLARED.iter().flat_map(|group| group.settings);
-        declared.zip(self.values()).find_map(|(setting, value)| {
+        let wrong = declared.zip(self.values()).filter_map(|(setting, value)| {
             let (number, wanted) = setting.out_of_range(value)?;
             Some((setting, number, wanted))
-        })
+        });
+        wrong.collect()
     }
 }
 
@@ -137,8 +138,8 @@ const TIME_CAP: (u64, &str) = (1_000_000_000_000, "at most 1000000000000, which 
 /// let shop = ShopSettings::default();
 /// assert_eq!(ShopSettings::DECLARED[0].settings[0].doc(), "Orders of one day.");
 /// let mut other = ShopSettings { orders_max: 0, city: "Ulm".into() };
-/// assert_eq!(other.out_of_range().map(|(setting, value, wanted)| (setting.name, value, wanted)),
-///            Some(("orders_max", 0, "a number above 0")));
+/// let (setting, value, wanted) = other.out_of_range()[0];
+/// assert_eq!((setting.name, value, wanted), ("orders_max", 0, "a number above 0"));
 /// assert_eq!(other.keep_fixed(&shop), ["city"]);
 /// assert_eq!((other.orders_max, other.city.as_str()), (0, "Bremen"));
 /// ```

@@ -89,8 +89,9 @@ impl Shard {
 impl Machines {
     /// Delivers a frame to a session on any shard.
     fn deliver_by_id(&mut self, session: Id, frame: Vec<u8>) {
-        if session.shard() != self.env.index {
-            return self.send_to_shard(session.shard(), ShardMessage::Deliver(session, frame.into()));
+        let home = self.env.shared.shard_of(&session);
+        if home != self.env.index {
+            return self.send_to_shard(home, ShardMessage::Deliver(session, frame.into()));
         }
         self.deliver_here(&session, &frame);
     }
@@ -104,8 +105,9 @@ impl Machines {
 
     /// Ends a session on any shard.
     fn kick_by_id(&mut self, session: Id) {
-        if session.shard() != self.env.index {
-            return self.send_to_shard(session.shard(), ShardMessage::Disconnect(session));
+        let home = self.env.shared.shard_of(&session);
+        if home != self.env.index {
+            return self.send_to_shard(home, ShardMessage::Disconnect(session));
         }
         self.kick_here(&session);
     }

@@ -58,6 +58,7 @@ impl Machines {
         let name = channel.as_str();
         let follows = self.delivery.session(key)?.replays();
         let Subscribed { channel, is_first } = self.channels.subscribe(key.index, name, follows);
+        self.note_change(key);
         self.env.shared.application.subscribed(&self.caller(key)?, name);
         if is_first && self.env.shared.notes_interest() {
             self.env.shared.interest.add(name, self.env.index);
@@ -87,6 +88,7 @@ impl Machines {
         let is_watched = self.env.settings.rules_have_subscribers() || self.env.settings.rules_have_presence();
         let name = is_watched.then(|| name.to_string());
         let gone = self.channels.unsubscribe(key.index, slot, session.replays());
+        self.note_change(key);
         if let Some(name) = gone
             && self.env.shared.notes_interest()
         {

@@ -2,9 +2,11 @@
 //! memory. All machines forget it, and the application hears of it.
 
 use crate::application::{Actions, Caller, EndReason};
+use crate::clients::Departed;
 use crate::delivery::{GivenUp, Socket};
 use crate::events::{SessionKey, SocketKey};
-use crate::shard::{Env, Machines};
+use crate::id::Id;
+use crate::shard::Machines;
 
 impl Machines {
     /// Ends what the delivery has given up, if it has.
@@ -27,21 +29,12 @@ impl Machines {
 
     /// Ends a session and everything that belongs to it. Its connection stays open; the callers decide about that.
     pub(super) fn end_session(&mut self, key: SessionKey, why: EndReason) {
-        if !self.delivery.has(key) {
-            return;
-        }
-        self.env.count_steps(1 + self.channels.count_of(key.index));
-        self.drop_subscriptions(key);
-        self.has_arrived(key);
-        let (counted_for, owner) = self.clients.close(key);
-        owner.iter().for_each(|owner| self.disarm(owner.armed_ms));
-        let Some(id) = self.delivery.close(key) else { return };
+        let Some((id, owner)) = self.remove_session(key) else { return };
+        self.note_end(id);
         // A session whose client was away ends later, by another way.
         let own = owner.as_ref().and_then(|owner| owner.ends).filter(|_| why == EndReason::Kicked);
         let why = own.unwrap_or(why);
-        let Env { shared, metrics, gauges_are_old, .. } = &mut self.env;
-        *gauges_are_old = true;
-        counted_for.into_iter().for_each(|owner| shared.sessions.give_back(owner));
+        let metrics = &self.env.metrics;
         match why {
             EndReason::Disconnected => metrics.disconnected.add(1),
             EndReason::Expired => metrics.expired.add(1),
@@ -52,13 +45,29 @@ impl Machines {
             EndReason::Revoked => metrics.revoked.add(1),
         }
         tracing::debug!(session = ?id, why = ?why, "session ended");
-        if let Some(owner) = owner.as_ref().filter(|owner| owner.is_counted) {
-            self.env.release_user(&owner.identity);
-        }
         let caller = Caller::new(id.as_str(), owner.as_ref().map(|owner| &owner.identity));
         let mut actions = Actions::default();
         self.env.shared.application.ended(&caller, why, &mut actions);
         self.act_later(actions);
+    }
+
+    /// Removes a session from all machines. Returns its id and its owner.
+    pub(super) fn remove_session(&mut self, key: SessionKey) -> Option<(Id, Option<Departed>)> {
+        if !self.delivery.has(key) {
+            return None;
+        }
+        self.env.count_steps(1 + self.channels.count_of(key.index));
+        self.drop_subscriptions(key);
+        self.has_arrived(key);
+        let (counted_for, owner) = self.clients.close(key);
+        owner.iter().for_each(|owner| self.disarm(owner.armed_ms));
+        let id = self.delivery.close(key)?;
+        self.env.gauges_are_old = true;
+        counted_for.into_iter().for_each(|owner| self.env.shared.sessions.give_back(owner));
+        if let Some(owner) = owner.as_ref().filter(|owner| owner.is_counted) {
+            self.env.release_user(&owner.identity);
+        }
+        Some((id, owner))
     }
 
     /// Runs an application's actions later: publications may be on their way through outboxes, and the actions come

@@ -5,7 +5,7 @@ use bayeux::ChannelName;
 
 use crate::admission::Turn;
 use crate::admission::budget::Weight;
-use crate::events::{Effect, Envelope, ExchangeId, ShardMessage};
+use crate::events::{Envelope, ExchangeId, ShardMessage};
 use crate::id::Id;
 use crate::now::Now;
 use crate::protocol::batch::client_of;
@@ -94,7 +94,8 @@ impl Shard {
             }
             ShardMessage::Response(exchange, response) => {
                 machines.requests.end_forwarded(&exchange);
-                machines.emit(Effect::Respond(exchange, response));
+                // It goes on to the shard of the connection, if another node has answered this one.
+                machines.delivery.respond(exchange, response);
             }
             ShardMessage::Abandoned(exchange) => self.abandoned(now, exchange),
             ShardMessage::Delivered(exchange, taken) => self.delivered(now, exchange, taken),
@@ -108,6 +109,9 @@ impl Shard {
             ShardMessage::Settings(settings) => machines.take_settings(InForce::new(settings)),
             ShardMessage::MakeRoom => machines.make_room_for_others(),
             ShardMessage::Drain => machines.drain(),
+            ShardMessage::FromNodes(message) => machines.take_from_nodes(message),
+            // For the cluster, to which the environment passes it.
+            ShardMessage::ForNodes(_) => {}
         }
         self.settle_burst();
     }

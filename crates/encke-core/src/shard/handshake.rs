@@ -33,7 +33,7 @@ impl Machines {
             Admission::Refused(error, advice) => return self.refuse_handshake(batch, message, &error, &advice),
             Admission::Waits => return,
         };
-        let id = Id::new(self.env.index, &mut self.env.entropy);
+        let id = self.env.new_session_id();
         let browser = self.browser_of(batch);
         let terms = self.env.settings.terms();
         let mut protocol = bayeux::Session::new(self.env.now.ms, &terms);
@@ -243,6 +243,7 @@ impl Machines {
     /// Removes a session from the newcomers, as it has connected or is about to end.
     pub(super) fn has_arrived(&mut self, key: SessionKey) {
         if self.clients.has_connected(key) {
+            self.note_change(key);
             self.env.shared.newcomers[self.env.index].fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -256,7 +257,8 @@ impl Machines {
         // The held connect is answered first. Its advice says not to reconnect (CometD 9).
         self.disconnect_held(key);
         let (ext, timestamp) = (ext_of([self.env.timesync(message)]), self.env.timestamp());
-        batch.reply(&success(bayeux::channel::META_DISCONNECT, message.id.as_ref(), &ext, &timestamp));
+        let reply = success(bayeux::channel::META_DISCONNECT, message.id.as_ref(), &ext, &timestamp);
+        self.reply_to_disconnect(batch, message, key, &reply);
         self.end_session(key, EndReason::Disconnected);
         batch.session = None;
         batch.comes_to(Outcome::Disconnected);

@@ -2,13 +2,14 @@
 //! each request, [`Shard::abandoned`] when its client is gone before the response, and [`Shard::delivered`] when the
 //! fate of a response with messages is known.
 
+use bayeux::channel::META_CONNECT;
 use bayeux::{BayeuxError, Message, ext};
 
 use crate::decision::Resolved;
-use crate::delivery::Opener;
-use crate::events::{Effect, ExchangeId, Peer, Request, Response, ShardMessage};
+use crate::events::{Effect, ExchangeId, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, ShardMessage};
 use crate::id::Id;
 use crate::now::Now;
+use crate::opener::Opener;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
 use crate::requests::Answer;
 use crate::rights::table::Entry;
@@ -19,12 +20,16 @@ impl Shard {
     /// Processes a request. Its response follows as an [`Effect::Respond`], now or later.
     pub fn request(&mut self, now: Now, mut request: Request) -> Taken {
         let machines = self.settle_burst_at(now);
+        if request.searched == Searched::All {
+            // It comes back.
+            machines.requests.end_forwarded(&request.exchange);
+        }
         let messages = match bayeux::parse_batch(&request.body, machines.env.settings.limits()) {
             Ok(messages) => messages,
             Err(error) => {
                 machines.env.metrics.batches_refused.add(1);
                 let body = batch_error_body(BayeuxError::from(error)).into();
-                machines.delivery.respond(request.exchange, Response { body, ..Response::empty(error.status()) });
+                machines.delivery.respond(request.exchange, Response { body, ..Response::with_status(error.status()) });
                 return Taken::Here;
             }
         };
@@ -34,7 +39,7 @@ impl Shard {
             request.head = None;
         }
         // A browser's sessions live on the shard that its cookie names, so that one shard counts its windows.
-        let home = client.or(request.browser).map_or(machines.env.index, |id| id.shard());
+        let home = client.or(request.browser).map_or(machines.env.index, |id| machines.env.shared.shard_of(&id));
         if home != machines.env.index && home < machines.env.shared.shards {
             drop(messages);
             machines.requests.forward(request.exchange, home);
@@ -42,6 +47,24 @@ impl Shard {
             return Taken::Elsewhere(home);
         }
         let session = client.and_then(|id| machines.delivery.find(&id));
+        if session.is_none()
+            && let Some(client) = client
+            && machines.env.shared.node.is_some()
+        {
+            let is_connect = matches!(&messages[..], [message] if message.channel.as_deref() == Some(META_CONNECT));
+            match request.searched {
+                Searched::All => {}
+                Searched::ByNode => {
+                    machines.delivery.respond(request.exchange, Response::with_status(NOT_HERE));
+                    return Taken::Here;
+                }
+                Searched::Nobody => {
+                    drop(messages);
+                    machines.search_for_request(client, request, is_connect);
+                    return Taken::Elsewhere(OTHER_NODES.into());
+                }
+            }
+        }
         let opener = request.browser.map_or(Opener::Page, Opener::Browser);
         let session = session.filter(|key| machines.delivery.aside().is_usable(*key, opener));
         let Request { exchange, transport, browser, peer, head, .. } = request;
@@ -85,10 +108,11 @@ impl Shard {
     /// Notes that a request of this session waits to be processed. Its client is not silent.
     pub fn request_waits(&mut self, now: Now, session: Id) {
         let mut beside = self.beside_burst_at(now);
-        if session.shard() == beside.env.index {
+        let home = beside.env.shared.shard_of(&session);
+        if home == beside.env.index {
             beside.sessions.alive(&session);
-        } else if session.shard() < beside.env.shared.shards {
-            beside.emit(Effect::SendToShard(session.shard(), ShardMessage::Alive(session)));
+        } else if home < beside.env.shared.shards {
+            beside.emit(Effect::SendToShard(home, ShardMessage::Alive(session)));
         }
     }
 

@@ -20,6 +20,7 @@ mod handshake;
 mod http;
 mod inspect;
 mod limits;
+mod nodes;
 mod owners;
 mod pending_replies;
 mod presence;
@@ -53,12 +54,13 @@ use crate::application::{Actions, Application};
 use crate::channels::Channels;
 use crate::channels::interest::Interest;
 use crate::clients::Clients;
+use crate::clients::newcomers;
 use crate::clients::owners::Revoked;
 use crate::decision::WaitKey;
 use crate::delivery::Delivery;
-use crate::events::{Effect, SessionKey};
+use crate::events::{Effect, Peer, SessionKey};
 use crate::history::Histories;
-use crate::id::Entropy;
+use crate::id::{Entropy, Id, NodeTag};
 use crate::limits::SharedLimits;
 use crate::limits::sessions::SessionShares;
 use crate::memory::SessionsMemory;
@@ -123,6 +125,8 @@ struct Env {
     gauges_are_old: bool,
     /// The steps beside those of the delivery.
     steps: Cell<u64>,
+    /// The sessions whose records are out of date, in a cluster.
+    unrecorded: nodes::Unrecorded,
 }
 
 /// The owner of an entry in the conductor's timer wheel.
@@ -161,6 +165,7 @@ impl Shard {
                 deferred_actions: VecDeque::new(),
                 gauges_are_old: false,
                 steps: Cell::new(0),
+                unrecorded: nodes::Unrecorded::default(),
             },
         };
         Shard { burst: Burst::default(), runs_deferred: false, machines }
@@ -259,6 +264,8 @@ pub struct Shared {
     pub is_durable: bool,
     /// True if the server is a node of a cluster. Set before the first shard is created.
     pub is_clustered: bool,
+    /// The name of this node in the ids of its sessions, if they may go on at other nodes. Set before the first shard is created.
+    pub node: Option<NodeTag>,
     /// The number of sessions on all shards, by owner.
     pub sessions: SessionShares,
     /// For each shard, the number of sessions that have not connected yet, minus those that other shards have asked it
@@ -292,6 +299,7 @@ impl Shared {
             histories,
             is_durable: false,
             is_clustered: false,
+            node: None,
             sessions,
             newcomers: (0..shards).map(|_| AtomicIsize::new(0)).collect(),
             memory,
@@ -301,6 +309,17 @@ impl Shared {
             revoked: Revoked::default(),
             shards,
         }
+    }
+
+    /// Hashes of the connection and the address of a client; 0 if not known.
+    pub fn origins_of(&self, peer: Peer) -> [u64; 2] {
+        newcomers::origins(&self.limits.buckets.hasher(), peer)
+    }
+
+    /// The shard of a session, or of a browser's sessions. Ids of other nodes may name shards that are not here.
+    pub fn shard_of(&self, id: &Id) -> usize {
+        let shard = id.shard();
+        if shard >= self.shards && self.node.is_some() { shard % self.shards } else { shard }
     }
 
     /// True if others need to know what a shard wants: other shards, or other nodes.

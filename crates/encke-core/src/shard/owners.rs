@@ -165,6 +165,7 @@ impl Machines {
             self.disarm(armed_ms);
         }
         self.arm_credentials(key);
+        self.note_change(key);
     }
 
     /// Sets the timer for the notice before the end of a session's credentials, or for their end.

@@ -79,7 +79,9 @@ impl Machines {
     /// Settles the tokens of subscribes: their replies leave.
     pub(super) fn interest_known(&mut self, numbers: &[u64]) {
         for number in numbers {
-            self.stored(Persisted { number: *number, is_persisted: true });
+            if !self.restored_is_known(*number) {
+                self.stored(Persisted { number: *number, is_persisted: true });
+            }
         }
     }
 

@@ -7,7 +7,9 @@ use bayeux::ChannelName;
 
 use crate::application::{Caller, EndReason};
 use crate::delivery::Frames;
+use crate::events::SessionKey;
 use crate::identity::Identity;
+use crate::limits::sessions::SessionOwner;
 use crate::now::Now;
 use crate::rights::policy::Policy;
 use crate::rights::table::{Entry, Granted};
@@ -33,13 +35,18 @@ impl Machines {
     fn save_all(&mut self) -> Saved {
         let policy = self.clients.policy();
         let (messages, sessions) = self.delivery.save();
-        let complete = |(key, session)| SavedSession {
+        let complete = |(key, session)| self.completed(key, session, policy);
+        Saved { policy, messages, sessions: sessions.into_iter().map(complete).collect() }
+    }
+
+    /// A saved session with all that others than the delivery know of it. `policy`: the one that it need not name.
+    pub(super) fn completed(&self, key: SessionKey, session: SavedSession, policy: Policy) -> SavedSession {
+        SavedSession {
             identity: self.clients.identity(key).map(|identity| Identity::clone(identity)),
             policy: Some(self.clients.policy_of(key)).filter(|own| *own != policy),
             subscriptions: self.channels.names_of(key.index).map(Box::from).collect(),
             ..session
-        };
-        Saved { policy, messages, sessions: sessions.into_iter().map(complete).collect() }
+        }
     }
 
     fn restore_all(&mut self, saved: &Saved) {
@@ -48,7 +55,12 @@ impl Machines {
         let mut lost = 0;
         for session in saved.sessions.iter().filter(|session| session.id.shard() == index) {
             match self.may_restore(session, session.policy.unwrap_or(saved.policy)) {
-                Ok(admitted) => self.restore_session(session, admitted, &saved.messages, &mut frames),
+                Ok(admitted) => {
+                    // The address of its client is not known yet: without a user, all restored sessions have one owner.
+                    let counted_for = self.env.session_owner(session.identity.as_ref(), [0; 2]);
+                    self.env.shared.sessions.add(counted_for);
+                    self.restore_session(session, admitted, counted_for, &saved.messages, &mut frames);
+                }
                 Err(reason) => {
                     tracing::info!(session = ?session.id, reason, "session not restored");
                     lost += 1;
@@ -68,7 +80,7 @@ impl Machines {
     /// Asks for the rights of a session that another process has admitted, and for those to all its subscriptions. Otherwise
     /// returns the reason why it cannot be restored: without one of them it would miss messages, and its client would not
     /// be notified.
-    fn may_restore(&mut self, session: &SavedSession, saved: Policy) -> Result<Admitted, String> {
+    pub(super) fn may_restore(&mut self, session: &SavedSession, saved: Policy) -> Result<Admitted, String> {
         let identity = session.identity.clone().map(Arc::new);
         let wish = Wish { saved: Some(saved), is_held: true, ..Wish::default() };
         let granted = |may, name: &str| match may {
@@ -91,17 +103,16 @@ impl Machines {
         Ok(Admitted { granted: own, identity, subscriptions })
     }
 
-    fn restore_session(
+    /// Restores a session that may be restored, and that is counted for this owner.
+    pub(super) fn restore_session(
         &mut self,
         saved: &SavedSession,
         admitted: Admitted,
+        counted_for: SessionOwner,
         messages: &[Box<str>],
         frames: &mut [Option<Frames>],
     ) {
         let Admitted { granted, identity, subscriptions } = admitted;
-        // The address of its client is not known yet: without a user, all restored sessions have one owner.
-        let counted_for = self.env.session_owner(identity.as_deref(), [0; 2]);
-        self.env.shared.sessions.add(counted_for);
         let compresses = &mut |message: &[u8]| self.env.settings.compresses_message(message);
         let key = self.delivery.restore(saved, granted, messages, frames, compresses);
         self.clients.open(key, counted_for);
@@ -121,6 +132,7 @@ impl Machines {
             self.resubscribe(key, name, granted);
         }
         self.delivery.arm(key);
+        self.note_change(key);
         // Its rights may have ended before it was saved, too.
         match &saved.identity {
             Some(identity) if self.env.shared.revoked.has(identity) => self.kick(key, EndReason::Revoked),
@@ -131,7 +143,7 @@ impl Machines {
 }
 
 /// The rights of a session that is restored.
-struct Admitted {
+pub(super) struct Admitted {
     granted: Granted,
     identity: Option<Arc<Identity>>,
     /// In the order of its subscriptions.

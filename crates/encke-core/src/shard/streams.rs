@@ -5,10 +5,11 @@
 use bayeux::{Message, Reply};
 
 use crate::application::EndReason;
-use crate::delivery::{Format, Opener, Reached};
+use crate::delivery::{Format, Reached};
 use crate::events::{Peer, SessionKey, SocketKey};
 use crate::id::Id;
 use crate::now::Now;
+use crate::opener::Opener;
 use crate::protocol::batch::Batch;
 use crate::settings::TransportName;
 use crate::shard::{Machines, Shard};
@@ -86,7 +87,8 @@ impl Shard {
 }
 
 impl StreamOpener {
-    fn opener(&self) -> Opener {
+    /// The client.
+    pub fn opener(&self) -> Opener {
         match self.browser {
             Some(browser) => Opener::Browser(browser),
             None if self.is_of_page => Opener::Page,
@@ -99,8 +101,9 @@ impl Machines {
     /// The session with this id, if it may have a stream.
     fn session_for(&self, client: &str, opener: &StreamOpener) -> Result<SessionKey, StreamOpening> {
         let id = Id::parse(client).ok_or(StreamOpening::Unknown)?;
-        if id.shard() != self.env.index && id.shard() < self.env.shared.shards {
-            return Err(StreamOpening::Elsewhere(id.shard()));
+        let home = self.env.shared.shard_of(&id);
+        if home != self.env.index && home < self.env.shared.shards {
+            return Err(StreamOpening::Elsewhere(home));
         }
         if self.env.is_draining {
             return Err(StreamOpening::Draining);

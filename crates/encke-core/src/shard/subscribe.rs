@@ -50,13 +50,21 @@ impl Machines {
 
     /// Those of the names whose publications of other nodes do not arrive yet, in a cluster.
     fn unknown_to_nodes(&self, names: &Names<'_>) -> Vec<Box<str>> {
+        if self.requests.owed.is_full() {
+            return Vec::new();
+        }
+        self.unknown_names(names.iter().map(|name| &**name))
+    }
+
+    /// The same of any names.
+    pub(super) fn unknown_names<'n>(&self, names: impl Iterator<Item = &'n str>) -> Vec<Box<str>> {
         let shared = &self.env.shared;
-        if !shared.is_clustered || self.requests.owed.is_full() {
+        if !shared.is_clustered {
             return Vec::new();
         }
         let is_unknown =
-            |name: &&Cow<'_, str>| crosses_nodes(name) && shared.interest.has(name) && !shared.interest.is_known(name);
-        names.iter().filter(is_unknown).map(|name| Box::from(&**name)).collect()
+            |name: &&str| crosses_nodes(name) && shared.interest.has(name) && !shared.interest.is_known(name);
+        names.filter(is_unknown).map(Box::from).collect()
     }
 
     pub(super) fn unsubscribe(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {

@@ -103,6 +103,7 @@ impl Machines {
         self.delivery.go_on_with_withdrawals();
         self.sweep_history();
         self.check_memory();
+        self.report_changes();
         if self.relief.gives_room_back(self.env.now.ms) {
             self.delivery.give_room_back();
             self.clients.give_room_back();

@@ -7,11 +7,12 @@ use bayeux::BayeuxError;
 use websocket::{Compression, Opcode};
 
 use crate::application::EndReason;
-use crate::delivery::{GOING_AWAY, Opener, Received, Session, Socket, SocketOrigin};
+use crate::delivery::{GOING_AWAY, Received, Session, Socket, SocketOrigin};
 use crate::events::{Closing, Peer, SocketKey};
 use crate::id::Id;
 use crate::identity::Head;
 use crate::now::Now;
+use crate::opener::Opener;
 use crate::protocol::batch::{Batch, Outcome, Via, batch_error_body, client_of};
 use crate::shard::{Machines, Shard};
 
@@ -37,10 +38,18 @@ impl Shard {
         let found = match (client, carried) {
             (Some(client), Some((key, carried))) => carried.is(client).then_some(key),
             (Some(client), None) => match Id::parse(client) {
-                Some(id) if id.shard() != beside.env.index && id.shard() < beside.env.shared.shards => {
-                    return self.settle_burst().send_away(key, id.shard());
+                Some(id) => {
+                    let (home, shared) = (beside.env.shared.shard_of(&id), &beside.env.shared);
+                    if home != beside.env.index && home < shared.shards {
+                        return self.settle_burst().send_away(key, home);
+                    }
+                    let found = beside.sessions.find(&id);
+                    if found.is_none() && shared.node.is_some() && !beside.requests.searched.remove(&key) {
+                        return self.settle_burst().search_for_socket(id, key);
+                    }
+                    found
                 }
-                id => id.and_then(|id| beside.sessions.find(&id)),
+                None => None,
             },
             (None, _) => None,
         };
@@ -88,6 +97,7 @@ impl Shard {
     pub fn socket_closed(&mut self, now: Now, key: SocketKey) {
         let machines = self.settle_burst_at(now);
         let session = machines.delivery.socket(key).and_then(Socket::session);
+        machines.requests.searched.remove(&key);
         machines.delivery.socket_is_gone(key);
         if let Some(session) = session.filter(|key| machines.delivery.session(*key).is_some_and(Session::is_plain)) {
             machines.end_session(session, EndReason::Disconnected);

@@ -320,7 +320,15 @@ fn a_session_does_not_expire_while_its_request_waits_behind_a_flood_from_another
     let exchange = ExchangeId { shard: 1, number: 1 };
     let body = format!(r#"[{{"channel":"/other","clientId":"{client}","data":"{data}"}}]"#);
     let transport = HttpTransport::LongPolling;
-    let request = Request { exchange, transport, browser: None, peer: Peer::default(), head: None, body };
+    let request = Request {
+        exchange,
+        transport,
+        browser: None,
+        peer: Peer::default(),
+        head: None,
+        body,
+        searched: Default::default(),
+    };
     let account = rig.shard.machines.env.shared.mailbox.clone();
     rig.shard.receive(NOW, Envelope::new(&account, ShardMessage::Request(request.into())));
     assert!(rig.shard.has_waiting(exchange));

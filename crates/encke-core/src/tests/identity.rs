@@ -333,7 +333,15 @@ fn a_handshake_sees_the_head_of_its_request_on_every_transport() {
         let exchange = ExchangeId { shard: 0, number: number as u64 };
         let name = if number == 0 { TransportName::LongPolling } else { TransportName::CallbackPolling };
         let body = r#"{"channel":"/meta/handshake"}"#.into();
-        let request = Request { exchange, transport, browser: None, peer: Peer::default(), head: head("bob"), body };
+        let request = Request {
+            exchange,
+            transport,
+            browser: None,
+            peer: Peer::default(),
+            head: head("bob"),
+            body,
+            searched: Default::default(),
+        };
         rig.shard.request(NOW, request);
         assert_eq!(doorman.taken(), [format!("handshake by {name}"), "bob opened".into()]);
     }

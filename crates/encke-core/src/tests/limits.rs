@@ -180,7 +180,10 @@ fn the_clients_of_an_address_share_its_rate_on_all_transports_and_shards() {
     let body = format!(r#"{{"channel":"/a","clientId":"{}","data":1}}"#, one.1);
     let exchange = ExchangeId { shard: 0, number: 77 };
     let transport = HttpTransport::LongPolling;
-    first.shard.request(NOW, Request { exchange, transport, browser: None, peer, head: None, body });
+    first.shard.request(
+        NOW,
+        Request { exchange, transport, browser: None, peer, head: None, body, searched: Default::default() },
+    );
     assert!(first.response(exchange).expect("a response").contains(&error("address_messages_per_s_max")));
     assert_eq!(first.shard.metrics().address_rates_exceeded.get(), 90 + 90 + 1);
 }

@@ -10,6 +10,7 @@ mod identity;
 mod limits;
 mod memory;
 mod newcomers;
+mod nodes;
 mod pending_replies;
 mod policies;
 mod presence;
@@ -125,8 +126,18 @@ impl Rig {
         self.exchanges += 1;
         let exchange = ExchangeId { shard: 0, number: self.exchanges };
         let transport = HttpTransport::LongPolling;
-        self.shard
-            .request(NOW, Request { exchange, transport, browser: None, peer: Peer::default(), head: None, body });
+        self.shard.request(
+            NOW,
+            Request {
+                exchange,
+                transport,
+                browser: None,
+                peer: Peer::default(),
+                head: None,
+                body,
+                searched: Default::default(),
+            },
+        );
         exchange
     }
 

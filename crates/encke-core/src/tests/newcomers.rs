@@ -24,7 +24,10 @@ fn handshake(rig: &mut Rig, peer: Peer, fields: &str) -> String {
     let exchange = ExchangeId { shard: 0, number: rig.exchanges };
     let body = format!(r#"{{"channel":"/meta/handshake","version":"1.0"{fields}}}"#);
     let transport = HttpTransport::LongPolling;
-    rig.shard.request(NOW, Request { exchange, transport, browser: None, peer, head: None, body });
+    rig.shard.request(
+        NOW,
+        Request { exchange, transport, browser: None, peer, head: None, body, searched: Default::default() },
+    );
     rig.response(exchange).expect("a response")
 }
 
@@ -112,7 +115,18 @@ fn at_sessions_max_sessions_that_never_connected_end_first_on_any_shard() {
         let exchange = ExchangeId { shard: 1, number };
         let body = r#"{"channel":"/meta/handshake","version":"1.0"}"#.into();
         let transport = HttpTransport::LongPolling;
-        other.shard.request(NOW, Request { exchange, transport, browser: None, peer: peer(2, 2), head: None, body });
+        other.shard.request(
+            NOW,
+            Request {
+                exchange,
+                transport,
+                browser: None,
+                peer: peer(2, 2),
+                head: None,
+                body,
+                searched: Default::default(),
+            },
+        );
         let effects = other.shard.take_effects();
         requests +=
             effects.iter().filter(|effect| matches!(effect, Effect::SendToShard(0, ShardMessage::MakeRoom))).count();
@@ -169,7 +183,18 @@ fn one_address_or_user_leaves_sessions_for_others_and_gives_back_what_it_has() {
         rig.exchanges += 1;
         let exchange = ExchangeId { shard: 0, number: rig.exchanges };
         let transport = HttpTransport::LongPolling;
-        rig.shard.request(NOW, Request { exchange, transport, browser: None, peer: peer(1, 1), head: None, body });
+        rig.shard.request(
+            NOW,
+            Request {
+                exchange,
+                transport,
+                browser: None,
+                peer: peer(1, 1),
+                head: None,
+                body,
+                searched: Default::default(),
+            },
+        );
         rig.response(exchange).expect("a response");
     }
     assert_eq!(rig.shard.machines.env.shared.sessions.count(), before - first.len() - ann.len());

@@ -182,7 +182,10 @@ impl Try {
     fn ask(&mut self, transport: HttpTransport, message: &str) -> String {
         let exchange = ExchangeId { shard: 0, number: 1 };
         let (browser, peer, head, body) = (None, Peer::default(), None, message.into());
-        self.rig.shard.request(self.now, Request { exchange, transport, browser, peer, head, body });
+        self.rig.shard.request(
+            self.now,
+            Request { exchange, transport, browser, peer, head, body, searched: Default::default() },
+        );
         self.settle().unwrap_or_default()
     }
 

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
-pub use encke_cluster::Command as EngineCommand;
+pub use encke_cluster::{
+    Command as EngineCommand, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX,
+};
 
 /// An engine that carries envelopes between the nodes of a cluster, such as NATS. Each node has its own connection to it.
 ///
@@ -21,6 +23,8 @@ pub use encke_cluster::Command as EngineCommand;
 ///   older one first. So the order holds while a wide subscription replaces a narrow one. The node drops the second copy.
 /// - [`EngineCommand::Confirm`] is answered after a round trip to the engine: who publishes from then on finds the subscriptions.
 /// - It does not report envelopes that this node has sent.
+/// - Each [`EngineCommand::Request`] is answered once, by an answer or a failure; so is each command about a key.
+/// - Commands about keys begin in order and may end in any. Of one key only one should be on its way.
 pub trait ClusterEngine: Send + 'static {
     /// Runs it on the thread of the cluster, until there are no commands any more. It connects by itself, again and again.
     fn run(self: Box<Self>, commands: EngineCommands, events: EngineEvents) -> EngineRun;
@@ -70,6 +74,54 @@ pub enum EngineEvent {
     Received(Bytes),
     /// An envelope had arrived, and was dropped.
     Dropped,
+    /// The answer to an [`EngineCommand::Request`].
+    Answered {
+        /// The number of the request.
+        number: u64,
+        /// The answer, or the reason why there is none.
+        answer: Result<Bytes, RequestFailure>,
+    },
+    /// A request has come on a subject to which the node listens.
+    Asked {
+        /// The key of the [`EngineCommand::Listen`].
+        key: u64,
+        /// The place to which the answer goes, for [`EngineCommand::Answer`].
+        reply_to: String,
+        /// The request.
+        body: Bytes,
+    },
+    /// The answer to a command about a key.
+    KeyAnswer {
+        /// The number of the command.
+        number: u64,
+        /// The result.
+        answer: KeyReply,
+    },
+    /// An [`EngineCommand::Watch`] begins, or begins again after a break: all keys that are there follow.
+    WatchBegins {
+        /// The bucket.
+        bucket: String,
+        /// The prefix.
+        prefix: String,
+    },
+    /// All keys that were there when a watch began are reported. Those that were known before and were not reported are gone.
+    WatchComplete {
+        /// The bucket.
+        bucket: String,
+        /// The prefix.
+        prefix: String,
+    },
+    /// A key that is watched is there, or has changed. A key with a time to live that goes by itself is reported, too.
+    KeyChanged {
+        /// The bucket.
+        bucket: String,
+        /// The key.
+        key: String,
+        /// Its revision.
+        revision: u64,
+        /// Its value; None if it is gone.
+        value: Option<Bytes>,
+    },
     /// Something that an operator has to know, such as that the engine refuses a subject.
     Failed(String),
 }

@@ -7,11 +7,13 @@ use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use encke_cluster::Counts;
-use encke_core::{EncodedPublications, PublishToken};
+use encke_cluster::{Counts, SessionCounts};
+use encke_core::{EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, SocketOrigin};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
+use super::session_metrics;
+use crate::byte_stream::Detached;
 use crate::metric::Metric;
 
 /// The mailbox of the cluster's thread.
@@ -37,6 +39,26 @@ pub(crate) enum ToCluster {
     Publications(Arc<EncodedPublications>),
     /// A reply waits until publications of other nodes on these names arrive.
     Ask(Vec<Box<str>>, PublishToken),
+    /// A message about a session that another node has, or may have.
+    Session(Envelope),
+    /// Another node is to serve this WebSocket.
+    Relay(Box<Relayed>),
+    /// A client with these origins asks for a session that is not here. True: it was searched for; false: its client has to come back
+    /// later.
+    Search { session: Id, opener: Opener, origins: [u64; 2], done: oneshot::Sender<bool> },
+}
+
+/// A WebSocket that another node is to serve.
+pub(crate) struct Relayed {
+    pub(crate) home: NodeTag,
+    pub(crate) connection: Detached,
+    pub(crate) origin: SocketOrigin,
+    /// The count of the connection, which lives as long as it.
+    pub(crate) counted: Box<dyn Send>,
+    /// The message that has named its session.
+    pub(crate) text: String,
+    /// Bytes that were read after that message.
+    pub(crate) rest: Vec<u8>,
 }
 
 /// The state of the node.
@@ -48,6 +70,7 @@ pub(crate) struct Status {
     pub(crate) origins: usize,
     /// Bytes that wait for the engine, and those that wait for the shards.
     pub(crate) waiting_bytes: (usize, usize),
+    pub(crate) sessions: SessionCounts,
 }
 
 impl Link {
@@ -64,6 +87,13 @@ impl Link {
         if !is_watched {
             self.wake.notify_one();
         }
+    }
+
+    /// Asks the other nodes for a session. False: its client has to come back later.
+    pub(crate) async fn search(&self, session: Id, opener: Opener, origins: [u64; 2]) -> bool {
+        let (done, outcome) = oneshot::channel();
+        self.send(ToCluster::Search { session, opener, origins, done });
+        outcome.await.unwrap_or(false)
     }
 
     /// Wakes the thread: the interest of the shards has changed, or there is room between them.
@@ -111,7 +141,8 @@ impl Link {
 
     /// The metrics of the node.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let Status { is_connected, counts, subscriptions, origins, waiting_bytes: (pending, incoming) } = self.status();
+        let Status { is_connected, counts, subscriptions, origins, waiting_bytes: (pending, incoming), .. } =
+            self.status();
         let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
         let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
         vec![
@@ -179,6 +210,9 @@ impl Link {
                 counts.replies_unconfirmed,
             ),
         ]
+        .into_iter()
+        .chain(session_metrics::of(&self.status().sessions))
+        .collect()
     }
 }
 

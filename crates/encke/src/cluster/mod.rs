@@ -3,4 +3,7 @@
 
 pub(crate) mod engine;
 pub(crate) mod link;
+pub(crate) mod relay;
+pub(crate) mod session_metrics;
+pub(crate) mod sessions;
 pub(crate) mod settings;

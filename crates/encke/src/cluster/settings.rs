@@ -33,6 +33,16 @@ settings! {
         /// Time between the return of the engine and the sending of what has waited for it, in milliseconds. Other nodes come back at
         /// that time, too.
         return_delay_ms: u64 = 1_000;
+        /// Requests and WebSockets of clients whose session is on another node, while this node waits for that one; and as many of other
+        /// nodes that this one serves. Addresses share it. Above it a request gets status 503.
+        forwarded_max: usize = 50_000, positive();
+        /// Bytes of the bodies of these requests.
+        forwarded_bytes_max: usize = 64 * 1024 * 1024, positive();
+        /// Records of sessions that a node writes in a second, from which other nodes go on with its sessions when it is gone. More wait.
+        session_records_per_s_max: usize = 1_000, positive();
+        /// Time after which the record of a session goes that has not changed, in milliseconds: that of a node that is gone, and whose
+        /// client has not come back.
+        session_record_ttl_ms: u64 = 7 * 24 * 60 * 60 * 1_000, at_least(60_000, "the shortest life of a record is a minute");
     }
 }
 
@@ -43,10 +53,8 @@ impl ClusterSettings {
     /// The first setting that cannot work.
     pub fn check(&self) -> Result<(), SettingsError> {
         self.subjects()?;
-        match self.out_of_range() {
-            Some((setting, value, wanted)) => {
-                Err(SettingsError { name: setting.name, value: value.to_string(), wanted })
-            }
+        match self.out_of_range().first().copied() {
+            Some((setting, value, wanted)) => Err(SettingsError::new(setting.name, value.to_string(), wanted)),
             None => Ok(()),
         }
     }
@@ -56,19 +64,18 @@ impl ClusterSettings {
     /// # Errors
     /// The first setting that does not work in a cluster.
     pub fn check_server(settings: &Settings) -> Result<(), SettingsError> {
-        if let Some(rule) = settings.channels.iter().find(|rule| rule.history().is_some()) {
+        let mut rules = settings.channels.iter().enumerate();
+        if let Some((entry, rule)) = rules.find(|(_, rule)| rule.history().is_some()) {
+            let value = format!("{} for {}", rule.history_messages, rule.pattern);
+            let wanted = "0 in a cluster: nodes do not share histories yet";
             return Err(SettingsError {
-                name: "channels.history_messages",
-                value: format!("{} for {}", rule.history_messages, rule.pattern),
-                wanted: "0 in a cluster: nodes do not share histories yet",
+                entry: Some(entry),
+                ..SettingsError::new("channels.history_messages", value, wanted)
             });
         }
         if settings.channel_bytes_max > channel_bytes_max() {
-            return Err(SettingsError {
-                name: "channel_bytes_max",
-                value: settings.channel_bytes_max.to_string(),
-                wanted: "at most 327 in a cluster, so that each channel has a subject at the engine",
-            });
+            let wanted = "at most 327 in a cluster, so that each channel has a subject at the engine";
+            return Err(SettingsError::new("channel_bytes_max", settings.channel_bytes_max.to_string(), wanted));
         }
         Ok(())
     }
@@ -95,13 +102,14 @@ impl ClusterSettings {
         Ok(Node::new(self.subjects()?, origin, limits, names))
     }
 
-    fn subjects(&self) -> Result<Subjects, SettingsError> {
+    /// The subjects of the cluster.
+    ///
+    /// # Errors
+    /// When the name cannot be one.
+    pub(crate) fn subjects(&self) -> Result<Subjects, SettingsError> {
         debug_assert_eq!((NAME_BYTES_MAX, channel_bytes_max()), (32, 327), "as the texts say");
-        Subjects::of(&self.name).ok_or_else(|| SettingsError {
-            name: "name",
-            value: format!("{:?}", self.name),
-            wanted: "up to 32 letters, digits, _ and -",
-        })
+        let wanted = "up to 32 letters, digits, _ and -";
+        Subjects::of(&self.name).ok_or_else(|| SettingsError::new("name", format!("{:?}", self.name), wanted))
     }
 }
 
@@ -118,7 +126,7 @@ mod tests {
         let settings = |history_messages| Settings { channels: vec![rule(history_messages)], ..Settings::default() };
         assert_eq!(ClusterSettings::check_server(&settings(0)), Ok(()));
         let error = ClusterSettings::check_server(&settings(10)).expect_err("a history").to_string();
-        assert!(error.starts_with("channels.history_messages = 10 for /a/**: 0 in a cluster"), "{error}");
+        assert!(error.starts_with("channels[0].history_messages = 10 for /a/**: 0 in a cluster"), "{error}");
         let long = Settings { channel_bytes_max: 328, ..Settings::default() };
         assert_eq!(ClusterSettings::check_server(&long).expect_err("too long").name, "channel_bytes_max");
     }

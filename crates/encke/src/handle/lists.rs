@@ -44,14 +44,14 @@ impl Handle {
             return Err(PublishError::Busy);
         }
         let ids = self.0.server_shared.sessions_of(Owner::User(user.into())).await.unwrap_or_default();
-        let deliver = |id: &Id| self.send_to_shard(id.shard(), ShardMessage::Deliver(*id, frame.clone()));
+        let deliver = |id: &Id| self.send_to_shard_of(id, ShardMessage::Deliver(*id, frame.clone()));
         Ok(ids.iter().filter(|id| deliver(id)).count())
     }
 
     /// Ends all sessions of a user. Returns their number, which is 0 if the server has stopped.
     pub async fn disconnect_user(&self, user: &str) -> usize {
         let ids = self.0.server_shared.sessions_of(Owner::User(user.into())).await.unwrap_or_default();
-        ids.iter().filter(|id| self.send_to_shard(id.shard(), ShardMessage::Disconnect(**id))).count()
+        ids.iter().filter(|id| self.send_to_shard_of(id, ShardMessage::Disconnect(**id))).count()
     }
 
     /// Subscribes a session to a channel or pattern, from now on. Nothing is decided about it, and its client gets no message

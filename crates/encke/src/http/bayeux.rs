@@ -245,7 +245,8 @@ pub(super) async fn ask(
         *boxed
     };
     let now = node.now();
-    node.shard_mut().request(now, Exchange { exchange, transport, browser, peer, head, body });
+    node.shard_mut()
+        .request(now, Exchange { exchange, transport, browser, peer, head, body, searched: Default::default() });
     node.settle();
     // The shard of the session does the work.
     usage.add(now, bytes.max(node.shard().work() - before));

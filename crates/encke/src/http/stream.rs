@@ -29,7 +29,7 @@ use crate::byte_stream::ByteStream;
 use crate::fallback::{BoxError, ResponseBody};
 use crate::net::stream;
 use crate::net::stream_request::StreamRequest;
-use encke_core::{Format, Settings, StreamOpener, StreamOpening};
+use encke_core::{Format, Id, Settings, StreamOpener, StreamOpening};
 
 /// Its requests come from pages of allowed origins, and from programs.
 const GUARD: Guard = Guard { pages: Pages::Allowed, methods: "POST, GET, OPTIONS", not_allowed: methods_as_text };
@@ -82,11 +82,17 @@ async fn open<B: HttpBody>(
         headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) || cookie::is_sent(headers, settings);
     let opener = StreamOpener { browser, is_of_page, peer: connection.peer(&connection.client(headers)) };
     let client = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    let mut refusal = connection.node.shard().stream_refusal(&client, &opener);
-    if let Some(StreamOpening::Elsewhere(home)) = refusal {
-        let client = client.clone();
-        let look = move |shard: &encke_core::Shard| shard.stream_refusal(&client, &opener);
-        refusal = connection.node.server().inspect(home, look).await.unwrap_or(Some(StreamOpening::Draining));
+    let mut refusal = refusal_of(connection, &client, opener).await;
+    if refusal == Some(StreamOpening::Unknown)
+        && let Some(cluster) = &connection.node.server().cluster
+        && let Some(session) = Id::parse(&client)
+    {
+        let origins = connection.node.server().shared().origins_of(opener.peer);
+        // Another node may have it. Without an answer its client comes back as after a drain.
+        refusal = match cluster.search(session, opener.opener(), origins).await {
+            true => refusal_of(connection, &client, opener).await,
+            false => Some(StreamOpening::Draining),
+        };
     }
     match refusal {
         None => {
@@ -100,6 +106,15 @@ async fn open<B: HttpBody>(
         }
         Some(_) => text(StatusCode::NOT_FOUND, "there is no such session\n"),
     }
+}
+
+/// The reason why the shard of a session would not open a stream.
+async fn refusal_of(connection: &Connection, client: &str, opener: StreamOpener) -> Option<StreamOpening> {
+    let refusal = connection.node.shard().stream_refusal(client, &opener);
+    let Some(StreamOpening::Elsewhere(home)) = refusal else { return refusal };
+    let client = client.to_owned();
+    let look = move |shard: &encke_core::Shard| shard.stream_refusal(&client, &opener);
+    connection.node.server().inspect(home, look).await.unwrap_or(Some(StreamOpening::Draining))
 }
 
 /// The response to which the messages belong.

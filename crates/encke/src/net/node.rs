@@ -29,8 +29,8 @@ use crate::caught::Caught;
 use crate::cluster::link::ToCluster;
 use crate::gzip::Gzip;
 use encke_core::{
-    Awaited, Effect, Envelope, ExchangeId, Now, PersistRequest, Persisted, PresenceEvent, PublishToken, Resolved,
-    Shard, ShardMessage, SocketKey, WaitKey,
+    Awaited, Effect, Envelope, ExchangeId, Now, OTHER_NODES, PersistRequest, Persisted, PresenceEvent, PublishToken,
+    Resolved, Shard, ShardMessage, SocketKey, WaitKey,
 };
 
 /// One shard with its I/O.
@@ -187,6 +187,7 @@ impl Node {
                     }
                 }
                 Effect::Continue(socket) => self.sockets.read_on(socket),
+                Effect::Relay(socket, node) => self.sockets.close(socket, Closed::Relayed(node)),
                 Effect::Presence(event) => self.take_presence(*event),
                 Effect::SendToNodes(publications) => self.send_to_cluster(ToCluster::Publications(publications)),
                 Effect::AwaitInterest(names, token) => self.send_to_cluster(ToCluster::Ask(names, token)),
@@ -229,7 +230,8 @@ impl Node {
     fn take_presence(&self, event: PresenceEvent) {
         let settings = self.shard().settings().clone();
         if let Some((session, answer)) = self.server.presence.take(event, self.now(), &settings) {
-            self.send_to_shard(session.shard(), answer);
+            let home = self.server.shared().shard_of(&session);
+            self.send_to_shard(home, answer);
         }
     }
 
@@ -307,6 +309,10 @@ impl Node {
     pub(crate) fn send_to_shard(&self, shard: usize, message: ShardMessage) {
         if shard == usize::from(PublishToken::HANDLES) {
             return self.server.report(message);
+        }
+        if shard == usize::from(OTHER_NODES) {
+            let envelope = Envelope::new(self.server.mailboxes.account(), message);
+            return self.send_to_cluster(ToCluster::Session(envelope));
         }
         let envelope = Envelope::new(self.server.mailboxes.account(), message);
         if shard == self.server.mailboxes.shards() {

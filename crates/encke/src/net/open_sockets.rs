@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::rc::Rc;
 use std::task::Waker;
 
-use encke_core::{SocketKey, Wire};
+use encke_core::{NodeTag, SocketKey, Wire};
 
 use crate::byte_stream::ByteStream;
 
@@ -33,6 +33,8 @@ pub(crate) enum Closed {
     Orderly,
     /// Its client does not read: it is reset.
     GivenUp,
+    /// This node of the cluster serves it: only the shard is done with it.
+    Relayed(NodeTag),
 }
 
 impl OpenSocket {
@@ -91,6 +93,7 @@ impl OpenSockets {
             match how {
                 Closed::Orderly => socket.connection.close_writing(),
                 Closed::GivenUp => socket.connection.reset(),
+                Closed::Relayed(_) => {}
             }
         });
     }

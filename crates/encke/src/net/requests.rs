@@ -57,14 +57,15 @@ impl ServerShared {
         id: Id,
         channel: &str,
     ) -> Result<(), SubscriptionError> {
-        if id.shard() >= self.mailboxes.shards() {
+        let home = self.shared().shard_of(&id);
+        if home >= self.mailboxes.shards() {
             return Err(SubscriptionError::SessionUnknown);
         }
         let message = |token| match change {
             Change::Subscribe => ShardMessage::Subscribe(id, channel.into(), token),
             Change::Unsubscribe => ShardMessage::Unsubscribe(id, channel.into(), token),
         };
-        let outcome = self.request(id.shard(), message).await.ok_or(SubscriptionError::Stopped)?;
+        let outcome = self.request(home, message).await.ok_or(SubscriptionError::Stopped)?;
         match outcome.changed {
             Some(Changed::Done) => Ok(()),
             Some(Changed::Full) => Err(SubscriptionError::Full),

@@ -19,7 +19,8 @@ use super::queues::{QueuePosition, Reader};
 use super::thread_message::{Moving, ThreadMessage};
 use super::turn::yield_turn;
 use crate::byte_stream::ByteStream;
-use encke_core::{Closing, ENVELOPE_BYTES, Head, Id, Now, Peer, Received, SocketKey, Usage, Weight};
+use crate::cluster::link::{Relayed, ToCluster};
+use encke_core::{Closing, ENVELOPE_BYTES, Head, Id, NodeTag, Now, Peer, Received, SocketKey, Usage, Weight};
 
 /// The reason for which a socket's task ends.
 enum End {
@@ -29,6 +30,8 @@ enum End {
     Closed,
     /// Its session lives on another shard.
     Move(usize, String),
+    /// Its session stays on this node of the cluster.
+    Relay(NodeTag),
 }
 
 /// The client that opened a WebSocket.
@@ -138,6 +141,7 @@ impl Future for Task {
         let Some(socket) = self.0.take() else { return Poll::Ready(()) };
         match end {
             End::Move(shard, text) => socket.leave(shard, text, rest),
+            End::Relay(node) => socket.leave_to_node(node),
             // A separate task: the wait for the peer's end of the close handshake is rare and large.
             End::Closed => _ = tokio::task::spawn_local(socket.linger()),
             End::Lost => socket.forget(),
@@ -236,6 +240,10 @@ impl Socket {
         if let Some(text) = text {
             match self.text(now, &text) {
                 Received::Elsewhere(shard) => return Some((End::Move(shard, text), rest)),
+                Received::Searches => {
+                    self.unread = Some(Box::new(Unread { text: Some(text), rest }));
+                    return None;
+                }
                 Received::Waits | Received::Handshake => {
                     self.unread = (!rest.is_empty()).then(|| Box::new(Unread { text: None, rest }));
                     return None;
@@ -262,7 +270,11 @@ impl Socket {
 
     /// The end, if the shard has closed the socket.
     fn closed(&self) -> Option<End> {
-        self.stream.closed.get().map(|how| if how == Closed::Orderly { End::Closed } else { End::Lost })
+        self.stream.closed.get().map(|how| match how {
+            Closed::Orderly => End::Closed,
+            Closed::GivenUp => End::Lost,
+            Closed::Relayed(node) => End::Relay(node),
+        })
     }
 
     /// Decodes bytes and passes the events to the shard. Returns how the task ends, if it does, and the number of bytes taken.
@@ -310,6 +322,10 @@ impl Socket {
             Event::Text(text) => {
                 match self.text(now, text) {
                     Received::Elsewhere(shard) => return Some(End::Move(shard, text.to_owned())),
+                    // It comes again.
+                    Received::Searches => {
+                        self.unread = Some(Box::new(Unread { text: Some(text.to_owned()), rest: Vec::new() }));
+                    }
                     // The bytes behind it wait, too.
                     Received::Waits | Received::Handshake => {
                         self.unread = Some(Box::new(Unread { text: None, rest: Vec::new() }))
@@ -333,7 +349,7 @@ impl Socket {
             return Received::Here;
         }
         let received = self.node.shard_mut().socket_text(now, self.stream.key, text);
-        self.stream.suspended.set(received == Received::Waits);
+        self.stream.suspended.set(matches!(received, Received::Waits | Received::Searches));
         self.shakes_hands = received == Received::Handshake;
         received
     }
@@ -371,6 +387,22 @@ impl Socket {
                 node.send(shard, ThreadMessage::Socket(Box::new(moving)));
             }
             _ => tracing::warn!("a websocket could not move to its shard"),
+        }
+    }
+
+    /// Lets another node serve the connection.
+    fn leave_to_node(self, home: NodeTag) {
+        let origin = self.node.shard().socket_origin(self.stream.key);
+        self.forget();
+        let Socket { node, stream, unread, counted, .. } = self;
+        let connection = Rc::into_inner(stream).and_then(|stream| stream.connection.detach().ok());
+        let text = unread.and_then(|unread| Some((unread.text?, unread.rest)));
+        match (connection, origin, text, &node.server().cluster) {
+            (Some(connection), Some(origin), Some((text, rest)), Some(cluster)) => {
+                let relayed = Relayed { home, connection, origin, counted: Box::new(counted), text, rest };
+                cluster.send(ToCluster::Relay(Box::new(relayed)));
+            }
+            _ => tracing::warn!("a websocket could not be passed to the node of its session"),
         }
     }
 }

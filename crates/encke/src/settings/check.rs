@@ -7,87 +7,129 @@ use crate::authority::Host;
 use crate::error::SettingsError;
 use crate::tls;
 
+/// Collects the settings that cannot work.
+#[derive(Default)]
+pub(super) struct Found(pub(super) Vec<SettingsError>);
+
+impl Found {
+    pub(super) fn add(&mut self, name: &'static str, value: impl Into<String>, wanted: &'static str) {
+        self.0.push(SettingsError::new(name, value, wanted));
+    }
+
+    /// A value alone.
+    fn one(&mut self, name: &'static str, value: &str, is_right: impl Fn(&str) -> bool, wanted: &'static str) {
+        if !is_right(value) {
+            self.add(name, shown(value), wanted);
+        }
+    }
+
+    /// A value of one entry of a list.
+    fn of_entry(&mut self, name: &'static str, entry: usize, value: &str, is_right: bool, wanted: &'static str) {
+        if !is_right {
+            self.0.push(SettingsError { entry: Some(entry), ..SettingsError::new(name, shown(value), wanted) });
+        }
+    }
+
+    /// Each text of a list.
+    fn each(&mut self, name: &'static str, values: &[String], is_right: impl Fn(&str) -> bool, wanted: &'static str) {
+        for (entry, value) in values.iter().enumerate() {
+            self.of_entry(name, entry, value, is_right(value), wanted);
+        }
+    }
+}
+
+/// A value on one line.
+fn shown(value: &str) -> String {
+    if value.contains(char::is_control) { format!("{value:?}") } else { value.to_string() }
+}
+
 /// Checks the texts.
-pub(super) fn texts(settings: &Settings) -> Result<(), SettingsError> {
-    each("mounts", &settings.mounts, is_mount, "a path such as /cometd, without a slash at its end, or /")?;
+pub(super) fn texts(settings: &Settings, found: &mut Found) {
+    found.each("mounts", &settings.mounts, is_mount, "a path such as /cometd, without a slash at its end, or /");
     let wanted = "another path: this one is the server's own";
-    each("mounts", &settings.mounts, |mount| !OWN_PATHS.contains(&mount), wanted)?;
+    found.each("mounts", &settings.mounts, |mount| !OWN_PATHS.contains(&mount), wanted);
     let is_path_below = |path: &str| path.is_empty() || path != "/" && is_mount(path) && !OWN_PATHS.contains(&path);
     let wanted = "a path such as /hold or /stream, without a slash at its end, or empty; not the server's own";
-    one("hold_path", &settings.hold_path, is_path_below, wanted)?;
-    one("stream_path", &settings.stream_path, is_path_below, wanted)?;
+    found.one("hold_path", &settings.hold_path, is_path_below, wanted);
+    found.one("stream_path", &settings.stream_path, is_path_below, wanted);
     let wanted =
         "an origin as browsers send it, such as https://example.com: lower case, no path, no default port; or *";
-    each("allowed_origins", &settings.allowed_origins, |origin| origin == "*" || is_origin(origin), wanted)?;
+    found.each("allowed_origins", &settings.allowed_origins, |origin| origin == "*" || is_origin(origin), wanted);
     let wanted = "a host name such as push.example.com, or an address, without scheme and port";
-    each("allowed_hosts", &settings.allowed_hosts, is_host, wanted)?;
+    found.each("allowed_hosts", &settings.allowed_hosts, is_host, wanted);
     let is_protocol = |name: &str| all(name, |byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
-    one("websocket_protocol", &settings.websocket_protocol, is_protocol, "one token such as bayeux, or empty")?;
+    found.one("websocket_protocol", &settings.websocket_protocol, is_protocol, "one token such as bayeux, or empty");
     let is_token = |text: &str| all(text, |byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    one("cookie_name", &settings.cookie_name, |name| !name.is_empty() && is_token(name), "letters, digits, - and _")?;
+    found.one(
+        "cookie_name",
+        &settings.cookie_name,
+        |name| !name.is_empty() && is_token(name),
+        "letters, digits, - and _",
+    );
     // Visible, and not the end of a cookie's attribute.
     let is_of_path = |byte: u8| byte.is_ascii_graphic() && byte != b';';
     let is_path = |path: &str| path.is_empty() || path.starts_with('/') && all(path, is_of_path);
-    one(
+    found.one(
         "cookie_path",
         &settings.cookie_path,
         is_path,
         "a path that begins with a slash, without spaces and ;, or empty",
-    )?;
+    );
     let is_domain = |domain: &str| domain.is_empty() || is_domain(domain.strip_prefix('.').unwrap_or(domain));
-    one("cookie_domain", &settings.cookie_domain, is_domain, "a domain such as example.com, or empty")?;
+    found.one("cookie_domain", &settings.cookie_domain, is_domain, "a domain such as example.com, or empty");
     let same_site = ["", "Lax", "Strict", "None"];
-    one("cookie_same_site", &settings.cookie_same_site, |it| same_site.contains(&it), "Lax, Strict, None or empty")?;
+    found.one(
+        "cookie_same_site",
+        &settings.cookie_same_site,
+        |it| same_site.contains(&it),
+        "Lax, Strict, None or empty",
+    );
     let is_parameter = |name: &str| {
         let is_plain = all(name, |byte| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte));
         !name.is_empty() && name != "message" && is_plain
     };
     let wanted = "letters, digits, - _ . and ~, and not message, which names the messages";
-    one("callback_parameter", &settings.callback_parameter, is_parameter, wanted)
+    found.one("callback_parameter", &settings.callback_parameter, is_parameter, wanted);
 }
 
 /// Checks the further addresses.
-pub(super) fn listeners(settings: &Settings) -> Result<(), SettingsError> {
+pub(super) fn listeners(settings: &Settings, found: &mut Found) {
     let wanted =
         "an address and a port such as 0.0.0.0:8443, or unix: and the path of a socket such as unix:/run/encke.sock";
     let is_address = |listener: &ListenerSettings| match listener.unix_path() {
         Some(path) => !path.is_empty() && !path.contains('\0') && path.len() <= UNIX_PATH_BYTES_MAX,
         None => listener.socket_address().is_some(),
     };
-    for listener in &settings.listeners {
-        one("listeners.address", &listener.address, |_| is_address(listener), wanted)?;
-        one("listeners.tls", "true", |_| !listener.tls || tls::is_on(settings), "only with tls_cert or dev_tls")?;
+    for (entry, listener) in settings.listeners.iter().enumerate() {
+        let mut check = |name, value: &str, is_right, wanted| found.of_entry(name, entry, value, is_right, wanted);
+        check("listeners.address", &listener.address, is_address(listener), wanted);
+        check("listeners.tls", "true", !listener.tls || tls::is_on(settings), "only with tls_cert or dev_tls");
         let has_proxy = !listener.proxy_protocol || !settings.trusted_proxies.is_empty();
-        one("listeners.proxy_protocol", "true", |_| has_proxy, "only with trusted_proxies")?;
+        check("listeners.proxy_protocol", "true", has_proxy, "only with trusted_proxies");
         let has_client = listener.tls_client.is_none() || listener.tls && !settings.tls_client_ca.is_empty();
-        one("listeners.tls_client", "", |_| has_client, "only with tls = true, and with tls_client_ca")?;
+        check("listeners.tls_client", "", has_client, "only with tls = true, and with tls_client_ca");
     }
     if settings.listeners.len() > LISTENERS_MAX {
-        return Err(SettingsError {
-            name: "listeners",
-            value: settings.listeners.len().to_string(),
-            wanted: "at most 31 further addresses",
-        });
+        found.add("listeners", settings.listeners.len().to_string(), "at most 31 further addresses");
     }
-    Ok(())
 }
 
 /// Checks the rules for files.
-pub(super) fn file_rules(settings: &Settings) -> Result<(), SettingsError> {
-    for rule in &settings.files_rules {
+pub(super) fn file_rules(settings: &Settings, found: &mut Found) {
+    for (entry, rule) in settings.files_rules.iter().enumerate() {
         let wanted = "a path such as /index.html or a pattern such as /assets/**";
-        one("files_rules.pattern", &rule.pattern, |pattern| pattern.starts_with('/'), wanted)?;
+        found.of_entry("files_rules.pattern", entry, &rule.pattern, rule.pattern.starts_with('/'), wanted);
         let is_value = |text: &str| !text.is_empty() && all(text, |byte| byte.is_ascii_graphic() || byte == b' ');
         let wanted = "the field Cache-Control, such as public, max-age=31536000, immutable";
-        one("files_rules.cache_control", &rule.cache_control, is_value, wanted)?;
+        let value = &rule.cache_control;
+        found.of_entry("files_rules.cache_control", entry, value, is_value(value), wanted);
     }
-    Ok(())
 }
 
 /// Checks the rules for channels.
-pub(super) fn rules(settings: &Settings) -> Result<(), SettingsError> {
+pub(super) fn rules(settings: &Settings, found: &mut Found) {
     let limits = bayeux::Limits::from(settings);
-    for rule in &settings.channels {
+    for (entry, rule) in settings.channels.iter().enumerate() {
         let wanted = match bayeux::ChannelName::parse(&rule.pattern, &limits) {
             Ok(name) if name.kind() == bayeux::ChannelKind::Broadcast => continue,
             Ok(_) => "a channel that is published to; no rule holds below /meta/ and /service/",
@@ -95,27 +137,20 @@ pub(super) fn rules(settings: &Settings) -> Result<(), SettingsError> {
             Err(bayeux::ChannelError::TooManySegments) => "a channel within channel_segments_max",
             Err(_) => "a channel such as /stock/GOOG or a pattern such as /stock/**",
         };
-        return Err(SettingsError { name: "channels.pattern", value: rule.pattern.clone(), wanted });
+        found.of_entry("channels.pattern", entry, &rule.pattern, false, wanted);
     }
-    if let Some((first, hidden)) = hidden_rule(&settings.channels) {
-        let pattern = |index: usize| &settings.channels[index].pattern;
-        let value = format!("{} (rule {}) after {} (rule {})", pattern(hidden), hidden + 1, pattern(first), first + 1);
-        let wanted =
-            "a rule that can apply: the first rule that matches a channel holds, so put the narrower one first";
-        return Err(SettingsError { name: "channels.pattern", value, wanted });
-    }
-    Ok(())
 }
 
-/// The indexes of the first rule that can never apply, preceded by that of an earlier rule that matches all its channels.
-pub fn hidden_rule(rules: &[ChannelRule]) -> Option<(usize, usize)> {
-    (0..rules.len()).find_map(|hidden| {
+/// The index of each rule that can never apply, preceded by that of an earlier rule that matches all its channels.
+pub fn hidden_rules(rules: &[ChannelRule]) -> Vec<(usize, usize)> {
+    let hider = |hidden: usize| {
         let pattern = rules[hidden].pattern.as_str();
         // `/a/*` matches one segment, so it does not hide `/a/**`.
         let is_deep = pattern.ends_with("/**");
         let hides = |rule: &ChannelRule| covers(&rule.pattern, pattern) && (!is_deep || rule.pattern.ends_with("/**"));
         rules[..hidden].iter().position(hides).map(|first| (first, hidden))
-    })
+    };
+    (0..rules.len()).filter_map(hider).collect()
 }
 
 /// The longest path of a Unix socket.
@@ -124,26 +159,6 @@ const UNIX_PATH_BYTES_MAX: usize = 107;
 const LISTENERS_MAX: usize = 31;
 /// Paths that the server itself answers.
 pub(crate) const OWN_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
-
-fn each(
-    name: &'static str,
-    values: &[String],
-    is_right: impl Fn(&str) -> bool,
-    wanted: &'static str,
-) -> Result<(), SettingsError> {
-    values.iter().try_for_each(|value| one(name, value, &is_right, wanted))
-}
-
-fn one(
-    name: &'static str,
-    value: &str,
-    is_right: impl Fn(&str) -> bool,
-    wanted: &'static str,
-) -> Result<(), SettingsError> {
-    // Escaped, so that the error stays on one line.
-    let shown = || if value.contains(char::is_control) { format!("{value:?}") } else { value.to_string() };
-    if is_right(value) { Ok(()) } else { Err(SettingsError { name, value: shown(), wanted }) }
-}
 
 fn all(text: &str, is_right: impl Fn(u8) -> bool) -> bool {
     text.bytes().all(is_right)

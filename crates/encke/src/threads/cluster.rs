@@ -7,20 +7,21 @@
 //!     └──── mailboxes ──────┘
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bayeux::ChannelName;
-use encke_cluster::{Counts, EnvelopeError, Node};
-use encke_core::{Envelope, PublishToken, ShardMessage, Weight};
-use tokio::sync::mpsc;
+use encke_cluster::{Counts, EnvelopeError, Node, Output, Sessions};
+use encke_core::{Envelope, ForNodes, PublishToken, Searcher, ShardMessage, Weight};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::cluster::engine::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents};
 use crate::cluster::link::{Link, Status, ToCluster};
 use crate::net::server_shared::ServerShared;
+use crate::threads::relays::Relays;
 
 /// Starts the thread of a node.
 ///
@@ -29,13 +30,25 @@ use crate::net::server_shared::ServerShared;
 pub(crate) fn start(
     server: Arc<ServerShared>,
     link: Arc<Link>,
-    node: Node,
+    (node, sessions): (Node, Sessions),
     engine: Box<dyn ClusterEngine>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
-    let cluster = Cluster { server, link, node, commands, scratch: String::new(), logged: Logged::default() };
+    let (scratch, logged, visitors) = (String::new(), Logged::default(), HashMap::new());
+    let cluster = Cluster {
+        server,
+        link,
+        node,
+        sessions,
+        visitors,
+        last_visitor: 0,
+        relays: Relays::default(),
+        commands,
+        scratch,
+        logged,
+    };
     std::thread::Builder::new().name("cluster".into()).spawn(move || {
         runtime.block_on(async {
             let engine = tokio::spawn(engine.run(EngineCommands(for_engine), EngineEvents(to_node)));
@@ -52,6 +65,11 @@ struct Cluster {
     server: Arc<ServerShared>,
     link: Arc<Link>,
     node: Node,
+    sessions: Sessions,
+    /// Requests for streams that wait for a session, and the number of the last one.
+    visitors: HashMap<u64, oneshot::Sender<bool>>,
+    last_visitor: u64,
+    relays: Relays,
     commands: mpsc::UnboundedSender<EngineCommand>,
     scratch: String,
     logged: Logged,
@@ -73,7 +91,8 @@ impl Cluster {
     async fn run(mut self, mut events: mpsc::Receiver<EngineEvent>) {
         let mut received = Vec::new();
         loop {
-            let due = self.node.next_ms().map(|due_ms| {
+            let now_ms = self.server.clock.now().ms;
+            let due = [self.node.next_ms(), self.sessions.next_ms(now_ms)].into_iter().flatten().min().map(|due_ms| {
                 let wait_ms = due_ms.saturating_sub(self.server.clock.now().ms).min(WAIT_MAX_MS);
                 Instant::now() + Duration::from_millis(wait_ms)
             });
@@ -83,9 +102,11 @@ impl Cluster {
                 count = events.recv_many(&mut received, EVENTS_AT_ONCE) => if count == 0 {
                     tracing::error!("the engine of the cluster has ended; the node goes on alone");
                     self.node.disconnected(&self.server.shared().interest);
+                    self.sessions.disconnected();
                     self.turn(&mut Vec::new());
                     return self.alone().await;
                 },
+                Some(event) = self.relays.next() => self.relays.take(event, &mut self.sessions),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if is_timed => {}
             }
             // Events that have come meanwhile cost no further turn.
@@ -120,19 +141,29 @@ impl Cluster {
     /// Processes all that has come. True: the server has stopped.
     fn turn(&mut self, events: &mut Vec<EngineEvent>) -> bool {
         let (messages, is_stopped) = self.link.take();
+        let now_ms = self.server.clock.now().ms;
         for message in messages {
             match message {
                 ToCluster::Publications(publications) => self.node.publish(&publications),
                 ToCluster::Ask(names, token) => self.node.ask(names, token),
+                ToCluster::Session(envelope) => self.sessions.from_shard(now_ms, envelope.message),
+                ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.sessions),
+                ToCluster::Search { session, opener, origins, done } => {
+                    self.last_visitor += 1;
+                    self.visitors.insert(self.last_visitor, done);
+                    let waiting = Searcher::Visitor(self.last_visitor, opener);
+                    let search = ForNodes::Search { session, origins, waiting };
+                    self.sessions.from_shard(now_ms, ShardMessage::ForNodes(search));
+                }
             }
         }
-        let now_ms = self.server.clock.now().ms;
         events.drain(..).for_each(|event| self.take(event, now_ms));
         self.node.turn(now_ms, &self.server.shared().interest);
         for command in self.node.take_commands() {
             // An engine that has ended takes nothing.
             _ = self.commands.send(command);
         }
+        self.turn_sessions(now_ms);
         self.settle();
         self.deliver();
         self.log(now_ms);
@@ -142,6 +173,7 @@ impl Cluster {
             subscriptions: self.node.subscriptions(),
             origins: self.node.origins(),
             waiting_bytes: self.node.waiting_bytes(),
+            sessions: self.sessions.counts(),
         });
         is_stopped
     }
@@ -152,12 +184,14 @@ impl Cluster {
             EngineEvent::Connected { envelope_bytes_max } => {
                 tracing::info!("connected to the engine of the cluster");
                 self.node.connected(now_ms, envelope_bytes_max);
+                self.sessions.connected(now_ms, envelope_bytes_max);
             }
             EngineEvent::Disconnected => {
                 if self.node.is_connected() {
                     tracing::warn!("the engine of the cluster is away; the node goes on alone");
                 }
                 self.node.disconnected(interest);
+                self.sessions.disconnected();
             }
             EngineEvent::Confirmed(number) => self.node.confirmed(number, interest),
             EngineEvent::Sent(bytes) => self.node.sent(bytes),
@@ -166,11 +200,49 @@ impl Cluster {
                 self.logged.rejection = rejection.or(self.logged.rejection);
             }
             EngineEvent::Dropped => self.node.dropped(),
+            EngineEvent::Answered { number, answer } if number >= Sessions::NUMBERS_FROM => {
+                self.sessions.answered(now_ms, number, answer);
+            }
+            EngineEvent::Asked { key: Sessions::LISTENS_BY, reply_to, body } => {
+                self.sessions.asked(now_ms, reply_to, &body);
+            }
+            EngineEvent::KeyAnswer { number, answer } if number >= Sessions::NUMBERS_FROM => {
+                self.sessions.key_answered(now_ms, number, answer);
+            }
+            // The node sends no requests and uses no keys.
+            EngineEvent::Answered { .. }
+            | EngineEvent::Asked { .. }
+            | EngineEvent::KeyAnswer { .. }
+            | EngineEvent::KeyChanged { .. }
+            | EngineEvent::WatchBegins { .. }
+            | EngineEvent::WatchComplete { .. } => {}
             EngineEvent::Failed(error) => {
                 let (last, from_ms) = &mut self.logged.failure;
                 if *last != error || now_ms >= *from_ms {
                     tracing::warn!(error, "the engine of the cluster reports an error");
                     (*last, *from_ms) = (error, now_ms + LOG_EVERY_MS);
+                }
+            }
+        }
+    }
+
+    /// Lets the sessions do what they have to, and passes it on.
+    fn turn_sessions(&mut self, now_ms: u64) {
+        self.sessions.turn(now_ms);
+        for output in self.sessions.take_outputs() {
+            match output {
+                // An engine that has ended takes nothing.
+                Output::Engine(command) => _ = self.commands.send(command),
+                // A shard that has ended has no sessions.
+                Output::Shard(shard, message) => _ = self.server.mailboxes.send_to_shard(shard, message),
+                Output::Relay(output) => {
+                    let bytes_max = self.sessions.message_bytes_max();
+                    self.relays.run(output, &self.server, bytes_max);
+                }
+                Output::Visitor(visitor, was_searched) => {
+                    let done = self.visitors.remove(&visitor);
+                    // A client that is gone needs no answer.
+                    done.into_iter().for_each(|done| _ = done.send(was_searched));
                 }
             }
         }

@@ -8,3 +8,4 @@ pub(crate) mod driver;
 pub(crate) mod ending;
 pub(crate) mod listeners;
 mod reclaim;
+mod relays;

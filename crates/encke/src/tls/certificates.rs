@@ -44,7 +44,7 @@ impl Certificates {
         names.extend(settings.allowed_hosts.iter().map(|host| host.trim_matches(['[', ']']).to_owned()));
         let failed = |error: &dyn fmt::Display| {
             let (name, wanted) = ("dev_tls", "possible only if a certificate can be made");
-            SettingsError { name, value: error.to_string(), wanted }
+            SettingsError::new(name, error.to_string(), wanted)
         };
         let made = rcgen::generate_simple_self_signed(names).map_err(|error| failed(&error))?;
         let key = PrivateKeyDer::Pkcs8(made.signing_key.serialize_der().into());
@@ -80,8 +80,8 @@ pub(super) fn pairs(settings: &Settings) -> Vec<TlsPair> {
 }
 
 fn read_pair(provider: &CryptoProvider, pair: &TlsPair) -> Result<Arc<CertifiedKey>, SettingsError> {
-    let of_cert = |wanted| SettingsError { name: "tls_cert", value: pair.cert.clone(), wanted };
-    let of_key = |wanted| SettingsError { name: "tls_key", value: pair.key.clone(), wanted };
+    let of_cert = |wanted| SettingsError::new("tls_cert", &pair.cert, wanted);
+    let of_key = |wanted| SettingsError::new("tls_key", &pair.key, wanted);
     let certificates = CertificateDer::pem_file_iter(&pair.cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let certificates = certificates.map_err(|error| of_cert(wanted_of(&error, NO_CERTIFICATE)))?;
     let Some(first) = certificates.first() else { return Err(of_cert(NO_CERTIFICATE)) };

@@ -33,8 +33,8 @@ impl Verifiers {
         if ca.is_empty() {
             return Ok(None);
         }
-        let of_ca = |wanted| SettingsError { name: "tls_client_ca", value: ca.clone(), wanted };
-        let of_crl = |wanted| SettingsError { name: "tls_client_crl", value: crl.clone(), wanted };
+        let of_ca = |wanted| SettingsError::new("tls_client_ca", ca, wanted);
+        let of_crl = |wanted| SettingsError::new("tls_client_crl", crl, wanted);
         let mut roots = RootCertStore::empty();
         let certificates = CertificateDer::pem_file_iter(ca).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         for certificate in certificates.map_err(|error| of_ca(wanted_of(&error, NO_ROOTS)))? {

@@ -65,7 +65,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
         ),
     ];
     match checks.into_iter().find(|(is_wrong, ..)| *is_wrong) {
-        Some((_, name, value, wanted)) => Err(SettingsError { name, value: value.into(), wanted }),
+        Some((_, name, value, wanted)) => Err(SettingsError::new(name, value, wanted)),
         None => {
             Certificates::read(provider(), settings, Arc::default())?;
             Verifiers::read(provider(), settings).map(drop)
@@ -213,7 +213,7 @@ fn config(
     protocols: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, SettingsError> {
     let wanted = "possible only with TLS 1.2 or 1.3";
-    let failed = |error: rustls::Error| SettingsError { name: "tls_cert", value: error.to_string(), wanted };
+    let failed = |error: rustls::Error| SettingsError::new("tls_cert", error.to_string(), wanted);
     let builder = ServerConfig::builder_with_provider(provider().clone());
     let builder = builder.with_safe_default_protocol_versions().map_err(failed)?;
     let mut config = match clients {

@@ -95,6 +95,7 @@ impl World {
             peer: encke_core::Peer::default(),
             head: None,
             body: body.clone(),
+            searched: encke_core::Searched::Nobody,
         };
         self.network.request(Exchange {
             client,

@@ -88,6 +88,7 @@ impl World {
             head: None,
             browser: self.browsers[self.clients[client].browser].0,
             body: body.clone(),
+            searched: encke_core::Searched::Nobody,
         });
         let state = State::Sent(request);
         let (client_waits, sign_of_life) = (true, true);

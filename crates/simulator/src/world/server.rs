@@ -52,7 +52,7 @@ impl World {
             }
             (Up::Text(text, session), Some(key)) if !shut => match self.shards[shard].socket_text(now, key, &text) {
                 // A socket that is about to be closed takes no messages.
-                outcome @ (Received::Here | Received::Handshake | Received::Waits) => {
+                outcome @ (Received::Here | Received::Handshake | Received::Waits | Received::Searches) => {
                     self.note_suspended(conn, outcome);
                     let received = self.shards[shard].metrics().messages.get() > taken;
                     self.received(session.filter(|_| received));

@@ -14,6 +14,7 @@ use crate::events::SessionKey;
 use crate::id::Id;
 use crate::identity::Head;
 use crate::memory::Counted;
+use crate::opener::Opener;
 
 /// The close code and the reason for the WebSockets of a draining server.
 pub(crate) const GOING_AWAY: (u16, &str) = (1001, "server going away");
@@ -56,28 +57,6 @@ pub(crate) struct OwnHead {
     pub(crate) counted: Counted,
 }
 
-/// The sender of a WebSocket's upgrade request, by its cookie and its origin.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Opener {
-    /// A program: it has neither.
-    #[default]
-    Program,
-    /// A page, whose browser has sent no valid cookie.
-    Page,
-    /// The browser with this id in its cookie.
-    Browser(Id),
-}
-
-impl Opener {
-    /// The browser, if it is known.
-    pub(crate) fn browser(self) -> Option<Id> {
-        match self {
-            Opener::Browser(browser) => Some(browser),
-            Opener::Program | Opener::Page => None,
-        }
-    }
-}
-
 /// The frames of a WebSocket that belong to no session, and what follows them.
 #[derive(Debug, Default)]
 pub(crate) struct OwnFrames {
@@ -118,6 +97,11 @@ impl Socket {
     /// The head of its upgrade request, if the application reads heads.
     pub(crate) fn head(&self) -> Option<&Arc<Head>> {
         Some(&self.head.as_ref()?.head)
+    }
+
+    /// The client that opened it.
+    pub(crate) fn opener(&self) -> Opener {
+        self.opener
     }
 
     /// The browser that opened it, if its cookie names one.
@@ -175,6 +159,23 @@ pub struct SocketOrigin {
     pub(crate) compression: Option<Compression>,
 }
 
+impl SocketOrigin {
+    /// The origin of a WebSocket of another node.
+    pub fn of_node(opener: Opener, origins: [u64; 2], compression: Option<Compression>) -> SocketOrigin {
+        SocketOrigin { opener, origins, head: None, compression }
+    }
+
+    /// Its client.
+    pub fn opener(&self) -> Opener {
+        self.opener
+    }
+
+    /// The compression on which its client and the server have agreed.
+    pub fn compression(&self) -> Option<Compression> {
+        self.compression
+    }
+}
+
 /// The state of a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -198,6 +199,9 @@ pub enum Received {
     Handshake,
     /// The message waits for the application. The next one must not come before [`Effect::Continue`](crate::Effect).
     Waits,
+    /// Other nodes are asked for its session. This text must come again with [`Effect::Continue`](crate::Effect), and nothing before
+    /// it.
+    Searches,
     /// Its session lives on another shard. The socket must move there, and that shard must receive this text first.
     Elsewhere(usize),
 }

@@ -2,9 +2,10 @@
 
 use slab::Slab;
 
-use crate::delivery::connections::socket::{Opener, Phase, Socket};
+use crate::delivery::connections::socket::{Phase, Socket};
 use crate::delivery::schedule::Marks;
 use crate::events::SocketKey;
+use crate::opener::Opener;
 
 /// All WebSockets of a shard. A key of a socket that is gone finds nothing, even if another socket has its index now.
 #[derive(Debug, Default)]

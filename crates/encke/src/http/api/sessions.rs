@@ -112,7 +112,8 @@ async fn reach(call: &Call<'_>, target: Target, message: impl Fn(Id) -> ShardMes
             vec![view.id]
         }
     };
-    ids.iter().for_each(|id| call.connection.node.send_to_shard(id.shard(), message(*id)));
+    let shared = call.connection.node.server().shared().clone();
+    ids.iter().for_each(|id| call.connection.node.send_to_shard(shared.shard_of(id), message(*id)));
     Ok(Answer::new(&Reached { sessions: ids.len() }))
 }
 
@@ -120,8 +121,9 @@ async fn reach(call: &Call<'_>, target: Target, message: impl Fn(Id) -> ShardMes
 async fn find(call: &Call<'_>, id: &str) -> Result<Option<(SessionView, Vec<Box<str>>)>, Problem> {
     let server_shared = &call.connection.node.server();
     let shards = server_shared.mailboxes.shards();
-    let Some(id) = call.names().id(id).filter(|id| id.shard() < shards) else { return Ok(None) };
-    server_shared.inspect(id.shard(), move |shard| shard.session(&id)).await.ok_or_else(going_away)
+    let home = |id: &Id| server_shared.shared().shard_of(id);
+    let Some(id) = call.names().id(id).filter(|id| home(id) < shards) else { return Ok(None) };
+    server_shared.inspect(home(&id), move |shard| shard.session(&id)).await.ok_or_else(going_away)
 }
 
 fn unknown() -> Problem {

@@ -1,0 +1,68 @@
+//! Finds settings that have no effect beside the others.
+
+use toml::Value;
+
+use crate::config::Config;
+use crate::layers::Origin;
+
+/// A line about each setting that somebody set and that has no effect.
+pub(crate) fn without_effect(config: &Config) -> Vec<String> {
+    let mut found = Vec::new();
+    for (name, is_idle, why) in of_options(config) {
+        // What another setting implies is nobody's mistake.
+        if is_idle && matches!(config.place(name), Some(Origin::File { .. } | Origin::Environment(_) | Origin::Flag(_)))
+        {
+            found.push((name.to_owned(), why));
+        }
+    }
+    let rules = config.value("channels").as_array().into_iter().flatten();
+    found.extend(rules.enumerate().flat_map(|(index, rule)| of_rule(index, rule)));
+    let line = |(path, why): (String, &str)| match config.place(&path) {
+        Some(place) => format!("{place}: {path} has no effect {why}"),
+        None => format!("{path} has no effect {why}"),
+    };
+    found.into_iter().map(line).collect()
+}
+
+/// Options, each with whether it has no effect, and the reason.
+fn of_options(config: &Config) -> [(&'static str, bool, &'static str); 9] {
+    let settings = &config.settings;
+    let in_memory = settings.data.is_empty();
+    let serves = |transport| settings.transports.contains(&transport);
+    let synced = settings.history_commit == encke::HistoryCommit::Interval;
+    let is_open = settings.allowed_origins.len() > 1 && settings.allowed_origins.iter().any(|origin| origin == "*");
+    [
+        ("history_commit", in_memory, "without data"),
+        ("history_commit_interval_ms", in_memory || !synced, "without data and history_commit = \"interval\""),
+        ("files_listing", settings.files.is_empty(), "without files"),
+        ("files_listing_names_max", !settings.files_listing, "without files_listing = true"),
+        ("files_preload", settings.files.is_empty() && !config.program.demo, "without files"),
+        ("demo_cometd_channels", !config.program.demo, "without demo = true"),
+        (
+            "callback_parameter",
+            !serves(encke::TransportName::CallbackPolling),
+            "without callback-polling in transports",
+        ),
+        ("websocket_protocol", !serves(encke::TransportName::Websocket), "without websocket in transports"),
+        ("allowed_origins", is_open, "but for its *: that allows all origins"),
+    ]
+}
+
+/// Fields of a rule for channels that have no effect, with the reason.
+fn of_rule(index: usize, rule: &Value) -> impl Iterator<Item = (String, &'static str)> {
+    let has_history = rule.get("history_messages").and_then(Value::as_integer).is_some_and(|messages| messages > 0);
+    let is_lazy = rule.get("lazy").and_then(Value::as_bool) == Some(true);
+    let slow_consumer = rule.get("slow_consumer").and_then(Value::as_str);
+    let drops = slow_consumer.is_some_and(|policy| policy != "disconnect");
+    let without_history = "without history_messages";
+    [
+        ("history_ms", has_history, without_history),
+        ("history_bytes", has_history, without_history),
+        ("persistent", has_history, without_history),
+        ("lazy_timeout_ms", is_lazy, "without lazy = true"),
+        ("slow_consumer_bytes", drops, "without slow_consumer = \"drop-oldest\" or \"keep-latest\""),
+    ]
+    .into_iter()
+    .filter(move |(name, has_effect, _)| rule.get(*name).is_some() && !has_effect)
+    .map(move |(name, _, why)| (format!("channels[{index}].{name}"), why))
+}

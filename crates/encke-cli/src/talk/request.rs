@@ -1,0 +1,44 @@
+//! `encke request`: a question to a service.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use encke_client::RawJson;
+
+use crate::talk::server::Server;
+use crate::talk::subscribe::in_one_line;
+use crate::talk::{Failure, run};
+
+/// Send data to a service, and print its answer.
+#[derive(Args)]
+pub(crate) struct Request {
+    /// Such as /service/echo.
+    channel: String,
+    /// The data.
+    #[arg(value_name = "JSON", allow_hyphen_values = true)]
+    data: String,
+    /// The longest time that the answer may take, such as 500ms or 1m.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+    #[command(flatten)]
+    server: Server,
+}
+
+/// Asks, and prints the data of the answer in one line.
+pub(crate) fn request(Request { channel, data, timeout, server }: Request) -> ExitCode {
+    run(async {
+        let wrong =
+            |error| Failure::usage(format!("the data is not JSON: {error}; texts need quotes, such as '\"hello\"'"));
+        let data: serde_json::Value = serde_json::from_str(RawJson::parse(&data).map_err(wrong)?.as_str())
+            .map_err(|error| Failure::usage(error.to_string()))?;
+        let server = server.resolved()?;
+        let client = server.client()?.reconnect(false).reply_timeout(timeout).connect(server.url()).await?;
+        let answer = client.request(&channel, &data).await?;
+        // If nobody reads it, nothing is left to do.
+        let _ = writeln!(std::io::stdout().lock(), "{}", in_one_line(answer.data()));
+        let _ = client.disconnect().await;
+        Ok(())
+    })
+}

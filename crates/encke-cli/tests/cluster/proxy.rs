@@ -1,0 +1,91 @@
+//! A proxy that passes each connection to the next of several addresses, and that can be cut.
+
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A balancer that knows no sessions.
+pub(crate) struct Proxy {
+    address: String,
+    state: Arc<State>,
+}
+
+struct State {
+    targets: Vec<String>,
+    next: AtomicUsize,
+    is_cut: AtomicBool,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+impl Proxy {
+    /// A proxy in front of these addresses.
+    pub(crate) fn to(targets: Vec<String>) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let (next, is_cut, open) = Default::default();
+        let state = Arc::new(State { targets, next, is_cut, open });
+        let of_thread = state.clone();
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                // A target that is gone is passed over by the next connection.
+                _ = of_thread.pass_on(near);
+            }
+        });
+        Proxy { address, state }
+    }
+
+    /// The address on which it listens.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Ends all connections. Later ones are passed on.
+    pub(crate) fn cut_once(&self) {
+        for stream in self.state.open.lock().expect("no panic").drain(..) {
+            _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Ends all connections, and takes none until it is mended.
+    pub(crate) fn cut(&self) {
+        self.state.is_cut.store(true, Ordering::SeqCst);
+        self.cut_once();
+    }
+
+    /// Takes connections again.
+    pub(crate) fn mend(&self) {
+        self.state.is_cut.store(false, Ordering::SeqCst);
+    }
+}
+
+impl State {
+    fn pass_on(&self, near: TcpStream) -> io::Result<()> {
+        let count = self.targets.len();
+        let mut far = Err(io::ErrorKind::NotConnected.into());
+        // Passes over those that are gone, as a balancer does that asks them for their health.
+        for _ in 0..count {
+            let target = &self.targets[self.next.fetch_add(1, Ordering::SeqCst) % count];
+            far = TcpStream::connect(target);
+            if far.is_ok() {
+                break;
+            }
+        }
+        let far = far?;
+        near.set_nodelay(true)?;
+        far.set_nodelay(true)?;
+        let mut open = self.open.lock().expect("no panic");
+        if self.is_cut.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        open.extend([near.try_clone()?, far.try_clone()?]);
+        drop(open);
+        for (mut from, mut to) in [(near.try_clone()?, far.try_clone()?), (far, near)] {
+            std::thread::spawn(move || {
+                _ = io::copy(&mut from, &mut to);
+                _ = to.shutdown(Shutdown::Write);
+            });
+        }
+        Ok(())
+    }
+}

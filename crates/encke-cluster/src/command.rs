@@ -1,0 +1,151 @@
+//! Commands for the engine, and the results of those that have one.
+
+use bytes::Bytes;
+
+/// A command for the engine. It begins them in order, and waits for the result of none before it begins the next one.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Subscribe to a subject.
+    Subscribe {
+        /// Names the subscription. A later one has a higher key.
+        key: u64,
+        /// The subject, with wildcards.
+        subject: String,
+    },
+    /// End a subscription, or no longer listen.
+    Unsubscribe {
+        /// Names the subscription.
+        key: u64,
+    },
+    /// Tell by [`Node::confirmed`](crate::Node::confirmed) when the engine has all subscriptions of the commands before.
+    Confirm(u64),
+    /// Send an envelope, and tell its bytes by [`Node::sent`](crate::Node::sent).
+    Publish {
+        /// The subject, without wildcards.
+        subject: String,
+        /// The envelope.
+        envelope: Vec<u8>,
+    },
+    /// Send a request to a node that listens to its subject, and report the answer or a [`RequestFailure`]. Requests and envelopes
+    /// leave in the order of their commands.
+    Request {
+        /// Names the request. No other one that is not answered has it.
+        number: u64,
+        /// The subject, without wildcards.
+        subject: String,
+        /// The request, of no more bytes than an envelope.
+        body: Vec<u8>,
+        /// The longest wait for the answer, in milliseconds.
+        timeout_ms: u64,
+    },
+    /// Report the requests on a subject.
+    Listen {
+        /// Names the subscription, as in [`Command::Subscribe`].
+        key: u64,
+        /// The subject, with wildcards.
+        subject: String,
+    },
+    /// Answer a request.
+    Answer {
+        /// The place to which the answer goes, as the request has named it.
+        reply_to: String,
+        /// The answer, of no more bytes than an envelope.
+        body: Vec<u8>,
+    },
+    /// Read a key of a bucket. The answer may be older than the last write.
+    Get {
+        /// Names the command.
+        number: u64,
+        /// The bucket: letters, digits, `_` and `-`. It is made if it is not there.
+        bucket: String,
+        /// The key: letters, digits, `_`, `-`, `=` and dots between them, of at most [`KEY_BYTES_MAX`] bytes.
+        key: String,
+    },
+    /// Write a key.
+    Put {
+        /// Names the command.
+        number: u64,
+        /// The bucket.
+        bucket: String,
+        /// The key.
+        key: String,
+        /// The value, of at most [`VALUE_BYTES_MAX`] bytes.
+        value: Bytes,
+        /// What has to be there.
+        expected: Expected,
+        /// The time after which the key goes by itself, in milliseconds: whole seconds, rounded up. None: it stays.
+        ttl_ms: Option<u64>,
+    },
+    /// Remove a key.
+    Delete {
+        /// Names the command.
+        number: u64,
+        /// The bucket.
+        bucket: String,
+        /// The key.
+        key: String,
+        /// What has to be there.
+        expected: Expected,
+    },
+    /// Report the keys of a bucket that begin with this prefix, and from then on their changes, in the order of the writes. It goes
+    /// on over reconnects.
+    Watch {
+        /// The bucket.
+        bucket: String,
+        /// Empty, or with a dot at its end.
+        prefix: String,
+    },
+}
+
+/// The value that a key must have for a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// Any, or none.
+    Any,
+    /// None: the key was never written, or is removed.
+    Absent,
+    /// The one with this revision.
+    Revision(u64),
+}
+
+/// The reasons why a request has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestFailure {
+    /// Nobody listens there: the node is not there, and the request was not processed. It comes at once.
+    #[error("nobody listens")]
+    NoResponders,
+    /// No answer has come in time. It may have been processed.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The connection has ended meanwhile, or did not take the request. It may have been processed.
+    #[error("the connection to the engine has ended")]
+    Away,
+}
+
+/// The result of a command about a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyAnswer {
+    /// The revision and the value of a [`Command::Get`]; None if there is no such key.
+    Found(Option<(u64, Bytes)>),
+    /// The revision of a [`Command::Put`] or [`Command::Delete`]. Revisions of a bucket grow.
+    Written(u64),
+}
+
+/// The reasons why a command about a key has failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyFailure {
+    /// The key has another revision than [`Expected`]. Nothing was written.
+    #[error("another revision")]
+    Conflict,
+    /// The engine does not keep keys, or is away, or has not answered. It may have been written.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The result of a command about a key, or its failure.
+pub type KeyReply = Result<KeyAnswer, KeyFailure>;
+
+/// The most bytes of a key.
+pub const KEY_BYTES_MAX: usize = 512;
+/// The most bytes of a value.
+pub const VALUE_BYTES_MAX: usize = 256 * 1024;

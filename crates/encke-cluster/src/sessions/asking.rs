@@ -1,0 +1,480 @@
+//! The steps of a search: see [`super::searches`].
+
+use bytes::Bytes;
+use encke_core::{ExchangeId, FromNodes, Id, NodeTag, OTHER_NODES, Response, Restored, Saved, Searcher, ShardMessage};
+
+use super::message::{Fate, Question, Reply};
+use super::record::{Key, Record};
+use super::records::KeyCommand;
+use super::searches::Absence;
+use super::{Notice, Output, Sent, Server, Sessions, State};
+use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, RequestFailure};
+
+impl Sessions {
+    /// A client names a session that is not here.
+    pub(super) fn search(&mut self, now_ms: u64, session: Id, origins: [u64; 2], waiting: Searcher) {
+        match self.searches.add(now_ms, session, origins, waiting) {
+            Ok(number) => self.go_on(now_ms, number),
+            Err(waiting) => {
+                self.counts.refused += 1;
+                self.send_back(&session, waiting);
+            }
+        }
+    }
+
+    /// Asks the node that has the session, or reads its record.
+    pub(super) fn go_on(&mut self, now_ms: u64, number: u64) {
+        let Some(search) = self.searches.get(number) else { return };
+        search.steps += 1;
+        let (key, session, has_without) = (search.key, search.session, !search.without.is_empty());
+        let is_over = search.steps > STEPS_MAX || now_ms > search.began_ms + SEARCH_MS;
+        if !self.is_connected || (is_over && !has_without) {
+            return self.give_up(now_ms, number);
+        }
+        if is_over {
+            // Its node is gone, and its record cannot be read: the client begins again.
+            return self.end_search(now_ms, number);
+        }
+        if self.searches.is_led(number, &key) {
+            _ = self.searches.lead(number, key);
+            return;
+        }
+        if self.records.id(&key).is_some() {
+            return self.end_search(now_ms, number);
+        }
+        let home = self.homes.of(&key).unwrap_or(session.node());
+        let is_absent = self.searches.get(number).is_some_and(|search| search.absence(home).is_some());
+        if home == self.settings.node || is_absent {
+            self.read_record(number);
+        } else {
+            self.ask_node(now_ms, number, home);
+        }
+    }
+
+    fn ask_node(&mut self, now_ms: u64, number: u64, home: NodeTag) {
+        let (node, bytes_max, hold_ms) = (self.settings.node, self.body_bytes_max, self.settings.hold_ms);
+        let Some(search) = self.searches.get(number) else { return };
+        let key = search.key;
+        let question = search.question(number, node, bytes_max, now_ms > search.began_ms + URGENT_MS);
+        let (state, timeout_ms) = match &question {
+            Question::Serve(_) => (State::Serves(home), hold_ms + ANSWER_MS),
+            _ => (State::Releases(home), RELEASE_MS),
+        };
+        search.state = state.clone();
+        if let State::Releases(_) = state
+            && !self.searches.lead(number, key)
+        {
+            self.searches.get(number).into_iter().for_each(|search| search.state = State::Waits);
+            return;
+        }
+        self.wait_for(now_ms, home);
+        let command = self.ask(Sent::Search(number), home, &question, timeout_ms);
+        self.searches.get(number).into_iter().for_each(|search| search.command = command);
+    }
+
+    /// Reads the record of the session, or waits for another search that does.
+    fn read_record(&mut self, number: u64) {
+        let Some(search) = self.searches.get(number) else { return };
+        let key = search.key;
+        search.state = State::Waits;
+        if !self.searches.lead(number, key) {
+            return;
+        }
+        let command = self.number(Sent::Search(number));
+        if let Some(search) = self.searches.get(number) {
+            (search.state, search.command) = (State::Reads, command);
+        }
+        self.send_key_command(command, KeyCommand::Read(key));
+    }
+
+    /// The node that was asked has answered, or has not.
+    pub(super) fn search_answered(
+        &mut self,
+        now_ms: u64,
+        (number, command): (u64, u64),
+        answer: Result<Option<Reply>, RequestFailure>,
+    ) {
+        let Some(search) = self.searches.get(number).filter(|search| search.command == command) else { return };
+        let (home, is_release) = match search.state {
+            State::Serves(home) => (home, false),
+            State::Releases(home) => (home, true),
+            _ => return,
+        };
+        let (key, node, without) = (search.key, self.settings.node, search.without.clone());
+        let is_absent = |of| of == node || without.iter().any(|absence| absence.node == of);
+        let is_request = matches!(search.waiting, Searcher::Request { .. });
+        let is_socket = matches!(search.waiting, Searcher::Socket(..));
+        self.no_longer_waits(home);
+        match answer {
+            Ok(Some(Reply::Served { status, set_browser, is_confirmed, compresses, body })) if !is_release => {
+                let confirm = is_confirmed.then_some(OTHER_NODES);
+                self.served(now_ms, number, home, Response { status, body, set_browser, confirm, compresses });
+            }
+            Ok(Some(Reply::Given(revision, state))) if is_release => self.given(now_ms, number, revision, &state),
+            Ok(Some(Reply::Unknown)) => self.go_on_without(number, home, false),
+            Ok(Some(Reply::Elsewhere(node))) if is_absent(node) => self.go_on_without(number, home, false),
+            Ok(Some(Reply::Elsewhere(node))) => {
+                self.homes.note(key, node);
+                self.step_aside(now_ms, number);
+                self.go_on(now_ms, number);
+            }
+            Ok(Some(Reply::Busy)) => self.searches.pause(number, now_ms + BUSY_PAUSE_MS),
+            Ok(Some(Reply::Stays)) if is_socket => self.relay_by(now_ms, number, home),
+            // A request may reach the node itself. For any other client the session is unknown here.
+            Ok(Some(Reply::TooLarge | Reply::Stays)) if is_request => self.give_up(now_ms, number),
+            Ok(Some(Reply::TooLarge | Reply::Stays | Reply::Refused)) => self.end_search(now_ms, number),
+            Ok(_) => self.give_up(now_ms, number),
+            Err(RequestFailure::NoResponders) if now_ms < self.connected_ms + self.settings.return_delay_ms => {
+                self.searches.pause(number, now_ms + RETURN_PAUSE_MS);
+            }
+            Err(RequestFailure::NoResponders) => self.go_on_without(number, home, true),
+            Err(RequestFailure::TimedOut) if is_release => self.go_on_without(number, home, true),
+            Err(RequestFailure::TimedOut | RequestFailure::Away) => self.give_up(now_ms, number),
+        }
+    }
+
+    /// Reads the record: this node is gone, or does not have the session.
+    fn go_on_without(&mut self, number: u64, home: NodeTag, is_gone: bool) {
+        let Some(search) = self.searches.get(number) else { return };
+        search.without.retain(|absence| absence.node != home);
+        search.without.push(Absence { node: home, is_gone });
+        let key = search.key;
+        self.homes.forget(&key, home);
+        self.read_record(number);
+    }
+
+    fn served(&mut self, now_ms: u64, number: u64, home: NodeTag, response: Response) {
+        self.counts.forwarded += 1;
+        let Some(search) = self.searches.get(number) else { return };
+        let is_confirmed = response.confirm.is_some();
+        if !search.is_abandoned {
+            search.state = State::Answered(home);
+            let (session, exchange) = match &search.waiting {
+                Searcher::Request { request, .. } => (search.session, request.exchange),
+                Searcher::Socket(..) | Searcher::Visitor(..) => return,
+            };
+            let message = ShardMessage::Response(exchange, response);
+            self.outputs.push(Output::Shard(self.shard_of(&session), message));
+        } else if is_confirmed {
+            self.tell_home(home, number, Fate::Lost);
+        }
+        let is_abandoned = self.searches.get(number).is_some_and(|search| search.is_abandoned);
+        if is_abandoned || !is_confirmed {
+            self.drop_search(now_ms, number);
+        }
+    }
+
+    /// The session has come from its node.
+    fn given(&mut self, now_ms: u64, number: u64, revision: u64, state: &[u8]) {
+        self.counts.moved += 1;
+        self.restore(now_ms, number, revision, state, true);
+    }
+
+    /// A command about the record has its result.
+    pub(super) fn record_answered(&mut self, now_ms: u64, (number, command): (u64, u64), answer: KeyReply) {
+        let Some(search) = self.searches.get(number).filter(|search| search.command == command) else { return };
+        let (key, state) = (search.key, search.state.clone());
+        match (state, answer) {
+            (State::Reads, Ok(KeyAnswer::Found(found))) => {
+                let record = found.as_ref().map(|(revision, value)| (*revision, Record::read(value)));
+                match record {
+                    Some((revision, Some(Record::Live { node, state }))) => {
+                        self.found(now_ms, number, (revision, node, state));
+                    }
+                    Some((_, Some(Record::Ended))) | None => self.end_search(now_ms, number),
+                    Some((_, None)) => {
+                        self.counts.rejected += 1;
+                        self.end_search(now_ms, number);
+                    }
+                }
+            }
+            (State::Takes(state), Ok(KeyAnswer::Written(revision))) => {
+                self.counts.taken_over += 1;
+                let without = self.searches.get(number).map(|search| search.without.clone()).unwrap_or_default();
+                for absence in without.into_iter().filter(|absence| absence.is_gone) {
+                    // It may only have been slow.
+                    self.tell_taken(Notice { key, node: absence.node, revision, tries: 0 });
+                }
+                self.restore(now_ms, number, revision, &state, false);
+            }
+            (State::Takes(_), Err(KeyFailure::Conflict)) => self.searches.pause(number, now_ms + CONFLICT_PAUSE_MS),
+            // The engine keeps no keys now, or never.
+            (State::Reads | State::Takes(_), _) if self.is_connected && self.records.fails => {
+                self.end_search(now_ms, number);
+            }
+            (State::Reads | State::Takes(_), _) => self.searches.pause(number, now_ms + RETURN_PAUSE_MS),
+            _ => {}
+        }
+    }
+
+    /// Tells a node that a session was taken from it.
+    pub(super) fn tell_taken(&mut self, notice: Notice) {
+        let question = Question::Taken(notice.key, self.settings.node, notice.revision);
+        self.ask(Sent::Taken(notice), notice.node, &question, RELEASE_MS);
+    }
+
+    /// A node has learned that a session was taken from it; it is gone; or the notice goes out again.
+    pub(super) fn notice_answered(&mut self, now_ms: u64, notice: Notice, failure: Option<RequestFailure>) {
+        let is_open = matches!(failure, Some(RequestFailure::TimedOut | RequestFailure::Away));
+        if is_open && notice.tries < NOTICES_MAX {
+            let notice = Notice { tries: notice.tries + 1, ..notice };
+            self.notices.push_back((now_ms + NOTICE_EVERY_MS, notice));
+        }
+    }
+
+    /// A record names a node. This one replaces it if that node is gone, or does not have the session and has said so after the
+    /// record was read: before that, the session may have been on its way to it.
+    fn found(&mut self, now_ms: u64, number: u64, (revision, node, state): (u64, NodeTag, Bytes)) {
+        let own = self.settings.node;
+        let Some(search) = self.searches.get(number) else { return };
+        let (key, absence) = (search.key, search.absence(node));
+        let was_asked = search.asked_revision == revision;
+        if node == own && self.records.id(&key).is_some() {
+            self.end_search(now_ms, number);
+        } else if node == own || absence.is_some_and(|absence| absence.is_gone || was_asked) {
+            self.take(number, revision, state);
+        } else {
+            if let Some(search) = self.searches.get(number) {
+                search.asked_revision = revision;
+                search.without.retain(|absence| absence.node != node);
+            }
+            self.homes.note(key, node);
+            self.step_aside(now_ms, number);
+            self.go_on(now_ms, number);
+        }
+    }
+
+    /// Writes itself into the record, if that is still the one that was read.
+    fn take(&mut self, number: u64, revision: u64, state: Bytes) {
+        let (command, node) = (self.number(Sent::Search(number)), self.settings.node);
+        let Some(search) = self.searches.get(number) else { return };
+        (search.state, search.command) = (State::Takes(state.clone()), command);
+        let write = KeyCommand::Write(search.key, Record::Live { node, state }, Expected::Revision(revision));
+        self.send_key_command(command, write);
+    }
+
+    /// Passes a session to its shard.
+    fn restore(&mut self, now_ms: u64, number: u64, revision: u64, state: &[u8], is_whole: bool) {
+        let Some(search) = self.searches.get(number) else { return };
+        search.state = State::Restores;
+        let (session, origins) = (search.session, [0, search.owner]);
+        self.records.taken(session, revision);
+        match (self.settings.decode)(state).filter(Saved::is_whole) {
+            Some(saved) => {
+                let restored = Box::new(Restored { saved, is_whole, origins });
+                self.to_shard(&session, FromNodes::Restore(session, restored));
+            }
+            None => {
+                self.counts.rejected += 1;
+                _ = self.records.ended(&session);
+                self.end_search(now_ms, number);
+            }
+        }
+    }
+
+    /// A shard has restored a session, or has refused to.
+    pub(super) fn restored(&mut self, now_ms: u64, id: &Id) {
+        if let Some(number) = self.searches.that_restores(&Key::of(id)) {
+            self.end_search(now_ms, number);
+        }
+    }
+
+    /// All that may have the session have been asked: its shard goes on, with the session or without.
+    pub(super) fn end_search(&mut self, now_ms: u64, number: u64) {
+        let followers = self.finish(number);
+        for follower in followers {
+            self.go_on(now_ms, follower);
+        }
+    }
+
+    /// Ends a search, and returns those that have waited for it.
+    fn finish(&mut self, number: u64) -> Vec<u64> {
+        let Some(search) = self.searches.remove(number) else { return Vec::new() };
+        let (session, is_abandoned) = (search.session, search.is_abandoned);
+        let followers = self.searches.step_down(number, &search.key);
+        match self.searches.give_back(search) {
+            Searcher::Request { .. } if is_abandoned => {}
+            Searcher::Request { request, .. } => {
+                let message = ShardMessage::Request(Box::new(request.searched()));
+                self.outputs.push(Output::Shard(self.shard_of(&session), message));
+            }
+            Searcher::Socket(socket, _) => self.to_shard(&session, FromNodes::Searched(socket)),
+            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, true)),
+        }
+        followers
+    }
+
+    /// Lets the node of a session serve a WebSocket.
+    fn relay_by(&mut self, now_ms: u64, number: u64, home: NodeTag) {
+        let Some(search) = self.searches.remove(number) else { return };
+        let session = search.session;
+        let followers = self.searches.step_down(number, &search.key);
+        if let Searcher::Socket(socket, _) = self.searches.give_back(search) {
+            self.to_shard(&session, FromNodes::Relay(socket, home));
+        }
+        for follower in followers {
+            self.go_on(now_ms, follower);
+        }
+    }
+
+    /// Sends a client away for now: the node of its session, or the record, cannot be asked.
+    fn give_up(&mut self, now_ms: u64, number: u64) {
+        let Some(search) = self.searches.remove(number) else { return };
+        self.counts.unanswered += 1;
+        let (session, is_abandoned) = (search.session, search.is_abandoned);
+        let followers = self.searches.step_down(number, &search.key);
+        let waiting = self.searches.give_back(search);
+        if !is_abandoned {
+            self.send_back(&session, waiting);
+        }
+        for follower in followers {
+            self.go_on(now_ms, follower);
+        }
+    }
+
+    fn send_back(&mut self, session: &Id, waiting: Searcher) {
+        match waiting {
+            Searcher::Request { request, .. } => {
+                let message = ShardMessage::Response(request.exchange, Response::with_status(503));
+                self.outputs.push(Output::Shard(self.shard_of(session), message));
+            }
+            Searcher::Socket(socket, _) => self.to_shard(session, FromNodes::Unsearched(socket)),
+            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, false)),
+        }
+    }
+
+    /// Drops a search whose client needs nothing more.
+    fn drop_search(&mut self, now_ms: u64, number: u64) {
+        self.step_aside(now_ms, number);
+        if let Some(search) = self.searches.remove(number) {
+            self.searches.give_back(search);
+        }
+    }
+
+    /// Lets the searches go on that have waited for this one.
+    fn step_aside(&mut self, now_ms: u64, number: u64) {
+        let Some(key) = self.searches.get(number).map(|search| search.key) else { return };
+        for follower in self.searches.step_down(number, &key) {
+            self.go_on(now_ms, follower);
+        }
+    }
+
+    /// The client of a request is gone.
+    pub(super) fn abandoned(&mut self, exchange: &ExchangeId) {
+        let Some(number) = self.searches.of_exchange(exchange) else { return };
+        let Some(search) = self.searches.get(number) else { return };
+        search.is_abandoned = true;
+        if let State::Serves(home) = search.state {
+            self.tell_home(home, number, Fate::Abandoned);
+        }
+    }
+
+    /// The fate of a response of another node.
+    pub(super) fn delivered(&mut self, now_ms: u64, exchange: &ExchangeId, is_taken: bool) {
+        let Some(number) = self.searches.of_exchange(exchange) else { return };
+        if let Some(State::Answered(home)) = self.searches.get(number).map(|search| search.state.clone()) {
+            self.tell_home(home, number, if is_taken { Fate::Taken } else { Fate::Lost });
+            self.drop_search(now_ms, number);
+        }
+    }
+
+    fn tell_home(&mut self, home: NodeTag, number: u64, fate: Fate) {
+        if self.is_connected {
+            let question = Question::Settled(self.settings.node, number, fate);
+            self.ask(Sent::Notice, home, &question, RELEASE_MS);
+        }
+    }
+
+    /// Asks the nodes that serve requests of this one if they are still there.
+    pub(super) fn ping(&mut self, now_ms: u64) {
+        let due = |server: &Server| !server.is_pinged && server.ping_ms <= now_ms;
+        let mut nodes: Vec<NodeTag> =
+            self.servers.iter().filter(|(_, server)| due(server)).map(|(node, _)| *node).collect();
+        nodes.sort_unstable();
+        for node in nodes {
+            if let Some(server) = self.servers.get_mut(&node) {
+                server.is_pinged = true;
+            }
+            self.ask(Sent::Ping(node), node, &Question::Ping, RELEASE_MS);
+        }
+    }
+
+    /// A node has answered a ping, or has not.
+    pub(super) fn ping_answered(&mut self, now_ms: u64, node: NodeTag, failure: Option<RequestFailure>) {
+        let Some(server) = self.servers.get_mut(&node) else { return };
+        (server.is_pinged, server.ping_ms) = (false, now_ms + PING_EVERY_MS);
+        match failure {
+            None => server.silent = 0,
+            Some(RequestFailure::TimedOut) => server.silent += 1,
+            Some(RequestFailure::NoResponders) => server.silent = SILENT_MAX,
+            Some(RequestFailure::Away) => {}
+        }
+        if server.silent >= SILENT_MAX {
+            self.is_gone(now_ms, node);
+        }
+    }
+
+    /// A node is gone: connects that it held are held here, once the session is.
+    fn is_gone(&mut self, now_ms: u64, node: NodeTag) {
+        self.end_relays_with(Some(node));
+        self.servers.remove(&node);
+        self.counts.nodes_gone += 1;
+        for number in self.searches.that_wait_for(node) {
+            let Some(search) = self.searches.get(number) else { continue };
+            let is_released = matches!(search.state, State::Releases(_));
+            search.command = 0;
+            if is_released || search.is_connect() {
+                search.began_ms = now_ms;
+                self.go_on_without(number, node, true);
+            } else {
+                // It may have been processed.
+                self.give_up(now_ms, number);
+            }
+        }
+    }
+
+    /// Something waits for a node: it is asked if it is still there.
+    pub(super) fn wait_for(&mut self, now_ms: u64, node: NodeTag) {
+        self.servers.entry(node).or_insert_with(|| Server::new(now_ms)).waiting += 1;
+    }
+
+    /// Something no longer waits for a node.
+    pub(super) fn no_longer_waits(&mut self, node: NodeTag) {
+        if let Some(server) = self.servers.get_mut(&node) {
+            server.waiting = server.waiting.saturating_sub(1);
+            if server.waiting == 0 {
+                self.servers.remove(&node);
+            }
+        }
+    }
+}
+
+impl Server {
+    fn new(now_ms: u64) -> Server {
+        Server { waiting: 0, ping_ms: now_ms + PING_EVERY_MS, silent: 0, is_pinged: false }
+    }
+}
+
+/// The longest search, beside the time in which another node serves a request, in milliseconds.
+const SEARCH_MS: u64 = 3_000;
+/// Nodes and records asked in one search.
+const STEPS_MAX: u32 = 64;
+/// The time after which a session is asked for although a response is on its way, in milliseconds.
+const URGENT_MS: u64 = 1_000;
+/// The time for the answer to a request beside that for which it may be held, in milliseconds.
+const ANSWER_MS: u64 = 15_000;
+/// The time for the answer to other questions, in milliseconds.
+const RELEASE_MS: u64 = 2_000;
+/// The time between two questions to a node that serves requests, in milliseconds.
+const PING_EVERY_MS: u64 = 500;
+/// Questions without an answer, each for its time, after which a node counts as gone.
+const SILENT_MAX: u32 = 2;
+/// Further notices to a node that a session was taken from it, and the time between them, in milliseconds.
+const NOTICES_MAX: u32 = 60;
+const NOTICE_EVERY_MS: u64 = 1_000;
+/// The pause while a response is on its way, in milliseconds.
+const BUSY_PAUSE_MS: u64 = 50;
+/// The pause after another node was first, in milliseconds.
+const CONFLICT_PAUSE_MS: u64 = 20;
+/// The pause while a node may come back, or after a failure, in milliseconds.
+const RETURN_PAUSE_MS: u64 = 100;

@@ -1,0 +1,455 @@
+//! Sessions of a cluster: a client may come to any node, and its session goes on. [`Sessions`] is a deterministic machine like
+//! [`Node`](crate::Node), on the same engine.
+//!
+//! The id of a session names the node that has opened it, so most are found without a question. While that node is there, it serves
+//! the requests of the session that other nodes read, and gives the session to the node to which its client comes with a WebSocket. When it
+//! is gone, another node takes the session from its record, which only one can do: the write names the revision that was read.
+//!
+//! ```text
+//!   shards ── Search ───▶ Searches ── Serve, Release ──▶ engine ──▶ Serving of the node that has it ──▶ its shards
+//!   shards ── Changed ──▶ Records ── keys ──▶ engine
+//! ```
+
+mod answering;
+mod asking;
+mod homes;
+mod message;
+mod record;
+mod records;
+mod relaying;
+mod relays;
+mod searches;
+mod serving;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::Bytes;
+use encke_core::{ExchangeId, ForNodes, FromNodes, Id, NodeTag, Saved, ShardMessage};
+use foldhash::fast::RandomState;
+
+use crate::command::{Command, KeyReply, RequestFailure};
+use crate::subject::Subjects;
+use homes::Homes;
+use message::{Question, Reply};
+use record::{Key, Record};
+use records::{KeyCommand, Outcome, Records};
+use relays::Relays;
+pub use relays::{RelayId, RelayOutput, RelayRequest};
+use searches::{Searches, State};
+use serving::Serving;
+
+/// The settings of [`Sessions`].
+#[derive(Clone, Debug)]
+pub struct SessionsSettings {
+    /// The name of this node in the ids of its sessions.
+    pub node: NodeTag,
+    /// The subjects of the cluster.
+    pub subjects: Subjects,
+    /// The bucket of the records.
+    pub bucket: String,
+    /// The number of shards.
+    pub shards: usize,
+    /// Requests and WebSockets of this node that wait for other nodes, and requests of other nodes that this one serves.
+    pub forwarded_max: usize,
+    /// Bytes of the bodies of those of this node.
+    pub forwarded_bytes_max: usize,
+    /// Bytes of one body.
+    pub message_bytes_max: usize,
+    /// The longest time that a connect is held, in milliseconds.
+    pub hold_ms: u64,
+    /// Records written in a second.
+    pub records_per_s_max: usize,
+    /// The time after which a record that nobody writes goes, in milliseconds.
+    pub record_ttl_ms: u64,
+    /// The longest time that the reply to a disconnect waits until the end of its session is written, in milliseconds.
+    pub reply_delay_max_ms: u64,
+    /// The time after the return of the engine in which a node that is not there may come back, in milliseconds.
+    pub return_delay_ms: u64,
+    /// Writes a session as bytes.
+    pub encode: fn(&Saved) -> Vec<u8>,
+    /// Reads them.
+    pub decode: fn(&[u8]) -> Option<Saved>,
+}
+
+/// Something to be done for [`Sessions`].
+#[derive(Debug)]
+pub enum Output {
+    /// Run this command.
+    Engine(Command),
+    /// Send this to a shard.
+    Shard(usize, ShardMessage),
+    /// Tell this [`Searcher::Visitor`](encke_core::Searcher::Visitor) that its session was searched for: true, or that it has to come
+    /// back later: false.
+    Visitor(u64, bool),
+    /// Do this for a relay.
+    Relay(RelayOutput),
+}
+
+/// The counts of [`Sessions`] since its start, and its sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounts {
+    /// Requests of this node served by other nodes.
+    pub forwarded: u64,
+    /// Requests of other nodes served here.
+    pub served: u64,
+    /// Sessions that other nodes have given to this one.
+    pub moved: u64,
+    /// Sessions taken over from nodes that are gone.
+    pub taken_over: u64,
+    /// Requests and WebSockets refused because there were too many.
+    pub refused: u64,
+    /// Requests and WebSockets sent back because the node of their session, or its record, could not be asked.
+    pub unanswered: u64,
+    /// Questions, answers and records of sessions that are none.
+    pub rejected: u64,
+    /// WebSockets of this node served by other nodes.
+    pub relayed: u64,
+    /// Times that a node was gone while it served requests of this one.
+    pub nodes_gone: u64,
+    /// Records written.
+    pub records_written: u64,
+    /// Reads and writes of records that have failed.
+    pub records_failed: u64,
+    /// Requests and WebSockets that wait for other nodes.
+    pub waiting: usize,
+    /// Requests of other nodes that are served here.
+    pub serving: usize,
+    /// WebSockets that are carried between this node and others, with an end here.
+    pub relays: usize,
+    /// Sessions of this node with a record, or soon with one.
+    pub recorded: usize,
+    /// Records that wait to be written.
+    pub records_waiting: usize,
+}
+
+/// The sessions of one node, as far as other nodes are concerned.
+pub struct Sessions {
+    settings: SessionsSettings,
+    records: Records,
+    homes: Homes,
+    searches: Searches,
+    serving: Serving,
+    /// Sessions that shards are to give up, by the number of the question.
+    releasing: HashMap<u64, Leaving, RandomState>,
+    /// Sessions that have been given up and wait for the end of a write of their record.
+    leaving: HashMap<Key, (Leaving, Bytes), RandomState>,
+    /// Replies that wait until the end of a session is written.
+    ends: HashMap<Key, (Id, Vec<u64>), RandomState>,
+    /// The times until which they wait, in milliseconds, oldest first.
+    ends_until: VecDeque<(u64, Key)>,
+    relays: Relays,
+    /// Notices that were not answered, with the time of their next try, in milliseconds.
+    notices: VecDeque<(u64, Notice)>,
+    /// Nodes for which something of this one waits.
+    servers: HashMap<NodeTag, Server, RandomState>,
+    /// Commands on their way.
+    sent: HashMap<u64, Sent, RandomState>,
+    last: u64,
+    is_connected: bool,
+    listens: bool,
+    /// The time of the last return of the engine, in milliseconds.
+    connected_ms: u64,
+    /// The most bytes of a message.
+    body_bytes_max: usize,
+    outputs: Vec<Output>,
+    counts: SessionCounts,
+}
+
+/// A session that another node has asked for.
+struct Leaving {
+    session: Id,
+    reply_to: String,
+    to: NodeTag,
+    bytes_max: usize,
+}
+
+/// A node that serves requests of this one.
+struct Server {
+    /// The requests that wait for it.
+    waiting: usize,
+    /// The time at which it is asked again if it is there, in milliseconds.
+    ping_ms: u64,
+    /// Times in a row that it has not answered.
+    silent: u32,
+    is_pinged: bool,
+}
+
+/// A node that has to learn that a session was taken from it.
+#[derive(Clone, Copy, Debug)]
+struct Notice {
+    key: Key,
+    node: NodeTag,
+    revision: u64,
+    /// Earlier tries.
+    tries: u32,
+}
+
+/// The purpose of a command on its way.
+enum Sent {
+    Record(Key),
+    Search(u64),
+    Ping(NodeTag),
+    Relay(RelayId),
+    Taken(Notice),
+    /// Nobody waits for the answer.
+    Notice,
+}
+
+impl Sessions {
+    /// The number from which on commands are those of [`Sessions`].
+    pub const NUMBERS_FROM: u64 = 1 << 63;
+    /// The key of its subscription.
+    pub const LISTENS_BY: u64 = 0;
+
+    /// The sessions of a node whose engine is away.
+    pub fn new(settings: SessionsSettings) -> Sessions {
+        Sessions {
+            records: Records::new(settings.node, settings.records_per_s_max),
+            homes: Homes::default(),
+            searches: Searches::new(settings.forwarded_max, settings.forwarded_bytes_max),
+            serving: Serving::default(),
+            releasing: HashMap::default(),
+            leaving: HashMap::default(),
+            ends: HashMap::default(),
+            ends_until: VecDeque::new(),
+            relays: Relays::default(),
+            notices: VecDeque::new(),
+            servers: HashMap::default(),
+            sent: HashMap::default(),
+            last: Sessions::NUMBERS_FROM,
+            is_connected: false,
+            listens: false,
+            connected_ms: 0,
+            body_bytes_max: 0,
+            outputs: Vec::new(),
+            counts: SessionCounts::default(),
+            settings,
+        }
+    }
+
+    /// The engine is there, and takes messages of at most so many bytes.
+    pub fn connected(&mut self, now_ms: u64, body_bytes_max: usize) {
+        self.body_bytes_max = body_bytes_max;
+        if self.is_connected {
+            return;
+        }
+        (self.is_connected, self.connected_ms) = (true, now_ms);
+        if !std::mem::replace(&mut self.listens, true) {
+            let subject = self.settings.subjects.of_node(self.settings.node);
+            self.outputs.push(Output::Engine(Command::Listen { key: Sessions::LISTENS_BY, subject }));
+        }
+        self.records.look_again();
+    }
+
+    /// The engine is away.
+    pub fn disconnected(&mut self) {
+        self.is_connected = false;
+        self.end_relays_with(None);
+        self.servers.clear();
+        self.leave_served();
+        while let Some((_, key)) = self.ends_until.pop_front() {
+            self.has_ended(&key);
+        }
+    }
+
+    /// Takes a message of a shard for [`OTHER_NODES`](encke_core::OTHER_NODES).
+    pub fn from_shard(&mut self, now_ms: u64, message: ShardMessage) {
+        match message {
+            ShardMessage::ForNodes(ForNodes::Search { session, origins, waiting }) => {
+                self.search(now_ms, session, origins, waiting);
+            }
+            ShardMessage::ForNodes(ForNodes::Released(number, given)) => self.released(number, given),
+            ShardMessage::ForNodes(ForNodes::Restored(id)) => self.restored(now_ms, &id),
+            ShardMessage::ForNodes(ForNodes::Changed(id, saved)) => {
+                let state = (self.settings.encode)(&saved);
+                self.records.changed(id, state.into());
+            }
+            ShardMessage::ForNodes(ForNodes::Ended(id, reply)) => self.ended(now_ms, &id, reply),
+            ShardMessage::Abandoned(exchange) => self.abandoned(&exchange),
+            ShardMessage::Delivered(exchange, is_taken) => self.delivered(now_ms, &exchange, is_taken),
+            ShardMessage::Response(exchange, response) => self.respond(now_ms, &exchange, &response),
+            // Shards send nothing else.
+            _ => {}
+        }
+    }
+
+    /// A question of another node has come.
+    pub fn asked(&mut self, now_ms: u64, reply_to: String, body: &Bytes) {
+        match Question::read(body) {
+            Some(question) => self.answer_question(now_ms, reply_to, question),
+            None => self.counts.rejected += 1,
+        }
+    }
+
+    /// A request is answered, or has failed.
+    pub fn answered(&mut self, now_ms: u64, number: u64, answer: Result<Bytes, RequestFailure>) {
+        match self.sent.remove(&number) {
+            Some(Sent::Search(search)) => {
+                let answer = answer.map(|bytes| Reply::read(&bytes));
+                self.counts.rejected += u64::from(answer == Ok(None));
+                self.search_answered(now_ms, (search, number), answer);
+            }
+            Some(Sent::Ping(node)) => self.ping_answered(now_ms, node, answer.err()),
+            Some(Sent::Relay(relay)) => self.relay_answered(relay, answer.map(|bytes| Reply::read(&bytes))),
+            Some(Sent::Taken(notice)) => self.notice_answered(now_ms, notice, answer.err()),
+            Some(Sent::Record(_) | Sent::Notice) | None => {}
+        }
+    }
+
+    /// A command about a key has its result.
+    pub fn key_answered(&mut self, now_ms: u64, number: u64, answer: KeyReply) {
+        match self.sent.remove(&number) {
+            Some(Sent::Search(search)) => self.record_answered(now_ms, (search, number), answer),
+            Some(Sent::Record(key)) => {
+                let outcome = self.records.answered(now_ms, key, &answer);
+                if self.records.id(&key).is_none() {
+                    self.has_ended(&key);
+                }
+                if let Some((leaving, state)) = self.leaving.remove(&key) {
+                    return self.give(leaving, state);
+                }
+                match outcome {
+                    None => {}
+                    Some(Outcome::Report(id)) => self.to_shard(&id, FromNodes::Report(id)),
+                    Some(Outcome::Lost(id, node)) => {
+                        node.into_iter().for_each(|node| self.homes.note(key, node));
+                        self.to_shard(&id, FromNodes::Leave(id));
+                    }
+                }
+            }
+            Some(Sent::Ping(_) | Sent::Relay(_) | Sent::Taken(_) | Sent::Notice) | None => {}
+        }
+    }
+
+    /// Does what has to be done after events, or at a time. Call it after events, before [`Sessions::take_outputs`].
+    pub fn turn(&mut self, now_ms: u64) {
+        while let Some(number) = self.searches.next(now_ms) {
+            self.go_on(now_ms, number);
+        }
+        while let Some((exchange, served)) = self.serving.overdue(now_ms) {
+            // Its node is gone with it: at most once.
+            self.tell_fate(&served.session, exchange, true);
+        }
+        while let Some((_, key)) = self.ends_until.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {
+            self.has_ended(&key);
+        }
+        if !self.is_connected {
+            return;
+        }
+        while let Some((_, notice)) = self.notices.pop_front_if(|(due_ms, _)| *due_ms <= now_ms) {
+            self.tell_taken(notice);
+        }
+        self.ping(now_ms);
+        while let Some(command) = self.records.next(now_ms) {
+            let key = match &command {
+                KeyCommand::Read(key) | KeyCommand::Write(key, ..) => *key,
+            };
+            let number = self.number(Sent::Record(key));
+            self.send_key_command(number, command);
+        }
+    }
+
+    /// The time at which [`Sessions::turn`] has something to do, if nothing happens before.
+    pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        let records = self.is_connected.then(|| self.records.next_ms(now_ms)).flatten();
+        let pings = self.servers.values().filter(|server| !server.is_pinged).map(|server| server.ping_ms).min();
+        let ends = self.ends_until.front().map(|(until_ms, _)| *until_ms);
+        let notices = self.notices.front().filter(|_| self.is_connected).map(|(due_ms, _)| *due_ms);
+        [records, pings, ends, notices, self.searches.next_ms(), self.serving.next_ms()].into_iter().flatten().min()
+    }
+
+    /// Takes what has to be done, in order.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outputs)
+    }
+
+    /// Its counts and sizes.
+    pub fn counts(&self) -> SessionCounts {
+        let (recorded, records_waiting) = self.records.len();
+        SessionCounts {
+            records_written: self.records.written,
+            records_failed: self.records.failed,
+            waiting: self.searches.len(),
+            serving: self.serving.len(),
+            relays: self.relays.len(),
+            recorded,
+            records_waiting,
+            ..self.counts
+        }
+    }
+
+    /// A session has ended. `reply`: the number of a reply that waits until no node can go on with it.
+    fn ended(&mut self, now_ms: u64, id: &Id, reply: Option<u64>) {
+        let has_record = self.records.ended(id);
+        let Some(reply) = reply else { return };
+        let key = Key::of(id);
+        self.ends.entry(key).or_insert_with(|| (*id, Vec::new())).1.push(reply);
+        if has_record && self.is_connected && !self.records.fails {
+            self.ends_until.push_back((now_ms + self.settings.reply_delay_max_ms, key));
+        } else {
+            self.has_ended(&key);
+        }
+    }
+
+    /// Lets the replies leave that have waited for the end of a session.
+    fn has_ended(&mut self, key: &Key) {
+        if let Some((id, replies)) = self.ends.remove(key) {
+            self.outputs.push(Output::Shard(self.shard_of(&id), ShardMessage::InterestKnown(replies)));
+        }
+    }
+
+    /// A new number for a command.
+    fn number(&mut self, purpose: Sent) -> u64 {
+        self.last += 1;
+        self.sent.insert(self.last, purpose);
+        self.last
+    }
+
+    fn ask(&mut self, purpose: Sent, node: NodeTag, question: &Question, timeout_ms: u64) -> u64 {
+        let number = self.number(purpose);
+        let (subject, body) = (self.settings.subjects.of_node(node), question.write());
+        self.outputs.push(Output::Engine(Command::Request { number, subject, body, timeout_ms }));
+        number
+    }
+
+    fn reply(&mut self, reply_to: String, reply: &Reply) {
+        self.outputs.push(Output::Engine(Command::Answer { reply_to, body: reply.write() }));
+    }
+
+    fn send_key_command(&mut self, number: u64, command: KeyCommand) {
+        let bucket = self.settings.bucket.clone();
+        let command = match command {
+            KeyCommand::Read(key) => Command::Get { number, bucket, key: key.text() },
+            KeyCommand::Write(key, record, expected) => {
+                let ttl_ms = match &record {
+                    Record::Ended => ENDED_TTL_MS,
+                    Record::Live { .. } => self.settings.record_ttl_ms,
+                };
+                let (key, value) = (key.text(), record.write());
+                Command::Put { number, bucket, key, value, expected, ttl_ms: Some(ttl_ms) }
+            }
+        };
+        self.outputs.push(Output::Engine(command));
+    }
+
+    /// The shard of a session.
+    fn shard_of(&self, id: &Id) -> usize {
+        id.shard() % self.settings.shards
+    }
+
+    fn to_shard(&mut self, id: &Id, message: FromNodes) {
+        self.outputs.push(Output::Shard(self.shard_of(id), ShardMessage::FromNodes(message)));
+    }
+
+    /// Tells the shard of a session the fate of a response for another node.
+    fn tell_fate(&mut self, session: &Id, exchange: ExchangeId, is_taken: bool) {
+        let message = ShardMessage::Delivered(exchange, is_taken);
+        self.outputs.push(Output::Shard(self.shard_of(session), message));
+    }
+}
+
+/// The time for which the end of a session is known, in milliseconds: a node that was away for longer and has a copy of it would write
+/// its record again. Clients that come to that copy only keep it alive.
+const ENDED_TTL_MS: u64 = 10 * 60 * 1_000;

@@ -1,0 +1,135 @@
+//! The record of a session in the engine's keys: the node that has the session, and the state from which another one goes on. Keys
+//! hold a hash of the id, because the id is the secret of the session's client.
+//!
+//! ```text
+//!   absent ── has connected ──▶ live, of node a ── taken ──▶ live, of node b ── has ended ──▶ ended, for a while
+//! ```
+//!
+//! An ended session leaves its end in the place of the record, so that no node that has a copy of the session takes the missing
+//! record for one that the engine has lost.
+
+use std::fmt::{self, Write as _};
+
+use bytes::Bytes;
+use encke_core::{Id, NodeTag};
+use sha2::{Digest, Sha256};
+
+/// The hash of a session's id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Key([u8; KEY_BYTES]);
+
+/// The bytes of a key: half of the hash.
+const KEY_BYTES: usize = 16;
+
+impl Key {
+    /// The key of a session.
+    pub(super) fn of(id: &Id) -> Key {
+        let hash = Sha256::new().chain_update(b"encke session ").chain_update(id.as_str()).finalize();
+        let mut key = [0; KEY_BYTES];
+        key.copy_from_slice(&hash[..KEY_BYTES]);
+        Key(key)
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The key with these bytes. None if they are too few or too many.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Key> {
+        bytes.try_into().ok().map(Key)
+    }
+
+    /// The key at the engine.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::with_capacity(2 * KEY_BYTES);
+        // Writing to a text never fails.
+        self.0.iter().for_each(|byte| _ = write!(text, "{byte:02x}"));
+        text
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text()[..8])
+    }
+}
+
+/// The value of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// A node has the session, or had it when it ended without notice.
+    Live {
+        /// The node.
+        node: NodeTag,
+        /// The state.
+        state: Bytes,
+    },
+    /// The session has ended.
+    Ended,
+}
+
+impl Record {
+    /// Writes it.
+    pub(super) fn write(&self) -> Bytes {
+        let mut bytes = vec![VERSION];
+        match self {
+            Record::Ended => bytes.push(ENDED),
+            Record::Live { node, state } => {
+                bytes.push(LIVE);
+                bytes.extend_from_slice(node.as_str().as_bytes());
+                bytes.extend_from_slice(state);
+            }
+        }
+        bytes.into()
+    }
+
+    /// Reads it. None if this is none, or one of another version.
+    pub(super) fn read(value: &Bytes) -> Option<Record> {
+        match value.get(..2)? {
+            [VERSION, ENDED] => Some(Record::Ended),
+            [VERSION, LIVE] => {
+                let node = NodeTag::parse(str::from_utf8(value.get(2..HEAD_BYTES)?).ok()?)?;
+                Some(Record::Live { node, state: value.slice(HEAD_BYTES..) })
+            }
+            _ => None,
+        }
+    }
+}
+
+const VERSION: u8 = 1;
+const ENDED: u8 = 0;
+const LIVE: u8 = 1;
+/// The bytes before the state: the version, the kind, and the node.
+pub(super) const HEAD_BYTES: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sessions::tests::{id, tag};
+
+    #[test]
+    fn a_record_reads_back_and_nothing_else_is_one() {
+        for record in [Record::Ended, Record::Live { node: tag(3), state: Bytes::from_static(b"{}") }] {
+            assert_eq!(Record::read(&record.write()), Some(record));
+        }
+        for bytes in [
+            &b""[..],
+            b"\x01",
+            b"\x02\x00",
+            b"\x01\x07",
+            b"\x01\x01abc",
+            b"\x01\x01ab.c{}",
+            b"\x01\x01\xff\xff\xff\xff",
+        ] {
+            assert_eq!(Record::read(&Bytes::copy_from_slice(bytes)), None);
+        }
+    }
+
+    #[test]
+    fn a_key_does_not_show_the_id() {
+        let (one, other) = (Key::of(&id(1, 0)), Key::of(&id(2, 0)));
+        assert!(one != other && one.text().len() == 32 && !one.text().contains(&id(1, 0).as_str()[..8]));
+        assert_eq!((Key::from_bytes(one.bytes()), Key::from_bytes(b"short")), (Some(one), None));
+    }
+}

@@ -1,0 +1,397 @@
+//! The records of the sessions of this node: written when something of a session has changed, so many in a second; looked at again
+//! when the engine was away, or when a write finds another revision.
+//!
+//! ```text
+//!             changed           written               conflict            another node's
+//!   unknown ──────────▶ waits ──────────▶ recorded ─────────────▶ looks ────────────────▶ lost: the copy here ends
+//!                         ▲                  │ ▲                    │
+//!                         └──── changed ─────┘ └───── its own ──────┘
+//! ```
+//!
+//! Of one key only one command is on its way. A session that has ended leaves its end, which goes by itself.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+
+use bytes::Bytes;
+use encke_core::{Id, NodeTag};
+use foldhash::fast::{FixedState, RandomState};
+
+use super::record::{Key, Record};
+use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply};
+
+/// The records of one node.
+pub(super) struct Records {
+    node: NodeTag,
+    /// Writes in a second.
+    writes_per_s_max: usize,
+    own: HashMap<Key, Own, RandomState>,
+    /// Sessions that have to be written, or whose end has.
+    writes: VecDeque<Key>,
+    /// Sessions whose record has to be read.
+    looks: VecDeque<Key>,
+    /// Those that wait for a time, in milliseconds, before they are looked at.
+    later: VecDeque<(u64, Key)>,
+    on_way: usize,
+    /// The end of the time in which the writes so far count, in milliseconds, and their number.
+    window: (u64, usize),
+    /// The time until which nothing is sent, because a command has failed, in milliseconds.
+    paused_ms: u64,
+    /// True if the last command has failed.
+    pub(super) fails: bool,
+    /// Records written, and commands that have failed.
+    pub(super) written: u64,
+    pub(super) failed: u64,
+}
+
+/// A session of this node.
+struct Own {
+    id: Id,
+    /// The revision of its record. 0: none is known.
+    revision: u64,
+    /// A revision that another node has reported. A record that is read has this one or a later one; else it is old.
+    later_revision: u64,
+    /// The hash of the state in the record.
+    written: u64,
+    /// The state that has to be written.
+    pending: Option<Bytes>,
+    phase: Phase,
+    is_ended: bool,
+    /// True if a write has failed that may have been done.
+    is_unsure: bool,
+}
+
+/// The state of a session's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing is to be done.
+    Rests,
+    /// It waits among the writes, the looks or the later ones.
+    Waits,
+    /// A write is on its way, of the state with this hash.
+    Writes(u64),
+    /// A read is on its way.
+    Looks,
+}
+
+/// A command about a key.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum KeyCommand {
+    Read(Key),
+    Write(Key, Record, Expected),
+}
+
+/// Something that the owner has to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Another node has the session, or it has ended there: the copy here ends.
+    Lost(Id, Option<NodeTag>),
+    /// The state has to be reported again: the engine has lost the record.
+    Report(Id),
+}
+
+impl Records {
+    pub(super) fn new(node: NodeTag, writes_per_s_max: usize) -> Records {
+        Records {
+            node,
+            writes_per_s_max,
+            own: HashMap::default(),
+            writes: VecDeque::new(),
+            looks: VecDeque::new(),
+            later: VecDeque::new(),
+            on_way: 0,
+            window: (0, 0),
+            paused_ms: 0,
+            fails: false,
+            written: 0,
+            failed: 0,
+        }
+    }
+
+    /// The number of sessions, and of those that wait for a write.
+    pub(super) fn len(&self) -> (usize, usize) {
+        (self.own.len(), self.writes.len())
+    }
+
+    /// The state of a session has changed.
+    pub(super) fn changed(&mut self, id: Id, state: Bytes) {
+        let key = Key::of(&id);
+        let own = self.own.entry(key).or_insert_with(|| Own::of(id, 0));
+        let hash = hash_of(&state);
+        let is_known = match own.phase {
+            Phase::Writes(on_way) => on_way == hash,
+            _ => own.revision > 0 && own.written == hash,
+        };
+        if !is_known || own.pending.is_some() {
+            own.pending = Some(state);
+            self.enqueue(key);
+        }
+    }
+
+    /// A session has ended. True if that has to be written.
+    pub(super) fn ended(&mut self, id: &Id) -> bool {
+        let key = Key::of(id);
+        let Some(own) = self.own.get_mut(&key) else { return false };
+        own.is_ended = true;
+        own.pending = None;
+        if own.revision == 0 && !own.is_unsure && matches!(own.phase, Phase::Rests | Phase::Waits) {
+            self.own.remove(&key);
+            return false;
+        }
+        self.enqueue(key);
+        true
+    }
+
+    /// This node has a session whose record has this revision; 0 if it has none.
+    pub(super) fn taken(&mut self, id: Id, revision: u64) {
+        self.own.insert(Key::of(&id), Own::of(id, revision));
+    }
+
+    /// True if a command about the record of a session is on its way: it cannot be given away before that has ended.
+    pub(super) fn is_busy(&self, key: &Key) -> bool {
+        self.own.get(key).is_some_and(|own| matches!(own.phase, Phase::Writes(_) | Phase::Looks))
+    }
+
+    /// Forgets a session that has left this node. Returns the revision of its record; 0 if it has none.
+    pub(super) fn forget(&mut self, key: &Key) -> u64 {
+        self.own.remove(key).map_or(0, |own| own.revision)
+    }
+
+    /// The session with this key, if it is here.
+    pub(super) fn id(&self, key: &Key) -> Option<Id> {
+        self.own.get(key).map(|own| own.id)
+    }
+
+    /// The engine is there again: others may have taken sessions meanwhile.
+    pub(super) fn look_again(&mut self) {
+        let keys: Vec<Key> = self
+            .own
+            .iter()
+            .filter(|(_, own)| own.revision > 0 && own.phase == Phase::Rests)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in keys {
+            self.look(key);
+        }
+    }
+
+    /// Another node says that it has taken a session, with this revision of its record: the record tells.
+    pub(super) fn may_be_taken(&mut self, key: Key, revision: u64) {
+        let Some(own) = self.own.get_mut(&key) else { return };
+        own.later_revision = own.later_revision.max(revision);
+        if own.phase == Phase::Rests {
+            self.look(key);
+        }
+    }
+
+    /// The next command, if one may be sent now.
+    pub(super) fn next(&mut self, now_ms: u64) -> Option<KeyCommand> {
+        if now_ms < self.paused_ms {
+            return None;
+        }
+        while self.later.front().is_some_and(|(due_ms, _)| *due_ms <= now_ms)
+            && let Some((_, key)) = self.later.pop_front()
+        {
+            self.looks.push_back(key);
+        }
+        while self.on_way < ON_WAY_MAX
+            && let Some(key) = self.looks.pop_front()
+        {
+            if let Some(own) = self.own.get_mut(&key).filter(|own| own.phase == Phase::Waits) {
+                own.phase = Phase::Looks;
+                self.on_way += 1;
+                return Some(KeyCommand::Read(key));
+            }
+        }
+        while self.on_way < ON_WAY_MAX && self.may_write(now_ms) {
+            let key = self.writes.pop_front()?;
+            let Some(own) = self.own.get_mut(&key).filter(|own| own.phase == Phase::Waits) else { continue };
+            let record = match (own.is_ended, own.pending.clone()) {
+                (true, _) => Record::Ended,
+                (false, Some(state)) => Record::Live { node: self.node, state },
+                (false, None) => {
+                    own.phase = Phase::Rests;
+                    continue;
+                }
+            };
+            let hash = match &record {
+                Record::Live { state, .. } => hash_of(state),
+                Record::Ended => 0,
+            };
+            own.phase = Phase::Writes(hash);
+            let expected = if own.revision == 0 { Expected::Absent } else { Expected::Revision(own.revision) };
+            self.on_way += 1;
+            self.window.1 += 1;
+            return Some(KeyCommand::Write(key, record, expected));
+        }
+        None
+    }
+
+    /// The time at which [`Records::next`] has something, if nothing is answered before.
+    pub(super) fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        if self.on_way >= ON_WAY_MAX {
+            return None;
+        }
+        let is_full = self.window.0 > now_ms && self.window.1 >= self.writes_in_window();
+        let writes = (!self.writes.is_empty()).then_some(if is_full { self.window.0 } else { now_ms });
+        let looks = (!self.looks.is_empty()).then_some(now_ms);
+        let next_ms = [writes, looks, self.later.front().map(|(due_ms, _)| *due_ms)].into_iter().flatten().min();
+        next_ms.map(|next_ms| next_ms.max(self.paused_ms))
+    }
+
+    /// A command about this key has ended.
+    pub(super) fn answered(&mut self, now_ms: u64, key: Key, answer: &KeyReply) -> Option<Outcome> {
+        self.on_way = self.on_way.saturating_sub(1);
+        self.fails = matches!(answer, Err(KeyFailure::Failed(_)));
+        if self.fails {
+            // All may fail, as without JetStream.
+            self.paused_ms = now_ms + RETRY_MS;
+        }
+        // A session that was forgotten and came back has no command on its way.
+        let own = self.own.get_mut(&key)?;
+        match (own.phase, answer) {
+            (Phase::Writes(hash), Ok(KeyAnswer::Written(revision))) => {
+                own.phase = Phase::Rests;
+                own.is_unsure = false;
+                self.written += 1;
+                (own.revision, own.written) = (*revision, hash);
+                if own.is_ended && hash == 0 {
+                    self.own.remove(&key);
+                    return None;
+                }
+                own.pending.take_if(|state| hash_of(state) == hash);
+                self.go_on(key);
+                None
+            }
+            (Phase::Looks, Ok(KeyAnswer::Found(found))) => {
+                own.phase = Phase::Rests;
+                own.is_unsure = false;
+                self.found(now_ms, key, found.as_ref())
+            }
+            (Phase::Writes(_), Err(KeyFailure::Conflict)) => {
+                own.phase = Phase::Rests;
+                self.look(key);
+                None
+            }
+            (Phase::Writes(_) | Phase::Looks, _) => {
+                // It may have been written: the record tells.
+                self.failed += 1;
+                own.phase = Phase::Waits;
+                own.is_unsure = true;
+                self.later.push_back((now_ms + RETRY_MS, key));
+                None
+            }
+            (Phase::Rests | Phase::Waits, _) => None,
+        }
+    }
+
+    /// Compares a record with what this node knows of it.
+    fn found(&mut self, now_ms: u64, key: Key, found: Option<&(u64, Bytes)>) -> Option<Outcome> {
+        let own = self.own.get_mut(&key)?;
+        let (id, is_ended) = (own.id, own.is_ended);
+        let Some((revision, value)) = found else {
+            if is_ended {
+                self.own.remove(&key);
+                return None;
+            }
+            (own.revision, own.written) = (0, 0);
+            if own.pending.is_some() {
+                self.enqueue(key);
+                return None;
+            }
+            return Some(Outcome::Report(id));
+        };
+        if *revision < own.revision.max(own.later_revision) {
+            // An old value.
+            own.phase = Phase::Waits;
+            self.later.push_back((now_ms + RETRY_MS, key));
+            return None;
+        }
+        match Record::read(value) {
+            Some(Record::Live { node, state }) if node == self.node => {
+                (own.revision, own.written) = (*revision, hash_of(&state));
+                own.pending.take_if(|pending| *pending == state);
+                self.go_on(key);
+                None
+            }
+            Some(Record::Live { node, .. }) => {
+                self.own.remove(&key);
+                (!is_ended).then_some(Outcome::Lost(id, Some(node)))
+            }
+            Some(Record::Ended) => {
+                self.own.remove(&key);
+                (!is_ended).then_some(Outcome::Lost(id, None))
+            }
+            // Of another version, or somebody else's: this node's own replaces it.
+            None => {
+                own.revision = *revision;
+                own.written = 0;
+                if is_ended || own.pending.is_some() {
+                    self.enqueue(key);
+                    return None;
+                }
+                Some(Outcome::Report(id))
+            }
+        }
+    }
+
+    /// Writes what has come meanwhile.
+    fn go_on(&mut self, key: Key) {
+        if self.own.get(&key).is_some_and(|own| own.is_ended || own.pending.is_some()) {
+            self.enqueue(key);
+        }
+    }
+
+    fn enqueue(&mut self, key: Key) {
+        if let Some(own) = self.own.get_mut(&key).filter(|own| own.phase == Phase::Rests) {
+            own.phase = Phase::Waits;
+            // An end does not wait behind changes.
+            if own.is_ended { self.writes.push_front(key) } else { self.writes.push_back(key) }
+        }
+    }
+
+    fn look(&mut self, key: Key) {
+        if let Some(own) = self.own.get_mut(&key) {
+            own.phase = Phase::Waits;
+            self.looks.push_back(key);
+        }
+    }
+
+    fn may_write(&mut self, now_ms: u64) -> bool {
+        if now_ms >= self.window.0 {
+            self.window = (now_ms + WINDOW_MS, 0);
+        }
+        self.window.1 < self.writes_in_window()
+    }
+
+    fn writes_in_window(&self) -> usize {
+        (self.writes_per_s_max * WINDOW_MS as usize / 1_000).max(1)
+    }
+}
+
+impl Own {
+    fn of(id: Id, revision: u64) -> Own {
+        Own {
+            id,
+            revision,
+            later_revision: 0,
+            written: 0,
+            pending: None,
+            phase: Phase::Rests,
+            is_ended: false,
+            is_unsure: false,
+        }
+    }
+}
+
+fn hash_of(state: &[u8]) -> u64 {
+    // 0 stands for no state.
+    FixedState::default().hash_one(state).max(1)
+}
+
+/// Commands of records on their way.
+const ON_WAY_MAX: usize = 64;
+/// The time over which writes are counted, in milliseconds.
+const WINDOW_MS: u64 = 100;
+/// The time before a record is looked at again after a failure, in milliseconds.
+const RETRY_MS: u64 = 1_000;

@@ -1,0 +1,123 @@
+//! The steps of a relay: see [`super::relays`].
+
+use bytes::Bytes;
+use encke_core::NodeTag;
+
+use super::message::{Question, Reply};
+use super::relays::{RelayId, RelayOutput, RelayRequest};
+use super::{Output, Sent, Sessions};
+use crate::command::RequestFailure;
+
+impl Sessions {
+    /// The most bytes of one message of a client.
+    pub fn message_bytes_max(&self) -> usize {
+        self.settings.message_bytes_max
+    }
+
+    /// Lets another node serve a WebSocket of this one. Nothing is read from it before [`RelayOutput::Read`].
+    pub fn open_relay(&mut self, now_ms: u64, home: NodeTag, request: RelayRequest) -> RelayId {
+        self.relays.last += 1;
+        let relay = RelayId { node: self.settings.node, number: self.relays.last };
+        if !self.is_connected || self.relays.len() >= self.settings.forwarded_max {
+            self.counts.refused += 1;
+            self.relay_output(RelayOutput::End(relay));
+            return relay;
+        }
+        self.counts.relayed += 1;
+        self.relays.open.insert(relay, home);
+        self.wait_for(now_ms, home);
+        self.ask(Sent::Relay(relay), home, &Question::Open(relay, request), OPEN_MS);
+        relay
+    }
+
+    /// Carries bytes to the other end of a relay.
+    pub fn carry(&mut self, relay: RelayId, bytes: Vec<u8>) {
+        if let Some(peer) = self.relays.open.get(&relay).copied() {
+            self.ask(Sent::Relay(relay), peer, &Question::Carry(relay, bytes.into()), CARRY_MS);
+        }
+    }
+
+    /// Bytes of another node are written.
+    pub fn carried(&mut self, reply_to: String) {
+        self.reply(reply_to, &Reply::Done);
+    }
+
+    /// This end of a relay has ended.
+    pub fn end_relay(&mut self, relay: RelayId) {
+        if let Some(peer) = self.forget_relay(&relay)
+            && self.is_connected
+        {
+            self.ask(Sent::Notice, peer, &Question::Close(relay), OPEN_MS);
+        }
+    }
+
+    /// The other end has opened, or has written the last piece; or it has failed.
+    pub(super) fn relay_answered(&mut self, relay: RelayId, answer: Result<Option<Reply>, RequestFailure>) {
+        if !self.relays.open.contains_key(&relay) {
+            return;
+        }
+        if answer == Ok(Some(Reply::Done)) {
+            self.relay_output(RelayOutput::Read(relay));
+        } else {
+            self.forget_relay(&relay);
+            self.relay_output(RelayOutput::End(relay));
+        }
+    }
+
+    /// Another node wants a WebSocket of its client to be served here.
+    pub(super) fn relay_opened(&mut self, now_ms: u64, reply_to: String, relay: RelayId, request: RelayRequest) {
+        let is_too_large = request.text.len() > self.settings.message_bytes_max;
+        if is_too_large || self.relays.len() >= self.settings.forwarded_max || self.relays.open.contains_key(&relay) {
+            self.counts.refused += 1;
+            return self.reply(reply_to, &Reply::Full);
+        }
+        self.relays.open.insert(relay, relay.node);
+        self.wait_for(now_ms, relay.node);
+        self.relay_output(RelayOutput::Open(relay, request));
+        self.relay_output(RelayOutput::Read(relay));
+        self.reply(reply_to, &Reply::Done);
+    }
+
+    /// Bytes have come from the other end of a relay.
+    pub(super) fn relay_bytes(&mut self, reply_to: String, relay: RelayId, bytes: Bytes) {
+        if self.relays.open.contains_key(&relay) {
+            self.relay_output(RelayOutput::Write(relay, bytes, reply_to));
+        } else {
+            self.reply(reply_to, &Reply::Unknown);
+        }
+    }
+
+    /// The other end of a relay has ended.
+    pub(super) fn relay_closed(&mut self, relay: RelayId) {
+        if self.forget_relay(&relay).is_some() {
+            self.relay_output(RelayOutput::End(relay));
+        }
+    }
+
+    /// A node is gone, or all are: none is named.
+    pub(super) fn end_relays_with(&mut self, node: Option<NodeTag>) {
+        let is_gone = |peer: &NodeTag| node.is_none_or(|node| node == *peer);
+        let mut gone: Vec<RelayId> =
+            self.relays.open.iter().filter(|(_, peer)| is_gone(peer)).map(|(relay, _)| *relay).collect();
+        gone.sort_unstable();
+        for relay in gone {
+            self.forget_relay(&relay);
+            self.relay_output(RelayOutput::End(relay));
+        }
+    }
+
+    fn forget_relay(&mut self, relay: &RelayId) -> Option<NodeTag> {
+        let peer = self.relays.open.remove(relay)?;
+        self.no_longer_waits(peer);
+        Some(peer)
+    }
+
+    fn relay_output(&mut self, output: RelayOutput) {
+        self.outputs.push(Output::Relay(output));
+    }
+}
+
+/// The time for the answer to the opening of a relay, in milliseconds.
+const OPEN_MS: u64 = 2_000;
+/// The time in which the client at the other end has to take a piece, in milliseconds.
+const CARRY_MS: u64 = 120_000;

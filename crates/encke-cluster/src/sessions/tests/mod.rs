@@ -1,0 +1,88 @@
+//! Tests of sessions on an engine in memory, with shards that only know which sessions they have.
+
+mod faults;
+mod model;
+mod moves;
+
+use encke_core::{Entropy, Id, NodeTag, Policy, Saved, SavedSession, Stage};
+
+use super::SessionsSettings;
+use crate::subject::Subjects;
+
+/// The tag of a node.
+pub(super) fn tag(number: u64) -> NodeTag {
+    NodeTag::new(&mut entropy(number))
+}
+
+/// The id of a session with this number that a node has opened.
+pub(super) fn id(number: u64, node: u64) -> Id {
+    Id::of_node(number as usize % 3, tag(node), &mut entropy(1_000 + number))
+}
+
+/// Bytes that follow from a number.
+fn entropy(seed: u64) -> Entropy {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    Box::new(move |bytes| {
+        for byte in bytes {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            *byte = (state >> 24) as u8;
+        }
+    })
+}
+
+fn subjects() -> Subjects {
+    Subjects::of("test").expect("a valid name")
+}
+
+fn settings(node: u64) -> SessionsSettings {
+    SessionsSettings {
+        node: tag(node),
+        subjects: subjects(),
+        bucket: "test".into(),
+        shards: 3,
+        forwarded_max: 16,
+        forwarded_bytes_max: 1 << 20,
+        message_bytes_max: 1_000,
+        hold_ms: 20_000,
+        records_per_s_max: 1_000,
+        record_ttl_ms: 1_000_000,
+        reply_delay_max_ms: 1_000,
+        return_delay_ms: 1_000,
+        encode: |saved| vec![b'x'; 1 + saved.messages.len()],
+        decode: |bytes| (!bytes.is_empty()).then(|| saved(id(0, 0), bytes.len() as u64 - 1)),
+    }
+}
+
+fn saved(id: Id, waiting: u64) -> Saved {
+    let session = SavedSession {
+        id,
+        browser: None,
+        identity: None,
+        policy: None,
+        stage: Stage::Connected,
+        interval_ms: None,
+        max_interval_ms: None,
+        subscriptions: Vec::new(),
+        waiting: Vec::new(),
+        ack: None,
+        replay: None,
+    };
+    let messages = (0..waiting).map(|number| number.to_string().into()).collect();
+    Saved { policy: Policy::default(), messages, sessions: vec![session] }
+}
+
+/// The most bytes of a message of the engine.
+const BODY_BYTES_MAX: usize = 1 << 20;
+
+/// The result for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Its session is served by this node.
+    By(usize),
+    /// Its session is unknown: it must handshake.
+    Unknown,
+    /// It has to come back.
+    Later,
+}

@@ -1,0 +1,502 @@
+//! Nodes with shards that only know which sessions they have, and an engine that may delay, lose and double what it carries, and read
+//! old values.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use encke_core::{
+    ExchangeId, ForNodes, FromNodes, Given, HttpTransport, Id, NOT_HERE, NodeTag, OTHER_NODES, Opener, Peer, Request,
+    Response, Searched, Searcher, ShardMessage, SocketKey,
+};
+
+use super::{Answer, BODY_BYTES_MAX, saved, settings, subjects, tag};
+use crate::command::{Command, Expected, KeyAnswer, KeyFailure, RequestFailure};
+use crate::sessions::{Output, RelayOutput, Sessions};
+
+/// A node, its shards, and its connection.
+pub(super) struct Member {
+    pub(super) sessions: Sessions,
+    /// The sessions here, with the number of messages that wait for each.
+    pub(super) here: BTreeMap<Id, u64>,
+    pub(super) is_alive: bool,
+    pub(super) is_connected: bool,
+    /// True if its shards answer nothing any more, as if they held all connects.
+    holds: bool,
+    /// The requests that its clients have sent.
+    sent: Vec<u64>,
+    /// The statuses of answered requests, and what became of sockets, in order.
+    pub(super) answers: Vec<(u64, Answer)>,
+    /// The fates of responses that other nodes have told, and abandoned requests.
+    pub(super) fates: Vec<(u64, Option<bool>)>,
+    /// Replies that have waited for the end of a session and leave.
+    pub(super) left: Vec<u64>,
+    /// The outputs for relays.
+    pub(super) relays: Vec<RelayOutput>,
+    /// True if its sessions stay: they were promised each message.
+    pub(super) keeps_all: bool,
+    /// WebSockets that other nodes are to serve.
+    pub(super) relayed: Vec<(u64, NodeTag)>,
+}
+
+/// Something on its way.
+enum Flight {
+    Request { from: usize, number: u64, subject: String, body: Vec<u8> },
+    Asked { to: usize, reply_to: String, body: Vec<u8> },
+    Reply { reply_to: String, body: Vec<u8> },
+    Key { from: usize, command: Command },
+    KeyReply { to: usize, number: u64, answer: Result<KeyAnswer, KeyFailure> },
+}
+
+/// Misbehaviour of the engine, each in this many of 1,000 cases.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Faults {
+    pub(super) reorders: u64,
+    pub(super) doubles: u64,
+    pub(super) loses: u64,
+    pub(super) reads_old: u64,
+    pub(super) forgets_answer: u64,
+}
+
+pub(super) struct Cluster {
+    pub(super) members: Vec<Member>,
+    pub(super) now_ms: u64,
+    pub(super) faults: Faults,
+    pub(super) has_keys: bool,
+    flights: VecDeque<Flight>,
+    /// Requests that wait for an answer: the time until which, by the subject of the answer.
+    waiting: BTreeMap<String, u64>,
+    /// The values of each key, with their revisions, oldest first.
+    keys: BTreeMap<String, Vec<(u64, Bytes)>>,
+    /// The times of the last writes, in milliseconds.
+    written: BTreeMap<String, u64>,
+    /// The sessions that sockets have named.
+    sockets: BTreeMap<u64, Id>,
+    revision: u64,
+    random: u64,
+    exchanges: u64,
+}
+
+impl Cluster {
+    pub(super) fn new(nodes: u64, seed: u64) -> Cluster {
+        let member = |number| Member {
+            sessions: Sessions::new(settings(number)),
+            here: BTreeMap::new(),
+            is_alive: true,
+            is_connected: false,
+            holds: false,
+            sent: Vec::new(),
+            answers: Vec::new(),
+            fates: Vec::new(),
+            left: Vec::new(),
+            relays: Vec::new(),
+            keeps_all: false,
+            relayed: Vec::new(),
+        };
+        let mut cluster = Cluster {
+            members: (0..nodes).map(member).collect(),
+            now_ms: 1_000_000,
+            faults: Faults::default(),
+            has_keys: true,
+            flights: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            written: BTreeMap::new(),
+            sockets: BTreeMap::new(),
+            revision: 0,
+            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            exchanges: 0,
+        };
+        (0..nodes as usize).for_each(|node| cluster.connect(node));
+        cluster.pass(10_000);
+        cluster
+    }
+
+    /// A number below `below`.
+    pub(super) fn random(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) % below
+    }
+
+    fn happens(&mut self, of_1000: u64) -> bool {
+        of_1000 > 0 && self.random(1_000) < of_1000
+    }
+
+    pub(super) fn connect(&mut self, node: usize) {
+        self.members[node].is_connected = true;
+        self.members[node].sessions.connected(self.now_ms, BODY_BYTES_MAX);
+        self.turn(node);
+    }
+
+    /// Cuts a node off from the engine. What waits for answers there fails.
+    pub(super) fn disconnect(&mut self, node: usize) {
+        self.members[node].is_connected = false;
+        self.members[node].sessions.disconnected();
+        let own = format!("{node}:");
+        let gone: Vec<String> = self.waiting.keys().filter(|address| address.starts_with(&own)).cloned().collect();
+        for address in gone {
+            self.end_request(&address, Err(RequestFailure::Away));
+        }
+        self.turn(node);
+    }
+
+    /// Kills a node.
+    pub(super) fn kill(&mut self, node: usize) {
+        let member = &mut self.members[node];
+        (member.is_alive, member.is_connected) = (false, false);
+        member.here.clear();
+    }
+
+    /// Lets the shards of a node hold all requests of other nodes.
+    pub(super) fn hold_all(&mut self, node: usize) {
+        self.members[node].holds = true;
+    }
+
+    /// True if the node of a request was killed.
+    pub(super) fn was_killed_with(&self, number: u64) -> bool {
+        self.members.iter().any(|member| !member.is_alive && member.sent.contains(&number))
+    }
+
+    /// A client opens a session, and connects.
+    pub(super) fn open(&mut self, node: usize, id: Id) {
+        self.members[node].here.insert(id, 0);
+        self.report(node, id);
+    }
+
+    /// Reports a session as changed.
+    pub(super) fn report(&mut self, node: usize, id: Id) {
+        let Some(waiting) = self.members[node].here.get(&id) else { return };
+        let message = ForNodes::Changed(id, Box::new(saved(id, *waiting)));
+        self.tell(node, ShardMessage::ForNodes(message));
+    }
+
+    /// A session ends on its node.
+    pub(super) fn end(&mut self, node: usize, id: Id) {
+        if self.members[node].here.remove(&id).is_some() {
+            self.tell(node, ShardMessage::ForNodes(ForNodes::Ended(id, None)));
+        }
+    }
+
+    /// A client sends a connect to a node. Returns the number of the request.
+    pub(super) fn request(&mut self, node: usize, session: Id) -> u64 {
+        self.request_of(node, session, true, 1)
+    }
+
+    /// A client with this address sends a request.
+    pub(super) fn request_of(&mut self, node: usize, session: Id, is_connect: bool, origin: u64) -> u64 {
+        self.exchanges += 1;
+        let number = self.exchanges;
+        self.members[node].sent.push(number);
+        if self.members[node].here.contains_key(&session) {
+            self.members[node].answers.push((number, Answer::By(node)));
+            return number;
+        }
+        let request = Request {
+            exchange: ExchangeId { shard: 0, number },
+            transport: HttpTransport::LongPolling,
+            browser: None,
+            peer: Peer::default(),
+            head: None,
+            // The shards of the model read the id only.
+            body: session.as_str().into(),
+            searched: Searched::Nobody,
+        };
+        let waiting = Searcher::Request { request: Box::new(request), is_connect };
+        self.tell(node, ShardMessage::ForNodes(ForNodes::Search { session, origins: [0, origin], waiting }));
+        number
+    }
+
+    /// A client sends its first message on a WebSocket.
+    pub(super) fn socket(&mut self, node: usize, session: Id) -> u64 {
+        self.exchanges += 1;
+        let number = self.exchanges;
+        self.members[node].sent.push(number);
+        if self.members[node].here.contains_key(&session) {
+            self.members[node].answers.push((number, Answer::By(node)));
+            return number;
+        }
+        let waiting = Searcher::Socket(SocketKey { index: number as u32, generation: 1 }, Opener::Program);
+        self.sockets.insert(number, session);
+        self.tell(node, ShardMessage::ForNodes(ForNodes::Search { session, origins: [0, 1], waiting }));
+        number
+    }
+
+    pub(super) fn tell(&mut self, node: usize, message: ShardMessage) {
+        if self.members[node].is_alive {
+            let now_ms = self.now_ms;
+            self.members[node].sessions.from_shard(now_ms, message);
+            self.turn(node);
+        }
+    }
+
+    /// The result of a request or socket.
+    pub(super) fn answer(&self, number: u64) -> Option<Answer> {
+        let all = self.members.iter().flat_map(|member| &member.answers);
+        let found: Vec<Answer> = all.filter(|(of, _)| *of == number).map(|(_, answer)| *answer).collect();
+        assert!(found.len() <= 1, "one answer for each: {found:?}");
+        found.first().copied()
+    }
+
+    /// The nodes that have a session.
+    pub(super) fn nodes_with(&self, id: Id) -> Vec<usize> {
+        let has = |(node, member): (usize, &Member)| member.here.contains_key(&id).then_some(node);
+        self.members.iter().enumerate().filter_map(has).collect()
+    }
+
+    /// Lets time pass, and all happen that happens until then.
+    pub(super) fn pass(&mut self, ms: u64) {
+        let until_ms = self.now_ms + ms;
+        (0..self.members.len()).for_each(|node| self.turn(node));
+        loop {
+            while self.fly() {}
+            let member = |member: &Member| member.is_alive.then(|| member.sessions.next_ms(self.now_ms)).flatten();
+            let due = self.members.iter().filter_map(member).chain(self.waiting.values().copied()).min();
+            match due.filter(|due_ms| *due_ms <= until_ms) {
+                Some(due_ms) => self.now_ms = self.now_ms.max(due_ms) + u64::from(due_ms <= self.now_ms),
+                None => break,
+            }
+            self.time_out();
+            (0..self.members.len()).for_each(|node| self.turn(node));
+        }
+        self.now_ms = self.now_ms.max(until_ms);
+        (0..self.members.len()).for_each(|node| self.turn(node));
+    }
+
+    fn time_out(&mut self) {
+        let now_ms = self.now_ms;
+        let due: Vec<String> = self
+            .waiting
+            .iter()
+            .filter(|(_, until_ms)| **until_ms <= now_ms)
+            .map(|(address, _)| address.clone())
+            .collect();
+        due.iter().for_each(|address| self.end_request(address, Err(RequestFailure::TimedOut)));
+    }
+
+    fn end_request(&mut self, address: &str, answer: Result<Bytes, RequestFailure>) {
+        if self.waiting.remove(address).is_none() {
+            return;
+        }
+        let (node, number) = address.split_once(':').expect("an address");
+        let (node, number): (usize, u64) = (node.parse().expect("a node"), number.parse().expect("a number"));
+        if self.members[node].is_alive {
+            let now_ms = self.now_ms;
+            self.members[node].sessions.answered(now_ms, number, answer);
+            self.turn(node);
+        }
+    }
+
+    fn turn(&mut self, node: usize) {
+        if !self.members[node].is_alive {
+            return;
+        }
+        let now_ms = self.now_ms;
+        self.members[node].sessions.turn(now_ms);
+        for output in self.members[node].sessions.take_outputs() {
+            match output {
+                Output::Engine(command) => self.command(node, command),
+                Output::Shard(_, message) => self.shard(node, message),
+                Output::Visitor(..) => panic!("nobody visits"),
+                Output::Relay(output) => self.members[node].relays.push(output),
+            }
+        }
+    }
+
+    fn command(&mut self, node: usize, command: Command) {
+        match command {
+            Command::Listen { subject, .. } => assert_eq!(subject, subjects().of_node(tag(node as u64))),
+            Command::Request { number, subject, body, timeout_ms } => {
+                let until_ms = self.now_ms + timeout_ms;
+                self.waiting.insert(format!("{node}:{number}"), until_ms);
+                self.flights.push_back(Flight::Request { from: node, number, subject, body });
+            }
+            Command::Answer { reply_to, body } => self.flights.push_back(Flight::Reply { reply_to, body }),
+            command @ (Command::Get { .. } | Command::Put { .. }) => {
+                self.flights.push_back(Flight::Key { from: node, command });
+            }
+            other => panic!("sessions send no {other:?}"),
+        }
+    }
+
+    /// Lets the next thing happen that is on its way, or, if the engine reorders, another one.
+    fn fly(&mut self) -> bool {
+        let count = self.flights.len() as u64;
+        let at = if count > 1 && self.happens(self.faults.reorders) { self.random(count) as usize } else { 0 };
+        let Some(flight) = self.flights.remove(at) else { return false };
+        match flight {
+            Flight::Request { from, number, subject, body } => self.fly_request(from, number, &subject, body),
+            Flight::Asked { to, reply_to, body } => {
+                let member = &mut self.members[to];
+                if member.is_alive && member.is_connected {
+                    member.sessions.asked(self.now_ms, reply_to, &body.into());
+                    self.turn(to);
+                }
+            }
+            Flight::Reply { reply_to, body } => {
+                if !self.happens(self.faults.loses) {
+                    self.end_request(&reply_to, Ok(body.into()));
+                }
+            }
+            Flight::Key { from, command } => self.fly_key(from, command),
+            Flight::KeyReply { to, number, answer } => {
+                if self.members[to].is_alive {
+                    let now_ms = self.now_ms;
+                    self.members[to].sessions.key_answered(now_ms, number, answer);
+                    self.turn(to);
+                }
+            }
+        }
+        true
+    }
+
+    fn fly_request(&mut self, from: usize, number: u64, subject: &str, body: Vec<u8>) {
+        let reply_to = format!("{from}:{number}");
+        if !self.members[from].is_connected {
+            return self.end_request(&reply_to, Err(RequestFailure::Away));
+        }
+        let is_it = |(node, member): (usize, &Member)| {
+            (member.is_connected && subjects().of_node(tag(node as u64)) == subject).then_some(node)
+        };
+        let Some(to) = self.members.iter().enumerate().find_map(is_it) else {
+            return self.end_request(&reply_to, Err(RequestFailure::NoResponders));
+        };
+        if self.happens(self.faults.loses) {
+            return;
+        }
+        if self.happens(self.faults.doubles) {
+            self.flights.push_back(Flight::Asked { to, reply_to: reply_to.clone(), body: body.clone() });
+        }
+        self.flights.push_back(Flight::Asked { to, reply_to, body });
+    }
+
+    fn fly_key(&mut self, from: usize, command: Command) {
+        let number = match &command {
+            Command::Get { number, .. } | Command::Put { number, .. } => *number,
+            _ => return,
+        };
+        let is_away = !self.has_keys || !self.members[from].is_connected;
+        let mut answer = if is_away { Err(KeyFailure::Failed("away".into())) } else { self.key(command) };
+        if self.happens(self.faults.forgets_answer) {
+            answer = Err(KeyFailure::Failed("no answer".into()));
+        }
+        self.flights.push_back(Flight::KeyReply { to: from, number, answer });
+    }
+
+    fn key(&mut self, command: Command) -> Result<KeyAnswer, KeyFailure> {
+        let reads_old = self.happens(self.faults.reads_old);
+        match command {
+            Command::Get { key, .. } => {
+                let values = self.keys.get(&key).map(Vec::as_slice).unwrap_or_default();
+                // The last write may not have reached all servers of the engine yet.
+                let is_new = self.written.get(&key).is_some_and(|ms| self.now_ms < ms + OLD_MS);
+                let back = usize::from(reads_old && is_new);
+                Ok(KeyAnswer::Found(values.len().checked_sub(1 + back).map(|at| values[at].clone())))
+            }
+            Command::Put { key, value, expected, .. } => {
+                let values = self.keys.entry(key.clone()).or_default();
+                let last = values.last().map_or(0, |(revision, _)| *revision);
+                let fits = match expected {
+                    Expected::Any => true,
+                    Expected::Absent => last == 0,
+                    Expected::Revision(revision) => last == revision,
+                };
+                if !fits {
+                    return Err(KeyFailure::Conflict);
+                }
+                self.revision += 1;
+                self.written.insert(key, self.now_ms);
+                values.push((self.revision, value));
+                Ok(KeyAnswer::Written(self.revision))
+            }
+            _ => Err(KeyFailure::Failed("no such command".into())),
+        }
+    }
+
+    /// Loses all keys.
+    pub(super) fn lose_keys(&mut self) {
+        self.keys.clear();
+    }
+
+    /// The shards of a node.
+    fn shard(&mut self, node: usize, message: ShardMessage) {
+        match message {
+            ShardMessage::Request(request) => self.shard_request(node, &request),
+            ShardMessage::Response(exchange, response) => {
+                let answer = match (response.status, str::from_utf8(&response.body).unwrap_or_default()) {
+                    (503, _) => Answer::Later,
+                    (_, by) => Answer::By(by.parse().expect("a node")),
+                };
+                self.members[node].answers.push((exchange.number, answer));
+                if response.confirm.is_some() {
+                    self.tell(node, ShardMessage::Delivered(exchange, true));
+                }
+            }
+            ShardMessage::Delivered(exchange, is_taken) => {
+                self.members[node].fates.push((exchange.number, Some(is_taken)));
+            }
+            ShardMessage::Abandoned(exchange) => self.members[node].fates.push((exchange.number, None)),
+            ShardMessage::FromNodes(message) => self.shard_move(node, message),
+            ShardMessage::InterestKnown(numbers) => self.members[node].left.extend(numbers),
+            other => panic!("shards get no {other:?}"),
+        }
+    }
+
+    fn shard_request(&mut self, node: usize, request: &Request) {
+        let exchange = request.exchange;
+        let session = Id::parse(&request.body).expect("an id");
+        let is_here = self.members[node].here.contains_key(&session);
+        match request.searched {
+            Searched::ByNode if self.members[node].holds => {}
+            Searched::ByNode if is_here => {
+                let (body, confirm) = (node.to_string().into(), Some(0));
+                let response = Response { status: 200, body, set_browser: None, confirm, compresses: false };
+                self.tell(node, ShardMessage::Response(exchange, response));
+            }
+            Searched::ByNode => self.tell(node, ShardMessage::Response(exchange, Response::with_status(NOT_HERE))),
+            _ => {
+                let answer = if is_here { Answer::By(node) } else { Answer::Unknown };
+                self.members[node].answers.push((exchange.number, answer));
+            }
+        }
+        assert!(exchange.shard == OTHER_NODES || request.searched == Searched::All);
+    }
+
+    fn shard_move(&mut self, node: usize, message: FromNodes) {
+        match message {
+            FromNodes::Restore(id, restored) => {
+                let waiting = if restored.is_whole { restored.saved.messages.len() as u64 } else { 0 };
+                self.members[node].here.insert(id, waiting);
+                self.report(node, id);
+                self.tell(node, ShardMessage::ForNodes(ForNodes::Restored(id)));
+            }
+            FromNodes::Release(id, release) => {
+                let stays = self.members[node].keeps_all && self.members[node].here.contains_key(&id);
+                let given = match self.members[node].here.remove(&id).filter(|_| !stays) {
+                    None if stays => {
+                        self.members[node].here.insert(id, 0);
+                        Given::Stays
+                    }
+                    Some(waiting) => Given::Session(Box::new(saved(id, waiting))),
+                    None => Given::Unknown,
+                };
+                self.tell(node, ShardMessage::ForNodes(ForNodes::Released(release.number, given)));
+            }
+            FromNodes::Relay(socket, home) => self.members[node].relayed.push((socket.index.into(), home)),
+            FromNodes::Leave(id) => _ = self.members[node].here.remove(&id),
+            FromNodes::Report(id) => self.report(node, id),
+            FromNodes::Searched(socket) => {
+                let session = self.sockets[&u64::from(socket.index)];
+                let is_here = self.members[node].here.contains_key(&session);
+                let answer = if is_here { Answer::By(node) } else { Answer::Unknown };
+                self.members[node].answers.push((socket.index.into(), answer));
+            }
+            FromNodes::Unsearched(socket) => {
+                self.members[node].answers.push((socket.index.into(), Answer::Later));
+            }
+        }
+    }
+}
+
+/// The time for which the value before a write may still be read, in milliseconds.
+const OLD_MS: u64 = 300;

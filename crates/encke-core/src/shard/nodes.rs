@@ -1,0 +1,281 @@
+//! Sessions of a node of a cluster: searches for those that other nodes may have, their coming and going, and reports of those
+//! that other nodes may have to go on with.
+
+use std::collections::BTreeSet;
+
+use bayeux::{Message, Reply};
+
+use crate::delivery::Received;
+use crate::events::{
+    Closing, Effect, OTHER_NODES, PublishToken, Request, Searched, SessionKey, ShardMessage, SocketKey,
+};
+use crate::id::Id;
+use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
+use crate::opener::Opener;
+use crate::protocol::batch::{Batch, Via};
+use crate::saved::{Saved, SavedSession, Stage};
+use crate::shard::{Env, Machines};
+
+/// The sessions that have changed since they were reported.
+#[derive(Debug, Default)]
+pub(super) struct Unrecorded {
+    sessions: BTreeSet<SessionKey>,
+    /// The time of the next reports, in milliseconds.
+    due_ms: u64,
+    /// The token of the reply that waits for the end which is reported next.
+    awaited: Option<u64>,
+}
+
+impl Machines {
+    /// Processes a message of the cluster.
+    pub(super) fn take_from_nodes(&mut self, message: FromNodes) {
+        match message {
+            FromNodes::Restore(id, restored) => self.restore_from_node(id, *restored),
+            FromNodes::Searched(socket) => {
+                if self.delivery.is_open(socket) {
+                    self.requests.searched.insert(socket);
+                    self.delivery.aside().set_suspended(socket, false);
+                }
+            }
+            FromNodes::Unsearched(socket) => {
+                let Closing { code, reason } = TRY_AGAIN;
+                self.delivery.close_socket(socket, code, reason);
+                self.delivery.aside().set_suspended(socket, false);
+            }
+            FromNodes::Relay(socket, node) => {
+                if self.delivery.is_open(socket) {
+                    self.emit(Effect::Relay(socket, node));
+                }
+            }
+            FromNodes::Release(id, release) => {
+                let given = self.give_to_node(&id, &release);
+                self.tell_nodes(ForNodes::Released(release.number, given));
+            }
+            FromNodes::Leave(id) => self.leave_to_node(&id),
+            FromNodes::Report(id) => self.delivery.find(&id).into_iter().for_each(|key| self.note_change(key)),
+        }
+    }
+
+    /// Asks the other nodes for the session of a request, which comes back, or is answered by one of them.
+    pub(super) fn search_for_request(&mut self, session: Id, request: Request, is_connect: bool) {
+        let origins = self.clients.newcomers.origins(request.peer);
+        self.requests.forward(request.exchange, OTHER_NODES.into());
+        let waiting = Searcher::Request { request: Box::new(request), is_connect };
+        self.tell_nodes(ForNodes::Search { session, origins, waiting });
+    }
+
+    /// Asks the other nodes for the session of a WebSocket, which is not read until then.
+    pub(super) fn search_for_socket(&mut self, session: Id, socket: SocketKey) -> Received {
+        if !self.delivery.may_move(socket) {
+            return Received::Here;
+        }
+        let origins = self.beside().sessions.origins_of(socket);
+        let opener = self.delivery.socket(socket).map_or(Opener::Page, |socket| socket.opener());
+        self.delivery.aside().set_suspended(socket, true);
+        self.tell_nodes(ForNodes::Search { session, origins, waiting: Searcher::Socket(socket, opener) });
+        Received::Searches
+    }
+
+    /// Notes that the record of a session is out of date.
+    #[inline]
+    pub(super) fn note_change(&mut self, key: SessionKey) {
+        if self.env.shared.node.is_some() {
+            self.env.unrecorded.sessions.insert(key);
+        }
+    }
+
+    /// Reports the end of a session.
+    pub(super) fn note_end(&mut self, id: Id) {
+        if self.env.shared.node.is_some() {
+            let awaited = self.env.unrecorded.awaited.take();
+            self.tell_nodes(ForNodes::Ended(id, awaited));
+        }
+    }
+
+    /// Replies to a disconnect: now, or in a cluster when no other node can go on with the session, which ends next.
+    pub(super) fn reply_to_disconnect(
+        &mut self,
+        batch: &mut Batch,
+        message: &Message<'_>,
+        key: SessionKey,
+        reply: &Reply<'_>,
+    ) {
+        let follows_others = |socket: SocketKey| self.delivery.owes_replies(socket);
+        let may_wait = self.env.shared.node.is_some()
+            && !self.requests.owed.is_full()
+            && !matches!(batch.via, Via::Socket(socket) if follows_others(socket));
+        if !may_wait {
+            return batch.reply(reply);
+        }
+        let mut text = Vec::new();
+        reply.write(&mut text);
+        let token = self.requests.owed.new_token();
+        if let Via::Socket(socket) = batch.via {
+            self.delivery.aside().owe_reply(socket);
+        }
+        self.requests.owed.owe_written(token, batch, message, key, text);
+        self.env.unrecorded.awaited = Some(token);
+    }
+
+    /// Reports the sessions that have changed. Those that have not connected yet are reported when they have.
+    pub(super) fn report_changes(&mut self) {
+        let Env { unrecorded, now, .. } = &mut self.env;
+        if unrecorded.sessions.is_empty() || now.ms < unrecorded.due_ms {
+            return;
+        }
+        unrecorded.due_ms = now.ms + REPORT_EVERY_MS;
+        let changed = std::mem::take(&mut unrecorded.sessions);
+        self.env.count_steps(changed.len());
+        for key in changed {
+            let record = self.delivery.record(key).filter(|record| record.stage != Stage::New);
+            if let Some(record) = record {
+                let policy = self.clients.policy_of(key);
+                let id = record.id;
+                let session = SavedSession { policy: None, ..self.completed(key, record, policy) };
+                let saved = Saved { policy, messages: Vec::new(), sessions: vec![session] };
+                self.tell_nodes(ForNodes::Changed(id, Box::new(saved)));
+            }
+        }
+    }
+
+    /// Goes on with a session of another node, if the settings and the rights of this one admit it. Otherwise it has ended.
+    fn restore_from_node(&mut self, id: Id, restored: Restored) {
+        let Restored { saved: Saved { policy, messages, sessions }, is_whole, origins } = restored;
+        let Some(session) = sessions.into_iter().next().map(|session| SavedSession { id, ..session }) else { return };
+        self.env.gauges_are_old = true;
+        if self.delivery.find(&id).is_some() {
+            return self.tell_nodes(ForNodes::Restored(id));
+        }
+        let outcome = match (is_whole, self.is_promised_messages(&session)) {
+            (false, true) => Err("messages that it was promised are lost with its node".into()),
+            _ => self.may_restore(&session, session.policy.unwrap_or(policy)),
+        };
+        let counted_for = self.env.session_owner(session.identity.as_ref(), origins);
+        let outcome = outcome.and_then(|admitted| match self.count_session(counted_for) {
+            true => Ok(admitted),
+            false => Err("sessions_max".into()),
+        });
+        match outcome {
+            Ok(admitted) => {
+                let mut frames = vec![None; messages.len()];
+                let session = leapt(session, if is_whole { 0 } else { LEAP });
+                self.restore_session(&session, admitted, counted_for, &messages, &mut frames);
+                tracing::info!(session = ?id, is_whole, "session taken from another node");
+                self.env.metrics.taken_from_nodes.add(1);
+                let unknown = self.unknown_names(session.subscriptions.iter().map(|name| &**name));
+                if !unknown.is_empty() {
+                    let number = self.requests.owed.new_token();
+                    self.requests.restored.insert(number, id);
+                    let token = PublishToken { shard: self.env.index as u16, number };
+                    return self.emit(Effect::AwaitInterest(unknown, token));
+                }
+            }
+            Err(reason) => {
+                tracing::info!(session = ?id, reason, "session of another node not taken: its client must handshake again");
+                self.env.metrics.unrestored.add(1);
+                self.note_end(id);
+            }
+        }
+        self.tell_nodes(ForNodes::Restored(id));
+    }
+
+    /// Publications of other nodes arrive for what waits for this token. False if no session of another node does.
+    pub(super) fn restored_is_known(&mut self, number: u64) -> bool {
+        let restored = self.requests.restored.remove(&number);
+        restored.into_iter().for_each(|id| self.tell_nodes(ForNodes::Restored(id)));
+        restored.is_some()
+    }
+
+    /// True if a client was promised each message of its subscriptions. If its node is gone, it must learn that some are lost, and begins
+    /// again.
+    fn is_promised_messages(&self, session: &SavedSession) -> bool {
+        let has_history = || {
+            let rules = &self.env.settings.given().channels;
+            rules.iter().any(|rule| rule.history().is_some())
+        };
+        let is_promised = session.ack.is_some() || (session.replay.is_some() && has_history());
+        is_promised && !session.subscriptions.is_empty()
+    }
+
+    /// Takes a session and its messages for another node. The application hears nothing: the session goes on.
+    fn give_to_node(&mut self, id: &Id, release: &Release) -> Given {
+        let key = self.delivery.find(id);
+        let Some(key) = key.filter(|key| self.delivery.session(*key).is_some_and(|session| !session.is_plain())) else {
+            return Given::Unknown;
+        };
+        if !self.delivery.aside().is_usable(key, release.opener) {
+            return Given::Refused;
+        }
+        let policy = self.clients.policy_of(key);
+        let record = self.delivery.record(key).map(|record| self.completed(key, record, policy));
+        if record.is_some_and(|record| self.is_promised_messages(&record)) {
+            return Given::Stays;
+        }
+        let (bytes, is_busy) = self.delivery.burden(key);
+        if bytes > release.bytes_max {
+            return Given::TooLarge;
+        }
+        if is_busy && !release.is_urgent {
+            return Given::Busy;
+        }
+        let socket = self.delivery.session(key).and_then(|session| session.socket());
+        let Some((messages, session)) = self.delivery.give(key) else { return Given::Unknown };
+        let session = SavedSession { policy: None, ..self.completed(key, session, policy) };
+        self.remove_session(key);
+        if let Some(socket) = socket {
+            self.delivery.close_socket(socket, 1000, "session moved");
+        }
+        tracing::info!(session = ?id, "session given to another node");
+        self.env.metrics.given_to_nodes.add(1);
+        Given::Session(Box::new(Saved { policy, messages, sessions: vec![session] }))
+    }
+
+    /// Ends the copy of a session that another node has.
+    fn leave_to_node(&mut self, id: &Id) {
+        let Some(key) = self.delivery.find(id) else { return };
+        let socket = self.delivery.session(key).and_then(|session| session.socket());
+        self.delivery.supersede(key);
+        self.delivery.drop_queue(key);
+        self.remove_session(key);
+        if let Some(socket) = socket {
+            self.delivery.close_socket(socket, 1000, "session moved");
+        }
+        tracing::warn!(session = ?id, "another node has this session: the copy on this one ends");
+        self.env.metrics.left_to_nodes.add(1);
+    }
+
+    fn tell_nodes(&mut self, message: ForNodes) {
+        self.emit(Effect::SendToShard(OTHER_NODES.into(), ShardMessage::ForNodes(message)));
+    }
+}
+
+impl Env {
+    /// The id of a new session, which names the node in a cluster.
+    pub(super) fn new_session_id(&mut self) -> Id {
+        match self.shared.node {
+            Some(node) => Id::of_node(self.index, node, &mut self.entropy),
+            None => Id::new(self.index, &mut self.entropy),
+        }
+    }
+}
+
+/// A session whose batches get higher numbers: its client may have confirmed some that its record does not know.
+fn leapt(mut session: SavedSession, leap: u64) -> SavedSession {
+    session.ack.iter_mut().for_each(|ack| ack.closed += leap);
+    session
+}
+
+impl Request {
+    /// The request, to be processed here whether or not its session is found.
+    #[must_use]
+    pub fn searched(self) -> Request {
+        Request { searched: Searched::All, ..self }
+    }
+}
+
+/// The time between two reports of changes, in milliseconds.
+const REPORT_EVERY_MS: u64 = 250;
+/// The distance between the batch numbers of a record and those of its successor.
+const LEAP: u64 = 1 << 32;
+/// The close of a WebSocket whose session cannot be asked for now.
+const TRY_AGAIN: Closing = Closing { code: 1013, reason: "its node cannot be asked" };

@@ -1,0 +1,299 @@
+//! Keys in NATS KV: buckets that are made when they are needed, reads, writes with an expected revision, and watches.
+//!
+//! They have another connection than the envelopes, so that a lease does not wait behind publications. It is made for the first
+//! command about a key: a cluster that needs no keys needs no JetStream.
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishErrorKind};
+use async_nats::jetstream::kv::{Config, Operation, Store};
+use async_nats::jetstream::{self, Context};
+use async_nats::{Client, ConnectOptions, Event, HeaderMap, HeaderValue, ServerAddr};
+use bytes::Bytes;
+use encke::{
+    EngineCommand, EngineEvent, EngineEvents, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, VALUE_BYTES_MAX,
+};
+use tokio::sync::{mpsc, watch};
+
+use crate::watches;
+
+/// The way to NATS KV.
+pub(crate) struct KeySettings {
+    /// The options of the connection.
+    pub(crate) options: ConnectOptions,
+    /// The servers.
+    pub(crate) addresses: Vec<ServerAddr>,
+    /// Copies of each bucket that is made.
+    pub(crate) replicas: usize,
+}
+
+type Buckets = Arc<Mutex<HashMap<String, Store>>>;
+
+/// The connection for keys.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    client: Client,
+    context: Context,
+    replicas: usize,
+    /// The buckets that are known to be there.
+    buckets: Buckets,
+    /// Grows when the connection is there again, or a bucket is gone: watches begin again.
+    lives: Arc<watch::Sender<u64>>,
+    events: EngineEvents,
+}
+
+/// Runs commands about keys, until there are none any more.
+pub(crate) async fn run(
+    settings: KeySettings,
+    mut commands: mpsc::UnboundedReceiver<EngineCommand>,
+    events: EngineEvents,
+) {
+    let Some(mut command) = commands.recv().await else { return };
+    let Some(keys) = connect(settings, events).await else { return };
+    loop {
+        let keys = keys.clone();
+        tokio::spawn(async move { keys.run(command).await });
+        match commands.recv().await {
+            Some(next) => command = next,
+            None => return,
+        }
+    }
+}
+
+async fn connect(settings: KeySettings, events: EngineEvents) -> Option<Keys> {
+    let KeySettings { options, addresses, replicas } = settings;
+    let lives = Arc::new(watch::Sender::new(0));
+    let buckets = Buckets::default();
+    let (counted, known) = (lives.clone(), buckets.clone());
+    let options = options.event_callback(move |event| {
+        if let Event::Connected = event {
+            // It may be a server that has lost them.
+            known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            counted.send_modify(|life| *life += 1);
+        }
+        std::future::ready(())
+    });
+    let client = match options.connect(&addresses[..]).await {
+        Ok(client) => client,
+        Err(error) => {
+            events.report(EngineEvent::Failed(format!("no connection for keys: {error}"))).await;
+            return None;
+        }
+    };
+    let mut context = jetstream::new(client.clone());
+    context.set_timeout(ANSWER_TIMEOUT);
+    Some(Keys { client, context, replicas, buckets, lives, events })
+}
+
+impl Keys {
+    async fn run(self, command: EngineCommand) {
+        let (number, answer) = match command {
+            EngineCommand::Get { number, bucket, key } => (number, self.get(&bucket, &key).await),
+            EngineCommand::Put { number, bucket, key, value, expected, ttl_ms } => {
+                (number, self.put(&bucket, &key, value, expected, ttl_ms).await)
+            }
+            EngineCommand::Delete { number, bucket, key, expected } => {
+                (number, self.delete(&bucket, &key, expected).await)
+            }
+            EngineCommand::Watch { bucket, prefix } => return watches::run(self, bucket, prefix).await,
+            _ => return,
+        };
+        self.events.report(EngineEvent::KeyAnswer { number, answer }).await;
+    }
+
+    async fn get(&self, bucket: &str, key: &str) -> KeyReply {
+        let store = self.bucket(bucket).await?;
+        let entry = store.entry(key).await.map_err(|error| self.failed(bucket, &error))?;
+        let entry = entry.filter(|entry| entry.operation == Operation::Put);
+        Ok(KeyAnswer::Found(entry.map(|entry| (entry.revision, entry.value))))
+    }
+
+    async fn put(&self, bucket: &str, key: &str, value: Bytes, expected: Expected, ttl_ms: Option<u64>) -> KeyReply {
+        if value.len() > VALUE_BYTES_MAX {
+            let text = format!("the value of {key} has {} bytes, more than {VALUE_BYTES_MAX}", value.len());
+            return Err(KeyFailure::Failed(text));
+        }
+        let mut headers = HeaderMap::new();
+        if let Some(ttl_ms) = ttl_ms {
+            headers.insert(NATS_MESSAGE_TTL, HeaderValue::from(ttl_ms.div_ceil(1_000).max(1)));
+        }
+        self.write(bucket, key, value, expected, headers).await
+    }
+
+    async fn delete(&self, bucket: &str, key: &str, expected: Expected) -> KeyReply {
+        let mut headers = HeaderMap::new();
+        headers.insert("KV-Operation", HeaderValue::from("DEL"));
+        // The note of the removal does not stay for ever.
+        headers.insert(NATS_MESSAGE_TTL, HeaderValue::from(MARKERS_RETAINED.as_secs()));
+        self.write(bucket, key, Bytes::new(), expected, headers).await
+    }
+
+    async fn write(&self, bucket: &str, key: &str, value: Bytes, expected: Expected, headers: HeaderMap) -> KeyReply {
+        if key.len() > KEY_BYTES_MAX || !is_key(key) {
+            return Err(KeyFailure::Failed(format!("{key:?} cannot be a key")));
+        }
+        let store = self.bucket(bucket).await?;
+        let revision = match expected {
+            Expected::Any => None,
+            Expected::Absent => Some(0),
+            Expected::Revision(revision) => Some(revision),
+        };
+        match self.publish(bucket, key, value.clone(), revision, headers.clone()).await {
+            Err(KeyFailure::Conflict) if expected == Expected::Absent => {
+                // The last thing there may be the note that it is gone.
+                let entry = store.entry(key).await.map_err(|error| self.failed(bucket, &error))?;
+                match entry {
+                    Some(gone) if gone.operation != Operation::Put => {
+                        self.publish(bucket, key, value, Some(gone.revision), headers).await
+                    }
+                    _ => Err(KeyFailure::Conflict),
+                }
+            }
+            answer => answer,
+        }
+    }
+
+    async fn publish(
+        &self,
+        bucket: &str,
+        key: &str,
+        value: Bytes,
+        revision: Option<u64>,
+        mut headers: HeaderMap,
+    ) -> KeyReply {
+        if let Some(revision) = revision {
+            headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, HeaderValue::from(revision));
+        }
+        let subject = format!("$KV.{bucket}.{key}");
+        let written = match self.context.publish_with_headers(subject, headers, value).await {
+            Ok(written) => written.await,
+            Err(error) => Err(error),
+        };
+        match written {
+            Ok(written) => Ok(KeyAnswer::Written(written.sequence)),
+            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Err(KeyFailure::Conflict),
+            Err(error) => {
+                if error.kind() == PublishErrorKind::StreamNotFound {
+                    self.forget(bucket);
+                }
+                Err(self.failed(bucket, &error))
+            }
+        }
+    }
+
+    /// The bucket, which is made if it is not there.
+    pub(crate) async fn bucket(&self, bucket: &str) -> Result<Store, KeyFailure> {
+        // What is sent now would be written at any later time.
+        if self.client.connection_state() != State::Connected {
+            return Err(KeyFailure::Failed("the connection for keys is away".into()));
+        }
+        let known = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).get(bucket).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let store = match self.context.get_key_value(bucket).await {
+            Ok(store) => store,
+            Err(error) if is_absent(&error) => {
+                self.context.create_key_value(self.config(bucket)).await.map_err(|error| no_keys(bucket, &error))?
+            }
+            Err(error) => return Err(no_keys(bucket, &error)),
+        };
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner).insert(bucket.into(), store.clone());
+        Ok(store)
+    }
+
+    fn config(&self, bucket: &str) -> Config {
+        Config {
+            bucket: bucket.into(),
+            description: "Encke: what the nodes of a cluster know of each other".into(),
+            max_value_size: VALUE_BYTES_MAX as i32,
+            history: 1,
+            max_bytes: -1,
+            num_replicas: self.replicas,
+            // Keys may go by themselves, and those who watch them are told.
+            limit_markers: Some(MARKERS_RETAINED),
+            ..Config::default()
+        }
+    }
+
+    /// The bucket is gone: the next command makes it, and watches begin again.
+    fn forget(&self, bucket: &str) {
+        if self.buckets.lock().unwrap_or_else(PoisonError::into_inner).remove(bucket).is_some() {
+            self.lives.send_modify(|life| *life += 1);
+        }
+    }
+
+    /// Tells when watches have to begin again.
+    pub(crate) fn lives(&self) -> watch::Receiver<u64> {
+        self.lives.subscribe()
+    }
+
+    /// A subject for what comes to this connection only.
+    pub(crate) fn new_inbox(&self) -> String {
+        self.client.new_inbox()
+    }
+
+    /// The events of the engine.
+    pub(crate) fn events(&self) -> &EngineEvents {
+        &self.events
+    }
+
+    fn failed(&self, bucket: &str, error: &dyn Error) -> KeyFailure {
+        KeyFailure::Failed(format!("{bucket}: {}", causes(error)))
+    }
+}
+
+/// True if the server says that there is no such bucket.
+fn is_absent(error: &jetstream::context::KeyValueError) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<GetStreamError>());
+    cause.is_some_and(|cause| match cause.kind() {
+        GetStreamErrorKind::JetStream(error) => error.error_code() == jetstream::ErrorCode::STREAM_NOT_FOUND,
+        _ => false,
+    })
+}
+
+fn no_keys(bucket: &str, error: &dyn Error) -> KeyFailure {
+    let text = format!("no bucket {bucket}; it needs a NATS server, 2.11 or later, with JetStream: {}", causes(error));
+    KeyFailure::Failed(text)
+}
+
+/// An error with all its causes.
+pub(crate) fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let next_text = next.to_string();
+        if !text.ends_with(&next_text) {
+            text.push_str(": ");
+            text.push_str(&next_text);
+        }
+        cause = next.source();
+    }
+    text
+}
+
+fn is_key(key: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'=');
+    key.split('.').all(|token| !token.is_empty() && token.bytes().all(is_allowed))
+}
+
+/// The longest wait for an answer of NATS about keys.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time for which NATS remembers that a key is gone.
+const MARKERS_RETAINED: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_tokens_with_dots_between_them() {
+        assert!(["a", "n.0f", "s.a=2Eb.c-d_e"].into_iter().all(is_key));
+        assert!(!["", ".a", "a.", "a..b", "a b", "a.*", ">", "a/b", "\u{e4}"].into_iter().any(is_key));
+    }
+}

@@ -1,0 +1,78 @@
+//! The metrics of sessions that move between nodes.
+
+use encke_cluster::SessionCounts;
+
+use crate::metric::Metric;
+
+/// The metrics of these counts.
+pub(crate) fn of(counts: &SessionCounts) -> [Metric; 16] {
+    let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
+    let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
+    let SessionCounts { waiting, serving, relays, recorded, records_waiting, .. } = *counts;
+    [
+        gauge(
+            "encke_cluster_sessions_waiting",
+            "Requests and WebSockets of this node that wait for the node of their session.",
+            waiting,
+        ),
+        gauge("encke_cluster_sessions_serving", "Requests of other nodes that this node serves.", serving),
+        gauge(
+            "encke_cluster_relays",
+            "WebSockets that are carried between this node and others, with an end here.",
+            relays,
+        ),
+        gauge("encke_cluster_sessions_recorded", "Sessions of this node with a record, or soon with one.", recorded),
+        gauge(
+            "encke_cluster_session_records_waiting",
+            "Records of sessions that wait to be written, because of session_records_per_s_max.",
+            records_waiting,
+        ),
+        counter(
+            "encke_cluster_requests_forwarded",
+            "Requests of this node that other nodes have served.",
+            counts.forwarded,
+        ),
+        counter(
+            "encke_cluster_websockets_relayed",
+            "WebSockets of this node that other nodes have served.",
+            counts.relayed,
+        ),
+        counter("encke_cluster_requests_served", "Requests that this node has served for others.", counts.served),
+        counter(
+            "encke_cluster_sessions_moved",
+            "Sessions that other nodes have given to this one, because their clients came here.",
+            counts.moved,
+        ),
+        counter(
+            "encke_cluster_sessions_taken_over",
+            "Sessions taken over by their records, because their nodes were gone.",
+            counts.taken_over,
+        ),
+        counter(
+            "encke_cluster_requests_refused",
+            "Requests and WebSockets refused because of forwarded_max or forwarded_bytes_max, here or on the node of their session.",
+            counts.refused,
+        ),
+        counter(
+            "encke_cluster_requests_unanswered",
+            "Requests and WebSockets sent back because the node of their session could not be asked.",
+            counts.unanswered,
+        ),
+        counter(
+            "encke_cluster_sessions_rejected",
+            "Bytes between nodes, and records, that are not what they should be.",
+            counts.rejected,
+        ),
+        counter(
+            "encke_cluster_nodes_gone",
+            "Times that a node was gone while it served requests of this one.",
+            counts.nodes_gone,
+        ),
+        counter("encke_cluster_session_records_written", "Records of sessions written.", counts.records_written),
+        counter(
+            "encke_cluster_session_records_failed",
+            "Reads and writes of records of sessions that have failed.",
+            counts.records_failed,
+        ),
+    ]
+}
