@@ -348,7 +348,7 @@ impl World {
                 }
                 Effect::SendToShard(to, message) => self.send_to_shard(to, shard, message),
                 Effect::Presence(event) => self.presence_changes(shard, *event),
-                Effect::SendToNodes(_) | Effect::AwaitInterest(..) => {
+                Effect::SendToNodes(_) | Effect::AwaitInterest(..) | Effect::Relay(..) => {
                     self.checker.fail(Invariant::NumbersAgree, format!("shard {shard} is on no node of a cluster"));
                 }
                 Effect::Persist(request) => match &mut self.log {
