@@ -34,7 +34,7 @@ const KIND: &str = ".c.";
 #[derive(Clone, Debug)]
 pub struct Subjects {
     prefix: String,
-    /// What the subjects of nodes begin with.
+    /// The beginning of the subjects of nodes.
     nodes: String,
 }
 

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_piece_is_read_at_each_turn_and_the_end_is_told() {
+    async fn one_piece_is_read_at_each_turn_and_the_end_is_reported() {
         let (near, mut far) = tokio::io::duplex(1024);
         let (done, mut events) = unbounded_channel();
         let node = encke_core::NodeTag::parse("abcd").expect("a tag");

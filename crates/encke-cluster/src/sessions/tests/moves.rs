@@ -31,7 +31,7 @@ fn requests_at_other_nodes_are_served_by_the_one_that_has_the_session() {
     assert_eq!(cluster.nodes_with(session), [0]);
     let counts = [0, 1, 2].map(|node: usize| cluster.members[node].sessions.counts());
     assert_eq!((counts[0].served, counts[1].forwarded, counts[2].forwarded), (3, 2, 1));
-    assert_eq!(cluster.members[0].fates.len(), 3, "the fate of each response is told");
+    assert_eq!(cluster.members[0].fates.len(), 3, "the fate of each response is reported");
     assert!(counts.iter().all(|counts| (counts.waiting, counts.serving) == (0, 0)));
 }
 
@@ -157,7 +157,7 @@ fn a_logout_while_its_first_node_was_cut_off_is_no_reason_to_write_the_record_ag
 }
 
 #[test]
-fn a_node_that_does_not_answer_is_told_that_its_session_was_taken() {
+fn a_node_that_does_not_answer_learns_that_its_session_was_taken() {
     let (mut cluster, session) = opened();
     cluster.faults.loses = 1_000;
     let socket = cluster.socket(1, session);
