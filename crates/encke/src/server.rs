@@ -99,8 +99,7 @@ impl Builder {
         let mut shared = Shared::new(shards, application);
         let data = Data::open(&settings, &mut shared, clock.now())?;
         revoke_again(&shared, &self.revoked, clock.now().wall_ms);
-        shared.is_clustered = self.cluster.is_some();
-        shared.node = self.cluster.as_ref().map(|_| node_tag(data.as_ref())).transpose()?;
+        (shared.is_clustered, shared.node) = (self.cluster.is_some(), node_tag(self.cluster.is_some(), data.as_ref())?);
         let shared = Arc::new(shared);
         let link = self.cluster.as_ref().map(|_| Arc::default());
         let confirmations = confirmations(&shared, link.as_ref());
@@ -163,9 +162,10 @@ fn check_cluster(
 }
 
 /// The name of this node in the ids of its sessions: that of the process before, whose sessions this one may go on with, or a new one.
-fn node_tag(data: Option<&Data>) -> Result<NodeTag, StartError> {
-    let new = NodeTag::new(&mut kernel_entropy());
-    data.map_or(Ok(new), |data| data.node_tag(new))
+/// None outside a cluster.
+fn node_tag(is_clustered: bool, data: Option<&Data>) -> Result<Option<NodeTag>, StartError> {
+    let new = || NodeTag::new(&mut kernel_entropy());
+    is_clustered.then(|| data.map_or_else(|| Ok(new()), |data| data.node_tag(new()))).transpose()
 }
 
 /// The service of the program for requests that are not the server's, if it has one.

@@ -32,7 +32,7 @@ impl Sessions {
                 self.releasing.insert(number, leaving);
                 let bytes_max = bytes_max.saturating_sub(STATE_BYTES);
                 let release = Release { number, bytes_max, is_urgent, opener };
-                self.to_shard(&session, FromNodes::Release(session, release));
+                self.tell_shard(&session, FromNodes::Release(session, release));
             }
             Question::Open(relay, request) => self.relay_opened(now_ms, reply_to, relay, request),
             Question::Carry(relay, bytes) => self.relay_bytes(reply_to, relay, bytes),

@@ -262,7 +262,7 @@ impl Sessions {
         match (self.settings.decode)(state).filter(Saved::is_whole) {
             Some(saved) => {
                 let restored = Box::new(Restored { saved, is_whole, origins });
-                self.to_shard(&session, FromNodes::Restore(session, restored));
+                self.tell_shard(&session, FromNodes::Restore(session, restored));
             }
             None => {
                 self.counts.rejected += 1;
@@ -298,7 +298,7 @@ impl Sessions {
                 let message = ShardMessage::Request(Box::new(request.searched()));
                 self.outputs.push(Output::Shard(self.shard_of(&session), message));
             }
-            Searcher::Socket(socket, _) => self.to_shard(&session, FromNodes::Searched(socket)),
+            Searcher::Socket(socket, _) => self.tell_shard(&session, FromNodes::Searched(socket)),
             Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, true)),
         }
         followers
@@ -310,7 +310,7 @@ impl Sessions {
         let session = search.session;
         let followers = self.searches.step_down(number, &search.key);
         if let Searcher::Socket(socket, _) = self.searches.give_back(search) {
-            self.to_shard(&session, FromNodes::Relay(socket, home));
+            self.tell_shard(&session, FromNodes::Relay(socket, home));
         }
         for follower in followers {
             self.go_on(now_ms, follower);
@@ -338,7 +338,7 @@ impl Sessions {
                 let message = ShardMessage::Response(request.exchange, Response::with_status(503));
                 self.outputs.push(Output::Shard(self.shard_of(session), message));
             }
-            Searcher::Socket(socket, _) => self.to_shard(session, FromNodes::Unsearched(socket)),
+            Searcher::Socket(socket, _) => self.tell_shard(session, FromNodes::Unsearched(socket)),
             Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, false)),
         }
     }

@@ -312,10 +312,10 @@ impl Sessions {
                 }
                 match outcome {
                     None => {}
-                    Some(Outcome::Report(id)) => self.to_shard(&id, FromNodes::Report(id)),
+                    Some(Outcome::Report(id)) => self.tell_shard(&id, FromNodes::Report(id)),
                     Some(Outcome::Lost(id, node)) => {
                         node.into_iter().for_each(|node| self.homes.note(key, node));
-                        self.to_shard(&id, FromNodes::Leave(id));
+                        self.tell_shard(&id, FromNodes::Leave(id));
                     }
                 }
             }
@@ -439,7 +439,7 @@ impl Sessions {
         id.shard() % self.settings.shards
     }
 
-    fn to_shard(&mut self, id: &Id, message: FromNodes) {
+    fn tell_shard(&mut self, id: &Id, message: FromNodes) {
         self.outputs.push(Output::Shard(self.shard_of(id), ShardMessage::FromNodes(message)));
     }
 

@@ -66,7 +66,7 @@ impl Serving {
         Some(served)
     }
 
-    /// Removes a request whose fate was not reported in time.
+    /// Removes a request whose fate has not come in time.
     pub(super) fn overdue(&mut self, now_ms: u64) -> Option<(ExchangeId, Served)> {
         while self.fates.front().is_some_and(|(until_ms, _)| *until_ms <= now_ms) {
             let (_, number) = self.fates.pop_front()?;

@@ -39,16 +39,16 @@ fn opened(rig: &mut Rig, ext: &str) -> (SocketKey, Id) {
     (socket, Id::parse(&client).expect("an id"))
 }
 
-/// Messages of the shard for the cluster, later.
-fn from_shard(rig: &mut Rig, after_ms: u64) -> Vec<ForNodes> {
+/// What the shard tells the cluster, later.
+fn reports_of(rig: &mut Rig, after_ms: u64) -> Vec<ForNodes> {
     rig.shard.advance(Now { ms: NOW.ms + after_ms, ..NOW });
-    let from_shard = |effect| match effect {
+    let reports_of = |effect| match effect {
         Effect::SendToShard(shard, ShardMessage::ForNodes(message)) if shard == usize::from(OTHER_NODES) => {
             Some(message)
         }
         _ => None,
     };
-    rig.shard.take_effects().into_iter().filter_map(from_shard).collect()
+    rig.shard.take_effects().into_iter().filter_map(reports_of).collect()
 }
 
 fn tell(rig: &mut Rig, message: FromNodes) {
@@ -57,7 +57,7 @@ fn tell(rig: &mut Rig, message: FromNodes) {
 
 fn release(rig: &mut Rig, id: Id, bytes_max: usize, is_urgent: bool) -> Given {
     tell(rig, FromNodes::Release(id, Release { number: 7, bytes_max, is_urgent, opener: Opener::Program }));
-    let released = from_shard(rig, 0).into_iter().find_map(|message| match message {
+    let released = reports_of(rig, 0).into_iter().find_map(|message| match message {
         ForNodes::Released(7, given) => Some(given),
         _ => None,
     });
@@ -77,7 +77,7 @@ fn given(given: Given) -> Saved {
 
 /// The record of the only session that is reported.
 fn reported(rig: &mut Rig) -> Saved {
-    let mut reported = from_shard(rig, 1_000).into_iter().filter_map(|message| match message {
+    let mut reported = reports_of(rig, 1_000).into_iter().filter_map(|message| match message {
         ForNodes::Changed(_, saved) => Some(*saved),
         _ => None,
     });
@@ -170,7 +170,7 @@ fn a_websocket_is_not_read_until_its_session_was_searched_for() {
     let text = format!(r#"{{"channel":"/meta/connect","clientId":"{stranger}"}}"#);
     assert_eq!(rig.shard.socket_text(NOW, socket, &text), Received::Searches);
     assert!(
-        matches!(&from_shard(&mut rig, 0)[..], [ForNodes::Search { waiting: Searcher::Socket(of, _), .. }] if *of == socket)
+        matches!(&reports_of(&mut rig, 0)[..], [ForNodes::Search { waiting: Searcher::Socket(of, _), .. }] if *of == socket)
     );
     tell(&mut rig, FromNodes::Searched(socket));
     assert!(matches!(rig.shard.take_effects()[..], [Effect::Continue(of)] if of == socket));
@@ -186,20 +186,20 @@ fn a_websocket_is_not_read_until_its_session_was_searched_for() {
 fn sessions_are_reported_when_they_have_connected_and_when_something_of_them_has_changed() {
     let mut rig = rig();
     let (socket, client) = rig.opened("{}");
-    assert!(from_shard(&mut rig, 1_000).is_empty(), "it has not connected");
+    assert!(reports_of(&mut rig, 1_000).is_empty(), "it has not connected");
     rig.connect(&client);
     let saved = reported(&mut rig);
     assert!(saved.messages.is_empty() && saved.sessions[0].subscriptions.is_empty());
     assert_eq!(saved.sessions[0].id.node(), rig.shard.machines.env.shared.node.expect("a node"));
-    assert!(from_shard(&mut rig, 2_000).is_empty());
+    assert!(reports_of(&mut rig, 2_000).is_empty());
     rig.subscribe(socket, &client);
     rig.publish(1);
     rig.shard.advance(Now { ms: NOW.ms + 3_000, ..NOW });
-    let saved = from_shard(&mut rig, 3_000);
+    let saved = reports_of(&mut rig, 3_000);
     let [ForNodes::Changed(_, saved)] = &saved[..] else { panic!("{saved:?}") };
     assert_eq!((saved.messages.len(), &*saved.sessions[0].subscriptions), (0, &["/a".into()][..]));
     rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#));
-    assert!(matches!(&from_shard(&mut rig, 4_000)[..], [ForNodes::Ended(id, _)] if id.is(&client)));
+    assert!(matches!(&reports_of(&mut rig, 4_000)[..], [ForNodes::Ended(id, _)] if id.is(&client)));
 }
 
 #[derive(Default)]
@@ -220,7 +220,7 @@ fn a_session_moves_with_all_that_waits_and_the_application_hears_of_no_end() {
     (1..=3).for_each(|number| rig.publish(number));
     let saved = given(release(&mut rig, id, 1 << 20, false));
     assert_eq!((saved.messages.len(), rig.shard.sessions(), ends.load(Ordering::Relaxed)), (3, 0, 0));
-    assert!(from_shard(&mut rig, 1_000).is_empty(), "it has not ended");
+    assert!(reports_of(&mut rig, 1_000).is_empty(), "it has not ended");
     let mut other = self::rig();
     restore(&mut other, id, saved, true);
     assert_eq!(other.shard.metrics().taken_from_nodes.get(), 1);
@@ -288,7 +288,7 @@ fn a_record_gives_no_session_that_was_promised_the_messages_which_are_lost() {
         restore(&mut other, id, saved, false);
         assert_eq!(other.shard.sessions(), usize::from(is_taken), "{ext} {subscribes}");
         let ended =
-            from_shard(&mut other, 0).iter().any(|message| matches!(message, ForNodes::Ended(of, None) if *of == id));
+            reports_of(&mut other, 0).iter().any(|message| matches!(message, ForNodes::Ended(of, None) if *of == id));
         assert_eq!(ended, !is_taken);
         if is_taken {
             let socket = connect(&mut other, &id);
@@ -323,7 +323,7 @@ fn a_session_comes_within_sessions_max_and_with_its_policy_only() {
 fn without_a_cluster_nothing_is_searched_for_and_nothing_reported() {
     let mut rig = crate::shard::tests::rig();
     let (_, id) = opened(&mut rig, "{}");
-    assert!(from_shard(&mut rig, 1_000).is_empty());
+    assert!(reports_of(&mut rig, 1_000).is_empty());
     let stranger = Id::new(0, &mut kernel_entropy());
     let body = format!(r#"{{"channel":"/meta/connect","clientId":"{stranger}"}}"#);
     let effects = request(&mut rig, ExchangeId { shard: 0, number: 9 }, &body, Searched::Nobody);
@@ -343,7 +343,7 @@ fn a_session_of_a_browser_does_not_leave_for_another_one() {
     {
         tell(&mut rig, FromNodes::Release(id, Release { number: 7, bytes_max: 1 << 20, is_urgent: false, opener }));
         let is_refused =
-            from_shard(&mut rig, 0).iter().any(|message| matches!(message, ForNodes::Released(7, Given::Refused)));
+            reports_of(&mut rig, 0).iter().any(|message| matches!(message, ForNodes::Released(7, Given::Refused)));
         assert_eq!((is_refused, rig.shard.sessions() == 0), (!is_given, is_given), "{opener:?}");
     }
 }

@@ -145,6 +145,10 @@ impl Link {
 
     /// The metrics of the node.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
+        self.node_metrics().into_iter().chain(session_metrics::of(&self.status().sessions)).collect()
+    }
+
+    fn node_metrics(&self) -> Vec<Metric> {
         let Status { is_connected, counts, subscriptions, origins, waiting_bytes: (pending, incoming), .. } =
             self.status();
         let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
@@ -214,9 +218,6 @@ impl Link {
                 counts.replies_unconfirmed,
             ),
         ]
-        .into_iter()
-        .chain(session_metrics::of(&self.status().sessions))
-        .collect()
     }
 }
 

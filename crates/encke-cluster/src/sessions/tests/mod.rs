@@ -86,3 +86,6 @@ pub(super) enum Answer {
     /// It has to come back.
     Later,
 }
+
+/// The time for which the value before a write may still be read, in milliseconds.
+const OLD_MS: u64 = 300;

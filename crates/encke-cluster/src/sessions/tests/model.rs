@@ -8,7 +8,7 @@ use encke_core::{
     Response, Searched, Searcher, ShardMessage, SocketKey,
 };
 
-use super::{Answer, BODY_BYTES_MAX, saved, settings, subjects, tag};
+use super::{Answer, BODY_BYTES_MAX, OLD_MS, saved, settings, subjects, tag};
 use crate::command::{Command, Expected, KeyAnswer, KeyFailure, RequestFailure};
 use crate::sessions::{Output, RelayOutput, Sessions};
 
@@ -18,7 +18,7 @@ pub(super) struct Member {
     pub(super) here: BTreeMap<Id, u64>,
     pub(super) is_alive: bool,
     pub(super) is_connected: bool,
-    /// True if its shards answer nothing any more, as if they held all connects.
+    /// True if its shards answer nothing.
     holds: bool,
     /// The requests that its clients have sent.
     sent: Vec<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Member {
     pub(super) left: Vec<u64>,
     /// The outputs for relays.
     pub(super) relays: Vec<RelayOutput>,
-    /// True if its sessions stay: they were promised each message.
+    /// True if its sessions stay.
     pub(super) keeps_all: bool,
     /// WebSockets that other nodes are to serve.
     pub(super) relayed: Vec<(u64, NodeTag)>,
@@ -495,6 +495,3 @@ impl Cluster {
         }
     }
 }
-
-/// The time for which the value before a write may still be read, in milliseconds.
-const OLD_MS: u64 = 300;
