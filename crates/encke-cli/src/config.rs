@@ -205,10 +205,10 @@ struct Merge {
 
 impl Merge {
     fn apply_file(&mut self, file: Vec<Given>, sections: &mut Sections) {
-        let (of_sections, settings): (Vec<_>, _) = file.into_iter().partition(|given| layers::is_section(&given.name));
+        let (of_sections, settings): (Vec<_>, _) = file.into_iter().partition(|given| options::is_section(&given.name));
         self.apply(settings, options::find);
         for given in &of_sections {
-            if let Some(name) = layers::SECTIONS.iter().find(|name| **name == given.name) {
+            if let Some(name) = options::SECTIONS.iter().find(|name| **name == given.name) {
                 self.origins.insert(name, given.origin.clone());
                 self.lines.insert(name, given.lines.clone());
             }
@@ -427,7 +427,7 @@ fn not_found(name: &str, value: &Raw, origin: &Origin, why: &NotFound) -> Proble
         NotFound::Unknown { nearest: Some(nearest) } => {
             let nearest = match origin {
                 Origin::Environment(_) => format!("ENCKE_{}", options::variable(nearest)),
-                _ => layers::in_brackets(nearest),
+                _ => options::in_brackets(nearest),
             };
             format!("{location}: there is no such {kind}; did you mean {nearest}?")
         }

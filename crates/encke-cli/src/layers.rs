@@ -178,23 +178,6 @@ const FILES: &str = "files";
 /// The beginning of the names of its other settings.
 const OF_FILES: &str = "files_";
 
-/// True for a section of the file that is no setting of the server.
-pub(crate) fn is_section(name: &str) -> bool {
-    SECTIONS.contains(&name)
-}
-
-/// The name of a section as the file has it, in brackets; that of another setting as it is.
-pub(crate) fn in_brackets(name: &str) -> String {
-    match name {
-        "auth" | "cluster" | "proxy" => format!("[{name}]"),
-        name if is_section(name) => format!("[[{name}]]"),
-        name => name.into(),
-    }
-}
-
-/// The sections of the file that are no settings of the server.
-pub(crate) const SECTIONS: &[&str] = &["api_keys", "auth", "cluster", "proxy", "source", "webhooks"];
-
 /// Picks the settings out of an environment. An empty variable counts as not set.
 pub(crate) fn of_environment(variables: impl Iterator<Item = (String, String)>) -> Vec<Given> {
     let mut given = Vec::new();

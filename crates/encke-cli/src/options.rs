@@ -9,8 +9,6 @@ use std::sync::LazyLock;
 
 use encke::{Declared as _, Setting, Settings};
 
-use crate::layers::SECTIONS;
-
 pub(crate) use cometd::{IGNORED, PREFIXES, REFUSED};
 pub(crate) use program::Program;
 pub(crate) use sections::{Row, cluster_rows, rows, with_rows, with_table};
@@ -107,6 +105,23 @@ pub(crate) fn nearest_of<'a>(name: &str, names: impl Iterator<Item = &'a str>) -
     let (distance, best) = distances.min_by_key(|(distance, _)| *distance)?;
     (distance <= 1 + wanted.len() / 4).then_some(best)
 }
+
+/// True for a section of the file that is no setting of the server.
+pub(crate) fn is_section(name: &str) -> bool {
+    SECTIONS.contains(&name)
+}
+
+/// The name of a section as the file has it, in brackets; that of another setting as it is.
+pub(crate) fn in_brackets(name: &str) -> String {
+    match name {
+        "auth" | "cluster" | "proxy" => format!("[{name}]"),
+        name if is_section(name) => format!("[[{name}]]"),
+        name => name.into(),
+    }
+}
+
+/// The sections of the file that are no settings of the server.
+pub(crate) const SECTIONS: &[&str] = &["api_keys", "auth", "cluster", "proxy", "source", "webhooks"];
 
 /// The options in groups.
 pub(crate) static GROUPS: LazyLock<Vec<Group>> = LazyLock::new(|| {

@@ -73,7 +73,6 @@ mod tests {
 
     use super::*;
     use crate::cluster::ClusterSection;
-    use crate::layers;
 
     #[test]
     fn the_file_of_init_holds_every_option_with_its_default() {
@@ -112,7 +111,7 @@ mod tests {
     #[test]
     fn the_file_of_init_holds_every_section_with_all_its_settings() {
         let sections = sections();
-        for name in layers::SECTIONS.iter().chain(&["channels"]) {
+        for name in options::SECTIONS.iter().chain(&["channels"]) {
             assert!(sections.contains_key(*name), "{name}");
         }
         let first = |name: &str| match &sections[name] {

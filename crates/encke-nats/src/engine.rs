@@ -21,7 +21,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::arrivals::Arrivals;
-use crate::keys::{self, KeySettings};
+use crate::key_commands;
+use crate::keys::KeySettings;
 use crate::requests::{self, Note};
 use crate::settings::{NatsSettings, NatsSettingsError};
 
@@ -68,7 +69,7 @@ impl Nats {
         let (to_keys, of_key) = mpsc::unbounded_channel();
         tokio::spawn(report_states(client.clone(), states, to_requests.clone(), reported));
         tokio::spawn(requests::report(notes, events.clone()));
-        tokio::spawn(keys::run(of_keys, of_key, events.clone()));
+        tokio::spawn(key_commands::run(of_keys, of_key, events.clone()));
         let confirmation = Confirmation { client: client.clone(), subject: confirm, events: events.clone() };
         tokio::spawn(confirmation.run(confirming));
         tokio::spawn(receive(changes, events.clone()));

@@ -18,9 +18,7 @@ use bytes::Bytes;
 use encke::{
     EngineCommand, EngineEvent, EngineEvents, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, VALUE_BYTES_MAX,
 };
-use tokio::sync::{mpsc, watch};
-
-use crate::watches;
+use tokio::sync::watch;
 
 /// The way to NATS KV.
 pub(crate) struct KeySettings {
@@ -47,25 +45,8 @@ pub(crate) struct Keys {
     events: EngineEvents,
 }
 
-/// Runs commands about keys, until there are none any more.
-pub(crate) async fn run(
-    settings: KeySettings,
-    mut commands: mpsc::UnboundedReceiver<EngineCommand>,
-    events: EngineEvents,
-) {
-    let Some(mut command) = commands.recv().await else { return };
-    let Some(keys) = connect(settings, events).await else { return };
-    loop {
-        let keys = keys.clone();
-        tokio::spawn(async move { keys.run(command).await });
-        match commands.recv().await {
-            Some(next) => command = next,
-            None => return,
-        }
-    }
-}
-
-async fn connect(settings: KeySettings, events: EngineEvents) -> Option<Keys> {
+/// Connects to NATS when the first command about a key comes. None: no address can be used, which is reported.
+pub(crate) async fn connect(settings: KeySettings, events: EngineEvents) -> Option<Keys> {
     let KeySettings { options, addresses, replicas } = settings;
     let lives = Arc::new(watch::Sender::new(0));
     let buckets = Buckets::default();
@@ -91,7 +72,8 @@ async fn connect(settings: KeySettings, events: EngineEvents) -> Option<Keys> {
 }
 
 impl Keys {
-    async fn run(self, command: EngineCommand) {
+    /// Runs a command, but no watch, and reports its answer.
+    pub(crate) async fn run(self, command: EngineCommand) {
         let (number, answer) = match command {
             EngineCommand::Get { number, bucket, key } => (number, self.get(&bucket, &key).await),
             EngineCommand::Put { number, bucket, key, value, expected, ttl_ms } => {
@@ -100,7 +82,6 @@ impl Keys {
             EngineCommand::Delete { number, bucket, key, expected } => {
                 (number, self.delete(&bucket, &key, expected).await)
             }
-            EngineCommand::Watch { bucket, prefix } => return watches::run(self, bucket, prefix).await,
             _ => return,
         };
         self.events.report(EngineEvent::KeyAnswer { number, answer }).await;

@@ -39,7 +39,7 @@ fn opened(rig: &mut Rig, ext: &str) -> (SocketKey, Id) {
     (socket, Id::parse(&client).expect("an id"))
 }
 
-/// What the shard tells the cluster, later.
+/// Messages of the shard for the cluster, later.
 fn reports_of(rig: &mut Rig, after_ms: u64) -> Vec<ForNodes> {
     rig.shard.advance(Now { ms: NOW.ms + after_ms, ..NOW });
     let reports_of = |effect| match effect {

@@ -108,9 +108,9 @@ fn an_address_that_does_not_fit_is_refused_by_name() {
     };
     let long = format!("unix:/{}", "x".repeat(107));
     for address in ["", "8080", "localhost:8080", "unix:", "127.0.0.1", long.as_str()] {
-        assert_eq!(refused(settings(vec![at(address, false)])), "listeners.address", "{address}");
+        assert_eq!(refused(settings(vec![at(address, false)])), "listeners[0].address", "{address}");
     }
     let without = Settings { dev_tls: false, ..settings(vec![at("127.0.0.1:0", true)]) };
-    assert_eq!(refused(without), "listeners.tls");
+    assert_eq!(refused(without), "listeners[0].tls");
     assert_eq!(refused(settings(vec![at("127.0.0.1:0", false); 32])), "listeners");
 }

@@ -261,5 +261,5 @@ fn connections_count_for_the_client_that_the_head_names() {
 fn settings_of_proxies_that_cannot_work_are_refused_by_name() {
     let settings = with_proxy_protocol(trusting(&[]), "127.0.0.1:0", false);
     let error = Server::builder().settings(settings).start().expect_err("refused").to_string();
-    assert!(error.starts_with("listeners.proxy_protocol = true: only with trusted_proxies"), "{error}");
+    assert!(error.starts_with("listeners[0].proxy_protocol = true: only with trusted_proxies"), "{error}");
 }

@@ -257,5 +257,5 @@ fn settings_of_client_certificates_that_do_not_fit_are_refused_by_name() {
         tls_client: Some(TlsClient::Required),
         ..ListenerSettings::default()
     };
-    assert_eq!(refused(&|settings| settings.listeners = vec![plain.clone()]), "listeners.tls_client");
+    assert_eq!(refused(&|settings| settings.listeners = vec![plain.clone()]), "listeners[0].tls_client");
 }

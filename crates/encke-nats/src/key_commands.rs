@@ -1,0 +1,28 @@
+//! Runs the commands about keys.
+
+use encke::{EngineCommand, EngineEvents};
+use tokio::sync::mpsc;
+
+use crate::keys::{self, KeySettings};
+use crate::watches;
+
+/// Runs commands about keys, each in a task, until there are none any more.
+pub(crate) async fn run(
+    settings: KeySettings,
+    mut commands: mpsc::UnboundedReceiver<EngineCommand>,
+    events: EngineEvents,
+) {
+    let Some(mut command) = commands.recv().await else { return };
+    let Some(keys) = keys::connect(settings, events).await else { return };
+    loop {
+        let keys = keys.clone();
+        match command {
+            EngineCommand::Watch { bucket, prefix } => _ = tokio::spawn(watches::run(keys, bucket, prefix)),
+            command => _ = tokio::spawn(keys.run(command)),
+        }
+        match commands.recv().await {
+            Some(next) => command = next,
+            None => return,
+        }
+    }
+}
