@@ -11,7 +11,6 @@ use toml::{Table, Value};
 
 use crate::cluster::ClusterSection;
 use crate::demo;
-use crate::effects;
 use crate::layers::{self, Given, Lines, Origin, Problem, Raw, origin_of};
 use crate::logs;
 use crate::options::{self, Found, NotFound, Program};
@@ -89,7 +88,6 @@ impl Sources {
         if let Some(misfit) = cluster.and_then(|cluster| cluster.misfit(&config.server_settings())) {
             return Err(vec![config.located(misfit)]);
         }
-        config.notes.extend(effects::without_effect(&config));
         Ok(config)
     }
 

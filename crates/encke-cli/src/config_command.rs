@@ -10,7 +10,7 @@ use encke_proxy::ProxySettings;
 
 use crate::config::{Sources, defaults};
 use crate::template::{self, CHANNELS, SECTIONS, default_of};
-use crate::{FAILED, USAGE, complain, options};
+use crate::{FAILED, USAGE, complain, effects, options};
 
 /// Writes a file with every setting, commented out, unless there is one.
 pub(crate) fn init(path: &Path) -> ExitCode {
@@ -35,7 +35,7 @@ pub(crate) fn init(path: &Path) -> ExitCode {
 pub(crate) fn check(sources: &Sources) -> ExitCode {
     match sources.read() {
         Ok(config) => {
-            for note in &config.notes {
+            for note in config.notes.iter().chain(&effects::without_effect(&config)) {
                 println!("note: {note}");
             }
             match &config.file {

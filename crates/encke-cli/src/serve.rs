@@ -25,7 +25,7 @@ use crate::cluster::ClusterSection;
 use crate::config::{Config, Sources};
 use crate::handover::{Handover, Heritage, Predecessor, Program};
 use crate::logs::LogLevel;
-use crate::{FAILED, allocator, assets, complain, config_command, demo, options};
+use crate::{FAILED, allocator, assets, complain, config_command, demo, effects, options};
 
 /// Runs the server until a signal ends it. `opens` is true if `encke demo` opens a browser.
 pub(crate) fn run(sources: Sources, opens: bool) -> ExitCode {
@@ -34,7 +34,7 @@ pub(crate) fn run(sources: Sources, opens: bool) -> ExitCode {
         Err(problems) => return config_command::complain_all(&problems),
     };
     let level = LogLevel::start(&config.program.log, config.program.log_format);
-    for note in &config.notes {
+    for note in config.notes.iter().chain(&effects::without_effect(&config)) {
         tracing::warn!("{note}");
     }
     raise_open_files();
@@ -427,7 +427,7 @@ impl Signals {
         if new.program.log != self.current.program.log {
             self.level.change(&new.program.log);
         }
-        for note in &new.notes {
+        for note in new.notes.iter().chain(&effects::without_effect(&new)) {
             tracing::warn!("{note}");
         }
         for (name, old, value) in &changes {
