@@ -6,7 +6,7 @@ import { chromium } from "playwright-core";
 import { CHROMIUM, CHROMIUM_OPTIONS, CHROMIUM_START_MS } from "../../../tests/chromium.mjs";
 import { EVENT_MS, Proxy, Server, client, pause, until } from "./harness.mjs";
 import { pages } from "./pages/folder.mjs";
-import { counted, follow, untilCount } from "./pages/follow.mjs";
+import { counted, follow, goOnOverReloads, untilCount } from "./pages/follow.mjs";
 
 const browser = await chromium.launch({ executablePath: CHROMIUM, headless: true, args: CHROMIUM_OPTIONS, timeout: CHROMIUM_START_MS });
 after(() => browser.close());
@@ -59,24 +59,8 @@ for (const [name, kind] of [["prices", "of 20 lines"], ["react", "with hooks for
 
 test("3,000 channels go on over reloads of a page", async (t) => {
     const server = await Server.start(t, config());
-    const channels = Array.from({ length: 3_000 }, (_, number) => `/quote/channel-${number}`);
-    const writer = client(t, server.url, { pendingMax: 4_000 });
-    const publish = (n) => Promise.all(channels.map((channel) => writer.publish(channel, { n }, { timeoutMs: EVENT_MS })));
     const { open, errors } = await windowOf(t, server.url);
-    const page = await open();
-    await page.evaluate(follow("/quote/*", { persists: true }));
-    await publish(1);
-    await untilCount(page, 3_000);
-    for (let reload = 1; reload <= 3; reload++) {
-        const published = publish(reload + 1);
-        await page.reload();
-        await page.evaluate(follow("/quote/*", { persists: true }));
-        await published;
-        await untilCount(page, 3_000 * (reload + 1));
-    }
-    const counter = await counted(page);
-    assert.deepEqual(counter.gaps, []);
-    counter.check(channels, 4);
+    await goOnOverReloads(t, server, await open(), 3);
     assert.deepEqual(errors, []);
 });
 

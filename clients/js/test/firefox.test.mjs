@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Firefox } from "../../../tests/browser/firefox.mjs";
-import { EVENT_MS, Server, client } from "./harness.mjs";
-import { counted, follow, untilCount } from "./pages/follow.mjs";
+import { Server, client } from "./harness.mjs";
+import { counted, follow, goOnOverReloads, untilCount } from "./pages/follow.mjs";
 import { pages } from "./pages/folder.mjs";
 
 const config = await pages();
@@ -29,22 +29,6 @@ test("pages in Firefox", { skip: !Firefox.isThere() && "there is no Firefox" }, 
 
     await t.test("go on over reloads", async (t) => {
         const server = await Server.start(t, config());
-        const channels = Array.from({ length: 3_000 }, (_, number) => `/quote/channel-${number}`);
-        const writer = client(t, server.url, { pendingMax: 4_000 });
-        const publish = (n) => Promise.all(channels.map((channel) => writer.publish(channel, { n }, { timeoutMs: EVENT_MS })));
-        const page = await firefox.open(`${server.url}/blank.html`);
-        await page.evaluate(follow("/quote/*", { persists: true }));
-        await publish(1);
-        await untilCount(page, 3_000);
-        for (let reload = 1; reload <= 2; reload++) {
-            const published = publish(reload + 1);
-            await page.reload();
-            await page.evaluate(follow("/quote/*", { persists: true }));
-            await published;
-            await untilCount(page, 3_000 * (reload + 1));
-        }
-        const counter = await counted(page);
-        assert.deepEqual(counter.gaps, []);
-        counter.check(channels, 3);
+        await goOnOverReloads(t, server, await firefox.open(`${server.url}/blank.html`), 2);
     });
 });

@@ -1,6 +1,7 @@
 // Runs a client in a page, and reads what it got. A page is one with `evaluate(expression)`.
 
-import { Counter, until } from "../harness.mjs";
+import assert from "node:assert/strict";
+import { Counter, EVENT_MS, client, until } from "../harness.mjs";
 
 /** An expression that subscribes, and collects what comes, over reloads. `sharing` is `tabs` or `worker`. */
 export function follow(name, options = {}) {
@@ -40,4 +41,24 @@ export async function counted(page) {
     got.filter(({ cause }) => cause !== undefined).forEach(counter.onGap);
     got.filter(({ cause }) => cause === undefined).forEach(counter.receive);
     return counter;
+}
+
+/** Reloads a page of a server, which follows 3,000 channels, so many times while they are published to: it gets each message once. */
+export async function goOnOverReloads(test, server, page, reloads) {
+    const channels = Array.from({ length: 3_000 }, (_, number) => `/quote/channel-${number}`);
+    const writer = client(test, server.url, { pendingMax: 4_000 });
+    const publish = (n) => Promise.all(channels.map((channel) => writer.publish(channel, { n }, { timeoutMs: EVENT_MS })));
+    await page.evaluate(follow("/quote/*", { persists: true }));
+    await publish(1);
+    await untilCount(page, 3_000);
+    for (let reload = 1; reload <= reloads; reload++) {
+        const published = publish(reload + 1);
+        await page.reload();
+        await page.evaluate(follow("/quote/*", { persists: true }));
+        await published;
+        await untilCount(page, 3_000 * (reload + 1));
+    }
+    const counter = await counted(page);
+    assert.deepEqual(counter.gaps, []);
+    counter.check(channels, reloads + 1);
 }
