@@ -111,7 +111,7 @@ pub enum Expected {
 /// The reasons why a request has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestFailure {
-    /// Nobody listens there: the node is not there, and the request was not processed. It comes at once.
+    /// There is no node that listens, so the request was not processed. It comes at once.
     #[error("nobody listens")]
     NoResponders,
     /// No answer has come in time. It may have been processed.

@@ -99,7 +99,7 @@ impl Builder {
         let mut shared = Shared::new(shards, application);
         let data = Data::open(&settings, &mut shared, clock.now())?;
         revoke_again(&shared, &self.revoked, clock.now().wall_ms);
-        (shared.is_clustered, shared.node) = (self.cluster.is_some(), node_tag(self.cluster.is_some(), data.as_ref())?);
+        shared.node = node_tag(self.cluster.is_some(), data.as_ref())?;
         let shared = Arc::new(shared);
         let link = self.cluster.as_ref().map(|_| Arc::default());
         let confirmations = confirmations(&shared, link.as_ref());
@@ -192,9 +192,12 @@ fn start_cluster(
     cluster: Option<(ClusterSettings, Box<dyn ClusterEngine>)>,
     settings: &Settings,
 ) -> Result<(), StartError> {
-    let (Some((cluster, engine)), Some(link)) = (cluster, server_shared.cluster.clone()) else { return Ok(()) };
+    let (Some((cluster, engine)), Some(link), Some(tag)) =
+        (cluster, server_shared.cluster.clone(), server_shared.shared().node)
+    else {
+        return Ok(());
+    };
     let node = cluster.node(settings)?;
-    let tag = server_shared.shared().node.unwrap_or_else(|| NodeTag::new(&mut kernel_entropy()));
     let of_node = (tag, server_shared.mailboxes.shards());
     let sessions = Sessions::new(sessions::settings(&cluster, settings, cluster.subjects()?, of_node));
     let wakes = link.clone();

@@ -191,7 +191,7 @@ impl Nats {
 struct Plan {
     asked: Asked,
     cells: f64,
-    /// Of each cell.
+    /// The same for each cell.
     nodes: f64,
     interest: Interest,
     /// The load of a node when a zone is lost.

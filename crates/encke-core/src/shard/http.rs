@@ -49,7 +49,7 @@ impl Shard {
         let session = client.and_then(|id| machines.delivery.find(&id));
         if session.is_none()
             && let Some(client) = client
-            && machines.env.shared.node.is_some()
+            && machines.env.shared.is_clustered()
         {
             let is_connect = matches!(&messages[..], [message] if message.channel.as_deref() == Some(META_CONNECT));
             match request.searched {

@@ -262,9 +262,7 @@ pub struct Shared {
     /// True if histories survive the process. Shards then emit [`Effect::Persist`], and replies to publications wait
     /// for the result.
     pub is_durable: bool,
-    /// True if the server is a node of a cluster. Set before the first shard is created.
-    pub is_clustered: bool,
-    /// The name of this node in the ids of its sessions, if they may go on at other nodes. Set before the first shard is created.
+    /// The name of this node in the ids of its sessions, if the server is a node of a cluster. Set before the first shard is created.
     pub node: Option<NodeTag>,
     /// The number of sessions on all shards, by owner.
     pub sessions: SessionShares,
@@ -298,7 +296,6 @@ impl Shared {
             mailbox: Arc::default(),
             histories,
             is_durable: false,
-            is_clustered: false,
             node: None,
             sessions,
             newcomers: (0..shards).map(|_| AtomicIsize::new(0)).collect(),
@@ -319,11 +316,16 @@ impl Shared {
     /// The shard of a session, or of a browser's sessions. Ids of other nodes may name shards that are not here.
     pub fn shard_of(&self, id: &Id) -> usize {
         let shard = id.shard();
-        if shard >= self.shards && self.node.is_some() { shard % self.shards } else { shard }
+        if shard >= self.shards && self.is_clustered() { shard % self.shards } else { shard }
+    }
+
+    /// True if the server is a node of a cluster.
+    pub(crate) fn is_clustered(&self) -> bool {
+        self.node.is_some()
     }
 
     /// True if others need to know what a shard wants: other shards, or other nodes.
     pub(crate) fn notes_interest(&self) -> bool {
-        self.shards > 1 || self.is_clustered
+        self.shards > 1 || self.is_clustered()
     }
 }

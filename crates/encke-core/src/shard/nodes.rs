@@ -79,14 +79,14 @@ impl Machines {
     /// Notes that the record of a session is out of date.
     #[inline]
     pub(super) fn note_change(&mut self, key: SessionKey) {
-        if self.env.shared.node.is_some() {
+        if self.env.shared.is_clustered() {
             self.env.unrecorded.sessions.insert(key);
         }
     }
 
     /// Reports the end of a session.
     pub(super) fn note_end(&mut self, id: Id) {
-        if self.env.shared.node.is_some() {
+        if self.env.shared.is_clustered() {
             let awaited = self.env.unrecorded.awaited.take();
             self.tell_nodes(ForNodes::Ended(id, awaited));
         }
@@ -101,7 +101,7 @@ impl Machines {
         reply: &Reply<'_>,
     ) {
         let follows_others = |socket: SocketKey| self.delivery.owes_replies(socket);
-        let may_wait = self.env.shared.node.is_some()
+        let may_wait = self.env.shared.is_clustered()
             && !self.requests.owed.is_full()
             && !matches!(batch.via, Via::Socket(socket) if follows_others(socket));
         if !may_wait {

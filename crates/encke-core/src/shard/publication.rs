@@ -74,7 +74,7 @@ impl Machines {
         id_of: impl FnOnce(&Machines) -> Option<Id>,
     ) {
         self.fan_out(fan_out, except.map(|key| key.index));
-        if !self.env.shared.interest.is_empty() || self.env.shared.is_clustered {
+        if !self.env.shared.interest.is_empty() || self.env.shared.is_clustered() {
             self.send_to_others(fan_out, id_of(self));
         }
     }
@@ -82,7 +82,7 @@ impl Machines {
     fn send_to_others(&mut self, fan_out: &FanOut<'_>, except: Option<Id>) {
         let Machines { env, channels, .. } = self;
         let mut others = channels.shards_that_want(&env.shared.interest, fan_out.channel) & !(1 << env.index);
-        let leaves_node = env.shared.is_clustered && crosses_nodes(fan_out.channel.as_str());
+        let leaves_node = env.shared.is_clustered() && crosses_nodes(fan_out.channel.as_str());
         if others == 0 && !leaves_node {
             return;
         }

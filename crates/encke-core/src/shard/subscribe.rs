@@ -59,7 +59,7 @@ impl Machines {
     /// The same of any names.
     pub(super) fn unknown_names<'n>(&self, names: impl Iterator<Item = &'n str>) -> Vec<Box<str>> {
         let shared = &self.env.shared;
-        if !shared.is_clustered {
+        if !shared.is_clustered() {
             return Vec::new();
         }
         let is_unknown =

@@ -44,7 +44,7 @@ impl Shard {
                         return self.settle_burst().send_away(key, home);
                     }
                     let found = beside.sessions.find(&id);
-                    if found.is_none() && shared.node.is_some() && !beside.requests.searched.remove(&key) {
+                    if found.is_none() && shared.is_clustered() && !beside.requests.searched.remove(&key) {
                         return self.settle_burst().search_for_socket(id, key);
                     }
                     found

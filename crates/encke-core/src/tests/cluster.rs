@@ -2,13 +2,14 @@
 
 use crate::application::NoApplication;
 use crate::events::{Effect, PublishToken, ShardMessage, SocketKey};
+use crate::id::{NodeTag, kernel_entropy};
 use crate::settings::{ChannelRule, Settings};
 use crate::shard::Shared;
 use crate::shard::tests::{NOW, Rig};
 
 fn rig() -> Rig {
     let mut shared = Shared::new(1, Box::new(NoApplication));
-    shared.is_clustered = true;
+    shared.node = Some(NodeTag::new(&mut kernel_entropy()));
     let presence = ChannelRule { pattern: "/room".into(), presence: true, ..ChannelRule::default() };
     Rig::with(shared, Settings { channels: vec![presence], ..Settings::default() })
 }

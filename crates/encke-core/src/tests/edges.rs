@@ -4,13 +4,11 @@ use std::collections::VecDeque;
 
 use crate::admission::budget::{Usage, Weight};
 use crate::application::NoApplication;
-use crate::events::{
-    Effect, EncodedPublications, Envelope, ExchangeId, HttpTransport, Peer, Request, ShardMessage, SocketKey,
-};
+use crate::events::{Effect, EncodedPublications, Envelope, ExchangeId, ShardMessage, SocketKey};
 use crate::id::Id;
 use crate::now::Now;
 use crate::settings::Settings;
-use crate::shard::tests::{NOW, Rig, rig};
+use crate::shard::tests::{NOW, Rig, post, rig};
 
 const TEN_READERS: usize = 10;
 
@@ -319,16 +317,7 @@ fn a_session_does_not_expire_while_its_request_waits_behind_a_flood_from_another
     }
     let exchange = ExchangeId { shard: 1, number: 1 };
     let body = format!(r#"[{{"channel":"/other","clientId":"{client}","data":"{data}"}}]"#);
-    let transport = HttpTransport::LongPolling;
-    let request = Request {
-        exchange,
-        transport,
-        browser: None,
-        peer: Peer::default(),
-        head: None,
-        body,
-        searched: Default::default(),
-    };
+    let request = post(exchange, body);
     let account = rig.shard.machines.env.shared.mailbox.clone();
     rig.shard.receive(NOW, Envelope::new(&account, ShardMessage::Request(request.into())));
     assert!(rig.shard.has_waiting(exchange));

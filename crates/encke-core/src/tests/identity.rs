@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{NOW, Rig, member_of};
+use super::{NOW, Rig, member_of, post};
 use crate::application::{
     Actions, Answer, Application, Caller, Decision, EndReason, Handshake, Publishing, Refusal, Subscribing, Verdict,
 };
@@ -333,15 +333,7 @@ fn a_handshake_sees_the_head_of_its_request_on_every_transport() {
         let exchange = ExchangeId { shard: 0, number: number as u64 };
         let name = if number == 0 { TransportName::LongPolling } else { TransportName::CallbackPolling };
         let body = r#"{"channel":"/meta/handshake"}"#.into();
-        let request = Request {
-            exchange,
-            transport,
-            browser: None,
-            peer: Peer::default(),
-            head: head("bob"),
-            body,
-            searched: Default::default(),
-        };
+        let request = Request { transport, head: head("bob"), ..post(exchange, body) };
         rig.shard.request(NOW, request);
         assert_eq!(doorman.taken(), [format!("handshake by {name}"), "bob opened".into()]);
     }

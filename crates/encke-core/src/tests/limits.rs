@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::{NOW, Rig, member_of};
+use super::{NOW, Rig, member_of, post};
 use crate::application::{Answer, Application, Handshake, NoApplication, Refusal};
-use crate::events::{ExchangeId, HttpTransport, Peer, Request, ShardMessage, SocketKey};
+use crate::events::{ExchangeId, Peer, Request, ShardMessage, SocketKey};
 use crate::identity::{Identity, SessionLimits};
 use crate::now::Now;
 use crate::settings::{ChannelRule, Publishers, Settings};
@@ -179,11 +179,7 @@ fn the_clients_of_an_address_share_its_rate_on_all_transports_and_shards() {
     let peer = Peer { address: of(3), ..Peer::default() };
     let body = format!(r#"{{"channel":"/a","clientId":"{}","data":1}}"#, one.1);
     let exchange = ExchangeId { shard: 0, number: 77 };
-    let transport = HttpTransport::LongPolling;
-    first.shard.request(
-        NOW,
-        Request { exchange, transport, browser: None, peer, head: None, body, searched: Default::default() },
-    );
+    first.shard.request(NOW, Request { peer, ..post(exchange, body) });
     assert!(first.response(exchange).expect("a response").contains(&error("address_messages_per_s_max")));
     assert_eq!(first.shard.metrics().address_rates_exceeded.get(), 90 + 90 + 1);
 }

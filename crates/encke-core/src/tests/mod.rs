@@ -32,7 +32,7 @@ use crate::application::{Actions, Application, Caller, EndReason, NoApplication,
 use crate::delivery::Received;
 use crate::delivery::Wire;
 use crate::events::{
-    Closing, Effect, EncodedPublications, ExchangeId, HttpTransport, Peer, Request, ShardMessage, SocketKey,
+    Closing, Effect, EncodedPublications, ExchangeId, HttpTransport, Peer, Request, Searched, ShardMessage, SocketKey,
 };
 use crate::history;
 use crate::id::{Id, kernel_entropy};
@@ -72,6 +72,12 @@ impl Wire for FakeKernel {
         self.taken.entry(socket).or_default().extend_from_slice(&bytes);
         if bytes.is_empty() { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(bytes.len()) }
     }
+}
+
+/// A POST of a program.
+pub(super) fn post(exchange: ExchangeId, body: String) -> Request {
+    let (transport, peer, searched) = (HttpTransport::LongPolling, Peer::default(), Searched::Nobody);
+    Request { exchange, transport, browser: None, peer, head: None, body, searched }
 }
 
 impl Rig {
@@ -125,19 +131,7 @@ impl Rig {
     pub(super) fn request(&mut self, body: String) -> ExchangeId {
         self.exchanges += 1;
         let exchange = ExchangeId { shard: 0, number: self.exchanges };
-        let transport = HttpTransport::LongPolling;
-        self.shard.request(
-            NOW,
-            Request {
-                exchange,
-                transport,
-                browser: None,
-                peer: Peer::default(),
-                head: None,
-                body,
-                searched: Default::default(),
-            },
-        );
+        self.shard.request(NOW, post(exchange, body));
         exchange
     }
 

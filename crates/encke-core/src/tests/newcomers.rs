@@ -2,13 +2,13 @@
 
 use crate::application::{Answer, Application, Handshake, NoApplication, Refusal};
 use crate::delivery::Received;
-use crate::events::{Effect, ExchangeId, HttpTransport, Peer, Request, ShardMessage};
+use crate::events::{Effect, ExchangeId, Peer, Request, ShardMessage};
 use crate::id::kernel_entropy;
 use crate::identity::Identity;
 use crate::now::Now;
 use crate::settings::Settings;
 use crate::shard::Shard;
-use crate::shard::tests::{FakeKernel, NOW, Rig, member_of};
+use crate::shard::tests::{FakeKernel, NOW, Rig, member_of, post};
 
 fn peer(connection: u64, last: u8) -> Peer {
     Peer { address: Some([10, 0, 0, last].into()), connection, is_multiplexed: false }
@@ -23,11 +23,7 @@ fn handshake(rig: &mut Rig, peer: Peer, fields: &str) -> String {
     rig.exchanges += 1;
     let exchange = ExchangeId { shard: 0, number: rig.exchanges };
     let body = format!(r#"{{"channel":"/meta/handshake","version":"1.0"{fields}}}"#);
-    let transport = HttpTransport::LongPolling;
-    rig.shard.request(
-        NOW,
-        Request { exchange, transport, browser: None, peer, head: None, body, searched: Default::default() },
-    );
+    rig.shard.request(NOW, Request { peer, ..post(exchange, body) });
     rig.response(exchange).expect("a response")
 }
 
@@ -114,19 +110,7 @@ fn at_sessions_max_sessions_that_never_connected_end_first_on_any_shard() {
     for number in 0..20 {
         let exchange = ExchangeId { shard: 1, number };
         let body = r#"{"channel":"/meta/handshake","version":"1.0"}"#.into();
-        let transport = HttpTransport::LongPolling;
-        other.shard.request(
-            NOW,
-            Request {
-                exchange,
-                transport,
-                browser: None,
-                peer: peer(2, 2),
-                head: None,
-                body,
-                searched: Default::default(),
-            },
-        );
+        other.shard.request(NOW, Request { peer: peer(2, 2), ..post(exchange, body) });
         let effects = other.shard.take_effects();
         requests +=
             effects.iter().filter(|effect| matches!(effect, Effect::SendToShard(0, ShardMessage::MakeRoom))).count();
@@ -182,19 +166,7 @@ fn one_address_or_user_leaves_sessions_for_others_and_gives_back_what_it_has() {
         let body = format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#);
         rig.exchanges += 1;
         let exchange = ExchangeId { shard: 0, number: rig.exchanges };
-        let transport = HttpTransport::LongPolling;
-        rig.shard.request(
-            NOW,
-            Request {
-                exchange,
-                transport,
-                browser: None,
-                peer: peer(1, 1),
-                head: None,
-                body,
-                searched: Default::default(),
-            },
-        );
+        rig.shard.request(NOW, Request { peer: peer(1, 1), ..post(exchange, body) });
         rig.response(exchange).expect("a response");
     }
     assert_eq!(rig.shard.machines.env.shared.sessions.count(), before - first.len() - ann.len());

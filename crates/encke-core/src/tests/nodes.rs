@@ -5,10 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::application::{Actions, Application, Caller, EndReason, NoApplication};
 use crate::delivery::Received;
-use crate::events::{
-    Effect, ExchangeId, HttpTransport, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, ShardMessage,
-    SocketKey,
-};
+use crate::events::{Effect, ExchangeId, NOT_HERE, OTHER_NODES, Request, Response, Searched, ShardMessage, SocketKey};
 use crate::id::{Id, NodeTag, kernel_entropy};
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
 use crate::now::Now;
@@ -16,11 +13,10 @@ use crate::opener::Opener;
 use crate::saved::Saved;
 use crate::settings::Settings;
 use crate::shard::Shared;
-use crate::shard::tests::{NOW, Rig};
+use crate::shard::tests::{NOW, Rig, post};
 
 fn rig_with(settings: Settings, application: Box<dyn Application>) -> Rig {
     let mut shared = Shared::new(1, application);
-    shared.is_clustered = true;
     shared.node = Some(NodeTag::new(&mut kernel_entropy()));
     Rig::with(shared, settings)
 }
@@ -94,9 +90,7 @@ fn connect(rig: &mut Rig, client: &Id) -> SocketKey {
 }
 
 fn request(rig: &mut Rig, exchange: ExchangeId, body: &str, searched: Searched) -> Vec<Effect> {
-    let (transport, peer) = (HttpTransport::LongPolling, Peer::default());
-    let body = body.to_owned();
-    rig.shard.request(NOW, Request { exchange, transport, browser: None, peer, head: None, body, searched });
+    rig.shard.request(NOW, Request { searched, ..post(exchange, body.to_owned()) });
     rig.shard.take_effects()
 }
 

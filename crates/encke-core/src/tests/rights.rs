@@ -4,10 +4,10 @@ use std::future::ready;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use super::{NOW, Rig, member_of};
+use super::{NOW, Rig, member_of, post};
 use crate::application::{Answer, Application, Caller, Decision, Handshake, Publishing, Refusal, Subscribing, Verdict};
 use crate::decision::{Awaited, Resolved};
-use crate::events::{Effect, ExchangeId, HttpTransport, Peer, PublishToken, Request, ShardMessage, SocketKey};
+use crate::events::{Effect, ExchangeId, HttpTransport, PublishToken, Request, ShardMessage, SocketKey};
 use crate::id::Id;
 use crate::identity::{Identity, Patterns};
 use crate::now::Now;
@@ -181,11 +181,7 @@ impl Try {
     /// Sends a request, and lets decisions come. Returns the body of the response.
     fn ask(&mut self, transport: HttpTransport, message: &str) -> String {
         let exchange = ExchangeId { shard: 0, number: 1 };
-        let (browser, peer, head, body) = (None, Peer::default(), None, message.into());
-        self.rig.shard.request(
-            self.now,
-            Request { exchange, transport, browser, peer, head, body, searched: Default::default() },
-        );
+        self.rig.shard.request(self.now, Request { transport, ..post(exchange, message.into()) });
         self.settle().unwrap_or_default()
     }
 

@@ -183,40 +183,41 @@ impl Cluster {
 
     /// A client with this address sends a request.
     pub(super) fn request_of(&mut self, node: usize, session: Id, is_connect: bool, origin: u64) -> u64 {
-        self.exchanges += 1;
-        let number = self.exchanges;
-        self.members[node].sent.push(number);
-        if self.members[node].here.contains_key(&session) {
-            self.members[node].answers.push((number, Answer::By(node)));
-            return number;
-        }
-        let request = Request {
-            exchange: ExchangeId { shard: 0, number },
-            transport: HttpTransport::LongPolling,
-            browser: None,
-            peer: Peer::default(),
-            head: None,
-            // The shards of the model read the id only.
-            body: session.as_str().into(),
-            searched: Searched::Nobody,
-        };
-        let waiting = Searcher::Request { request: Box::new(request), is_connect };
-        self.tell(node, ShardMessage::ForNodes(ForNodes::Search { session, origins: [0, origin], waiting }));
-        number
+        self.send(node, session, origin, |number| {
+            let request = Request {
+                exchange: ExchangeId { shard: 0, number },
+                transport: HttpTransport::LongPolling,
+                browser: None,
+                peer: Peer::default(),
+                head: None,
+                // The shards of the model read the id only.
+                body: session.as_str().into(),
+                searched: Searched::Nobody,
+            };
+            Searcher::Request { request: Box::new(request), is_connect }
+        })
     }
 
     /// A client sends its first message on a WebSocket.
     pub(super) fn socket(&mut self, node: usize, session: Id) -> u64 {
+        let key = |number| SocketKey { index: number as u32, generation: 1 };
+        self.send(node, session, 1, |number| Searcher::Socket(key(number), Opener::Program))
+    }
+
+    /// A client sends something to a node, which answers or searches for the session. Returns its number.
+    fn send(&mut self, node: usize, session: Id, origin: u64, waiting: impl FnOnce(u64) -> Searcher) -> u64 {
         self.exchanges += 1;
-        let number = self.exchanges;
-        self.members[node].sent.push(number);
-        if self.members[node].here.contains_key(&session) {
-            self.members[node].answers.push((number, Answer::By(node)));
+        let (number, member) = (self.exchanges, &mut self.members[node]);
+        member.sent.push(number);
+        if member.here.contains_key(&session) {
+            member.answers.push((number, Answer::By(node)));
             return number;
         }
-        let waiting = Searcher::Socket(SocketKey { index: number as u32, generation: 1 }, Opener::Program);
-        self.sockets.insert(number, session);
-        self.tell(node, ShardMessage::ForNodes(ForNodes::Search { session, origins: [0, 1], waiting }));
+        let waiting = waiting(number);
+        if let Searcher::Socket(..) = waiting {
+            self.sockets.insert(number, session);
+        }
+        self.tell(node, ShardMessage::ForNodes(ForNodes::Search { session, origins: [0, origin], waiting }));
         number
     }
 
