@@ -8,7 +8,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, Subcommand as _, value_parser};
 use toml::Value;
 
 use crate::config::{Sources, defaults};
-use crate::layers::{Given, Lines, Origin, Raw};
+use crate::layers::{Given, Origin, Raw};
 use crate::options::{self, NotFound};
 use crate::talk::{ContextCommand, Disconnect, EXIT_CODES, History, Presence, Publish, Request, Sessions, Subscribe};
 use crate::token::Token;
@@ -161,7 +161,7 @@ pub(crate) fn sources(matches: &ArgMatches) -> Sources {
 }
 
 fn given(name: &str, value: String, flag: String) -> Given {
-    Given { name: name.into(), value: Raw::Text(value), origin: Origin::Flag(flag), lines: Lines::default() }
+    Given { name: name.into(), value: Raw::Text(value), source: Origin::Flag(flag).into() }
 }
 
 /// Prints help if it was requested, otherwise one line about the error.
@@ -230,7 +230,7 @@ mod tests {
         let matches = command().try_get_matches_from(line.split(' ')).expect(line);
         let (_, serve) = matches.subcommand().expect("serve");
         let flags = sources(serve).flags;
-        flags.into_iter().map(|given| (given.name, given.value, given.origin.to_string())).collect()
+        flags.into_iter().map(|given| (given.name, given.value, given.source.origin.to_string())).collect()
     }
 
     fn refusal(line: &str) -> String {

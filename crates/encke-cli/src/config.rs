@@ -11,7 +11,7 @@ use toml::{Table, Value};
 
 use crate::cluster::ClusterSection;
 use crate::demo;
-use crate::layers::{self, Given, Lines, Origin, Problem, Raw, origin_of};
+use crate::layers::{self, Given, Origin, Origins, Problem, Raw, located};
 use crate::logs;
 use crate::options::{self, Found, NotFound, Program};
 use crate::rules;
@@ -46,8 +46,8 @@ pub(crate) struct Config {
     /// Warnings about values that work.
     pub(crate) notes: Vec<String>,
     values: Table,
-    origins: BTreeMap<&'static str, Origin>,
-    lines: BTreeMap<&'static str, Lines>,
+    of_options: Origins,
+    of_sections: Origins,
 }
 
 impl Sources {
@@ -131,13 +131,13 @@ impl Config {
         if self.program.demo && !self.is_set("demo") {
             self.program.demo = false;
             self.values.insert("demo".into(), false.into());
-            self.origins.insert("demo", Origin::Implied(reason));
+            self.of_options.insert("demo", Origin::Implied(reason).into());
         }
     }
 
     /// The reason why the services of the demo pages are off, if nobody has turned them off.
     pub(crate) fn demo_is_off(&self) -> Option<&Origin> {
-        self.origins.get("demo").filter(|origin| matches!(origin, Origin::Implied(_)))
+        self.of_options.origin("demo").filter(|origin| matches!(origin, Origin::Implied(_)))
     }
 
     /// The value of an option as TOML.
@@ -145,28 +145,27 @@ impl Config {
         &self.values[name]
     }
 
-    /// Where an option or a section, or the part with this path, was set, if anybody did: `channels[1].pattern`.
+    /// The origin of the part with this path, such as `channels[1].pattern`, if somebody set its option or section.
     pub(crate) fn origin(&self, path: &str) -> Option<Origin> {
-        origin_of_option(&self.origins, &self.lines, path)
+        self.of_sections.of_part(path).or_else(|| self.of_options.of_part(path))
     }
 
     /// A problem, whose text begins with a path, with its origin.
     fn located(&self, problem: Problem) -> Problem {
-        let origin = self.origin(problem.0.split([' ', ':']).next().unwrap_or_default());
-        origin.map_or(problem.clone(), |origin| Problem(format!("{origin}: {problem}")))
+        located(self.origin(&problem.0), &problem)
     }
 
     /// Each option with its value and its source, unless it is the default.
     pub(crate) fn effective(&self) -> impl Iterator<Item = (&'static Setting, &Value, Option<&Origin>)> {
         options::all().filter_map(|option| {
             let value = self.values.get(option.name)?;
-            Some((option, value, self.origins.get(option.name)))
+            Some((option, value, self.of_options.origin(option.name)))
         })
     }
 
     /// True if somebody set an option.
     pub(crate) fn is_set(&self, name: &str) -> bool {
-        self.origins.contains_key(name)
+        self.of_options.origin(name).is_some()
     }
 
     /// The names of the options whose values differ from another configuration's, with both values.
@@ -194,9 +193,8 @@ pub(crate) fn defaults() -> Table {
 struct Merge {
     defaults: Table,
     values: Table,
-    origins: BTreeMap<&'static str, Origin>,
-    /// Where the parts of options are that a file has.
-    lines: BTreeMap<&'static str, Lines>,
+    of_options: Origins,
+    of_sections: Origins,
     notes: Vec<String>,
     problems: Vec<Problem>,
 }
@@ -207,8 +205,7 @@ impl Merge {
         self.apply(settings, options::find);
         for given in &of_sections {
             if let Some(name) = options::SECTIONS.iter().find(|name| **name == given.name) {
-                self.origins.insert(name, given.origin.clone());
-                self.lines.insert(name, given.lines.clone());
+                self.of_sections.insert(name, given.source.clone());
             }
         }
         self.problems.extend(of_sections.iter().filter_map(|given| sections.read(given).err()).flatten());
@@ -222,7 +219,8 @@ impl Merge {
         layer.sort_by_key(|given| find(&given.name).is_ok_and(|found| found.is_widened));
         let mut set: BTreeMap<&'static str, (Value, Origin)> = BTreeMap::new();
         for given in layer {
-            let Given { name, value, origin, lines } = given;
+            let Given { name, value, source } = given;
+            let origin = source.origin.clone();
             let found = match find(&name) {
                 Ok(found) => found,
                 Err(NotFound::Ignored(why)) => {
@@ -237,8 +235,7 @@ impl Merge {
             let value = match self.value(&found, value) {
                 Ok(value) => value,
                 Err(mistakes) => {
-                    let located = |text: String| Problem(format!("{}: {text}", origin_of(&origin, &lines, &text)));
-                    self.problems.extend(mistakes.into_iter().map(located));
+                    self.problems.extend(mistakes.iter().map(|mistake| source.located(mistake)));
                     continue;
                 }
             };
@@ -257,9 +254,8 @@ impl Merge {
                         self.notes.push(format!("{origin}: {name} applies to all transports, as {option}"));
                     }
                     let target = if option == "port" { "listen" } else { option };
-                    self.lines.insert(target, lines);
                     self.values.insert(target.into(), value.clone());
-                    self.origins.insert(target, origin.clone());
+                    self.of_options.insert(target, source);
                     set.insert(option, (value, origin));
                 }
             }
@@ -321,7 +317,9 @@ impl Merge {
         let whole = |error: toml::de::Error| vec![Problem(error.message().into())];
         let settings = Settings::deserialize(settings).map_err(whole)?;
         let program = Program::deserialize(program).map_err(whole)?;
-        let wrong = encke::wrong_settings(&settings).into_iter().map(|error| self.wrong_setting(&error));
+        let wrong = encke::wrong_settings(&settings)
+            .into_iter()
+            .map(|error| located(self.of_options.of_part(&error.path()), &error));
         let hidden = encke::hidden_rules(&settings.channels).into_iter();
         let hidden = hidden.map(|(first, hidden)| self.hidden_rule(&settings, first, hidden));
         let more: Vec<Problem> = wrong.chain(hidden).collect();
@@ -330,22 +328,23 @@ impl Merge {
             return Err(self.problems);
         }
         self.notes.dedup();
-        let Merge { values, origins, lines, notes, .. } = self;
-        Ok(Config { settings, program, sections: Sections::default(), file: None, notes, values, origins, lines })
-    }
-
-    fn wrong_setting(&self, error: &encke::SettingsError) -> Problem {
-        match origin_of_option(&self.origins, &self.lines, &error.path()) {
-            Some(origin) => Problem(format!("{origin}: {error}")),
-            None => Problem(error.to_string()),
-        }
+        let Merge { values, of_options, of_sections, notes, .. } = self;
+        Ok(Config {
+            settings,
+            program,
+            sections: Sections::default(),
+            file: None,
+            notes,
+            values,
+            of_options,
+            of_sections,
+        })
     }
 
     /// A rule that can never apply, with both lines of the file.
     fn hidden_rule(&self, settings: &Settings, first: usize, hidden: usize) -> Problem {
         let pattern = |index: usize| &settings.channels[index].pattern;
-        let position = |index: usize| match origin_of_option(&self.origins, &self.lines, &format!("channels[{index}]"))
-        {
+        let position = |index: usize| match self.of_options.of_part(&format!("channels[{index}]")) {
             Some(origin @ Origin::File { .. }) => origin.to_string(),
             Some(origin) => format!("{origin} (rule {})", index + 1),
             None => format!("rule {}", index + 1),
@@ -358,17 +357,6 @@ impl Merge {
             position(first)
         ))
     }
-}
-
-/// Where an option, or the part of it with this path, was set, if anybody did.
-fn origin_of_option(
-    origins: &BTreeMap<&'static str, Origin>,
-    lines: &BTreeMap<&'static str, Lines>,
-    path: &str,
-) -> Option<Origin> {
-    let option = path.split(['.', '[']).next().unwrap_or(path);
-    let (option, origin) = origins.get_key_value(option)?;
-    Some(lines.get(option).map_or_else(|| origin.clone(), |lines| origin_of(origin, lines, path)))
 }
 
 /// The mistakes in a list of tables, such as the rules for channels.

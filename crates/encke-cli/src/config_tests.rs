@@ -27,8 +27,7 @@ fn read(file: &str, environment: &[(&str, &str)], flags: &[(&str, &str)]) -> Res
     let flag = |(name, value): &(&str, &str)| Given {
         name: (*name).into(),
         value: Raw::Text((*value).into()),
-        origin: Origin::Flag(format!("--{}", options::flag(name))),
-        lines: Lines::default(),
+        source: Origin::Flag(format!("--{}", options::flag(name))).into(),
     };
     let sources = Sources {
         file: Some(file.0.clone()),

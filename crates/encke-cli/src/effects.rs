@@ -3,7 +3,7 @@
 use toml::Value;
 
 use crate::config::Config;
-use crate::layers::Origin;
+use crate::layers::{Origin, located};
 
 /// A line about each setting that somebody set and that has no effect.
 pub(crate) fn without_effect(config: &Config) -> Vec<String> {
@@ -18,10 +18,7 @@ pub(crate) fn without_effect(config: &Config) -> Vec<String> {
     }
     let rules = config.value("channels").as_array().into_iter().flatten();
     found.extend(rules.enumerate().flat_map(|(index, rule)| of_rule(index, rule)));
-    let line = |(path, why): (String, &str)| match config.origin(&path) {
-        Some(origin) => format!("{origin}: {path} has no effect {why}"),
-        None => format!("{path} has no effect {why}"),
-    };
+    let line = |(path, why): (String, &str)| located(config.origin(&path), &format!("{path} has no effect {why}")).0;
     found.into_iter().map(line).collect()
 }
 

@@ -15,22 +15,42 @@ use crate::units;
 pub(crate) struct Given {
     pub(crate) name: String,
     pub(crate) value: Raw,
-    pub(crate) origin: Origin,
-    /// Where its parts are, if it is from a file.
-    pub(crate) lines: Lines,
+    pub(crate) source: Source,
 }
 
-/// The lines of the parts of a value, by their paths in it: `[1]`, `[1].pattern`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lines(BTreeMap<String, usize>);
+/// The origin of a value, and those of its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) origin: Origin,
+    /// The lines of the parts, if it is from a file, by their paths in the value: `[1]`, `[1].pattern`.
+    lines: BTreeMap<String, usize>,
+}
 
-impl Lines {
-    /// The line of the innermost part that has one on the way to `path`, the whole path of a part: `channels[1].pattern`.
-    pub(crate) fn line(&self, path: &str) -> Option<usize> {
-        let inside = &path[path.find(['.', '['])?..];
-        let mut inside = inside.trim_start_matches('.');
+impl From<Origin> for Source {
+    fn from(origin: Origin) -> Source {
+        Source { origin, lines: BTreeMap::new() }
+    }
+}
+
+impl Source {
+    /// The origin of the part with this path in the whole configuration: `channels[1].pattern`. A text may follow the path.
+    pub(crate) fn of_part(&self, path: &str) -> Origin {
+        match (&self.origin, self.line(path_of(path))) {
+            (Origin::File { path, .. }, Some(line)) => Origin::File { path: path.clone(), line },
+            _ => self.origin.clone(),
+        }
+    }
+
+    /// A mistake, whose text begins with its path, with its origin.
+    pub(crate) fn located(&self, mistake: &str) -> Problem {
+        Problem(format!("{}: {mistake}", self.of_part(mistake)))
+    }
+
+    /// The line of the innermost part that has one on the way to `path`.
+    fn line(&self, path: &str) -> Option<usize> {
+        let mut inside = path[path.find(['.', '['])?..].trim_start_matches('.');
         loop {
-            if let Some(line) = self.0.get(inside) {
+            if let Some(line) = self.lines.get(inside) {
                 return Some(*line);
             }
             inside = &inside[..inside.rfind(['.', '['])?];
@@ -38,21 +58,37 @@ impl Lines {
     }
 }
 
-impl Given {
-    /// Where a mistake is, whose text begins with its path.
-    pub(crate) fn origin_of(&self, mistake: &str) -> Origin {
-        origin_of(&self.origin, &self.lines, mistake)
+/// The sources of options or sections, by their names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Origins(BTreeMap<&'static str, Source>);
+
+impl Origins {
+    /// Notes the source of an option or a section.
+    pub(crate) fn insert(&mut self, name: &'static str, source: Source) {
+        self.0.insert(name, source);
+    }
+
+    /// The origin of an option or a section, if somebody set it.
+    pub(crate) fn origin(&self, name: &str) -> Option<&Origin> {
+        self.0.get(name).map(|source| &source.origin)
+    }
+
+    /// The origin of the part with this path, if somebody set its option or section. A text may follow the path.
+    pub(crate) fn of_part(&self, path: &str) -> Option<Origin> {
+        let path = path_of(path);
+        Some(self.0.get(path.split(['.', '[']).next()?)?.of_part(path))
     }
 }
 
-/// Where a mistake is, whose text begins with its path, in a value from `origin`.
-pub(crate) fn origin_of(origin: &Origin, lines: &Lines, mistake: &str) -> Origin {
+/// A problem, with its origin if that is known.
+pub(crate) fn located(origin: Option<Origin>, problem: &impl fmt::Display) -> Problem {
+    Problem(origin.map_or_else(|| problem.to_string(), |origin| format!("{origin}: {problem}")))
+}
+
+/// The path with which a text begins.
+fn path_of(text: &str) -> &str {
     let is_of_path = |char: char| char.is_ascii_alphanumeric() || "_-.[]".contains(char);
-    let path = mistake.split(|char| !is_of_path(char)).next().unwrap_or_default();
-    match (origin, lines.line(path)) {
-        (Origin::File { path, .. }, Some(line)) => Origin::File { path: path.clone(), line },
-        _ => origin.clone(),
-    }
+    text.split(|char| !is_of_path(char)).next().unwrap_or_default()
 }
 
 /// A value as it was given.
@@ -113,9 +149,9 @@ pub(crate) fn of_text(path: &str, text: &str) -> Result<Vec<Given>, Vec<Problem>
     let mut given = Vec::new();
     collect(spanned.get_ref(), &values, "", &mut |name, key, spanned, value| {
         let origin = Origin::File { path: path.into(), line: line_of(key) };
-        let mut lines = Lines::default();
-        add_lines(spanned, "", &mut |path, at| _ = lines.0.insert(path, line_of(at)));
-        given.push(Given { name, value: Raw::Typed(value), origin, lines });
+        let mut source = Source::from(origin);
+        add_lines(spanned, "", &mut |path, at| _ = source.lines.insert(path, line_of(at)));
+        given.push(Given { name, value: Raw::Typed(value), source });
     });
     Ok(given)
 }
@@ -186,12 +222,8 @@ pub(crate) fn of_environment(variables: impl Iterator<Item = (String, String)>) 
         if value.is_empty() || OTHER_VARIABLES.contains(&rest) || is_of_kubernetes(rest, &value) {
             continue;
         }
-        given.push(Given {
-            name: rest.into(),
-            value: Raw::Text(value),
-            origin: Origin::Environment(name),
-            lines: Lines::default(),
-        });
+        let source = Origin::Environment(name.clone()).into();
+        given.push(Given { name: rest.into(), value: Raw::Text(value), source });
     }
     given
 }
@@ -210,7 +242,7 @@ mod tests {
     use super::*;
 
     fn names(given: &[Given]) -> Vec<(&str, String)> {
-        given.iter().map(|given| (given.name.as_str(), given.origin.to_string())).collect()
+        given.iter().map(|given| (given.name.as_str(), given.source.origin.to_string())).collect()
     }
 
     #[test]

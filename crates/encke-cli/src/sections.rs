@@ -43,8 +43,7 @@ impl Sections {
             "webhooks" => webhooks(value).map(|webhooks| self.webhooks = webhooks),
             _ => api_keys(value).map(|api_keys| self.api_keys = api_keys),
         };
-        let located = |mistake: String| Problem(format!("{}: {mistake}", given.origin_of(&mistake)));
-        read.map_err(|all| all.into_iter().map(located).collect())
+        read.map_err(|all| all.iter().map(|mistake| given.source.located(mistake)).collect())
     }
 
     /// An error about a section that contradicts the settings of the server.

@@ -99,7 +99,7 @@ impl Client {
     /// # Errors
     /// As [`Client::publish`].
     pub async fn publish_raw(&self, channel: &str, data: RawJson<'_>) -> Result<(), Error> {
-        self.start(ClientPublication { channel: channel.into(), data: data.as_str().into() }).await?.await
+        self.start_publish_raw(channel, data).await?.await
     }
 
     /// Publishes without waiting for the reply, so that many messages can be on their way. It returns when the client's task has the

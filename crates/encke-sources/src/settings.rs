@@ -153,10 +153,11 @@ fn parse_one(subject: &str, mut table: Table) -> Result<SourceSettings, Vec<Stri
 
 /// Reads a struct. Each field is tried alone, so that each error names its setting.
 fn fields<T: DeserializeOwned>(subject: &str, table: Table) -> Result<T, Vec<String>> {
+    let common: String = ["kind"].iter().chain(&COMMON).map(|name| format!("`{name}`, ")).collect();
     let in_words = |error: toml::de::Error| error.message().trim().replace('\n', "; ");
     let alone = |(key, value): (&String, &Value)| {
         let error = T::deserialize(Table::from_iter([(key.clone(), value.clone())])).err()?;
-        let text = in_words(error).replacen("expected one of ", &format!("expected one of {COMMON_NAMES}"), 1);
+        let text = in_words(error).replacen("expected one of ", &format!("expected one of {common}"), 1);
         Some(format!("{subject}.{key}: {text}"))
     };
     let problems: Vec<String> = table.iter().filter_map(alone).collect();
@@ -192,9 +193,6 @@ impl SourceSettings {
 
 /// The settings of [`Common`].
 const COMMON: [&str; 4] = ["name", "channel", "restart_pause_ms", "restart_pause_max_ms"];
-
-/// Their names, as they are listed before those of a kind.
-const COMMON_NAMES: &str = "`kind`, `name`, `channel`, `restart_pause_ms`, `restart_pause_max_ms`, ";
 
 const KINDS: &str = "one of mail, quotes, command, file";
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use clap::Args;
 use encke_fetch::{FetchError, Fetcher, Limits};
 use http::{Method, Request, StatusCode, Uri};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
 use crate::talk::server::Server;
@@ -192,12 +193,13 @@ fn base_of(url: &str) -> Option<String> {
     Some(format!("{scheme}://{}/api/v1", uri.authority()?))
 }
 
-/// A value for a query (RFC 3986 §2.1).
-fn escaped(value: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~/".contains(&byte);
-    let escape = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    value.bytes().map(escape).collect()
+/// A value for a query.
+fn escaped(value: &str) -> impl std::fmt::Display {
+    utf8_percent_encode(value, ENCODED)
 }
+
+/// All but what is unreserved, and slashes, stands encoded in a query (RFC 3986 §3.4).
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b'/');
 
 /// The items of a page.
 const PAGE: &str = "1000";
@@ -218,6 +220,6 @@ mod tests {
         ] {
             assert_eq!(base_of(url).as_deref(), base, "{url}");
         }
-        assert_eq!(escaped("/a b&c=\u{e9}"), "/a%20b%26c%3D%C3%A9");
+        assert_eq!(escaped("/a b&c=\u{e9}").to_string(), "/a%20b%26c%3D%C3%A9");
     }
 }

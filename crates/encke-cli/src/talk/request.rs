@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use encke_client::RawJson;
+use serde_json::value::RawValue;
 
 use crate::talk::server::Server;
 use crate::talk::subscribe::in_one_line;
@@ -29,13 +29,12 @@ pub(crate) struct Request {
 /// Asks, and prints the data of the answer in one line.
 pub(crate) fn request(Request { channel, data, timeout, server }: Request) -> ExitCode {
     run(async {
-        let wrong =
-            |error| Failure::usage(format!("the data is not JSON: {error}; texts need quotes, such as '\"hello\"'"));
-        let data: serde_json::Value = serde_json::from_str(RawJson::parse(&data).map_err(wrong)?.as_str())
-            .map_err(|error| Failure::usage(error.to_string()))?;
+        let wrong = |error| format!("the data is not JSON: {error}; texts need quotes, such as '\"hello\"'");
+        // As it is, with all its digits.
+        let data: &RawValue = serde_json::from_str(&data).map_err(|error| Failure::usage(wrong(error)))?;
         let server = server.resolved()?;
         let client = server.client()?.reconnect(false).reply_timeout(timeout).connect(server.url()).await?;
-        let answer = client.request(&channel, &data).await?;
+        let answer = client.request(&channel, data).await?;
         // If nobody reads it, nothing is left to do.
         let _ = writeln!(std::io::stdout().lock(), "{}", in_one_line(answer.data()));
         let _ = client.disconnect().await;
