@@ -63,6 +63,7 @@ step mail aside 900 'mail: the notifier with a real POP3 and IMAP server' bash s
 step proxies aside 900 'proxies: nginx and HAProxy in front, with every transport' bash scripts/twice.sh proxies
 step acme aside 900 'ACME: certificates of an authority, their renewal' bash scripts/twice.sh acme
 step cluster aside 1200 'cluster: nodes on a real NATS server' bash scripts/twice.sh cluster
+step documents aside 900 'documents: every code block runs, in its language' bash scripts/twice.sh documents
 step deploy aside 2400 'deploying: container file, compose file, chart, alerts; the topology of the compose file runs' bash scripts/twice.sh deploy
 step client-js aside 900 'the JavaScript client: seeded faults, the real server, Faye, Chromium, Firefox' bash scripts/client-js.sh
 step browser aside 2400 'browser: pages in Chromium, the chat in Firefox' bash scripts/browser.sh
@@ -166,7 +167,7 @@ run_all() {
 }
 
 # The steps that run the optimised programs, of those that run beside others.
-is_optimised() { [[ " api h2spec tls-scan held mail proxies deploy client-js browser " == *" $1 "* ]]; }
+is_optimised() { [[ " api h2spec tls-scan held mail proxies documents deploy client-js browser " == *" $1 "* ]]; }
 
 # The steps that need no build come first: they fail soonest.
 is_quick() { [[ " tidy words final format " == *" $1 "* ]]; }

@@ -20,7 +20,7 @@ listens() { (: <>/dev/tcp/127.0.0.1/8080) 2>/dev/null; }
 listening() {
     local until=$((SECONDS + 60))
     until listens; do
-        [ "$SECONDS" -lt "$until" ] || fail "nothing listens on port 8080: $(cat serve.log 2>/dev/null)"
+        { [ -z "$serving" ] || kill -0 "$serving" 2>/dev/null; } && [ "$SECONDS" -lt "$until" ] || fail "nothing listens on port 8080: $(cat serve.log 2>/dev/null)"
         sleep 0.05
     done
 }
@@ -36,11 +36,12 @@ begin_server() {
 encke() {
     case $1 in
     serve | demo)
+        local arguments=() argument
         # `--open` opens a browser.
-        set -- "${@/#--open/--demo}"
-        if [ "$BASHPID" != "$$" ]; then exec "$ENCKE" "${@/#--demo/--color=never}" >>serve.log 2>&1; fi
+        for argument in "$@"; do [ "$argument" = --open ] || arguments+=("$argument"); done
+        if [ "$BASHPID" != "$$" ]; then exec "$ENCKE" "${arguments[@]}" >>serve.log 2>&1; fi
         end_server
-        begin_server "${@/#--demo/--color=never}"
+        begin_server "${arguments[@]}"
         end_server
         ;;
     bench | flood-target) "$ENCKE" "$@" --help >/dev/null ;;

@@ -46,12 +46,11 @@ const TESTED_ELSEWHERE = {
 
 /** What the commands of a page find in their folder, beside what its blocks before have made. */
 const BEFORE = {
-    "docs/authentication.md": "encke token keys EdDSA",
     "docs/operations.md": `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=push.example.com \
         -keyout push.example.com.key -out push.example.com.pem 2>/dev/null`,
     "docs/screenpush.md": "printf picture >picture.png",
     "docs/files.md": "mkdir -p srv/www/assets && touch srv/www/assets/app.js && echo '{}' >srv/preload.json",
-    "docs/production.md": "mkdir -p etc/encke var/lib/encke usr/local/bin target/release && cp \"$ENCKE\" target/release/encke",
+    "docs/production.md": "mkdir -p etc/encke var/lib/encke usr/local/bin target/release && cp \"$ENCKE\" target/release/encke; TOKEN=of-a-block-before",
 };
 
 /** Files that a configuration names and that only its reader has; `config check` misses them, and nothing else. */
@@ -92,10 +91,12 @@ class Page {
         // Paths of a real system are below the folder here.
         const commands = text
             .replaceAll(/(?<![\w/.}])\/(etc\/encke|var\/lib\/encke|usr\/local\/bin|srv)/g, `${this.folder}/$1`)
-            .replaceAll("target/serve/encke ", "encke ");
+            .replaceAll("target/serve/encke ", "encke ")
+            // Other tests run these.
+            .replaceAll(/^scripts\/\S+/gm, '[ -x "$REPOSITORY/$&" ] #');
         const startsOne = /\bencke (serve|demo)\b|make serve/.test(commands);
-        const needsOne = /\bencke (publish|subscribe|request|history|presence|sessions)|\bcurl\b/.test(commands);
-        const begin = needsOne && !startsOne ? "begin_server serve --demo true" : "";
+        const needsOne = /\bencke (publish|subscribe|request|history|presence|sessions)|\bcurl\b|pidof/.test(commands.replaceAll(/^.*example.com.*$/gm, ""));
+        const begin = needsOne && !startsOne ? "begin_server serve" : "";
         const script = [". \"$REPOSITORY/tests/documents/commands.sh\"", BEFORE[this.name] ?? "", begin, commands, "finish"].join("\n");
         writeFileSync(join(this.folder, "block.sh"), script);
         return this.sandboxed(["bash", "block.sh"]);
@@ -138,7 +139,7 @@ class Page {
         await transform(text.replaceAll("…", "{}"), { loader, format: "esm" });
         const isWhole = loader === "js" && /^import .* from '(cometd|encke)'|^import .* from "encke"/m.test(text) && text.includes("127.0.0.1:8080");
         if (text.includes("SignJWT")) {
-            await this.token(text, "js", "node token.mjs", (block) => `${block}\nprocess.stdout.write(token);\n`);
+            await this.token(text, "js", "node make_token.mjs", (block) => `${block}\nprocess.stdout.write(token);\n`);
         } else if (isWhole) {
             // CometD's client is made for pages.
             const adapter = "import { adapt } from 'cometd-nodejs-client';\nadapt();\n";
@@ -150,7 +151,7 @@ class Page {
 
     async python(text) {
         if (text.includes("jwt.encode")) {
-            return this.token(text, "py", `${PYTHON} token.py`, (block) => `${block}\nprint(token, end="")\n`);
+            return this.token(text, "py", `${PYTHON} make_token.py`, (block) => `${block}\nprint(token, end="")\n`);
         }
         writeFileSync(join(this.folder, "program.py"), text);
         await this.program(`${PYTHON} program.py`);
@@ -192,12 +193,12 @@ ${block}
 	fmt.Print(token)
 }
 `;
-        return this.token(text, "go", "go run token.go", program);
+        return this.token(text, "go", "go run make_token.go", program);
     }
 
     /** Makes a token as a block does, and lets the program check it. */
     async token(text, kind, command, program) {
-        writeFileSync(join(this.folder, `token.${kind === "js" ? "mjs" : kind}`), program(text));
+        writeFileSync(join(this.folder, `make_token.${kind === "js" ? "mjs" : kind}`), program(text));
         const script = `set -euo pipefail
             [ -e token.private.pem ] || "$ENCKE" token keys EdDSA
             "$ENCKE" token check --public-key token.public.pem --audience push.example "$(${command})"`;

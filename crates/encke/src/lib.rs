@@ -299,4 +299,5 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/coming-from-cometd.md")]
 #[doc = include_str!("../../../docs/chat-in-rust.md")]
+#[doc = include_str!("../../../docs/held-requests.md")]
 struct Pages;
