@@ -1,12 +1,15 @@
 //! The server that a command speaks to: from flags, the environment or a context.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use encke::Settings;
 use encke_client::{Client, ClientBuilder, Extension, Outgoing, Transport};
 use serde_json::{Map, Value};
 
+use crate::config::Sources;
 use crate::talk::Failure;
 use crate::talk::context::{Context, Contexts};
 
@@ -19,6 +22,9 @@ pub(crate) struct Server {
     /// The server, http://, https://, ws:// or wss://; /cometd where the URL has no path [default: http://127.0.0.1:8080] [env: ENCKE_URL].
     #[arg(long, value_name = "url", env = "ENCKE_URL", hide_env = true)]
     url: Option<String>,
+    /// The server on this machine that has this configuration: its address is that of `listen`.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["context", "url"])]
+    config: Option<PathBuf>,
     /// A token, for a server with [auth]. Others on this machine may see it: --token-file is better [env: ENCKE_TOKEN].
     #[arg(long, value_name = "TOKEN", env = "ENCKE_TOKEN", hide_env = true, hide_env_values = true)]
     token: Option<String>,
@@ -53,11 +59,20 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Fills in what a context says and no flag does.
+    /// Fills in what a configuration or a context says and no flag does.
     ///
     /// # Errors
-    /// The context does not exist.
+    /// The configuration is wrong, or the context does not exist.
     pub(crate) fn resolved(mut self) -> Result<Server, Failure> {
+        if let Some(file) = &self.config {
+            let config = Sources::of_file(Some(file.clone())).read().map_err(|problems| {
+                let lines: Vec<String> = problems.into_iter().map(|problem| problem.0).collect();
+                Failure::usage(lines.join("\n"))
+            })?;
+            self.url = Some(url_of(&config.settings));
+            self.insecure |= config.settings.dev_tls;
+            return Ok(self);
+        }
         let Some(context) = Contexts::read()?.find(self.context.as_deref())? else { return Ok(self) };
         // A URL that somebody names is another server: it gets no secrets of the context.
         let is_named = self.context.is_some();
@@ -167,6 +182,19 @@ impl Extension for Token {
             }
         }
     }
+}
+
+/// The URL of a server on this machine that has these settings.
+fn url_of(settings: &Settings) -> String {
+    let mut address = settings.listen;
+    if address.ip().is_unspecified() {
+        let loopback =
+            if address.is_ipv4() { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]) };
+        address.set_ip(loopback);
+    }
+    let has_tls =
+        settings.dev_tls || !settings.tls_cert.is_empty() || !settings.tls.is_empty() || !settings.acme.is_empty();
+    format!("{}://{address}", if has_tls { "https" } else { "http" })
 }
 
 /// The secret in a file, without the line end.

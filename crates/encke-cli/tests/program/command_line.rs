@@ -149,3 +149,20 @@ fn a_refused_line_is_reported_with_its_number_and_the_others_are_published() {
     let said = text(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("line 2: the data is not JSON"), "{said}");
 }
+
+#[test]
+fn a_configuration_names_the_server_that_has_it() {
+    let folder = Folder::new();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|bound| bound.local_addr()).expect("is free").port();
+    folder.write("encke.toml", &format!("listen = \"0.0.0.0:{port}\"\ndev_tls = true\n"));
+    let _server = Server::spawn(folder.encke(&["serve", "--config", "encke.toml"]));
+    let output = shell(&folder.0, "encke publish /news 1 --config encke.toml");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    folder.write("broken.toml", "listen = 7\nports = 1\n");
+    let output = shell(&folder.0, "encke publish /news 1 --config broken.toml");
+    let said = text(&output.stderr);
+    assert!(
+        output.status.code() == Some(2) && said.contains("broken.toml:1") && said.contains("broken.toml:2"),
+        "{said}"
+    );
+}
