@@ -42,7 +42,7 @@ step tests test 3000 'unit, integration and documentation tests' bash scripts/ca
 step tls test 1500 'the server over real sockets, with TLS' bash scripts/cargo-tests.sh tls
 step http2 test 900 'the server over real sockets, with HTTP/2' bash scripts/cargo-tests.sh http2
 step http2-tls test 900 'the server over real sockets, with HTTP/2 and TLS' bash scripts/cargo-tests.sh http2-tls
-step docs test 900 'documentation, warnings are errors' env RUSTDOCFLAGS='-D warnings' cargo doc --quiet --workspace --no-deps --locked
+step docs test 900 'documentation, warnings are errors; crates that can be published' bash scripts/docs.sh
 step simulator test 600 'simulator: seeded faults under virtual time' bash scripts/simulator.sh
 step fuzz test 900 'fuzz targets, ten seconds each' bash scripts/fuzz.sh
 step instructions test 1500 'gates: heap per session, instruction counts' bash scripts/twice.sh instructions

@@ -1,4 +1,4 @@
-//! Measures the records per second that one core can store: `cargo run --release -p journal --example speed -- [DIRECTORY [SECONDS]]`.
+//! Measures the records per second that one core can store: `cargo run --release -p encke-journal --example speed -- [DIRECTORY [SECONDS]]`.
 //!
 //! Records of 200 bytes, as fast as possible; a write every millisecond, a sync every 100. The directory is emptied of segments and left.
 

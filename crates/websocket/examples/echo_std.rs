@@ -1,6 +1,6 @@
 //! An echo server over std's sockets, one thread per connection: only the codec.
 //!
-//! `cargo run --release -p websocket --example echo_std -- --port 0` prints `listening on ws://127.0.0.1:PORT`.
+//! `cargo run --release -p encke-websocket --example echo_std -- --port 0` prints `listening on ws://127.0.0.1:PORT`.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
