@@ -334,7 +334,8 @@ mod tests {
 
     fn messages() -> Vec<Message> {
         let entry = |sequence, submission| Entry { source: NodeId(7), sequence, first: 5, wall_ms: 6, submission };
-        let of_client = publications(Side::Client, Some(Id::new(1, &mut (Box::new(|bytes: &mut [u8]| bytes.fill(7)) as Entropy))));
+        let of_client =
+            publications(Side::Client, Some(Id::new(1, &mut (Box::new(|bytes: &mut [u8]| bytes.fill(7)) as Entropy))));
         let entries = vec![entry(1, of_client.clone()), entry(2, submission(Content::Clear))];
         let cursor = Cursor { owner: 1, slot: 2, offset: 3 };
         let part = Part {

@@ -22,7 +22,7 @@ pub(super) struct Outbox {
     done: u64,
     /// Those after it.
     waiting: VecDeque<Waiting>,
-    /// How many of them the owner of `term` may have.
+    /// The number of those that the owner of `term` may have.
     sent: usize,
     sent_bytes: usize,
     term: Option<Term>,
@@ -80,7 +80,7 @@ impl Outbox {
         }
     }
 
-    /// What the owner of this term is to get next: the first number, and publications of up to so many bytes, one at least.
+    /// The first number that the owner of this term is to get next, and publications of up to so many bytes, one at least.
     pub(super) fn next(&mut self, now_ms: u64, term: Term, bytes_max: usize) -> Option<(u64, Vec<Arc<Submission>>)> {
         let is_stuck = self.sent > 0 && now_ms >= self.moved_ms + AGAIN_MS;
         if self.term != Some(term) || is_stuck {

@@ -210,7 +210,7 @@ impl Partition {
         self.care_for_claim(cx);
         self.submit(cx);
         if let Role::Owner(owner) = &mut self.role {
-            // What was sent before is committed first, so that one message has both.
+            // Entries that were sent before are committed first, so that one message has both.
             let limit = owner.committable(cx, &self.claims, &self.log).min(owner.sent());
             self.commit(cx, limit);
         }

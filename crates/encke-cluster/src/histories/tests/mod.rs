@@ -1,5 +1,6 @@
 //! Tests of histories on an engine in memory, with rings that note what they get.
 
+mod absence;
 mod faults;
 mod model;
 mod moves;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use encke_core::{Now, PublishToken, Side};
 
 use super::PARTITIONS;
+use super::absence::Absence;
 use super::rings::{ModelRings, Truth};
 use crate::command::{Command, Expected, KeyAnswer, KeyFailure, KeyReply};
 use crate::envelope::tests::frame_of;
@@ -29,12 +30,12 @@ pub(super) struct Member {
     /// The time of its next turn, if nothing arrives before, in milliseconds.
     due_ms: u64,
     /// The time since when it has been dead, cut off or paused, and until when, in milliseconds.
-    away_ms: Option<(u64, Option<u64>)>,
+    absence: Absence,
     /// The difference of its time of day.
     skew_ms: u64,
     subjects: Vec<String>,
     watches: bool,
-    /// What has arrived at a node that is paused.
+    /// Arrivals that it has not processed.
     inbox: VecDeque<Arrival>,
     /// The tokens of publications that are stored, and of those that were refused.
     pub(super) settled: BTreeMap<u64, bool>,
@@ -53,7 +54,7 @@ enum Arrival {
 /// Something on its way.
 struct Flight {
     at_ms: u64,
-    /// Flights with the same lane keep their order.
+    /// Grows with each flight.
     order: u64,
     what: What,
 }
@@ -83,8 +84,8 @@ pub(super) struct Cluster {
     pub(super) faults: Faults,
     pub(super) truth: Rc<RefCell<Truth>>,
     flights: Vec<Flight>,
-    /// The time of the last flight of each lane, which later ones do not overtake.
-    lanes: BTreeMap<(usize, usize, bool), u64>,
+    /// The time of the last flight of each stream, which later ones do not overtake.
+    streams: BTreeMap<(usize, usize, bool), u64>,
     /// The revision, the value and the one before of each key.
     keys: BTreeMap<String, (u64, Bytes, Option<(u64, Bytes)>)>,
     revision: u64,
@@ -95,27 +96,6 @@ pub(super) struct Cluster {
     sabotage: Option<Sabotage>,
 }
 
-impl Member {
-    fn is_away(&mut self, now_ms: u64) {
-        self.away_ms = match self.away_ms {
-            // Nobody has seen it meanwhile.
-            Some((since_ms, until_ms)) if until_ms.is_none_or(|until_ms| now_ms <= until_ms + UNSEEN_MAX_MS) => {
-                Some((since_ms, None))
-            }
-            _ => Some((now_ms, None)),
-        };
-    }
-
-    fn is_back(&mut self, now_ms: u64) {
-        if let Some((since_ms, None)) = self.away_ms
-            && self.is_connected
-            && self.paused_ms <= now_ms
-        {
-            self.away_ms = Some((since_ms, Some(now_ms)));
-        }
-    }
-}
-
 impl Cluster {
     pub(super) fn new(nodes: usize, seed: u64, sabotage: Option<Sabotage>) -> Cluster {
         let mut cluster = Cluster {
@@ -124,7 +104,7 @@ impl Cluster {
             faults: Faults::default(),
             truth: Rc::default(),
             flights: Vec::new(),
-            lanes: BTreeMap::new(),
+            streams: BTreeMap::new(),
             keys: BTreeMap::new(),
             revision: 0,
             order: 0,
@@ -159,7 +139,7 @@ impl Cluster {
             is_connected: false,
             paused_ms: 0,
             due_ms: 0,
-            away_ms: None,
+            absence: Absence::default(),
             skew_ms,
             subjects: Vec::new(),
             watches: false,
@@ -187,7 +167,9 @@ impl Cluster {
         let now_ms = self.now_ms;
         let member = &mut self.members[node];
         (member.is_connected, member.due_ms) = (true, 0);
-        member.is_back(now_ms);
+        if member.paused_ms <= now_ms {
+            member.absence.ends(now_ms);
+        }
         self.lives[node] += 1;
         self.members[node].histories.connected(BYTES_MAX);
         if self.members[node].watches {
@@ -200,7 +182,7 @@ impl Cluster {
         let now_ms = self.now_ms;
         let member = &mut self.members[node];
         member.is_connected = false;
-        member.is_away(now_ms);
+        member.absence.begins(now_ms);
         member.histories.disconnected();
         self.lives[node] += 1;
         let mut numbers = Vec::new();
@@ -227,14 +209,14 @@ impl Cluster {
         let now_ms = self.now_ms;
         let member = &mut self.members[node];
         (member.is_alive, member.is_connected) = (false, false);
-        member.is_away(now_ms);
+        member.absence.begins(now_ms);
     }
 
     /// Stops a node for a while. Its connection stays.
     pub(super) fn pause(&mut self, node: usize, ms: u64) {
         self.members[node].paused_ms = self.now_ms + ms;
         let now_ms = self.now_ms;
-        self.members[node].is_away(now_ms);
+        self.members[node].absence.begins(now_ms);
     }
 
     /// The engine loses all keys.
@@ -284,7 +266,9 @@ impl Cluster {
         }
         if member.paused_ms > 0 {
             member.paused_ms = 0;
-            member.is_back(now_ms);
+            if member.is_connected {
+                member.absence.ends(now_ms);
+            }
         }
         if member.inbox.is_empty() && now_ms < member.due_ms {
             return;
@@ -349,10 +333,10 @@ impl Cluster {
         self.flights.push(Flight { at_ms: self.now_ms + delay_ms, order: self.order, what });
     }
 
-    /// Adds a flight that does not overtake those before it on the same lane.
-    fn add_in_order(&mut self, lane: (usize, usize, bool), delay_ms: u64, what: What) {
-        let at_ms = (self.now_ms + delay_ms).max(self.lanes.get(&lane).copied().unwrap_or_default());
-        self.lanes.insert(lane, at_ms);
+    /// Adds a flight that does not overtake those before it of the same stream.
+    fn add_in_order(&mut self, stream: (usize, usize, bool), delay_ms: u64, what: What) {
+        let at_ms = (self.now_ms + delay_ms).max(self.streams.get(&stream).copied().unwrap_or_default());
+        self.streams.insert(stream, at_ms);
         self.add(at_ms - self.now_ms, what);
     }
 
@@ -373,8 +357,8 @@ impl Cluster {
                 self.add(delay_ms, What::ToNode { node, life, arrival: arrival.clone() });
             }
             let delay_ms = self.delay_ms();
-            let lane = (from, node, subject.ends_with(".log"));
-            self.add_in_order(lane, delay_ms, What::ToNode { node, life, arrival });
+            let stream = (from, node, subject.ends_with(".log"));
+            self.add_in_order(stream, delay_ms, What::ToNode { node, life, arrival });
         }
     }
 
@@ -439,12 +423,8 @@ impl Cluster {
             return;
         }
         for member in self.members.iter().filter(|member| old.has(NodeId(member.node))) {
-            // Others may not have seen yet that it is back.
-            let is_away = member.away_ms.is_some_and(|(since_ms, until_ms)| {
-                let until_ms = until_ms.unwrap_or(self.now_ms);
-                until_ms >= since_ms + 5_000 && self.now_ms <= until_ms + UNSEEN_MAX_MS
-            });
-            assert!(is_away, "{key} begins again though {:x} has it: {old:?}", member.node);
+            let is_gone = member.absence.is_seen(self.now_ms);
+            assert!(is_gone, "{key} begins again though {:x} has it: {old:?}", member.node);
         }
     }
 
@@ -494,7 +474,7 @@ impl Cluster {
     pub(super) fn settle(&mut self) {
         for _ in 0..200 {
             if self.is_level() {
-                // What is committed reaches all.
+                // All get what is committed.
                 return self.pass(1_000);
             }
             self.pass(500);
@@ -506,7 +486,5 @@ impl Cluster {
 
 /// The most bytes of a message.
 const BYTES_MAX: usize = 1 << 20;
-/// The longest time until all others have seen that a node is back, in milliseconds.
-const UNSEEN_MAX_MS: u64 = 4_000;
 /// The time between two steps of the model, in milliseconds.
 const STEP_MS: u64 = 10;

@@ -10,7 +10,7 @@ use encke_core::history::{Lineage, partition_of};
 
 use crate::histories::{Content, Copied, Cursor, Entry, Rings};
 
-/// What all nodes have ever applied.
+/// All that nodes have ever applied.
 #[derive(Default)]
 pub(super) struct Truth {
     /// The message at each offset: by the seed of its epoch, the channel and the offset.
