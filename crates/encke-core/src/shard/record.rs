@@ -18,7 +18,8 @@ use bayeux::ChannelName;
 
 use crate::delivery::{FanOut, payloads};
 use crate::events::{
-    Effect, EncodedPublications, OTHER_NODES, PersistRequest, PublishToken, Report, SessionKey, ShardMessage, crosses_nodes,
+    Effect, EncodedPublications, OTHER_NODES, PersistRequest, PublishToken, Report, SessionKey, ShardMessage,
+    crosses_nodes,
 };
 use crate::history::{Ring, log_record};
 use crate::id::Id;
