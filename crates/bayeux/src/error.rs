@@ -116,6 +116,12 @@ impl BayeuxError {
         format!("507:{channel}:history_not_stored")
     }
 
+    /// A message was not published: in a cluster it would have waited for the other nodes that have the history of its channel, and as much
+    /// waits already as may, or it is too large.
+    pub fn not_replicated(channel: &str) -> String {
+        format!("503:{channel}:history_not_replicated")
+    }
+
     /// The whole text with a reason as its argument, such as `403:closed:handshake_denied`. Letters, digits, space, `_`, `-` and `.` stay;
     /// anything else becomes `_`, so that no reason can pass for another part of the text. Without a reason there is no argument.
     pub fn because(self, reason: &str) -> String {

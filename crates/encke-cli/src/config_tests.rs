@@ -315,8 +315,8 @@ fn the_servers_of_a_cluster_come_from_flags_environment_or_file() {
 #[test]
 fn what_does_not_work_in_a_cluster_is_reported_by_name_and_value() {
     let cluster = |lines: &str| problem(&format!("{lines}\n[cluster]\nservers = [\"nats://a\"]\n"));
-    let history = "[[channels]]\npattern = \"/a/**\"\nhistory_messages = 10";
-    assert!(cluster(history).starts_with("FILE:3: channels[0].history_messages = 10 for /a/**: 0 in a cluster"));
+    let history = "data = \"data\"\n[[channels]]\npattern = \"/a/**\"\nhistory_messages = 10";
+    assert!(cluster(history).starts_with("FILE:4: channels[0].history_messages = 10 for /a/**: 0 in a cluster"));
     assert!(cluster("channel_bytes_max = 1000").starts_with("FILE:1: channel_bytes_max = 1000: at most 327"));
     assert!(problem("[cluster]\n").starts_with("FILE:1: cluster.servers = []: at least one URL"));
     assert!(

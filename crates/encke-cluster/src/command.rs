@@ -38,7 +38,14 @@ pub enum Command {
         /// The longest wait for the answer, in milliseconds.
         timeout_ms: u64,
     },
-    /// Report the requests on a subject.
+    /// Send a message to who listens to a subject. It may be lost, and nobody answers.
+    Send {
+        /// The subject, without wildcards.
+        subject: String,
+        /// The message, of no more bytes than an envelope.
+        body: Vec<u8>,
+    },
+    /// Report the requests and messages on a subject.
     Listen {
         /// Names the subscription, as in [`Command::Subscribe`].
         key: u64,

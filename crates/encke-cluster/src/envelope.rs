@@ -189,7 +189,7 @@ impl<'a> Rest<'a> {
 }
 
 /// The number of frames. None if they are not whole text frames in one piece, each with an array in UTF-8.
-fn count_frames(frames: &[u8]) -> Option<u32> {
+pub(crate) fn count_frames(frames: &[u8]) -> Option<u32> {
     const WHOLE_TEXT: u8 = 0x81;
     let (mut rest, mut count) = (frames, 0);
     while let [first, ..] = rest {

@@ -11,6 +11,7 @@
 
 mod command;
 mod envelope;
+mod histories;
 mod incoming;
 mod node;
 mod numbers;
@@ -21,6 +22,9 @@ mod wants;
 
 pub use command::{Command, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX};
 pub use envelope::{Envelope, EnvelopeError};
+pub use histories::{
+    Content, Copied, Cursor, Entry, Histories, HistoriesSettings, HistoryCounts, HistoryOutput, Rings, Submission,
+};
 pub use node::{Counts, Node, NodeLimits};
 pub use sessions::{Output, RelayId, RelayOutput, RelayRequest, SessionCounts, Sessions, SessionsSettings};
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};

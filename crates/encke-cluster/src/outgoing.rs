@@ -130,7 +130,7 @@ impl Outgoing {
 }
 
 /// The number and the bytes of the frames that fit into one envelope: one at least.
-fn fitting(channel: &str, frames: &[u8]) -> (u32, usize) {
+pub(crate) fn fitting(channel: &str, frames: &[u8]) -> (u32, usize) {
     let (mut count, mut bytes) = (0, 0);
     while bytes < frames.len() {
         let next = bytes + first_frame(&frames[bytes..]);

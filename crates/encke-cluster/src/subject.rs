@@ -36,6 +36,8 @@ pub struct Subjects {
     prefix: String,
     /// The beginning of the subjects of nodes.
     nodes: String,
+    /// The beginning of the subjects of histories.
+    histories: String,
 }
 
 impl Subjects {
@@ -43,7 +45,18 @@ impl Subjects {
     /// too many.
     pub fn of(name: &str) -> Option<Subjects> {
         let is_valid = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_plain);
-        is_valid.then(|| Subjects { prefix: format!("{PREFIX}{name}{KIND}"), nodes: format!("{PREFIX}{name}.n.") })
+        let of = |kind: &str| format!("{PREFIX}{name}{kind}");
+        is_valid.then(|| Subjects { prefix: of(KIND), nodes: of(".n."), histories: of(".h.") })
+    }
+
+    /// The subject of the log of histories, which all nodes read.
+    pub(crate) fn of_histories_log(&self) -> String {
+        format!("{}log", self.histories)
+    }
+
+    /// The subject of messages about histories to a node.
+    pub(crate) fn of_histories_node(&self, node: u64) -> String {
+        format!("{}n.{node:016x}", self.histories)
     }
 
     /// The subject of the questions to a node.

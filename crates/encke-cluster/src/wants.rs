@@ -95,7 +95,7 @@ impl Wants {
             overlapping: VecDeque::new(),
             in_use: 0,
             wants_all: false,
-            next_key: 0,
+            next_key: KEYS_BELOW,
         }
     }
 
@@ -320,6 +320,8 @@ fn parent_of(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
+/// Lower keys are those of subscriptions of other parts, which are there all the time.
+const KEYS_BELOW: u64 = 16;
 /// The pattern of all channels.
 const ALL: &str = "/**";
 /// Time for which a subscription goes on beside those that replace it, in milliseconds: longer than a server takes to send.

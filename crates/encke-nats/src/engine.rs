@@ -154,8 +154,8 @@ impl Sending {
             EngineCommand::Request { number, subject, body, timeout_ms } => {
                 self.request(number, subject, body, timeout_ms).await;
             }
-            EngineCommand::Answer { reply_to, body } => {
-                if let Err(error) = self.client.publish(reply_to, Bytes::from(body)).await {
+            EngineCommand::Answer { reply_to: subject, body } | EngineCommand::Send { subject, body } => {
+                if let Err(error) = self.client.publish(subject, Bytes::from(body)).await {
                     self.events.report(EngineEvent::Failed(error.to_string())).await;
                 }
             }
@@ -269,7 +269,7 @@ async fn receive(mut changes: mpsc::UnboundedReceiver<Change>, events: EngineEve
     }
 }
 
-/// Reports an envelope, or a request of the subscription with this key.
+/// Reports an envelope, or a request or message of the subscription with this key.
 async fn report_arrival(events: &EngineEvents, of_requests: Option<u64>, message: Message) {
     match (of_requests, message.reply) {
         (None, _) => events.report(EngineEvent::Received(message.payload)).await,
@@ -277,8 +277,7 @@ async fn report_arrival(events: &EngineEvents, of_requests: Option<u64>, message
             let reply_to = reply_to.as_str().to_owned();
             events.report(EngineEvent::Asked { key, reply_to, body: message.payload }).await;
         }
-        // Nobody waits for an answer, so it is no request.
-        (Some(_), None) => {}
+        (Some(key), None) => events.report(EngineEvent::Notified { key, body: message.payload }).await,
     }
 }
 

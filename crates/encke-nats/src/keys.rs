@@ -170,7 +170,7 @@ impl Keys {
     /// The bucket, which is made if it is not there.
     pub(crate) async fn bucket(&self, bucket: &str) -> Result<Store, KeyFailure> {
         // A command that is sent now would be executed at any later time.
-        if self.client.connection_state() != State::Connected {
+        if !self.is_connected() {
             return Err(KeyFailure::Failed("the connection for keys is away".into()));
         }
         let known = self.buckets.lock().unwrap_or_else(PoisonError::into_inner).get(bucket).cloned();
@@ -207,6 +207,11 @@ impl Keys {
         if self.buckets.lock().unwrap_or_else(PoisonError::into_inner).remove(bucket).is_some() {
             self.lives.send_modify(|life| *life += 1);
         }
+    }
+
+    /// True if the connection is there.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
     }
 
     /// Tells when watches have to begin again.

@@ -21,8 +21,11 @@ pub(crate) async fn run(keys: Keys, bucket: String, prefix: String) {
         lives.borrow_and_update();
         match begin(&keys, &bucket, &prefix).await {
             Ok((messages, count)) => follow(&keys, &bucket, &prefix, messages, count, &mut lives).await,
-            Err(KeyFailure::Failed(text)) => keys.events().report(EngineEvent::Failed(text)).await,
-            Err(KeyFailure::Conflict) => {}
+            Err(KeyFailure::Failed(text)) if keys.is_connected() => {
+                keys.events().report(EngineEvent::Failed(text)).await;
+            }
+            // It is there soon, or its absence is known.
+            Err(_) => {}
         }
         // Not at once: a broken stream would cost a loop without a pause.
         sleep(PAUSE).await;

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::added_operation::ApiOperation;
 use crate::api_keys::ApiKeys;
+use crate::cluster::link::ToCluster;
 use crate::cluster::settings::ClusterSettings;
 use crate::error::{PublishError, PublishManyError, RevocationError, SettingsError};
 use crate::fallback::Fallback;
@@ -314,6 +315,9 @@ impl Handle {
             None => {}
         }
         let next = Arc::new(settings);
+        // Before the shards: they send publications of new rules there.
+        let cluster = &self.0.server_shared.cluster;
+        cluster.iter().for_each(|cluster| cluster.send(ToCluster::Settings(next.clone())));
         self.send_to_all_shards(|| ShardMessage::Settings(next.clone()));
         *self.0.named.write() = named(&next);
         *current = next;

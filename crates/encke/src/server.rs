@@ -40,6 +40,7 @@ use crate::threads::application::ApplicationThreads;
 use crate::threads::cluster;
 use crate::threads::driver;
 use crate::threads::driver::Inputs;
+use crate::threads::histories::NodeHistories;
 use crate::threads::listeners::{self, Bound};
 use crate::tls::Tls;
 use encke_cluster::Sessions;
@@ -100,6 +101,9 @@ impl Builder {
         let data = Data::open(&settings, &mut shared, clock.now())?;
         revoke_again(&shared, &self.revoked, clock.now().wall_ms);
         shared.node = node_tag(self.cluster.is_some(), data.as_ref())?;
+        if self.cluster.is_some() {
+            shared.histories.begin_in_cluster();
+        }
         let shared = Arc::new(shared);
         let link = self.cluster.as_ref().map(|_| Arc::default());
         let confirmations = confirmations(&shared, link.as_ref());
@@ -190,7 +194,7 @@ fn revoke_again(shared: &Shared, revoked: &[(Box<str>, u64)], wall_ms: u64) {
 fn start_cluster(
     server_shared: &Arc<ServerShared>,
     cluster: Option<(ClusterSettings, Box<dyn ClusterEngine>)>,
-    settings: &Settings,
+    settings: &Arc<Settings>,
 ) -> Result<(), StartError> {
     let (Some((cluster, engine)), Some(link), Some(tag)) =
         (cluster, server_shared.cluster.clone(), server_shared.shared().node)
@@ -200,11 +204,12 @@ fn start_cluster(
     let node = cluster.node(settings)?;
     let of_node = (tag, server_shared.mailboxes.shards());
     let sessions = Sessions::new(sessions::settings(&cluster, settings, cluster.subjects()?, of_node));
+    let histories = NodeHistories::new(cluster.histories(settings)?, settings.clone());
     let wakes = link.clone();
     server_shared.shared().interest.set_on_change(move || wakes.wake());
     let read = link.clone();
     server_shared.metrics.add(move || read.metrics());
-    cluster::start(server_shared.clone(), link, (node, sessions), engine).map_err(StartError::Thread)
+    cluster::start(server_shared.clone(), link, (node, sessions), histories, engine).map_err(StartError::Thread)
 }
 
 /// The directory of files, with its metrics.

@@ -3,6 +3,7 @@
 
 mod channels;
 mod failures;
+mod histories;
 mod interest;
 mod nats;
 mod node;

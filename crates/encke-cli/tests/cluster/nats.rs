@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
@@ -14,6 +15,28 @@ pub(crate) struct Nats {
     port: u16,
     monitor: u16,
     arguments: Vec<String>,
+}
+
+/// A NATS server that keeps keys. Dropping it removes them.
+pub(crate) struct Keeping {
+    pub(crate) nats: Nats,
+    folder: PathBuf,
+}
+
+impl Keeping {
+    pub(crate) fn start(name: &str) -> Keeping {
+        let folder = std::env::temp_dir().join(format!("encke-cluster-js-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let nats = Nats::start(&["-js", "-sd", &folder.display().to_string()]);
+        Keeping { nats, folder }
+    }
+}
+
+impl Drop for Keeping {
+    fn drop(&mut self) {
+        self.nats.kill();
+        _ = std::fs::remove_dir_all(&self.folder);
+    }
 }
 
 impl Nats {

@@ -66,6 +66,18 @@ impl Node {
         self.client().await.subscribe(name).await.expect("a subscription")
     }
 
+    /// Sends a signal, such as `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let killed = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
+        assert!(killed.expect("kill runs").success(), "the node runs");
+    }
+
+    /// Ends the node as an operator does, and waits until it has.
+    pub(crate) fn end(&mut self) {
+        self.signal("TERM");
+        self.child.wait().expect("it ends");
+    }
+
     /// The value of a metric.
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let metrics = self.get("/metrics");

@@ -2,38 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use encke_client::{Client, Subscription, Transport};
 use serde_json::{Value, json};
 
-use crate::nats::Nats;
+use crate::nats::{Keeping, Nats};
 use crate::node::Node;
 use crate::proxy::Proxy;
 use crate::{EVENT_MAX, connect, data, run, wait_until, wait_until_async};
-
-/// A NATS server that keeps keys. Dropping it removes them.
-struct Keeping {
-    nats: Nats,
-    folder: PathBuf,
-}
-
-impl Keeping {
-    fn start(name: &str) -> Keeping {
-        let folder = std::env::temp_dir().join(format!("encke-cluster-js-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let nats = Nats::start(&["-js", "-sd", &folder.display().to_string()]);
-        Keeping { nats, folder }
-    }
-}
-
-impl Drop for Keeping {
-    fn drop(&mut self) {
-        self.nats.kill();
-        _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
 
 /// A session by long-polling, with the cookie of its browser.
 struct Polling {

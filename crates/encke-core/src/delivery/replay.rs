@@ -184,7 +184,7 @@ impl Delivery {
             cursor.go_to(from);
             (cursor.below, cursor.open) = (below, true);
             replay.cursors.list(channel);
-        } else if from == next && ring.owner() == self.index {
+        } else if from == next && ring.owner() == self.index && !self.histories.is_mirrored() {
             // Nothing is on its way: all later messages are new.
             return Begun::AtEnd;
         } else if !replay.cursors.make_room(cursors_max) {

@@ -8,7 +8,9 @@
 //! could not tell if a client that comes back has missed something. Offsets begin at the time of day, so offsets from
 //! an earlier process are below the first one and are recognized as gone.
 
+mod lineage;
 pub mod log_record;
+mod mirrored;
 mod names;
 mod restore;
 mod ring;
@@ -18,12 +20,15 @@ mod tests;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bayeux::ChannelName;
 use parking_lot::{Mutex, MutexGuard};
 use slab::Slab;
 
+use lineage::random_epoch;
+pub use lineage::{Lineage, PARTITIONS, hash_of_name, mixed, partition_of};
+pub use mirrored::Appended;
 use names::Names;
 pub use restore::{Life, first_offset};
 pub use ring::{Entry, Ring};
@@ -41,6 +46,8 @@ pub struct Histories {
     serials: AtomicU64,
     /// A bit for each owner that has rings for half of the channels that it may have.
     scarce: AtomicU64,
+    /// True if other nodes have the same rings.
+    is_mirrored: AtomicBool,
 }
 
 /// A reference to a ring. It stays valid when the ring is removed.
@@ -107,6 +114,19 @@ struct Owned {
     messages: usize,
     bytes: usize,
     evicted: usize,
+    /// In a cluster the lineage of each partition whose channels may have rings.
+    lineages: Option<Box<[Option<Lineage>; PARTITIONS]>>,
+}
+
+/// The data that the messages of a burst share.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    /// The time when they were published.
+    pub now: Now,
+    /// The side that has made them.
+    pub side: Side,
+    /// The session that published them and must not get them back.
+    pub except: Option<Id>,
 }
 
 /// The data for a new ring.
@@ -147,6 +167,7 @@ impl Histories {
             owners: (0..shards).map(|_| Mutex::default()).collect(),
             serials: AtomicU64::new(FIRST_SERIAL),
             scarce: AtomicU64::new(0),
+            is_mirrored: AtomicBool::new(false),
         }
     }
 
@@ -175,33 +196,10 @@ impl Histories {
         let owner = self.owner(birth.channel);
         let mut owned = self.lock(owner)?;
         let (slot, _) = self.slot(&mut owned, birth)?;
-        owned.bursts += 1;
-        let burst = owned.bursts;
-        let ring = owned.rings.get_mut(slot as usize)?;
-        let (first, serial) = (ring.next(), ring.serial);
-        let position = Position {
-            ring: RingKey { owner: owner as u32, slot, serial },
-            epoch: ring.epoch.clone(),
-            first,
-            wall_ms: now.wall_ms,
-            burst,
-        };
-        let (before, empty_since_ms) = ((ring.messages(), ring.bytes()), ring.empty_since_ms);
-        for text in messages {
-            let except = except.map(Box::new);
-            ring.append(Entry { offset: 0, text: text.into(), at_ms: now.ms, wall_ms: now.wall_ms, side, except });
-        }
-        let (after, due_ms) = ((ring.messages(), ring.bytes()), ring.due_ms());
-        owned.messages = owned.messages + after.0 - before.0;
-        owned.bytes = owned.bytes + after.1 - before.1;
-        if before.0 == 0
-            && let Some(due_ms) = due_ms
-        {
-            owned.is_in_use(slot, empty_since_ms);
-            owned.due.push(Reverse((due_ms, slot, serial)));
-        }
+        let stamp = Stamp { now, side, except };
+        let position = owned.append(owner, slot, &stamp, messages);
         owned.make_room(room.bytes_max, now.ms);
-        Some(position)
+        position
     }
 
     /// The ring of a channel. If it has none and there is room, makes an empty one and passes it to `look` before
@@ -251,20 +249,9 @@ impl Histories {
     /// `look` returns for the empty ring. None if the channel has no ring. Only the owner does it.
     pub fn clear<T>(&self, channel: &str, now_ms: u64, look: impl FnOnce(&Ring) -> T) -> Option<(usize, T)> {
         let mut owned = self.lock(self.owner(channel))?;
-        let owned = &mut *owned;
         let slot = owned.names.get(channel)?;
-        let ring = owned.rings.get_mut(slot as usize)?;
-        let (messages, bytes) = (ring.messages(), ring.bytes());
-        if messages > 0 {
-            ring.clear();
-            ring.empty_since_ms = now_ms;
-            owned.messages -= messages;
-            owned.bytes -= bytes;
-            owned.is_empty(slot, now_ms);
-            // Its entry would add the ring to the empty ones again.
-            owned.due.retain(|Reverse((_, other, _))| *other != slot);
-        }
-        Some((messages, look(owned.rings.get(slot as usize)?)))
+        let removed = owned.clear_below(slot, u64::MAX, now_ms);
+        Some((removed, look(owned.rings.get(slot as usize)?)))
     }
 
     /// Removes expired messages. Each owner does it for its own rings.
@@ -307,6 +294,16 @@ impl Histories {
     /// The slot of a channel's ring, and true if the ring is new. Makes a ring if needed and if there is room; removes
     /// the longest empty ring to make room.
     fn slot(&self, owned: &mut Owned, birth: Birth<'_>) -> Option<(u32, bool)> {
+        let lineage = owned.lineages.as_ref().map(|lineages| lineages[partition_of(birth.channel)]);
+        match lineage {
+            // This node does not know the messages of the channel yet.
+            Some(None) => None,
+            known => self.slot_in(owned, birth, known.flatten()),
+        }
+    }
+
+    /// The same with the lineage of the channel, in a cluster.
+    fn slot_in(&self, owned: &mut Owned, birth: Birth<'_>, lineage: Option<Lineage>) -> Option<(u32, bool)> {
         if let Some(slot) = owned.names.get(birth.channel) {
             if let Some(ring) = owned.rings.get_mut(slot as usize) {
                 ring.terms = birth.terms;
@@ -314,10 +311,11 @@ impl Histories {
             return Some((slot, false));
         }
         let share = owned.share(hash_of(birth.rule), birth.room)?;
-        let mut bits = [0; EPOCH_CHARS];
-        (birth.entropy)(&mut bits);
-        let epoch: String = bits.iter().map(|bits| char::from(EPOCH_ALPHABET[usize::from(bits & 31)])).collect();
-        let first = owned.floor.max(first_offset(birth.now.wall_ms)).max(1);
+        let (epoch, first) = match lineage {
+            Some(lineage) => (lineage.epoch_of(birth.channel), lineage.first),
+            None => (random_epoch(birth.entropy), first_offset(birth.now.wall_ms)),
+        };
+        let first = owned.floor.max(first).max(1);
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let mut ring = Ring::new(birth.channel, epoch.into(), serial, birth.terms, first, share);
         ring.empty_since_ms = birth.now.ms;
@@ -342,11 +340,60 @@ impl Histories {
 }
 
 impl Owned {
+    /// Appends messages to a ring. The owner's limits are not looked at.
+    fn append<'m>(
+        &mut self,
+        owner: usize,
+        slot: u32,
+        stamp: &Stamp,
+        messages: impl Iterator<Item = &'m str>,
+    ) -> Option<Position> {
+        let Stamp { now, side, except } = *stamp;
+        self.bursts += 1;
+        let burst = self.bursts;
+        let ring = self.rings.get_mut(slot as usize)?;
+        let (first, serial) = (ring.next(), ring.serial);
+        let key = RingKey { owner: owner as u32, slot, serial };
+        let position = Position { ring: key, epoch: ring.epoch.clone(), first, wall_ms: now.wall_ms, burst };
+        let (before, empty_since_ms) = ((ring.messages(), ring.bytes()), ring.empty_since_ms);
+        for text in messages {
+            let except = except.map(Box::new);
+            ring.append(Entry { offset: 0, text: text.into(), at_ms: now.ms, wall_ms: now.wall_ms, side, except });
+        }
+        let (after, due_ms) = ((ring.messages(), ring.bytes()), ring.due_ms());
+        self.messages = self.messages + after.0 - before.0;
+        self.bytes = self.bytes + after.1 - before.1;
+        if before.0 == 0
+            && let Some(due_ms) = due_ms
+        {
+            self.is_in_use(slot, empty_since_ms);
+            self.due.push(Reverse((due_ms, slot, serial)));
+        }
+        Some(position)
+    }
+
     /// Evicts the oldest messages until the others fit.
     fn make_room(&mut self, bytes_max: usize, now_ms: u64) {
         while self.bytes > bytes_max && !self.due.is_empty() {
             self.evicted += self.drop_first_due(now_ms, 1);
         }
+    }
+
+    /// Removes the messages of a ring below an offset. Returns their number.
+    fn clear_below(&mut self, slot: u32, offset: u64, now_ms: u64) -> usize {
+        let Some(ring) = self.rings.get_mut(slot as usize).filter(|ring| ring.messages() > 0) else { return 0 };
+        let (messages, bytes) = (ring.messages(), ring.bytes());
+        ring.clear_below(offset);
+        self.messages -= messages - ring.messages();
+        self.bytes -= bytes - ring.bytes();
+        let (left, removed) = (ring.messages(), messages - ring.messages());
+        if left == 0 {
+            ring.empty_since_ms = now_ms;
+            self.is_empty(slot, now_ms);
+            // Its entry would add the ring to the empty ones again.
+            self.due.retain(|Reverse((_, other, _))| *other != slot);
+        }
+        removed
     }
 
     /// Takes the first entry of `due`: drops the oldest messages of its ring, up to `max` of those that are as old as
@@ -414,8 +461,16 @@ impl Owned {
 
     /// Removes the ring of a rule that has been empty for the longest time.
     fn remove_emptiest(&mut self, rule: u64) {
-        let Some((since_ms, slot)) = self.empty.get(&rule).and_then(|empty| empty.first().copied()) else { return };
-        self.is_in_use(slot, since_ms);
+        let Some((_, slot)) = self.empty.get(&rule).and_then(|empty| empty.first().copied()) else { return };
+        self.remove(slot);
+    }
+
+    /// Removes a ring with its messages.
+    fn remove(&mut self, slot: u32) {
+        let Some(ring) = self.rings.get(slot as usize) else { return };
+        self.messages -= ring.messages();
+        self.bytes -= ring.bytes();
+        self.is_in_use(slot, ring.empty_since_ms);
         let ring = self.rings.remove(slot as usize);
         self.names.remove(&ring.name);
         self.floor = self.floor.max(ring.next());
@@ -437,9 +492,6 @@ pub const EMPTY_RETAINED_MS: u64 = 24 * 60 * 60 * 1000;
 /// for the next sweep.
 const SWEPT_MAX: usize = 256;
 const DROPPED_MAX: usize = 1024;
-/// Characters of an epoch, each 5 bits.
-const EPOCH_CHARS: usize = 8;
-const EPOCH_ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 /// The first offset of a ring is the time of day in milliseconds times this. A ring that lives for a second has room
 /// for a million messages before a later ring could begin below its end. All offsets stay below 2^53, the largest
 /// integer that JavaScript can represent exactly.

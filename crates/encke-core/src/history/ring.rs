@@ -28,6 +28,8 @@ pub struct Ring {
     bytes: usize,
     /// True if messages of its channel are not there any more, or may not be.
     is_partial: bool,
+    /// True until its first message.
+    is_unused: bool,
     /// Its share of the channels with a history. The owner is its rule.
     pub(super) share: Share<u64>,
 }
@@ -70,6 +72,7 @@ impl Ring {
             next: first,
             bytes: 0,
             is_partial: false,
+            is_unused: true,
             share,
         }
     }
@@ -157,7 +160,25 @@ impl Ring {
         self.next = self.next.max(next);
     }
 
+    /// True if it has never had a message.
+    pub(super) fn is_unused(&self) -> bool {
+        self.is_unused
+    }
+
+    /// The next message has this offset. No message has had one between.
+    pub(super) fn leap_to(&mut self, next: u64) {
+        self.next = self.next.max(next);
+    }
+
+    /// The ring begins at this offset: earlier messages of its channel are unknown.
+    pub(super) fn begin_at(&mut self, first: u64) {
+        self.clear();
+        (self.oldest, self.next) = (first, first);
+        self.is_partial = true;
+    }
+
     fn push(&mut self, entry: Entry) {
+        self.is_unused = false;
         self.bytes += entry.bytes();
         self.entries.push_back(entry);
         let HistoryTerms { messages_max, bytes_max, .. } = self.terms;
@@ -185,6 +206,16 @@ impl Ring {
         self.entries = VecDeque::new();
         self.oldest = self.next;
         self.bytes = 0;
+    }
+
+    /// Drops the messages below an offset.
+    pub(super) fn clear_below(&mut self, offset: u64) {
+        if offset >= self.next {
+            return self.clear();
+        }
+        while self.entries.front().is_some_and(|entry| entry.offset < offset) {
+            self.drop_oldest();
+        }
     }
 
     /// The time when the oldest message expires, in milliseconds of the monotonic clock; None if there is none.

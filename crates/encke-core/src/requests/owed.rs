@@ -1,17 +1,17 @@
-//! Replies that wait. Where histories survive the process, a publication is acknowledged only after it is persisted. In a
-//! cluster, a subscribe is acknowledged only after publications of the other nodes arrive.
+//! Replies that wait. Where histories survive the process, a publication is acknowledged only after it is persisted; in a cluster,
+//! when other nodes have it. There a subscribe is acknowledged only after publications of the other nodes arrive.
 //!
 //! Consecutive publications on one channel share a token. On a WebSocket their replies leave together when the token is
 //! settled; clients match them by id. If the WebSocket is gone by then, the replies go to the session's outbox, for its
 //! next connection. Over HTTP the whole response waits, with its replies in order. A request that holds a connect is
 //! answered without them; its late replies wait in the session's outbox.
 //!
-//! The bytes that the history store has not reported yet bound the number of waiting replies to publications,
+//! The bytes that the history store or the cluster has not reported yet bound the number of waiting replies to publications,
 //! [`INTEREST_REPLIES_MAX`] bounds that of replies to subscribes.
 
 use std::collections::HashMap;
 
-use bayeux::{BayeuxError, Message, Reply};
+use bayeux::{Message, Reply};
 use foldhash::fast::RandomState;
 use slab::Slab;
 use smallvec::SmallVec;
@@ -206,11 +206,16 @@ impl Owed {
     }
 
     /// Settles a token: returns the replies that have waited for it.
-    pub(crate) fn settle(&mut self, persisted: Persisted, timestamp: Option<&str>) -> Option<Settled> {
+    pub(crate) fn settle(
+        &mut self,
+        persisted: Persisted,
+        timestamp: Option<&str>,
+        refusal: impl Fn(&str) -> String,
+    ) -> Option<Settled> {
         let Waiting { channel, replies } = self.waiting.remove(&persisted.number)?;
         let publications = replies.len();
         self.replies -= publications;
-        let error = BayeuxError::not_stored(&channel);
+        let error = if persisted.is_persisted { String::new() } else { refusal(&channel) };
         let mut due = SmallVec::new();
         let mut on_socket: Option<OnSocket> = None;
         let write = |reply: &Text, text: &mut Vec<u8>| {

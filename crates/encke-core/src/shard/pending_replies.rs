@@ -1,7 +1,7 @@
-//! Replies that wait: to publications until these are persisted, to subscribes until other nodes know of them; and the
+//! Replies that wait: to publications until these are persisted or other nodes have them, to subscribes until other nodes know of them; and the
 //! responses that wait for such replies.
 
-use bayeux::ChannelName;
+use bayeux::{BayeuxError, ChannelName};
 
 use crate::application::EndReason;
 use crate::events::{Effect, HttpTransport, Persisted, PublishToken, SessionKey, ShardMessage};
@@ -29,9 +29,9 @@ impl Machines {
     }
 
     /// A token for the replies to publications on a channel. None if the channel has no history, or histories do not
-    /// survive the process.
+    /// survive the process and no other nodes have them.
     pub(super) fn token(&mut self, channel: ChannelName<'_>) -> Option<PublishToken> {
-        if !self.env.shared.is_durable {
+        if !self.env.shared.is_durable && !self.env.shared.is_clustered() {
             return None;
         }
         let rule = self.env.settings.rule_of(channel);
@@ -60,12 +60,14 @@ impl Machines {
     /// Settles a token: the replies that wait for it leave.
     pub(super) fn stored(&mut self, stored: Persisted) {
         let timestamp = self.env.timestamp();
-        let Some(settled) = self.requests.owed.settle(stored, timestamp.as_deref()) else { return };
+        let refusal =
+            if self.env.shared.is_clustered() { BayeuxError::not_replicated } else { BayeuxError::not_stored };
+        let Some(settled) = self.requests.owed.settle(stored, timestamp.as_deref(), refusal) else { return };
         let Settled { channel, publications, due } = settled;
         self.env.metrics.replies_waiting.set(self.requests.pending().replies);
         if !stored.is_persisted {
             self.env.metrics.errors.add(publications);
-            tracing::debug!(channel, messages = publications, "publications were delivered but not stored");
+            tracing::debug!(channel, messages = publications, "publications were not stored");
         }
         for due in due {
             match due {

@@ -8,11 +8,19 @@
 //!
 //! So all subscribers see one order, whichever shards the publishers are on. Delivery does not wait for the disk; the
 //! reply to the publisher does ([`super::pending_replies`]).
+//!
+//! In a cluster the cluster itself owns the histories. It takes publications, and delivers them with their positions to the shards of all
+//! nodes.
+
+use std::sync::Arc;
 
 use bayeux::ChannelName;
 
 use crate::delivery::{FanOut, payloads};
-use crate::events::{Effect, EncodedPublications, PersistRequest, PublishToken, Report, SessionKey, ShardMessage};
+use crate::events::{
+    Effect, EncodedPublications, OTHER_NODES, PersistRequest, PublishToken, Report, SessionKey, ShardMessage,
+    crosses_nodes,
+};
 use crate::history::{Ring, log_record};
 use crate::id::Id;
 use crate::rights::table::{Granted, Right};
@@ -20,8 +28,19 @@ use crate::settings::HistoryTerms;
 use crate::shard::{Machines, Shared};
 
 impl Machines {
-    /// Appends publications to their history, or sends them to the shard that owns it.
+    /// Appends publications to their history, or sends them to the shard that owns it, or to the cluster.
     pub(super) fn record(&mut self, fan_out: &FanOut<'_>, terms: HistoryTerms, except: Option<SessionKey>) {
+        if self.env.shared.is_clustered() {
+            if !crosses_nodes(fan_out.channel.as_str()) {
+                self.deliver_everywhere(&FanOut { token: None, ..*fan_out }, except, |machines| {
+                    machines.delivery.id_of(except)
+                });
+                return self.settle_token(fan_out.token, true);
+            }
+            let publications = fan_out.to_publications(self.delivery.id_of(except), &self.env.shared.mailbox);
+            self.admission.add_work(publications.frames.len() as u64);
+            return self.record_in_cluster(ShardMessage::Record(publications.into()));
+        }
         let owner = self.env.shared.histories.owner(fan_out.channel.as_str());
         if self.env.shared.is_durable {
             self.admission.record(fan_out.frames.bytes());
@@ -36,15 +55,19 @@ impl Machines {
     }
 
     /// Appends publications of another shard, or of a handle, to a history that this shard owns.
-    pub(super) fn record_from_shard(&mut self, publications: &EncodedPublications) {
-        let EncodedPublications { messages, side, token, .. } = *publications;
+    pub(super) fn record_from_shard(&mut self, publications: &Arc<EncodedPublications>) {
+        let EncodedPublications { messages, side, token, .. } = **publications;
         let channel = ChannelName::known(&publications.channel);
+        let rule = self.env.settings.rule_of(channel);
+        let mut terms = self.env.settings.history(channel, rule);
+        if self.env.shared.is_clustered() && terms.take().is_some() && crosses_nodes(&publications.channel) {
+            return self.record_in_cluster(ShardMessage::Record(publications.clone()));
+        }
         let compresses = self.env.settings.compresses(channel);
         let frames = self.delivery.encoder().copy(&publications.frames, compresses);
-        let rule = self.env.settings.rule_of(channel);
         let except = publications.except.and_then(|id| self.delivery.find(&id));
         let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position: None, token };
-        match self.env.settings.history(channel, rule) {
+        match terms {
             Some(terms) => self.append_to_history(&fan_out, terms, except, publications.except),
             // The channel has no history: the settings have changed meanwhile, or the application has published.
             None => {
@@ -52,6 +75,10 @@ impl Machines {
                 self.settle_token(token, true);
             }
         }
+    }
+
+    fn record_in_cluster(&mut self, message: ShardMessage) {
+        self.emit(Effect::SendToShard(OTHER_NODES.into(), message));
     }
 
     fn append_to_history(
@@ -97,6 +124,9 @@ impl Machines {
 
     /// Removes all messages from a history that this shard owns.
     pub(super) fn clear_history(&mut self, channel: &str, token: PublishToken) {
+        if self.env.shared.is_clustered() {
+            return self.record_in_cluster(ShardMessage::ClearHistory(channel.into(), token));
+        }
         let shared = self.env.shared.clone();
         let cleared = shared.histories.clear(channel, self.env.now.ms, log_record::cleared);
         let (removed, record) = cleared.unzip();

@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::application::{Actions, Application, Caller, EndReason, NoApplication};
 use crate::delivery::Received;
-use crate::events::{Effect, ExchangeId, NOT_HERE, OTHER_NODES, Request, Response, Searched, ShardMessage, SocketKey};
+use crate::events::{
+    Effect, ExchangeId, NOT_HERE, OTHER_NODES, Persisted, Request, Response, Searched, ShardMessage, SocketKey,
+};
 use crate::id::{Id, NodeTag, kernel_entropy};
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
 use crate::now::Now;
 use crate::opener::Opener;
 use crate::saved::Saved;
-use crate::settings::Settings;
+use crate::settings::{ChannelRule, Settings};
 use crate::shard::Shared;
 use crate::shard::tests::{NOW, Rig, post};
 
@@ -387,4 +389,31 @@ fn a_session_of_another_node_goes_on_when_publications_for_it_arrive() {
     assert!(names == ["/a".into()] && !effects.iter().any(is_restored));
     other.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
     assert!(other.shard.take_effects().iter().any(is_restored));
+}
+
+#[test]
+fn publications_on_a_channel_with_a_history_go_to_the_cluster_and_their_replies_wait_for_it() {
+    let rule = ChannelRule { pattern: "/a".into(), history_messages: 10, ..ChannelRule::default() };
+    let settings = Settings { channels: vec![rule], ..Settings::default() };
+    let mut rig = rig_with(settings, Box::new(NoApplication));
+    let (socket, client) = opened(&mut rig, "{}");
+    let mut publish = |id: u64, is_persisted| {
+        let text = format!(r#"{{"channel":"/a","clientId":"{client}","data":1,"id":"{id}"}}"#);
+        rig.shard.socket_text(NOW, socket, &text);
+        let recorded = |effect| match effect {
+            Effect::SendToShard(shard, ShardMessage::Record(publications)) if shard == usize::from(OTHER_NODES) => {
+                publications.token
+            }
+            Effect::SendToNodes(_) => panic!("the cluster delivers it"),
+            _ => None,
+        };
+        let token = rig.shard.take_effects().into_iter().find_map(recorded).expect("a token");
+        assert_eq!(rig.flushed(socket), "", "neither delivered nor answered");
+        let persisted = Persisted { number: token.number, is_persisted };
+        rig.shard.message(NOW, ShardMessage::Persisted(vec![persisted]));
+        rig.flushed(socket)
+    };
+    let (stored, refused) = (publish(1, true), publish(2, false));
+    assert!(stored.contains(r#""id":"1""#) && stored.contains(r#""successful":true"#), "{stored}");
+    assert!(refused.contains(r#""id":"2""#) && refused.contains("503:/a:history_not_replicated"), "{refused}");
 }

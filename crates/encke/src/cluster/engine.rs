@@ -90,6 +90,13 @@ pub enum EngineEvent {
         /// The request.
         body: Bytes,
     },
+    /// A message that nobody has to answer has come on a subject to which the node listens.
+    Notified {
+        /// The key of the [`EngineCommand::Listen`].
+        key: u64,
+        /// The message.
+        body: Bytes,
+    },
     /// The answer to a command about a key.
     KeyAnswer {
         /// The number of the command.

@@ -7,12 +7,12 @@ use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use encke_cluster::{Counts, SessionCounts};
-use encke_core::{EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, SocketOrigin};
+use encke_cluster::{Counts, HistoryCounts, SessionCounts};
+use encke_core::{EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, Settings, SocketOrigin};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::session_metrics;
+use super::{history_metrics, session_metrics};
 use crate::byte_stream::Detached;
 use crate::metric::Metric;
 
@@ -39,8 +39,10 @@ pub(crate) enum ToCluster {
     Publications(Arc<EncodedPublications>),
     /// A reply waits until publications of other nodes on these names arrive.
     Ask(Vec<Box<str>>, PublishToken),
-    /// A message about a session that another node has, or may have.
-    Session(Envelope),
+    /// A message about a session that another node has, or may have, or about a history.
+    Message(Envelope),
+    /// New settings.
+    Settings(Arc<Settings>),
     /// Another node is to serve this WebSocket.
     Relay(Box<Relayed>),
     /// A client with these origins asks for a session that is not here. True: it was searched for; false: its client has to come back
@@ -71,6 +73,7 @@ pub(crate) struct Status {
     /// Bytes that wait for the engine, and those that wait for the shards.
     pub(crate) waiting_bytes: (usize, usize),
     pub(crate) sessions: SessionCounts,
+    pub(crate) histories: HistoryCounts,
 }
 
 impl Link {
@@ -145,7 +148,9 @@ impl Link {
 
     /// The metrics of the node.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        self.node_metrics().into_iter().chain(session_metrics::of(&self.status().sessions)).collect()
+        let Status { sessions, histories, .. } = self.status();
+        let of_parts = session_metrics::of(&sessions).into_iter().chain(history_metrics::of(&histories));
+        self.node_metrics().into_iter().chain(of_parts).collect()
     }
 
     fn node_metrics(&self) -> Vec<Metric> {

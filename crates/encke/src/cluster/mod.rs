@@ -2,6 +2,7 @@
 //! cluster's thread. The thread itself is in `threads`; `encke-cluster` decides what it does.
 
 pub(crate) mod engine;
+pub(crate) mod history_metrics;
 pub(crate) mod link;
 pub(crate) mod relay;
 pub(crate) mod session_metrics;

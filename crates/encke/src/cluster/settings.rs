@@ -1,6 +1,6 @@
 //! The settings of a node of a cluster, and what a cluster does not allow of others.
 
-use encke_cluster::{NAME_BYTES_MAX, Node, NodeLimits, Subjects, channel_bytes_max};
+use encke_cluster::{HistoriesSettings, NAME_BYTES_MAX, Node, NodeLimits, Subjects, channel_bytes_max};
 use encke_core::{Declared as _, Settings, settings};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,9 @@ settings! {
         /// Time between the return of the engine and the sending of what has waited for it, in milliseconds. Other nodes come back at
         /// that time, too.
         return_delay_ms: u64 = 1_000;
+        /// Bytes of publications on channels with a history that wait until all nodes in sync have them, also while the engine is away.
+        /// Channels share it. Further ones are refused.
+        history_pending_bytes_max: usize = 64 * 1024 * 1024, positive();
         /// Requests and WebSockets of clients whose session is on another node, while this node waits for that one; and as many of other
         /// nodes that this one serves. Addresses share it. Above it a request gets status 503.
         forwarded_max: usize = 50_000, positive();
@@ -65,9 +68,11 @@ impl ClusterSettings {
     /// The first setting that does not work in a cluster.
     pub fn check_server(settings: &Settings) -> Result<(), SettingsError> {
         let mut rules = settings.channels.iter().enumerate();
-        if let Some((entry, rule)) = rules.find(|(_, rule)| rule.history().is_some()) {
+        if !settings.data.is_empty()
+            && let Some((entry, rule)) = rules.find(|(_, rule)| rule.history().is_some())
+        {
             let value = format!("{} for {}", rule.history_messages, rule.pattern);
-            let wanted = "0 in a cluster: nodes do not share histories yet";
+            let wanted = "0 in a cluster with a `data` directory: its nodes hold histories in memory";
             return Err(SettingsError {
                 entry: Some(entry),
                 ..SettingsError::new("channels.history_messages", value, wanted)
@@ -94,12 +99,21 @@ impl ClusterSettings {
             reply_delay_max_ms: self.reply_delay_max_ms,
             return_delay_ms: self.return_delay_ms,
         };
-        let mut origin = [0; 8];
-        kernel_entropy()(&mut origin);
-        let origin = u64::from_le_bytes(origin);
-        // Other nodes may have other limits of names.
-        let names = bayeux::Limits { channel_bytes_max: channel_bytes_max(), ..settings.into() };
-        Ok(Node::new(self.subjects()?, origin, limits, names))
+        Ok(Node::new(self.subjects()?, random(), limits, names_of(settings)))
+    }
+
+    /// The settings of the histories of a node.
+    ///
+    /// # Errors
+    /// When the name cannot be one.
+    pub(crate) fn histories(&self, settings: &Settings) -> Result<HistoriesSettings, SettingsError> {
+        Ok(HistoriesSettings {
+            node: random(),
+            subjects: self.subjects()?,
+            bucket: format!("encke-{}-histories", self.name),
+            names: names_of(settings),
+            pending_bytes_max: self.history_pending_bytes_max,
+        })
     }
 
     /// The subjects of the cluster.
@@ -113,6 +127,18 @@ impl ClusterSettings {
     }
 }
 
+/// The limits of channel names of other nodes, whose settings may differ.
+fn names_of(settings: &Settings) -> bayeux::Limits {
+    bayeux::Limits { channel_bytes_max: channel_bytes_max(), ..settings.into() }
+}
+
+/// A number that no other process has.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    kernel_entropy()(&mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use encke_core::ChannelRule;
@@ -120,12 +146,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_with_a_history_and_too_long_channels_are_refused_by_name_and_value() {
+    fn a_history_on_disk_and_too_long_channels_are_refused_by_name_and_value() {
         let rule =
             |history_messages| ChannelRule { pattern: "/a/**".into(), history_messages, ..ChannelRule::default() };
-        let settings = |history_messages| Settings { channels: vec![rule(history_messages)], ..Settings::default() };
-        assert_eq!(ClusterSettings::check_server(&settings(0)), Ok(()));
-        let error = ClusterSettings::check_server(&settings(10)).expect_err("a history").to_string();
+        let settings = |history_messages, data: &str| Settings {
+            channels: vec![rule(history_messages)],
+            data: data.into(),
+            ..Settings::default()
+        };
+        assert_eq!(ClusterSettings::check_server(&settings(0, "data")), Ok(()));
+        assert_eq!(ClusterSettings::check_server(&settings(10, "")), Ok(()));
+        let error = ClusterSettings::check_server(&settings(10, "data")).expect_err("a history").to_string();
         assert!(error.starts_with("channels[0].history_messages = 10 for /a/**: 0 in a cluster"), "{error}");
         let long = Settings { channel_bytes_max: 328, ..Settings::default() };
         assert_eq!(ClusterSettings::check_server(&long).expect_err("too long").name, "channel_bytes_max");

@@ -312,7 +312,7 @@ impl Node {
         }
         if shard == usize::from(OTHER_NODES) {
             let envelope = Envelope::new(self.server.mailboxes.account(), message);
-            return self.send_to_cluster(ToCluster::Session(envelope));
+            return self.send_to_cluster(ToCluster::Message(envelope));
         }
         let envelope = Envelope::new(self.server.mailboxes.account(), message);
         if shard == self.server.mailboxes.shards() {

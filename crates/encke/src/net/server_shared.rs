@@ -88,7 +88,7 @@ impl ServerShared {
     }
 
     /// Passes a message of a shard to the handle that waits for it.
-    pub(super) fn report(&self, message: ShardMessage) {
+    pub(crate) fn report(&self, message: ShardMessage) {
         match message {
             ShardMessage::Report(report) => self.outcomes.note(report),
             ShardMessage::Persisted(persisted) => self.outcomes.settle(&persisted),

@@ -12,16 +12,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bayeux::ChannelName;
 use encke_cluster::{Counts, EnvelopeError, Node, Output, Sessions};
-use encke_core::{Envelope, ForNodes, PublishToken, Searcher, ShardMessage, Weight};
+use encke_core::{ForNodes, PublishToken, Searcher, ShardMessage, Weight};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::cluster::engine::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents};
 use crate::cluster::link::{Link, Status, ToCluster};
 use crate::net::server_shared::ServerShared;
+use crate::threads::histories::NodeHistories;
 use crate::threads::relays::Relays;
+use crate::threads::rings::send_to_wanting;
 
 /// Starts the thread of a node.
 ///
@@ -31,6 +32,7 @@ pub(crate) fn start(
     server: Arc<ServerShared>,
     link: Arc<Link>,
     (node, sessions): (Node, Sessions),
+    histories: NodeHistories,
     engine: Box<dyn ClusterEngine>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -42,6 +44,7 @@ pub(crate) fn start(
         link,
         node,
         sessions,
+        histories,
         visitors,
         last_visitor: 0,
         relays: Relays::default(),
@@ -66,6 +69,7 @@ struct Cluster {
     link: Arc<Link>,
     node: Node,
     sessions: Sessions,
+    histories: NodeHistories,
     /// Requests for streams that wait for a session, and the number of the last one.
     visitors: HashMap<u64, oneshot::Sender<bool>>,
     last_visitor: u64,
@@ -92,7 +96,8 @@ impl Cluster {
         let mut received = Vec::new();
         loop {
             let now_ms = self.server.clock.now().ms;
-            let due = [self.node.next_ms(), self.sessions.next_ms(now_ms)].into_iter().flatten().min().map(|due_ms| {
+            let due = [self.node.next_ms(), self.sessions.next_ms(now_ms), self.histories.next_ms(now_ms)];
+            let due = due.into_iter().flatten().min().map(|due_ms| {
                 let wait_ms = due_ms.saturating_sub(self.server.clock.now().ms).min(WAIT_MAX_MS);
                 Instant::now() + Duration::from_millis(wait_ms)
             });
@@ -103,6 +108,7 @@ impl Cluster {
                     tracing::error!("the engine of the cluster has ended; the node goes on alone");
                     self.node.disconnected(&self.server.shared().interest);
                     self.sessions.disconnected();
+                    self.histories.disconnected();
                     self.turn(&mut Vec::new());
                     return self.alone().await;
                 },
@@ -122,13 +128,16 @@ impl Cluster {
         }
     }
 
-    /// Waits until the engine has sent what it has.
+    /// Waits until the engine has sent what it has, and other nodes own the histories.
     async fn send_the_rest(&mut self, mut events: mpsc::Receiver<EngineEvent>) {
-        while self.node.has_unsent()
-            && let Some(event) = events.recv().await
-        {
-            self.turn(&mut vec![event]);
+        while self.node.has_unsent() || !self.histories.end() {
+            let event = timeout(END_PAUSE, events.recv()).await;
+            if let Ok(None) = event {
+                return;
+            }
+            self.turn(&mut event.into_iter().flatten().collect());
         }
+        self.turn(&mut Vec::new());
     }
 
     /// Answers shards, without an engine.
@@ -141,12 +150,18 @@ impl Cluster {
     /// Processes all that has come. True: the server has stopped.
     fn turn(&mut self, events: &mut Vec<EngineEvent>) -> bool {
         let (messages, is_stopped) = self.link.take();
-        let now_ms = self.server.clock.now().ms;
+        let now = self.server.clock.now();
+        let now_ms = now.ms;
         for message in messages {
             match message {
                 ToCluster::Publications(publications) => self.node.publish(&publications),
                 ToCluster::Ask(names, token) => self.node.ask(names, token),
-                ToCluster::Session(envelope) => self.sessions.from_shard(now_ms, envelope.message),
+                ToCluster::Message(envelope) => {
+                    if let Some(message) = self.histories.from_shard(envelope.message) {
+                        self.sessions.from_shard(now_ms, message);
+                    }
+                }
+                ToCluster::Settings(settings) => self.histories.set_settings(settings),
                 ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.sessions),
                 ToCluster::Search { session, opener, origins, done } => {
                     self.last_visitor += 1;
@@ -164,6 +179,7 @@ impl Cluster {
             _ = self.commands.send(command);
         }
         self.turn_sessions(now_ms);
+        self.histories.turn(now, &self.server, &self.commands);
         self.settle();
         self.deliver();
         self.log(now_ms);
@@ -174,11 +190,13 @@ impl Cluster {
             origins: self.node.origins(),
             waiting_bytes: self.node.waiting_bytes(),
             sessions: self.sessions.counts(),
+            histories: self.histories.counts(),
         });
         is_stopped
     }
 
     fn take(&mut self, event: EngineEvent, now_ms: u64) {
+        self.histories.take(&event, now_ms);
         let interest = &self.server.shared().interest;
         match event {
             EngineEvent::Connected { envelope_bytes_max } => {
@@ -209,9 +227,10 @@ impl Cluster {
             EngineEvent::KeyAnswer { number, answer } if number >= Sessions::NUMBERS_FROM => {
                 self.sessions.key_answered(now_ms, number, answer);
             }
-            // The node sends no requests and uses no keys.
+            // The node sends no requests and uses no keys. Histories have taken what is theirs.
             EngineEvent::Answered { .. }
             | EngineEvent::Asked { .. }
+            | EngineEvent::Notified { .. }
             | EngineEvent::KeyAnswer { .. }
             | EngineEvent::KeyChanged { .. }
             | EngineEvent::WatchBegins { .. }
@@ -262,24 +281,10 @@ impl Cluster {
 
     /// Passes publications of other nodes to the shards that want them, as long as there is room between shards.
     fn deliver(&mut self) {
-        let (mailboxes, shared) = (&self.server.mailboxes, self.server.shared());
-        let account = mailboxes.account();
+        let account = self.server.mailboxes.account();
         while self.node.has_arrivals() && account.has_room(Weight::Heavy) && !self.link.is_frozen() {
             for publications in self.node.next_arrival(account) {
-                let channel = ChannelName::known(&publications.channel);
-                let mut shards = shared.interest.of(channel, &mut self.scratch);
-                let publications = Arc::new(publications);
-                while shards != 0 {
-                    let shard = shards.trailing_zeros() as usize;
-                    shards &= shards - 1;
-                    let message = ShardMessage::Publication(publications.clone());
-                    if shard == mailboxes.shards() {
-                        self.server.local.send(Envelope::new(account, message));
-                    } else {
-                        // A shard that has ended has no subscribers.
-                        let _ended = mailboxes.send_to_shard(shard, message);
-                    }
-                }
+                send_to_wanting(&self.server, publications, &mut self.scratch);
             }
         }
     }
@@ -315,5 +320,7 @@ const EVENTS_AT_ONCE: usize = 4_096;
 const WAIT_MAX_MS: u64 = 60_000;
 /// The time that the engine has to send what it has at the end.
 const END_MAX: Duration = Duration::from_secs(2);
+/// The time after which it is looked at again if the other nodes own the histories.
+const END_PAUSE: Duration = Duration::from_millis(20);
 /// The time between two log lines about losses, or about one error, in milliseconds.
 const LOG_EVERY_MS: u64 = 10_000;

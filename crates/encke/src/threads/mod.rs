@@ -6,6 +6,8 @@ pub(crate) mod application;
 pub(crate) mod cluster;
 pub(crate) mod driver;
 pub(crate) mod ending;
+pub(crate) mod histories;
 pub(crate) mod listeners;
 mod reclaim;
 mod relays;
+mod rings;

@@ -1,0 +1,164 @@
+//! The nodes that are there: each writes its key again and again. Clocks of nodes are never compared: a node whose key has not changed for
+//! a while, by the clock of this one, is gone.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use super::entry::NodeId;
+
+/// The nodes, as this one sees them.
+pub(super) struct Members {
+    own: NodeId,
+    others: HashMap<NodeId, Seen, RandomState>,
+    /// The number of the last write of the own key, and the time when it was sent, if it is on its way.
+    on_way: Option<u64>,
+    /// The time of the next write, in milliseconds.
+    due_ms: u64,
+    /// The time until which no other node takes this one for gone, in milliseconds.
+    lease_ms: u64,
+}
+
+/// The key of another node.
+struct Seen {
+    revision: u64,
+    /// The time of its last change here, in milliseconds.
+    at_ms: u64,
+    /// The time of its first change since it was gone or not there, in milliseconds.
+    since_ms: u64,
+    /// True if the running watch has reported it.
+    is_reported: bool,
+}
+
+impl Members {
+    pub(super) fn new(own: NodeId) -> Members {
+        Members { own, others: HashMap::default(), on_way: None, due_ms: 0, lease_ms: 0 }
+    }
+
+    /// A key is there, or has changed.
+    pub(super) fn seen(&mut self, now_ms: u64, node: NodeId, revision: u64) {
+        if node == self.own {
+            return;
+        }
+        let seen =
+            self.others.entry(node).or_insert(Seen { revision: 0, at_ms: 0, since_ms: now_ms, is_reported: true });
+        seen.is_reported = true;
+        if revision != seen.revision {
+            if now_ms >= seen.at_ms + GONE_MS {
+                seen.since_ms = now_ms;
+            }
+            (seen.revision, seen.at_ms) = (revision, now_ms);
+        }
+    }
+
+    /// A key is gone: its node has left, or has been gone for long.
+    pub(super) fn left(&mut self, node: NodeId) {
+        self.others.remove(&node);
+    }
+
+    /// A watch begins: keys that it does not report are gone.
+    pub(super) fn watch_begins(&mut self) {
+        self.others.values_mut().for_each(|seen| seen.is_reported = false);
+    }
+
+    /// A watch has reported all keys.
+    pub(super) fn watch_is_complete(&mut self) {
+        self.others.retain(|_, seen| seen.is_reported);
+    }
+
+    /// This node has not looked for a while: others count as seen now.
+    pub(super) fn resume(&mut self, now_ms: u64) {
+        self.others.values_mut().for_each(|seen| seen.at_ms = now_ms);
+    }
+
+    /// True if a node is there.
+    pub(super) fn is_alive(&self, now_ms: u64, node: NodeId) -> bool {
+        node == self.own || self.others.get(&node).is_some_and(|seen| now_ms < seen.at_ms + GONE_MS)
+    }
+
+    /// True if a node has a key, though it may not have written it for a while.
+    pub(super) fn is_known(&self, node: NodeId) -> bool {
+        node == self.own || self.others.contains_key(&node)
+    }
+
+    /// The nodes that are there.
+    pub(super) fn alive(&self, now_ms: u64) -> impl Iterator<Item = NodeId> {
+        let others = self.others.iter().filter(move |(_, seen)| now_ms < seen.at_ms + GONE_MS);
+        std::iter::once(self.own).chain(others.map(|(node, _)| *node))
+    }
+
+    /// The nodes that have been there for a while.
+    pub(super) fn settled(&self, now_ms: u64) -> impl Iterator<Item = NodeId> {
+        let is_settled = move |seen: &Seen| now_ms < seen.at_ms + GONE_MS && now_ms >= seen.since_ms + SETTLED_MS;
+        let others = self.others.iter().filter(move |(_, seen)| is_settled(seen));
+        std::iter::once(self.own).chain(others.map(|(node, _)| *node))
+    }
+
+    /// True if it is time to write the own key with a command that has this number.
+    pub(super) fn beat(&mut self, now_ms: u64) -> bool {
+        let is_due = self.on_way.is_none() && now_ms >= self.due_ms;
+        if is_due {
+            self.on_way = Some(now_ms);
+            self.due_ms = now_ms + BEAT_MS;
+        }
+        is_due
+    }
+
+    /// The write of the own key has ended.
+    pub(super) fn beaten(&mut self, is_written: bool) {
+        if let Some(sent_ms) = self.on_way.take().filter(|_| is_written) {
+            self.lease_ms = sent_ms + LEASE_MS;
+        }
+    }
+
+    /// True if all others know that this node is there.
+    pub(super) fn has_lease(&self, now_ms: u64) -> bool {
+        now_ms < self.lease_ms
+    }
+
+    /// The time of the next write, in milliseconds.
+    pub(super) fn next_ms(&self) -> u64 {
+        self.due_ms
+    }
+}
+
+/// The time between two writes of the own key, in milliseconds.
+pub(super) const BEAT_MS: u64 = 1_000;
+/// The time after which a node without a write is gone, in milliseconds.
+pub(super) const GONE_MS: u64 = 5_000;
+/// The time for which a write holds for this node itself, in milliseconds: shorter than [`GONE_MS`], and from the time when it was sent.
+const LEASE_MS: u64 = 3_000;
+/// The time after which a node that has come gets partitions of others, in milliseconds.
+const SETTLED_MS: u64 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_gone_when_its_key_does_not_change() {
+        let mut members = Members::new(NodeId(1));
+        members.seen(1_000, NodeId(2), 7);
+        members.seen(4_000, NodeId(2), 7);
+        assert!(members.is_alive(5_999, NodeId(2)) && !members.is_alive(6_000, NodeId(2)));
+        members.seen(6_000, NodeId(2), 9);
+        assert!(members.is_alive(6_000, NodeId(2)) && members.is_known(NodeId(2)));
+        members.watch_begins();
+        members.watch_is_complete();
+        assert!(!members.is_known(NodeId(2)) && members.is_alive(6_000, NodeId(1)));
+    }
+
+    #[test]
+    fn the_lease_ends_before_others_take_this_node_for_gone() {
+        let mut members = Members::new(NodeId(1));
+        assert!(members.beat(1_000) && !members.beat(5_000), "one write at a time");
+        members.beaten(true);
+        assert!(!members.has_lease(5_000), "it counts from the time when it was sent");
+        assert!(members.beat(5_000));
+        members.beaten(true);
+        assert!(members.has_lease(7_999) && !members.has_lease(8_000));
+        assert!(members.beat(6_000));
+        members.beaten(false);
+        assert!(members.has_lease(7_999) && members.next_ms() == 7_000);
+    }
+}

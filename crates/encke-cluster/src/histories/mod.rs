@@ -1,0 +1,377 @@
+//! Histories of a cluster: a channel has one order, one epoch and one sequence of offsets on all nodes, and each node has all its messages.
+//! [`Histories`] is a deterministic machine like [`Node`](crate::Node), on the same engine.
+//!
+//! The channels are dealt out to *partitions*. Each has an owner, named by its claim in the engine's keys, and a log. The node of a publisher
+//! (the *source*) sends publications to the owner, which gives them their positions and sends them to all nodes. An entry is *committed* when
+//! all nodes *in sync*, which the claim lists, have acknowledged it. Nobody sees an entry before, on no node. So what anybody has seen is
+//! on every node in sync, and any of these may become the next owner.
+//!
+//! ```text
+//!   publisher ─▶ source ── Submit ──▶ owner ── Log ──▶ mirrors
+//!       ▲                               ▲ └─ Ack ◀───────┘
+//!       └─ reply ◀─ commit              └ committed ──▶ rings of each node ──▶ subscribers
+//! ```
+//!
+//! The contract:
+//!
+//! - Messages of the engine may be lost, doubled and delayed. A key is written only if it has the expected revision; reads may be old.
+//! - A node that is gone has lost all it had. A node that comes back after others took it for gone does nothing by its old claim: its
+//!   entries are not acknowledged any more, and it commits nothing without a recent write of its key.
+//! - If nobody in sync is left, a partition begins again with another seed, from which all epochs follow. So no offset ever stands for two
+//!   messages.
+
+mod claim;
+mod context;
+mod entry;
+mod members;
+mod message;
+mod partition;
+mod rings;
+mod sources;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use bayeux::Limits;
+use bytes::Bytes;
+use encke_core::history::{PARTITIONS, hash_of_name, partition_of};
+use encke_core::{Amount, Budget, Now, PublishToken, Shares, Urgency};
+
+use crate::command::{Command, Expected, KeyReply};
+use crate::outgoing::fitting;
+use crate::subject::Subjects;
+pub use context::Output as HistoryOutput;
+use context::{CLAIMS, Context, Purpose, Wire};
+use entry::NodeId;
+pub use entry::{Content, Entry, Submission};
+use members::{BEAT_MS, Members};
+use message::{HEAD_BYTES, Message};
+use partition::Partition;
+pub use rings::{Copied, Cursor, Rings};
+use sources::Waiting;
+
+/// The settings of [`Histories`].
+#[derive(Clone, Debug)]
+pub struct HistoriesSettings {
+    /// A random number that no other node and start has.
+    pub node: u64,
+    /// The subjects of the cluster.
+    pub subjects: Subjects,
+    /// The bucket of the claims.
+    pub bucket: String,
+    /// The limits of channel names of other nodes.
+    pub names: Limits,
+    /// Bytes of publications of this node that are not committed.
+    pub pending_bytes_max: usize,
+}
+
+/// The counts of [`Histories`] since its start, and its sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HistoryCounts {
+    /// Partitions that this node owns.
+    pub owned: usize,
+    /// Partitions whose messages this node has.
+    pub level: usize,
+    /// Partitions whose messages this node has for certain, so that it may own them.
+    pub in_sync: usize,
+    /// The fewest nodes in sync of a partition that this node owns; 0 if it owns none.
+    pub in_sync_least: usize,
+    /// Bytes of publications of this node that are not committed.
+    pub pending_bytes: usize,
+    /// Messages of this node that were refused.
+    pub refused: u64,
+    /// Messages that are no message of a node.
+    pub rejected: u64,
+}
+
+/// The histories of one node, as far as other nodes are concerned.
+pub struct Histories {
+    settings: HistoriesSettings,
+    members: Members,
+    partitions: Vec<Partition>,
+    wire: Wire,
+    shares: Shares<u64>,
+    /// Messages of other nodes that have not been processed.
+    arrived: Vec<Message>,
+    listens: bool,
+    /// The time when the running watch had reported all keys, in milliseconds.
+    complete_ms: Option<u64>,
+    /// The time of the last turn, in milliseconds.
+    turned_ms: u64,
+    /// The time of the next look at the balance of partitions, and of the last beginning of a pass, in milliseconds.
+    balance_ms: u64,
+    given_ms: u64,
+    is_ending: bool,
+    counts: HistoryCounts,
+}
+
+impl Histories {
+    /// The number from which on commands are those of [`Histories`], up to those of [`Sessions`](crate::Sessions).
+    pub const NUMBERS_FROM: u64 = 1 << 62;
+    /// The keys of its subscriptions: what comes to all nodes, and to this one.
+    pub const LISTENS_BY: [u64; 2] = [1, 2];
+
+    /// The histories of a node whose engine is away.
+    pub fn new(settings: HistoriesSettings) -> Histories {
+        Histories::with(settings, PARTITIONS)
+    }
+
+    fn with(settings: HistoriesSettings, partitions: usize) -> Histories {
+        let own = NodeId(settings.node);
+        let (subjects, bucket) = (settings.subjects.clone(), settings.bucket.clone());
+        Histories {
+            members: Members::new(own),
+            partitions: (0..partitions as u16).map(Partition::new).collect(),
+            wire: Wire::new(own, subjects, bucket, Histories::NUMBERS_FROM),
+            shares: Shares::default(),
+            arrived: Vec::new(),
+            listens: false,
+            complete_ms: None,
+            turned_ms: 0,
+            balance_ms: 0,
+            given_ms: 0,
+            is_ending: false,
+            counts: HistoryCounts::default(),
+            settings,
+        }
+    }
+
+    /// True if a command with this number is one of [`Histories`].
+    pub fn has_sent(number: u64) -> bool {
+        (Histories::NUMBERS_FROM..Histories::NUMBERS_FROM * 2).contains(&number)
+    }
+
+    /// The bucket of its keys.
+    pub fn bucket(&self) -> &str {
+        &self.settings.bucket
+    }
+
+    /// The engine is there, and takes messages of at most so many bytes.
+    pub fn connected(&mut self, bytes_max: usize) {
+        self.wire.bytes_max = bytes_max;
+        self.wire.is_connected = true;
+        if !std::mem::replace(&mut self.listens, true) {
+            let subjects = &self.settings.subjects;
+            let subjects = [subjects.of_histories_log(), subjects.of_histories_node(self.settings.node)];
+            for (key, subject) in Histories::LISTENS_BY.into_iter().zip(subjects) {
+                self.wire.push(HistoryOutput::Engine(Command::Listen { key, subject }));
+            }
+            let watch = Command::Watch { bucket: self.settings.bucket.clone(), prefix: String::new() };
+            self.wire.push(HistoryOutput::Engine(watch));
+        }
+    }
+
+    /// The engine is away.
+    pub fn disconnected(&mut self) {
+        self.wire.is_connected = false;
+    }
+
+    /// A publication of this node, or the removal of a history. The token is settled when it is committed, or refused.
+    pub fn publish(&mut self, submission: Submission, token: Option<PublishToken>) {
+        let (messages, bytes) = (submission.messages().max(1), submission.bytes());
+        let (owner, number) = (hash_of_name(&submission.channel), partition_of(&submission.channel));
+        let parts = if self.fits(&submission) { vec![submission] } else { split(submission) };
+        let fits = parts.iter().all(|part| self.fits(part));
+        let budget = Budget::new(usize::MAX, self.settings.pending_bytes_max);
+        let share =
+            if fits { self.shares.take(&budget, owner, Amount::one(bytes), Urgency::Common).ok() } else { None };
+        let Some(share) = share else {
+            self.counts.refused += messages;
+            return token.into_iter().for_each(|token| self.wire.push(HistoryOutput::Settled(token, false)));
+        };
+        let (mut parts, mut share) = (parts.into_iter().peekable(), Some(share));
+        while let Some(part) = parts.next() {
+            // The whole is settled, and its bytes are free, with the last part.
+            let is_last = parts.peek().is_none();
+            let (token, share) = (token.filter(|_| is_last), if is_last { share.take() } else { None });
+            self.partitions[number].publish(Waiting { submission: Arc::new(part), token, share });
+        }
+    }
+
+    /// True if one message has room for a publication.
+    fn fits(&self, submission: &Submission) -> bool {
+        submission.bytes() + HEAD_BYTES <= self.wire.bytes_max
+    }
+
+    /// A message of another node has come.
+    pub fn received(&mut self, body: &[u8]) {
+        match Message::read(body, &self.settings.names) {
+            Some(message) if usize::from(message.partition) < self.partitions.len() => self.arrived.push(message),
+            _ => self.counts.rejected += 1,
+        }
+    }
+
+    /// A command about a key has its result.
+    pub fn key_answered(&mut self, now_ms: u64, number: u64, answer: &KeyReply) {
+        match self.wire.ended(number) {
+            Some(Purpose::Beat) => self.members.beaten(answer.is_ok()),
+            Some(Purpose::Claim(partition)) => {
+                self.partitions[usize::from(partition)].claim_written(now_ms, number, answer);
+            }
+            None => {}
+        }
+    }
+
+    /// A watch of the keys begins, or begins again.
+    pub fn watch_begins(&mut self) {
+        self.complete_ms = None;
+        self.members.watch_begins();
+        self.partitions.iter_mut().for_each(Partition::watch_begins);
+    }
+
+    /// A watch has reported all keys that are there.
+    pub fn watch_is_complete(&mut self, now_ms: u64) {
+        self.complete_ms = Some(now_ms);
+        self.members.watch_is_complete();
+        // They could not be seen during a break.
+        self.members.resume(now_ms);
+        self.partitions.iter_mut().for_each(Partition::watch_is_complete);
+    }
+
+    /// A key is there, has changed, or is gone.
+    pub fn key_changed(&mut self, now_ms: u64, key: &str, revision: u64, value: Option<&Bytes>) {
+        if let Some(node) = key.strip_prefix(MEMBERS).and_then(|node| u64::from_str_radix(node, 16).ok()) {
+            match value {
+                Some(_) => self.members.seen(now_ms, NodeId(node), revision),
+                None => self.members.left(NodeId(node)),
+            }
+        }
+        let number = key.strip_prefix(CLAIMS).and_then(|number| number.parse::<usize>().ok());
+        if let Some(partition) = number.and_then(|number| self.partitions.get_mut(number)) {
+            match value {
+                Some(value) => partition.claim_changed(now_ms, value, revision),
+                None => partition.claim_gone(),
+            }
+        }
+    }
+
+    /// Does what has to be done after events, or at a time. Call it after events, before [`Histories::take_outputs`].
+    pub fn turn(&mut self, now: Now, rings: &mut dyn Rings) {
+        if now.ms >= self.turned_ms + PAUSE_MS {
+            self.members.resume(now.ms);
+            self.partitions.iter_mut().for_each(|partition| partition.resume(now.ms));
+        }
+        self.turned_ms = now.ms;
+        self.beat(now.ms);
+        let arrived = std::mem::take(&mut self.arrived);
+        let Histories { members, partitions, wire, complete_ms, .. } = self;
+        let knows_all = complete_ms.is_some();
+        let mut cx = Context { now, members, rings: &mut *rings, wire, knows_all };
+        for Message { from, partition, term, body } in arrived {
+            partitions[usize::from(partition)].received(&mut cx, from, term, body);
+        }
+        partitions.iter_mut().for_each(|partition| partition.turn(&mut cx));
+        self.balance(now, rings);
+        for share in std::mem::take(&mut self.wire.freed) {
+            self.shares.give_back(share);
+        }
+    }
+
+    /// Writes the key of this node.
+    fn beat(&mut self, now_ms: u64) {
+        if self.wire.is_connected && !self.is_ending && self.members.beat(now_ms) {
+            let key = format!("{MEMBERS}{:016x}", self.settings.node);
+            self.wire.put(Purpose::Beat, key, Bytes::from_static(&[1]), Expected::Any, Some(MEMBER_TTL_MS));
+        }
+    }
+
+    /// Passes partitions on: one at a time to the nodes that they belong to, or all of them at the end.
+    fn balance(&mut self, now: Now, rings: &mut dyn Rings) {
+        if now.ms < self.balance_ms {
+            return;
+        }
+        let Histories { members, partitions, wire, .. } = self;
+        let cx = Context { now, members, rings, wire, knows_all: true };
+        if self.is_ending {
+            return partitions.iter_mut().for_each(|partition| partition.give_away(&cx));
+        }
+        self.balance_ms = now.ms + BALANCE_EVERY_MS;
+        if partitions.iter().any(Partition::is_given) {
+            if now.ms >= self.given_ms + GIVEN_MAX_MS {
+                partitions.iter_mut().for_each(Partition::stay);
+            }
+            return;
+        }
+        if partitions.iter_mut().any(|partition| partition.give_to_rightful(&cx)) {
+            self.given_ms = now.ms;
+        }
+    }
+
+    /// Passes all partitions on to other nodes, because this one ends.
+    pub fn end(&mut self) {
+        self.is_ending = true;
+        self.balance_ms = 0;
+    }
+
+    /// True if the node owns nothing that another node could own, and its publications are committed. Its key is removed then.
+    pub fn has_ended(&mut self) -> bool {
+        let own = self.wire.own;
+        let has_ended = !self.partitions.iter().any(|partition| partition.may_be_given(own) || partition.has_pending());
+        if has_ended && self.wire.is_connected {
+            self.wire.remove(format!("{MEMBERS}{:016x}", self.settings.node));
+        }
+        has_ended || !self.wire.is_connected
+    }
+
+    /// The time at which [`Histories::turn`] has something to do, if nothing happens before.
+    pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        if !self.wire.is_connected {
+            return None;
+        }
+        let is_busy = self.is_ending || self.partitions.iter().any(|partition| partition.is_busy(self.wire.own));
+        Some(if is_busy { now_ms + BUSY_MS } else { self.members.next_ms().clamp(now_ms, now_ms + BEAT_MS) })
+    }
+
+    /// Takes what has to be done, in order.
+    pub fn take_outputs(&mut self) -> Vec<HistoryOutput> {
+        self.wire.take_outputs()
+    }
+
+    /// Its counts and sizes.
+    pub fn counts(&self) -> HistoryCounts {
+        let mut counts = HistoryCounts { pending_bytes: self.shares.used().bytes, ..self.counts };
+        for partition in &self.partitions {
+            let state = partition.state(self.wire.own);
+            counts.owned += usize::from(state.is_owned);
+            counts.level += usize::from(state.is_level);
+            counts.in_sync += usize::from(state.is_in_sync);
+            if state.is_owned {
+                let least = if counts.in_sync_least == 0 { usize::MAX } else { counts.in_sync_least };
+                counts.in_sync_least = least.min(state.in_sync);
+            }
+        }
+        counts
+    }
+}
+
+/// Divides publications that are too large for one message with others.
+fn split(submission: Submission) -> Vec<Submission> {
+    let Submission { channel, content } = submission;
+    let Content::Publications { side, except, frames, messages } = content else {
+        return vec![Submission { channel, content }];
+    };
+    let (mut rest, mut left, mut parts) = (frames, messages, Vec::new());
+    while left > 0 {
+        let (count, bytes) = fitting(&channel, &rest);
+        // Frames that are not what they should be stay together.
+        let (count, bytes) = if count == 0 || count >= left { (left, rest.len()) } else { (count, bytes) };
+        let content = Content::Publications { side, except, messages: count, frames: rest.split_to(bytes) };
+        parts.push(Submission { channel: channel.clone(), content });
+        left -= count;
+    }
+    parts
+}
+
+/// The prefix of the keys of nodes.
+const MEMBERS: &str = "m.";
+/// The time after which the key of a node goes that is gone, in milliseconds.
+const MEMBER_TTL_MS: u64 = 60_000;
+/// A node that has not looked for so long does not know who is there, in milliseconds.
+const PAUSE_MS: u64 = 2_500;
+/// The time between two turns while something is to be done, in milliseconds.
+const BUSY_MS: u64 = 50;
+/// The time between two looks at the balance of partitions, in milliseconds.
+const BALANCE_EVERY_MS: u64 = 1_000;
+/// The time after which a partition stays that could not be passed on, in milliseconds.
+const GIVEN_MAX_MS: u64 = 5_000;

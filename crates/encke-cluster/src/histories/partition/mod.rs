@@ -1,0 +1,430 @@
+//! One partition on one node: its claim, its log, and what this node does for it.
+//!
+//! ```text
+//!              claim of another node                its owner is gone, and this node is in sync
+//!   idle ──────────────────────────▶ mirror ────────────────────────────────────────────────────▶ owner
+//!                                      ▲                    claim of another node                     │
+//!                                      └─────────────────────────────────────────────────────────────┘
+//! ```
+
+mod claims;
+mod log;
+mod mirror;
+mod owner;
+
+use bytes::Bytes;
+use encke_core::history::{Lineage, first_offset};
+
+use super::claim::{Claim, first_of};
+use super::context::{Context, Output};
+use super::entry::{Entry, NodeId, Term};
+use super::message::{Body, Part};
+use super::sources::{Outbox, Waiting};
+use crate::command::KeyReply;
+use claims::Claims;
+use log::Log;
+use mirror::{Mirror, Read};
+use owner::Owner;
+
+/// One partition on one node.
+pub(super) struct Partition {
+    number: u16,
+    claims: Claims,
+    log: Log,
+    /// The lineage of the log.
+    lineage: Option<Lineage>,
+    /// True until this node has had all rings for the first time: its channels have no history yet.
+    is_young: bool,
+    role: Role,
+    outbox: Outbox,
+    /// The time since when nobody in sync is there, or since when there is no claim, in milliseconds.
+    orphan_ms: Option<u64>,
+}
+
+/// The work of this node.
+enum Role {
+    Idle,
+    Mirror(Mirror),
+    Owner(Box<Owner>),
+}
+
+/// The state of a partition, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) is_owned: bool,
+    pub(super) is_level: bool,
+    pub(super) is_in_sync: bool,
+    pub(super) in_sync: usize,
+}
+
+impl Partition {
+    pub(super) fn new(number: u16) -> Partition {
+        Partition {
+            number,
+            claims: Claims::default(),
+            log: Log::default(),
+            lineage: None,
+            is_young: true,
+            role: Role::Idle,
+            outbox: Outbox::default(),
+            orphan_ms: None,
+        }
+    }
+
+    /// The claim, for changes that the engine reports.
+    pub(super) fn claim_changed(&mut self, now_ms: u64, value: &Bytes, revision: u64) {
+        self.claims.changed(now_ms, value, revision);
+    }
+
+    /// The engine has no claim any more.
+    pub(super) fn claim_gone(&mut self) {
+        self.claims.gone();
+    }
+
+    pub(super) fn claim_written(&mut self, now_ms: u64, number: u64, answer: &KeyReply) {
+        self.claims.answered(now_ms, number, answer);
+    }
+
+    pub(super) fn watch_begins(&mut self) {
+        self.claims.watch_begins();
+    }
+
+    pub(super) fn watch_is_complete(&mut self) {
+        self.claims.watch_is_complete();
+    }
+
+    /// A publication of this node.
+    pub(super) fn publish(&mut self, waiting: Waiting) {
+        self.outbox.add(waiting);
+    }
+
+    /// This node has not looked for a while.
+    pub(super) fn resume(&mut self, now_ms: u64) {
+        if let Role::Owner(owner) = &mut self.role {
+            owner.resume(now_ms);
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        match &self.role {
+            Role::Idle => false,
+            Role::Mirror(mirror) => mirror.is_complete(),
+            Role::Owner(_) => true,
+        }
+    }
+
+    fn term(&self) -> Option<Term> {
+        match &self.role {
+            Role::Idle => None,
+            Role::Mirror(mirror) => Some(mirror.term()),
+            Role::Owner(owner) => Some(owner.term()),
+        }
+    }
+
+    /// Takes a message of another node.
+    pub(super) fn received(&mut self, cx: &mut Context<'_>, from: NodeId, term: Term, body: Body) {
+        self.follow_claim(cx);
+        if self.term() != Some(term) {
+            return;
+        }
+        match (&mut self.role, body) {
+            (Role::Mirror(mirror), Body::Log { first, entries, committed }) if mirror.owner() == from => {
+                mirror.received(&mut self.log, first, entries, committed);
+            }
+            (Role::Mirror(mirror), Body::Rings(part)) if mirror.owner() == from => {
+                let read = mirror.read(&self.log, &part);
+                self.read_rings(cx, &part, &read);
+            }
+            (Role::Mirror(mirror), Body::Expect(number)) if mirror.owner() == from => self.outbox.expects(number),
+            (Role::Owner(owner), Body::Ack { staged, committed }) => {
+                owner.acknowledged(cx.now.ms, from, (staged, committed), self.log.last());
+            }
+            (Role::Owner(owner), Body::Fetch(wanted)) => owner.answer(cx, &self.log, from, wanted),
+            (Role::Owner(owner), Body::Submit { done, first, submissions }) => {
+                if let Err(expected) = owner.submit(cx, &mut self.log, from, (done, first), submissions.into_iter()) {
+                    cx.wire.send(from, self.number, term, Body::Expect(expected));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds rings of the owner to those of this node.
+    fn read_rings(&mut self, cx: &mut Context<'_>, part: &Part, read: &Read) {
+        let Some(lineage) = self.lineage else { return };
+        match read {
+            Read::Other => return,
+            Read::Begins => {
+                self.log = Log::at(part.committed, &part.sources);
+                let done = self.log.committed_of(cx.own());
+                while self.outbox.done() < done
+                    && let Some(waiting) = self.outbox.committed(cx.now.ms, self.outbox.done() + 1)
+                {
+                    settle(cx, waiting);
+                }
+            }
+            Read::Continues => {}
+        }
+        for record in &part.records {
+            cx.rings.restore(lineage, record, !self.is_young);
+        }
+        cx.rings.raise_floor(part.floor);
+        if self.is_complete() && std::mem::take(&mut self.is_young) {
+            cx.rings.begin(self.number.into(), lineage);
+        }
+    }
+
+    /// Does what the claim says.
+    fn follow_claim(&mut self, cx: &mut Context<'_>) {
+        let Some(claim) = self.claims.claim() else { return };
+        let term = claim.term();
+        if self.term() == Some(term) {
+            return;
+        }
+        let is_owner = claim.owner == cx.own();
+        let mut is_complete = self.is_complete();
+        if self.lineage != Some(claim.lineage) {
+            self.lineage = Some(claim.lineage);
+            self.log = Log::default();
+            // A log begins with empty rings. But a node that has just come would pass all messages to its subscribers as new ones.
+            is_complete = is_owner || !self.is_young;
+            if is_complete {
+                self.is_young = false;
+                cx.rings.begin(self.number.into(), claim.lineage);
+            }
+        } else if !claim.has(cx.own()) {
+            // The new owner may not have them.
+            self.log.truncate();
+        }
+        self.role = if is_owner {
+            Role::Owner(Box::new(Owner::new(cx.now.ms, self.number, cx.own(), claim, &self.log)))
+        } else {
+            Role::Mirror(Mirror::new(self.number, term, claim.owner, is_complete))
+        };
+    }
+
+    /// Does what has to be done.
+    pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
+        self.claims.turn(cx, self.number);
+        self.follow_claim(cx);
+        self.care_for_claim(cx);
+        self.submit(cx);
+        if let Role::Owner(owner) = &mut self.role {
+            // Entries that were sent before are committed first, so that one message has both.
+            let limit = owner.committable(cx, &self.claims, &self.log).min(owner.sent());
+            self.commit(cx, limit);
+        }
+        if let Role::Owner(owner) = &mut self.role {
+            owner.send(cx, &self.log);
+            let limit = owner.committable(cx, &self.claims, &self.log);
+            self.commit(cx, limit);
+        }
+        match &mut self.role {
+            Role::Owner(owner) => owner.send(cx, &self.log),
+            Role::Mirror(mirror) => {
+                let limit = mirror.committable();
+                self.commit(cx, limit);
+            }
+            Role::Idle => {}
+        }
+        if let Role::Mirror(mirror) = &mut self.role {
+            let is_in_sync = self.claims.claim().is_none_or(|claim| claim.has(cx.own()));
+            mirror.send(cx, &self.log, is_in_sync);
+        }
+    }
+
+    /// Applies entries up to this number.
+    fn commit(&mut self, cx: &mut Context<'_>, limit: u64) {
+        while self.log.committed() < limit
+            && cx.rings.has_room()
+            && let Some(entry) = self.log.commit()
+        {
+            let Entry { source, sequence, .. } = entry;
+            let own = if source == cx.own() { self.outbox.committed(cx.now.ms, sequence) } else { None };
+            cx.rings.commit(&entry, own.as_ref().and_then(|own| own.token));
+            own.into_iter().for_each(|own| settle(cx, own));
+        }
+    }
+
+    /// Sends publications of this node to the owner.
+    fn submit(&mut self, cx: &mut Context<'_>) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        match &mut self.role {
+            Role::Owner(owner) => {
+                while let Some((first, next)) = self.outbox.next(cx.now.ms, owner.term(), usize::MAX) {
+                    let done = self.outbox.done();
+                    let own = cx.own();
+                    if let Err(expected) = owner.submit(cx, &mut self.log, own, (done, first), next.into_iter()) {
+                        self.outbox.expects(expected);
+                        break;
+                    }
+                }
+            }
+            Role::Mirror(mirror) if cx.wire.is_connected => {
+                let (owner, term) = (mirror.owner(), mirror.term());
+                while let Some((first, submissions)) = self.outbox.next(cx.now.ms, term, cx.wire.room()) {
+                    let body = Body::Submit { done: self.outbox.done(), first, submissions };
+                    cx.wire.send(owner, self.number, term, body);
+                }
+            }
+            Role::Mirror(_) | Role::Idle => {}
+        }
+    }
+
+    /// Writes the claim if it has to change.
+    fn care_for_claim(&mut self, cx: &mut Context<'_>) {
+        if self.claims.written().is_some() || !cx.has_lease() || !cx.knows_all {
+            return;
+        }
+        let next = match self.claims.claim() {
+            Some(claim) if claim.owner == cx.own() => {
+                self.orphan_ms = None;
+                let Role::Owner(owner) = &mut self.role else { return };
+                owner.forget_gone(cx, claim);
+                let list = owner.changed_list(cx, claim, &self.log).map(|list| claim.with(list));
+                list.or_else(|| owner.passed(cx, claim, &self.log))
+            }
+            Some(claim) if cx.is_alive(claim.owner) => {
+                self.orphan_ms = None;
+                None
+            }
+            Some(claim) => {
+                let claim = claim.clone();
+                self.succeed(cx, &claim)
+            }
+            None => self.claim_again(cx),
+        };
+        if let Some(next) = next {
+            self.claims.write(cx, self.number, next);
+        }
+    }
+
+    /// The claim of this node after an owner that is gone, if it is for this node to make.
+    fn succeed(&mut self, cx: &mut Context<'_>, claim: &Claim) -> Option<Claim> {
+        let own = cx.own();
+        let candidates = claim.in_sync.iter().copied().filter(|node| cx.is_alive(*node));
+        if let Some(first) = first_of(candidates, self.number) {
+            self.orphan_ms = None;
+            let may_succeed = first == own && self.is_complete() && self.term() == Some(claim.term());
+            return may_succeed.then(|| claim.passed_to(own, vec![own]));
+        }
+        #[cfg(test)]
+        if cx.is_broken(super::context::Sabotage::SucceedsFromOutside) && self.is_complete() {
+            return Some(claim.passed_to(own, vec![own]));
+        }
+        let wait_ms = if claim.in_sync.iter().any(|node| cx.members.is_known(*node)) { ORPHAN_MS } else { SETTLE_MS };
+        self.begin_again(cx, claim.number, wait_ms)
+    }
+
+    /// The claim of this node for a partition without one, if it is for this node to make.
+    fn claim_again(&mut self, cx: &mut Context<'_>) -> Option<Claim> {
+        let lost = self.claims.lost().cloned();
+        let wait_ms = match &lost {
+            // The engine has lost its keys, and this node has all.
+            Some(lost) if lost.owner == cx.own() && self.term() == Some(lost.term()) => return Some(lost.clone()),
+            Some(lost) if cx.is_alive(lost.owner) => ORPHAN_MS,
+            _ => SETTLE_MS,
+        };
+        self.begin_again(cx, lost.map_or(0, |lost| lost.number), wait_ms)
+    }
+
+    /// A claim with a new lineage, when nobody who has the messages has been there for so long.
+    fn begin_again(&mut self, cx: &mut Context<'_>, number: u64, wait_ms: u64) -> Option<Claim> {
+        let since_ms = *self.orphan_ms.get_or_insert(cx.now.ms);
+        let own = cx.own();
+        let is_first = first_of(cx.members.alive(cx.now.ms), self.number) == Some(own);
+        if !is_first || cx.now.ms < since_ms + wait_ms {
+            return None;
+        }
+        self.orphan_ms = None;
+        let lineage = Lineage { seed: cx.wire.new_seed(), first: first_offset(cx.now.wall_ms) };
+        Some(Claim { owner: own, number: number + 1, lineage, in_sync: vec![own] })
+    }
+
+    /// Passes the partition on to the node that it belongs to, if this is another one and it is in sync. True if that begins.
+    pub(super) fn give_to_rightful(&mut self, cx: &Context<'_>) -> bool {
+        let rightful = first_of(cx.members.settled(cx.now.ms), self.number);
+        rightful.is_some_and(|rightful| self.give(cx, rightful))
+    }
+
+    /// Passes the partition on to another node in sync, because this one ends.
+    pub(super) fn give_away(&mut self, cx: &Context<'_>) {
+        let in_sync = self.claims.claim().map_or(&[][..], |claim| &claim.in_sync);
+        let others = in_sync.iter().copied().filter(|node| *node != cx.own() && cx.is_alive(*node));
+        if let Some(other) = first_of(others, self.number) {
+            self.give(cx, other);
+        }
+    }
+
+    fn give(&mut self, cx: &Context<'_>, to: NodeId) -> bool {
+        let (Role::Owner(owner), Some(claim)) = (&mut self.role, self.claims.claim()) else { return false };
+        if to == cx.own() || !claim.has(to) || owner.next().is_some() {
+            return false;
+        }
+        owner.leave_to(to);
+        true
+    }
+
+    /// True if the partition is to be passed on.
+    pub(super) fn is_given(&self) -> bool {
+        matches!(&self.role, Role::Owner(owner) if owner.next().is_some())
+    }
+
+    /// Gives up passing it on, unless the claim of the next owner may hold already.
+    pub(super) fn stay(&mut self) {
+        if let (Role::Owner(owner), None) = (&mut self.role, self.claims.written()) {
+            owner.stay();
+        }
+    }
+
+    /// True if another node in sync could own the partition, which this one does.
+    pub(super) fn may_be_given(&self, own: NodeId) -> bool {
+        let has_other = |claim: &Claim| claim.in_sync.iter().any(|node| *node != own);
+        matches!(self.role, Role::Owner(_)) && self.claims.claim().is_some_and(has_other)
+    }
+
+    /// True if publications of this node are not committed.
+    pub(super) fn has_pending(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
+    /// True if something has to be done soon.
+    pub(super) fn is_busy(&self, own: NodeId) -> bool {
+        let has_claim = self.claims.claim().is_some_and(|claim| claim.has(own));
+        let rests = match &self.role {
+            Role::Idle => false,
+            Role::Mirror(mirror) => mirror.is_level(),
+            Role::Owner(owner) => owner.rests(&self.log),
+        };
+        !rests
+            || !has_claim
+            || self.claims.written().is_some()
+            || !self.outbox.is_empty()
+            || self.log.staged_bytes() > 0
+    }
+
+    /// The state, for metrics.
+    pub(super) fn state(&self, own: NodeId) -> State {
+        let claim = self.claims.claim();
+        State {
+            is_owned: matches!(self.role, Role::Owner(_)),
+            is_level: self.is_complete(),
+            is_in_sync: claim.is_some_and(|claim| claim.has(own)),
+            in_sync: claim.map_or(0, |claim| claim.in_sync.len()),
+        }
+    }
+}
+
+/// The publisher gets its reply.
+fn settle(cx: &mut Context<'_>, waiting: Waiting) {
+    let Waiting { token, share, .. } = waiting;
+    cx.wire.freed.extend(share);
+    token.into_iter().for_each(|token| cx.wire.push(Output::Settled(token, true)));
+}
+
+/// The time that nobody in sync is there after which a partition begins again without messages, in milliseconds.
+const ORPHAN_MS: u64 = 10_000;
+/// The same when those in sync have left, or there are no claims yet: the nodes have to learn of each other.
+const SETTLE_MS: u64 = 1_000;

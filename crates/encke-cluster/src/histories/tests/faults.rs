@@ -1,0 +1,159 @@
+//! Seeds: publishers on all nodes, nodes that are killed, paused, cut off and started, and an engine that delays, loses, doubles, forgets
+//! answers and reports keys late. The rings check each message that any node applies; at the end nothing that was confirmed is missing.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::model::{Cluster, Faults};
+use crate::histories::context::Sabotage;
+
+/// Two channels of each partition of the model.
+pub(super) fn channels() -> Vec<String> {
+    let of = |partition| {
+        let names = (0..).map(|number| format!("/c/{number}"));
+        names.filter(move |name| encke_core::history::partition_of(name) == partition).take(2)
+    };
+    (0..super::PARTITIONS).flat_map(of).collect()
+}
+
+const NODES: usize = 3;
+const STEPS: usize = 50;
+
+/// The disruptions of a run, each in this many of 100 steps.
+#[derive(Clone, Copy, Default)]
+struct Disruptions {
+    kills: u64,
+    pauses: u64,
+    cuts: u64,
+    /// A node is disrupted only while all are level.
+    is_careful: bool,
+}
+
+fn run(seed: u64, faults: Faults, disruptions: Disruptions, sabotage: Option<Sabotage>) {
+    let mut cluster = Cluster::new(NODES, seed, sabotage);
+    cluster.settle();
+    cluster.faults = faults;
+    let channels = channels();
+    for _ in 0..STEPS {
+        disrupt(&mut cluster, disruptions);
+        for _ in 0..cluster.random(4) {
+            let alive = cluster.alive();
+            let node = alive[cluster.random(alive.len() as u64) as usize];
+            let channel = &channels[cluster.random(channels.len() as u64) as usize];
+            cluster.publish(node, channel);
+        }
+        let ms = if cluster.random(10) == 0 { cluster.random(9_000) } else { cluster.random(200) };
+        cluster.pass(ms);
+    }
+    cluster.faults = Faults::default();
+    for node in cluster.alive() {
+        cluster.members[node].paused_ms = cluster.members[node].paused_ms.min(1);
+        if !cluster.members[node].is_connected {
+            cluster.connect(node);
+        }
+    }
+    cluster.settle();
+    check(&cluster, &channels);
+}
+
+fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
+    let alive = cluster.alive();
+    let node = alive[cluster.random(alive.len() as u64) as usize];
+    let Disruptions { kills, pauses, cuts, is_careful } = disruptions;
+    let chance = cluster.random(100);
+    if !cluster.members[node].is_connected {
+        if cluster.random(3) == 0 {
+            cluster.connect(node);
+        }
+        return;
+    }
+    if is_careful && !cluster.is_level() {
+        return;
+    }
+    if chance < kills {
+        cluster.kill(node);
+        if cluster.alive().len() < 2 || cluster.random(2) == 0 {
+            cluster.join();
+        }
+    } else if chance < kills + pauses {
+        let ms = 500 + cluster.random(12_000);
+        cluster.pause(node, ms);
+    } else if chance < kills + pauses + cuts {
+        cluster.disconnect(node);
+    } else if alive.len() < NODES && cluster.random(4) == 0 {
+        cluster.join();
+    }
+}
+
+/// All nodes have the same messages, and all that was confirmed in the epochs that hold.
+fn check(cluster: &Cluster, channels: &[String]) {
+    cluster.truth.borrow().check();
+    let alive = cluster.alive();
+    for channel in channels {
+        let texts = cluster.members[alive[0]].rings.texts(channel);
+        let seed = cluster.members[alive[0]].rings.seed_of(channel);
+        for node in &alive {
+            let rings = &cluster.members[*node].rings;
+            assert_eq!((rings.seed_of(channel), rings.texts(channel)), (seed, texts.clone()), "{channel} on {node}");
+            // Those that were there from the beginning have delivered each message.
+            let is_missing = |text: &&String| !rings.live.contains(&(seed.unwrap_or_default(), text.to_string()));
+            let missing: Vec<_> = texts.iter().filter(is_missing).collect();
+            assert!(*node >= NODES || missing.is_empty(), "{node} has lost {missing:?} on {channel}");
+        }
+        for (node, member) in cluster.members.iter().enumerate() {
+            let is_here = |(of, on): &(u64, String)| Some(*of) == seed && on == channel;
+            for (token, _) in member.rings.stored.iter().filter(|(_, stored)| is_here(stored)) {
+                let text = format!("{node} {token}");
+                assert!(texts.contains(&text), "{text} was confirmed and is missing on {channel}");
+            }
+        }
+    }
+    for node in alive {
+        let settled = &cluster.members[node].settled;
+        assert!(settled.values().all(|is_stored| *is_stored), "there was room for all");
+        assert_eq!(cluster.counts(node).pending_bytes, 0);
+    }
+}
+
+const BAD_ENGINE: Faults =
+    Faults { loses: 30, doubles: 30, delays: 100, forgets_answer: 50, reports_late: 50, reads_old: 200 };
+const MANY: u64 = 200;
+
+#[test]
+fn nothing_is_lost_or_doubled_while_nodes_die_one_at_a_time() {
+    let disruptions = Disruptions { kills: 15, is_careful: true, ..Disruptions::default() };
+    (0..MANY).for_each(|seed| run(seed, Faults::default(), disruptions, None));
+}
+
+#[test]
+fn an_engine_that_delays_loses_doubles_and_reads_old_values_breaks_no_promise() {
+    (0..MANY).for_each(|seed| run(seed, BAD_ENGINE, Disruptions::default(), None));
+}
+
+#[test]
+fn nodes_that_are_cut_off_or_paused_break_no_promise() {
+    let disruptions = Disruptions { pauses: 10, cuts: 10, ..Disruptions::default() };
+    (0..MANY).for_each(|seed| run(seed, Faults { delays: 100, ..Faults::default() }, disruptions, None));
+}
+
+#[test]
+fn all_faults_together_break_no_promise() {
+    let disruptions = Disruptions { kills: 8, pauses: 8, cuts: 8, is_careful: false };
+    (0..MANY).for_each(|seed| run(seed, BAD_ENGINE, disruptions, None));
+}
+
+/// True if a seed shows that a rule is broken.
+fn is_found(sabotage: Sabotage) -> bool {
+    let disruptions = Disruptions { kills: 8, pauses: 8, cuts: 8, is_careful: false };
+    let engine = Faults { loses: 100, forgets_answer: 300, ..BAD_ENGINE };
+    let finds = |seed| catch_unwind(AssertUnwindSafe(|| run(seed, engine, disruptions, Some(sabotage)))).is_err();
+    (0..2_000).any(finds)
+}
+
+#[test]
+fn rules_that_are_broken_are_found() {
+    for sabotage in
+        [Sabotage::CommitsEarly, Sabotage::SucceedsFromOutside, Sabotage::AddsLate, Sabotage::TakesAllNumbers]
+    {
+        assert!(is_found(sabotage), "{sabotage:?}");
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests of histories on an engine in memory, with rings that note what they get.
+
+mod absence;
+mod faults;
+mod model;
+mod moves;
+mod rings;
+
+/// The partitions of the model: enough that nodes own different ones.
+const PARTITIONS: usize = 2;

@@ -1,0 +1,201 @@
+//! Histories that are written and read, and partitions that move, one thing at a time.
+
+use encke_core::Side;
+
+use super::faults::channels;
+use super::model::Cluster;
+use crate::histories::entry::NodeId;
+use crate::histories::{Content, Submission};
+
+/// A cluster of three nodes, and a channel.
+fn cluster() -> (Cluster, String) {
+    let mut cluster = Cluster::new(3, 1, None);
+    cluster.settle();
+    (cluster, channels().remove(0))
+}
+
+/// Publishes on each node in turn.
+fn publish(cluster: &mut Cluster, channel: &str, count: usize) {
+    for number in 0..count {
+        let alive = cluster.alive();
+        cluster.publish(alive[number % alive.len()], channel);
+        cluster.pass(10);
+    }
+}
+
+/// The messages of a channel, which all nodes have.
+fn texts(cluster: &Cluster, channel: &str) -> Vec<String> {
+    let alive = cluster.alive();
+    let texts = cluster.members[alive[0]].rings.texts(channel);
+    for node in alive {
+        assert_eq!(cluster.members[node].rings.texts(channel), texts, "on {node}");
+    }
+    texts
+}
+
+/// The node that owns the partition of a channel.
+fn owner(cluster: &Cluster) -> usize {
+    let owns = |node: &usize| cluster.members[*node].histories.partitions[0].state(NodeId(0)).is_owned;
+    cluster.alive().into_iter().find(owns).expect("an owner")
+}
+
+#[test]
+fn all_nodes_have_one_order_and_each_publisher_gets_its_reply() {
+    let (mut cluster, channel) = cluster();
+    publish(&mut cluster, &channel, 30);
+    cluster.pass(200);
+    assert_eq!(texts(&cluster, &channel).len(), 30);
+    let settled: Vec<usize> = cluster.members.iter().map(|member| member.settled.len()).collect();
+    assert_eq!(settled, [10, 10, 10]);
+    assert!(cluster.members.iter().all(|member| member.rings.live.len() == 30));
+}
+
+#[test]
+fn another_node_goes_on_when_the_owner_is_killed() {
+    let (mut cluster, channel) = cluster();
+    publish(&mut cluster, &channel, 10);
+    let dead = owner(&cluster);
+    let seed = cluster.members[dead].rings.seed_of(&channel);
+    cluster.kill(dead);
+    publish(&mut cluster, &channel, 10);
+    cluster.settle();
+    assert_eq!(texts(&cluster, &channel).len(), 20);
+    assert!(cluster.alive().iter().all(|node| cluster.members[*node].rings.seed_of(&channel) == seed));
+}
+
+#[test]
+fn a_node_that_joins_gets_all_messages_and_delivers_only_new_ones() {
+    let (mut cluster, channel) = cluster();
+    publish(&mut cluster, &channel, 10);
+    cluster.pass(200);
+    let late = cluster.join();
+    cluster.settle();
+    publish(&mut cluster, &channel, 8);
+    cluster.pass(200);
+    assert_eq!((texts(&cluster, &channel).len(), cluster.members[late].rings.live.len()), (18, 8));
+}
+
+#[test]
+fn a_node_that_was_cut_off_gets_what_it_has_missed() {
+    let (mut cluster, channel) = cluster();
+    let cut = owner(&cluster);
+    cluster.disconnect(cut);
+    let waiting = cluster.publish(cut, &channel);
+    for _ in 0..5 {
+        let other = (cut + 1) % 3;
+        cluster.publish(other, &channel);
+        cluster.pass(3_000);
+    }
+    assert_eq!(cluster.members[cut].settled.get(&waiting), None, "it waits for the engine");
+    cluster.connect(cut);
+    cluster.settle();
+    assert_eq!(texts(&cluster, &channel).len(), 6);
+    assert_eq!(cluster.members[cut].settled.get(&waiting), Some(&true));
+    assert_eq!(cluster.members[cut].rings.live.len(), 6);
+}
+
+#[test]
+fn nobody_who_has_the_messages_is_left_so_epochs_begin_again() {
+    let (mut cluster, channel) = cluster();
+    publish(&mut cluster, &channel, 5);
+    let seed = cluster.members[0].rings.seed_of(&channel);
+    (0..3).for_each(|node| cluster.kill(node));
+    let node = cluster.join();
+    cluster.settle();
+    publish(&mut cluster, &channel, 5);
+    cluster.pass(200);
+    assert_eq!(texts(&cluster, &channel).len(), 5);
+    assert_ne!(cluster.members[node].rings.seed_of(&channel), seed);
+}
+
+#[test]
+fn a_rolling_restart_loses_nothing() {
+    let (mut cluster, channel) = cluster();
+    let seed = cluster.members[0].rings.seed_of(&channel);
+    for node in 0..3 {
+        publish(&mut cluster, &channel, 5);
+        cluster.members[node].histories.end();
+        for _ in 0..200 {
+            cluster.pass(10);
+            if cluster.members[node].histories.has_ended() {
+                break;
+            }
+        }
+        assert!(cluster.members[node].histories.has_ended());
+        cluster.pass(50);
+        cluster.kill(node);
+        cluster.join();
+        publish(&mut cluster, &channel, 5);
+        cluster.settle();
+    }
+    assert_eq!(texts(&cluster, &channel).len(), 30);
+    assert!(cluster.alive().iter().all(|node| cluster.members[*node].rings.seed_of(&channel) == seed));
+}
+
+#[test]
+fn the_owner_writes_claims_again_that_the_engine_has_lost() {
+    let (mut cluster, channel) = cluster();
+    let seed = cluster.members[0].rings.seed_of(&channel);
+    publish(&mut cluster, &channel, 6);
+    cluster.lose_keys();
+    publish(&mut cluster, &channel, 6);
+    cluster.settle();
+    assert_eq!((texts(&cluster, &channel).len(), cluster.members[0].rings.seed_of(&channel)), (12, seed));
+}
+
+#[test]
+fn without_the_engine_publications_wait_within_a_bound_and_further_ones_are_refused() {
+    let (mut cluster, channel) = cluster();
+    cluster.disconnect(0);
+    let tokens: Vec<u64> = (0..1_000).map(|_| cluster.publish(0, &channel)).collect();
+    cluster.pass(100);
+    let refused = tokens.iter().filter(|token| cluster.members[0].settled.get(token) == Some(&false)).count();
+    assert_eq!(cluster.counts(0).refused, refused as u64);
+    assert!((500..1_000).contains(&refused) && cluster.counts(0).pending_bytes <= 64 * 1024, "{refused}");
+    cluster.connect(0);
+    cluster.settle();
+    assert_eq!(texts(&cluster, &channel).len(), 1_000 - refused);
+}
+
+#[test]
+fn what_is_too_large_for_the_engine_is_refused_and_what_is_large_is_divided() {
+    let (mut cluster, channel) = cluster();
+    let mut publish = |texts: &[String], number| {
+        let frames: Vec<u8> = texts.iter().flat_map(|text| crate::envelope::tests::frame_of(text)).collect();
+        let messages = texts.len() as u32;
+        let content = Content::Publications { side: Side::Client, except: None, messages, frames: frames.into() };
+        let submission = Submission { channel: channel.as_str().into(), content };
+        cluster.submit(0, submission, number);
+        cluster.pass(1_000);
+        cluster.members[0].settled.get(&number).copied()
+    };
+    assert_eq!(publish(&[format!("\"0 1{}\"", " ".repeat(1 << 20))], 1), Some(false));
+    let many: Vec<String> = (2..10).map(|number| format!("\"0 {number}\"{}", " ".repeat(200_000))).collect();
+    assert_eq!(publish(&many, 2), Some(true));
+}
+
+#[test]
+fn a_node_that_has_been_there_for_a_while_gets_its_partitions() {
+    let mut cluster = Cluster::new(1, 5, None);
+    cluster.settle();
+    let (channels, mut owners) = (channels(), std::collections::BTreeSet::new());
+    for _ in 0..8 {
+        cluster.join();
+    }
+    for _ in 0..20 {
+        cluster.pass(2_000);
+        channels.iter().for_each(|channel| _ = cluster.publish(3, channel));
+        let owned = cluster.alive().into_iter().filter(|node| cluster.counts(*node).owned > 0);
+        owners.extend(owned);
+    }
+    cluster.settle();
+    assert!(owners.len() > 1, "{owners:?}");
+    assert!(channels.iter().all(|channel| texts(&cluster, channel).len() == 20));
+}
+
+#[test]
+fn what_is_no_message_is_counted() {
+    let (mut cluster, _) = cluster();
+    cluster.members[0].histories.received(b"nothing");
+    assert_eq!(cluster.counts(0).rejected, 1);
+}

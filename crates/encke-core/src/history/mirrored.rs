@@ -1,0 +1,276 @@
+//! Rings in a cluster: other nodes have the same, so their epochs and offsets come from outside, and so do the messages.
+
+use std::sync::atomic::Ordering;
+
+use super::log_record::{LoggedMessage, Part};
+use super::{Birth, Histories, Lineage, PARTITIONS, Position, Stamp, first_offset, partition_of};
+use crate::now::Now;
+
+/// The outcome for messages that have their offsets.
+#[derive(Clone, Debug)]
+pub enum Appended {
+    /// They are in the ring, but for so many first ones that were there before. The position is that of the rest.
+    At(Position, usize),
+    /// All were there before.
+    Known,
+    /// There is no room for one more channel.
+    NoRoom,
+}
+
+impl Histories {
+    /// The server is a node of a cluster. Channels have no rings until their partition has [begun](Histories::begin_partition). It is
+    /// called before the first shard is created.
+    pub fn begin_in_cluster(&self) {
+        self.is_mirrored.store(true, Ordering::Relaxed);
+        for owned in &self.owners {
+            owned.lock().lineages = Some(Box::new([None; PARTITIONS]));
+        }
+    }
+
+    /// True if other nodes have the same rings. Messages of any channel may then be on their way to any shard.
+    pub fn is_mirrored(&self) -> bool {
+        self.is_mirrored.load(Ordering::Relaxed)
+    }
+
+    /// From now on the channels of a partition have rings of this lineage. Those of another one are removed.
+    pub fn begin_partition(&self, partition: usize, lineage: Lineage) {
+        for owned in &self.owners {
+            let mut owned = owned.lock();
+            let is_other = |name: &str, epoch: &str| partition_of(name) == partition && lineage.epoch_of(name) != epoch;
+            let others = owned.rings.iter().filter(|(_, ring)| is_other(ring.name(), ring.epoch()));
+            let others: Vec<usize> = others.map(|(slot, _)| slot).collect();
+            others.into_iter().for_each(|slot| owned.remove(slot as u32));
+            if let Some(lineages) = &mut owned.lineages {
+                lineages[partition] = Some(lineage);
+            }
+        }
+    }
+
+    /// The lineage of a channel, if its partition has begun.
+    pub fn lineage_of(&self, channel: &str) -> Option<Lineage> {
+        self.owners.get(self.owner(channel))?.lock().lineages.as_ref()?[partition_of(channel)]
+    }
+
+    /// The offset of the next message of a channel: that of its ring, or of a new one at this time of day.
+    pub fn next_of(&self, channel: &str, wall_ms: u64) -> u64 {
+        let Some(owned) = self.lock(self.owner(channel)) else { return 1 };
+        let ring = owned.names.get(channel).and_then(|slot| owned.rings.get(slot as usize));
+        let lineage = owned.lineages.as_ref().and_then(|lineages| lineages[partition_of(channel)]);
+        let first = lineage.map_or(1, |lineage| lineage.first).max(owned.floor).max(first_offset(wall_ms));
+        match ring {
+            // Another node may have a ring with a higher offset and no message yet.
+            Some(ring) if ring.is_unused() => ring.next().max(first),
+            Some(ring) => ring.next(),
+            None => first,
+        }
+    }
+
+    /// Appends messages at this offset. Those that the ring has already are left out.
+    pub fn append_at<'m>(
+        &self,
+        birth: Birth<'_>,
+        lineage: Lineage,
+        first: u64,
+        stamp: &Stamp,
+        messages: impl ExactSizeIterator<Item = &'m str>,
+    ) -> Appended {
+        let (now, room, end) = (birth.now, birth.room, first + messages.len() as u64);
+        let owner = self.owner(birth.channel);
+        let Some(mut owned) = self.lock(owner) else { return Appended::NoRoom };
+        let Some((slot, is_new)) = self.slot_in(&mut owned, birth, Some(lineage)) else {
+            // Without a ring nobody would know of these offsets.
+            owned.floor = owned.floor.max(end);
+            return Appended::NoRoom;
+        };
+        let Some(ring) = owned.rings.get_mut(slot as usize) else { return Appended::NoRoom };
+        if is_new || (ring.is_unused() && ring.next() > first) {
+            ring.begin_at(first);
+        }
+        ring.leap_to(first);
+        let skipped = (ring.next() - first) as usize;
+        if skipped >= messages.len() {
+            return Appended::Known;
+        }
+        let position = owned.append(owner, slot, stamp, messages.skip(skipped));
+        owned.make_room(room.bytes_max, now.ms);
+        position.map_or(Appended::NoRoom, |position| Appended::At(position, skipped))
+    }
+
+    /// The offsets up to this one are used, though the channel has no ring here.
+    pub fn note_unknown(&self, channel: &str, end: u64) {
+        if let Some(mut owned) = self.lock(self.owner(channel)) {
+            owned.floor = owned.floor.max(end);
+        }
+    }
+
+    /// Removes messages of a channel below an offset. Returns their number; None if the channel has no ring.
+    pub fn clear_below(&self, channel: &str, offset: u64, now_ms: u64) -> Option<usize> {
+        let mut owned = self.lock(self.owner(channel))?;
+        let slot = owned.names.get(channel)?;
+        Some(owned.clear_below(slot, offset, now_ms))
+    }
+
+    /// Lets the ring of a channel begin where a part of another node's ring does: what that one has not any more goes, and what this one
+    /// has missed is not there. False if there is no room for one more channel.
+    pub fn begin_restore(&self, birth: Birth<'_>, lineage: Lineage, part: &Part<'_>) -> bool {
+        let now_ms = birth.now.ms;
+        let Some(mut owned) = self.lock(self.owner(birth.channel)) else { return false };
+        let epoch = lineage.epoch_of(birth.channel);
+        if let Some(slot) = owned.names.get(birth.channel)
+            && owned.rings.get(slot as usize).is_some_and(|ring| **ring.epoch() != *epoch)
+        {
+            owned.remove(slot);
+        }
+        let Some((slot, is_new)) = self.slot_in(&mut owned, birth, Some(lineage)) else {
+            owned.floor = owned.floor.max(part.next);
+            return false;
+        };
+        owned.clear_below(slot, part.from, now_ms);
+        if let Some(ring) = owned.rings.get_mut(slot as usize)
+            && (is_new || ring.next() < part.from)
+        {
+            ring.begin_at(part.from);
+        }
+        true
+    }
+
+    /// The next offset of a channel's ring is this one or a higher one.
+    pub fn end_restore(&self, channel: &str, next: u64) {
+        if let Some(mut owned) = self.lock(self.owner(channel))
+            && let Some(slot) = owned.names.get(channel)
+            && let Some(ring) = owned.rings.get_mut(slot as usize)
+        {
+            ring.leap_to(next);
+        }
+    }
+}
+
+impl LoggedMessage<'_> {
+    /// The data of a message that another node has had for a while.
+    pub fn stamp(&self, now: Now) -> Stamp {
+        let age_ms = now.wall_ms.saturating_sub(self.wall_ms);
+        let now = Now { ms: now.ms.saturating_sub(age_ms), wall_ms: self.wall_ms };
+        Stamp { now, side: self.side, except: self.except }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Position, Ring, Room};
+    use crate::{HistoryTerms, Side, kernel_entropy};
+
+    const LINEAGE: Lineage = Lineage { seed: 7, first: 100 };
+    const TERMS: HistoryTerms =
+        HistoryTerms { messages_max: 9, age_max_ms: 1_000, bytes_max: 9_000, is_persistent: false, compresses: false };
+    const NOW: Now = Now { ms: 0, wall_ms: 0 };
+
+    fn histories() -> Histories {
+        let histories = Histories::new(2);
+        histories.begin_in_cluster();
+        (0..PARTITIONS).for_each(|partition| histories.begin_partition(partition, LINEAGE));
+        histories
+    }
+
+    fn with_birth<T>(channel: &str, channels_max: usize, with: impl FnOnce(Birth<'_>) -> T) -> T {
+        let (room, mut entropy) = (Room { bytes_max: usize::MAX, channels_max }, kernel_entropy());
+        with(Birth { channel, rule: "/**", terms: TERMS, room, now: NOW, entropy: &mut entropy })
+    }
+
+    fn append(histories: &Histories, channel: &str, first: u64, texts: &[&str]) -> Appended {
+        let stamp = Stamp { now: NOW, side: Side::Client, except: None };
+        let texts = texts.iter().copied();
+        with_birth(channel, 10, |birth| histories.append_at(birth, LINEAGE, first, &stamp, texts))
+    }
+
+    fn first_of(appended: Appended) -> Option<(u64, usize)> {
+        match appended {
+            Appended::At(Position { first, .. }, skipped) => Some((first, skipped)),
+            Appended::Known | Appended::NoRoom => None,
+        }
+    }
+
+    fn ring(histories: &Histories, channel: &str) -> (u64, Vec<(u64, String)>, u64) {
+        let ring = histories.find(channel, 0).expect("a ring").ring;
+        let entries = |ring: &Ring| {
+            let entries = ring.from(0).map(|entry| (entry.offset, entry.text.to_string())).collect();
+            (ring.oldest(), entries, ring.next())
+        };
+        histories.with(ring, entries).expect("it is there")
+    }
+
+    fn message(offset: u64, text: &str) -> (u64, String) {
+        (offset, text.to_string())
+    }
+
+    #[test]
+    fn messages_have_the_offsets_of_the_owner_and_come_once() {
+        let histories = histories();
+        assert_eq!(first_of(append(&histories, "/a", 150, &["1", "2"])), Some((150, 0)));
+        assert_eq!(first_of(append(&histories, "/a", 151, &["2", "3"])), Some((152, 1)));
+        assert!(matches!(append(&histories, "/a", 150, &["1", "2", "3"]), Appended::Known));
+        assert_eq!(first_of(append(&histories, "/a", 160, &["4"])), Some((160, 0)));
+        let messages = vec![message(150, "1"), message(151, "2"), message(152, "3"), message(160, "4")];
+        assert_eq!(ring(&histories, "/a"), (150, messages, 161));
+        assert_eq!((histories.next_of("/a", 0), histories.next_of("/b", 0)), (161, 100));
+    }
+
+    #[test]
+    fn a_ring_without_messages_has_the_epoch_of_all_nodes_and_takes_any_offset() {
+        let (one, other) = (histories(), histories());
+        let open = |histories: &Histories| {
+            with_birth("/a", 10, |birth| histories.open(birth, |ring| ring.epoch().clone()))
+                .and_then(|(_, epoch)| epoch)
+        };
+        assert_eq!(open(&one), open(&other));
+        other.raise_floor(500);
+        assert_eq!(first_of(append(&one, "/a", 300, &["1"])), Some((300, 0)));
+        assert_eq!(ring(&one, "/a").0, 100, "nothing was there before");
+        with_birth("/c", 10, |birth| other.open(birth, |_| ()));
+        assert_eq!(first_of(append(&other, "/c", 300, &["1"])), Some((300, 0)));
+        assert_eq!(ring(&other, "/c").0, 300);
+    }
+
+    #[test]
+    fn a_partition_that_has_not_begun_has_no_rings_and_another_lineage_removes_them() {
+        let histories = Histories::new(2);
+        histories.begin_in_cluster();
+        assert!(with_birth("/a", 10, |birth| histories.open(birth, |_| ())).is_none());
+        let partition = partition_of("/a");
+        histories.begin_partition(partition, LINEAGE);
+        assert_eq!(histories.lineage_of("/a"), Some(LINEAGE));
+        append(&histories, "/a", 100, &["1", "2"]);
+        let before = histories.find("/a", 0).expect("a ring").epoch;
+        histories.begin_partition(partition, LINEAGE);
+        assert!(histories.has("/a"));
+        histories.begin_partition(partition, Lineage { seed: 8, ..LINEAGE });
+        assert!(!histories.has("/a"));
+        assert_eq!((0..2).map(|owner| histories.holding(owner).bytes).sum::<usize>(), 0);
+        let after = with_birth("/a", 10, |birth| histories.open(birth, |ring| ring.epoch().clone()));
+        assert_ne!(after.and_then(|(_, epoch)| epoch), Some(before));
+    }
+
+    #[test]
+    fn offsets_without_a_ring_are_not_used_again() {
+        let histories = histories();
+        let stamp = Stamp { now: NOW, side: Side::Client, except: None };
+        let appended = with_birth("/a", 0, |birth| histories.append_at(birth, LINEAGE, 700, &stamp, ["1"].into_iter()));
+        assert!(matches!(appended, Appended::NoRoom));
+        assert_eq!(histories.next_of("/a", 0), 701);
+    }
+
+    #[test]
+    fn a_part_of_another_node_replaces_what_is_older() {
+        let histories = histories();
+        append(&histories, "/a", 100, &["1", "2", "3"]);
+        let part = |from, next| Part { channel: "/a", epoch: "", from, next, messages: Vec::new() };
+        assert!(with_birth("/a", 10, |birth| histories.begin_restore(birth, LINEAGE, &part(101, 103))));
+        assert_eq!(ring(&histories, "/a").1, [message(101, "2"), message(102, "3")]);
+        assert!(with_birth("/a", 10, |birth| histories.begin_restore(birth, LINEAGE, &part(200, 203))));
+        assert_eq!(ring(&histories, "/a"), (200, vec![], 200));
+        append(&histories, "/a", 201, &["4"]);
+        histories.end_restore("/a", 203);
+        assert_eq!(ring(&histories, "/a"), (200, vec![message(201, "4")], 203));
+        assert_eq!(histories.clear_below("/a", 202, 0), Some(1));
+    }
+}

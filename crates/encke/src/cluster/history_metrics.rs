@@ -1,0 +1,48 @@
+//! The metrics of histories in a cluster.
+
+use encke_cluster::HistoryCounts;
+
+use crate::metric::Metric;
+
+/// The metrics of these counts.
+pub(crate) fn of(counts: &HistoryCounts) -> [Metric; 7] {
+    let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
+    let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
+    [
+        gauge(
+            "encke_cluster_history_partitions_owned",
+            "Partitions of the histories, of 64, whose offsets this node gives.",
+            counts.owned,
+        ),
+        gauge(
+            "encke_cluster_history_partitions_level",
+            "Partitions of the histories, of 64, whose messages this node has.",
+            counts.level,
+        ),
+        gauge(
+            "encke_cluster_history_partitions_in_sync",
+            "Partitions of the histories, of 64, whose next owner this node may be: it has all that is certain.",
+            counts.in_sync,
+        ),
+        gauge(
+            "encke_cluster_history_copies",
+            "The fewest nodes in sync of a partition that this node owns; 0 if it owns none.",
+            counts.in_sync_least,
+        ),
+        gauge(
+            "encke_cluster_history_pending_bytes",
+            "Bytes of publications that wait until all nodes in sync have them.",
+            counts.pending_bytes,
+        ),
+        counter(
+            "encke_cluster_history_refused",
+            "Messages that were refused because of history_pending_bytes_max, or because they are too large for the engine.",
+            counts.refused,
+        ),
+        counter(
+            "encke_cluster_history_rejected",
+            "Bytes on subjects of histories that are no valid message.",
+            counts.rejected,
+        ),
+    ]
+}

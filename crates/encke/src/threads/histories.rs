@@ -1,0 +1,147 @@
+//! The histories of a node of a cluster, on its thread. A node whose channels have no history has none, and sends nothing for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use encke_cluster::{Content, Histories, HistoriesSettings, HistoryCounts, HistoryOutput, Submission};
+use encke_core::{EncodedPublications, Now, Persisted, PublishToken, Settings, ShardMessage};
+use tokio::sync::mpsc;
+
+use crate::cluster::engine::{EngineCommand, EngineEvent};
+use crate::net::server_shared::ServerShared;
+use crate::threads::rings::{NodeRings, Terms};
+
+/// The histories of a node.
+pub(crate) struct NodeHistories {
+    settings: HistoriesSettings,
+    terms: Terms,
+    /// None until a rule has a history.
+    machine: Option<Histories>,
+    /// The most bytes of a message, if the engine is there.
+    bytes_max: Option<usize>,
+}
+
+impl NodeHistories {
+    /// The histories of a node whose engine is away.
+    pub(crate) fn new(settings: HistoriesSettings, of_server: Arc<Settings>) -> NodeHistories {
+        let terms = Terms::new(of_server);
+        let mut histories = NodeHistories { settings, terms, machine: None, bytes_max: None };
+        histories.begin();
+        histories
+    }
+
+    /// Begins if a rule has a history.
+    fn begin(&mut self) {
+        if self.machine.is_none() && self.terms.have_histories() {
+            let machine = self.machine.insert(Histories::new(self.settings.clone()));
+            self.bytes_max.into_iter().for_each(|bytes_max| machine.connected(bytes_max));
+        }
+    }
+
+    /// Takes new settings.
+    pub(super) fn set_settings(&mut self, settings: Arc<Settings>) {
+        self.terms = Terms::new(settings);
+        self.begin();
+    }
+
+    /// Takes a message of a shard about a history. Returns any other.
+    pub(super) fn from_shard(&mut self, message: ShardMessage) -> Option<ShardMessage> {
+        match message {
+            ShardMessage::Record(publications) => {
+                let EncodedPublications { channel, frames, messages, side, except, token, .. } = &*publications;
+                let frames = Bytes::copy_from_slice(frames);
+                let content = Content::Publications { side: *side, except: *except, messages: *messages, frames };
+                self.publish(Submission { channel: channel.clone(), content }, *token);
+            }
+            ShardMessage::ClearHistory(channel, token) => {
+                self.publish(Submission { channel, content: Content::Clear }, Some(token));
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    fn publish(&mut self, submission: Submission, token: Option<PublishToken>) {
+        // New settings come before what they bring.
+        self.machine.iter_mut().for_each(|machine| machine.publish(submission.clone(), token));
+    }
+
+    /// Takes an event of the engine, if it concerns histories.
+    pub(super) fn take(&mut self, event: &EngineEvent, now_ms: u64) {
+        match event {
+            EngineEvent::Connected { envelope_bytes_max } => self.bytes_max = Some(*envelope_bytes_max),
+            EngineEvent::Disconnected => self.bytes_max = None,
+            _ => {}
+        }
+        let Some(machine) = &mut self.machine else { return };
+        match event {
+            EngineEvent::Connected { envelope_bytes_max } => machine.connected(*envelope_bytes_max),
+            EngineEvent::Disconnected => machine.disconnected(),
+            EngineEvent::Notified { key, body } if Histories::LISTENS_BY.contains(key) => machine.received(body),
+            EngineEvent::KeyAnswer { number, answer } if Histories::has_sent(*number) => {
+                machine.key_answered(now_ms, *number, answer);
+            }
+            EngineEvent::WatchBegins { bucket, .. } if bucket == machine.bucket() => machine.watch_begins(),
+            EngineEvent::WatchComplete { bucket, .. } if bucket == machine.bucket() => {
+                machine.watch_is_complete(now_ms)
+            }
+            EngineEvent::KeyChanged { bucket, key, revision, value } if bucket == machine.bucket() => {
+                machine.key_changed(now_ms, key, *revision, value.as_ref());
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what has to be done, and passes it on.
+    pub(super) fn turn(
+        &mut self,
+        now: Now,
+        server: &Arc<ServerShared>,
+        commands: &mpsc::UnboundedSender<EngineCommand>,
+    ) {
+        let Some(machine) = &mut self.machine else { return };
+        machine.turn(now, &mut NodeRings { server, terms: &mut self.terms, now });
+        let mut settled = BTreeMap::<u16, Vec<Persisted>>::new();
+        for output in machine.take_outputs() {
+            match output {
+                // An engine that has ended takes nothing.
+                HistoryOutput::Engine(command) => _ = commands.send(command),
+                HistoryOutput::Settled(PublishToken { shard, number }, is_persisted) => {
+                    settled.entry(shard).or_default().push(Persisted { number, is_persisted });
+                }
+            }
+        }
+        for (shard, persisted) in settled {
+            let message = ShardMessage::Persisted(persisted);
+            if shard == PublishToken::HANDLES {
+                server.report(message);
+            } else {
+                // A shard that has ended has no replies.
+                let _ended = server.mailboxes.send_to_shard(shard.into(), message);
+            }
+        }
+    }
+
+    /// The time of the next turn, if nothing happens before, in milliseconds.
+    pub(super) fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        self.machine.as_ref()?.next_ms(now_ms)
+    }
+
+    /// The engine has ended.
+    pub(super) fn disconnected(&mut self) {
+        self.machine.iter_mut().for_each(Histories::disconnected);
+    }
+
+    /// Passes all partitions on, because the server stops. True when that is done.
+    pub(super) fn end(&mut self) -> bool {
+        let Some(machine) = &mut self.machine else { return true };
+        machine.end();
+        machine.has_ended()
+    }
+
+    /// Its counts and sizes.
+    pub(super) fn counts(&self) -> HistoryCounts {
+        self.machine.as_ref().map(Histories::counts).unwrap_or_default()
+    }
+}
