@@ -28,7 +28,7 @@ export class ReplayExtension {
 
     outgoing(message) {
         if (message.channel === "/meta/handshake") {
-            message.ext = {...message.ext, replay: true};
+            message.ext = {...message.ext, replay: {positions: "ext"}};
         } else if (message.channel === "/meta/subscribe") {
             this.#requested = {...this.positions};
             message.ext = {...message.ext, replay: this.#requested};

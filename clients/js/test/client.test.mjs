@@ -3,7 +3,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { persist as persistIn } from "../build/persist.js";
-import { published } from "../build/wire.js";
 import { clientIn, world } from "./world.mjs";
 
 const page = new EventTarget();
@@ -225,27 +224,6 @@ test("a slow reader loses the oldest messages, and learns how many", async () =>
     }
     assert.equal(got.at(-1), 25);
     assert.equal(gaps.reduce((sum, { cause, discarded }) => sum + (cause === "slow" ? discarded : NaN), 0) + got.length, 25);
-});
-
-test("the data is what was published", () => {
-    const position = { epoch: "e", id: 7 };
-    const event = { replayId: 7, createdDate: "T" };
-    for (const [wire, data] of [
-        [{ event, price: 1 }, { price: 1 }],
-        [{ event }, {}],
-        [{ event, payload: [1] }, [1]],
-        [{ event, payload: "text" }, "text"],
-        [{ event, payload: null }, null],
-        [{ event, payload: { a: 1 } }, { payload: { a: 1 } }],
-        [{ event, payload: 1, more: 2 }, { payload: 1, more: 2 }],
-        [{ event, payload: { event: 5 } }, { event: 5 }],
-        [{ event: { replayId: 7, kind: "own" }, x: 1 }, { event: { kind: "own" }, x: 1 }],
-        [{ event: { replayId: 8 }, x: 1 }, { event: { replayId: 8 }, x: 1 }],
-        [[1, 2], [1, 2]],
-    ]) {
-        assert.deepEqual(published(wire, position), data, JSON.stringify(wire));
-    }
-    assert.deepEqual(published({ event }, undefined), { event });
 });
 
 test("a page continues where the one before it was, in the same session", async () => {

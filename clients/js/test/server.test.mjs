@@ -19,7 +19,7 @@ for (const transport of TRANSPORTS) {
         const subscription = one.subscribe("/stock/*", (message) => got.push(message));
         await subscription.ready;
         assert.equal(one.state.transport, transport);
-        const sent = [{ price: 1 }, [1, 2], "text", 5, null, { payload: { a: 1 } }, { event: { kind: "own" } }, { event: 5 }, { "": "ü☄" }];
+        const sent = [{ price: 1 }, [1, 2], "text", 5, null, { payload: { a: 1 } }, { payload: 5 }, { event: { replayId: 1 } }, { event: { kind: "own" } }, { event: 5 }, { "": "ü☄" }];
         for (const data of sent) {
             await one.publish("/stock/GOOG", data);
         }

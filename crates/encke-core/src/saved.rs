@@ -91,6 +91,9 @@ pub struct SavedBatch {
 /// The replay state of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedReplay {
+    /// True if its positions are mixed into the data of messages, as Salesforce's clients read them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_mixed: bool,
     /// Its cursors.
     pub cursors: Vec<SavedCursor>,
     /// Losses of whole histories that were not reported, or not confirmed.

@@ -180,7 +180,7 @@ mod tests {
                 closed: 4,
                 batches: vec![SavedBatch { numbers: vec![(3, None)], messages: vec![Span(0, 1)] }],
             }),
-            replay: Some(SavedReplay { cursors: vec![cursor], losses: vec![loss] }),
+            replay: Some(SavedReplay { is_mixed: true, cursors: vec![cursor], losses: vec![loss] }),
         };
         let text = r#"{"channel":"/a","data":{"n":12345678901234567890.10,"t":"\u2028é\n"}}"#;
         let policy = Policy::default().authenticated_by("tokens");

@@ -116,7 +116,7 @@ async function open(server, transport, positions) {
     const numbers = async count => {
         const received = [];
         while (received.length < count) {
-            received.push((await inbox.next()).data.payload);
+            received.push((await inbox.next()).data);
         }
         return received;
     };

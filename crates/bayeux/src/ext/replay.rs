@@ -1,9 +1,10 @@
 //! The replay extension, as Salesforce's clients speak it, with epochs and reports of losses.
 //!
-//! A client offers it in its handshake (`"ext":{"replay":true}`). In each subscribe it may request the position at which a
-//! channel begins: `"ext":{"replay":{"/a":-1}}`, see [`ReplayFrom`]. The reply contains the actual position of each channel
-//! ([`Recovery`]), each message contains its position ([`PositionStamp`](super::PositionStamp), [`Stamped`]), and connect
-//! replies report the position of a silent channel ([`Heartbeat`]).
+//! A client offers it in its handshake, with the form of the positions in messages: see [`PositionForm`]. In each subscribe it
+//! may request the position at which a channel begins: `"ext":{"replay":{"/a":-1}}`, see [`ReplayFrom`]. The reply contains the
+//! actual position of each channel ([`Recovery`]), each message contains its position
+//! ([`PositionStamp`](super::PositionStamp), [`Stamped`]), and connect replies report the position of a silent channel
+//! ([`Heartbeat`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -89,14 +90,47 @@ pub struct Stamped<'a> {
     pub lost: Option<Lost>,
 }
 
-/// True if the `ext` of a handshake, or of the reply to it, offers the replay extension.
-pub fn offers_replay(ext: RawJson<'_>) -> bool {
-    ext.member("replay").is_some_and(|replay| replay.as_str() == "true")
+/// The form in which messages have their positions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PositionForm {
+    /// In `ext`: `data` is what was published. A client asks for it by `"replay":{"positions":"ext"}`.
+    #[default]
+    Ext,
+    /// In `ext` and in `data.event.replayId`, where Salesforce's clients read it. They offer `"replay":true`, or nothing until
+    /// they subscribe.
+    Mixed,
+    /// As a member of the message, for clients without Bayeux.
+    Plain,
+}
+
+/// The form of positions that the `ext` of a handshake, or of the reply to it, offers with the replay extension; `None` if it
+/// does not offer the extension.
+pub fn offers_replay(ext: RawJson<'_>) -> Option<PositionForm> {
+    let offer = ext.member("replay")?;
+    if offer.as_str() == "true" {
+        return Some(PositionForm::Mixed);
+    }
+    let form = offer.is_object().then(|| offer.member("positions"))??;
+    (form.text()? == "ext").then_some(PositionForm::Ext)
 }
 
 /// True if the `ext` of a subscribe uses the replay extension. For Salesforce's clients this is the only offer.
 pub fn uses_replay(ext: RawJson<'_>) -> bool {
     ext.member("replay").is_some_and(|replay| !matches!(replay.as_str(), "false" | "null"))
+}
+
+impl PositionForm {
+    /// All forms, in their order.
+    pub const ALL: [PositionForm; 3] = [PositionForm::Ext, PositionForm::Mixed, PositionForm::Plain];
+
+    /// The value of `replay` in the `ext` of a handshake that offers this form, and of its reply.
+    pub fn offer(self) -> &'static str {
+        match self {
+            PositionForm::Ext => r#"{"positions":"ext"}"#,
+            PositionForm::Mixed => "true",
+            PositionForm::Plain => "null",
+        }
+    }
 }
 
 impl Position<'_> {
@@ -271,6 +305,18 @@ fn null() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_offer_names_the_form_of_positions() {
+        for form in [PositionForm::Ext, PositionForm::Mixed] {
+            let ext = format!("{{\"replay\":{}}}", form.offer());
+            assert_eq!(offers_replay(RawJson::trusted(&ext)), Some(form));
+        }
+        for raw in ["false", "null", "1", "{}", r#"{"positions":"data"}"#, r#"{"positions":1}"#, "[]", "\"ext\""] {
+            assert_eq!(offers_replay(RawJson::trusted(&format!("{{\"replay\":{raw}}}"))), None, "{raw}");
+        }
+        assert_eq!(offers_replay(RawJson::trusted("{}")), None);
+    }
 
     #[test]
     fn positions_are_numbers_strings_or_objects() {

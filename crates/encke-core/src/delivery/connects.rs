@@ -4,14 +4,13 @@ use std::collections::BTreeSet;
 
 use bayeux::advice::Advice;
 use bayeux::ext;
-use bayeux::ext::Heartbeat;
+use bayeux::ext::{Heartbeat, PositionForm};
 use bayeux::session::{Circumstances, Verdict};
 
 use crate::channels::LastReceived;
 use crate::delivery::Delivery;
 use crate::delivery::outbox::{InFlight, Kind, payloads};
 use crate::delivery::sessions::loss::Loss;
-use crate::delivery::sessions::replay::Replay;
 use crate::delivery::sessions::session::{Confirmation, HeldConnect, Next, ReplyTo, Session};
 use crate::delivery::sessions::unacked::Unacked;
 use crate::events::{SessionKey, SocketKey};
@@ -22,7 +21,7 @@ use crate::rights::table::Granted;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaks {
     /// Bayeux, with these extensions.
-    Bayeux { acknowledges: bool, replays: bool },
+    Bayeux { acknowledges: bool, replays: Option<PositionForm> },
     /// Nothing: it only gets the messages of its subscriptions.
     Plain,
 }
@@ -50,13 +49,14 @@ impl Delivery {
         let is_plain = speaks == Speaks::Plain;
         let (acknowledges, replays) = match speaks {
             Speaks::Bayeux { acknowledges, replays } => (acknowledges, replays),
-            Speaks::Plain => (false, true),
+            Speaks::Plain => (false, Some(PositionForm::Plain)),
         };
         let unacked = acknowledges.then(Unacked::default);
         let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only && !is_plain);
-        self.plain_sessions += usize::from(is_plain);
         let key = self.sessions.insert(granted, id, browser, protocol, confirmation, self.now.ms);
-        self.sessions.at(key.index).replay = replays.then(|| Box::new(Replay { is_plain, ..Replay::default() }));
+        if let Some(form) = replays {
+            self.start_replaying(key, form);
+        }
         key
     }
 
@@ -172,7 +172,7 @@ impl Delivery {
         // Its HTTP request must not wait forever.
         self.end_held(key, 503);
         let mut session = self.sessions.remove(key)?;
-        self.plain_sessions -= usize::from(session.is_plain());
+        session.replay.iter().for_each(|replay| self.forms[replay.form as usize] -= 1);
         self.disarm(session.armed_ms);
         if let Some(exchange) = session.response_in_flight() {
             self.exchanges.end(&exchange);

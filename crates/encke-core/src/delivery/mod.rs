@@ -28,6 +28,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bayeux::Terms;
+use bayeux::ext::PositionForm;
 
 pub(crate) use activity::Aside;
 pub use connections::reached::Reached;
@@ -117,8 +118,8 @@ pub(crate) struct Delivery {
     pass: Latest,
     /// The queues of ended sessions.
     waste: Waste,
-    /// The number of sessions whose clients do not speak Bayeux.
-    plain_sessions: usize,
+    /// The number of sessions that replay, by the form of their positions.
+    forms: [usize; PositionForm::ALL.len()],
     /// The number of fan-outs. It is the stamp of the sessions that have got the last one.
     fan_outs: u64,
     effects: Vec<Effect>,
@@ -151,7 +152,7 @@ impl Delivery {
             backpressure: Backpressure::default(),
             pass: Latest::default(),
             waste: Waste::default(),
-            plain_sessions: 0,
+            forms: [0; PositionForm::ALL.len()],
             fan_outs: 0,
             effects: Vec::new(),
         }

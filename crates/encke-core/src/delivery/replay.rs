@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bayeux::ext::PositionStamp;
+use bayeux::ext::{PositionForm, PositionStamp};
 use bayeux::{ChannelName, ext};
 
 use crate::channels::LastReceived;
@@ -12,7 +12,7 @@ use crate::delivery::encoder::write_with_position;
 use crate::delivery::outbox::{InFlight, Kind, Outbox};
 use crate::delivery::sessions::cursors::ReplayCursor;
 use crate::delivery::sessions::loss::Loss;
-use crate::delivery::sessions::replay::InRings;
+use crate::delivery::sessions::replay::{InRings, Replay};
 use crate::delivery::sessions::session::Session;
 use crate::delivery::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
 use crate::delivery::{Delivery, Receives, Socket};
@@ -130,7 +130,7 @@ impl Delivery {
             let read = histories.with(cursor.ring, |ring| step.read(ring, cursor));
             let found = read.unwrap_or_else(|| Found::nothing(&name, cursor));
             metrics.positions_gone.add(usize::from(found.gap));
-            found.write(&cursor.epoch, replay.is_plain, &mut encoder.scratch, &mut frames);
+            found.write(&cursor.epoch, replay.form, &mut encoder.scratch, &mut frames);
             if !frames.is_empty() {
                 let messages = encoder.messages_for_one(&frames, found.compresses);
                 session.outbox.push_many(&messages, Kind::Messages, found.messages.len() as u32);
@@ -163,9 +163,16 @@ impl Delivery {
         }
     }
 
-    /// Lets a session use replay from now on.
-    pub(crate) fn start_replaying(&mut self, key: SessionKey) {
-        self.sessions.get_mut(key).into_iter().for_each(|session| session.replay = Some(Box::default()));
+    /// Lets a session use replay from now on, with positions in this form.
+    pub(crate) fn start_replaying(&mut self, key: SessionKey, form: PositionForm) {
+        self.set_replay(key, Replay { form, ..Replay::default() });
+    }
+
+    /// Gives a session, which does not use replay yet, its state.
+    pub(super) fn set_replay(&mut self, key: SessionKey, replay: Replay) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        self.forms[replay.form as usize] += 1;
+        session.replay = Some(Box::new(replay));
     }
 
     /// Lets a session continue at a position of a channel. Live messages that it gets already, and those below `from` of
@@ -379,13 +386,13 @@ impl Found {
     }
 
     /// Appends the messages, each with its position, as frames.
-    fn write(&self, epoch: &str, is_plain: bool, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
+    fn write(&self, epoch: &str, form: PositionForm, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
         let mut start = 0;
         for FoundMessage { offset, wall_ms, end, lost } in &self.messages {
             let created = ext::timestamp(*wall_ms as i64);
             let position = bayeux::Position { epoch: epoch.into(), offset: *offset };
             let stamp = PositionStamp { position, created: &created, lost: *lost };
-            write_with_position(&stamp, &self.texts[start..*end], is_plain, scratch, frames);
+            write_with_position(&stamp, &self.texts[start..*end], form, scratch, frames);
             start = *end;
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use bayeux::ext::PositionForm;
 use bayeux::session::{RequestedTiming, Stage as ProtocolStage};
 
 use crate::delivery::Delivery;
@@ -60,7 +61,11 @@ impl Delivery {
     pub(crate) fn record(&self, key: SessionKey) -> Option<SavedSession> {
         let session = self.sessions.get(key).filter(|session| !session.is_plain())?;
         let ack = session.unacked().map(|unacked| SavedUnacked { closed: unacked.closed(), batches: Vec::new() });
-        let replay = session.replay.as_ref().map(|_| SavedReplay { cursors: Vec::new(), losses: Vec::new() });
+        let replay = session.replay.as_ref().map(|replay| SavedReplay {
+            is_mixed: replay.form == PositionForm::Mixed,
+            cursors: Vec::new(),
+            losses: Vec::new(),
+        });
         Some(saved(session, Vec::new(), ack, replay))
     }
 
@@ -109,12 +114,15 @@ impl Delivery {
             Unacked::restored(ack.closed, batches)
         });
         push(self, &mut outbox, &saved.waiting);
-        let replay = saved.replay.as_ref().map(|replay| Box::new(self.restore_replay(replay)));
+        let replay = saved.replay.as_ref().map(|replay| self.restore_replay(replay));
         let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
         let key = self.sessions.insert(granted, saved.id, saved.browser, protocol, confirmation, self.now.ms);
         let session = self.sessions.at(key.index);
         session.urgent = !outbox.is_empty();
-        (session.outbox, session.replay) = (outbox, replay);
+        session.outbox = outbox;
+        if let Some(replay) = replay {
+            self.set_replay(key, replay);
+        }
         key
     }
 
@@ -135,7 +143,8 @@ impl Delivery {
                 }
             }
         }
-        Replay::restored(cursors, losses)
+        let form = if saved.is_mixed { PositionForm::Mixed } else { PositionForm::Ext };
+        Replay::restored(form, cursors, losses)
     }
 }
 
@@ -230,7 +239,8 @@ fn save_replay(replay: &Replay) -> SavedReplay {
         next: cursor.next,
         lost: cursor.lost,
     });
-    SavedReplay { cursors: cursors.collect(), losses: losses.collect() }
+    let is_mixed = replay.form == PositionForm::Mixed;
+    SavedReplay { is_mixed, cursors: cursors.collect(), losses: losses.collect() }
 }
 
 impl SavedCursor {

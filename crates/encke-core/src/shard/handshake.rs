@@ -44,7 +44,7 @@ impl Machines {
         let max_interval_ms = asked_ms.or(is_granted.then_some(terms.max_interval_ms));
         let is_plain = batch.via.is_subscription();
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
-        let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
+        let replays = message.ext.and_then(bayeux::ext::offers_replay);
         let speaks = if is_plain { Speaks::Plain } else { Speaks::Bayeux { acknowledges, replays } };
         let is_counted = identity.as_ref().is_some_and(|identity| self.env.counts_sessions_of(identity));
         let key = self.delivery.open(granted, id, browser, protocol, speaks);
@@ -63,7 +63,7 @@ impl Machines {
         self.has_opened(key);
         let advice = Advice { max_interval_ms, ..Advice::retry(terms.timeout_ms, terms.interval_ms) }.to_json();
         let ack = acknowledges.then(|| "\"ack\":true".to_string());
-        let replay = replays.then(|| "\"replay\":true".to_string());
+        let replay = replays.map(|form| format!("\"replay\":{}", form.offer()));
         let (timestamp, types) = (self.env.timestamp(), offered(self.env.settings.given()));
         let ext = ext_of([ack, replay, self.env.timesync(message)]);
         batch.reply(&Reply {

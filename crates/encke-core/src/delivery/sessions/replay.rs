@@ -14,6 +14,8 @@
 
 use std::collections::BTreeSet;
 
+use bayeux::ext::PositionForm;
+
 use crate::delivery::sessions::cursors::ReplayCursors;
 use crate::delivery::sessions::loss::Loss;
 use crate::delivery::sessions::withdrawn::Withdrawn;
@@ -27,8 +29,8 @@ pub struct Replay {
     /// True if there may be a loss that was not reported yet.
     pub(crate) has_news: bool,
     pub(crate) in_rings: InRings,
-    /// True if its client does not speak Bayeux: positions stand beside the data of messages.
-    pub(crate) is_plain: bool,
+    /// The form of the positions in its messages.
+    pub(crate) form: PositionForm,
     /// Queued messages to withdraw, until the outbox has been searched for them.
     pub(crate) withdrawn: Option<Box<Withdrawn>>,
     /// The number of batches that wait for a decision about a subscribe with positions.
@@ -53,9 +55,9 @@ pub(crate) enum InRings {
 
 impl Replay {
     /// The replay state of a session that was saved by an earlier process.
-    pub(crate) fn restored(cursors: ReplayCursors, losses: Vec<Loss>) -> Replay {
+    pub(crate) fn restored(form: PositionForm, cursors: ReplayCursors, losses: Vec<Loss>) -> Replay {
         let has_news = !losses.is_empty() || cursors.iter().any(|(_, cursor)| cursor.lost.is_some());
-        Replay { cursors, losses, has_news, in_rings: InRings::Maybe, ..Replay::default() }
+        Replay { form, cursors, losses, has_news, in_rings: InRings::Maybe, ..Replay::default() }
     }
 
     /// True if the session receives every channel live.

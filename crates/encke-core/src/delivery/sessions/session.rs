@@ -1,6 +1,7 @@
 //! A session, the state of its delivery, and the questions that decide what it gets now.
 
 use bayeux::Terms;
+use bayeux::ext::PositionForm;
 
 use crate::delivery::outbox::{InFlight, Left, Outbox};
 use crate::delivery::schedule::{Marks, Schedule};
@@ -149,7 +150,7 @@ impl Session {
 
     /// True if its client does not speak Bayeux.
     pub(crate) fn is_plain(&self) -> bool {
-        self.replay.as_ref().is_some_and(|replay| replay.is_plain)
+        self.replay.as_ref().is_some_and(|replay| replay.form == PositionForm::Plain)
     }
 
     /// True if its client acknowledges messages.
