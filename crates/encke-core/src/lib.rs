@@ -77,7 +77,7 @@ pub use protocol::batch::message_frame;
 pub use rights::policy::Policy;
 pub use rights::table::{Entry, Granted, Right, ServerEntry};
 pub use rights::{By, Client, Denial, May, Wish};
-pub use saved::{Saved, SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
+pub use saved::{Saved, SavedBatch, SavedCursor, SavedLoss, SavedPattern, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
 pub use secret::Secret;
 pub use settings::{
     CertificateName, ChannelRule, Declared, FileRule, Group, HistoryCommit, HistoryTerms, ListenerSettings, Publishers,

@@ -31,6 +31,10 @@ pub enum ReplayFrom<'a> {
     Latest,
     /// All messages that the server retains: -2 on the wire.
     Earliest,
+    /// The latest messages that the server retains, up to this number: `{"last":50}` on the wire.
+    Last(u64),
+    /// For a pattern whose channels have their positions in several subscribes: `{"more":true}` on the wire, in all but the last.
+    More,
     /// The messages after this one.
     After {
         /// Its offset.
@@ -141,10 +145,16 @@ impl Position<'_> {
 }
 
 impl<'a> ReplayFrom<'a> {
-    /// Reads a number, a number as a string, or `{"id":…,"epoch":…}`.
+    /// Reads a number, a number as a string, `{"id":…,"epoch":…}`, `{"last":…}` or `{"more":true}`.
     fn read(raw: RawJson<'a>) -> Option<ReplayFrom<'a>> {
         if !raw.is_object() {
             return ReplayFrom::read_offset(raw);
+        }
+        if let Some(last) = raw.member("last") {
+            return last.as_str().parse().ok().map(ReplayFrom::Last);
+        }
+        if let Some(more) = raw.member("more") {
+            return (more.as_str() == "true").then_some(ReplayFrom::More);
         }
         let epoch = match raw.member("epoch").filter(|epoch| !epoch.is_null()) {
             None => None,
@@ -170,11 +180,29 @@ impl<'a> ReplayFrom<'a> {
         match self {
             ReplayFrom::Latest => out.extend_from_slice(b"-1"),
             ReplayFrom::Earliest => out.extend_from_slice(b"-2"),
+            ReplayFrom::Last(messages) => out.extend_from_slice(format!("{{\"last\":{messages}}}").as_bytes()),
+            ReplayFrom::More => out.extend_from_slice(b"{\"more\":true}"),
             ReplayFrom::After { offset, epoch: None } => out.extend_from_slice(offset.to_string().as_bytes()),
             ReplayFrom::After { offset, epoch: Some(epoch) } => {
                 out.extend_from_slice(format!("{{\"id\":{offset},\"epoch\":").as_bytes());
                 escape_into(epoch, out);
                 out.push(b'}');
+            }
+        }
+    }
+}
+
+impl ReplayFrom<'_> {
+    /// A copy that borrows nothing.
+    pub fn to_owned(&self) -> ReplayFrom<'static> {
+        match self {
+            ReplayFrom::Latest => ReplayFrom::Latest,
+            ReplayFrom::Earliest => ReplayFrom::Earliest,
+            ReplayFrom::Last(messages) => ReplayFrom::Last(*messages),
+            ReplayFrom::More => ReplayFrom::More,
+            ReplayFrom::After { offset, epoch } => {
+                let epoch = epoch.as_ref().map(|epoch| Cow::Owned(epoch.clone().into_owned()));
+                ReplayFrom::After { offset: *offset, epoch }
             }
         }
     }
@@ -329,6 +357,8 @@ mod tests {
             (r#"{"id":17,"epoch":"e"}"#, after(17, Some("e"))),
             (r#"{"id":"17"}"#, after(17, None)),
             (r#"{"id":-1,"epoch":null}"#, ReplayFrom::Latest),
+            (r#"{"last":50}"#, ReplayFrom::Last(50)),
+            (r#"{"more":true}"#, ReplayFrom::More),
         ] {
             let ext = format!("{{\"replay\":{{\"/a\":{raw},\"/b\":-1}}}}");
             assert_eq!(
@@ -362,6 +392,9 @@ mod tests {
             "null",
             "{}",
             r#"{"id":1,"epoch":2}"#,
+            r#"{"last":-1}"#,
+            r#"{"last":"5"}"#,
+            r#"{"more":false}"#,
             "\"\\ud800\"",
         ] {
             let ext = format!("{{\"replay\":{{\"/a\":{raw}}}}}");
@@ -383,6 +416,8 @@ mod tests {
         for from in [
             ReplayFrom::Latest,
             ReplayFrom::Earliest,
+            ReplayFrom::Last(3),
+            ReplayFrom::More,
             ReplayFrom::After { offset: 7, epoch: None },
             ReplayFrom::from(Position { epoch: "\"e\\".into(), offset: 8 }),
         ] {
@@ -392,6 +427,7 @@ mod tests {
             let text = String::from_utf8(out).expect("text");
             let positions = Positions::read(Some(RawJson::parse(&text).expect("JSON")), 1).expect("positions");
             assert_eq!(positions.of("/a"), &from);
+            assert_eq!(from.to_owned(), from);
         }
     }
 

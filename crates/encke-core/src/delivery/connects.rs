@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use bayeux::ChannelName;
 use bayeux::advice::Advice;
 use bayeux::ext;
 use bayeux::ext::{Heartbeat, PositionForm};
@@ -105,8 +106,11 @@ impl Delivery {
         by_request.into_iter().for_each(|exchange| self.exchanges.hold(exchange, key, session.browser));
         session.hold(on, held);
         self.metrics.held.set(self.metrics.held.get() as usize + 1);
+        let has_pages = session.replay.as_ref().is_some_and(|replay| replay.has_pages());
         if by_request.is_some() && session.next() == Next::Respond && self.response_room().is_none() {
             self.answer_when_there_is_room(key);
+        } else if has_pages {
+            self.replay_later(key);
         }
         self.arm(key);
     }
@@ -228,7 +232,7 @@ impl Delivery {
             let cursor = replay.cursors.of(name);
             let is_lost = lost.contains(name);
             let far = match (cursor, received) {
-                _ if name.ends_with('*') => None,
+                _ if name.ends_with('*') || replay.withholds(ChannelName::known(name)) => None,
                 (Some(cursor), _) if cursor.below > 0 => None,
                 (Some(cursor), Some(received)) if !cursor.open && received.serial >= cursor.ring.serial => {
                     Some((received.epoch.clone(), received.offset.max(cursor.next - 1)))

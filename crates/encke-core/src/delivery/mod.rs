@@ -10,6 +10,7 @@ mod fan_out;
 mod flush;
 mod memory;
 mod outbox;
+mod patterns;
 mod replay;
 mod responses;
 mod restart;
@@ -43,6 +44,7 @@ pub(crate) use outbox::{RUN_BYTES, Sweep, payloads};
 pub(crate) use replay::{Beginning, Begun, CaughtUp};
 pub(crate) use schedule::Holder;
 #[cfg(test)]
+pub(crate) use sessions::patterns::{PAGE, PatternReplay};
 pub(crate) use sessions::replay::InRings;
 pub(crate) use sessions::session::{HeldConnect, ReplyTo, Session};
 #[cfg(test)]

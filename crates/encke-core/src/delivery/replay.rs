@@ -106,7 +106,7 @@ impl Delivery {
     /// adds no more than the response takes. Returns the channels that it has replayed.
     pub(crate) fn prime(&mut self, key: SessionKey) -> Vec<CaughtUp> {
         let Some(session) = self.sessions.get(key) else { return Vec::new() };
-        if !session.replay.as_ref().is_some_and(|replay| replay.cursors.is_behind()) || session.protocol.is_ending() {
+        if !session.replay.as_ref().is_some_and(|replay| replay.is_behind()) || session.protocol.is_ending() {
             return Vec::new();
         }
         let response_bytes_max = match session.socket() {
@@ -182,23 +182,25 @@ impl Delivery {
         let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else {
             return Begun::Gone;
         };
-        let Beginning { ring, ref epoch, from, next, continues } = *at;
+        let Beginning { ring, ref epoch, from, next, continues, lost } = *at;
+        replay.has_news |= lost.is_some();
         if let Some(cursor) = replay.cursors.get_mut(channel, ring.serial) {
             let from = if continues { from.min(cursor.next) } else { from };
             let below = if continues { cursor.below.min(from) } else { 0 };
             // A cursor that continues still reports its losses.
-            cursor.lost = cursor.lost.filter(|_| continues);
+            cursor.lost = lost.or(cursor.lost.filter(|_| continues));
             cursor.go_to(from);
             (cursor.below, cursor.open) = (below, true);
             replay.cursors.list(channel);
-        } else if from == next && ring.owner() == self.index {
+        } else if from == next && ring.owner() == self.index && lost.is_none() {
             // Nothing is on its way: all later messages are new.
             return Begun::AtEnd;
         } else if !replay.cursors.make_room(cursors_max) {
             return Begun::TooMany;
         } else {
             let below = if continues { from } else { 0 };
-            let cursor = ReplayCursor { below, open: from < next, ..ReplayCursor::new(ring, epoch.clone(), from) };
+            let open = from < next || lost.is_some();
+            let cursor = ReplayCursor { below, open, lost, ..ReplayCursor::new(ring, epoch.clone(), from) };
             replay.cursors.insert(channel, cursor);
         }
         self.replay_later(key);
@@ -246,6 +248,8 @@ pub(crate) struct Beginning {
     pub(crate) next: u64,
     /// True if the session gets the channel by another subscription already, and has named no position.
     pub(crate) continues: bool,
+    /// Messages before it that the session has lost and that no reply reports, as the first and the last offset.
+    pub(crate) lost: Option<(u64, u64)>,
 }
 
 /// The result of [`Delivery::begin_replay`].

@@ -29,6 +29,9 @@ impl Machines {
                 self.delivery.end_replay(key, &channel);
             }
         }
+        if name.is_pattern() {
+            self.forget_pattern(key, name);
+        }
     }
 
     /// Subscribes again after a restart.

@@ -22,6 +22,7 @@ mod inspect;
 mod limits;
 mod nodes;
 mod owners;
+mod patterns;
 mod pending_replies;
 mod presence;
 mod publication;

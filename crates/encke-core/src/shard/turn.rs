@@ -50,6 +50,7 @@ impl Machines {
             self.renew_budget();
         }
         while let Some(key) = self.delivery.next_replay() {
+            self.begin_page(key);
             let (caught_up, is_due) = self.delivery.replay_more(key, wire);
             self.note_caught_up(caught_up);
             if is_due {

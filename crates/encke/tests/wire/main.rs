@@ -37,6 +37,7 @@ mod plain_requests;
 mod presence;
 mod proxies;
 mod replay;
+mod replay_patterns;
 mod replies;
 mod restarts;
 mod rights;

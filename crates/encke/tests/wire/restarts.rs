@@ -18,7 +18,7 @@ fn keeping(folder: &Folder) -> Settings {
 }
 
 /// The same session over new connections to another server.
-fn moved(poller: &Poller, server: &TestServer) -> Poller {
+pub fn moved(poller: &Poller, server: &TestServer) -> Poller {
     let mut http = server.http();
     http.cookie.clone_from(&poller.http.cookie);
     Poller::of(poller.id.clone(), http)

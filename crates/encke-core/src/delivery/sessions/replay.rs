@@ -14,16 +14,20 @@
 
 use std::collections::BTreeSet;
 
+use bayeux::ChannelName;
 use bayeux::ext::PositionForm;
 
 use crate::delivery::sessions::cursors::ReplayCursors;
 use crate::delivery::sessions::loss::Loss;
+use crate::delivery::sessions::patterns::PatternReplay;
 use crate::delivery::sessions::withdrawn::Withdrawn;
 
 /// The replay state of a session.
 #[derive(Debug, Default)]
 pub struct Replay {
     pub(crate) cursors: ReplayCursors,
+    /// Patterns of which not all channels have begun.
+    pub(crate) patterns: Vec<PatternReplay>,
     /// Losses of whole rings.
     pub(crate) losses: Vec<Loss>,
     /// True if there may be a loss that was not reported yet.
@@ -62,7 +66,22 @@ impl Replay {
 
     /// True if the session receives every channel live.
     pub fn is_live(&self) -> bool {
-        self.cursors.is_empty()
+        self.cursors.is_empty() && self.patterns.is_empty()
+    }
+
+    /// True if a ring may have something for the session.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.cursors.is_behind() || self.has_pages()
+    }
+
+    /// True if channels of a pattern are to begin.
+    pub(crate) fn has_pages(&self) -> bool {
+        self.patterns.iter().any(|own| own.from.is_some())
+    }
+
+    /// True if the session gets the messages of this channel from the ring, in a later page of a pattern.
+    pub(crate) fn withholds(&self, channel: ChannelName<'_>) -> bool {
+        self.patterns.iter().any(|own| own.withholds(channel))
     }
 
     /// Returns the losses to report with a connect reply; `batch` is the reply's batch number if the session

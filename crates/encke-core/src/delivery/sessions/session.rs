@@ -447,7 +447,7 @@ impl Session {
     /// True if it has something to replay, or a loss to report.
     #[inline]
     pub(in crate::delivery) fn may_replay(&self) -> bool {
-        self.replay.as_ref().is_some_and(|replay| replay.cursors.is_behind() || replay.has_news)
+        self.replay.as_ref().is_some_and(|replay| replay.is_behind() || replay.has_news)
     }
 
     /// True if its queued messages have to be searched first.
