@@ -1,6 +1,6 @@
 /** The client of a program: subscriptions, publications, calls, presence. */
 
-import { isPattern } from "./channels.js";
+import { isPattern, isPosition } from "./channels.js";
 import { EnckeError, broken, revive } from "./errors.js";
 import { CLOSED, NO_REPLY } from "./session.js";
 import type { Memory } from "./persist.js";
@@ -82,7 +82,7 @@ export class Client {
         const subscription = new Subscription<T>((this.#lastKey += 1), name, from, options, this.#owner, receive);
         const stored = this.#memory?.claim(name) ?? [];
         subscription.continueAt(!options.positions ? stored : Object.entries(options.positions));
-        if (typeof from === "object" && !isPattern(name) && !subscription.hasPositions) {
+        if (isPosition(from) && !isPattern(name) && !subscription.hasPositions) {
             subscription.continueAt([[name, from]]);
         }
         this.#subscriptions.set(subscription.key, subscription);

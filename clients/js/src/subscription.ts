@@ -155,7 +155,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
         }
         this.#lose(channel, position, lost);
         const known = this.#positions.get(channel);
-        if (replays && this.from === "earliest" && !known) {
+        if (replays && this.from !== "latest" && !isPosition(this.from) && !known) {
             this.#awaited.set(channel, replays);
         }
         if (!position) {

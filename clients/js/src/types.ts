@@ -14,7 +14,7 @@ export interface Position {
 }
 
 /** The point at which a subscription begins: with new messages, with all that the server retains, or after a position. */
-export type From = "latest" | "earliest" | Position;
+export type From = "latest" | "earliest" | { last: number } | Position;
 
 /** A message of a subscription. */
 export interface Message<T = unknown> {

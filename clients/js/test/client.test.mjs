@@ -161,6 +161,10 @@ test("texts with many subscriptions and positions stay below 33 KB", async () =>
     const asked = scene.server.texts.flatMap((text) => JSON.parse(text)).filter(({ subscription }) => subscription === "/h/*");
     assert.equal(Object.keys(Object.assign({}, ...asked.map(({ ext }) => ext.replay))).length, 3_001);
     assert.ok(asked.every(({ ext }) => Object.keys(ext.replay).length <= 1_000));
+    client.subscribe("/g/*", { from: "earliest", positions: Object.fromEntries(Object.entries(positions).map(([name, position]) => [name.replace("/h/", "/g/"), position])) }, () => undefined);
+    await scene.time.run(3_000);
+    const begins = scene.server.texts.flatMap((text) => JSON.parse(text)).filter(({ subscription }) => subscription === "/g/*").map(({ ext }) => ext.replay["/g/*"]);
+    assert.deepEqual([begins.slice(0, -1).every((begin) => begin.more === true), begins.at(-1), begins.length > 7], [true, -2, true]);
 });
 
 test("an abort and a time-out end the waiting", async (t) => {
