@@ -25,6 +25,8 @@ export type {
     ClientOptions,
     From,
     Gap,
+    HistoryOptions,
+    HistoryPage,
     Message,
     Persistence,
     Position,

@@ -139,6 +139,29 @@ export interface RequestOptions {
     signal?: AbortSignal;
 }
 
+/** The part of a history to read: without a position the latest messages. */
+export interface HistoryOptions extends RequestOptions {
+    /** Messages before this position. */
+    before?: Position;
+    /** Messages after this position. */
+    after?: Position;
+    /** The most messages: 100 by default, 1,000 at most. A page may have fewer. */
+    limit?: number;
+}
+
+/** A page of a history. */
+export interface HistoryPage<T = unknown> {
+    /** Oldest first. */
+    messages: Message<T>[];
+    /** False if messages are gone that were after the position `after`, or if the history is another one. */
+    recovered: boolean;
+    /** True if the history has earlier messages, or later ones. */
+    earlier: boolean;
+    later: boolean;
+    /** The position of the newest message. */
+    latest?: Position;
+}
+
 /** The server's reply to a publication. */
 export interface Published {
     /** The position of the message, where the server tells it. */

@@ -35,6 +35,13 @@ for (const transport of TRANSPORTS) {
         }
         assert.deepEqual(again, sent);
         assert.equal(got.length, sent.length, "the earlier subscription notices nothing");
+        const page = await one.history("/stock/GOOG", { limit: 3 });
+        assert.deepEqual([page.messages.map(({ data }) => data), page.earlier, page.later, page.latest], [sent.slice(-3), true, false, got.at(-1).position]);
+        const before = await one.history("/stock/GOOG", { before: page.messages[0].position });
+        assert.deepEqual([before.messages.map(({ data }) => data), before.earlier, before.later], [sent.slice(0, -3), false, true]);
+        const after = await one.history("/stock/GOOG", { after: before.messages.at(-1).position, limit: 1 });
+        assert.deepEqual(after.messages, page.messages.slice(0, 1));
+        await assert.rejects(one.history("/stock/*"), { code: "refused" });
         await assert.rejects(one.subscribe("/meta/connect").ready, { code: "refused", status: 403 });
         await assert.rejects(one.publish("/not//valid", 1), { code: "refused" });
         await assert.rejects(one.call("/service/presence", { channel: "/stock/GOOG" }), { code: "refused", status: 403 });

@@ -41,7 +41,9 @@ impl Delivery {
 
     /// Lets a session replay the rest of a pattern page by page.
     pub(crate) fn replay_pattern(&mut self, key: SessionKey, pattern: PatternReplay) {
-        self.patterns_of(key).into_iter().for_each(|patterns| patterns.push(pattern));
+        if let Some(patterns) = self.patterns_of(key) {
+            patterns.push(pattern);
+        }
         self.replay_later(key);
     }
 

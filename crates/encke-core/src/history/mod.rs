@@ -10,6 +10,7 @@
 
 pub mod log_record;
 mod names;
+mod page;
 mod restore;
 mod ring;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use slab::Slab;
 
 use names::Names;
 pub(crate) use names::order;
+pub use page::{HistoryPage, HistoryQuery};
 pub use restore::{Life, first_offset};
 pub use ring::{Entry, Ring};
 

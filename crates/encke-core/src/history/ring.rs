@@ -150,6 +150,13 @@ impl Ring {
         self.entries.range(skip..)
     }
 
+    /// The messages from offset `first` on and below `end`.
+    pub fn between(&self, first: u64, end: u64) -> impl DoubleEndedIterator<Item = &Entry> {
+        let below = |offset: u64| self.entries.partition_point(|entry| entry.offset < offset);
+        let from = below(first);
+        self.entries.range(from..below(end).max(from))
+    }
+
     /// Adds a message and assigns the next offset. Drops the oldest messages if the ring's own limits require it, but
     /// never the new one.
     pub fn append(&mut self, mut entry: Entry) {

@@ -17,6 +17,7 @@ mod decisions;
 mod ending;
 mod from_shards;
 mod handshake;
+mod history_service;
 mod http;
 mod inspect;
 mod limits;

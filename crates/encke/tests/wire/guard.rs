@@ -1,13 +1,14 @@
-//! The four parts of the server that answer HTTP requests pass the same checks: host, origin, preflight, method.
+//! The five parts of the server that answer HTTP requests pass the same checks: host, origin, preflight, method.
 
 use encke::Settings;
 
 use crate::common::{Folder, TestServer, settings};
 
 /// A request to each part, with a method that it has not.
-const PARTS: [(&str, &str, &str, &str); 4] = [
+const PARTS: [(&str, &str, &str, &str); 5] = [
     ("POST", "/cometd", "PUT", "POST, GET, OPTIONS"),
     ("GET", "/hold/a?timeout=0", "POST", "GET, OPTIONS"),
+    ("GET", "/history/a", "POST", "GET, OPTIONS"),
     ("GET", "/api/v1/info", "POST", "GET, HEAD"),
     ("GET", "/file.txt", "POST", "GET, HEAD"),
 ];
