@@ -95,7 +95,7 @@ export interface ClientOptions {
     fallbackMs?: number;
     /** The longest pause between two attempts to connect. In milliseconds, default 30,000. */
     backoffMaxMs?: number;
-    /** The longest text that the server takes, in bytes: its `message_bytes_max`. Default: 1 MiB. */
+    /** The longest text that the server takes, in bytes, if it is another one than the server tells, or than 1 MiB. */
     messageBytesMax?: number;
     /** The number of publications and calls that may wait for the connection or for their replies. Default: 1,000. */
     pendingMax?: number;

@@ -1,6 +1,7 @@
 //! The wire formats of extensions: acknowledgement, replay, timesync and timestamp. The others (activity, reload, binary) need
 //! nothing here: the server forwards `ext` and `data` as they are.
 
+mod limits;
 mod replay;
 mod stamp;
 
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::json::{self, RawJson, escape_into};
 
+pub use limits::{ClientLimits, asks_limits};
 pub use replay::{
     Heartbeat, Lost, Position, PositionForm, Positions, Recovery, ReplayFrom, Stamped, offers_replay, uses_replay,
 };
@@ -111,6 +113,11 @@ impl ExtWriter {
     /// Offers replay with positions in `ext`, in a handshake; see [`offers_replay`].
     pub fn offer_replay(&mut self) {
         self.member("replay", |out| out.extend_from_slice(PositionForm::Ext.offer().as_bytes()));
+    }
+
+    /// Asks for the limits of the session, in a handshake; see [`ClientLimits`].
+    pub fn ask_limits(&mut self) {
+        self.member("limits", |out| out.extend_from_slice(b"true"));
     }
 
     /// Declines the reply, in a publication; see [`declines_reply`].

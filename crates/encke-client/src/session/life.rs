@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use bayeux::channel::{META_CONNECT, META_DISCONNECT, META_HANDSHAKE};
+use bayeux::ext::ClientLimits;
 use bayeux::{ClientAdvice, Message as ClientMessage, RawJson, Reconnect, ServerMessage, parse_server_batch};
 
 use crate::{Error, LostReason, NotBayeux, Refusal};
@@ -165,6 +166,8 @@ impl ClientSession {
         match (outcome(message), message.reconnect()) {
             (Ok(()), _) => {
                 self.client_id = message.client_id.as_deref().map(Into::into);
+                let limits = message.ext.and_then(ClientLimits::read);
+                self.message_bytes_max = limits.map_or(u64::MAX, |limits| limits.message_bytes);
                 if self.subscriptions.is_empty() {
                     self.open(now, false);
                 } else {

@@ -3,7 +3,7 @@
 use bayeux::ext::{PositionForm, PositionStamp};
 use bayeux::{Position, escape_into};
 
-use crate::history::{Entry, Ring};
+use crate::history::ring::{Entry, Ring};
 
 /// The part of a history that a client asks for: the messages after a position, those before one, or the latest ones.
 #[derive(Clone, Debug, PartialEq, Eq)]

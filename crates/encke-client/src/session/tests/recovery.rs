@@ -73,7 +73,7 @@ fn a_late_reply_to_an_earlier_connect_brings_nothing() {
 fn a_server_that_does_not_acknowledge_gets_no_batch_numbers() {
     let mut rig = Rig::with(acknowledging());
     rig.connection_opened();
-    assert_eq!(rig.sent_one("/meta/handshake")["ext"], json!({"ack": true}));
+    assert_eq!(rig.sent_one("/meta/handshake")["ext"], json!({"ack": true, "limits": true}));
     rig.receive(json!([{"channel": "/meta/handshake", "id": "1", "successful": true, "clientId": "c1"}]));
     assert!(rig.sent_one("/meta/connect").get("ext").is_none() && !rig.session.acknowledges());
     rig.receive(json!([{"channel": "/a", "data": 1}]));
