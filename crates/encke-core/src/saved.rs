@@ -125,7 +125,7 @@ pub struct SavedPattern {
     pub messages: Option<u64>,
     /// The last channel that has begun, in the order of names.
     pub behind: Option<Box<str>>,
-    /// The hashes of channels that begin at positions of their own.
+    /// The hashes of channels that the client has named with a position.
     pub named: Vec<u64>,
 }
 

@@ -181,6 +181,15 @@ impl ClientSession {
         Ok(())
     }
 
+    /// The error for a publication that cannot be sent now, or is longer than the server takes.
+    pub(super) fn refusal_of(&self, channel: &str, data: RawJson<'_>) -> Option<Error> {
+        let (bytes, bytes_max) = (data.as_str().len() + channel.len() + ENVELOPE_BYTES, self.message_bytes_max);
+        match self.is_open() {
+            false => Some(Error::Closed),
+            true => (bytes as u64 > bytes_max).then_some(Error::TooLarge { bytes, bytes_max }),
+        }
+    }
+
     fn resume_replied(&mut self, message: &ServerMessage<'_>, now: Instant) {
         match (outcome(message), message.reconnect()) {
             (Ok(()), Some(Reconnect::None)) => self.end(Refusal::new(META_CONNECT, ENDED_BY_SERVER)),
@@ -387,3 +396,6 @@ pub(super) fn outcome(message: &ServerMessage<'_>) -> Result<(), Refusal> {
 const CLIENT_ID_BYTES_MAX: usize = 1024;
 
 const ENDED_BY_SERVER: &str = "the server ended the session";
+
+/// The bytes of a publication beside its channel and its data: its fields, its id and that of its session.
+const ENVELOPE_BYTES: usize = 200;

@@ -318,11 +318,8 @@ impl ClientSession {
 
     fn publish_with(&mut self, channel: &str, data: RawJson<'_>, ext: Option<RawJson<'_>>) -> u64 {
         let id = self.next_id();
-        let (bytes, bytes_max) = (data.as_str().len() + channel.len() + ENVELOPE_BYTES, self.message_bytes_max);
-        if !self.is_open() {
-            self.replied(id, channel, Err(Error::Closed));
-        } else if bytes as u64 > bytes_max {
-            self.replied(id, channel, Err(Error::TooLarge { bytes, bytes_max }));
+        if let Some(error) = self.refusal_of(channel, data) {
+            self.replied(id, channel, Err(error));
         } else {
             let message = ClientMessage { data: Some(data), ext, ..ClientMessage::new(channel) };
             self.send(RequestClass::Other, id, message);
@@ -500,6 +497,3 @@ fn pop<T>(queue: &mut VecDeque<T>) -> Option<T> {
     }
     first
 }
-
-/// The bytes of a publication beside its channel and its data: its fields, its id and that of its session.
-const ENVELOPE_BYTES: usize = 200;

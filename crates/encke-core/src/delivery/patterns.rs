@@ -10,8 +10,8 @@ use crate::events::SessionKey;
 use crate::history::hash_of;
 
 impl Delivery {
-    /// Notes channels of a pattern that begin at positions of their own, while further positions are to come. Returns false if
-    /// they are too many.
+    /// Notes channels of a pattern that begin at their named positions, while further positions are to come. Returns false if they
+    /// are too many.
     pub(crate) fn await_positions<'n>(
         &mut self,
         key: SessionKey,
@@ -30,8 +30,8 @@ impl Delivery {
         own.named.len() <= NAMED_MAX
     }
 
-    /// Forgets a pattern whose channels were to begin, and returns the hashes of those that began at positions of their own. With
-    /// `all` it also forgets one whose pages have begun.
+    /// Forgets a pattern whose channels were to begin, and returns the hashes of those that began at named positions. With `all`
+    /// it also forgets one whose pages have begun.
     pub(crate) fn take_named(&mut self, key: SessionKey, pattern: &str, all: bool) -> HashSet<u64> {
         let Some(patterns) = self.patterns_of(key) else { return HashSet::new() };
         let at = patterns.iter().position(|own| *own.pattern == *pattern && (all || own.from.is_none()));

@@ -16,6 +16,8 @@ pub(crate) struct ReplayRequest<'a> {
     answers: BTreeMap<Box<str>, (ReplayFrom<'a>, String)>,
     /// The bytes of the outcomes.
     answer_bytes: usize,
+    /// True while channels begin that only a pattern names: a long reply leaves out their outcomes.
+    pub(crate) is_of_pattern: bool,
     /// For a page of a pattern that was requested earlier: when, in milliseconds. Its outcomes are in no reply.
     pub(crate) since_ms: Option<u64>,
     pub(crate) begun: Box<Begun>,
@@ -47,7 +49,7 @@ pub(crate) struct Start {
 impl<'a> ReplayRequest<'a> {
     /// A request for these positions.
     pub(crate) fn new(positions: Positions<'a>, begun: Box<Begun>) -> ReplayRequest<'a> {
-        ReplayRequest { positions, answers: BTreeMap::new(), answer_bytes: 0, since_ms: None, begun }
+        ReplayRequest { positions, answers: BTreeMap::new(), answer_bytes: 0, is_of_pattern: false, since_ms: None, begun }
     }
 
     /// A request for the latest position of each channel.
@@ -74,9 +76,9 @@ impl<'a> ReplayRequest<'a> {
     }
 
     pub(crate) fn answer(&mut self, name: &str, position: &ReplayFrom<'a>, start: Option<&Start>) {
-        // A channel that begins with its oldest message gets its position by its messages.
-        let is_needless = start.is_some_and(|start| start.lost.is_none()) && *position == ReplayFrom::Earliest;
-        if self.since_ms.is_some() || is_needless && self.answer_bytes >= ANSWER_BYTES_MAX {
+        // The client learns the positions of such channels by their messages.
+        let is_long = self.is_of_pattern && self.answer_bytes >= ANSWER_BYTES_MAX;
+        if self.since_ms.is_some() || is_long && start.is_some_and(|start| start.recovered) {
             return;
         }
         let recovery = Recovery {

@@ -87,10 +87,11 @@ impl Machines {
                 return too_many();
             }
         }
-        for channel in &others {
-            if !self.begin(key, channel, &position, new, replay_request) {
-                return too_many();
-            }
+        replay_request.is_of_pattern = true;
+        let have_begun = others.iter().all(|channel| self.begin(key, channel, &position, new, replay_request));
+        replay_request.is_of_pattern = false;
+        if !have_begun {
+            return too_many();
         }
         if is_long {
             (rest.from, rest.behind) = (Some(position), others.pop());

@@ -93,7 +93,7 @@ fn positions_of_a_pattern_come_in_several_subscribes_and_others_begin_with_their
         let mut received = Received::default();
         received.read(&mut first, CHANNELS as usize);
         first.call(json!({ "id": "d", "channel": "/meta/disconnect" }));
-        // One message on each known channel, and 300 channels that the client has not heard of.
+        // One message on each known channel, and 300 channels that are new to the client.
         publish_round(&server, 0..CHANNELS + 300, 1);
         wait_stored(&server, 2 * CHANNELS + 300);
         let mut next = open(&server);

@@ -25,7 +25,7 @@ pub(crate) struct PatternReplay {
     pub(crate) since_ms: u64,
     /// The index of the subscription to the pattern, if the session got it by this request.
     pub(crate) new: Option<u32>,
-    /// The hashes of channels that begin at positions of their own.
+    /// The hashes of channels that the client has named with a position.
     pub(crate) named: HashSet<u64>,
 }
 
@@ -52,7 +52,7 @@ impl PatternReplay {
         !is_behind && ChannelName::known(&self.pattern).matches(channel) && !self.names(name)
     }
 
-    /// True if a channel begins at a position of its own.
+    /// True if the client has named a channel with a position.
     pub(crate) fn names(&self, channel: &str) -> bool {
         self.named.contains(&hash_of(channel))
     }
@@ -61,5 +61,5 @@ impl PatternReplay {
 /// The number of channels of a pattern that begin together.
 pub(crate) const PAGE: usize = 256;
 
-/// The number of channels of one pattern that may begin at positions of their own, in several subscribes: 16 bytes for each.
+/// The number of positions of one pattern, in several subscribes: 16 bytes for each.
 pub(crate) const NAMED_MAX: usize = 20_000;

@@ -64,6 +64,11 @@ impl Replay {
         Replay { form, cursors, losses, has_news, in_rings: InRings::Maybe, ..Replay::default() }
     }
 
+    /// True if the client of the session does not speak Bayeux.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.form == PositionForm::Plain
+    }
+
     /// True if the session receives every channel live.
     pub fn is_live(&self) -> bool {
         self.cursors.is_empty() && self.patterns.is_empty()

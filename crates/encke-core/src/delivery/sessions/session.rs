@@ -1,7 +1,6 @@
 //! A session, the state of its delivery, and the questions that decide what it gets now.
 
 use bayeux::Terms;
-use bayeux::ext::PositionForm;
 
 use crate::delivery::outbox::{InFlight, Left, Outbox};
 use crate::delivery::schedule::{Marks, Schedule};
@@ -150,7 +149,7 @@ impl Session {
 
     /// True if its client does not speak Bayeux.
     pub(crate) fn is_plain(&self) -> bool {
-        self.replay.as_ref().is_some_and(|replay| replay.form == PositionForm::Plain)
+        self.replay.as_ref().is_some_and(|replay| replay.is_plain())
     }
 
     /// True if its client acknowledges messages.
