@@ -63,3 +63,22 @@ pub(crate) const PAGE: usize = 256;
 
 /// The number of positions of one pattern, in several subscribes: 16 bytes for each.
 pub(crate) const NAMED_MAX: usize = 20_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_that_come_later_are_withheld_in_the_order_in_which_a_history_lists_them() {
+        let withholds = |own: &PatternReplay, name: &str| own.withholds(ChannelName::known(name));
+        let mut own = PatternReplay::new("/p/**", None, 0);
+        assert!(withholds(&own, "/p/a") && !withholds(&own, "/q/a") && !withholds(&own, "/p"));
+        own.behind = Some("/p/m".into());
+        own.named.insert(hash_of("/p/x"));
+        for (name, is_withheld) in
+            [("/p/a", false), ("/p/m", false), ("/p/n", true), ("/p/a/b", true), ("/p/x", false), ("/q/z", false)]
+        {
+            assert_eq!(withholds(&own, name), is_withheld, "{name}");
+        }
+    }
+}
