@@ -171,14 +171,8 @@ impl Delivery {
         let caught_up = self.refill(key);
         let Some(session) = self.sessions.get_mut(key) else { return (caught_up, false) };
         let has_news = holds && session.replay.as_ref().is_some_and(|replay| replay.has_news());
-        if session.urgent && !session.outbox.is_empty() {
-            return (caught_up, self.flush_session(key, wire));
-        }
-        if session.replay.as_ref().is_some_and(|replay| replay.has_pages()) {
-            // No write lists it again.
-            self.replay_later(key);
-        }
-        (caught_up, has_news)
+        let has_messages = session.urgent && !session.outbox.is_empty();
+        (caught_up, if has_messages { self.flush_session(key, wire) } else { has_news })
     }
 }
 

@@ -155,7 +155,7 @@ impl Delivery {
     }
 
     /// Schedules a session to replay more, if it has something to replay.
-    pub(super) fn replay_later(&mut self, key: SessionKey) {
+    pub(crate) fn replay_later(&mut self, key: SessionKey) {
         if let Some(session) = self.sessions.get_mut(key)
             && session.may_replay()
         {

@@ -7,9 +7,9 @@ use crate::protocol::replay_request::ReplayRequest;
 use crate::shard::Machines;
 
 impl Machines {
-    /// Begins at the next channels of a pattern that a session replays.
-    pub(super) fn begin_page(&mut self, key: SessionKey) {
-        let Some(page) = self.delivery.next_page(key) else { return };
+    /// Begins at the next channels of a pattern that a session replays. Returns true if it has, or if none is left.
+    pub(super) fn begin_page(&mut self, key: SessionKey) -> bool {
+        let Some(page) = self.delivery.next_page(key) else { return false };
         let mut request = ReplayRequest::page(page.since_ms);
         let mut begins = |channel: &str| {
             // It may have unsubscribed meanwhile.
@@ -20,6 +20,7 @@ impl Machines {
             self.delivery.withdraw(key, withdrawn);
         }
         self.delivery.end_page(key, &page, begun);
+        begun > 0 || page.channels.is_empty()
     }
 
     /// Ends the replay of a pattern that a session does not subscribe to any more. It goes on for another subscription that may
