@@ -279,7 +279,7 @@ export class Names {
         // Others have received what comes before the session's positions, so it may only go back.
         const all = first.positions.map(([channel, position]): [string, Position] => [channel, this.#earlier(channel, position)]);
         const begin = first.from === "latest" ? -1 : first.from === "earliest" ? -2 : first.from;
-        const mayMiss = all.length > 0 && isPattern(name) && begin === -1;
+        const mayMiss = this.replays && all.length > 0 && isPattern(name) && begin === -1;
         this.#askInParts({ name, channel: SUBSCRIBE, waiting: [first], isRepeat: false, beginsEarlier: begin !== -1, mayMiss }, begin, all);
     }
 
