@@ -43,8 +43,8 @@ pub use outbox::format::Format;
 pub(crate) use outbox::{RUN_BYTES, Sweep, payloads};
 pub(crate) use replay::{Beginning, Begun, CaughtUp};
 pub(crate) use schedule::Holder;
-#[cfg(test)]
 pub(crate) use sessions::patterns::{PAGE, PatternReplay};
+#[cfg(test)]
 pub(crate) use sessions::replay::InRings;
 pub(crate) use sessions::session::{HeldConnect, ReplyTo, Session};
 #[cfg(test)]
