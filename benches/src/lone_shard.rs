@@ -52,7 +52,7 @@ impl LoneShard {
 
     /// Opens a WebSocket with a session; none if the shard refuses it.
     pub fn open(&mut self) -> Option<Session> {
-        self.open_with(if self.replays { r#"{"replay":true}"# } else { "{}" })
+        self.open_with(if self.replays { r#"{"replay":{"positions":"ext"}}"# } else { "{}" })
     }
 
     /// Opens a WebSocket with a session whose handshake has this `ext`; none if the shard refuses it.

@@ -51,6 +51,7 @@ export class Session {
     readonly #client: Client;
     readonly #events: SessionEvents;
     readonly #clock = new ServerClock();
+    readonly #replay: ReplayExtension | undefined;
     #state: LinkState = "closed";
     #wasOpen = false;
     #refusal = "";
@@ -72,7 +73,8 @@ export class Session {
         this.#client.registerExtension("clock", this.#clock);
         this.#client.registerExtension("handshake", new HandshakeExt(options.ext ?? {}));
         if (options.positions !== undefined) {
-            this.#client.registerExtension("replay", new ReplayExtension(options.positions));
+            this.#replay = new ReplayExtension(options.positions, undefined, MAX_SENT_BYTES);
+            this.#client.registerExtension("replay", this.#replay);
         }
         keepOnlyTheTransportAskedFor(this.#client, options.hasHttp ?? true);
         this.#client.addListener("/meta/handshake", (reply) => this.#onHandshake(reply));
@@ -117,11 +119,13 @@ export class Session {
 
     /** Subscribes; the client drops all subscriptions before a new handshake, so none is ever doubled. `refused` gets the server's error. */
     subscribe(channel: string, receive: (data: unknown, channel: string) => void, refused: (why: string) => void = () => {}): SubscriptionHandle {
-        return this.#client.subscribe(channel, (message) => receive(message.data, message.channel), (reply) => {
+        const take = (message: Message) => receive(message.data, message.channel);
+        const answered = (reply: Message) => {
             if (reply.successful !== true && !isLost(reply)) {
                 refused(reply.error ?? "");
             }
-        });
+        };
+        return this.#replay?.subscribe(this.#client, channel, take, answered) ?? this.#client.subscribe(channel, take, answered);
     }
 
     /** Ends a subscription of this session. */

@@ -64,6 +64,17 @@ export class Positions {
     }
 }
 
+/** A position as text, as pages of histories have it. */
+export function textOf(position: Position | undefined): string | undefined {
+    return position && `${position.epoch}-${position.id}`;
+}
+
+/** The position that a text names. */
+export function positionOf(text: string | null): Position | undefined {
+    const [epoch, id] = text?.split("-") ?? [];
+    return epoch === undefined ? undefined : { epoch, id: Number(id) };
+}
+
 /** True if `value` is a position. */
 export function isPosition(value: unknown): value is Position {
     const { epoch, id } = (value ?? {}) as Partial<Position>;

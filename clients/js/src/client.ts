@@ -1,12 +1,12 @@
 /** The client of a program: subscriptions, publications, calls, presence. */
 
-import { isPattern } from "./channels.js";
+import { isPattern, isPosition, positionOf, textOf } from "./channels.js";
 import { EnckeError, broken, revive } from "./errors.js";
 import { CLOSED, NO_REPLY } from "./session.js";
 import type { Memory } from "./persist.js";
 import type { Core, CoreEvent, Why } from "./protocol.js";
 import { Subscription, deferred, safely } from "./subscription.js";
-import type { ClientOptions, From, Gap, Message, Published, RequestOptions, State, SubscribeOptions } from "./types.js";
+import type { ClientOptions, From, Gap, HistoryOptions, HistoryPage, Message, Published, RequestOptions, State, SubscribeOptions } from "./types.js";
 import type { ServerMessage } from "./wire.js";
 
 /** The events of a client. */
@@ -82,7 +82,7 @@ export class Client {
         const subscription = new Subscription<T>((this.#lastKey += 1), name, from, options, this.#owner, receive);
         const stored = this.#memory?.claim(name) ?? [];
         subscription.continueAt(!options.positions ? stored : Object.entries(options.positions));
-        if (typeof from === "object" && !isPattern(name) && !subscription.hasPositions) {
+        if (isPosition(from) && !isPattern(name) && !subscription.hasPositions) {
             subscription.continueAt([[name, from]]);
         }
         this.#subscriptions.set(subscription.key, subscription);
@@ -94,6 +94,15 @@ export class Client {
     /** Publishes data on a channel. Resolves when the server has accepted it. */
     publish(channel: string, data: unknown, options: RequestOptions = {}): Promise<Published> {
         return this.#request(channel, data, false, options);
+    }
+
+    /**
+     * Reads messages of a channel's history, oldest first: the latest ones, or those before or after a position. It is no
+     * subscription.
+     */
+    async history<T = unknown>(channel: string, { before, after, limit, ...options }: HistoryOptions = {}): Promise<HistoryPage<T>> {
+        const page = await this.call<any>("/service/history/read", { channel, before: textOf(before), after: textOf(after), limit }, options);
+        return { ...page, messages: page.messages.map((message: any) => ({ ...message, position: positionOf(message.position) })), latest: positionOf(page.latest) };
     }
 
     /** Calls a service, such as `/service/echo`, and resolves with its answer. */

@@ -333,8 +333,8 @@ export class Connection implements Core {
     #publish(command: Publication): void {
         const { key, channel, data, isCall } = command;
         const bytes = bytesOf(data) + ENVELOPE_BYTES + bytesOf(channel);
-        if (bytes > this.#options.messageBytesMax) {
-            return this.#done(key, plain("too_large", `${bytes} bytes, above messageBytesMax`));
+        if (bytes > Math.min(this.#options.messageBytesMax, this.#session.messageBytesMax)) {
+            return this.#done(key, plain("too_large", `${bytes} bytes, above the limit`));
         }
         if (this.#sent.size + this.#queue.length >= this.#options.pendingMax) {
             return this.#done(key, plain("too_many", "pendingMax messages wait"));

@@ -25,6 +25,8 @@ export type {
     ClientOptions,
     From,
     Gap,
+    HistoryOptions,
+    HistoryPage,
     Message,
     Persistence,
     Position,
@@ -57,7 +59,7 @@ export function connect(url?: string | URL, options: ClientOptions = {}): Client
 export function optionsOf(url: string, options: ClientOptions, saved?: SavedSession): ConnectionOptions {
     const WebSocket = options.WebSocket ?? (globalThis as { WebSocket?: ClientOptions["WebSocket"] }).WebSocket;
     const transports = (options.transports ?? TRANSPORTS).filter((transport) => transport !== "websocket" || WebSocket);
-    const messageBytesMax = options.messageBytesMax ?? MESSAGE_BYTES_MAX;
+    const messageBytesMax = options.messageBytesMax ?? Infinity;
     return {
         url,
         headers: options.headers ?? {},
@@ -90,7 +92,5 @@ function localStore(): TextStore | undefined {
 }
 
 const TRANSPORTS: Transport[] = ["websocket", "eventsource", "long-polling"];
-/** Encke's default. */
-const MESSAGE_BYTES_MAX = 1_048_576;
 /** Several messages go together up to this: servers with smaller limits take it, too. */
 const TEXT_BYTES_MAX = 32_768;

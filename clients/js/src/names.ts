@@ -79,7 +79,7 @@ export class Names {
 
     subscribe(key: number, name: string, from: From, positions: [string, Position][], isOpen: boolean): void {
         const known = this.#names.get(name);
-        const own = typeof from === "object" && !isPattern(name) ? [...positions, [name, from] as [string, Position]] : positions;
+        const own = isPosition(from) && !isPattern(name) ? [...positions, [name, from] as [string, Position]] : positions;
         const isRestart = known !== undefined && (from !== "latest" || own.length > 0);
         const waiting: Waiting = { key, from, positions: own, isRestart };
         if (!known) {
@@ -129,7 +129,7 @@ export class Names {
     reportGaps(): void {
         for (const [name, known] of this.#names) {
             const hasPosition = this.positions.below(name).length > 0;
-            const isCovered = this.replays && !known.hasNoHistory && hasPosition && (!isPattern(name) || this.#beginsEarlier(name, known));
+            const isCovered = this.replays && !known.hasNoHistory && hasPosition && (!isPattern(name) || this.#beginsEarlier(known));
             if (known.isGranted && !isCovered) {
                 this.#events.push({ on: "gap", name });
             }
@@ -278,20 +278,24 @@ export class Names {
         }
         // Others have received what comes before the session's positions, so it may only go back.
         const all = first.positions.map(([channel, position]): [string, Position] => [channel, this.#earlier(channel, position)]);
-        const parts = partsOf(this.replays ? all : []);
         const begin = first.from === "latest" ? -1 : first.from === "earliest" ? -2 : first.from;
-        parts.forEach((part, index) => {
-            const waiting = index === parts.length - 1 ? [first] : [];
-            const start = parts.length > 1 ? -1 : begin;
-            const mayMiss = waiting.length > 0 && part.length > 0 && isPattern(name) && start === -1;
-            this.#change({ name, channel: SUBSCRIBE, waiting, isRepeat: false, beginsEarlier: begin !== -1, mayMiss }, { [name]: start, ...Object.fromEntries(part) });
-        });
+        const mayMiss = this.replays && all.length > 0 && isPattern(name) && begin === -1;
+        this.#askInParts({ name, channel: SUBSCRIBE, waiting: [first], isRepeat: false, beginsEarlier: begin !== -1, mayMiss }, begin, all);
     }
 
     #askAgain(name: string, known: Name): void {
-        const beginsEarlier = this.#beginsEarlier(name, known);
-        for (const part of partsOf(this.replays ? this.positions.below(name) : [])) {
-            this.#change({ name, channel: SUBSCRIBE, waiting: [], isRepeat: true, beginsEarlier }, { [name]: beginsEarlier ? -2 : -1, ...Object.fromEntries(part) });
+        const beginsEarlier = this.#beginsEarlier(known);
+        this.#askInParts({ name, channel: SUBSCRIBE, waiting: [], isRepeat: true, beginsEarlier }, beginsEarlier ? -2 : -1, this.positions.below(name));
+    }
+
+    /** Sends the positions of channels in several subscribes. The last one says where other channels begin. */
+    #askInParts(change: Change, begin: number | object, positions: [string, Position][]): void {
+        const all = this.replays ? positions : [];
+        for (let at = 0; at === 0 || at < all.length; at += PART_POSITIONS) {
+            const isLast = at + PART_POSITIONS >= all.length;
+            const start = isLast || begin === -1 ? begin : { more: true };
+            const part = Object.fromEntries(all.slice(at, at + PART_POSITIONS));
+            this.#change(isLast ? change : { ...change, waiting: [], mayMiss: false }, { [change.name]: start, ...part });
         }
     }
 
@@ -305,8 +309,8 @@ export class Names {
     }
 
     /** True if channels of this name without a known position begin with all that is retained, after a break. */
-    #beginsEarlier(name: string, known: Name): boolean {
-        return known.from !== "latest" && !this.positions.isPartial && this.positions.below(name).length <= PART_POSITIONS;
+    #beginsEarlier(known: Name): boolean {
+        return known.from !== "latest" && !this.positions.isPartial;
     }
 
     #comesAgain(channel: string, isAhead: boolean): boolean {
@@ -316,7 +320,7 @@ export class Names {
         const isKnown = this.positions.get(channel) !== undefined;
         const brings = (name: string, beginsEarlier: boolean) => covers(name, channel) && (isKnown || beginsEarlier);
         if (isAhead) {
-            return [...this.#names].some(([name, known]) => known.isGranted && brings(name, this.#beginsEarlier(name, known)));
+            return [...this.#names].some(([name, known]) => known.isGranted && brings(name, this.#beginsEarlier(known)));
         }
         return [...this.#changes.values()].some((change) => change.isRepeat && brings(change.name, change.beginsEarlier));
     }
@@ -335,14 +339,6 @@ export class Names {
     #tell(channel: string, position: Position | undefined, lost: Lost | undefined, replays?: Replays): void {
         this.#events.push({ on: "reached", channel, position, lost, replays });
     }
-}
-
-function partsOf(all: [string, Position][]): [string, Position][][] {
-    const parts = [];
-    for (let at = 0; at === 0 || at < all.length; at += PART_POSITIONS) {
-        parts.push(all.slice(at, at + PART_POSITIONS));
-    }
-    return parts;
 }
 
 function range(lost: any): Lost {

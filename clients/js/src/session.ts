@@ -66,6 +66,8 @@ export class Session {
     isConfirmed = false;
     /** True if the server of this session acknowledges. */
     acknowledges = false;
+    /** The longest message that the server takes: Encke's default, until it says another. */
+    messageBytesMax = 1_048_576;
 
     readonly #options: SessionOptions;
     readonly #ext: () => object;
@@ -242,7 +244,8 @@ export class Session {
             this.#refusals = this.#batch = 0;
             this.#unconfirmed = [];
             this.acknowledges = this.#options.ack && (ext?.ack === true || ext?.ack?.enabled === true);
-            this.names.replays = this.#options.replay && ext?.replay === true;
+            this.names.replays = this.#options.replay && ext?.replay?.positions === "ext";
+            this.messageBytesMax = ext?.limits?.message_bytes ?? this.messageBytesMax;
             this.isConfirmed ||= this.transport !== "eventsource";
             this.#repeat(now, false);
         } else if (advice?.reconnect === "retry" || advice?.reconnect === "handshake") {
@@ -363,7 +366,7 @@ export class Session {
         this.clientId = undefined;
         this.acknowledges = this.names.replays = false;
         const { ack, replay } = this.#options;
-        const ext = { ...this.#ext(), ...(ack ? { ack } : {}), ...(replay ? { replay } : {}) };
+        const ext = { ...this.#ext(), ...(ack ? { ack } : {}), ...(replay ? { replay: { positions: "ext" } } : {}), limits: true };
         const id = this.#send("handshake", HANDSHAKE, { version: "1.0", supportedConnectionTypes: [this.transport], ext });
         this.#phase = { name: "handshaking", id, deadline: now + this.#options.replyTimeoutMs };
     }

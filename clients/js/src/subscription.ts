@@ -6,7 +6,6 @@ import { revive } from "./errors.js";
 import { CLOSED } from "./session.js";
 import type { Lost, Replays } from "./events.js";
 import type { From, Gap, Message, Position } from "./types.js";
-import { published } from "./wire.js";
 import type { ServerMessage } from "./wire.js";
 
 /** What a subscription needs from its client. @internal */
@@ -145,7 +144,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
             this.#positions.set(channel, position);
         }
         const { replay: _, ...others } = ext ?? {};
-        const data = published(message.data, position) as T;
+        const data = message.data as T;
         this.#push({ message: { channel, data, ...(position && { position }), ...(Object.keys(others).length > 0 && { ext: others }) } });
     }
 
@@ -156,7 +155,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
         }
         this.#lose(channel, position, lost);
         const known = this.#positions.get(channel);
-        if (replays && this.from === "earliest" && !known) {
+        if (replays && this.from !== "latest" && !isPosition(this.from) && !known) {
             this.#awaited.set(channel, replays);
         }
         if (!position) {

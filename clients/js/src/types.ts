@@ -14,7 +14,7 @@ export interface Position {
 }
 
 /** The point at which a subscription begins: with new messages, with all that the server retains, or after a position. */
-export type From = "latest" | "earliest" | Position;
+export type From = "latest" | "earliest" | { last: number } | Position;
 
 /** A message of a subscription. */
 export interface Message<T = unknown> {
@@ -95,7 +95,7 @@ export interface ClientOptions {
     fallbackMs?: number;
     /** The longest pause between two attempts to connect. In milliseconds, default 30,000. */
     backoffMaxMs?: number;
-    /** The longest text that the server takes, in bytes: its `message_bytes_max`. Default: 1 MiB. */
+    /** The longest text that the server takes, in bytes, if it is another one than the server tells, or than 1 MiB. */
     messageBytesMax?: number;
     /** The number of publications and calls that may wait for the connection or for their replies. Default: 1,000. */
     pendingMax?: number;
@@ -137,6 +137,29 @@ export interface RequestOptions {
     timeoutMs?: number;
     /** Stops waiting. The server may have the message already. */
     signal?: AbortSignal;
+}
+
+/** The part of a history to read: without a position the latest messages. */
+export interface HistoryOptions extends RequestOptions {
+    /** Messages before this position. */
+    before?: Position;
+    /** Messages after this position. */
+    after?: Position;
+    /** The most messages: 100 by default, 1,000 at most. A page may have fewer. */
+    limit?: number;
+}
+
+/** A page of a history. */
+export interface HistoryPage<T = unknown> {
+    /** Oldest first. */
+    messages: Message<T>[];
+    /** False if messages are gone that were after the position `after`, or if the history is another one. */
+    recovered: boolean;
+    /** True if the history has earlier messages, or later ones. */
+    earlier: boolean;
+    later: boolean;
+    /** The position of the newest message. */
+    latest?: Position;
 }
 
 /** The server's reply to a publication. */

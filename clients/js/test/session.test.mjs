@@ -34,7 +34,7 @@ class Peer {
         this.receive({ channel, id, successful: true, ...(subscription && { subscription }), ...fields });
     }
 
-    open(ext = { ack: true, replay: true }) {
+    open(ext = { ack: true, replay: { positions: "ext" } }) {
         this.session.opened(this.now);
         this.reply(this.sent(), { clientId: "c1", ext, advice: { reconnect: "retry", interval: 0, timeout: 20_000 } });
         return this;
@@ -85,7 +85,7 @@ test("a session that the server does not know is opened again, with its subscrip
     peer.session.lost({ code: "connection_lost", message: "" });
     peer.session.opened(peer.now);
     peer.reply(peer.sent(), { successful: false, error: "402::session_unknown", advice: { reconnect: "handshake", interval: 0 } });
-    peer.reply(peer.sent(), { clientId: "c2", ext: { ack: true, replay: true } });
+    peer.reply(peer.sent(), { clientId: "c2", ext: { ack: true, replay: { positions: "ext" } } });
     const [subscribe] = peer.sent();
     assert.deepEqual([subscribe.clientId, subscribe.ext.replay], ["c2", { "/h/a": { epoch: "e", id: 7 } }]);
     peer.events();

@@ -113,11 +113,11 @@ export class ModelServer {
         const reply = { channel, id, successful: true };
         if (channel === "/meta/handshake") {
             this.handshakes += 1;
-            const session = { id: `c${this.boot}x${this.handshakes}`, acks: this.ack && ext.ack === true, replays: this.replay && ext.replay === true, names: new Set(), queue: [], unacked: [], batch: 0, isFirst: true };
+            const session = { id: `c${this.boot}x${this.handshakes}`, acks: this.ack && ext.ack === true, replays: this.replay && ext.replay?.positions === "ext", names: new Set(), queue: [], unacked: [], batch: 0, isFirst: true };
             this.sessions.set(session.id, session);
             this.#attach(session, connection);
             this.#expireLater(session);
-            return { ...reply, clientId: session.id, version: "1.0", ext: { ack: session.acks, replay: session.replays }, advice: { reconnect: "retry", interval: 0, timeout: HOLD_MS } };
+            return { ...reply, clientId: session.id, version: "1.0", ext: { ack: session.acks, replay: session.replays && { positions: "ext" } }, advice: { reconnect: "retry", interval: 0, timeout: HOLD_MS } };
         }
         const session = this.sessions.get(clientId);
         if (session === undefined) {
@@ -182,7 +182,7 @@ export class ModelServer {
     }
 
     #message({ channel, data, position }, { replays }) {
-        return position === undefined || !replays ? { channel, data } : { channel, data: { event: { replayId: position.id, createdDate: "T" }, ...data }, ext: { replay: position } };
+        return position === undefined || !replays ? { channel, data } : { channel, data, ext: { replay: position } };
     }
 
     /** Subscribing at a position discards what waits on its channels, and reads the history again. */

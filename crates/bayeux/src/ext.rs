@@ -1,6 +1,7 @@
 //! The wire formats of extensions: acknowledgement, replay, timesync and timestamp. The others (activity, reload, binary) need
 //! nothing here: the server forwards `ext` and `data` as they are.
 
+mod limits;
 mod replay;
 mod stamp;
 
@@ -8,7 +9,10 @@ use std::collections::BTreeMap;
 
 use crate::json::{self, RawJson, escape_into};
 
-pub use replay::{Heartbeat, Lost, Position, Positions, Recovery, ReplayFrom, Stamped, offers_replay, uses_replay};
+pub use limits::{ClientLimits, asks_limits};
+pub use replay::{
+    Heartbeat, Lost, Position, PositionForm, Positions, Recovery, ReplayFrom, Stamped, offers_replay, uses_replay,
+};
 pub use stamp::{Plain, PositionStamp, channel_of, forwarded, lost_from, position_of};
 
 /// A timesync request: `"ext":{"timesync":{"tc":…,"l":…,"o":…}}`, in milliseconds.
@@ -84,7 +88,7 @@ pub const NO_REPLY: &str = r#"{"reply":false}"#;
 /// let mut ext = ExtWriter::with(r#"{"token":"secret"}"#.into());
 /// ext.offer_ack();
 /// ext.offer_replay();
-/// assert_eq!(ext.finish().as_deref(), Some(r#"{"token":"secret","ack":true,"replay":true}"#));
+/// assert_eq!(ext.finish().as_deref(), Some(r#"{"token":"secret","ack":true,"replay":{"positions":"ext"}}"#));
 /// assert_eq!(ExtWriter::default().finish(), None);
 /// ```
 #[derive(Debug, Default)]
@@ -106,9 +110,14 @@ impl ExtWriter {
         self.member("ack", |out| out.extend_from_slice(batch.to_string().as_bytes()));
     }
 
-    /// Offers replay, in a handshake; see [`offers_replay`].
+    /// Offers replay with positions in `ext`, in a handshake; see [`offers_replay`].
     pub fn offer_replay(&mut self) {
-        self.member("replay", |out| out.extend_from_slice(b"true"));
+        self.member("replay", |out| out.extend_from_slice(PositionForm::Ext.offer().as_bytes()));
+    }
+
+    /// Asks for the limits of the session, in a handshake; see [`ClientLimits`].
+    pub fn ask_limits(&mut self) {
+        self.member("limits", |out| out.extend_from_slice(b"true"));
     }
 
     /// Declines the reply, in a publication; see [`declines_reply`].

@@ -91,6 +91,15 @@ pub enum Error {
     /// The same for [`ClientBuilder::unacknowledged_bytes_max`](crate::ClientBuilder::unacknowledged_bytes_max).
     #[error("more than {0} bytes came before the reply that confirms them")]
     TooManyUnacknowledgedBytes(usize),
+    /// The message is longer than the server takes. It was not sent.
+    #[error("a message of {bytes} bytes; the server takes {bytes_max}")]
+    #[non_exhaustive]
+    TooLarge {
+        /// The bytes of the message.
+        bytes: usize,
+        /// The most that the server takes.
+        bytes_max: u64,
+    },
     /// The session has ended: by [`Client::disconnect`](crate::Client::disconnect), or for the reason in
     /// [`State::Closed`](crate::State::Closed).
     #[error("the session is closed")]

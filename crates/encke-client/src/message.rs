@@ -80,25 +80,17 @@ impl Message {
         MESSAGE_BYTES + self.channel.len() + self.data.len() + epoch
     }
 
-    /// Its data as raw JSON, byte for byte as the server sent it; `null` if it has none.
+    /// Its data as raw JSON, byte for byte as it was published; `null` if it has none.
     pub fn data(&self) -> RawJson<'_> {
         RawJson::trusted(&self.data)
     }
 
-    /// Its [payload](Message::payload) as a type of the program.
+    /// Its data as a type of the program.
     ///
     /// # Errors
-    /// The payload does not match the type.
+    /// The data does not match the type.
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
-        serde_json::from_str(self.payload().as_str())
-    }
-
-    /// Its data without the wrapper around data that is not an object. A server adds a member `event` to a message with a
-    /// position, so it sends a published `5` as `{"event":{…},"payload":5}`. Other data is as in [`Message::data`].
-    pub fn payload(&self) -> RawJson<'_> {
-        let data = self.data();
-        let is_wrapped = self.position.is_some() && data.members().count() == 2 && data.member("event").is_some();
-        data.member("payload").filter(|_| is_wrapped).unwrap_or(data)
+        serde_json::from_str(self.data().as_str())
     }
 }
 
@@ -145,13 +137,9 @@ impl std::error::Error for Gap {}
 mod tests {
     use super::*;
 
-    fn message(data: &str, position: Option<Position>) -> Message {
-        Message { position, ..Message::sample("/a", data) }
-    }
-
     #[test]
     fn data_is_read_as_a_type_and_is_unchanged_byte_for_byte() {
-        let message = message(r#"{"n":12345678901234567890, "x":1.0e400}"#, None);
+        let message = Message::sample("/a", r#"{"n":12345678901234567890, "x":1.0e400}"#);
         assert_eq!(message.data().as_str(), r#"{"n":12345678901234567890, "x":1.0e400}"#);
         #[derive(serde::Deserialize)]
         struct Number {
@@ -159,24 +147,5 @@ mod tests {
         }
         assert_eq!(message.json::<Number>().expect("a number").n, 12_345_678_901_234_567_890);
         assert!(message.json::<u64>().is_err());
-    }
-
-    #[test]
-    fn wrapped_data_is_read_as_the_type_that_was_published() {
-        let position = Some(Position { epoch: "e".into(), offset: 7 });
-        assert_eq!(message(r#"{"event":{"replayId":7},"payload":5}"#, position).json::<u64>().ok(), Some(5));
-    }
-
-    #[test]
-    fn wrapped_data_is_unwrapped_only_where_a_server_has_wrapped_it() {
-        let position = Some(Position { epoch: "e".into(), offset: 7 });
-        for (data, position, payload) in [
-            (r#"{"event":{"replayId":7},"payload":[1]}"#, position.clone(), "[1]"),
-            (r#"{"event":{"replayId":7},"payload":[1]}"#, None, r#"{"event":{"replayId":7},"payload":[1]}"#),
-            (r#"{"event":{},"payload":1,"x":2}"#, position.clone(), r#"{"event":{},"payload":1,"x":2}"#),
-            (r#"{"n":1}"#, position, r#"{"n":1}"#),
-        ] {
-            assert_eq!(message(data, position).payload().as_str(), payload, "{data}");
-        }
     }
 }

@@ -117,7 +117,7 @@ fn extensions_are_seen_on_the_wire_and_see_what_comes() {
         silent(&mut noise).await;
         let sent = proxy.recorded.lock().expect("whole").clone();
         for part in [
-            r#""ext":{"ack":true,"replay":true,"token":"secret"}"#,
+            r#""ext":{"ack":true,"replay":true,"token":"secret","limits":true}"#,
             r#""channel":"/meta/connect""#,
             r#""ext":{"ack":0}"#,
             r#""ext":{"replay":{"/news":-1}}"#,

@@ -96,6 +96,9 @@ pub enum PresenceEvent {
 
 /// The service that answers who is on a channel.
 pub const PRESENCE_SERVICE: &str = "/service/presence";
+
+/// The service that reads a page of a channel's history.
+pub const HISTORY_SERVICE: &str = "/service/history/read";
 /// The channel on which changes of the members of `/chat` are announced is `/presence/chat`.
 pub const PRESENCE_CHANNEL: &str = "/presence";
 

@@ -91,8 +91,14 @@ pub struct SavedBatch {
 /// The replay state of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedReplay {
+    /// True if its positions are mixed into the data of messages, as Salesforce's clients read them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_mixed: bool,
     /// Its cursors.
     pub cursors: Vec<SavedCursor>,
+    /// Its patterns of which not all channels have begun.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<SavedPattern>,
     /// Losses of whole histories that were not reported, or not confirmed.
     pub losses: Vec<SavedLoss>,
 }
@@ -108,6 +114,19 @@ pub struct SavedCursor {
     pub next: u64,
     /// The offsets, first and last, that the session lost before that.
     pub lost: Option<(u64, u64)>,
+}
+
+/// A pattern whose channels a session has not all begun to replay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedPattern {
+    /// The pattern.
+    pub pattern: Box<str>,
+    /// The number of messages with which each channel begins; `u64::MAX` for all. None while the client names further positions.
+    pub messages: Option<u64>,
+    /// The last channel that has begun, in the order of names.
+    pub behind: Option<Box<str>>,
+    /// The hashes of channels that the client has named with a position.
+    pub named: Vec<u64>,
 }
 
 /// Messages that are lost with their history.

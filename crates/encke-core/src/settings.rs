@@ -226,6 +226,8 @@ crate::settings! {
         hold_timeout_max_ms: u64 = 120_000;
         /// The path below which GET requests get the messages of the channel that follows, as a stream without Bayeux. Empty: no path.
         stream_path: String = "/stream".into();
+        /// The path below which GET requests read the history of the channel that follows. Empty: no path.
+        history_path: String = "/history".into();
     }
     "Limits" {
         /// Open connections of the whole server.

@@ -105,7 +105,7 @@ impl Subscription {
             subscription.begin_at(name.as_str(), start);
             return Ok(subscription);
         }
-        let channels = subscription.registry.shared.histories.matching(name, CHANNELS_MAX + 1, |_| true);
+        let channels = subscription.registry.shared.histories.matching(name, None, CHANNELS_MAX + 1, |_| true);
         if channels.len() > CHANNELS_MAX {
             subscription.knows_all = false;
             return if *start == Start::Latest { Ok(subscription) } else { Err(SubscribeError::TooManyChannels) };

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
     use crate::entropy::kernel_entropy;
     use encke_core::{Id, Identity};
-    use encke_core::{SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedUnacked, Span, Stage};
+    use encke_core::{SavedBatch, SavedCursor, SavedLoss, SavedPattern, SavedReplay, SavedUnacked, Span, Stage};
 
     /// A separate directory for each test.
     fn directory(name: &str) -> std::path::PathBuf {
@@ -166,6 +166,8 @@ mod tests {
         let mut entropy = kernel_entropy();
         let cursor = SavedCursor { channel: "/h".into(), epoch: "e".into(), next: 7, lost: Some((5, 6)) };
         let loss = SavedLoss { channel: "/h".into(), epoch: "e".into(), from: 1, to: None, reported: Some(3) };
+        let (messages, behind) = (Some(u64::MAX), Some("/h/m".into()));
+        let pattern = SavedPattern { pattern: "/h/*".into(), messages, behind, named: vec![u64::MAX] };
         let session = SavedSession {
             id: Id::new(0, &mut entropy),
             browser: Some(Id::new(0, &mut entropy)),
@@ -180,7 +182,7 @@ mod tests {
                 closed: 4,
                 batches: vec![SavedBatch { numbers: vec![(3, None)], messages: vec![Span(0, 1)] }],
             }),
-            replay: Some(SavedReplay { cursors: vec![cursor], losses: vec![loss] }),
+            replay: Some(SavedReplay { is_mixed: true, cursors: vec![cursor], patterns: vec![pattern], losses: vec![loss] }),
         };
         let text = r#"{"channel":"/a","data":{"n":12345678901234567890.10,"t":"\u2028é\n"}}"#;
         let policy = Policy::default().authenticated_by("tokens");

@@ -1,5 +1,6 @@
 //! The texts of the server, as clients read them.
 
+use bayeux::ext::PositionForm;
 use bayeux::json::{decode_string, integer, member};
 use encke_core::Format;
 
@@ -11,7 +12,12 @@ pub fn number_of(data: &str) -> Option<usize> {
     rest[..rest.find(',')?].parse().ok()
 }
 
-/// Splits data with a position into the published data and the offset of the message.
+/// The form in which a client has its positions, if it replays. Half of them are clients of Salesforce.
+pub fn form_of(client: usize) -> PositionForm {
+    if matches!(client % 4, 1 | 2) { PositionForm::Mixed } else { PositionForm::Ext }
+}
+
+/// Splits data with a mixed position into the published data and the offset of the message.
 pub fn split_position(data: &str) -> Option<(String, u64)> {
     let event = member(data, "event")?;
     let id = member(event, "replayId").and_then(integer)?;

@@ -86,6 +86,62 @@ test("an answer moves the position back if the server has fewer messages than th
     assert.deepEqual(extension.positions, {"/stored/news": {id: 4, epoch: "e"}});
 });
 
+for (const transport of Object.keys(TRANSPORTS)) {
+    testWith(`over ${transport} a page with a pattern of 3,000 channels goes on over a reload`, {history_messages: 10}, false, async server => {
+        const channel = number => `/stored/quotes/number-${number}`;
+        const publishRound = async round => {
+            for (let number = 0; number < 3000; number++) {
+                assert.equal(await server.control("publish", channel(number), String(round)), "ok");
+            }
+        };
+        const openPage = async positions => {
+            const page = newPage(server, transport, positions);
+            const rounds = new Map();
+            page.subscribeTo("/stored/quotes/*", ({channel, data}) => rounds.set(channel, [...rounds.get(channel) ?? [], data]));
+            await connect(page.client);
+            const has = (count, expected) => eventually(`${count} messages`, () => [...rounds.values()].flat().length >= count)
+                .then(() => assert.ok([...rounds.values()].every(own => String(own) === String(expected)), "in order and once"));
+            return {...page, rounds, has};
+        };
+        await publishRound(1);
+        const first = await openPage({"/stored/quotes/*": -2});
+        await first.has(3000, [1]);
+        const stored = JSON.parse(JSON.stringify(first.positions));
+        assert.equal(Object.keys(stored).length, 3001);
+        await disconnect(first.client);
+        await publishRound(2);
+        const next = await openPage(stored);
+        // Live messages come meanwhile.
+        await publishRound(3);
+        await next.has(6000, [2, 3]);
+        assert.equal(await server.control("publish", "/stored/quotes/new", "4"), "ok");
+        await eventually("a new channel", () => next.rounds.has("/stored/quotes/new"));
+        assert.deepEqual([next.rounds.size, next.rounds.get("/stored/quotes/new"), first.lost, next.lost], [3001, [4], [], []]);
+        const sent = next.client.wire.filter(text => text.startsWith("> ") && text.includes("/meta/subscribe"));
+        assert.ok(sent.length > 20 && sent.every(text => text.length < 8192 + 10), "in messages that the client may send");
+        await disconnect(next.client);
+    });
+}
+
+test("a message that the page has is dropped", () => {
+    const extension = new ReplayExtension({"/stored/*": -2});
+    const message = id => ({channel: "/stored/a", data: id, ext: {replay: {id, epoch: "e"}}});
+    assert.deepEqual([7, 8, 7, 8, 9].map(id => extension.incoming(message(id))?.data), [7, 8, undefined, undefined, 9]);
+    assert.equal(extension.incoming({channel: "/stored/a", data: 1, ext: {replay: {id: 1, epoch: "f"}}}).data, 1, "of another history");
+});
+
+test("only positions of recent channels are stored, and none of those that the page has left", () => {
+    const extension = new ReplayExtension({"/stored/*": -2});
+    for (let id = 1; id <= 25_000; id++) {
+        extension.incoming({channel: `/stored/${id}`, ext: {replay: {id, epoch: "e"}}});
+    }
+    const {positions} = extension;
+    assert.ok(Object.keys(positions).length <= 3_701);
+    assert.deepEqual([positions["/stored/*"], positions["/stored/25000"], positions["/stored/1"]], [-2, {id: 25_000, epoch: "e"}, undefined]);
+    extension.outgoing({channel: "/meta/unsubscribe", subscription: "/stored/*"});
+    assert.deepEqual(Object.keys(positions), ["/stored/*"]);
+});
+
 function testWith(name, rule, isDurable, run) {
     test(name, {skip: IS_COMETD}, async context => {
         const data = isDurable ? {data: await mkdtemp(join(tmpdir(), "encke-interop-"))} : {};
@@ -99,24 +155,29 @@ function testWith(name, rule, isDurable, run) {
     });
 }
 
-/** A page that subscribes in each of its sessions. */
-async function open(server, transport, positions) {
+/** A page with the extensions. It subscribes in each of its sessions. */
+function newPage(server, transport, positions) {
     const client = newClient(server.origin + "/cometd", transport, new TRANSPORTS[transport]());
-    const [inbox, lost] = [new Inbox(), []];
+    const lost = [];
     client.registerExtension("ack", new AckExtension());
-    client.registerExtension("replay", new ReplayExtension(positions, (channel, range) => lost.push([channel, range])));
+    const replay = new ReplayExtension(positions, (channel, range) => lost.push([channel, range]));
+    client.registerExtension("replay", replay);
+    const subscribeTo = (channel, take) =>
+        client.addListener("/meta/handshake", ({successful}) => successful && replay.subscribe(client, channel, take));
+    return {client, lost, positions, subscribeTo};
+}
+
+async function open(server, transport, positions) {
+    const {client, lost, subscribeTo} = newPage(server, transport, positions);
+    const inbox = new Inbox();
     const subscribed = new Promise(resolve => client.addListener("/meta/subscribe", resolve));
-    client.addListener("/meta/handshake", ({successful}) => {
-        if (successful) {
-            client.subscribe("/stored/news", message => inbox.push(message));
-        }
-    });
+    subscribeTo("/stored/news", message => inbox.push(message));
     await connect(client);
     await subscribed;
     const numbers = async count => {
         const received = [];
         while (received.length < count) {
-            received.push((await inbox.next()).data.payload);
+            received.push((await inbox.next()).data);
         }
         return received;
     };

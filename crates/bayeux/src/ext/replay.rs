@@ -1,9 +1,10 @@
 //! The replay extension, as Salesforce's clients speak it, with epochs and reports of losses.
 //!
-//! A client offers it in its handshake (`"ext":{"replay":true}`). In each subscribe it may request the position at which a
-//! channel begins: `"ext":{"replay":{"/a":-1}}`, see [`ReplayFrom`]. The reply contains the actual position of each channel
-//! ([`Recovery`]), each message contains its position ([`PositionStamp`](super::PositionStamp), [`Stamped`]), and connect
-//! replies report the position of a silent channel ([`Heartbeat`]).
+//! A client offers it in its handshake, with the form of the positions in messages: see [`PositionForm`]. In each subscribe it
+//! may request the position at which a channel begins: `"ext":{"replay":{"/a":-1}}`, see [`ReplayFrom`]. The reply contains the
+//! actual position of each channel ([`Recovery`]), each message contains its position
+//! ([`PositionStamp`](super::PositionStamp), [`Stamped`]), and connect replies report the position of a silent channel
+//! ([`Heartbeat`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,6 +31,10 @@ pub enum ReplayFrom<'a> {
     Latest,
     /// All messages that the server retains: -2 on the wire.
     Earliest,
+    /// The latest messages that the server retains, up to this number: `{"last":50}` on the wire.
+    Last(u64),
+    /// For a pattern whose channels have their positions in several subscribes: `{"more":true}` on the wire, in all but the last.
+    More,
     /// The messages after this one.
     After {
         /// Its offset.
@@ -89,14 +94,47 @@ pub struct Stamped<'a> {
     pub lost: Option<Lost>,
 }
 
-/// True if the `ext` of a handshake, or of the reply to it, offers the replay extension.
-pub fn offers_replay(ext: RawJson<'_>) -> bool {
-    ext.member("replay").is_some_and(|replay| replay.as_str() == "true")
+/// The form in which messages have their positions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum PositionForm {
+    /// In `ext`: `data` is what was published. A client asks for it by `"replay":{"positions":"ext"}`.
+    #[default]
+    Ext,
+    /// In `ext` and in `data.event.replayId`, where Salesforce's clients read it. They offer `"replay":true`, or nothing until
+    /// they subscribe.
+    Mixed,
+    /// As a member of the message, for clients without Bayeux.
+    Plain,
+}
+
+/// The form of positions that the `ext` of a handshake, or of the reply to it, offers with the replay extension; `None` if it
+/// does not offer the extension.
+pub fn offers_replay(ext: RawJson<'_>) -> Option<PositionForm> {
+    let offer = ext.member("replay")?;
+    if offer.as_str() == "true" {
+        return Some(PositionForm::Mixed);
+    }
+    let form = offer.is_object().then(|| offer.member("positions"))??;
+    (form.text()? == "ext").then_some(PositionForm::Ext)
 }
 
 /// True if the `ext` of a subscribe uses the replay extension. For Salesforce's clients this is the only offer.
 pub fn uses_replay(ext: RawJson<'_>) -> bool {
     ext.member("replay").is_some_and(|replay| !matches!(replay.as_str(), "false" | "null"))
+}
+
+impl PositionForm {
+    /// All forms, in their order.
+    pub const ALL: [PositionForm; 3] = [PositionForm::Ext, PositionForm::Mixed, PositionForm::Plain];
+
+    /// The value of `replay` in the `ext` of a handshake that offers this form, and of its reply.
+    pub fn offer(self) -> &'static str {
+        match self {
+            PositionForm::Ext => r#"{"positions":"ext"}"#,
+            PositionForm::Mixed => "true",
+            PositionForm::Plain => "null",
+        }
+    }
 }
 
 impl Position<'_> {
@@ -107,10 +145,16 @@ impl Position<'_> {
 }
 
 impl<'a> ReplayFrom<'a> {
-    /// Reads a number, a number as a string, or `{"id":…,"epoch":…}`.
+    /// Reads a number, a number as a string, `{"id":…,"epoch":…}`, `{"last":…}` or `{"more":true}`.
     fn read(raw: RawJson<'a>) -> Option<ReplayFrom<'a>> {
         if !raw.is_object() {
             return ReplayFrom::read_offset(raw);
+        }
+        if let Some(last) = raw.member("last") {
+            return last.as_str().parse().ok().map(ReplayFrom::Last);
+        }
+        if let Some(more) = raw.member("more") {
+            return (more.as_str() == "true").then_some(ReplayFrom::More);
         }
         let epoch = match raw.member("epoch").filter(|epoch| !epoch.is_null()) {
             None => None,
@@ -136,11 +180,29 @@ impl<'a> ReplayFrom<'a> {
         match self {
             ReplayFrom::Latest => out.extend_from_slice(b"-1"),
             ReplayFrom::Earliest => out.extend_from_slice(b"-2"),
+            ReplayFrom::Last(messages) => out.extend_from_slice(format!("{{\"last\":{messages}}}").as_bytes()),
+            ReplayFrom::More => out.extend_from_slice(b"{\"more\":true}"),
             ReplayFrom::After { offset, epoch: None } => out.extend_from_slice(offset.to_string().as_bytes()),
             ReplayFrom::After { offset, epoch: Some(epoch) } => {
                 out.extend_from_slice(format!("{{\"id\":{offset},\"epoch\":").as_bytes());
                 escape_into(epoch, out);
                 out.push(b'}');
+            }
+        }
+    }
+}
+
+impl ReplayFrom<'_> {
+    /// A copy that borrows nothing.
+    pub fn to_owned(&self) -> ReplayFrom<'static> {
+        match self {
+            ReplayFrom::Latest => ReplayFrom::Latest,
+            ReplayFrom::Earliest => ReplayFrom::Earliest,
+            ReplayFrom::Last(messages) => ReplayFrom::Last(*messages),
+            ReplayFrom::More => ReplayFrom::More,
+            ReplayFrom::After { offset, epoch } => {
+                let epoch = epoch.as_ref().map(|epoch| Cow::Owned(epoch.clone().into_owned()));
+                ReplayFrom::After { offset: *offset, epoch }
             }
         }
     }
@@ -273,6 +335,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_offer_names_the_form_of_positions() {
+        for form in [PositionForm::Ext, PositionForm::Mixed] {
+            let ext = format!("{{\"replay\":{}}}", form.offer());
+            assert_eq!(offers_replay(RawJson::trusted(&ext)), Some(form));
+        }
+        for raw in ["false", "null", "1", "{}", r#"{"positions":"data"}"#, r#"{"positions":1}"#, "[]", "\"ext\""] {
+            assert_eq!(offers_replay(RawJson::trusted(&format!("{{\"replay\":{raw}}}"))), None, "{raw}");
+        }
+        assert_eq!(offers_replay(RawJson::trusted("{}")), None);
+    }
+
+    #[test]
     fn positions_are_numbers_strings_or_objects() {
         let after = |offset, epoch: Option<&'static str>| ReplayFrom::After { offset, epoch: epoch.map(Cow::Borrowed) };
         for (raw, position) in [
@@ -283,6 +357,8 @@ mod tests {
             (r#"{"id":17,"epoch":"e"}"#, after(17, Some("e"))),
             (r#"{"id":"17"}"#, after(17, None)),
             (r#"{"id":-1,"epoch":null}"#, ReplayFrom::Latest),
+            (r#"{"last":50}"#, ReplayFrom::Last(50)),
+            (r#"{"more":true}"#, ReplayFrom::More),
         ] {
             let ext = format!("{{\"replay\":{{\"/a\":{raw},\"/b\":-1}}}}");
             assert_eq!(
@@ -316,6 +392,9 @@ mod tests {
             "null",
             "{}",
             r#"{"id":1,"epoch":2}"#,
+            r#"{"last":-1}"#,
+            r#"{"last":"5"}"#,
+            r#"{"more":false}"#,
             "\"\\ud800\"",
         ] {
             let ext = format!("{{\"replay\":{{\"/a\":{raw}}}}}");
@@ -337,6 +416,8 @@ mod tests {
         for from in [
             ReplayFrom::Latest,
             ReplayFrom::Earliest,
+            ReplayFrom::Last(3),
+            ReplayFrom::More,
             ReplayFrom::After { offset: 7, epoch: None },
             ReplayFrom::from(Position { epoch: "\"e\\".into(), offset: 8 }),
         ] {
@@ -346,6 +427,7 @@ mod tests {
             let text = String::from_utf8(out).expect("text");
             let positions = Positions::read(Some(RawJson::parse(&text).expect("JSON")), 1).expect("positions");
             assert_eq!(positions.of("/a"), &from);
+            assert_eq!(from.to_owned(), from);
         }
     }
 

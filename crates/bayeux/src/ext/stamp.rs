@@ -1,9 +1,9 @@
-//! The position in a message: in `ext.replay` with the epoch, and in `data.event.replayId`, which Salesforce's clients
-//! read. Clients without Bayeux get a plain position beside `data`, which stays as it is.
+//! The position in a message: in `ext.replay` with the epoch, for Salesforce's clients in `data.event.replayId`, too. Clients
+//! without Bayeux get a plain position beside `data`.
 
 use std::borrow::Cow;
 
-use super::replay::Position;
+use super::replay::{Position, PositionForm};
 use crate::ext::NO_REPLY;
 use crate::json::{RawJson, RawString, decode_string, member, members};
 
@@ -19,16 +19,20 @@ pub struct PositionStamp<'a> {
 }
 
 impl PositionStamp<'_> {
-    /// Appends `message`, a delivered message as [`Publication`](crate::Publication) writes it, with this position added to its
-    /// `data` and `ext`. Everything else stays as it is, to the last byte.
-    pub fn write(&self, message: &str, out: &mut Vec<u8>) {
+    /// Appends `message`, a delivered message as [`Publication`](crate::Publication) writes it, with this position in this form.
+    /// Everything else stays as it is, to the last byte.
+    pub fn write(&self, form: PositionForm, message: &str, out: &mut Vec<u8>) {
+        if form == PositionForm::Plain {
+            return self.write_plain(message, out);
+        }
+        let is_mixed = form == PositionForm::Mixed;
         out.push(b'{');
         let (mut has_data, mut has_ext) = (false, false);
         for (key, value) in members(message) {
             comma(out);
             put(out, &[key.raw(), ":"]);
             match key.raw() {
-                "\"data\"" => {
+                "\"data\"" if is_mixed => {
                     has_data = true;
                     self.write_data(value, out);
                 }
@@ -39,7 +43,7 @@ impl PositionStamp<'_> {
                 _ => put(out, &[value]),
             }
         }
-        if !has_data {
+        if is_mixed && !has_data {
             put(out, &[",\"data\":{\"event\":"]);
             self.write_event(out);
             out.push(b'}');
@@ -53,7 +57,7 @@ impl PositionStamp<'_> {
 
     /// Appends `message` with this position, and the loss before it, behind its other members:
     /// `{"channel":…,"data":…,"position":"EPOCH-OFFSET"}`.
-    pub fn write_plain(&self, message: &str, out: &mut Vec<u8>) {
+    fn write_plain(&self, message: &str, out: &mut Vec<u8>) {
         let bytes = message.as_bytes();
         out.extend_from_slice(bytes.strip_suffix(b"}").unwrap_or(bytes));
         if let Some((from, to)) = self.lost {
@@ -126,8 +130,7 @@ pub fn forwarded(ext: RawJson<'_>) -> Option<Cow<'_, str>> {
     String::from_utf8(rest).ok().filter(|rest| rest.len() > 2).map(Cow::Owned)
 }
 
-/// The channel and the position in a message that [`PositionStamp::write`] or [`PositionStamp::write_plain`] made, alone in
-/// its array.
+/// The channel and the position in a message that [`PositionStamp::write`] made, alone in its array.
 pub fn position_of(payload: &[u8]) -> Option<(Cow<'_, str>, Position<'_>)> {
     let Some((message, stamp)) = stamped(payload) else {
         let (epoch, offset) = Plain::of(payload)?.position?.rsplit_once('-')?;
@@ -227,14 +230,38 @@ mod tests {
     const AT_7: PositionStamp<'_> =
         PositionStamp { position: Position { epoch: Cow::Borrowed("e"), offset: 7 }, created: "T", lost: None };
 
-    fn stamped(message: &str) -> String {
+    fn stamped_as(form: PositionForm, message: &str) -> String {
         let mut out = Vec::new();
-        AT_7.write(message, &mut out);
+        AT_7.write(form, message, &mut out);
         String::from_utf8(out).expect("text")
     }
 
+    fn stamped(message: &str) -> String {
+        stamped_as(PositionForm::Mixed, message)
+    }
+
     #[test]
-    fn a_position_is_added_to_data_and_ext_and_nothing_else_changes() {
+    fn in_ext_a_position_leaves_the_data_as_they_were_published() {
+        for (message, stamped) in [
+            (
+                r#"{"channel":"/a","data":{"event":{"replayId":1},"n":12345678901234567890}}"#,
+                r#"{"channel":"/a","data":{"event":{"replayId":1},"n":12345678901234567890},"ext":{"replay":{"epoch":"e","id":7}}}"#,
+            ),
+            (
+                r#"{"channel":"/a","data":{"payload":5},"ext":{"replay":9,"b":[1.50]},"id":"4"}"#,
+                r#"{"channel":"/a","data":{"payload":5},"ext":{"b":[1.50],"replay":{"epoch":"e","id":7}},"id":"4"}"#,
+            ),
+            (r#"{"channel":"/a","data":5}"#, r#"{"channel":"/a","data":5,"ext":{"replay":{"epoch":"e","id":7}}}"#),
+            (r#"{"channel":"/a"}"#, r#"{"channel":"/a","ext":{"replay":{"epoch":"e","id":7}}}"#),
+        ] {
+            assert_eq!(stamped_as(PositionForm::Ext, message), stamped);
+            let payload = format!("[{stamped}]");
+            assert_eq!(position_of(payload.as_bytes()), Some(("/a".into(), AT_7.position)));
+        }
+    }
+
+    #[test]
+    fn a_mixed_position_is_added_to_data_and_ext_and_nothing_else_changes() {
         let event = r#""event":{"replayId":7,"createdDate":"T"}"#;
         let ext = r#""replay":{"epoch":"e","id":7}"#;
         for (message, data, ext) in [
@@ -306,7 +333,7 @@ mod tests {
             (r#"{"channel":"/a","data":[",\"position\":\"y-2\"}]"],"lost":{"from":1}}"#, Some((3, 6))),
         ] {
             let mut out = b"[".to_vec();
-            PositionStamp { lost, ..AT_7 }.write_plain(message, &mut out);
+            PositionStamp { lost, ..AT_7 }.write(PositionForm::Plain, message, &mut out);
             out.push(b']');
             let plain = Plain::of(&out).expect("a message");
             assert!(plain.message.starts_with(&message[..message.len() - 1]), "{plain:?}");
@@ -341,7 +368,7 @@ mod tests {
     #[test]
     fn a_loss_is_reported_with_the_next_message() {
         let mut out = Vec::new();
-        PositionStamp { lost: Some((3, 6)), ..AT_7 }.write(r#"{"channel":"/a","data":1}"#, &mut out);
+        PositionStamp { lost: Some((3, 6)), ..AT_7 }.write(PositionForm::Ext, r#"{"channel":"/a","data":1}"#, &mut out);
         assert!(
             String::from_utf8_lossy(&out)
                 .ends_with(r#""ext":{"replay":{"epoch":"e","id":7,"lost":{"from":3,"to":6}}}}"#)

@@ -167,7 +167,7 @@ impl Reader {
 
     /// Takes a message that its session has parsed.
     pub(super) fn take_message(&mut self, message: &Message, session: usize) {
-        match Stamped::find(published_data(message.data().as_str()).trim_matches('"').as_bytes()) {
+        match Stamped::find(message.data().as_str().trim_matches('"').as_bytes()) {
             Some(stamped) if self.is_on_its_channel(stamped, &message.channel) => self.count(stamped, session),
             _ => self.tally.note_misdelivered(),
         }
@@ -221,7 +221,7 @@ impl Reader {
         shape: &mut Shape,
         rest: &mut Vec<Range<usize>>,
     ) -> bool {
-        let data = message.data.map(|data| published_data(data.get()).trim_matches('"'));
+        let data = message.data.map(|data| data.get().trim_matches('"'));
         if let Some((data, stamped)) = data.and_then(|data| Some((data, Stamped::find(data.as_bytes())?))) {
             if !self.is_on_its_channel(stamped, &message.channel) {
                 self.tally.note_misdelivered();
@@ -327,17 +327,6 @@ fn next_element(payload: &[u8], at: usize) -> Result<Option<usize>, String> {
     }
 }
 
-/// The data as published: a server that reports positions wraps it.
-fn published_data(data: &str) -> &str {
-    #[derive(Deserialize)]
-    struct WithPosition<'a> {
-        #[serde(borrow)]
-        payload: &'a RawValue,
-    }
-    let with_position = data.starts_with('{').then(|| serde_json::from_str::<WithPosition<'_>>(data).ok()).flatten();
-    with_position.map_or(data, |with_position| with_position.payload.get())
-}
-
 fn not_bayeux(payload: &[u8], why: &str) -> String {
     let text = String::from_utf8_lossy(&payload[..payload.len().min(SHOWN_BYTES_MAX)]);
     format!("sent no Bayeux messages: {text:?}: {why}")
@@ -423,7 +412,7 @@ mod tests {
             let delivery = delivery(7, sequence);
             let data = delivery.split("\"data\":").nth(1).expect("data").trim_end_matches('}');
             let text = format!(
-                r#"{{"channel":"/bench/a/00007","data":{{"event":{{"replayId":{}}},"payload":{data}}},"ext":{{"replay":{{"id":1}}}}}}"#,
+                r#"{{"channel":"/bench/a/00007","data":{data},"ext":{{"replay":{{"epoch":"e","id":{}}}}}}}"#,
                 sequence + 10
             );
             assert!(take(&mut reader, &format!("[{text}]")).is_empty());

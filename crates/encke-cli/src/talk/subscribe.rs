@@ -191,10 +191,12 @@ impl Printer {
     fn print_message(&self, message: &Message) -> bool {
         let mut out = std::io::stdout().lock();
         let written = if self.is_raw {
-            writeln!(out, "{}", in_one_line(message.payload()))
+            writeln!(out, "{}", in_one_line(message.data()))
         } else {
             let channel = serde_json::Value::from(&*message.channel);
-            writeln!(out, r#"{{"channel":{channel},"data":{}}}"#, in_one_line(message.data()))
+            let position = message.position.as_ref().map(|at| format!(r#","position":"{}-{}""#, at.epoch, at.offset));
+            let position = position.unwrap_or_default();
+            writeln!(out, r#"{{"channel":{channel},"data":{}{position}}}"#, in_one_line(message.data()))
         };
         written.and_then(|()| out.flush()).is_ok()
     }

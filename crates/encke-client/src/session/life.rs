@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use bayeux::channel::{META_CONNECT, META_DISCONNECT, META_HANDSHAKE};
+use bayeux::ext::ClientLimits;
 use bayeux::{ClientAdvice, Message as ClientMessage, RawJson, Reconnect, ServerMessage, parse_server_batch};
 
 use crate::{Error, LostReason, NotBayeux, Refusal};
@@ -165,6 +166,8 @@ impl ClientSession {
         match (outcome(message), message.reconnect()) {
             (Ok(()), _) => {
                 self.client_id = message.client_id.as_deref().map(Into::into);
+                let limits = message.ext.and_then(ClientLimits::read);
+                self.message_bytes_max = limits.map_or(u64::MAX, |limits| limits.message_bytes);
                 if self.subscriptions.is_empty() {
                     self.open(now, false);
                 } else {
@@ -176,6 +179,15 @@ impl ClientSession {
             (Err(refusal), Some(Reconnect::None) | None) => self.end(refusal),
         }
         Ok(())
+    }
+
+    /// The error for a publication that cannot be sent now, or is longer than the server takes.
+    pub(super) fn refusal_of(&self, channel: &str, data: RawJson<'_>) -> Option<Error> {
+        let (bytes, bytes_max) = (data.as_str().len() + channel.len() + ENVELOPE_BYTES, self.message_bytes_max);
+        match self.is_open() {
+            false => Some(Error::Closed),
+            true => (bytes as u64 > bytes_max).then_some(Error::TooLarge { bytes, bytes_max }),
+        }
     }
 
     fn resume_replied(&mut self, message: &ServerMessage<'_>, now: Instant) {
@@ -384,3 +396,6 @@ pub(super) fn outcome(message: &ServerMessage<'_>) -> Result<(), Refusal> {
 const CLIENT_ID_BYTES_MAX: usize = 1024;
 
 const ENDED_BY_SERVER: &str = "the server ended the session";
+
+/// The bytes of a publication beside its channel and its data: its fields, its id and that of its session.
+const ENVELOPE_BYTES: usize = 200;

@@ -35,7 +35,7 @@ mod timing;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use bayeux::channel::{META_DISCONNECT, META_SUBSCRIBE, META_UNSUBSCRIBE};
+use bayeux::channel::{META_DISCONNECT, META_HANDSHAKE, META_SUBSCRIBE, META_UNSUBSCRIBE};
 use bayeux::ext::{ExtWriter, NO_REPLY};
 use bayeux::{Id, Message as ClientMessage, RawJson};
 
@@ -64,6 +64,8 @@ pub struct ClientSession {
     /// The extensions `ack` and `replay`, where they are on.
     recovery: Option<Box<Recovery>>,
     last_id: u64,
+    /// The longest message that the server takes, in bytes, if it has said so.
+    message_bytes_max: u64,
     batch: BatchState,
     out: VecDeque<Transmission>,
     events: VecDeque<Event>,
@@ -269,6 +271,7 @@ impl ClientSession {
             extensions: Extensions::default(),
             recovery: Recovery::new(&mut options),
             last_id: 0,
+            message_bytes_max: u64::MAX,
             batch: BatchState::Off,
             out: VecDeque::new(),
             events: VecDeque::new(),
@@ -315,11 +318,11 @@ impl ClientSession {
 
     fn publish_with(&mut self, channel: &str, data: RawJson<'_>, ext: Option<RawJson<'_>>) -> u64 {
         let id = self.next_id();
-        if self.is_open() {
+        if let Some(error) = self.refusal_of(channel, data) {
+            self.replied(id, channel, Err(error));
+        } else {
             let message = ClientMessage { data: Some(data), ext, ..ClientMessage::new(channel) };
             self.send(RequestClass::Other, id, message);
-        } else {
-            self.replied(id, channel, Err(Error::Closed));
         }
         id
     }
@@ -416,6 +419,9 @@ impl ClientSession {
         // Only a publication that declines its reply has an `ext` before its extensions.
         if message.ext.is_some() {
             ext.decline_reply();
+        }
+        if channel == META_HANDSHAKE {
+            ext.ask_limits();
         }
         if let Some(recovery) = &mut self.recovery {
             recovery.outgoing(&channel, channels, again, &mut ext);

@@ -84,7 +84,7 @@ impl Recovery {
             *ack = Ack { is_supported: ext.is_some_and(offers_ack), ..Ack::default() };
         }
         if let Some(replay) = &mut self.replay {
-            replay.is_supported = ext.is_some_and(offers_replay);
+            replay.is_supported = ext.and_then(offers_replay).is_some();
         }
     }
 

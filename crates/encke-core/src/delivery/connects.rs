@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
+use bayeux::ChannelName;
 use bayeux::advice::Advice;
 use bayeux::ext;
-use bayeux::ext::Heartbeat;
+use bayeux::ext::{Heartbeat, PositionForm};
 use bayeux::session::{Circumstances, Verdict};
 
 use crate::channels::LastReceived;
 use crate::delivery::Delivery;
 use crate::delivery::outbox::{InFlight, Kind, payloads};
 use crate::delivery::sessions::loss::Loss;
-use crate::delivery::sessions::replay::Replay;
 use crate::delivery::sessions::session::{Confirmation, HeldConnect, Next, ReplyTo, Session};
 use crate::delivery::sessions::unacked::Unacked;
 use crate::events::{SessionKey, SocketKey};
@@ -22,7 +22,7 @@ use crate::rights::table::Granted;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speaks {
     /// Bayeux, with these extensions.
-    Bayeux { acknowledges: bool, replays: bool },
+    Bayeux { acknowledges: bool, replays: Option<PositionForm> },
     /// Nothing: it only gets the messages of its subscriptions.
     Plain,
 }
@@ -50,13 +50,14 @@ impl Delivery {
         let is_plain = speaks == Speaks::Plain;
         let (acknowledges, replays) = match speaks {
             Speaks::Bayeux { acknowledges, replays } => (acknowledges, replays),
-            Speaks::Plain => (false, true),
+            Speaks::Plain => (false, Some(PositionForm::Plain)),
         };
         let unacked = acknowledges.then(Unacked::default);
         let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only && !is_plain);
-        self.plain_sessions += usize::from(is_plain);
         let key = self.sessions.insert(granted, id, browser, protocol, confirmation, self.now.ms);
-        self.sessions.at(key.index).replay = replays.then(|| Box::new(Replay { is_plain, ..Replay::default() }));
+        if let Some(form) = replays {
+            self.start_replaying(key, form);
+        }
         key
     }
 
@@ -105,8 +106,11 @@ impl Delivery {
         by_request.into_iter().for_each(|exchange| self.exchanges.hold(exchange, key, session.browser));
         session.hold(on, held);
         self.metrics.held.set(self.metrics.held.get() as usize + 1);
+        let has_pages = session.replay.as_ref().is_some_and(|replay| replay.has_pages());
         if by_request.is_some() && session.next() == Next::Respond && self.response_room().is_none() {
             self.answer_when_there_is_room(key);
+        } else if has_pages {
+            self.replay_later(key);
         }
         self.arm(key);
     }
@@ -172,7 +176,7 @@ impl Delivery {
         // Its HTTP request must not wait forever.
         self.end_held(key, 503);
         let mut session = self.sessions.remove(key)?;
-        self.plain_sessions -= usize::from(session.is_plain());
+        session.replay.iter().for_each(|replay| self.forms[replay.form as usize] -= 1);
         self.disarm(session.armed_ms);
         if let Some(exchange) = session.response_in_flight() {
             self.exchanges.end(&exchange);
@@ -228,7 +232,7 @@ impl Delivery {
             let cursor = replay.cursors.of(name);
             let is_lost = lost.contains(name);
             let far = match (cursor, received) {
-                _ if name.ends_with('*') => None,
+                _ if name.ends_with('*') || replay.withholds(ChannelName::known(name)) => None,
                 (Some(cursor), _) if cursor.below > 0 => None,
                 (Some(cursor), Some(received)) if !cursor.open && received.serial >= cursor.ring.serial => {
                     Some((received.epoch.clone(), received.offset.max(cursor.next - 1)))

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use bayeux::ext;
+use bayeux::ext::{self, PositionForm};
 use websocket::{Opcode, frame};
 
 use crate::delivery::outbox::arena::{Arena, Chunk, Content, Frames};
@@ -24,6 +24,10 @@ pub(crate) struct Encoder {
     positioned: Arena,
     /// The same on channels that compress.
     compressible_positioned: Arena,
+    /// The same for Salesforce's clients.
+    mixed: Arena,
+    /// The same on channels that compress.
+    compressible_mixed: Arena,
     /// The same for clients without Bayeux.
     plain: Arena,
     /// Frames for a single receiver.
@@ -47,6 +51,8 @@ impl Encoder {
             compressible: Arena::of(Content::Compressible, &account),
             positioned: Arena::new(&account),
             compressible_positioned: Arena::of(Content::Compressible, &account),
+            mixed: Arena::new(&account),
+            compressible_mixed: Arena::of(Content::Compressible, &account),
             plain: Arena::new(&account),
             single: Arena::new(&account),
             pieces: Arena::of(Content::Parts, &account),
@@ -82,8 +88,8 @@ impl Encoder {
         if compresses { &mut self.compressible } else { &mut self.publications }
     }
 
-    /// Encodes the same messages, each with its position. `is_plain`: for clients without Bayeux.
-    pub(crate) fn with_positions(&mut self, frames: &Frames, position: &Position, is_plain: bool) -> Frames {
+    /// Encodes the same messages, each with its position in this form.
+    pub(crate) fn with_positions(&mut self, frames: &Frames, position: &Position, form: PositionForm) -> Frames {
         let created = ext::timestamp(position.wall_ms as i64);
         let first = bayeux::Position { epoch: (*position.epoch).into(), offset: position.first };
         let mut stamp = ext::PositionStamp { position: first, created: &created, lost: None };
@@ -91,14 +97,16 @@ impl Encoder {
         {
             let bytes = frames.chunk.slice(frames.start, frames.end);
             for payload in payloads(&bytes) {
-                write_with_position(&stamp, &payload[1..payload.len() - 1], is_plain, &mut self.scratch, &mut encoded);
+                write_with_position(&stamp, &payload[1..payload.len() - 1], form, &mut self.scratch, &mut encoded);
                 stamp.position.offset += 1;
             }
         }
-        let arena = match (is_plain, frames.chunk.is_compressible()) {
-            (true, _) => &mut self.plain,
-            (false, true) => &mut self.compressible_positioned,
-            (false, false) => &mut self.positioned,
+        let arena = match (form, frames.chunk.is_compressible()) {
+            (PositionForm::Plain, _) => &mut self.plain,
+            (PositionForm::Mixed, true) => &mut self.compressible_mixed,
+            (PositionForm::Mixed, false) => &mut self.mixed,
+            (PositionForm::Ext, true) => &mut self.compressible_positioned,
+            (PositionForm::Ext, false) => &mut self.positioned,
         };
         arena.encoded(&encoded)
     }
@@ -177,8 +185,9 @@ impl Encoder {
         self.arenas().into_iter().map(Arena::unheld_bytes).sum()
     }
 
-    fn arenas(&self) -> [&Arena; 10] {
+    fn arenas(&self) -> [&Arena; 12] {
         let Encoder { publications, compressible, positioned, compressible_positioned, plain, .. } = self;
+        let (mixed, compressible_mixed) = (&self.mixed, &self.compressible_mixed);
         let Packed { messages, compressible: packed, others } = &self.packed;
         let (single, pieces) = (&self.single, &self.pieces);
         [
@@ -186,6 +195,8 @@ impl Encoder {
             compressible,
             positioned,
             compressible_positioned,
+            mixed,
+            compressible_mixed,
             plain,
             single,
             pieces,
@@ -196,22 +207,17 @@ impl Encoder {
     }
 }
 
-/// Appends a message with its position, as a separate frame. `is_plain`: for a client without Bayeux. Overwrites `scratch`.
+/// Appends a message with its position in this form, as a separate frame. Overwrites `scratch`.
 pub(crate) fn write_with_position(
     stamp: &ext::PositionStamp<'_>,
     message: &[u8],
-    is_plain: bool,
+    form: PositionForm,
     scratch: &mut Vec<u8>,
     frames: &mut Vec<u8>,
 ) {
     scratch.clear();
     scratch.push(b'[');
-    let message = str::from_utf8(message).unwrap_or_default();
-    if is_plain {
-        stamp.write_plain(message, scratch)
-    } else {
-        stamp.write(message, scratch)
-    }
+    stamp.write(form, str::from_utf8(message).unwrap_or_default(), scratch);
     scratch.push(b']');
     frame::message(Opcode::Text, scratch, frames);
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bayeux::ChannelName;
+use bayeux::ext::PositionForm;
 
 use crate::admission::account::MailboxAccount;
 use crate::admission::budget::part_of;
@@ -87,12 +88,7 @@ impl Delivery {
         self.fan_outs += 1;
         let frames = fan_out.frames;
         let position = fan_out.position.filter(|_| has_positions);
-        let has_plain = self.plain_sessions > 0;
-        let positioned = position.map(|position| {
-            let replayed = self.encoder.with_positions(frames, position, false);
-            let plain = has_plain.then(|| self.encoder.with_positions(frames, position, true));
-            (position, Positioned { replayed, plain })
-        });
+        let positioned = position.map(|position| (position, self.positioned(frames, position)));
         let (mut full, mut special, mut given_up) = (Vec::new(), Vec::new(), Vec::new());
         let Delivery { sessions, schedule, backpressure, capacity, now, fan_outs, .. } = self;
         let (stamp, lazy) = (*fan_outs, Vec::new());
@@ -116,20 +112,24 @@ impl Delivery {
         }
         given_up
     }
+
+    /// Encodes publications once for each form of positions that a session uses.
+    fn positioned(&mut self, frames: &Frames, position: &Position) -> Positioned {
+        Positioned(PositionForm::ALL.map(|form| match self.forms[form as usize] {
+            0 => frames.clone(),
+            _ => self.encoder.with_positions(frames, position, form),
+        }))
+    }
 }
 
-/// Publications with the position of each.
-pub(super) struct Positioned {
-    replayed: Frames,
-    /// The same for clients without Bayeux, if the shard has any.
-    plain: Option<Frames>,
-}
+/// Publications with the position of each, in all forms that sessions of the shard use.
+pub(super) struct Positioned([Frames; PositionForm::ALL.len()]);
 
 impl Positioned {
     /// The frames for a session with this state.
     #[inline]
     pub(super) fn for_replay(&self, replay: &Replay) -> &Frames {
-        self.plain.as_ref().filter(|_| replay.is_plain).unwrap_or(&self.replayed)
+        &self.0[replay.form as usize]
     }
 }
 

@@ -10,6 +10,7 @@ mod fan_out;
 mod flush;
 mod memory;
 mod outbox;
+mod patterns;
 mod replay;
 mod responses;
 mod restart;
@@ -28,6 +29,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bayeux::Terms;
+use bayeux::ext::PositionForm;
 
 pub(crate) use activity::Aside;
 pub use connections::reached::Reached;
@@ -41,6 +43,7 @@ pub use outbox::format::Format;
 pub(crate) use outbox::{RUN_BYTES, Sweep, payloads};
 pub(crate) use replay::{Beginning, Begun, CaughtUp};
 pub(crate) use schedule::Holder;
+pub(crate) use sessions::patterns::{PAGE, PatternReplay};
 #[cfg(test)]
 pub(crate) use sessions::replay::InRings;
 pub(crate) use sessions::session::{HeldConnect, ReplyTo, Session};
@@ -117,8 +120,8 @@ pub(crate) struct Delivery {
     pass: Latest,
     /// The queues of ended sessions.
     waste: Waste,
-    /// The number of sessions whose clients do not speak Bayeux.
-    plain_sessions: usize,
+    /// The number of sessions that replay, by the form of their positions.
+    forms: [usize; PositionForm::ALL.len()],
     /// The number of fan-outs. It is the stamp of the sessions that have got the last one.
     fan_outs: u64,
     effects: Vec<Effect>,
@@ -151,7 +154,7 @@ impl Delivery {
             backpressure: Backpressure::default(),
             pass: Latest::default(),
             waste: Waste::default(),
-            plain_sessions: 0,
+            forms: [0; PositionForm::ALL.len()],
             fan_outs: 0,
             effects: Vec::new(),
         }

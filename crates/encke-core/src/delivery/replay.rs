@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bayeux::ext::PositionStamp;
+use bayeux::ext::{PositionForm, PositionStamp};
 use bayeux::{ChannelName, ext};
 
 use crate::channels::LastReceived;
@@ -12,7 +12,7 @@ use crate::delivery::encoder::write_with_position;
 use crate::delivery::outbox::{InFlight, Kind, Outbox};
 use crate::delivery::sessions::cursors::ReplayCursor;
 use crate::delivery::sessions::loss::Loss;
-use crate::delivery::sessions::replay::InRings;
+use crate::delivery::sessions::replay::{InRings, Replay};
 use crate::delivery::sessions::session::Session;
 use crate::delivery::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
 use crate::delivery::{Delivery, Receives, Socket};
@@ -106,7 +106,7 @@ impl Delivery {
     /// adds no more than the response takes. Returns the channels that it has replayed.
     pub(crate) fn prime(&mut self, key: SessionKey) -> Vec<CaughtUp> {
         let Some(session) = self.sessions.get(key) else { return Vec::new() };
-        if !session.replay.as_ref().is_some_and(|replay| replay.cursors.is_behind()) || session.protocol.is_ending() {
+        if !session.replay.as_ref().is_some_and(|replay| replay.is_behind()) || session.protocol.is_ending() {
             return Vec::new();
         }
         let response_bytes_max = match session.socket() {
@@ -130,7 +130,7 @@ impl Delivery {
             let read = histories.with(cursor.ring, |ring| step.read(ring, cursor));
             let found = read.unwrap_or_else(|| Found::nothing(&name, cursor));
             metrics.positions_gone.add(usize::from(found.gap));
-            found.write(&cursor.epoch, replay.is_plain, &mut encoder.scratch, &mut frames);
+            found.write(&cursor.epoch, replay.form, &mut encoder.scratch, &mut frames);
             if !frames.is_empty() {
                 let messages = encoder.messages_for_one(&frames, found.compresses);
                 session.outbox.push_many(&messages, Kind::Messages, found.messages.len() as u32);
@@ -155,7 +155,7 @@ impl Delivery {
     }
 
     /// Schedules a session to replay more, if it has something to replay.
-    pub(super) fn replay_later(&mut self, key: SessionKey) {
+    pub(crate) fn replay_later(&mut self, key: SessionKey) {
         if let Some(session) = self.sessions.get_mut(key)
             && session.may_replay()
         {
@@ -163,9 +163,16 @@ impl Delivery {
         }
     }
 
-    /// Lets a session use replay from now on.
-    pub(crate) fn start_replaying(&mut self, key: SessionKey) {
-        self.sessions.get_mut(key).into_iter().for_each(|session| session.replay = Some(Box::default()));
+    /// Lets a session use replay from now on, with positions in this form.
+    pub(crate) fn start_replaying(&mut self, key: SessionKey, form: PositionForm) {
+        self.set_replay(key, Replay { form, ..Replay::default() });
+    }
+
+    /// Gives a session, which does not use replay yet, its state.
+    pub(super) fn set_replay(&mut self, key: SessionKey, replay: Replay) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        self.forms[replay.form as usize] += 1;
+        session.replay = Some(Box::new(replay));
     }
 
     /// Lets a session continue at a position of a channel. Live messages that it gets already, and those below `from` of
@@ -175,23 +182,25 @@ impl Delivery {
         let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else {
             return Begun::Gone;
         };
-        let Beginning { ring, ref epoch, from, next, continues } = *at;
+        let Beginning { ring, ref epoch, from, next, continues, lost } = *at;
+        replay.has_news |= lost.is_some();
         if let Some(cursor) = replay.cursors.get_mut(channel, ring.serial) {
             let from = if continues { from.min(cursor.next) } else { from };
             let below = if continues { cursor.below.min(from) } else { 0 };
             // A cursor that continues still reports its losses.
-            cursor.lost = cursor.lost.filter(|_| continues);
+            cursor.lost = lost.or(cursor.lost.filter(|_| continues));
             cursor.go_to(from);
             (cursor.below, cursor.open) = (below, true);
             replay.cursors.list(channel);
-        } else if from == next && ring.owner() == self.index && !self.histories.is_mirrored() {
+        } else if from == next && ring.owner() == self.index && !self.histories.is_mirrored() && lost.is_none() {
             // Nothing is on its way: all later messages are new.
             return Begun::AtEnd;
         } else if !replay.cursors.make_room(cursors_max) {
             return Begun::TooMany;
         } else {
             let below = if continues { from } else { 0 };
-            let cursor = ReplayCursor { below, open: from < next, ..ReplayCursor::new(ring, epoch.clone(), from) };
+            let open = from < next || lost.is_some();
+            let cursor = ReplayCursor { below, open, lost, ..ReplayCursor::new(ring, epoch.clone(), from) };
             replay.cursors.insert(channel, cursor);
         }
         self.replay_later(key);
@@ -239,6 +248,8 @@ pub(crate) struct Beginning {
     pub(crate) next: u64,
     /// True if the session gets the channel by another subscription already, and has named no position.
     pub(crate) continues: bool,
+    /// Messages before it that the session has lost and that no reply reports, as the first and the last offset.
+    pub(crate) lost: Option<(u64, u64)>,
 }
 
 /// The result of [`Delivery::begin_replay`].
@@ -379,13 +390,13 @@ impl Found {
     }
 
     /// Appends the messages, each with its position, as frames.
-    fn write(&self, epoch: &str, is_plain: bool, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
+    fn write(&self, epoch: &str, form: PositionForm, scratch: &mut Vec<u8>, frames: &mut Vec<u8>) {
         let mut start = 0;
         for FoundMessage { offset, wall_ms, end, lost } in &self.messages {
             let created = ext::timestamp(*wall_ms as i64);
             let position = bayeux::Position { epoch: epoch.into(), offset: *offset };
             let stamp = PositionStamp { position, created: &created, lost: *lost };
-            write_with_position(&stamp, &self.texts[start..*end], is_plain, scratch, frames);
+            write_with_position(&stamp, &self.texts[start..*end], form, scratch, frames);
             start = *end;
         }
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use bayeux::ext::{PositionForm, ReplayFrom};
 use bayeux::session::{RequestedTiming, Stage as ProtocolStage};
 
 use crate::delivery::Delivery;
@@ -10,13 +11,14 @@ use crate::delivery::outbox::arena::{Chunk, Frames};
 use crate::delivery::outbox::{InFlight, Kind, Outbox, payloads};
 use crate::delivery::sessions::cursors::{ReplayCursor, ReplayCursors};
 use crate::delivery::sessions::loss::Loss;
+use crate::delivery::sessions::patterns::PatternReplay;
 use crate::delivery::sessions::replay::Replay;
 use crate::delivery::sessions::session::{Confirmation, Session};
 use crate::delivery::sessions::unacked::Unacked;
 use crate::events::SessionKey;
 use crate::history::Position;
 use crate::rights::table::Granted;
-use crate::saved::{SavedBatch, SavedCursor, SavedLoss, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
+use crate::saved::{SavedBatch, SavedCursor, SavedLoss, SavedPattern, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
 
 impl Delivery {
     /// Saves all sessions, without what others know of them, and the messages that they refer to. Messages in a response
@@ -60,7 +62,12 @@ impl Delivery {
     pub(crate) fn record(&self, key: SessionKey) -> Option<SavedSession> {
         let session = self.sessions.get(key).filter(|session| !session.is_plain())?;
         let ack = session.unacked().map(|unacked| SavedUnacked { closed: unacked.closed(), batches: Vec::new() });
-        let replay = session.replay.as_ref().map(|_| SavedReplay { cursors: Vec::new(), losses: Vec::new() });
+        let replay = session.replay.as_ref().map(|replay| SavedReplay {
+            is_mixed: replay.form == PositionForm::Mixed,
+            cursors: Vec::new(),
+            patterns: Vec::new(),
+            losses: Vec::new(),
+        });
         Some(saved(session, Vec::new(), ack, replay))
     }
 
@@ -109,12 +116,15 @@ impl Delivery {
             Unacked::restored(ack.closed, batches)
         });
         push(self, &mut outbox, &saved.waiting);
-        let replay = saved.replay.as_ref().map(|replay| Box::new(self.restore_replay(replay)));
+        let replay = saved.replay.as_ref().map(|replay| self.restore_replay(replay));
         let confirmation = Confirmation::new(unacked, self.settings.connect_deliver_only);
         let key = self.sessions.insert(granted, saved.id, saved.browser, protocol, confirmation, self.now.ms);
         let session = self.sessions.at(key.index);
         session.urgent = !outbox.is_empty();
-        (session.outbox, session.replay) = (outbox, replay);
+        session.outbox = outbox;
+        if let Some(replay) = replay {
+            self.set_replay(key, replay);
+        }
         key
     }
 
@@ -135,7 +145,9 @@ impl Delivery {
                 }
             }
         }
-        Replay::restored(cursors, losses)
+        let form = if saved.is_mixed { PositionForm::Mixed } else { PositionForm::Ext };
+        let patterns = saved.patterns.iter().map(|saved| saved.to_pattern(self.now.ms)).collect();
+        Replay { patterns, ..Replay::restored(form, cursors, losses) }
     }
 }
 
@@ -230,7 +242,31 @@ fn save_replay(replay: &Replay) -> SavedReplay {
         next: cursor.next,
         lost: cursor.lost,
     });
-    SavedReplay { cursors: cursors.collect(), losses: losses.collect() }
+    let is_mixed = replay.form == PositionForm::Mixed;
+    let patterns = replay.patterns.iter().map(SavedPattern::of).collect();
+    SavedReplay { is_mixed, cursors: cursors.collect(), patterns, losses: losses.collect() }
+}
+
+impl SavedPattern {
+    fn of(own: &PatternReplay) -> SavedPattern {
+        let messages = |from: &ReplayFrom<'_>| if let ReplayFrom::Last(messages) = from { *messages } else { u64::MAX };
+        SavedPattern {
+            pattern: own.pattern.clone(),
+            messages: own.from.as_ref().map(messages),
+            behind: own.behind.clone(),
+            named: own.named.iter().copied().collect(),
+        }
+    }
+
+    fn to_pattern(&self, now_ms: u64) -> PatternReplay {
+        let from = |messages| if messages == u64::MAX { ReplayFrom::Earliest } else { ReplayFrom::Last(messages) };
+        PatternReplay {
+            from: self.messages.map(from),
+            behind: self.behind.clone(),
+            named: self.named.iter().copied().collect(),
+            ..PatternReplay::new(&self.pattern, None, now_ms)
+        }
+    }
 }
 
 impl SavedCursor {

@@ -222,6 +222,9 @@ impl Delivery {
             self.push_now(key, (fan_out.frames, messages), manner);
             return Ok(());
         };
+        if replay.withholds(fan_out.channel) {
+            return Ok(());
+        }
         let with_positions = positioned.for_replay(replay);
         let (lead, skip) = replay.cursors.share(name, position.ring.serial, position.first, messages);
         if lead.max(skip) > 0 {

@@ -44,7 +44,7 @@ fn open(delivery: &mut Delivery, acknowledges: bool) -> SessionKey {
     let mut rights = Rights { settings, application: &NoApplication, revoked: &revoked, policy, wall_ms: NOW.wall_ms };
     match rights.may(Entry::Handshake, &Client::Newcomer(None), &Wish::default(), None) {
         May::Granted(granted) => {
-            let session = delivery.open(granted, id, None, protocol, Speaks::Bayeux { acknowledges, replays: false });
+            let session = delivery.open(granted, id, None, protocol, Speaks::Bayeux { acknowledges, replays: None });
             // The first connect is not held.
             assert!(delivery.connect(session, None, None, true).is_some());
             session

@@ -12,6 +12,7 @@ mod lineage;
 pub mod log_record;
 mod mirrored;
 mod names;
+mod page;
 mod restore;
 mod ring;
 #[cfg(test)]
@@ -30,6 +31,8 @@ use lineage::random_epoch;
 pub use lineage::{Lineage, PARTITIONS, hash_of_name, mixed, partition_of};
 pub use mirrored::Appended;
 use names::Names;
+pub(crate) use names::order;
+pub use page::{HistoryPage, HistoryQuery};
 pub use restore::{Life, first_offset};
 pub use ring::{Entry, Ring};
 
@@ -234,14 +237,23 @@ impl Histories {
         owned.rings.get(key.slot as usize).filter(|ring| ring.serial == key.serial).map(look)
     }
 
-    /// Up to `max` channels with a ring whose name matches a pattern and for which `is_wanted` is true.
-    pub fn matching(&self, pattern: ChannelName<'_>, max: usize, is_wanted: impl Fn(&str) -> bool) -> Vec<Box<str>> {
-        let mut found = Vec::new();
+    /// The first `max` channels, in the order of their names, that have a ring, whose name matches a pattern, and for which
+    /// `is_wanted` is true. `after`: only those after this channel.
+    pub fn matching(
+        &self,
+        pattern: ChannelName<'_>,
+        after: Option<&str>,
+        max: usize,
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Vec<Box<str>> {
+        let mut found: Vec<Box<str>> = Vec::new();
         for owner in 0..self.owners.len() {
             let Some(owned) = self.lock(owner) else { continue };
-            let names = owned.names.matching(pattern).map(|(name, _)| name).filter(|name| is_wanted(name));
-            found.extend(names.take(max - found.len()).map(Box::from));
+            let names = owned.names.matching(pattern, after).map(|(name, _)| name).filter(|name| is_wanted(name));
+            found.extend(names.take(max).map(Box::from));
         }
+        found.sort_unstable_by(|one, other| order(one).cmp(&order(other)));
+        found.truncate(max);
         found
     }
 
@@ -404,7 +416,7 @@ impl Owned {
         let (messages, bytes) = (ring.messages(), ring.bytes());
         let until_ms = if max == 1 { thought_ms } else { now_ms };
         while messages - ring.messages() < max && ring.due_ms().is_some_and(|due_ms| due_ms <= until_ms) {
-            ring.drop_oldest();
+            ring.drop_oldest(now_ms);
         }
         let dropped = messages - ring.messages();
         self.messages -= dropped;
@@ -479,7 +491,7 @@ impl Owned {
 }
 
 /// A hash that is the same in every process (FNV-1a).
-fn hash_of(name: &str) -> u64 {
+pub(crate) fn hash_of(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

@@ -34,15 +34,31 @@ impl Names {
         }
     }
 
-    /// The channels that a pattern matches, with the slots of their rings.
-    pub fn matching<'a>(&'a self, pattern: ChannelName<'a>) -> impl Iterator<Item = (&'a str, u32)> {
+    /// The channels that a pattern matches, with the slots of their rings, in their order: see [`order`]. `after`: only those
+    /// after this one, which the pattern matches, too.
+    pub fn matching<'a>(
+        &'a self,
+        pattern: ChannelName<'a>,
+        after: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a str, u32)> {
         let parent = pattern.as_str().trim_end_matches('*');
         let levels = if pattern.as_str().ends_with("/**") { usize::MAX } else { 1 };
-        self.levels.iter().skip(level(parent)).take(levels).flat_map(move |names| {
-            let from_there = names.range::<str, _>((Bound::Included(parent), Bound::Unbounded));
+        let (first, begun) = (level(parent), after.map(level));
+        let of_pattern = self.levels.iter().enumerate().skip(first).take(levels);
+        of_pattern.skip_while(move |(at, _)| Some(*at) < begun).flat_map(move |(at, names)| {
+            let lower = match after.filter(|_| begun == Some(at)) {
+                Some(after) => Bound::Excluded(after),
+                None => Bound::Included(parent),
+            };
+            let from_there = names.range::<str, _>((lower, Bound::Unbounded));
             from_there.map(|(name, slot)| (&**name, *slot)).take_while(move |(name, _)| name.starts_with(parent))
         })
     }
+}
+
+/// Orders names as [`Names::matching`] does: by the number of their segments, then by their bytes.
+pub fn order(name: &str) -> (usize, &str) {
+    (level(name), name)
 }
 
 fn level(name: &str) -> usize {
@@ -64,7 +80,13 @@ mod tests {
         for pattern in ["/*", "/**", "/a/*", "/a/**", "/a/b/*", "/a/b/**", "/a/b/c/*", "/none/**", "/a/b/c/d/e/f/*"] {
             let pattern = ChannelName::parse(pattern, &limits).expect("a pattern");
             let matches = |name: &str| ChannelName::parse(name, &limits).is_ok_and(|name| pattern.matches(name));
-            let mut found: Vec<_> = names.matching(pattern).map(|(name, slot)| (slot as usize, name)).collect();
+            let mut found: Vec<_> = names.matching(pattern, None).map(|(name, slot)| (slot as usize, name)).collect();
+            let in_order: Vec<_> = found.iter().map(|(_, name)| *name).collect();
+            assert!(in_order.is_sorted_by_key(|name| order(name)), "{in_order:?}");
+            for (at, after) in in_order.iter().enumerate() {
+                let rest: Vec<_> = names.matching(pattern, Some(after)).map(|(name, _)| name).collect();
+                assert_eq!(rest, in_order[at + 1..], "{pattern:?} after {after}");
+            }
             found.sort_unstable();
             let wanted: Vec<_> = all.iter().copied().enumerate().filter(|(_, name)| matches(name)).collect();
             assert_eq!(found, wanted, "{pattern:?}");

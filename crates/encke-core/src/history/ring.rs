@@ -26,6 +26,8 @@ pub struct Ring {
     /// The offset of the next message.
     next: u64,
     bytes: usize,
+    /// The time when it last dropped a message, in milliseconds of the monotonic clock.
+    dropped_ms: u64,
     /// True if messages of its channel are not there any more, or may not be.
     is_partial: bool,
     /// True until its first message.
@@ -71,6 +73,7 @@ impl Ring {
             oldest: first,
             next: first,
             bytes: 0,
+            dropped_ms: 0,
             is_partial: false,
             is_unused: true,
             share,
@@ -120,6 +123,20 @@ impl Ring {
         !self.is_partial
     }
 
+    /// The offset of the first of its latest messages, up to this number.
+    pub fn last(&self, messages: u64) -> u64 {
+        let skipped = self.entries.len().saturating_sub(usize::try_from(messages).unwrap_or(usize::MAX));
+        match skipped {
+            0 => self.oldest,
+            _ => self.entries.get(skipped).map_or(self.next, |entry| entry.offset),
+        }
+    }
+
+    /// True if it may have dropped a message at this time or later, in milliseconds of the monotonic clock.
+    pub fn has_dropped_since(&self, since_ms: u64) -> bool {
+        self.is_partial && self.dropped_ms >= since_ms
+    }
+
     /// The number of retained messages.
     pub fn messages(&self) -> usize {
         self.entries.len()
@@ -134,6 +151,13 @@ impl Ring {
     pub fn from(&self, offset: u64) -> impl DoubleEndedIterator<Item = &Entry> {
         let skip = self.entries.partition_point(|entry| entry.offset < offset);
         self.entries.range(skip..)
+    }
+
+    /// The messages from offset `first` on and below `end`.
+    pub fn between(&self, first: u64, end: u64) -> impl DoubleEndedIterator<Item = &Entry> {
+        let below = |offset: u64| self.entries.partition_point(|entry| entry.offset < offset);
+        let from = below(first);
+        self.entries.range(from..below(end).max(from))
     }
 
     /// Adds a message and assigns the next offset. Drops the oldest messages if the ring's own limits require it, but
@@ -178,21 +202,22 @@ impl Ring {
     }
 
     fn push(&mut self, entry: Entry) {
+        let now_ms = entry.at_ms;
         self.is_unused = false;
         self.bytes += entry.bytes();
         self.entries.push_back(entry);
         let HistoryTerms { messages_max, bytes_max, .. } = self.terms;
         while self.entries.len() > 1 && (self.entries.len() > messages_max || self.bytes > bytes_max) {
-            self.drop_oldest();
+            self.drop_oldest(now_ms);
         }
     }
 
-    /// Drops the oldest message.
-    pub fn drop_oldest(&mut self) {
+    /// Drops the oldest message. `now_ms`: the time of the monotonic clock, in milliseconds.
+    pub fn drop_oldest(&mut self, now_ms: u64) {
         if let Some(entry) = self.entries.pop_front() {
             self.bytes -= entry.bytes();
             self.oldest = entry.offset + 1;
-            self.is_partial = true;
+            (self.is_partial, self.dropped_ms) = (true, now_ms);
         }
         // Releases the memory that a busy minute needed.
         if self.entries.capacity() > ENTRIES_RETAINED && self.entries.len() < self.entries.capacity() / 4 {

@@ -153,7 +153,7 @@ fn a_pattern_finds_the_rings_it_matches() {
     let found = |pattern: &str| {
         let limits = bayeux::Limits::default();
         let pattern = ChannelName::parse(pattern, &limits).expect("a pattern");
-        let mut names: Vec<_> = histories.matching(pattern, 4, |_| true).into_iter().map(String::from).collect();
+        let mut names: Vec<_> = histories.matching(pattern, None, 4, |_| true).into_iter().map(String::from).collect();
         names.sort_unstable();
         names
     };

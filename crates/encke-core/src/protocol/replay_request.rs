@@ -13,7 +13,13 @@ use crate::history::Ring;
 pub(crate) struct ReplayRequest<'a> {
     pub(crate) positions: Positions<'a>,
     /// For each channel the requested position, and the outcome as JSON for the reply.
-    pub(crate) answers: BTreeMap<Box<str>, (ReplayFrom<'a>, String)>,
+    answers: BTreeMap<Box<str>, (ReplayFrom<'a>, String)>,
+    /// The bytes of the outcomes.
+    answer_bytes: usize,
+    /// True while channels begin that only a pattern names: a long reply leaves out their outcomes.
+    pub(crate) is_of_pattern: bool,
+    /// For a page of a pattern that was requested earlier: when, in milliseconds. Its outcomes are in no reply.
+    pub(crate) since_ms: Option<u64>,
     pub(crate) begun: Box<Begun>,
 }
 
@@ -37,13 +43,23 @@ pub(crate) struct Start {
     pub(crate) from: u64,
     /// The offset of the next message.
     pub(crate) next: u64,
-    lost: Option<(u64, u64)>,
+    pub(crate) lost: Option<(u64, u64)>,
 }
 
 impl<'a> ReplayRequest<'a> {
+    /// A request for these positions.
+    pub(crate) fn new(positions: Positions<'a>, begun: Box<Begun>) -> ReplayRequest<'a> {
+        ReplayRequest { positions, answers: BTreeMap::new(), answer_bytes: 0, is_of_pattern: false, since_ms: None, begun }
+    }
+
     /// A request for the latest position of each channel.
     pub(crate) fn latest() -> ReplayRequest<'a> {
-        ReplayRequest { positions: Positions::default(), answers: BTreeMap::new(), begun: Box::default() }
+        ReplayRequest::new(Positions::default(), Box::default())
+    }
+
+    /// A page of a pattern that was requested at this time, in milliseconds.
+    pub(crate) fn page(since_ms: u64) -> ReplayRequest<'a> {
+        ReplayRequest { since_ms: Some(since_ms), ..ReplayRequest::latest() }
     }
 
     /// Returns the start positions of the batch, and the member `replay` of the reply's `ext`.
@@ -60,13 +76,20 @@ impl<'a> ReplayRequest<'a> {
     }
 
     pub(crate) fn answer(&mut self, name: &str, position: &ReplayFrom<'a>, start: Option<&Start>) {
+        // The client learns the positions of such channels by their messages.
+        let is_long = self.is_of_pattern && self.answer_bytes >= ANSWER_BYTES_MAX;
+        if self.since_ms.is_some() || is_long && start.is_some_and(|start| start.recovered) {
+            return;
+        }
         let recovery = Recovery {
             recovered: start.is_some_and(|start| start.recovered),
             from: start.map(|start| Position { epoch: (*start.epoch).into(), offset: start.from }),
             latest: start.map(|start| start.next - 1),
             lost: start.and_then(|start| start.lost).map(|(from, to)| Lost { from, to: Some(to) }),
         };
-        self.answers.insert(name.into(), (position.clone(), recovery.to_json()));
+        let answer = recovery.to_json();
+        self.answer_bytes += name.len() + answer.len() + "\"\":,".len();
+        self.answers.insert(name.into(), (position.clone(), answer));
     }
 }
 
@@ -74,8 +97,9 @@ impl Start {
     pub(crate) fn new(ring: &Ring, position: &ReplayFrom<'_>) -> Start {
         let (oldest, next) = (ring.oldest(), ring.next());
         let (recovered, from, lost) = match position {
-            ReplayFrom::Latest => (true, next, None),
+            ReplayFrom::Latest | ReplayFrom::More => (true, next, None),
             ReplayFrom::Earliest => (true, oldest, None),
+            ReplayFrom::Last(messages) => (true, ring.last(*messages), None),
             ReplayFrom::After { offset, epoch } => {
                 if ring.has_all_after(*offset, epoch.as_deref()) {
                     (true, offset + 1, None)
@@ -105,3 +129,7 @@ impl Begun {
         self.withdrawn.note(channel, &start.epoch, numbers, unnumbered);
     }
 }
+
+/// The bytes of the outcomes in one reply from which on it leaves out those that the client learns from messages. Clients read
+/// 64 KiB at least.
+const ANSWER_BYTES_MAX: usize = 32 * 1024;

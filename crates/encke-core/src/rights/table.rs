@@ -22,7 +22,7 @@ pub enum Right {
 pub enum Entry {
     /// `/meta/handshake`.
     Handshake,
-    /// The authentication of a request without a session: `GET /hold/CHANNEL`.
+    /// The authentication of a request without a session: `GET /hold/CHANNEL`, `GET /history/CHANNEL`.
     HoldHandshake,
     /// The authentication of a client without Bayeux: `GET /stream/CHANNEL`.
     StreamHandshake,
@@ -38,6 +38,8 @@ pub enum Entry {
     Hold,
     /// `GET /hold/CHANNEL?after=POSITION`.
     HoldAfter,
+    /// `GET /history/CHANNEL`.
+    HistoryRequest,
     /// `GET /stream/CHANNEL`, with or without a position in the history.
     Stream,
     /// A subscription of a session that has a new identity.
@@ -52,11 +54,13 @@ pub enum Entry {
     RefreshCall,
     /// A call to `/service/presence`.
     PresenceService,
+    /// A call to `/service/history/read`.
+    HistoryService,
 }
 
 impl Entry {
     /// All of them.
-    pub const ALL: [Entry; 16] = [
+    pub const ALL: [Entry; 18] = [
         Entry::Handshake,
         Entry::HoldHandshake,
         Entry::StreamHandshake,
@@ -66,6 +70,7 @@ impl Entry {
         Entry::Replay,
         Entry::Hold,
         Entry::HoldAfter,
+        Entry::HistoryRequest,
         Entry::Stream,
         Entry::RefreshedSubscription,
         Entry::RestoredSubscription,
@@ -73,6 +78,7 @@ impl Entry {
         Entry::Call,
         Entry::RefreshCall,
         Entry::PresenceService,
+        Entry::HistoryService,
     ];
 
     /// The right that it needs.
@@ -88,7 +94,7 @@ impl Entry {
             | Entry::Stream
             | Entry::RefreshedSubscription
             | Entry::RestoredSubscription => Right::Subscribe,
-            Entry::Replay | Entry::HoldAfter => Right::History,
+            Entry::Replay | Entry::HoldAfter | Entry::HistoryRequest | Entry::HistoryService => Right::History,
             Entry::Publish => Right::Publish,
             Entry::Call | Entry::RefreshCall => Right::Call,
             Entry::PresenceService => Right::Presence,

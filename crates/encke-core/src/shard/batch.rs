@@ -5,7 +5,7 @@ use bayeux::{BayeuxError, ChannelKind, ChannelName, Message, Publication, RawJso
 
 use crate::application::{Actions, Service};
 use crate::decision::Awaited;
-use crate::events::SessionKey;
+use crate::events::{HISTORY_SERVICE, SessionKey};
 use crate::limits::shares::Urgency;
 use crate::protocol::batch::{Batch, Rest};
 use crate::requests::Call;
@@ -101,6 +101,7 @@ impl Shard {
             ChannelKind::Subscribe => machines.subscribe(batch, message, key),
             ChannelKind::Unsubscribe => machines.unsubscribe(batch, message, key),
             ChannelKind::Service if machines.serves_presence(channel) => machines.ask_presence(batch, message, key),
+            ChannelKind::Service if channel.as_str() == HISTORY_SERVICE => machines.ask_history(batch, message, key),
             ChannelKind::Service => self.serve(batch, message, channel, key),
             _ => machines.beside().refuse(batch, message, BayeuxError::ChannelCreateDenied.as_str()),
         }

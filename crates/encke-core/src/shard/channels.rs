@@ -2,6 +2,7 @@
 //! it, what counts. A handle of the server may change them, too: nothing is decided about that, and the client gets no
 //! message about it, but the limits hold.
 
+use bayeux::ext::PositionForm;
 use bayeux::{ChannelKind, ChannelName};
 
 use crate::channels::{LastReceived, Subscribed};
@@ -12,10 +13,10 @@ use crate::rights::table::{Granted, Right, ServerEntry};
 use crate::shard::Machines;
 
 impl Machines {
-    /// Lets a session use replay from now on. Messages of all channels with a history that it subscribes to then carry
-    /// their position.
+    /// Lets a session use replay from now on that has not offered it in its handshake, as Salesforce's clients do. Messages of
+    /// all channels with a history that it subscribes to then carry their position.
     pub(super) fn start_replaying(&mut self, key: SessionKey) {
-        self.delivery.start_replaying(key);
+        self.delivery.start_replaying(key, PositionForm::Mixed);
         self.channels.follow(key.index);
     }
 
@@ -27,6 +28,9 @@ impl Machines {
             if !self.channels.receives(key.index, &channel) {
                 self.delivery.end_replay(key, &channel);
             }
+        }
+        if name.is_pattern() {
+            self.forget_pattern(key, name);
         }
     }
 

@@ -132,6 +132,7 @@ impl Machines {
 
     /// Fills the outbox of a session out of the histories that it replays, before a reply takes messages along.
     pub(super) fn prime(&mut self, key: SessionKey) {
+        self.begin_page(key);
         let caught_up = self.delivery.prime(key);
         self.note_caught_up(caught_up);
     }

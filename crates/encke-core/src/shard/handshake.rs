@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 use bayeux::advice::{Advice, Reconnect};
+use bayeux::ext::ClientLimits;
 use bayeux::{BayeuxError, Message, RawJson, Reply};
 
 use crate::application::{Actions, Answer, Caller, EndReason, Handshake, Refusal};
@@ -44,7 +45,7 @@ impl Machines {
         let max_interval_ms = asked_ms.or(is_granted.then_some(terms.max_interval_ms));
         let is_plain = batch.via.is_subscription();
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
-        let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
+        let replays = message.ext.and_then(bayeux::ext::offers_replay);
         let speaks = if is_plain { Speaks::Plain } else { Speaks::Bayeux { acknowledges, replays } };
         let is_counted = identity.as_ref().is_some_and(|identity| self.env.counts_sessions_of(identity));
         let key = self.delivery.open(granted, id, browser, protocol, speaks);
@@ -63,9 +64,11 @@ impl Machines {
         self.has_opened(key);
         let advice = Advice { max_interval_ms, ..Advice::retry(terms.timeout_ms, terms.interval_ms) }.to_json();
         let ack = acknowledges.then(|| "\"ack\":true".to_string());
-        let replay = replays.then(|| "\"replay\":true".to_string());
+        let replay = replays.map(|form| format!("\"replay\":{}", form.offer()));
         let (timestamp, types) = (self.env.timestamp(), offered(self.env.settings.given()));
-        let ext = ext_of([ack, replay, self.env.timesync(message)]);
+        let asks_limits = message.ext.is_some_and(bayeux::ext::asks_limits);
+        let limits = asks_limits.then(|| format!("\"limits\":{}", self.client_limits(key).to_json()));
+        let ext = ext_of([ack, replay, limits, self.env.timesync(message)]);
         batch.reply(&Reply {
             client_id: Some(id.as_str()),
             version: Some(VERSION),
@@ -74,6 +77,21 @@ impl Machines {
             advice: Some(RawJson::trusted(&advice)),
             ..success(bayeux::channel::META_HANDSHAKE, message.id.as_ref(), &ext, &timestamp)
         });
+    }
+
+    /// The limits that the client of a session must respect.
+    fn client_limits(&self, key: SessionKey) -> ClientLimits {
+        let (given, limits) = (self.env.settings.given(), self.env.settings.limits());
+        let own = self.clients.identity(key).and_then(|identity| identity.limits.messages_per_s_max);
+        let per_s = own.map_or(given.session_messages_per_s_max as u64, u64::from);
+        ClientLimits {
+            message_bytes: given.message_bytes_max as u64,
+            batch_messages: given.batch_messages_max as u64,
+            channel_bytes: limits.channel_bytes_max as u64,
+            subscriptions: self.subscriptions_max(key) as u64,
+            positions: bayeux::limits::REPLAY_POSITIONS_MAX as u64,
+            messages_per_s: Some(per_s).filter(|per_s| *per_s > 0),
+        }
     }
 
     fn refuse_handshake(&mut self, batch: &mut Batch, message: &Message<'_>, error: &str, advice: &Advice) {

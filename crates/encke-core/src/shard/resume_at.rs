@@ -1,15 +1,15 @@
 //! Replay requests: chooses the offset at which a session begins in the history of each channel. Before the replies of a
 //! batch leave, messages that wait and that the histories give again are withdrawn.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bayeux::ext::{Positions, ReplayFrom};
 use bayeux::{BayeuxError, ChannelName, Message, ext};
 
 use crate::channels::LastReceived;
-use crate::delivery::{Beginning, Begun, Given, Unnumbered};
+use crate::delivery::{Beginning, Begun, Given, PAGE, PatternReplay, Unnumbered};
 use crate::events::SessionKey;
-use crate::history::RingKey;
+use crate::history::{Ring, RingKey, hash_of};
 use crate::protocol::batch::Batch;
 use crate::protocol::replay_request::{ReplayRequest, Start};
 use crate::shard::Machines;
@@ -37,7 +37,7 @@ impl Machines {
             self.start_replaying(key);
             begun.is_first = true;
         }
-        Ok(Some(ReplayRequest { positions, answers: BTreeMap::new(), begun }))
+        Ok(Some(ReplayRequest::new(positions, begun)))
     }
 
     /// Begins at a channel, or at all channels that a pattern matches, at the requested positions. `new` is the index
@@ -51,7 +51,7 @@ impl Machines {
         replay_request: &mut ReplayRequest<'_>,
     ) -> Result<(), std::borrow::Cow<'static, str>> {
         let too_many = || Err(BayeuxError::ReplayChannelsMax.as_str().into());
-        let position = replay_request.positions.of(name.as_str()).clone();
+        let position = replay_request.positions.of(name.as_str()).to_owned();
         if !name.is_pattern() {
             return if self.begin(key, name.as_str(), &position, new, replay_request) { Ok(()) } else { too_many() };
         }
@@ -60,30 +60,48 @@ impl Machines {
             channel.is_ok_and(|channel| !channel.is_pattern() && name.matches(channel))
         };
         let named: BTreeSet<String> = replay_request.positions.below(name).filter(matches).map(String::from).collect();
-        let others = if position == ReplayFrom::Latest {
-            Vec::new()
-        } else {
-            self.env.shared.histories.matching(name, PATTERN_CHANNELS_MAX + 1, |channel| !named.contains(channel))
-        };
-        if others.len() > PATTERN_CHANNELS_MAX {
+        if position == ReplayFrom::More {
+            let channels = named.iter().map(String::as_str);
+            if !self.delivery.await_positions(key, name.as_str(), new, channels) {
+                return too_many();
+            }
+        }
+        let mut rest = PatternReplay::new(name.as_str(), new, self.env.now.ms);
+        let mut others = Vec::new();
+        if position != ReplayFrom::More {
+            rest.named = self.delivery.take_named(key, name.as_str(), position != ReplayFrom::Latest);
+        }
+        if !matches!(position, ReplayFrom::Latest | ReplayFrom::More) {
+            rest.named.extend(named.iter().map(|channel| hash_of(channel)));
+            others = self.env.shared.histories.matching(name, None, PAGE + 1, |channel| !rest.names(channel));
+        }
+        let is_long = others.len() > PAGE;
+        if is_long && (replay_request.begun.is_first || matches!(position, ReplayFrom::After { .. })) {
+            // An offset means nothing to so many channels, and what waits without positions can be searched for once.
             return too_many();
         }
+        others.truncate(PAGE);
         for channel in &named {
             let own = replay_request.positions.of(channel).clone();
             if !self.begin(key, channel, &own, new, replay_request) {
                 return too_many();
             }
         }
-        for channel in &others {
-            if !self.begin(key, channel, &position, new, replay_request) {
-                return too_many();
-            }
+        replay_request.is_of_pattern = true;
+        let have_begun = others.iter().all(|channel| self.begin(key, channel, &position, new, replay_request));
+        replay_request.is_of_pattern = false;
+        if !have_begun {
+            return too_many();
+        }
+        if is_long {
+            (rest.from, rest.behind) = (Some(position), others.pop());
+            self.delivery.replay_pattern(key, rest);
         }
         Ok(())
     }
 
     /// Begins at a single channel. Returns false if the session already has as many cursors as it may.
-    fn begin<'m>(
+    pub(super) fn begin<'m>(
         &mut self,
         key: SessionKey,
         channel: &str,
@@ -114,8 +132,10 @@ impl Machines {
             // may still wait for the client.
             return true;
         }
-        let Some(start) = self.env.shared.histories.with(ring, |ring| Start::new(ring, position)) else { return true };
-        self.env.metrics.positions_gone.add(usize::from(!start.recovered));
+        let since_ms = replay_request.since_ms;
+        let look = |ring: &Ring| (Start::new(ring, position), since_ms.is_some_and(|ms| ring.has_dropped_since(ms)));
+        let Some((start, has_dropped)) = self.env.shared.histories.with(ring, look) else { return true };
+        self.env.metrics.positions_gone.add(usize::from(!start.recovered || has_dropped));
         replay_request.answer(channel, position, Some(&start));
         // A client that names a position has everything before it, or gets it reported as lost. Nothing below that
         // position may come any more.
@@ -128,7 +148,11 @@ impl Machines {
                 true => Unnumbered::Given(self.given(key, ring, &start)),
                 false => Unnumbered::None,
             };
-        let beginning = Beginning { ring, epoch: start.epoch.clone(), from: start.from, next: start.next, continues };
+        // At least the message before has gone since the pattern was requested.
+        let lost = start.from.checked_sub(1).filter(|_| has_dropped && *position == ReplayFrom::Earliest);
+        let lost = lost.map(|offset| (offset, offset));
+        let (epoch, from, next) = (start.epoch.clone(), start.from, start.next);
+        let beginning = Beginning { ring, epoch, from, next, continues, lost };
         match self.delivery.begin_replay(key, channel, &beginning) {
             Begun::Gone => return true,
             Begun::TooMany => return false,
@@ -137,6 +161,12 @@ impl Machines {
                 let (serial, epoch, offset) = (ring.serial, start.epoch.clone(), start.next - 1);
                 self.channels.note_received(channel, LastReceived { serial, epoch, offset });
             }
+        }
+        match since_ms {
+            None => self.delivery.has_begun(key, channel),
+            // The fan-out has left its messages to this page.
+            Some(_) if !received_before => return true,
+            Some(_) => {}
         }
         replay_request.begun.note(channel, &start, lower, unnumbered);
         true
@@ -178,9 +208,6 @@ impl Machines {
         batch.begun = None;
     }
 }
-
-/// The number of channels at which a pattern may begin, beside those that positions name.
-const PATTERN_CHANNELS_MAX: usize = 256;
 
 /// The number of channels at which the subscribes of one batch may begin: the replies name all of them, in up to 400
 /// bytes each.

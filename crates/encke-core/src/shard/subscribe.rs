@@ -176,7 +176,7 @@ impl Machines {
     }
 
     /// The number of subscriptions that a session may have.
-    fn subscriptions_max(&self, key: SessionKey) -> usize {
+    pub(super) fn subscriptions_max(&self, key: SessionKey) -> usize {
         let own = self.clients.identity(key).and_then(|identity| identity.limits.subscriptions_max);
         own.map_or(self.env.settings.given().subscriptions_max, |own| own as usize)
     }

@@ -50,7 +50,12 @@ impl Machines {
             self.renew_budget();
         }
         while let Some(key) = self.delivery.next_replay() {
+            let has_begun = self.begin_page(key);
             let (caught_up, is_due) = self.delivery.replay_more(key, wire);
+            if has_begun {
+                // No write lists it again if the page has no messages.
+                self.delivery.replay_later(key);
+            }
             self.note_caught_up(caught_up);
             if is_due {
                 self.answer_held(key, None);

@@ -319,7 +319,8 @@ fn is_done(entry: Entry, refuser: Refuser, transport: Transport) -> bool {
             let judge = one.judge.clone();
             one.restored(&judge) == 1
         }
-        Entry::HoldHandshake | Entry::Hold | Entry::HoldAfter => one.is_granted(entry),
+        Entry::HistoryService => tried(r#""channel":"/service/history/read","data":{"channel":"/c"}"#),
+        Entry::HoldHandshake | Entry::Hold | Entry::HoldAfter | Entry::HistoryRequest => one.is_granted(entry),
     }
 }
 

@@ -8,10 +8,8 @@
 //!        link: </hold/chat/*?after=/chat/a:k3jd9a2f-17>; rel="next"          continues without a loss
 //! ```
 
-use std::future::Future;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, HeaderValue, LINK, RETRY_AFTER};
@@ -21,11 +19,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::connection::Connection;
 use super::origin::{self, Origin};
+use super::sessionless::{check_credentials, decide};
 use super::{Body, closing, form, guard, text, typed, with};
 use crate::fallback::RequestBody;
-use encke_core::{
-    Answer, Caller, Client, Entry, Granted, Handshake, Identity, May, Over, Right, Settings, TransportName, Wish,
-};
+use encke_core::{Entry, Granted, Identity, Over, Settings};
 use encke_local::{Gap, Message, Start, SubscribeError, Subscription, held_body};
 
 /// The channel in a path below `hold_path`, which is still encoded.
@@ -45,7 +42,7 @@ pub(crate) async fn answer(
     };
     let mut response = if request.body().is_end_stream() {
         match Wanted::of(settings, &request) {
-            Ok(wanted) => match decide(connection, &request, &wanted).await {
+            Ok(wanted) => match decide(connection, &request, wanted.entry(), &wanted.channel).await {
                 Ok((identity, granted)) => {
                     let address = connection.client(request.headers()).address;
                     // Its headers are not needed while it is held.
@@ -93,68 +90,11 @@ impl Wanted {
         let timeout = Duration::from_millis(timeout_ms.min(settings.hold_timeout_max_ms));
         Ok(Wanted { channel, start, timeout, timeout_s })
     }
-}
 
-/// Authenticates the request by its head, and decides like a subscribe. Returns the owner of the request, and its right.
-async fn decide<B>(
-    connection: &Connection,
-    request: &Request<B>,
-    wanted: &Wanted,
-) -> Result<(Option<Arc<Identity>>, Granted), StatusCode> {
-    let node = &connection.node;
-    let client = connection.client(request.headers());
-    if node.shard_mut().request_over_rate(node.now(), connection.peer(&client)).is_some() {
-        return Err(TOO_MANY);
+    /// The way in.
+    fn entry(&self) -> Entry {
+        if self.start == Start::Latest { Entry::Hold } else { Entry::HoldAfter }
     }
-    let application = &node.server().shared().application;
-    let head = connection.head(request, &client);
-    let mut handshake = Handshake::new(None);
-    (handshake.head, handshake.peer) = (head.as_ref(), client.address);
-    handshake.transport = TransportName::LongPolling;
-    let authenticated = match application.handshake(&handshake) {
-        Answer::Now(authenticated) => authenticated,
-        Answer::Later(later) => in_time(connection, later).await?,
-    };
-    let identity = match authenticated {
-        Ok(identity) => identity.map(Arc::new),
-        Err(refusal) => return Err(StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::FORBIDDEN)),
-    };
-    check_credentials(connection, identity.as_deref())?;
-    let entry = if wanted.start == Start::Latest { Entry::Hold } else { Entry::HoldAfter };
-    let (client, wish) = (Client::Session(Caller::new("", identity.as_ref())), Wish::of(&wanted.channel));
-    let may = |decided| node.shard_mut().may_without_session(node.now(), entry, &client, &wish, decided);
-    let may = match may(None) {
-        May::Later(later) => may(Some(in_time(connection, later).await?)),
-        may => may,
-    };
-    Ok((identity, granted_by(may)?))
-}
-
-/// Checks that the credentials of a request have neither ended nor been revoked.
-fn check_credentials(connection: &Connection, identity: Option<&Identity>) -> Result<(), StatusCode> {
-    let (node, wish, client) = (&connection.node, Wish::default(), Client::Newcomer(identity));
-    let may = node.shard_mut().may_without_session(node.now(), Entry::HoldHandshake, &client, &wish, None);
-    granted_by(may).map(|granted| granted.use_for(Right::Handshake))
-}
-
-/// The right of a request, or the status of its refusal.
-fn granted_by(may: May) -> Result<Granted, StatusCode> {
-    match may {
-        May::Granted(granted) => Ok(granted),
-        May::Denied(denial) => Err(StatusCode::from_u16(denial.status()).unwrap_or(StatusCode::FORBIDDEN)),
-        May::Later(_) => Err(StatusCode::SERVICE_UNAVAILABLE),
-    }
-}
-
-/// The result of a decision that waits. It does so on the threads of the application; if it does not come in time, or
-/// panics, the request is refused with 503.
-async fn in_time<T: Send + 'static>(
-    connection: &Connection,
-    pending: impl Future<Output = T> + Send + 'static,
-) -> Result<T, StatusCode> {
-    let timeout = Duration::from_millis(connection.node.shard().settings().decision_timeout_ms);
-    let task = connection.node.server().application.spawn(tokio::time::timeout(timeout, pending));
-    task.await.ok().and_then(Result::ok).ok_or(StatusCode::SERVICE_UNAVAILABLE)
 }
 
 /// Holds a request until a message comes, its time is over, or the server drains.

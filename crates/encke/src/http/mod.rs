@@ -11,6 +11,7 @@ pub(crate) mod files;
 pub(crate) mod form;
 pub(crate) mod guard;
 mod held;
+mod history;
 pub(crate) mod hold;
 pub(crate) mod host;
 mod http2;
@@ -19,6 +20,7 @@ pub(crate) mod origin;
 mod plain;
 pub(crate) mod routes;
 pub(crate) mod serve;
+mod sessionless;
 mod stream;
 pub(crate) mod subscription;
 

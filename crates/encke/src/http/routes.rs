@@ -15,7 +15,7 @@ use websocket::handshake;
 use super::bayeux::BayeuxResponse;
 use super::connection::{Connection, Upgrade};
 use super::guard::{self, Guard, Pages, methods_as_text};
-use super::{Body, api, bayeux, closing, files, form, hold, metrics, of_status, subscription, text, unread, with};
+use super::{Body, api, bayeux, closing, files, form, history, hold, metrics, of_status, subscription, text, unread, with};
 use crate::fallback::{BoxError, RequestBody, ResponseBody, TakeOver};
 use crate::settings::OWN_PATHS;
 use encke_core::{Settings, Shared};
@@ -69,6 +69,8 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
         bayeux::answer(connection, &settings, Box::new(request)).await.into_response()
     } else if hold::channel_in(&settings, path).is_some() {
         Box::pin(hold::answer(connection, &settings, request)).await
+    } else if history::channel_in(&settings, path).is_some() {
+        Box::pin(history::answer(connection, &settings, request)).await
     } else if subscription::channels_in(&settings, path).is_some() {
         Box::pin(subscription::answer(connection, &settings, request)).await
     } else if let Some(fallback) = connection.node.server().pages.of(path).filter(|_| !OWN_PATHS.contains(&path)) {

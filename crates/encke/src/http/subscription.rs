@@ -225,7 +225,7 @@ fn latest(connection: &Connection, wanted: &Wanted) -> Option<Positions> {
     let mut positions = Positions::default();
     for name in &wanted.names {
         let name = ChannelName::parse(name, &bayeux::Limits::from(&**shard.settings())).ok()?;
-        let channels = histories.matching(name, POSITIONS_MAX + 1, |_| true);
+        let channels = histories.matching(name, None, POSITIONS_MAX + 1, |_| true);
         if channels.len() > POSITIONS_MAX {
             return None;
         }

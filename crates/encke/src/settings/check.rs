@@ -52,6 +52,7 @@ pub(super) fn texts(settings: &Settings, found: &mut Found) {
     let wanted = "a path such as /hold or /stream, without a slash at its end, or empty; not the server's own";
     found.one("hold_path", &settings.hold_path, is_path_below, wanted);
     found.one("stream_path", &settings.stream_path, is_path_below, wanted);
+    found.one("history_path", &settings.history_path, is_path_below, wanted);
     let wanted =
         "an origin as browsers send it, such as https://example.com: lower case, no path, no default port; or *";
     found.each("allowed_origins", &settings.allowed_origins, |origin| origin == "*" || is_origin(origin), wanted);

@@ -320,12 +320,10 @@ fn a_compressed_websocket_moves_to_the_shard_of_its_session() {
     }
 }
 
-/// The data of the next publication, without its position.
+/// The data of the next publication.
 #[track_caller]
 fn next_data(ws: &mut Ws) -> Value {
-    let mut data = publications(ws.next_json().as_array().expect("an array"))[0]["data"].take();
-    data.as_object_mut().expect("an object").remove("event");
-    data
+    publications(ws.next_json().as_array().expect("an array"))[0]["data"].take()
 }
 
 /// Reads a publication for each of these numbers. They come compressed.
@@ -349,7 +347,7 @@ fn messages_of_a_history_and_to_a_single_session_are_compressed_by_the_same_rule
     }
     server.wait_for_exactly("encke_history_messages", 6);
     let mut ws = compressed(&server);
-    ws.send_json(&json!([{ "channel": "/meta/handshake", "version": "1.0", "id": "1", "ext": { "replay": true },
+    ws.send_json(&json!([{ "channel": "/meta/handshake", "version": "1.0", "id": "1", "ext": { "replay": { "positions": "ext" } },
         "supportedConnectionTypes": ["websocket"] }]));
     ws.id = ws.next_json()[0]["clientId"].as_str().expect("a session").to_owned();
     let subscribe = |ws: &mut Ws, channel: &str| {

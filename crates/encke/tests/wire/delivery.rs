@@ -6,7 +6,7 @@ use encke::{ChannelRule, Server, Settings};
 use serde_json::{Value, json};
 
 use crate::common::{Folder, TestServer, Way, settings, wait_until, with_way};
-use crate::replay::client::reported;
+use crate::replay::client::{offer, reported};
 use client::{Client, Transport};
 
 /// The transports of sessions.
@@ -133,12 +133,12 @@ fn a_replay_begins_after_the_last_position_and_goes_on_with_what_is_new() {
         let server = TestServer::start(Settings { channels: vec![rule.clone()], ..settings() });
         (0..20).for_each(|number: u64| server.publish("/h/a", &number.to_string()));
         server.wait_for_exactly("encke_history_messages", 20);
-        let mut first = Client::open(&server, transport, json!({"replay": true}));
+        let mut first = Client::open(&server, transport, json!({"replay": offer()}));
         first.subscribe_from("/h/a", json!(-2));
         let received: Vec<_> = first.messages(20).iter().map(reported).collect();
         assert_eq!(received.iter().map(|one| one.data.clone()).collect::<Vec<_>>(), expected(0..20));
         // Another session goes on where this one has read to.
-        let mut second = Client::open(&server, transport, json!({"replay": true}));
+        let mut second = Client::open(&server, transport, json!({"replay": offer()}));
         second.subscribe_from("/h/a", json!(received[11].id));
         (20..25).for_each(|number: u64| server.publish("/h/a", &number.to_string()));
         let received: Vec<_> = second.messages(13).iter().map(|message| reported(message).data).collect();

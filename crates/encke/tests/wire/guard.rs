@@ -1,13 +1,14 @@
-//! The four parts of the server that answer HTTP requests pass the same checks: host, origin, preflight, method.
+//! The five parts of the server that answer HTTP requests pass the same checks: host, origin, preflight, method.
 
 use encke::Settings;
 
 use crate::common::{Folder, TestServer, settings};
 
 /// A request to each part, with a method that it has not.
-const PARTS: [(&str, &str, &str, &str); 4] = [
+const PARTS: [(&str, &str, &str, &str); 5] = [
     ("POST", "/cometd", "PUT", "POST, GET, OPTIONS"),
     ("GET", "/hold/a?timeout=0", "POST", "GET, OPTIONS"),
+    ("GET", "/history/a", "POST", "GET, OPTIONS"),
     ("GET", "/api/v1/info", "POST", "GET, HEAD"),
     ("GET", "/file.txt", "POST", "GET, HEAD"),
 ];
@@ -59,7 +60,7 @@ fn a_page_of_another_origin_is_refused_where_no_key_decides_and_reads_nothing_an
         assert_eq!(response.header("access-control-allow-origin"), None, "{path}");
         response.status
     });
-    assert_eq!(statuses, [403, 403, 401, 200]);
+    assert_eq!(statuses, [403, 403, 403, 401, 200]);
     assert_eq!(server.metric("encke_origins_refused"), 2);
 }
 
@@ -71,6 +72,7 @@ fn a_preflight_of_an_allowed_origin_is_answered_where_pages_may_call() {
         let allows = |field| response.header(field).is_some();
         (response.status, allows("access-control-allow-origin"), allows("access-control-allow-methods"))
     });
-    assert_eq!(answers, [(200, true, true), (200, true, true), (405, false, false), (405, false, false)]);
+    let (allowed, refused) = ((200, true, true), (405, false, false));
+    assert_eq!(answers, [allowed, allowed, allowed, refused, refused]);
     assert_eq!(server.metric("encke_origins_refused"), 0);
 }

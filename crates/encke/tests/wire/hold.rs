@@ -169,7 +169,7 @@ fn an_empty_path_holds_nothing() {
 }
 
 /// Knows users by a header, and allows each its own channels; both answers take a moment.
-fn doors() -> Builder {
+pub fn doors() -> Builder {
     Server::builder()
         .settings(settings())
         .authenticate(async |handshake: Handshake| {

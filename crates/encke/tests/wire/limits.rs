@@ -300,7 +300,7 @@ fn history_channels_max_stores_nothing_of_further_channels_and_delivers_their_me
     assert_eq!(ws.next_json(), json!([{"channel": "/h/a", "data": 2}]));
 }
 
-/// The number of positions in one subscribe (fixed), and the number of channels that a pattern replays.
+/// The number of positions in one subscribe, and in all subscribes of one pattern (fixed); an offset for many channels.
 #[test]
 fn the_positions_and_the_channels_of_one_replay_are_limited() {
     let server = TestServer::start(history());
@@ -320,9 +320,14 @@ fn the_positions_and_the_channels_of_one_replay_are_limited() {
     };
     assert_eq!(error("/h/a", json!(positions(1_000))), json!(null));
     assert_eq!(error("/h/b", json!(positions(1_001))), "413::replay_channels_max");
-    assert_eq!(error("/h/many/*", json!(-2)), "413::replay_channels_max");
-    assert_eq!(error("/h/many/*", json!(-1)), json!(null));
-    assert_eq!(server.metric("encke_subscriptions"), 2);
+    assert_eq!(error("/h/many/*", json!(7)), "413::replay_channels_max");
+    assert_eq!(error("/h/many/*", json!(-2)), json!(null));
+    for thousand in 0..21 {
+        let mut part: serde_json::Map<_, _> = (0..999).map(|n| (format!("/x/{thousand}/{n}"), json!(-1))).collect();
+        part.insert("/x/**".into(), json!({ "more": true }));
+        let wanted = if thousand < 20 { json!(null) } else { json!("413::replay_channels_max") };
+        assert_eq!(error("/x/**", json!(part)), wanted, "{thousand}");
+    }
 }
 
 #[test]

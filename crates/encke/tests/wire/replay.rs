@@ -8,7 +8,7 @@ use encke::{ChannelRule, Settings, SlowConsumer};
 use serde_json::{Value, json};
 
 use crate::common::{TestServer, Ws, publications};
-use client::{Client, OPEN, both, publish, reported, stored, wait_stored, with};
+use client::{Client, OPEN, both, offer, publish, reported, stored, wait_stored, with};
 
 #[test]
 fn a_late_subscriber_gets_stored_messages_then_live_ones_on_both_transports() {
@@ -220,7 +220,7 @@ fn with_acknowledgements_a_replay_arrives_once_and_in_order_even_if_responses_ar
         publish(&server, "/h/a", number);
     }
     wait_stored(&server, 3_000);
-    let mut client = Client::poller_with(&server, json!({ "ack": true, "replay": true }));
+    let mut client = Client::poller_with(&server, json!({ "ack": true, "replay": offer() }));
     client.subscribe("/h/a", json!(-2));
     let Client::Http(poller) = &mut client else { panic!("a poller") };
     let (mut acknowledged, mut numbers, mut tries) = (0, Vec::new(), 0);
@@ -302,7 +302,8 @@ fn a_slow_client_gets_live_messages_from_the_history_and_a_report_of_lost_ones()
 fn a_message_with_a_position_is_exact_for_any_data() {
     let server = TestServer::start(with(stored(100)));
     let [mut live, mut plain] = [Client::websocket(&server), Client::Ws(Box::new(server.session()))];
-    live.subscribe("/h/a", json!(-1));
+    let mut mixed = Client::websocket_with(&server, json!({ "replay": true }));
+    [&mut live, &mut mixed].map(|client| client.subscribe("/h/a", json!(-1)));
     let Client::Ws(ws) = &mut plain else { panic!("a WebSocket") };
     ws.subscribe("/h/a");
     let texts = [
@@ -320,6 +321,8 @@ fn a_message_with_a_position_is_exact_for_any_data() {
     }
     let mut late = Client::websocket(&server);
     late.subscribe("/h/a", json!(-2));
+    let mut late_mixed = Client::websocket_with(&server, json!({ "replay": true }));
+    late_mixed.subscribe("/h/a", json!(-2));
     let raw = |client: &mut Client| match client {
         Client::Ws(ws) => match ws.next_frame() {
             crate::common::Frame::Text(text) => text,
@@ -333,8 +336,12 @@ fn a_message_with_a_position_is_exact_for_any_data() {
             format!("[{{\"channel\":\"/h/a\",\"data\":{text}}}]"),
             "positions are only sent to clients that asked for them"
         );
-        let with_positions = raw(&mut live);
-        assert_eq!(with_positions, raw(&mut late), "live and replayed are the same to the last byte");
+        let in_ext = raw(&mut live);
+        assert_eq!(in_ext, raw(&mut late), "live and replayed are the same to the last byte");
+        let published = format!("[{{\"channel\":\"/h/a\",\"data\":{text},\"ext\":{{\"replay\":{{\"epoch\":");
+        assert!(in_ext.starts_with(&published), "{in_ext}");
+        let with_positions = raw(&mut mixed);
+        assert_eq!(with_positions, raw(&mut late_mixed), "live and replayed are the same to the last byte");
         let id: String = with_positions
             .split_once("\"replayId\":")
             .expect("a position")

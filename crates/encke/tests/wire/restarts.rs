@@ -18,7 +18,7 @@ fn keeping(folder: &Folder) -> Settings {
 }
 
 /// The same session over new connections to another server.
-fn moved(poller: &Poller, server: &TestServer) -> Poller {
+pub fn moved(poller: &Poller, server: &TestServer) -> Poller {
     let mut http = server.http();
     http.cookie.clone_from(&poller.http.cookie);
     Poller::of(poller.id.clone(), http)
@@ -336,6 +336,37 @@ fn a_replay_continues_at_its_position_after_a_restart() {
         received.extend(client.numbers(1));
     }
     assert_eq!(received, (0..101).collect::<Vec<_>>());
+}
+
+/// Salesforce's clients that offer `true` read positions where those of jsforce do.
+#[test]
+fn each_session_has_its_form_of_positions_also_after_a_restart() {
+    let folder = Folder::new();
+    let stored = Settings { data: folder.name(), ..client::with(client::stored(100)) };
+    let server = TestServer::start(stored.clone());
+    let mut clients = [json!(true), client::offer()].map(|offer| Client::poller_with(&server, json!({ "replay": offer })));
+    for client in &mut clients {
+        client.subscribe("/h/a", json!(-2));
+        client.next();
+    }
+    publish(&server, "/h/a", 1);
+    client::wait_stored(&server, 1);
+    server.stop();
+    let server = TestServer::start(stored);
+    publish(&server, "/h/a", 2);
+    let [mixed, in_ext] = clients.map(|client| {
+        let Client::Http(poller) = client else { unreachable!("a poller") };
+        let (mut poller, mut messages) = (moved(&poller, &server), Vec::new());
+        while messages.len() < 2 {
+            messages.extend(publications(&poller.poll(json!({ "advice": { "timeout": 0 } }))));
+        }
+        messages
+    });
+    for (number, (mixed, in_ext)) in (1..).zip(mixed.iter().zip(&in_ext)) {
+        assert_eq!(mixed["data"]["payload"], number, "{mixed}");
+        assert_eq!(mixed["data"]["event"]["replayId"], client::reported(in_ext).id, "{mixed}");
+        assert_eq!(in_ext["data"], number);
+    }
 }
 
 #[test]

@@ -384,3 +384,18 @@ fn disconnecting_an_unknown_session_does_nothing() {
     neighbour.lives(&server);
     assert_eq!(server.metric("encke_sessions_kicked"), 0);
 }
+
+#[test]
+fn a_client_that_asks_learns_its_limits_with_the_handshake() {
+    let limited = Settings { message_bytes_max: 10_000, subscriptions_max: 7, session_messages_per_s_max: 50, ..settings() };
+    let server = TestServer::start(limited);
+    let mut ws = server.websocket();
+    let mut handshake = |ext: serde_json::Value| {
+        ws.send_json(&json!([{"channel": "/meta/handshake", "version": "1.0", "id": "h", "ext": ext}]));
+        ws.next_json()[0]["ext"].clone()
+    };
+    let limits = json!({"message_bytes": 10_000, "batch_messages": 1_000, "channel_bytes": 256, "subscriptions": 7,
+        "positions": 1_000, "messages_per_s": 50});
+    assert_eq!(handshake(json!({"limits": true}))["limits"], limits);
+    assert_eq!(handshake(json!({"limits": false})), json!(null));
+}

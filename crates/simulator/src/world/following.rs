@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use bayeux::ext::PositionForm;
 use bayeux::json::{decode_string, integer, member, members};
 
 use crate::channels::{HISTORY_CHANNELS, covers, has_history};
 use crate::checker::{Invariant, Subscription};
 use crate::client::{Outgoing, Phase, What};
 use crate::follower::Footing;
-use crate::texts::{number_of, split_position};
+use crate::texts::{form_of, number_of, split_position};
 use crate::world::World;
 
 /// A position in a message or a reply.
@@ -138,7 +139,11 @@ impl World {
             return Some(data.to_owned());
         }
         let reported = member(raw, "ext").and_then(|ext| member(ext, "replay")).map(Reported::read);
-        let (Some((data, id)), Some(reported)) = (split_position(data), reported) else {
+        let found = match form_of(client) {
+            PositionForm::Mixed => split_position(data),
+            _ => reported.as_ref().and_then(|reported| Some((data.to_owned(), reported.id?))),
+        };
+        let (Some((data, id)), Some(reported)) = (found, reported) else {
             self.checker
                 .fail(Invariant::PositionsHonest, format!("session {session} got a message without a position: {raw}"));
             return None;

@@ -8,6 +8,7 @@ use crate::client::{Awaited, Outgoing, Phase, Route, What, odd};
 use crate::exchange::{Exchange, State};
 use crate::network::Up;
 use crate::script::{LONG_BYTES, Transport};
+use crate::texts::form_of;
 use crate::world::World;
 
 impl World {
@@ -140,15 +141,13 @@ impl World {
     /// The client opens a session.
     pub(super) fn shake_hands(&mut self, client: usize) {
         self.cut_off(client);
-        // Clients of Salesforce offer replay only in subscribes: all subscribes of one that replays do.
-        let offers_replay = self.clients[client].follower.is_some() && client % 4 != 1;
         let acknowledges = if self.scenario.laden { 900 } else { 400 };
-        let ext = match (self.rng.chance(acknowledges), offers_replay) {
-            (true, true) => ",\"ext\":{\"ack\":true,\"replay\":true}",
-            (true, false) => ",\"ext\":{\"ack\":true}",
-            (false, true) => ",\"ext\":{\"replay\":true}",
-            (false, false) => "",
-        };
+        let ack = self.rng.chance(acknowledges).then(|| "\"ack\":true".to_owned());
+        // Clients of jsforce offer replay only in subscribes: all subscribes of one that replays do.
+        let offers_replay = self.clients[client].follower.is_some() && client % 4 != 1;
+        let replay = offers_replay.then(|| format!("\"replay\":{}", form_of(client).offer()));
+        let ext: Vec<String> = ack.into_iter().chain(replay).collect();
+        let ext = if ext.is_empty() { String::new() } else { format!(",\"ext\":{{{}}}", ext.join(",")) };
         let mut messages = vec![Outgoing {
             channel: "/meta/handshake".into(),
             fields: format!("{HANDSHAKE_FIELDS}{ext}"),

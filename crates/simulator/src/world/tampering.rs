@@ -69,15 +69,16 @@ impl World {
 
     /// Applies a positional fault of the wire to a text with positions.
     pub(super) fn misplaced(&mut self, text: &str) -> Option<Vec<String>> {
-        let with_positions = text.contains("\"replayId\":");
+        let with_positions = text.contains(POSITION);
         if with_positions && self.sabotage_once(Sabotage::DroppedPosition) {
-            return Some(without(text, "\"replayId\":"));
+            return Some(without(text, POSITION));
         }
         if with_positions && self.sabotage_once(Sabotage::DoubledPosition) {
             return Some(vec![text.to_owned(), text.to_owned()]);
         }
         if with_positions && self.sabotage_once(Sabotage::ChangedPosition) {
-            let id: String = text.split_once("\"replayId\":")?.1.chars().take_while(char::is_ascii_digit).collect();
+            let position = text.split_once(POSITION)?.1.split_once("\"id\":")?.1;
+            let id: String = position.chars().take_while(char::is_ascii_digit).collect();
             let other = (id.parse::<u64>().ok()? + 1).to_string();
             return Some(vec![text.replacen(&id, &other, 2)]);
         }
@@ -94,6 +95,9 @@ pub(super) fn without(text: &str, marked: &str) -> Vec<String> {
     let rest: Vec<&str> = elements(text).filter(|raw| !raw.contains(marked)).collect();
     if rest.is_empty() { Vec::new() } else { vec![format!("[{}]", rest.join(","))] }
 }
+
+/// The part of a message by which it has a position.
+const POSITION: &str = "\"replay\":{\"epoch\":";
 
 /// The part of a message by which it is one of a feed.
 const FED: &str = "{\"channel\":\"/keep/feed";

@@ -83,15 +83,8 @@ function subscribe(name: string): void {
         if (session === undefined) {
             return;
         }
-        if (error.includes("replay_channels_max") && positions[name] !== NEW_ONLY) {
-            // More have published here lately than a page may ask for at once. It begins with the next pictures.
-            Object.keys(positions).forEach((channel) => delete positions[channel]);
-            viewer?.channels.forEach((channel) => (positions[channel] = NEW_ONLY));
-            subscribe(name);
-        } else {
-            leave();
-            say(`Not connected: ${refusalInWords(error, channel)}`);
-        }
+        leave();
+        say(`Not connected: ${refusalInWords(error, channel)}`);
     }));
 }
 
@@ -261,7 +254,6 @@ function begin(): void {
 }
 
 const ALL_RETAINED = -2;
-const NEW_ONLY = -1;
 /** On a slow line a reply comes behind the pictures that are on their way. */
 const ANSWER_MS = 30_000;
 const FORMATS: Record<string, string> = { "image/jpeg": "JPEG", "image/png": "PNG", "image/webp": "WebP" };

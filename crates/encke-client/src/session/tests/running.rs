@@ -215,3 +215,24 @@ impl Extension for Login {
         if message.channel == "/a" { Filter::Pass } else { Filter::Drop }
     }
 }
+
+#[test]
+fn a_message_above_the_limit_of_the_server_is_refused_permanently_and_not_sent() {
+    let mut rig = Rig::new();
+    rig.connection_opened();
+    let id = rig.sent_one("/meta/handshake")["id"].clone();
+    let limits = json!({"message_bytes": 1_000, "batch_messages": 9, "channel_bytes": 99, "subscriptions": 9, "positions": 9,
+        "messages_per_s": null});
+    rig.receive(json!([{"channel": "/meta/handshake", "id": id, "successful": true, "clientId": "c1", "ext": {"limits": limits}}]));
+    rig.sent();
+    rig.events();
+    let data = format!("\"{}\"", "x".repeat(1_000));
+    rig.session.publish("/a", RawJson::trusted(&data));
+    let events = rig.events();
+    let [Event::Replied { outcome: Err(error @ Error::TooLarge { bytes_max: 1_000, .. }), .. }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert!(!error.is_transient() && rig.sent().is_empty());
+    rig.session.publish("/a", RawJson::trusted("1"));
+    rig.sent_one("/a");
+}

@@ -82,6 +82,11 @@ impl ReplayCursors {
         !self.ready.is_empty()
     }
 
+    /// The number of channels whose rings wait to be read.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
     /// The cursor of a channel.
     pub(crate) fn of(&self, name: &str) -> Option<&ReplayCursor> {
         self.by_name.get(name)

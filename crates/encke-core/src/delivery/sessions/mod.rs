@@ -4,6 +4,7 @@ pub(crate) mod cursors;
 
 pub(crate) mod loss;
 mod memory;
+pub(crate) mod patterns;
 pub(crate) mod replay;
 
 pub(crate) mod session;

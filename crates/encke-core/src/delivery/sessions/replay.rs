@@ -14,21 +14,27 @@
 
 use std::collections::BTreeSet;
 
+use bayeux::ChannelName;
+use bayeux::ext::PositionForm;
+
 use crate::delivery::sessions::cursors::ReplayCursors;
 use crate::delivery::sessions::loss::Loss;
+use crate::delivery::sessions::patterns::PatternReplay;
 use crate::delivery::sessions::withdrawn::Withdrawn;
 
 /// The replay state of a session.
 #[derive(Debug, Default)]
 pub struct Replay {
     pub(crate) cursors: ReplayCursors,
+    /// Patterns of which not all channels have begun.
+    pub(crate) patterns: Vec<PatternReplay>,
     /// Losses of whole rings.
     pub(crate) losses: Vec<Loss>,
     /// True if there may be a loss that was not reported yet.
     pub(crate) has_news: bool,
     pub(crate) in_rings: InRings,
-    /// True if its client does not speak Bayeux: positions stand beside the data of messages.
-    pub(crate) is_plain: bool,
+    /// The form of the positions in its messages.
+    pub(crate) form: PositionForm,
     /// Queued messages to withdraw, until the outbox has been searched for them.
     pub(crate) withdrawn: Option<Box<Withdrawn>>,
     /// The number of batches that wait for a decision about a subscribe with positions.
@@ -53,14 +59,34 @@ pub(crate) enum InRings {
 
 impl Replay {
     /// The replay state of a session that was saved by an earlier process.
-    pub(crate) fn restored(cursors: ReplayCursors, losses: Vec<Loss>) -> Replay {
+    pub(crate) fn restored(form: PositionForm, cursors: ReplayCursors, losses: Vec<Loss>) -> Replay {
         let has_news = !losses.is_empty() || cursors.iter().any(|(_, cursor)| cursor.lost.is_some());
-        Replay { cursors, losses, has_news, in_rings: InRings::Maybe, ..Replay::default() }
+        Replay { form, cursors, losses, has_news, in_rings: InRings::Maybe, ..Replay::default() }
+    }
+
+    /// True if the client of the session does not speak Bayeux.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.form == PositionForm::Plain
     }
 
     /// True if the session receives every channel live.
     pub fn is_live(&self) -> bool {
-        self.cursors.is_empty()
+        self.cursors.is_empty() && self.patterns.is_empty()
+    }
+
+    /// True if a ring may have something for the session.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.cursors.is_behind() || self.has_pages()
+    }
+
+    /// True if channels of a pattern are to begin.
+    pub(crate) fn has_pages(&self) -> bool {
+        self.patterns.iter().any(|own| own.from.is_some())
+    }
+
+    /// True if the session gets the messages of this channel from the ring, in a later page of a pattern.
+    pub(crate) fn withholds(&self, channel: ChannelName<'_>) -> bool {
+        self.patterns.iter().any(|own| own.withholds(channel))
     }
 
     /// Returns the losses to report with a connect reply; `batch` is the reply's batch number if the session

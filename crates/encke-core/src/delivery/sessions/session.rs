@@ -149,7 +149,7 @@ impl Session {
 
     /// True if its client does not speak Bayeux.
     pub(crate) fn is_plain(&self) -> bool {
-        self.replay.as_ref().is_some_and(|replay| replay.is_plain)
+        self.replay.as_ref().is_some_and(|replay| replay.is_plain())
     }
 
     /// True if its client acknowledges messages.
@@ -446,7 +446,7 @@ impl Session {
     /// True if it has something to replay, or a loss to report.
     #[inline]
     pub(in crate::delivery) fn may_replay(&self) -> bool {
-        self.replay.as_ref().is_some_and(|replay| replay.cursors.is_behind() || replay.has_news)
+        self.replay.as_ref().is_some_and(|replay| replay.is_behind() || replay.has_news)
     }
 
     /// True if its queued messages have to be searched first.

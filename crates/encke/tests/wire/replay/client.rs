@@ -24,6 +24,11 @@ pub fn wait_stored(server: &TestServer, count: u64) {
     server.wait_for_exactly("encke_history_messages", count);
 }
 
+/// The offer of a client that reads positions in `ext`.
+pub fn offer() -> Value {
+    json!({ "positions": "ext" })
+}
+
 /// A client that replays, over either transport.
 pub enum Client {
     Ws(Box<Ws>),
@@ -39,7 +44,7 @@ pub struct LastReceived {
 
 impl Client {
     pub fn websocket(server: &TestServer) -> Client {
-        Client::websocket_with(server, json!({ "replay": true }))
+        Client::websocket_with(server, json!({ "replay": offer() }))
     }
 
     pub fn websocket_with(server: &TestServer, ext: Value) -> Client {
@@ -53,7 +58,7 @@ impl Client {
     }
 
     pub fn poller(server: &TestServer) -> Client {
-        Client::poller_with(server, json!({ "replay": true }))
+        Client::poller_with(server, json!({ "replay": offer() }))
     }
 
     pub fn poller_with(server: &TestServer, ext: Value) -> Client {
@@ -136,13 +141,12 @@ impl Client {
     }
 }
 
-/// A message with a position, after checking that both forms of the position agree.
+/// A message with a position in its `ext`.
 pub fn reported(message: &Value) -> LastReceived {
-    let id = message["data"]["event"]["replayId"].as_u64().unwrap_or_else(|| panic!("no position: {message}"));
-    assert_eq!(message["ext"]["replay"]["id"], id, "{message}");
-    assert!(message["ext"]["replay"]["epoch"].is_string(), "{message}");
-    let data = message["data"].get("payload").unwrap_or(&message["data"]).clone();
-    LastReceived { id, data }
+    let position = &message["ext"]["replay"];
+    let id = position["id"].as_u64().unwrap_or_else(|| panic!("no position: {message}"));
+    assert!(position["epoch"].is_string(), "{message}");
+    LastReceived { id, data: message["data"].clone() }
 }
 
 pub const OPEN: [fn(&TestServer) -> Client; 2] = [Client::websocket, Client::poller];

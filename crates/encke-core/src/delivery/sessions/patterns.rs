@@ -1,0 +1,84 @@
+//! Patterns that a session replays channel by channel, in the order of names and a page at a time: however many channels match,
+//! only those of a page have cursors.
+//!
+//! ```text
+//!   /p/a … /p/k   │   /p/l … /p/r   │   /p/s …
+//!   live          │   cursors       │   withheld: the fan-out does not push them, the ring gives them when their page comes
+//! ```
+
+use std::collections::HashSet;
+
+use bayeux::ChannelName;
+use bayeux::ext::ReplayFrom;
+
+use crate::history::{hash_of, order};
+
+/// A pattern whose channels a session has not all begun to replay.
+#[derive(Debug)]
+pub(crate) struct PatternReplay {
+    pub(crate) pattern: Box<str>,
+    /// The point at which its channels begin. None while the client names further positions.
+    pub(crate) from: Option<ReplayFrom<'static>>,
+    /// The channels up to this one have begun.
+    pub(crate) behind: Option<Box<str>>,
+    /// The time when it was requested, in milliseconds.
+    pub(crate) since_ms: u64,
+    /// The index of the subscription to the pattern, if the session got it by this request.
+    pub(crate) new: Option<u32>,
+    /// The hashes of channels that the client has named with a position.
+    pub(crate) named: HashSet<u64>,
+}
+
+/// The next channels of a pattern.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) pattern: Box<str>,
+    pub(crate) from: ReplayFrom<'static>,
+    pub(crate) since_ms: u64,
+    pub(crate) new: Option<u32>,
+    pub(crate) channels: Vec<Box<str>>,
+}
+
+impl PatternReplay {
+    /// A pattern of which no channel has begun, at this time in milliseconds.
+    pub(crate) fn new(pattern: &str, new: Option<u32>, since_ms: u64) -> PatternReplay {
+        PatternReplay { pattern: pattern.into(), from: None, behind: None, since_ms, new, named: HashSet::new() }
+    }
+
+    /// True if the session gets the messages of this channel from the ring later.
+    pub(crate) fn withholds(&self, channel: ChannelName<'_>) -> bool {
+        let name = channel.as_str();
+        let is_behind = self.behind.as_deref().is_some_and(|behind| order(name) <= order(behind));
+        !is_behind && ChannelName::known(&self.pattern).matches(channel) && !self.names(name)
+    }
+
+    /// True if the client has named a channel with a position.
+    pub(crate) fn names(&self, channel: &str) -> bool {
+        self.named.contains(&hash_of(channel))
+    }
+}
+
+/// The number of channels of a pattern that begin together.
+pub(crate) const PAGE: usize = 256;
+
+/// The number of positions of one pattern, in several subscribes: 16 bytes for each.
+pub(crate) const NAMED_MAX: usize = 20_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_that_come_later_are_withheld_in_the_order_in_which_a_history_lists_them() {
+        let withholds = |own: &PatternReplay, name: &str| own.withholds(ChannelName::known(name));
+        let mut own = PatternReplay::new("/p/**", None, 0);
+        assert!(withholds(&own, "/p/a") && !withholds(&own, "/q/a") && !withholds(&own, "/p"));
+        own.behind = Some("/p/m".into());
+        own.named.insert(hash_of("/p/x"));
+        for (name, is_withheld) in
+            [("/p/a", false), ("/p/m", false), ("/p/n", true), ("/p/a/b", true), ("/p/x", false), ("/q/z", false)]
+        {
+            assert_eq!(withholds(&own, name), is_withheld, "{name}");
+        }
+    }
+}
