@@ -1,6 +1,7 @@
-//! The wire formats of extensions: acknowledgement, replay, timesync and timestamp. The others (activity, reload, binary) need
+//! The wire formats of extensions: acknowledgement, replay, timesync, timestamp and binary. The others (activity, reload) need
 //! nothing here: the server forwards `ext` and `data` as they are.
 
+mod binary;
 mod replay;
 mod stamp;
 
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::json::{self, RawJson, escape_into};
 
+pub use binary::{BINARY_EXT, binary_data, binary_of};
 pub use replay::{Heartbeat, Lost, Position, Positions, Recovery, ReplayFrom, Stamped, offers_replay, uses_replay};
 pub use stamp::{Plain, PositionStamp, channel_of, forwarded, lost_from, position_of};
 

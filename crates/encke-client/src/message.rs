@@ -28,6 +28,15 @@ pub struct Message {
     data: Box<str>,
 }
 
+/// A publication that the server has accepted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Published {
+    /// Its position in the history of its channel, if the client replays and the channel has a history. `None` from a server that
+    /// does not report it.
+    pub position: Option<Position>,
+}
+
 /// A report of messages that the subscription does not get. It is in the stream at the point where they are missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -63,6 +63,13 @@ pub trait Application: Send + Sync {
         Answer::Now(Decision::Allow)
     }
 
+    /// True if [`Application::service`] handles messages on this channel. The callers of other channels get
+    /// `404::service_unknown`.
+    fn serves(&self, channel: &str) -> bool {
+        let _ = channel;
+        true
+    }
+
     /// Handles a message on a channel below `/service/` (Bayeux 1.0 "Service Channels"). Such a message is for the
     /// application only and is never broadcast. The client's reply says that it was received, whatever this does.
     /// Returns the actions that come later, if any do.
@@ -457,8 +464,12 @@ impl IntoIterator for Actions {
     }
 }
 
-/// The application of a server that has none: everything is allowed, and services do not answer.
+/// The application of a server that has none: everything is allowed, and there are no services.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoApplication;
 
-impl Application for NoApplication {}
+impl Application for NoApplication {
+    fn serves(&self, _: &str) -> bool {
+        false
+    }
+}

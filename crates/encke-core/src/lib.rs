@@ -73,7 +73,7 @@ pub use metrics::{Count, Meaning, Metrics};
 pub use node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
 pub use now::Now;
 pub use opener::Opener;
-pub use protocol::batch::message_frame;
+pub use protocol::batch::{message_frame, reply_frame};
 pub use rights::policy::Policy;
 pub use rights::table::{Entry, Granted, Right, ServerEntry};
 pub use rights::{By, Client, Denial, May, Wish};

@@ -187,6 +187,11 @@ impl Application for Hooks {
         self.inner.call(message)
     }
 
+    fn serves(&self, channel: &str) -> bool {
+        let wanting = self.wanting(EventKind::Service);
+        wanting.iter().any(|backend| backend.covers(channel)) || self.inner.serves(channel)
+    }
+
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let wanting = self.wanting(EventKind::Service);
         let Some(backend) = wanting.iter().find(|backend| backend.covers(message.channel)) else {

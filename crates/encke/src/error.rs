@@ -134,6 +134,24 @@ pub enum PublishError {
     Busy,
 }
 
+/// The reason why [`Handle::publish_stored`](crate::Handle::publish_stored) returned no position.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreMessageError {
+    /// The message was not published.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    /// The message was delivered. Its channel has no history: no rule gives it one, or as many channels as may have one.
+    #[error("{0} has no history; the message was delivered")]
+    NoHistory(String),
+    /// The message was delivered and is in the history, but the disk did not take it: it may be lost with the process.
+    #[error("the message was delivered, but could not be stored")]
+    NotStored,
+    /// The server has stopped before it knew.
+    #[error("the server has stopped")]
+    Stopped,
+}
+
 /// The reason why [`Handle::subscribe_session`](crate::Handle::subscribe_session) or
 /// [`Handle::unsubscribe_session`](crate::Handle::unsubscribe_session) changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

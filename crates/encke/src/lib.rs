@@ -226,12 +226,14 @@ mod fallback;
 mod files;
 mod gzip;
 mod handle;
+mod history_page;
 mod hold;
 mod http;
 mod idempotency;
 mod local;
 mod metric;
 mod net;
+mod outgoing;
 mod presence;
 mod request_client;
 mod revocations;
@@ -276,15 +278,17 @@ pub use encke_local::{
 };
 pub use error::{
     HookError, PublishError, PublishManyError, RemovalError, RevocationError, SettingsError, StartError,
-    SubscriptionError,
+    StoreMessageError, SubscriptionError,
 };
 pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody, TakeOver};
 pub use handle::Handle;
+pub use history_page::{HistoryPage, StoredMessage};
 pub use hold::{ConditionPanicked, Hold, Release};
 pub use http::embedded::ServiceBody;
 pub use metric::Metric;
 pub use net::listing::List;
 pub use net::requests::Revocation;
+pub use outgoing::Outgoing;
 pub use request_client::RequestClient;
 pub use server::{Running, Server};
 pub use settings::{check_settings, hidden_rules, wrong_settings};

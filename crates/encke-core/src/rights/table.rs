@@ -108,6 +108,8 @@ pub enum ServerEntry {
     HandleSubscribe,
     /// The members of a channel, for a handle.
     HandlePresence,
+    /// A history, read by a handle.
+    HandleHistory,
     /// A subscription that a handle or the HTTP API makes for a session.
     SessionSubscribe,
     /// Publications by the HTTP API.
@@ -120,11 +122,12 @@ pub enum ServerEntry {
 
 impl ServerEntry {
     /// All of them.
-    pub const ALL: [ServerEntry; 8] = [
+    pub const ALL: [ServerEntry; 9] = [
         ServerEntry::Action,
         ServerEntry::HandlePublish,
         ServerEntry::HandleSubscribe,
         ServerEntry::HandlePresence,
+        ServerEntry::HandleHistory,
         ServerEntry::SessionSubscribe,
         ServerEntry::ApiPublish,
         ServerEntry::ApiHistory,
@@ -136,7 +139,7 @@ impl ServerEntry {
         match self {
             ServerEntry::Action | ServerEntry::HandlePublish | ServerEntry::ApiPublish => Right::Publish,
             ServerEntry::HandleSubscribe | ServerEntry::SessionSubscribe => Right::Subscribe,
-            ServerEntry::ApiHistory => Right::History,
+            ServerEntry::HandleHistory | ServerEntry::ApiHistory => Right::History,
             ServerEntry::HandlePresence | ServerEntry::ApiPresence => Right::Presence,
         }
     }

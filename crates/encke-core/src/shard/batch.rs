@@ -131,6 +131,9 @@ impl Shard {
             return machines.refresh(call, message.data.map_or("null", RawJson::as_str), granted);
         }
         granted.use_for(Right::Call);
+        if !beside.env.shared.application.serves(channel.as_str()) {
+            return beside.refuse(batch, message, BayeuxError::ServiceUnknown.as_str());
+        }
         let payer = beside.payer(batch, Some(key));
         if !beside.may_call(key, payer, bytes, Urgency::Common) {
             return beside.refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
@@ -181,7 +184,10 @@ impl Shard {
         match self.broadcast(channel, &publication, Some(key), granted) {
             None => self.machines.env.accept(batch, message),
             Some(_) if declines_reply(message) => {}
-            Some(token) => self.beside_burst().accept_later(batch, message, key, token),
+            Some(token) => {
+                let index = self.burst.messages() - 1;
+                self.beside_burst().accept_later(batch, message, key, token, index);
+            }
         }
     }
 }

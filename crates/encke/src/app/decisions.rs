@@ -170,6 +170,10 @@ impl Application for Decisions {
         self.decide(&concerned, Passage::new(Operation::Publish, message, false, false), decision_of)
     }
 
+    fn serves(&self, channel: &str) -> bool {
+        self.0.hooks.services.closest(channel).is_some_and(Option::is_some)
+    }
+
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let inner = &self.0;
         let service = inner.hooks.services.closest(message.channel)?.as_ref()?;

@@ -125,7 +125,7 @@ fn a_name_that_only_begins_like_a_meta_channel_is_no_meta_channel() {
 
 #[test]
 fn subscriptions_to_meta_and_service_channels_are_refused() {
-    let server = TestServer::start(settings());
+    let server = TestServer::of(Server::builder().settings(settings()).service("/service/x", async || ()));
     let mut ws = server.session();
     for name in ["/meta/connect", "/meta/handshake", "/meta/x"] {
         let error = subscribe(&mut ws, name);
@@ -139,6 +139,10 @@ fn subscriptions_to_meta_and_service_channels_are_refused() {
     }
     let mut caller = server.session();
     assert_eq!(publish(&mut caller, "/service/x"), None);
+    // The caller of a service that nobody offers does not wait for its answer.
+    for name in ["/service/y", "/service/x/y", "/service/*", "/service/auth/refresh"] {
+        assert_eq!(publish(&mut caller, name).as_deref(), Some("404::service_unknown"), "{name}");
+    }
     caller.call(json!({"id": "d", "channel": "/meta/disconnect"}));
     // Only the broadcast arrives, and only once, though two patterns match.
     server.publish("/seen", "1");

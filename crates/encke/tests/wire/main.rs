@@ -19,6 +19,7 @@ mod files;
 mod floods;
 mod guard;
 mod held;
+mod handle;
 mod hold;
 mod hold_rust;
 mod hooks;
