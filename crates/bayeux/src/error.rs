@@ -62,6 +62,8 @@ errors! {
     SubscriptionInvalid = "403::subscription_invalid";
     /// An extension or a listener removed the message.
     MessageDeleted = "404::message_deleted";
+    /// The application has no service on this channel.
+    ServiceUnknown = "404::service_unknown";
     /// The channel name is invalid.
     ChannelInvalid = "405::channel_invalid";
     /// The message id is not alphanumeric, or too long.

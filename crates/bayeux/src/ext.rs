@@ -1,6 +1,7 @@
-//! The wire formats of extensions: acknowledgement, replay, timesync and timestamp. The others (activity, reload, binary) need
+//! The wire formats of extensions: acknowledgement, replay, timesync, timestamp and binary. The others (activity, reload) need
 //! nothing here: the server forwards `ext` and `data` as they are.
 
+mod binary;
 mod limits;
 mod replay;
 mod stamp;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::json::{self, RawJson, escape_into};
 
+pub use binary::{BINARY_EXT, binary_data, binary_of};
 pub use limits::{ClientLimits, asks_limits};
 pub use replay::{
     Heartbeat, Lost, Position, PositionForm, Positions, Recovery, ReplayFrom, Stamped, offers_replay, uses_replay,

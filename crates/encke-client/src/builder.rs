@@ -11,8 +11,10 @@ use crate::connection::Target;
 use crate::driver::Driver;
 use crate::endpoint::Endpoint;
 use crate::options::{ClientOptions, Transport};
+use crate::servers::Servers;
 use crate::session::{ClientSession, ConnectionType, SessionOptions};
 use crate::tls::{TlsIdentity, Trust};
+use crate::token::{TokenProvider, Tokens};
 use crate::{Error, Extension, Position, ReplayFrom};
 
 /// The path at which Bayeux servers answer by convention.
@@ -48,6 +50,7 @@ pub struct ClientBuilder {
     bad_header: Option<String>,
     trust: Trust,
     identity: Option<TlsIdentity>,
+    token: Option<TokenProvider>,
     message_bytes_max: usize,
     compress: bool,
 }
@@ -61,6 +64,7 @@ impl Default for ClientBuilder {
         let options = ClientOptions {
             transport: Transport::Auto,
             reconnect: true,
+            retry_first_connect: false,
             reply_timeout: session.reply_timeout,
             subscription_messages_max: 10_000,
             slow_reader_timeout: Duration::from_secs(1),
@@ -70,7 +74,7 @@ impl Default for ClientBuilder {
         };
         let (extensions, headers) = (Vec::new(), Vec::new());
         let (bad_header, trust, identity, message_bytes_max) = (None, Trust::default(), None, 32 * 1024 * 1024);
-        let compress = false;
+        let (token, compress) = (None, false);
         ClientBuilder {
             options,
             session,
@@ -79,6 +83,7 @@ impl Default for ClientBuilder {
             bad_header,
             trust,
             identity,
+            token,
             message_bytes_max,
             compress,
         }
@@ -149,9 +154,42 @@ impl ClientBuilder {
         self
     }
 
+    /// Gets tokens from this function: the `ext` of each handshake has one as `auth.token`. The client calls it again when the server
+    /// announces the end of the token (docs/authentication.md), so the session goes on, and when a session has ended with its token,
+    /// so another one begins. It may take [`ClientBuilder::reply_timeout`]. If it fails, the client tries again after a while, but not
+    /// at the first connect without [`ClientBuilder::retry_first_connect`].
+    ///
+    /// ```no_run
+    /// # use encke_client::{Client, Error};
+    /// # async fn fetch(_: &str) -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// # async fn example() -> Result<(), Error> {
+    /// let client = Client::builder()
+    ///     .token(async || fetch("https://shop.example/push-token").await)
+    ///     .connect("https://push.example")
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn token<F, Fut, E>(mut self, provider: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, E>> + Send + 'static,
+        E: std::fmt::Display,
+    {
+        self.token = Some(TokenProvider::new(provider));
+        self
+    }
+
     /// Turns reconnecting after a break on or off. Without it a break closes the session. Default: on.
     pub fn reconnect(mut self, on: bool) -> Self {
         self.options.reconnect = on;
+        self
+    }
+
+    /// Lets [`ClientBuilder::connect`] try until a server answers, with the pauses of [`ClientBuilder::backoff`]. It fails only if an
+    /// attempt cannot succeed later ([`Error::is_transient`]). Default: off.
+    pub fn retry_first_connect(mut self, on: bool) -> Self {
+        self.options.retry_first_connect = on;
         self
     }
 
@@ -244,33 +282,55 @@ impl ClientBuilder {
     /// # Errors
     /// The URL, a header or a file of certificates or keys is invalid, no Bayeux server answers there, or the server refuses.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        if let Some(name) = self.bad_header {
+        self.connect_any(&[url]).await
+    }
+
+    /// As [`ClientBuilder::connect`], to the first of several servers that answers. When none answers at the address of the session, the
+    /// client tries the others in turn: nodes of a cluster continue the session, others open a new one.
+    ///
+    /// # Errors
+    /// The error of the last server, or [`Error::NoUrl`].
+    pub async fn connect_any<U: AsRef<str>>(mut self, urls: &[U]) -> Result<Client, Error> {
+        if let Some(name) = self.bad_header.take() {
             return Err(Error::Header { name });
         }
         let connection_type = match self.options.transport {
             Transport::Auto | Transport::WebSocket => ConnectionType::WebSocket,
             Transport::LongPolling => ConnectionType::LongPolling,
         };
-        let endpoint = Endpoint::parse(url, DEFAULT_PATH)?;
-        let mut tls = endpoint.is_tls.then(|| self.trust.config()).transpose()?;
-        if let (Some(config), Some(identity)) = (&mut tls, &self.identity) {
-            identity.add_to(config)?;
-        }
-        let target = Arc::new(Target {
-            tls: tls.map(Arc::new),
-            endpoint,
-            headers: self.headers,
-            message_bytes_max: self.message_bytes_max,
-            compress: self.compress,
-            connect_timeout: self.options.reply_timeout,
-        });
-        let mut session = ClientSession::new(SessionOptions { connection_type, ..self.session });
+        let targets = self.targets(urls)?;
+        let takes_tokens = self.token.is_some();
+        let mut session = ClientSession::new(SessionOptions { connection_type, takes_tokens, ..self.session });
         for BoxedExtension(extension) in self.extensions {
             session.add_extension(extension);
         }
-        let client = Driver::start(self.options, target, session, connection_type);
+        let (servers, tokens) = (Servers::new(targets), Tokens::new(self.token));
+        let client = Driver::start(self.options, servers, session, tokens, connection_type);
         client.opened().await?;
         Ok(client)
+    }
+
+    fn targets<U: AsRef<str>>(&self, urls: &[U]) -> Result<Vec<Arc<Target>>, Error> {
+        let endpoints = urls.iter().map(|url| Endpoint::parse(url.as_ref(), DEFAULT_PATH));
+        let endpoints = endpoints.collect::<Result<Vec<Endpoint>, Error>>()?;
+        if endpoints.is_empty() {
+            return Err(Error::NoUrl);
+        }
+        let is_tls = endpoints.iter().any(|endpoint| endpoint.is_tls);
+        let mut tls = is_tls.then(|| self.trust.config()).transpose()?;
+        if let (Some(config), Some(identity)) = (&mut tls, &self.identity) {
+            identity.add_to(config)?;
+        }
+        let tls = tls.map(Arc::new);
+        let target = |endpoint: Endpoint| Target {
+            tls: tls.clone().filter(|_| endpoint.is_tls),
+            endpoint,
+            headers: self.headers.clone(),
+            message_bytes_max: self.message_bytes_max,
+            compress: self.compress,
+            connect_timeout: self.options.reply_timeout,
+        };
+        Ok(endpoints.into_iter().map(|endpoint| Arc::new(target(endpoint))).collect())
     }
 }
 

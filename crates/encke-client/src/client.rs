@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bayeux::RawJson;
 use parking_lot::Mutex;
@@ -15,7 +16,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use crate::command::{ClientCommand, ClientPublication, ClientShared, Connected, Room, State};
 use crate::options::ClientOptions;
 use crate::unread::Unread;
-use crate::{Error, Message};
+use crate::{Error, Message, Published};
 
 /// A session with a Bayeux server.
 ///
@@ -40,7 +41,7 @@ pub struct PublishBatch {
 #[must_use = "a refusal is reported here and nowhere else"]
 pub struct PendingPublish {
     client: Client,
-    reply: oneshot::Receiver<Result<(), Error>>,
+    reply: oneshot::Receiver<Result<Published, Error>>,
 }
 
 impl Client {
@@ -71,7 +72,8 @@ impl Client {
         }
     }
 
-    /// Publishes data, written as JSON by serde, and waits for the server's reply. While the client reconnects, it waits for the
+    /// Publishes data, written as JSON by serde, and waits for the server's reply, which has the position of the message in the history
+    /// of its channel. While the client reconnects, it waits for the
     /// connection first.
     ///
     /// ```no_run
@@ -90,7 +92,7 @@ impl Client {
     ///
     /// # Errors
     /// The server refuses; or the connection breaks, and it is unknown if the message arrived.
-    pub async fn publish<T: Serialize + ?Sized>(&self, channel: &str, data: &T) -> Result<(), Error> {
+    pub async fn publish<T: Serialize + ?Sized>(&self, channel: &str, data: &T) -> Result<Published, Error> {
         self.start_publish(channel, data).await?.await
     }
 
@@ -98,7 +100,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::publish`].
-    pub async fn publish_raw(&self, channel: &str, data: RawJson<'_>) -> Result<(), Error> {
+    pub async fn publish_raw(&self, channel: &str, data: RawJson<'_>) -> Result<Published, Error> {
         self.start_publish_raw(channel, data).await?.await
     }
 
@@ -160,10 +162,24 @@ impl Client {
     /// The server refuses, or the service reports that it failed ([`Error::Refused`]); no answer came in time
     /// ([`Error::ReplyTimeout`]); or the connection breaks.
     pub async fn request<T: Serialize + ?Sized>(&self, channel: &str, data: &T) -> Result<Message, Error> {
+        self.request_within(self.shared.options.reply_timeout, channel, data).await
+    }
+
+    /// As [`Client::request`], with another longest time until the answer than
+    /// [`ClientBuilder::reply_timeout`](crate::ClientBuilder::reply_timeout). It begins when the request leaves.
+    ///
+    /// # Errors
+    /// As [`Client::request`].
+    pub async fn request_within<T: Serialize + ?Sized>(
+        &self,
+        timeout: Duration,
+        channel: &str,
+        data: &T,
+    ) -> Result<Message, Error> {
         let (reply, answer) = oneshot::channel();
         let publication = ClientPublication::new(channel, data)?;
         let room = self.room(publication.bytes()).await?;
-        self.command(ClientCommand::Request { publication, reply, _room: room }).await?;
+        self.command(ClientCommand::Request { publication, timeout, reply, _room: room }).await?;
         answer.await.unwrap_or_else(|_| Err(self.closed_error()))
     }
 
@@ -249,13 +265,13 @@ impl PublishBatch {
         Ok(self)
     }
 
-    /// Sends all publications in one frame or request, and waits for all replies.
+    /// Sends all publications in one frame or request, and waits for all replies. They are returned in the order of the publications.
     ///
     /// # Errors
     /// The first refusal, although the server may have accepted the other messages; or the connection breaks.
-    pub async fn send(self) -> Result<(), Error> {
+    pub async fn send(self) -> Result<Vec<Published>, Error> {
         if self.publications.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let (reply, outcome) = oneshot::channel();
         let room = self.client.room(self.publications.iter().map(ClientPublication::bytes).sum()).await?;
@@ -270,7 +286,7 @@ fn room_of(bytes: usize) -> u32 {
 }
 
 impl Future for PendingPublish {
-    type Output = Result<(), Error>;
+    type Output = Result<Published, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let reply = Pin::new(&mut self.reply).poll(context);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -12,7 +13,7 @@ use crate::buffer::Buffer;
 use crate::options::ClientOptions;
 use crate::session::ConnectionType;
 use crate::unread::Unread;
-use crate::{Error, LostReason, Message, Position, ReplayFrom};
+use crate::{Error, LostReason, Message, Position, Published, ReplayFrom};
 
 /// The state of a client's connection; see [`Client::state`](crate::Client::state).
 #[derive(Clone, Debug)]
@@ -70,7 +71,7 @@ pub(crate) struct ClientPublication {
 pub(crate) enum ClientCommand {
     Publish {
         publication: ClientPublication,
-        reply: oneshot::Sender<Result<(), Error>>,
+        reply: oneshot::Sender<Result<Published, Error>>,
         _room: Room,
     },
     /// Without a reply.
@@ -80,13 +81,15 @@ pub(crate) enum ClientCommand {
     },
     Batch {
         publications: Vec<ClientPublication>,
-        reply: oneshot::Sender<Result<(), Error>>,
+        reply: oneshot::Sender<Result<Vec<Published>, Error>>,
         _room: Room,
     },
     /// The positions in the histories of the channels of a subscription.
     Positions(Arc<Buffer>, oneshot::Sender<Vec<(String, Position)>>),
     Request {
         publication: ClientPublication,
+        /// The longest time until the answer.
+        timeout: Duration,
         reply: oneshot::Sender<Result<Message, Error>>,
         _room: Room,
     },
@@ -110,6 +113,8 @@ pub(crate) enum Kind {
     Default,
     /// From another point.
     From(ReplayFrom),
+    /// Each channel from its position, the others from this point.
+    FromPositions(Vec<(String, Position)>, ReplayFrom),
     /// Without a subscribe to the server.
     Listen,
 }
@@ -129,7 +134,8 @@ impl ClientCommand {
     /// True if the program does not wait for its outcome any more.
     pub(crate) fn is_abandoned(&self) -> bool {
         match self {
-            ClientCommand::Publish { reply, .. } | ClientCommand::Batch { reply, .. } => reply.is_closed(),
+            ClientCommand::Publish { reply, .. } => reply.is_closed(),
+            ClientCommand::Batch { reply, .. } => reply.is_closed(),
             ClientCommand::Request { reply, .. } => reply.is_closed(),
             ClientCommand::Send { .. } => true,
             ClientCommand::Positions(_, reply) => reply.is_closed(),

@@ -6,6 +6,7 @@ use std::future::{Future, pending};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bayeux::RawJson;
 use tokio::sync::mpsc;
@@ -14,25 +15,31 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::buffer::{Buffer, Item, Pushed};
 use crate::client::Client;
 use crate::command::{ClientCommand, ClientPublication, ClientShared, Connected, State};
-use crate::connection::{Connection, Cookies, Target};
+use crate::connection::Connection;
 use crate::error::NotBayeux;
 use crate::options::{ClientOptions, Transport};
 use crate::registry::Registry;
 use crate::replies::Replies;
+use crate::servers::Servers;
 use crate::session::{ClientSession, ConnectionType, Event, Transmission};
-use crate::{Error, LostReason};
+use crate::token::Tokens;
+use crate::{Error, LostReason, Published};
 
 /// The task of a client.
 pub(crate) struct Driver {
     options: ClientOptions,
-    target: Arc<Target>,
+    servers: Servers,
     session: ClientSession,
+    tokens: Tokens,
     link: LinkState,
     /// The transport of the connection, or of the next one.
     connection_type: ConnectionType,
-    cookies: Cookies,
     /// True if there was a session once: from then on, a failure is a break.
     was_open: bool,
+    /// True if there was a session on the latest connection.
+    has_opened: bool,
+    /// The failure of the connection, until the session has noted it.
+    failure: Option<Error>,
     commands: mpsc::Receiver<ClientCommand>,
     /// A command that waits until the session is open and has room for it.
     waiting: Option<ClientCommand>,
@@ -52,7 +59,7 @@ pub(crate) struct Driver {
 /// ```text
 /// Closed ── after the pause ──▶ Opening ──▶ Open
 ///   ▲                              │         │
-///   └────── failed, broken ────────┴─────────┘
+///   └────── failed, broken ── Gone ┴─────────┘
 /// ```
 enum LinkState {
     /// It is opened again at this time.
@@ -62,6 +69,8 @@ enum LinkState {
     /// The work lives here and not in the future that waits for it, which is dropped at each turn.
     Opening(Pin<Box<dyn Future<Output = Result<Connection, Error>> + Send>>),
     Open(Connection),
+    /// It has ended, and the session is about to say for how long.
+    Gone,
 }
 
 /// A change of the connection.
@@ -78,20 +87,23 @@ impl Driver {
     /// Starts the task and returns its first handle.
     pub(crate) fn start(
         options: ClientOptions,
-        target: Arc<Target>,
+        servers: Servers,
         session: ClientSession,
+        tokens: Tokens,
         connection_type: ConnectionType,
     ) -> Client {
         let (sender, commands) = mpsc::channel(COMMANDS_MAX);
         let client = Client::new(options, sender);
         let driver = Driver {
             options,
-            target,
+            servers,
             session,
+            tokens,
             link: LinkState::Closed { until: Instant::now() },
             connection_type,
-            cookies: Cookies::default(),
             was_open: false,
+            has_opened: false,
+            failure: None,
             commands,
             waiting: None,
             shared: client.shared(),
@@ -128,6 +140,7 @@ impl Driver {
             self.replies.request_deadline(),
             self.slow_reader_at,
             self.disconnecting.map(|(_, deadline)| deadline),
+            self.tokens.again_at(),
         ];
         let wake = wake.into_iter().flatten().min();
         let reads = self.undelivered.is_empty();
@@ -138,6 +151,7 @@ impl Driver {
                 // All handles are gone.
                 None => self.shared.is_disconnecting.store(true, Ordering::Release),
             },
+            token = self.tokens.next() => self.take_token(token),
             () = self.shared.wake.notified() => {}
             () = until(wake) => self.on_time()?,
         }
@@ -199,9 +213,9 @@ impl Driver {
                 });
                 replies.add_batch(&ids, reply, now);
             }
-            ClientCommand::Request { publication, reply, .. } => {
+            ClientCommand::Request { publication, timeout, reply, .. } => {
                 let id = publish(session, &publication);
-                replies.add_request(id, reply, now + self.options.reply_timeout);
+                replies.add_request(id, reply, now, timeout);
             }
             ClientCommand::Subscribe { name, buffer, kind, reply } => {
                 if !buffer.is_dropped() {
@@ -253,7 +267,7 @@ impl Driver {
         match event {
             Event::Opened { resumed } => {
                 tracing::debug!(resumed, "session open");
-                self.was_open = true;
+                (self.was_open, self.has_opened) = (true, true);
                 let client_id = self.session.client_id().unwrap_or_default().into();
                 let connection_type = self.connection_type;
                 let connected = Connected { resumed, connection_type, client_id };
@@ -262,8 +276,9 @@ impl Driver {
             Event::Replied { id, outcome, .. } if self.disconnecting.is_some_and(|(sent, _)| sent == id) => {
                 return Err(outcome.err());
             }
-            Event::Replied { id, outcome, .. } => {
+            Event::Replied { id, outcome, position, .. } => {
                 if !self.registry.replied(id, &outcome)
+                    && let outcome = outcome.map(|()| Published { position })
                     && let Some(error) = self.replies.replied(id, outcome, Instant::now())
                 {
                     tracing::warn!(%error, "a publication without a reply was refused");
@@ -285,29 +300,86 @@ impl Driver {
                 }
                 self.undelivered.extend(readers.into_iter().map(|reader| (reader, Err(gap.clone()))));
             }
-            Event::Lost { reason, reopen_in } => {
-                if let LinkState::Open(connection) = &self.link {
-                    self.cookies = connection.cookies().clone();
-                }
-                if !self.was_open || !self.options.reconnect || self.disconnecting.is_some() {
-                    return Err(Some(self.with_address(reason.into())));
-                }
-                tracing::warn!(%reason, ?reopen_in, "connection lost");
-                self.link = LinkState::Closed { until: Instant::now() + reopen_in };
-                self.replies.connection_lost(&reason);
-                self.shared.state.send_replace(State::Reconnecting(reason));
-            }
+            Event::TokenWanted => self.tokens.request(self.options.reply_timeout),
+            Event::Lost { reason, reopen_in } => self.connection_lost(reason, reopen_in)?,
             Event::Ended(error) => return Err(Some(error)),
         }
         Ok(())
+    }
+
+    /// Opens the next connection after a pause, or gives up.
+    fn connection_lost(&mut self, reason: LostReason, pause: Duration) -> Result<(), End> {
+        self.leave_link();
+        let error = self.failure.take().unwrap_or_else(|| reason.clone().into());
+        let pause = if self.was_open {
+            if !std::mem::take(&mut self.has_opened) {
+                self.servers.advance();
+            }
+            Some(pause).filter(|_| self.options.reconnect)
+        } else {
+            self.pause_at_start(&error, pause)
+        };
+        let Some(pause) = pause.filter(|_| self.disconnecting.is_none()) else {
+            return Err(Some(self.with_address(error)));
+        };
+        tracing::warn!(%error, ?pause, "no connection");
+        self.link = LinkState::Closed { until: Instant::now() + pause };
+        if self.was_open {
+            self.replies.connection_lost(&reason);
+            self.shared.state.send_replace(State::Reconnecting(reason));
+        }
+        Ok(())
+    }
+
+    /// The pause before the next attempt to open the first session. `None` after the last one.
+    fn pause_at_start(&mut self, error: &Error, pause: Duration) -> Option<Duration> {
+        // A server or a proxy may refuse WebSockets. At an address without a server another transport does not help.
+        let is_blocked = self.connection_type == ConnectionType::WebSocket
+            && !matches!(error, Error::Unreachable { .. } | Error::Token(_));
+        if is_blocked && self.options.transport == Transport::Auto {
+            self.switch_to(ConnectionType::LongPolling);
+            return Some(Duration::ZERO);
+        }
+        let (address, is_last) = (self.address(), !self.servers.advance());
+        if is_last && !(self.options.retry_first_connect && error.is_transient()) {
+            return None;
+        }
+        tracing::debug!(address, %error, "no session, trying on");
+        if self.options.transport == Transport::Auto {
+            self.switch_to(ConnectionType::WebSocket);
+        }
+        Some(if is_last { pause } else { Duration::ZERO })
+    }
+
+    fn switch_to(&mut self, connection_type: ConnectionType) {
+        self.connection_type = connection_type;
+        self.session.switch_connection_type(connection_type);
+    }
+
+    /// Forgets the connection, but for its cookies.
+    fn leave_link(&mut self) {
+        if let LinkState::Open(connection) = std::mem::replace(&mut self.link, LinkState::Gone) {
+            self.servers.set_cookies(connection.cookies().clone());
+        }
+    }
+
+    fn take_token(&mut self, token: Result<String, LostReason>) {
+        match token {
+            Ok(token) => self.session.set_token(&token, Instant::now().into_std()),
+            Err(reason) if self.session.is_open() => {
+                tracing::warn!(%reason, "the session has no new token yet");
+                self.tokens.try_later();
+            }
+            Err(reason) => self.session.token_failed(reason),
+        }
     }
 
     fn work(&mut self, event: LinkEvent) -> Result<(), End> {
         let now = Instant::now().into_std();
         match event {
             LinkEvent::PauseOver => {
-                let opening = Connection::open(self.connection_type, self.target.clone(), self.cookies.clone());
-                self.link = LinkState::Opening(Box::pin(opening));
+                let (target, cookies) = self.servers.current().clone();
+                self.link = LinkState::Opening(Box::pin(Connection::open(self.connection_type, target, cookies)));
             }
             LinkEvent::Opened(Ok(connection)) => {
                 self.link = LinkState::Open(connection);
@@ -315,10 +387,10 @@ impl Driver {
             }
             LinkEvent::Received(Ok(text)) => {
                 if let Err(reason) = self.session.received(&text, now) {
-                    return self.fail(Error::NotBayeux { address: self.target.endpoint.address(), reason });
+                    self.fail(Error::NotBayeux { address: self.address(), reason });
                 }
             }
-            LinkEvent::Opened(Err(error)) | LinkEvent::Received(Err(error)) => return self.fail(error),
+            LinkEvent::Opened(Err(error)) | LinkEvent::Received(Err(error)) => self.fail(error),
         }
         Ok(())
     }
@@ -326,54 +398,46 @@ impl Driver {
     fn on_time(&mut self) -> Result<(), End> {
         let (now, timeout) = (Instant::now(), self.options.reply_timeout);
         self.session.wake(now.into_std());
-        self.replies.expire_requests(now, timeout);
+        self.replies.expire_requests(now);
+        if self.tokens.again_at().is_some_and(|again_at| again_at <= now) {
+            self.tokens.request(timeout);
+        }
         if self.disconnecting.is_some_and(|(_, deadline)| deadline <= now) {
             return Err(Some(LostReason::NoReply.into()));
         }
         let is_late = self.replies.deadline(timeout).is_some_and(|deadline| deadline <= now);
         if is_late && self.undelivered.is_empty() && self.session.is_open() {
-            return self.fail(LostReason::NoReply.into());
+            self.fail(LostReason::NoReply.into());
         }
         Ok(())
     }
 
-    /// The connection has ended: tries another transport, reconnects later, or gives up.
-    fn fail(&mut self, error: Error) -> Result<(), End> {
-        let now = Instant::now();
-        if !self.was_open {
-            // A server or a proxy may refuse WebSockets. At an address without a server another transport does not help.
-            let may_be_blocked =
-                self.connection_type == ConnectionType::WebSocket && !matches!(error, Error::Unreachable { .. });
-            if self.options.transport != Transport::Auto || !may_be_blocked {
-                return Err(Some(self.with_address(error)));
-            }
-            tracing::debug!(reason = %error, "no WebSocket, trying long-polling");
-            self.connection_type = ConnectionType::LongPolling;
-            self.session.connection_lost(error.into_lost(), now.into_std());
-            while self.session.event().is_some() {}
-            self.session.switch_connection_type(ConnectionType::LongPolling);
-            self.link = LinkState::Closed { until: now };
-            return Ok(());
-        }
-        if !self.options.reconnect {
-            return Err(Some(error));
-        }
-        if matches!(self.link, LinkState::Open(_)) {
-            self.session.connection_lost(error.into_lost(), now.into_std());
+    /// The connection has ended. The session answers with the pause before the next one.
+    fn fail(&mut self, error: Error) {
+        let (now, reason) = (Instant::now().into_std(), error.clone().into_lost());
+        let was_open = matches!(self.link, LinkState::Open(_));
+        self.leave_link();
+        self.failure = Some(error);
+        if was_open {
+            self.session.connection_lost(reason, now);
         } else {
-            self.session.connection_failed(error.into_lost(), now.into_std());
+            self.session.connection_failed(reason, now);
         }
-        Ok(())
     }
 
     /// A server that never spoke Bayeux cannot be lost.
     fn with_address(&self, error: Error) -> Error {
         match error {
             Error::ConnectionLost(reason) if !self.was_open => {
-                Error::NotBayeux { address: self.target.endpoint.address(), reason: NotBayeux::Lost(reason) }
+                Error::NotBayeux { address: self.address(), reason: NotBayeux::Lost(reason) }
             }
             error => error,
         }
+    }
+
+    /// The address of the server.
+    fn address(&self) -> String {
+        self.servers.current().0.endpoint.address()
     }
 
     /// The session has ended: all waiting operations get the reason.
@@ -386,7 +450,7 @@ impl Driver {
         self.replies.fail(&error);
         for (buffer, item) in std::mem::take(&mut self.undelivered) {
             // Without waiting: messages that do not fit are reported as a gap.
-            let _taken = buffer.push(item, Instant::now().into_std(), std::time::Duration::ZERO);
+            let _taken = buffer.push(item, Instant::now().into_std(), Duration::ZERO);
         }
         self.registry.close(&error);
         if let (None, LinkState::Open(connection)) = (end, &mut self.link) {
@@ -404,6 +468,7 @@ impl LinkState {
                 LinkEvent::PauseOver
             }
             LinkState::Opening(opening) => LinkEvent::Opened(opening.await),
+            LinkState::Gone => pending().await,
             LinkState::Open(connection) if reads => LinkEvent::Received(connection.receive().await),
             LinkState::Open(connection) => {
                 connection.write().await;
@@ -419,6 +484,7 @@ impl fmt::Debug for LinkState {
             LinkState::Closed { .. } => "Closed",
             LinkState::Opening(_) => "Opening",
             LinkState::Open(_) => "Open",
+            LinkState::Gone => "Gone",
         })
     }
 }

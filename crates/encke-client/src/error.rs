@@ -36,6 +36,12 @@ pub enum Error {
     /// other one first, or use another client.
     #[error("{0} is subscribed to already and cannot begin at a position")]
     AlreadySubscribed(String),
+    /// The caller's fault: [`ClientBuilder::connect_any`](crate::ClientBuilder::connect_any) got no URL.
+    #[error("no URL of a server")]
+    NoUrl,
+    /// The program's function for tokens ([`ClientBuilder::token`](crate::ClientBuilder::token)) has failed, for this reason.
+    #[error("no token: {0}")]
+    Token(String),
     /// No server answers at the address.
     #[error("cannot reach {address}: {source}")]
     #[non_exhaustive]
@@ -197,6 +203,9 @@ pub enum LostReason {
     /// The server cannot be reached.
     #[error("cannot reach the server: {0}")]
     Unreachable(Arc<io::Error>),
+    /// The program's function for tokens has failed, for this reason.
+    #[error("no token: {0}")]
+    Token(String),
     /// A reason given by the program that drives a [`ClientSession`](crate::session::ClientSession) itself.
     #[error("{0}")]
     Other(String),
@@ -243,9 +252,13 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl Error {
-    /// True if a later attempt may succeed: the network or the server is away.
+    /// True if a later attempt may succeed: the network, the server or the source of tokens is away.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Error::Unreachable { .. } | Error::ConnectionLost(_) | Error::ReplyTimeout(_))
+        match self {
+            Error::Unreachable { .. } | Error::ConnectionLost(_) | Error::ReplyTimeout(_) | Error::Token(_) => true,
+            Error::NotBayeux { reason, .. } => reason.is_transient(),
+            _ => false,
+        }
     }
 
     /// The same as the reason why a connection broke, for a session that existed before.
@@ -255,14 +268,25 @@ impl Error {
             Error::NotBayeux { reason, .. } => LostReason::NotBayeux(Box::new(reason)),
             Error::Unreachable { source, .. } => LostReason::Unreachable(source),
             Error::Refused(refusal) => LostReason::Refused(refusal),
+            Error::Token(reason) => LostReason::Token(reason),
             error => LostReason::Other(error.to_string()),
         }
     }
 }
 
+impl NotBayeux {
+    /// True if a Bayeux server may answer later: nothing has answered, or a proxy whose server is away.
+    fn is_transient(&self) -> bool {
+        matches!(self, NotBayeux::Silent(_) | NotBayeux::Lost(_) | NotBayeux::Status(429 | 500..=599))
+    }
+}
+
 impl From<LostReason> for Error {
     fn from(reason: LostReason) -> Error {
-        Error::ConnectionLost(reason)
+        match reason {
+            LostReason::Token(reason) => Error::Token(reason),
+            reason => Error::ConnectionLost(reason),
+        }
     }
 }
 

@@ -89,12 +89,16 @@
 //! was on its way fails with [`Error::ConnectionLost`]: it may have arrived or not, and is not sent again. [`Client::state`] can be
 //! watched.
 //!
+//! With several servers ([`ClientBuilder::connect_any`]) the client tries one after the other. A program that starts before its server lets
+//! the client repeat the first connect, too ([`ClientBuilder::retry_first_connect`]). With a source of tokens
+//! ([`ClientBuilder::token`]) it outlives its tokens.
+//!
 //! # Losing no messages
 //!
 //! By default a break may lose messages that were on their way. With [`ClientBuilder::ack`] the server sends all messages again that
 //! were not confirmed, as long as the session lives. [`ClientBuilder::replay`] resumes after the last message, even if the server has
-//! forgotten the session, as far as it retains the channel's history; each message then has its [position](Message::position). If
-//! messages are missing all the same, the stream has a [`Gap`]. A program that stores positions resumes after a restart, too:
+//! forgotten the session, as far as it retains the channel's history; each message then has its [position](Message::position), and so has
+//! what a publish returns ([`Published`]). If messages are missing all the same, the stream has a [`Gap`]. A program that stores positions resumes after a restart, too:
 //!
 //! ```no_run
 //! # use encke_client::{Client, Error, Position, ReplayFrom};
@@ -141,9 +145,11 @@ mod message;
 mod options;
 mod registry;
 mod replies;
+mod servers;
 pub mod session;
 mod subscription;
 mod tls;
+mod token;
 mod unread;
 
 pub use bayeux::{RawJson, ServerMessage};
@@ -153,7 +159,7 @@ pub use command::{Connected, State};
 pub use endpoint::Endpoint;
 pub use error::{Error, LostReason, NotBayeux, Refusal, UrlError};
 pub use extension::{Extension, Filter, Outgoing};
-pub use message::{Gap, GapCause, Message, Position, ReplayFrom};
+pub use message::{Gap, GapCause, Message, Position, Published, ReplayFrom};
 pub use options::Transport;
 pub use session::ConnectionType;
 pub use subscription::Subscription;

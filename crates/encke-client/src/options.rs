@@ -7,6 +7,7 @@ use std::time::Duration;
 pub(crate) struct ClientOptions {
     pub(crate) transport: Transport,
     pub(crate) reconnect: bool,
+    pub(crate) retry_first_connect: bool,
     pub(crate) reply_timeout: Duration,
     pub(crate) subscription_messages_max: usize,
     pub(crate) slow_reader_timeout: Duration,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::{Error, LostReason, Message, Refusal};
+use crate::{Error, LostReason, Message, Published, Refusal};
 
 /// Publications, batches and requests that wait for replies.
 #[derive(Debug, Default)]
@@ -23,22 +23,24 @@ pub(crate) struct Replies {
 
 #[derive(Debug)]
 enum PendingReply {
-    Publish(oneshot::Sender<Result<(), Error>>),
-    /// One of a batch.
-    OfBatch(u64),
+    Publish(oneshot::Sender<Result<Published, Error>>),
+    /// One of a batch, with its index there.
+    OfBatch(u64, usize),
 }
 
 #[derive(Debug)]
 struct PendingBatch {
     /// The number of replies that have not come.
     left: usize,
+    published: Vec<Published>,
     failure: Option<Error>,
-    sender: oneshot::Sender<Result<(), Error>>,
+    sender: oneshot::Sender<Result<Vec<Published>, Error>>,
 }
 
 #[derive(Debug)]
 struct Request {
     id: u64,
+    timeout: Duration,
     deadline: Instant,
     sender: oneshot::Sender<Result<Message, Error>>,
 }
@@ -49,18 +51,32 @@ impl Replies {
         self.pending.len() + self.requests.len()
     }
 
-    pub(crate) fn add(&mut self, id: u64, sender: oneshot::Sender<Result<(), Error>>, now: Instant) {
+    pub(crate) fn add(&mut self, id: u64, sender: oneshot::Sender<Result<Published, Error>>, now: Instant) {
         self.push(id, PendingReply::Publish(sender), now);
     }
 
-    pub(crate) fn add_batch(&mut self, ids: &[u64], sender: oneshot::Sender<Result<(), Error>>, now: Instant) {
+    pub(crate) fn add_batch(
+        &mut self,
+        ids: &[u64],
+        sender: oneshot::Sender<Result<Vec<Published>, Error>>,
+        now: Instant,
+    ) {
         self.last_batch += 1;
-        self.batches.insert(self.last_batch, PendingBatch { left: ids.len(), failure: None, sender });
-        ids.iter().for_each(|id| self.push(*id, PendingReply::OfBatch(self.last_batch), now));
+        let published = vec![Published::default(); ids.len()];
+        self.batches.insert(self.last_batch, PendingBatch { left: ids.len(), published, failure: None, sender });
+        for (index, id) in ids.iter().enumerate() {
+            self.push(*id, PendingReply::OfBatch(self.last_batch, index), now);
+        }
     }
 
-    pub(crate) fn add_request(&mut self, id: u64, sender: oneshot::Sender<Result<Message, Error>>, deadline: Instant) {
-        self.requests.push(Request { id, deadline, sender });
+    pub(crate) fn add_request(
+        &mut self,
+        id: u64,
+        sender: oneshot::Sender<Result<Message, Error>>,
+        now: Instant,
+        timeout: Duration,
+    ) {
+        self.requests.push(Request { id, timeout, deadline: now + timeout, sender });
     }
 
     fn push(&mut self, id: u64, waiting: PendingReply, now: Instant) {
@@ -71,7 +87,7 @@ impl Replies {
     }
 
     /// A reply came. Its result goes to the operation that waits for it. Returns the error if nothing does.
-    pub(crate) fn replied(&mut self, id: u64, outcome: Result<(), Error>, now: Instant) -> Option<Error> {
+    pub(crate) fn replied(&mut self, id: u64, outcome: Result<Published, Error>, now: Instant) -> Option<Error> {
         if let Some(at) = self.requests.iter().position(|request| request.id == id) {
             // A success means that the server has accepted the request. The answer of the service is a separate message.
             if let Err(error) = outcome {
@@ -133,30 +149,31 @@ impl Replies {
     }
 
     /// Ends the requests that have timed out.
-    pub(crate) fn expire_requests(&mut self, now: Instant, timeout: Duration) {
+    pub(crate) fn expire_requests(&mut self, now: Instant) {
         for request in self.requests.extract_if(.., |request| request.deadline <= now) {
-            let _gone = request.sender.send(Err(Error::ReplyTimeout(timeout)));
+            let _gone = request.sender.send(Err(Error::ReplyTimeout(request.timeout)));
         }
     }
 
-    fn finish(&mut self, waiting: PendingReply, outcome: Result<(), Error>) {
+    fn finish(&mut self, waiting: PendingReply, outcome: Result<Published, Error>) {
         // The program may have dropped its future.
-        let number = match waiting {
+        let (number, index) = match waiting {
             PendingReply::Publish(sender) => {
                 let _gone = sender.send(outcome);
                 return;
             }
-            PendingReply::OfBatch(number) => number,
+            PendingReply::OfBatch(number, index) => (number, index),
         };
         let Some(batch) = self.batches.get_mut(&number) else { return };
         batch.left -= 1;
-        if let (Err(error), None) = (outcome, &batch.failure) {
-            batch.failure = Some(error);
+        match outcome {
+            Ok(published) => batch.published[index] = published,
+            Err(error) => _ = batch.failure.get_or_insert(error),
         }
         if batch.left == 0
             && let Some(batch) = self.batches.remove(&number)
         {
-            let _gone = batch.sender.send(batch.failure.map_or(Ok(()), Err));
+            let _gone = batch.sender.send(batch.failure.map_or(Ok(batch.published), Err));
         }
     }
 }

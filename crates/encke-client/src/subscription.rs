@@ -47,7 +47,8 @@ impl Subscription {
 
     /// The positions in the histories of its channels, if the client replays. Messages up to them have been read, or wait in the
     /// stream; so a program that stores them reads those first. A later client goes on there with
-    /// [`ClientBuilder::resume_at`](crate::ClientBuilder::resume_at).
+    /// [`Client::subscribe_from_positions`], or with [`ClientBuilder::resume_at`](crate::ClientBuilder::resume_at). A position can be
+    /// stored with serde.
     ///
     /// # Errors
     /// The session is closed.
@@ -111,6 +112,30 @@ impl Client {
     /// As [`Client::subscribe`]; and [`Error::AlreadySubscribed`] if this client has a subscription to the channel.
     pub async fn subscribe_from(&self, channel: &str, from: ReplayFrom) -> Result<Subscription, Error> {
         self.add_subscription([(channel.into(), Kind::From(from))].into()).await
+    }
+
+    /// As [`Client::subscribe_from`], to a pattern whose channels begin after the positions that [`Subscription::positions`] has
+    /// returned earlier, and the others at `default`. Positions of channels that the pattern does not cover are ignored.
+    ///
+    /// ```no_run
+    /// # use encke_client::{Client, Error, Position, ReplayFrom};
+    /// # async fn example(client: &Client, stored: Vec<(String, Position)>) -> Result<(), Error> {
+    /// let mut prices = client.subscribe_from_positions("/stock/*", stored, ReplayFrom::Earliest).await?;
+    /// # drop(prices);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::subscribe_from`].
+    pub async fn subscribe_from_positions(
+        &self,
+        pattern: &str,
+        positions: impl IntoIterator<Item = (String, Position)>,
+        default: ReplayFrom,
+    ) -> Result<Subscription, Error> {
+        let kind = Kind::FromPositions(positions.into_iter().collect(), default);
+        self.add_subscription([(pattern.into(), kind)].into()).await
     }
 
     /// Receives the messages of a channel without a subscribe to the server, for a service that sends messages to this session

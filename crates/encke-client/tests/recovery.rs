@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use encke::{ChannelRule, Handle, Settings};
+use encke::{ChannelRule, Handle, Server, Settings};
 use encke_client::{ClientBuilder, Gap, GapCause, Position, ReplayFrom, Subscription, Transport};
 
 use common::*;
@@ -179,6 +179,52 @@ fn a_program_resumes_at_a_position_that_it_has_stored() {
         silent(&mut news).await;
     });
     end(running);
+}
+
+#[test]
+fn a_publisher_gets_the_positions_of_its_messages_and_a_pattern_resumes_at_those_of_its_channels() {
+    for transport in TRANSPORTS {
+        // Some channels belong to other shards than their publisher.
+        let running = Server::builder().settings(Settings { shards: 3, ..keeping(100) }).start().expect("starts");
+        run(async {
+            let builder = || quick(transport).replay(ReplayFrom::Latest);
+            let client = connected(running.address(), builder()).await;
+            let mut all = client.subscribe("/stored/**").await.expect("subscribes");
+            let channels: Vec<String> = (0..8).map(|number| format!("/stored/{number}")).collect();
+            for channel in &channels {
+                client.publish_without_reply(channel, &0).await.expect("leaves");
+                let first = client.publish(channel, &1).await.expect("is stored").position.expect("a position");
+                let batch = client.batch().publish(channel, &2).and_then(|batch| batch.publish(channel, &3));
+                let rest = batch.expect("JSON").send().await.expect("is stored");
+                let offset = |at: usize| rest[at].position.as_ref().map(|position| position.offset);
+                assert_eq!([offset(0), offset(1)], [Some(first.offset + 1), Some(first.offset + 2)]);
+                for number in 0..4 {
+                    let message = next(&mut all).await;
+                    assert_eq!(message.json::<u64>().expect("a number"), number);
+                    if number == 1 {
+                        assert_eq!(message.position.as_ref(), Some(&first));
+                    }
+                }
+            }
+            assert_eq!(client.publish("/fleeting", &1).await.expect("is accepted").position, None);
+
+            // The program ends, and has stored where it was, but for one channel.
+            let mut positions = all.positions().await.expect("positions");
+            positions.retain(|(channel, _)| channel != "/stored/7");
+            let stored = serde_json::to_string(&positions).expect("JSON");
+            client.disconnect().await.expect("disconnects");
+            for channel in &channels {
+                running.handle().publish(channel, "4").expect("published");
+            }
+            let positions: Vec<(String, Position)> = serde_json::from_str(&stored).expect("positions");
+            let client = connected(running.address(), builder()).await;
+            let begun = client.subscribe_from_positions("/stored/**", positions, ReplayFrom::Earliest).await;
+            let mut received = numbers(&mut begun.expect("subscribes"), 7 + 5).await;
+            received.sort_unstable();
+            assert_eq!(received, [0, 1, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4]);
+        });
+        end(running);
+    }
 }
 
 /// The bytes that the server sends now get lost, and the connections break.

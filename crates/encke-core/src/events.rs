@@ -137,7 +137,7 @@ impl PublishToken {
     }
 }
 
-/// The outcome of a request of a handle, known before it is persisted.
+/// The outcome of a request of a handle, or of publications of a shard, known before it is persisted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// Publications have their positions: the number of their token, the epoch, and the offset of the first one.

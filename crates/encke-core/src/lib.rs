@@ -15,6 +15,7 @@
 //! [`Shard`] is the entry point. It conducts machines: each owns its data in private fields, does not know the shard, and
 //! returns what others must do.
 
+mod actions;
 mod admission;
 mod application;
 mod channels;
@@ -23,6 +24,7 @@ mod decision;
 mod delivery;
 mod events;
 mod exchange;
+mod handshake_reply;
 pub mod history;
 mod id;
 mod identity;
@@ -47,8 +49,8 @@ mod wheel;
 pub use admission::account::{Charge, MailboxAccount};
 pub use admission::budget::{Usage, Weight};
 pub use application::{
-    Action, Actions, Answer, Application, Caller, Decision, EndReason, Handshake, NoApplication, Pending, Publishing,
-    Refusal, Service, Subscribing, Verdict,
+    Action, Actions, Answer, Application, Caller, Decision, EXT_BYTES_MAX, EndReason, Handshake, NoApplication,
+    Pending, Publishing, Refusal, Replacement, Service, Subscribing, Verdict,
 };
 pub use channels::interest::Interest;
 pub use channels::rules::Rules;
@@ -56,10 +58,12 @@ pub use clients::owners::Revoked;
 pub use decision::{Awaited, Resolved, WaitKey};
 pub use delivery::{Format, Reached, Received, SocketOrigin, Wire};
 pub use events::{
-    Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HISTORY_SERVICE, HttpTransport,
-    NOT_HERE, OTHER_NODES, PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted, PresenceEvent, PublishToken,
-    Report, Request, Response, Searched, SessionKey, ShardMessage, SocketKey, crosses_nodes,
+    Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HISTORY_SERVICE,
+    HttpTransport, NOT_HERE, OTHER_NODES, PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted,
+    PresenceEvent, PublishToken, Report, Request, Response, Searched, SessionKey, ShardMessage, SocketKey,
+    crosses_nodes,
 };
+pub use handshake_reply::{HANDSHAKE_REPLY_BYTES_MAX, HandshakeReply, HandshakeReplyError};
 #[cfg(test)]
 pub(crate) use id::kernel_entropy;
 pub use id::{Entropy, Id, NodeTag};
@@ -73,11 +77,13 @@ pub use metrics::{Count, Meaning, Metrics};
 pub use node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
 pub use now::Now;
 pub use opener::Opener;
-pub use protocol::batch::message_frame;
+pub use protocol::batch::{message_frame, reply_frame};
 pub use rights::policy::Policy;
 pub use rights::table::{Entry, Granted, Right, ServerEntry};
 pub use rights::{By, Client, Denial, May, Wish};
-pub use saved::{Saved, SavedBatch, SavedCursor, SavedLoss, SavedPattern, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
+pub use saved::{
+    Saved, SavedBatch, SavedCursor, SavedLoss, SavedPattern, SavedReplay, SavedSession, SavedUnacked, Span, Stage,
+};
 pub use secret::Secret;
 pub use settings::{
     CertificateName, ChannelRule, Declared, FileRule, Group, HistoryCommit, HistoryTerms, ListenerSettings, Publishers,

@@ -4,7 +4,9 @@
 
 use std::borrow::Cow;
 
-use encke_core::{Decision, Identity, Patterns, Refusal, SessionLimits, Verdict};
+use encke_core::{
+    Decision, EXT_BYTES_MAX, HandshakeReply, Identity, Patterns, Refusal, Replacement, SessionLimits, Verdict,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -58,6 +60,8 @@ pub(crate) enum Action {
 pub(crate) struct Publish {
     pub(crate) channel: String,
     pub(crate) data: Box<RawValue>,
+    /// An object.
+    pub(crate) ext: Option<Box<RawValue>>,
 }
 
 /// A message for one receiver.
@@ -68,6 +72,8 @@ pub(crate) struct Deliver {
     pub(crate) user: Option<String>,
     pub(crate) channel: String,
     pub(crate) data: Box<RawValue>,
+    /// An object.
+    pub(crate) ext: Option<Box<RawValue>>,
     /// The id of the call that it answers.
     pub(crate) id: Option<String>,
 }
@@ -101,6 +107,8 @@ struct IdentityAnswer {
     publish: Option<Vec<Box<str>>>,
     #[serde(default)]
     limits: SessionLimits,
+    ext: Option<Box<RawValue>>,
+    fields: Option<Box<RawValue>>,
     #[serde(default)]
     actions: Vec<Action>,
 }
@@ -120,6 +128,7 @@ struct VerdictAnswer {
     allow: bool,
     reason: Option<String>,
     data: Option<Box<RawValue>>,
+    ext: Option<Box<RawValue>>,
     #[serde(default)]
     drop: bool,
     #[serde(default)]
@@ -154,11 +163,9 @@ impl Answered {
             EventKind::Publish => parse::<VerdictAnswer>(body)?.finish()?,
             EventKind::Service if body.is_empty() => Answered { answer: Answer::Call(None), actions: Vec::new() },
             EventKind::Service => parse::<CallAnswer>(body)?.finish()?,
-            EventKind::Opened | EventKind::Ended if body.is_empty() => {
-                Answered { answer: Answer::Noted, actions: Vec::new() }
-            }
-            EventKind::Opened | EventKind::Ended => {
-                Answered { answer: Answer::Noted, actions: parse::<NotedAnswer>(body)?.actions }
+            EventKind::Opened | EventKind::Ended | EventKind::Subscribed | EventKind::Unsubscribed => {
+                let NotedAnswer { actions } = if body.is_empty() { NotedAnswer::default() } else { parse(body)? };
+                Answered { answer: Answer::Noted, actions }
             }
         };
         answered.actions.iter().try_for_each(Action::check)?;
@@ -168,8 +175,9 @@ impl Answered {
 
 impl Action {
     fn check(&self) -> Result<(), Unusable> {
-        if let Action::Publish(Publish { data, .. }) | Action::Deliver(Deliver { data, .. }) = self {
+        if let Action::Publish(Publish { data, ext, .. }) | Action::Deliver(Deliver { data, ext, .. }) = self {
             text_of(data)?;
+            ext.as_deref().map(ext_of).transpose()?;
         }
         match self {
             Action::Deliver(Deliver { session, user, .. }) | Action::Disconnect(Target { session, user })
@@ -187,13 +195,18 @@ impl IdentityAnswer {
         let patterns = |names: Option<Vec<Box<str>>>| {
             names.map(Patterns::new).transpose().map_err(|wrong| Unusable(wrong.to_string()))
         };
+        let raw = |value: &Option<Box<RawValue>>| value.as_ref().map(|value| value.get().to_owned());
+        let (ext, fields) = (raw(&self.ext), raw(&self.fields));
+        let reply = HandshakeReply::of(ext.as_deref(), fields.as_deref());
+        let reply = reply.map_err(|error| Unusable(format!("ext or fields of the reply: {error}")))?;
+        let reply = (reply != HandshakeReply::default()).then(|| Box::new(reply));
         if !self.allow {
             let code = self.code.unwrap_or(403);
             if ![401, 403, 429, 503].contains(&code) {
                 return Err(Unusable(format!("code {code}: 401, 403, 429 or 503")));
             }
             let mut refusal = Refusal::new(code, reason_of(self.reason));
-            refusal.retry_ms = self.retry_after_ms;
+            (refusal.retry_ms, refusal.reply) = (self.retry_after_ms, reply);
             return Ok(Answered { answer: Answer::Identity(Err(refusal)), actions: self.actions });
         }
         let claims: Box<str> = self.claims.as_deref().map_or(Ok(""), text_of)?.into();
@@ -208,6 +221,7 @@ impl IdentityAnswer {
             subscribe: patterns(self.subscribe)?,
             publish: patterns(self.publish)?,
             limits: self.limits,
+            reply,
         };
         Ok(Answered { answer: Answer::Identity(Ok(identity)), actions: self.actions })
     }
@@ -215,12 +229,15 @@ impl IdentityAnswer {
 
 impl VerdictAnswer {
     fn finish(self) -> Result<Answered, Unusable> {
-        let verdict = match (self.allow, self.drop, self.data) {
-            (false, false, None) => Verdict::Deny(reason_of(self.reason)),
-            (true, false, None) => Verdict::Forward,
-            (true, false, Some(data)) => Verdict::Replace(text_of(&data)?.into()),
-            (true, true, None) => Verdict::Delete,
-            _ => return Err(Unusable("data or drop, and only with allow".into())),
+        let text = |raw: Option<Box<RawValue>>| raw.map(|raw| text_of(&raw).map(String::from)).transpose();
+        let ext = self.ext.as_deref().map(|ext| ext_of(ext).map(String::from)).transpose()?;
+        let verdict = match (self.allow, self.drop, text(self.data)?, ext) {
+            (false, false, None, None) => Verdict::Deny(reason_of(self.reason)),
+            (true, false, None, None) => Verdict::Forward,
+            (true, false, Some(data), None) => Verdict::Replace(data),
+            (true, false, data, ext) => Verdict::ReplaceMessage(Box::new(Replacement { data, ext })),
+            (true, true, None, None) => Verdict::Delete,
+            _ => return Err(Unusable("data and ext, or drop, and only with allow".into())),
         };
         Ok(Answered { answer: Answer::Verdict(verdict), actions: self.actions })
     }
@@ -247,6 +264,15 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Unusable> {
 fn text_of(data: &RawValue) -> Result<&str, Unusable> {
     bayeux::json::validate(data.get(), bayeux::Limits::default().json_depth_max)
         .map_err(|error| Unusable(error.to_string()))
+}
+
+/// The same of the `ext` of a message, which is an object.
+fn ext_of(ext: &RawValue) -> Result<&str, Unusable> {
+    let text = text_of(ext)?;
+    match text.starts_with('{') && text.len() <= EXT_BYTES_MAX {
+        true => Ok(text),
+        false => Err(Unusable(format!("ext is an object of at most {EXT_BYTES_MAX} bytes"))),
+    }
 }
 
 fn reason_of(reason: Option<String>) -> Cow<'static, str> {

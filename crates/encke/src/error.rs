@@ -54,11 +54,11 @@ pub enum HookError {
     /// Two routes have the same path.
     #[error("there are two routes {0}")]
     TwoRoutes(String),
-    /// A service takes a state that the builder was not given.
-    #[error("the service {service} takes State<{state}>, but Builder::state got none")]
+    /// A hook takes a state that the builder was not given.
+    #[error("{hook} takes AppState<{state}>, but Builder::state got none")]
     StateMissing {
-        /// The name of the service.
-        service: String,
+        /// The kind of the hook and its channel, such as `the service /service/x`.
+        hook: String,
         /// The type of the state.
         state: &'static str,
     },
@@ -132,6 +132,24 @@ pub enum PublishError {
     /// The server is too busy, or it is stopping. The caller may try again.
     #[error("the server takes no messages at the moment")]
     Busy,
+}
+
+/// The reason why [`Handle::publish_stored`](crate::Handle::publish_stored) returned no position.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreMessageError {
+    /// The message was not published.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    /// The message was delivered. Its channel has no history: no rule gives it one, or as many channels as may have one.
+    #[error("{0} has no history; the message was delivered")]
+    NoHistory(String),
+    /// The message was delivered and is in the history, but the disk did not take it: it may be lost with the process.
+    #[error("the message was delivered, but could not be stored")]
+    NotStored,
+    /// The server has stopped before it knew.
+    #[error("the server has stopped")]
+    Stopped,
 }
 
 /// The reason why [`Handle::subscribe_session`](crate::Handle::subscribe_session) or

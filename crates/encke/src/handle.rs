@@ -1,13 +1,13 @@
 //! The handle of a running server: publications, sessions, reload, drain.
 
 mod lists;
+mod publish;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use bayeux::{Publication, RawJson, ext};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
@@ -15,7 +15,7 @@ use crate::added_operation::ApiOperation;
 use crate::api_keys::ApiKeys;
 use crate::cluster::link::ToCluster;
 use crate::cluster::settings::ClusterSettings;
-use crate::error::{PublishError, PublishManyError, RevocationError, SettingsError};
+use crate::error::{PublishError, RevocationError, SettingsError};
 use crate::fallback::Fallback;
 use crate::http::embedded::Visit;
 use crate::metric::Metric;
@@ -23,11 +23,13 @@ use crate::net::published::Published;
 use crate::net::requests::Revocation;
 use crate::net::server_shared::ServerShared;
 use crate::net::thread_message::ThreadMessage;
+use crate::outgoing::Outgoing;
 use crate::settings::check_settings;
 use crate::threads::ending;
 use crate::tls::TicketKey;
 use encke_core::{Action, Actions, Declared as _, Id, ServerEntry, Settings, ShardMessage, Weight};
 use encke_local::{Members, Start, SubscribeError, Subscription};
+use publish::Terms;
 
 /// Controls a running server, from any thread. Clones control the same server; they do not keep it running.
 #[derive(Clone)]
@@ -80,49 +82,6 @@ impl Handle {
         WeakHandle(Arc::downgrade(&self.0))
     }
 
-    /// Broadcasts `data_json` on a channel, and returns before it is delivered. Messages that one thread publishes on one
-    /// channel arrive in that order. If the channel has a history, the message enters it.
-    ///
-    /// # Errors
-    /// When the channel is not publishable, the data is not JSON, or the server is too busy: after
-    /// [`PublishError::Busy`] the caller may try again.
-    pub fn publish(&self, channel: &str, data_json: &str) -> Result<(), PublishError> {
-        let terms = self.terms();
-        self.broadcast(&terms, channel, data_json, Weight::Heavy)
-    }
-
-    /// Broadcasts messages, each with its channel and its data, in their order.
-    ///
-    /// # Errors
-    /// The first error. The messages before it are published, and their number is in the error.
-    pub fn publish_many<C: AsRef<str>, D: AsRef<str>>(
-        &self,
-        messages: impl IntoIterator<Item = (C, D)>,
-    ) -> Result<usize, PublishManyError> {
-        let terms = self.terms();
-        let mut published = 0;
-        for (channel, data) in messages {
-            self.broadcast(&terms, channel.as_ref(), data.as_ref(), Weight::Heavy)
-                .map_err(|error| PublishManyError { published, error })?;
-            published += 1;
-        }
-        Ok(published)
-    }
-
-    /// Sends a message to one session only, as a message of this channel. False if no session can have this id, or the
-    /// server has stopped. A session that has just ended gets nothing, and nobody is notified.
-    ///
-    /// # Errors
-    /// The same as of [`Handle::publish`], but any channel outside `/meta/` will do, also one below `/service/`.
-    pub fn deliver(&self, client_id: &str, channel: &str, data_json: &str) -> Result<bool, PublishError> {
-        let frame = self.frame(&self.terms(), channel, data_json, None)?;
-        if !self.0.server_shared.mailboxes.account().has_room(Weight::Heavy) {
-            return Err(PublishError::Busy);
-        }
-        let Some(id) = Id::parse(client_id) else { return Ok(false) };
-        Ok(self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame)))
-    }
-
     /// Does what a hook has requested. It never fails for want of room, like messages between shards: hooks run only
     /// for input that was admitted.
     pub(crate) fn act(&self, actions: Actions) {
@@ -134,15 +93,19 @@ impl Handle {
         }
     }
 
-    fn perform(&self, terms: &(bayeux::Limits, bool), action: &Action) -> Result<(), PublishError> {
+    fn perform(&self, terms: &Terms, action: &Action) -> Result<(), PublishError> {
         match action {
-            Action::Publish { channel, data } => self.broadcast(terms, channel, data, Weight::Light)?,
-            Action::Deliver { session, channel, data, id } => {
-                let frame = self.frame(terms, channel, data, id.as_deref())?;
+            Action::Publish { channel, data, ext } => {
+                let message = Outgoing::raw(data).with(ext.as_deref());
+                self.broadcast(terms, channel, &message, Weight::Light, None)?;
+            }
+            Action::Deliver { session, channel, data, id, ext } => {
+                let message = Outgoing::raw(data).with(ext.as_deref());
+                let frame = self.frame(terms, channel, &message, id.as_deref())?;
                 _ = Id::parse(session).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame)));
             }
             Action::DeliverToUser { user, channel, data } => {
-                let frame = self.frame(terms, channel, data, None)?;
+                let frame = self.frame(terms, channel, &Outgoing::raw(data), None)?;
                 self.send_to_all_shards(|| ShardMessage::DeliverToUser((**user).into(), frame.clone()));
             }
             Action::DisconnectUser { user } => {
@@ -157,37 +120,6 @@ impl Handle {
     /// True if a channel exists although nobody subscribes to it: it has a history, or a rule names it.
     pub(crate) fn knows(&self, channel: &str) -> bool {
         self.0.named.read().contains(channel) || self.0.server_shared.shared().histories.has(channel)
-    }
-
-    /// The settings that concern publications.
-    fn terms(&self) -> (bayeux::Limits, bool) {
-        let settings = self.0.settings.lock();
-        (bayeux::Limits::from(&**settings), settings.timestamps)
-    }
-
-    /// Publishes. Light messages are taken without regard to the room between shards.
-    fn broadcast(
-        &self,
-        (limits, has_timestamp): &(bayeux::Limits, bool),
-        channel: &str,
-        data_json: &str,
-        weight: Weight,
-    ) -> Result<(), PublishError> {
-        let name = bayeux::ChannelName::parse(channel, limits).ok();
-        if name.is_none_or(|name| name.kind() != bayeux::ChannelKind::Broadcast) {
-            return Err(PublishError::Channel(channel.into()));
-        }
-        let data = bayeux::json::validate(data_json, limits.json_depth_max).map_err(|_| PublishError::Data)?;
-        let now = || ext::timestamp(self.0.server_shared.clock.now().wall_ms as i64);
-        let timestamp = has_timestamp.then(|| format!("\"{}\"", now()));
-        let timestamp = timestamp.as_deref().map(RawJson::trusted);
-        let message = Publication { channel, data: Some(RawJson::trusted(data)), timestamp, ..Publication::default() };
-        let account = self.0.server_shared.mailboxes.account();
-        let has_room = weight == Weight::Light || account.has_room(weight);
-        if has_room && self.0.server_shared.publish(&message, None, ServerEntry::HandlePublish.may()) {
-            return Ok(());
-        }
-        Err(PublishError::Busy)
     }
 
     /// Subscribes to a channel or pattern, as a part of the program: nothing is decided about it, and there is no
@@ -217,23 +149,6 @@ impl Handle {
     /// Installs a service for the requests that are not the server's own, in place of the one before. None: there is none.
     pub fn set_fallback(&self, fallback: Option<Arc<dyn Fallback>>) {
         self.0.server_shared.pages.set_fallback(fallback);
-    }
-
-    /// The frame of a message for one session.
-    fn frame(
-        &self,
-        (limits, _): &(bayeux::Limits, bool),
-        channel: &str,
-        data_json: &str,
-        id: Option<&str>,
-    ) -> Result<Arc<[u8]>, PublishError> {
-        let name = bayeux::ChannelName::parse(channel, limits).ok();
-        if name.is_none_or(|name| bayeux::channel::is_meta(name.as_str())) {
-            return Err(PublishError::Channel(channel.into()));
-        }
-        let data = bayeux::json::validate(data_json, limits.json_depth_max).map_err(|_| PublishError::Data)?;
-        let id = id.map(bayeux::Id::new);
-        Ok(encke_core::message_frame(channel, data, id.as_ref(), None).into())
     }
 
     /// The members of a channel whose rule has `presence`: up to `max` users whose names come after `after`, in the order
@@ -386,7 +301,7 @@ impl Handle {
         let (terms, announcements) = (self.terms(), self.0.server_shared.presence.finish());
         let is_news = !announcements.is_empty();
         for (channel, data) in announcements {
-            let _too_long = self.broadcast(&terms, &channel, &data, Weight::Light);
+            let _too_long = self.broadcast(&terms, &channel, &Outgoing::raw(&data), Weight::Light, None);
         }
         ending::settle(&self.0.server_shared.mailboxes);
         is_news

@@ -126,7 +126,7 @@
 //! call, the reply as `data`, and `"successful":true` or `false`.
 //!
 //! ```
-//! use encke::{Call, Failure, Json, Server, State};
+//! use encke::{AppState, Call, Data, Failure, Server};
 //! use std::sync::{Arc, Mutex};
 //!
 //! #[derive(serde::Deserialize)]
@@ -134,7 +134,7 @@
 //!     cents: u64,
 //! }
 //!
-//! async fn bid(call: Call, State(highest): State<Arc<Mutex<u64>>>, Json(bid): Json<Bid>) -> Result<Json<u64>, Failure> {
+//! async fn bid(call: Call, AppState(highest): AppState<Arc<Mutex<u64>>>, Data(bid): Data<Bid>) -> Result<Data<u64>, Failure> {
 //!     let mut highest = highest.lock().expect("no panic");
 //!     if bid.cents <= *highest {
 //!         return Err(Failure::new("too_low", "somebody offers more"));
@@ -144,7 +144,7 @@
 //!     if let Some(handle) = call.handle() {
 //!         _ = handle.publish("/auction/highest", &highest.to_string());
 //!     }
-//!     Ok(Json(*highest))
+//!     Ok(Data(*highest))
 //! }
 //!
 //! let server = Server::builder().state(Arc::new(Mutex::new(0_u64))).service("/service/bid", bid);
@@ -167,7 +167,8 @@
 //! library is needed.
 //!
 //! [`Builder::fallback`] passes requests that are not the server's to any tower service, such as an axum router, on the threads of the
-//! application. [`service`] is the other way round: the Bayeux endpoint of a running server as a service inside a router. The clients'
+//! application. [`service`] is the other way round: the Bayeux endpoint of a running server as a service inside a router, and [`all_paths`] the whole
+//! server, as the fallback of a router. The clients'
 //! sockets move to the threads of the shards when they become WebSockets. `examples/axum_beside.rs` shows both.
 //!
 //! # Examples
@@ -226,12 +227,14 @@ mod fallback;
 mod files;
 mod gzip;
 mod handle;
+mod history_page;
 mod hold;
 mod http;
 mod idempotency;
 mod local;
 mod metric;
 mod net;
+mod outgoing;
 mod presence;
 mod request_client;
 mod revocations;
@@ -247,13 +250,18 @@ pub use added_operation::ApiOperation;
 pub use api_keys::{ApiKey, ApiKeys, ApiKeysError, Scope};
 pub use app::access::{Access, Grant, Operation};
 pub use app::authenticate::{Authenticate, Handshake};
-pub use app::call::{Call, Calling, FromCall, Need, State, User};
+pub use app::call::{AppState, Call, Calling, FromCall, Need, User};
 pub use app::caller::Caller;
-pub use app::events::{ChannelEvent, SessionEvent};
+pub use app::events::{ChannelEvent, SessionEvent, SubscriptionEvent};
 pub use app::filter::Publishing;
-pub use app::reply::{Failure, IntoReply, Json, Raw};
-pub use app::route::{RouteReply, RouteRequest};
+pub use app::handlers::{
+    AuthenticateHandler, AuthorizeAsyncHandler, AuthorizeHandler, ChannelListener, FilterAsyncHandler, FilterHandler,
+    SessionListener, SubscriptionListener,
+};
+pub use app::reply::{Data, Failure, IntoReply, Raw};
+pub use app::route::{RouteHandler, RouteReply, RouteRequest};
 pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
+pub use app::services::Services;
 pub use asset::{Asset, Encoded};
 pub use builder::Builder;
 pub use byte_stream::ByteStream;
@@ -262,13 +270,13 @@ pub use cluster::engine::{
     KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX,
 };
 pub use cluster::settings::ClusterSettings;
-pub use embedded::{EnckeService, service};
+pub use embedded::{EnckeService, all_paths, service};
 pub use encke_core::{
-    Action, Actions, Amount, Budget, CertificateName, ChannelRule, ChannelView, Declared, EndReason, FileRule,
-    Group as SettingGroup, Head, HistoryCommit, HistoryTerms, Id, Identity, ListenerSettings, Over, PatternError,
-    Patterns, Pending, Publishers, Refusal, Secret, SessionLimits, SessionView, Setting, Settings, Share, Shares, Side,
-    SlowConsumer, TlsClient, TlsPair, TransportName, TrustedProxy, TrustedProxyError, Urgency, Verdict, network,
-    settings,
+    Action, Actions, Amount, Budget, CertificateName, ChannelRule, ChannelView, Declared, EXT_BYTES_MAX, EndReason,
+    FileRule, Group as SettingGroup, HANDSHAKE_REPLY_BYTES_MAX, HandshakeReply, HandshakeReplyError, Head,
+    HistoryCommit, HistoryTerms, Id, Identity, ListenerSettings, Over, PatternError, Patterns, Pending, Publishers,
+    Refusal, Replacement, Secret, SessionLimits, SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer,
+    TlsClient, TlsPair, TransportName, TrustedProxy, TrustedProxyError, Urgency, Verdict, network, settings,
 };
 pub use encke_local::{
     Gap, Member, Members, Message, Position, PositionError, Positions, PresenceCounts, Start, SubscribeError,
@@ -276,15 +284,17 @@ pub use encke_local::{
 };
 pub use error::{
     HookError, PublishError, PublishManyError, RemovalError, RevocationError, SettingsError, StartError,
-    SubscriptionError,
+    StoreMessageError, SubscriptionError,
 };
-pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody, TakeOver};
+pub use fallback::{Fallback, FallbackResponse, OtherBody, RequestBody, ResponseBody, TakeOver};
 pub use handle::Handle;
+pub use history_page::{HistoryPage, StoredMessage};
 pub use hold::{ConditionPanicked, Hold, Release};
 pub use http::embedded::ServiceBody;
 pub use metric::Metric;
 pub use net::listing::List;
 pub use net::requests::Revocation;
+pub use outgoing::Outgoing;
 pub use request_client::RequestClient;
 pub use server::{Running, Server};
 pub use settings::{check_settings, hidden_rules, wrong_settings};

@@ -16,6 +16,7 @@ use crate::json::{RawJson, escape_into};
 
 /// The position of a message in the history of its channel.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Position<'a> {
     /// The life of the history: a channel whose history was lost begins a new epoch.
     pub epoch: Cow<'a, str>,

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bayeux::channel::{META_CONNECT, META_DISCONNECT, META_HANDSHAKE};
-use bayeux::ext::ClientLimits;
+use bayeux::ext::{ClientLimits, Stamped};
 use bayeux::{ClientAdvice, Message as ClientMessage, RawJson, Reconnect, ServerMessage, parse_server_batch};
 
 use crate::{Error, LostReason, NotBayeux, Refusal};
@@ -76,7 +76,7 @@ impl ClientSession {
     /// The time at which [`ClientSession::wake`] is to be called, if nothing else happens before.
     pub fn wake_at(&self) -> Option<Instant> {
         match self.state {
-            State::Disconnected | State::Disconnecting { .. } | State::Ended => None,
+            State::Disconnected | State::TokenDue | State::Disconnecting { .. } | State::Ended => None,
             State::HandshakeDue(at) | State::ConnectDue(at) => Some(at),
             State::Resubscribing { deadline, .. } => Some(deadline),
             State::Handshaking(sent) | State::Resuming(sent) | State::Connected(sent) => Some(sent.deadline),
@@ -106,6 +106,7 @@ impl ClientSession {
 
     fn take(&mut self, message: ServerMessage<'_>, last_sent: u64, now: Instant) -> Result<(), NotBayeux> {
         if !message.is_reply() {
+            self.watch_tokens(&message);
             self.delivered(message);
             return Ok(());
         }
@@ -135,7 +136,8 @@ impl ClientSession {
                 Some(Reconnect::Handshake | Reconnect::Retry) => self.renew(now),
                 _ => {
                     let reason = message.error.as_deref().unwrap_or(ENDED_BY_SERVER);
-                    self.end(Refusal::new(META_DISCONNECT, reason));
+                    let refusal = Refusal::new(META_DISCONNECT, reason);
+                    self.end(refusal, now);
                 }
             },
             // An older connect that a newer one replaced, or whose reply came after a break.
@@ -176,7 +178,7 @@ impl ClientSession {
                 }
             }
             (Err(_), Some(Reconnect::Retry | Reconnect::Handshake)) => self.renew(now),
-            (Err(refusal), Some(Reconnect::None) | None) => self.end(refusal),
+            (Err(refusal), Some(Reconnect::None) | None) => self.end(refusal, now),
         }
         Ok(())
     }
@@ -192,8 +194,8 @@ impl ClientSession {
 
     fn resume_replied(&mut self, message: &ServerMessage<'_>, now: Instant) {
         match (outcome(message), message.reconnect()) {
-            (Ok(()), Some(Reconnect::None)) => self.end(Refusal::new(META_CONNECT, ENDED_BY_SERVER)),
-            (Err(refusal), Some(Reconnect::None)) => self.end(refusal),
+            (Ok(()), Some(Reconnect::None)) => self.end(Refusal::new(META_CONNECT, ENDED_BY_SERVER), now),
+            (Err(refusal), Some(Reconnect::None)) => self.end(refusal, now),
             (_, Some(Reconnect::Handshake)) | (Err(_), None) => self.renew(now),
             (Ok(()), _) => {
                 self.timing.succeeded();
@@ -209,8 +211,8 @@ impl ClientSession {
 
     fn connect_replied(&mut self, message: &ServerMessage<'_>, now: Instant) {
         match (outcome(message), message.reconnect()) {
-            (Ok(()), Some(Reconnect::None)) => self.end(Refusal::new(META_CONNECT, ENDED_BY_SERVER)),
-            (Err(refusal), Some(Reconnect::None)) => self.end(refusal),
+            (Ok(()), Some(Reconnect::None)) => self.end(Refusal::new(META_CONNECT, ENDED_BY_SERVER), now),
+            (Err(refusal), Some(Reconnect::None)) => self.end(refusal, now),
             (_, Some(Reconnect::Handshake)) => self.renew(now),
             (Ok(()), _) => {
                 self.timing.succeeded();
@@ -246,7 +248,12 @@ impl ClientSession {
                 self.settle(pending, outcome.is_ok());
                 self.replied(id, &message.channel, outcome.map_err(Error::Refused));
             }
-            None => self.replied(id, &message.channel, outcome.map_err(Error::Refused)),
+            None => {
+                let (channel, outcome) = (message.channel.as_ref().into(), outcome.map_err(Error::Refused));
+                let stamped = message.ext.and_then(Stamped::read).filter(|_| outcome.is_ok());
+                let position = stamped.map(|stamped| stamped.position.into_owned());
+                self.events.push_back(Event::Replied { id, channel, outcome, position });
+            }
         }
         if session_gone && self.is_open() {
             self.renew(now);
@@ -321,8 +328,11 @@ impl ClientSession {
         id
     }
 
-    fn send_handshake(&mut self, now: Instant) {
+    pub(super) fn send_handshake(&mut self, now: Instant) {
         (self.client_id, self.resubscribes) = (None, Vec::new());
+        if self.lacks_token() {
+            return;
+        }
         let id = self.next_id();
         let types = format!("[\"{}\"]", self.options.connection_type.name());
         let message = ClientMessage {
@@ -338,7 +348,11 @@ impl ClientSession {
     pub(super) fn lose(&mut self, reason: LostReason) {
         if matches!(
             self.state,
-            State::HandshakeDue(_) | State::Handshaking(_) | State::Resubscribing { .. } | State::Resuming(_)
+            State::HandshakeDue(_)
+                | State::TokenDue
+                | State::Handshaking(_)
+                | State::Resubscribing { .. }
+                | State::Resuming(_)
         ) {
             self.timing.failed();
         }
@@ -354,11 +368,6 @@ impl ClientSession {
         }
         let reopen_in = self.timing.pause(self.options.backoff_step, self.options.backoff_max);
         self.events.push_back(Event::Lost { reason, reopen_in });
-    }
-
-    /// The server ends the session.
-    pub(super) fn end(&mut self, refusal: Refusal) {
-        self.finish(Error::Refused(refusal));
     }
 
     pub(super) fn finish(&mut self, error: Error) {

@@ -25,12 +25,14 @@
 //! [`ClientSession::connection_lost`].
 
 mod life;
+mod options;
 mod recovery;
 mod replay;
 mod resubscribe;
 #[cfg(test)]
 mod tests;
 mod timing;
+mod token;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -40,8 +42,9 @@ use bayeux::ext::{ExtWriter, NO_REPLY};
 use bayeux::{Id, Message as ClientMessage, RawJson};
 
 use crate::extension::{Extension, Extensions};
-use crate::{Error, Gap, LostReason, Message, Position, ReplayFrom};
+use crate::{Error, Gap, LostReason, Message, Position};
 
+pub use options::{ConnectionType, SessionOptions};
 use recovery::Recovery;
 use resubscribe::Resubscribe;
 use timing::ReconnectTiming;
@@ -59,6 +62,8 @@ pub struct ClientSession {
     pending_changes: Vec<PendingChange>,
     /// Subscribes that repeat all subscriptions after a break and are not granted yet.
     resubscribes: Vec<Resubscribe>,
+    /// The token of the next handshake.
+    token: Option<Box<str>>,
     timing: ReconnectTiming,
     extensions: Extensions,
     /// The extensions `ack` and `replay`, where they are on.
@@ -69,47 +74,6 @@ pub struct ClientSession {
     batch: BatchState,
     out: VecDeque<Transmission>,
     events: VecDeque<Event>,
-}
-
-/// The options of a session.
-#[derive(Clone, Debug)]
-pub struct SessionOptions {
-    /// The transport of its connections.
-    pub connection_type: ConnectionType,
-    /// The time that the server may take to reply, beyond the time for which it holds a connect.
-    pub reply_timeout: Duration,
-    /// Each failed attempt lengthens the pause before the next by this; and each pause gets up to this much random jitter.
-    pub backoff_step: Duration,
-    /// The longest pause after failures.
-    pub backoff_max: Duration,
-    /// Turns on acknowledgement (CometD's extension `ack`): as long as the server knows the session, breaks lose nothing and
-    /// double nothing. Messages then come with connect replies only.
-    pub ack: bool,
-    /// Turns on replay: the session remembers its positions in the histories of its channels and resumes there after a break,
-    /// also in a new session. Subscriptions begin at this point.
-    pub replay: Option<ReplayFrom>,
-    /// Positions of an earlier session, at which this one resumes with these channels if it replays.
-    pub positions: Vec<(String, Position)>,
-    /// The limit of messages that a session which acknowledges may get before the reply that confirms them: a server's outbox,
-    /// over long-polling. More end the session.
-    pub unacknowledged_messages_max: usize,
-    /// The limit of their memory, in bytes.
-    pub unacknowledged_bytes_max: usize,
-    /// The seed of the jitter. `None` takes one from the kernel.
-    pub jitter_seed: Option<[u8; 8]>,
-}
-
-/// A transport (Bayeux 1.0, "connectionType").
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConnectionType {
-    /// One WebSocket.
-    WebSocket,
-    /// HTTP requests, one of which the server holds until it has a message.
-    LongPolling,
-    /// HTTP requests, and one response that stays open: it has the messages and the replies to connects, as server-sent events.
-    /// The caller opens it at [`Event::Opened`], and sends connects after that. [`Client`](crate::Client) does not use it.
-    EventSource,
 }
 
 /// The request that carries a text over long-polling. A WebSocket carries all of them.
@@ -153,7 +117,12 @@ pub enum Event {
         /// The refusal, if the server refused; [`Error::Closed`] if the session is not open, [`Error::ConnectionLost`] for a
         /// disconnect that a break overtook.
         outcome: Result<(), Error>,
+        /// The position of a publication in the history of its channel, where the server reports it: to a session that replays.
+        position: Option<Position>,
     },
+    /// The session waits for a token ([`SessionOptions::takes_tokens`]): the caller answers with [`ClientSession::set_token`] or
+    /// [`ClientSession::token_failed`].
+    TokenWanted,
     /// A message for the session.
     Message(Message),
     /// Messages for the session are missing: reported where [`SessionOptions::ack`] or [`SessionOptions::replay`] is set.
@@ -176,7 +145,8 @@ pub enum Event {
 ///                 connection opened                   reply               reply, subscriptions sent
 /// Disconnected ──┬── no session ──▶ Handshaking ──┬── subscriptions ──▶ Resubscribing ──┬─▶ open: ConnectDue ⇄ Connected
 ///  ▲             │        ▲                       └── none ────────────────────────────┤
-///  │             │        └ later ─ HandshakeDue ◀── session unknown, refused for now   │
+///  │             │        ├ later ─ HandshakeDue ◀── session unknown, refused for now   │
+///  │             │        └ token ─ TokenDue (where handshakes have tokens)             │
 ///  │             └── session ─▶ Resuming ──── known ────────────────────────────────────┘
 ///  └── connection lost or failed, no reply
 ///
@@ -188,6 +158,8 @@ enum State {
     Disconnected,
     /// The next handshake is to be sent at this time.
     HandshakeDue(Instant),
+    /// The next handshake waits for a token.
+    TokenDue,
     /// A handshake was sent.
     Handshaking(Sent),
     /// The session's subscriptions were sent; `resumed` is true for an old session. A new one is not resumed if its connection
@@ -240,24 +212,6 @@ enum BatchState {
     Written,
 }
 
-impl Default for SessionOptions {
-    /// CometD's defaults where its clients have the option, over a WebSocket.
-    fn default() -> SessionOptions {
-        SessionOptions {
-            connection_type: ConnectionType::WebSocket,
-            reply_timeout: Duration::from_secs(10),
-            backoff_step: Duration::from_secs(1),
-            backoff_max: Duration::from_secs(60),
-            ack: false,
-            replay: None,
-            positions: Vec::new(),
-            unacknowledged_messages_max: 100_000,
-            unacknowledged_bytes_max: 64 * 1024 * 1024,
-            jitter_seed: None,
-        }
-    }
-}
-
 impl ClientSession {
     /// A session that waits for a connection.
     pub fn new(mut options: SessionOptions) -> ClientSession {
@@ -267,6 +221,7 @@ impl ClientSession {
             subscriptions: Vec::new(),
             pending_changes: Vec::new(),
             resubscribes: Vec::new(),
+            token: None,
             timing: ReconnectTiming::new(options.jitter_seed.unwrap_or_else(crate::random)),
             extensions: Extensions::default(),
             recovery: Recovery::new(&mut options),
@@ -414,7 +369,8 @@ impl ClientSession {
     ) {
         let channel = message.channel.clone().unwrap_or_default();
         // Texts and trees: there is nothing in them that cannot be written.
-        let extended = self.extensions.outgoing(&channel, channels, message.data);
+        let mut extended = self.extensions.outgoing(&channel, channels, message.data);
+        self.add_token(&channel, &mut extended);
         let mut ext = ExtWriter::with(serde_json::to_string(&extended).unwrap_or_default());
         // Only a publication that declines its reply has an `ext` before its extensions.
         if message.ext.is_some() {
@@ -465,18 +421,7 @@ impl ClientSession {
     }
 
     fn replied(&mut self, id: u64, channel: &str, outcome: Result<(), Error>) {
-        self.events.push_back(Event::Replied { id, channel: channel.into(), outcome });
-    }
-}
-
-impl ConnectionType {
-    /// Its name in Bayeux.
-    pub fn name(self) -> &'static str {
-        match self {
-            ConnectionType::WebSocket => "websocket",
-            ConnectionType::LongPolling => "long-polling",
-            ConnectionType::EventSource => "eventsource",
-        }
+        self.events.push_back(Event::Replied { id, channel: channel.into(), outcome, position: None });
     }
 }
 

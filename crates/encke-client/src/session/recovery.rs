@@ -4,7 +4,7 @@
 //! before that they come again, and a program that had seen them would see them twice. With `replay` alone the server cannot know
 //! which messages a broken connection took along, so the session resubscribes at its positions before anything else.
 
-use bayeux::channel::{META_CONNECT, META_HANDSHAKE, META_SUBSCRIBE};
+use bayeux::channel::{META_CONNECT, META_HANDSHAKE, META_SUBSCRIBE, covers};
 use bayeux::ext::{ExtWriter, Stamped, acknowledged, offers_ack, offers_replay};
 use bayeux::{RawJson, ServerMessage};
 
@@ -123,6 +123,21 @@ impl ClientSession {
             replay.begin(channel, from, &self.subscriptions);
         }
         self.change_subscriptions(Change::Subscribe, &[channel.into()])
+    }
+
+    /// As [`ClientSession::subscribe_from`], to a channel or pattern whose channels begin after these positions, the others at
+    /// `default`. The positions of channels that the session receives already are ignored.
+    pub fn subscribe_from_positions(
+        &mut self,
+        name: &str,
+        positions: impl IntoIterator<Item = (String, Position)>,
+        default: ReplayFrom,
+    ) -> u64 {
+        if let Some(replay) = self.recovery.as_mut().and_then(|recovery| recovery.replay.as_mut()) {
+            let of_name = positions.into_iter().filter(|(channel, _)| covers(name, channel));
+            of_name.for_each(|(channel, position)| replay.begin_at(&channel, position));
+        }
+        self.subscribe_from(name, default)
     }
 
     /// A message that is no reply has come.

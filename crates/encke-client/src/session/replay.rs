@@ -71,6 +71,13 @@ impl Replay {
         }
     }
 
+    /// Begins with a channel after this position, if none of its messages has come.
+    pub(super) fn begin_at(&mut self, channel: &str, position: Position) {
+        if self.known(channel).is_none() {
+            self.set(channel, Some(position.into()));
+        }
+    }
+
     /// A subscribe has its reply: these names do not restart any more.
     pub(super) fn has_restarted(&mut self, names: &[String]) {
         self.restarting.retain(|restarting| !names.iter().any(|name| **name == **restarting));

@@ -77,7 +77,7 @@ impl ClientSession {
             // The reply to the connect says the same where there is one.
             Err(_) if reconnect == Some(Reconnect::Handshake) && matches!(self.state, State::Resuming(_)) => {}
             Err(_) if reconnect == Some(Reconnect::Handshake) => return self.renew(now),
-            Err(refusal) => return self.end(refusal),
+            Err(refusal) => return self.end(refusal, now),
         }
         if let Some(refused) = self.resubscribes.first()
             && self.resubscribes.iter().all(|sent| sent.id.is_none())
@@ -85,7 +85,8 @@ impl ClientSession {
             let channel = refused.channels.first().cloned().unwrap_or_default();
             tracing::debug!(channel, "the server does not take so many positions, trying fewer");
             if !self.replay().is_some_and(|replay| replay.reduce_positions()) {
-                return self.end(Refusal::new(META_SUBSCRIBE, BayeuxError::ReplayChannelsMax.as_str()));
+                let refusal = Refusal::new(META_SUBSCRIBE, BayeuxError::ReplayChannelsMax.as_str());
+                return self.end(refusal, now);
             }
             self.resubscribe_all(RequestClass::Connect);
         }

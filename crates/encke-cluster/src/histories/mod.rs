@@ -180,12 +180,13 @@ impl Histories {
             self.counts.refused += messages;
             return token.into_iter().for_each(|token| self.wire.push(HistoryOutput::Settled(token, false)));
         };
+        let is_whole = parts.len() == 1;
         let (mut parts, mut share) = (parts.into_iter().peekable(), Some(share));
         while let Some(part) = parts.next() {
             // The whole is settled, and its bytes are free, with the last part.
             let is_last = parts.peek().is_none();
             let (token, share) = (token.filter(|_| is_last), if is_last { share.take() } else { None });
-            self.partitions[number].publish(Waiting { submission: Arc::new(part), token, share });
+            self.partitions[number].publish(Waiting { submission: Arc::new(part), token, is_whole, share });
         }
     }
 

@@ -38,7 +38,7 @@ pub trait Rings {
     fn next_of(&mut self, channel: &str) -> u64;
 
     /// Applies an entry that is committed, and passes its messages to the subscribers. Messages that the ring has already change
-    /// nothing. `token`: the publisher on this node that waits for it.
+    /// nothing. `token`: the publisher on this node that waits for the position.
     fn commit(&mut self, entry: &Entry, token: Option<PublishToken>);
 
     /// Copies rings of a partition from here on, in some `bytes_max` bytes.

@@ -35,6 +35,8 @@ pub(super) struct Waiting {
     pub(super) submission: Arc<Submission>,
     /// The publisher that waits for it.
     pub(super) token: Option<PublishToken>,
+    /// True if this is all that the publisher waits for, so that it gets the position.
+    pub(super) is_whole: bool,
     /// Its part of what may wait. The owner of the share is the channel. None: a later publication has it.
     pub(super) share: Option<Share<u64>>,
 }
@@ -127,7 +129,12 @@ mod tests {
             let token = PublishToken { shard: 0, number: number as u64 };
             let submission = Submission { channel: "/a".into(), content: Content::Clear };
             let share = Shares::default().take_regardless(1, None, Amount::one(1), Urgency::Common);
-            outbox.add(Waiting { submission: Arc::new(submission), token: Some(token), share: Some(share) });
+            outbox.add(Waiting {
+                submission: Arc::new(submission),
+                token: Some(token),
+                is_whole: true,
+                share: Some(share),
+            });
         }
         outbox
     }

@@ -61,6 +61,11 @@ impl Delivery {
 }
 
 impl Aside<'_> {
+    /// True if the client of a session replays.
+    pub(crate) fn replays(&self, key: SessionKey) -> bool {
+        self.0.sessions.get(key).is_some_and(|session| session.replays())
+    }
+
     /// The session with this id.
     pub(crate) fn find(&self, id: &Id) -> Option<SessionKey> {
         self.0.sessions.find(id)

@@ -251,8 +251,13 @@ pub(crate) fn error_reply<'a>(message: &'a Message<'_>, error: &'a str) -> Reply
 
 /// Encodes a message for a single session as a frame.
 pub fn message_frame(channel: &str, data: &str, id: Option<&bayeux::Id<'_>>, successful: Option<bool>) -> Vec<u8> {
+    reply_frame(&Reply { id, data: Some(bayeux::RawJson::trusted(data)), successful, ..Reply::new(channel) })
+}
+
+/// The same with all fields of a message.
+pub fn reply_frame(reply: &Reply<'_>) -> Vec<u8> {
     let mut payload = vec![b'['];
-    Reply { id, data: Some(bayeux::RawJson::trusted(data)), successful, ..Reply::new(channel) }.write(&mut payload);
+    reply.write(&mut payload);
     payload.push(b']');
     let mut frame = Vec::with_capacity(payload.len() + 10);
     websocket::frame::message(websocket::Opcode::Text, &payload, &mut frame);

@@ -1,5 +1,6 @@
 //! Replies that wait. Where histories survive the process, a publication is acknowledged only after it is persisted; in a cluster,
-//! when other nodes have it. There a subscribe is acknowledged only after publications of the other nodes arrive.
+//! when other nodes have it. A session that replays gets the position of its publication with the reply, so that waits until the
+//! owner of the history has it. In a cluster, a subscribe is acknowledged only after publications of the other nodes arrive.
 //!
 //! Consecutive publications on one channel share a token. On a WebSocket their replies leave together when the token is
 //! settled; clients match them by id. If the WebSocket is gone by then, the replies go to the session's outbox, for its
@@ -9,9 +10,12 @@
 //! The bytes that the history store or the cluster has not reported yet bound the number of waiting replies to publications,
 //! [`INTEREST_REPLIES_MAX`] bounds that of replies to subscribes.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use bayeux::{Message, Reply};
+use bayeux::ext::Heartbeat;
+use bayeux::{Message, RawJson, Reply};
 use foldhash::fast::RandomState;
 use slab::Slab;
 use smallvec::SmallVec;
@@ -33,24 +37,34 @@ pub(crate) struct Owed {
 struct Waiting {
     channel: Box<str>,
     replies: SmallVec<[(Text, To); 1]>,
+    /// The epoch of the publications, and the offset of the first one.
+    position: Option<(Arc<str>, u64)>,
 }
 
 /// The text of a late reply.
 enum Text {
-    /// It depends on the outcome: the id of the message.
-    OfOutcome(Option<bayeux::Id<'static>>),
+    /// It depends on the outcome: the id of the message, and its index among the publications of the token if the reply has its
+    /// position.
+    OfOutcome(Option<bayeux::Id<'static>>, Option<u64>),
     /// It is written already.
     Written(Box<[u8]>),
 }
 
 impl Text {
-    fn write(&self, channel: &str, is_persisted: bool, error: &str, timestamp: Option<&str>, text: &mut Vec<u8>) {
-        let id = match self {
+    fn write(&self, outcome: &ReplyOutcome<'_>, text: &mut Vec<u8>) {
+        let (id, index) = match self {
             Text::Written(written) => return text.extend_from_slice(written),
-            Text::OfOutcome(id) => id.as_ref(),
+            Text::OfOutcome(id, index) => (id.as_ref(), *index),
         };
+        let ReplyOutcome { channel, is_persisted, error, timestamp, position } = *outcome;
+        let position = position.as_ref().filter(|_| is_persisted).zip(index);
+        let ext = position.map(|((epoch, first), index)| {
+            let stamp = Heartbeat { epoch: Cow::Borrowed(epoch), offset: Some(first + index), lost: None };
+            format!("{{\"replay\":{}}}", stamp.to_json())
+        });
         let reply = Reply {
             id,
+            ext: ext.as_deref().map(RawJson::trusted),
             successful: Some(is_persisted),
             error: (!is_persisted).then_some(error),
             timestamp: timestamp.filter(|_| is_persisted),
@@ -58,6 +72,15 @@ impl Text {
         };
         reply.write(text);
     }
+}
+
+/// The outcome of publications.
+struct ReplyOutcome<'a> {
+    channel: &'a str,
+    is_persisted: bool,
+    error: &'a str,
+    timestamp: Option<&'a str>,
+    position: &'a Option<(Arc<str>, u64)>,
 }
 
 /// The destination of a late reply.
@@ -147,10 +170,25 @@ impl Owed {
         self.tokens
     }
 
-    /// Lets the reply to a publication in a batch wait for a token.
-    pub(crate) fn owe(&mut self, token: u64, batch: &mut Batch, message: &Message<'_>, session: SessionKey) {
+    /// Lets the reply to a publication in a batch wait for a token. With an index among the publications of the token the reply has
+    /// the position of the message.
+    pub(crate) fn owe(
+        &mut self,
+        token: u64,
+        batch: &mut Batch,
+        message: &Message<'_>,
+        session: SessionKey,
+        index: Option<u64>,
+    ) {
         let id = message.id.clone().map(bayeux::Id::into_owned);
-        self.wait(token, batch, message, session, Text::OfOutcome(id));
+        self.wait(token, batch, message, session, Text::OfOutcome(id, index));
+    }
+
+    /// The publications of a token are in a history, in this epoch, the first one with this offset.
+    pub(crate) fn recorded(&mut self, token: u64, epoch: Arc<str>, first: u64) {
+        if let Some(waiting) = self.waiting.get_mut(&token) {
+            waiting.position = Some((epoch, first));
+        }
     }
 
     /// Lets this reply to a message of a batch wait for a token.
@@ -185,6 +223,7 @@ impl Owed {
         let waiting = self.waiting.entry(token).or_insert_with(|| Waiting {
             channel: message.channel.as_deref().unwrap_or_default().into(),
             replies: SmallVec::new(),
+            position: None,
         });
         waiting.replies.push((text, to));
         self.replies += 1;
@@ -212,20 +251,19 @@ impl Owed {
         timestamp: Option<&str>,
         refusal: impl Fn(&str) -> String,
     ) -> Option<Settled> {
-        let Waiting { channel, replies } = self.waiting.remove(&persisted.number)?;
+        let Waiting { channel, replies, position } = self.waiting.remove(&persisted.number)?;
         let publications = replies.len();
         self.replies -= publications;
         let error = if persisted.is_persisted { String::new() } else { refusal(&channel) };
         let mut due = SmallVec::new();
         let mut on_socket: Option<OnSocket> = None;
-        let write = |reply: &Text, text: &mut Vec<u8>| {
-            reply.write(&channel, persisted.is_persisted, &error, timestamp, text);
-        };
+        let (position, is_persisted) = (&position, persisted.is_persisted);
+        let outcome = ReplyOutcome { channel: &channel, is_persisted, error: &error, timestamp, position };
         for (reply, to) in replies {
             match to {
                 To::Request(key, index) => {
                     let mut text = Vec::with_capacity(128);
-                    write(&reply, &mut text);
+                    reply.write(&outcome, &mut text);
                     due.extend(self.late_reply(key, index, text));
                 }
                 To::Socket(socket, session) => {
@@ -237,7 +275,7 @@ impl Owed {
                     if replies.count > 0 {
                         replies.text.push(b',');
                     }
-                    write(&reply, &mut replies.text);
+                    reply.write(&outcome, &mut replies.text);
                     replies.count += 1;
                 }
             }

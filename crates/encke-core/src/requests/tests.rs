@@ -28,7 +28,7 @@ fn unanswered(requests: &mut Requests, via: Via) -> Batch {
     let messages = bayeux::parse_batch(text, &bayeux::Limits::default()).expect("messages");
     let (mut batch, token) = (batch(via), requests.owed.new_token());
     for message in &messages {
-        requests.owed.owe(token, &mut batch, message, SESSION);
+        requests.owed.owe(token, &mut batch, message, SESSION, None);
         if !batch.replies.is_empty() {
             batch.replies.push(b',');
         }

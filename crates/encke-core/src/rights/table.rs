@@ -114,6 +114,8 @@ pub enum ServerEntry {
     HandleSubscribe,
     /// The members of a channel, for a handle.
     HandlePresence,
+    /// A history, read by a handle.
+    HandleHistory,
     /// A subscription that a handle or the HTTP API makes for a session.
     SessionSubscribe,
     /// Publications by the HTTP API.
@@ -126,11 +128,12 @@ pub enum ServerEntry {
 
 impl ServerEntry {
     /// All of them.
-    pub const ALL: [ServerEntry; 8] = [
+    pub const ALL: [ServerEntry; 9] = [
         ServerEntry::Action,
         ServerEntry::HandlePublish,
         ServerEntry::HandleSubscribe,
         ServerEntry::HandlePresence,
+        ServerEntry::HandleHistory,
         ServerEntry::SessionSubscribe,
         ServerEntry::ApiPublish,
         ServerEntry::ApiHistory,
@@ -142,14 +145,14 @@ impl ServerEntry {
         match self {
             ServerEntry::Action | ServerEntry::HandlePublish | ServerEntry::ApiPublish => Right::Publish,
             ServerEntry::HandleSubscribe | ServerEntry::SessionSubscribe => Right::Subscribe,
-            ServerEntry::ApiHistory => Right::History,
+            ServerEntry::HandleHistory | ServerEntry::ApiHistory => Right::History,
             ServerEntry::HandlePresence | ServerEntry::ApiPresence => Right::Presence,
         }
     }
 
     /// Grants what comes this way.
     pub const fn may(self) -> Granted {
-        Granted { right: self.right(), data: None }
+        Granted { right: self.right(), data: None, ext: None }
     }
 }
 
@@ -161,17 +164,19 @@ pub struct Granted {
     right: Right,
     /// The `data` that the application puts in place of that of a publication.
     data: Option<String>,
+    /// The `ext`, likewise.
+    ext: Option<String>,
 }
 
 impl Granted {
     /// Only for [`Rights::may`](super::Rights::may).
     pub(super) fn new(entry: Entry) -> Granted {
-        Granted { right: entry.right(), data: None }
+        Granted { right: entry.right(), data: None, ext: None }
     }
 
-    /// The same, with other `data` for a publication.
-    pub(super) fn with_data(mut self, data: String) -> Granted {
-        self.data = Some(data);
+    /// The same, with other `data` and another `ext` for a publication.
+    pub(super) fn with(mut self, data: Option<String>, ext: Option<String>) -> Granted {
+        (self.data, self.ext) = (data, ext);
         self
     }
 
@@ -183,6 +188,11 @@ impl Granted {
     /// The `data` that the application puts in place of that of a publication.
     pub(crate) fn take_data(&mut self) -> Option<String> {
         self.data.take()
+    }
+
+    /// The `ext`, likewise.
+    pub(crate) fn take_ext(&mut self) -> Option<String> {
+        self.ext.take()
     }
 
     /// Uses it up for an action that needs this right.

@@ -132,6 +132,9 @@ impl Shard {
             return machines.refresh(call, message.data.map_or("null", RawJson::as_str), granted);
         }
         granted.use_for(Right::Call);
+        if !beside.env.shared.application.serves(channel.as_str()) {
+            return beside.refuse(batch, message, BayeuxError::ServiceUnknown.as_str());
+        }
         let payer = beside.payer(batch, Some(key));
         if !beside.may_call(key, payer, bytes, Urgency::Common) {
             return beside.refuse(batch, message, BayeuxError::CallsWaitingMax.as_str());
@@ -167,7 +170,7 @@ impl Shard {
             May::Denied(denial) => return beside.refuse(batch, message, &denial.error()),
             May::Later(later) => return beside.ask(batch, message, later, 0),
         };
-        let replacement = granted.take_data();
+        let (replacement, ext) = (granted.take_data(), granted.take_ext());
         if beside.lacks_history(channel) {
             return beside.refuse(batch, message, BayeuxError::HistoryChannelsMax.as_str());
         }
@@ -176,13 +179,19 @@ impl Shard {
         if replacement.is_some() {
             publication.data = replacement.as_deref().map(RawJson::trusted);
         }
+        if let Some(ext) = &ext {
+            publication.ext = Some(RawJson::trusted(ext));
+        }
         let forwarded = publication.ext.and_then(ext::forwarded);
         publication.ext = forwarded.as_deref().map(RawJson::trusted);
         publication.timestamp = stamp.as_deref().map(RawJson::trusted).or(publication.timestamp);
         match self.broadcast(channel, &publication, Some(key), granted) {
             None => self.machines.env.accept(batch, message),
             Some(_) if declines_reply(message) => {}
-            Some(token) => self.beside_burst().accept_later(batch, message, key, token),
+            Some(token) => {
+                let index = self.burst.messages() - 1;
+                self.beside_burst().accept_later(batch, message, key, token, index);
+            }
         }
     }
 }

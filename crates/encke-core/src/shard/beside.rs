@@ -126,18 +126,21 @@ impl BesideBurst<'_> {
         batch.reply(&error_reply(message, error));
     }
 
-    /// Lets the reply to a publication wait for its token.
+    /// Lets the reply to a publication, which has this index in its burst, wait for the token.
     pub(super) fn accept_later(
         &mut self,
         batch: &mut Batch,
         message: &Message<'_>,
         session: SessionKey,
         token: PublishToken,
+        index: usize,
     ) {
         if let Via::Socket(socket) = batch.via {
             self.sessions.owe_reply(socket);
         }
-        self.requests.owed.owe(token.number, batch, message, session);
+        // A session that replays learns the position.
+        let index = Some(index as u64).filter(|_| self.sessions.replays(session));
+        self.requests.owed.owe(token.number, batch, message, session, index);
         self.env.metrics.replies_waiting.set(self.requests.pending().replies);
     }
 

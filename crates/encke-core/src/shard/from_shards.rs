@@ -5,7 +5,7 @@ use bayeux::ChannelName;
 
 use crate::admission::Turn;
 use crate::admission::budget::Weight;
-use crate::events::{Envelope, ExchangeId, ShardMessage};
+use crate::events::{Envelope, ExchangeId, Report, ShardMessage};
 use crate::id::Id;
 use crate::now::Now;
 use crate::protocol::batch::client_of;
@@ -86,6 +86,9 @@ impl Shard {
             ShardMessage::Unsubscribe(session, channel, token) => {
                 let changed = machines.unsubscribe_for_handle(&session, &channel);
                 machines.report_change(token, changed);
+            }
+            ShardMessage::Report(Report::Recorded(number, epoch, first)) => {
+                machines.requests.owed.recorded(number, epoch, first);
             }
             // For handles, which the environment answers.
             ShardMessage::Report(_) => {}

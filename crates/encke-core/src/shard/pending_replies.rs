@@ -28,10 +28,12 @@ impl Machines {
         }
     }
 
-    /// A token for the replies to publications on a channel. None if the channel has no history, or histories do not
-    /// survive the process and no other nodes have them.
-    pub(super) fn token(&mut self, channel: ChannelName<'_>) -> Option<PublishToken> {
-        if !self.env.shared.is_durable && !self.env.shared.is_clustered() {
+    /// A token for the replies to publications of a session on a channel. None if the channel has no history, or the replies need
+    /// not wait: histories do not survive the process, no other nodes have them, and the session wants no positions, as it does
+    /// not replay.
+    pub(super) fn token(&mut self, channel: ChannelName<'_>, from: SessionKey) -> Option<PublishToken> {
+        let waits = self.env.shared.is_durable || self.env.shared.is_clustered();
+        if !waits && !self.delivery.session(from).is_some_and(|session| session.replays()) {
             return None;
         }
         let rule = self.env.settings.rule_of(channel);

@@ -29,7 +29,8 @@ impl Shard {
         let (bytes, compresses) = (publication.encoded_bytes(), env.settings.compresses(channel));
         let frames = delivery.encoder().publication(bytes, compresses, |bytes| publication.write(bytes));
         if !self.burst.take(channel, &frames, from) {
-            let token = self.settle_burst().token(channel).filter(|_| from.is_some());
+            let machines = self.settle_burst();
+            let token = from.and_then(|from| machines.token(channel, from));
             self.burst.start(channel, frames, from, token);
         }
         self.burst.token()

@@ -14,6 +14,8 @@
 
 use std::sync::Arc;
 
+use std::sync::Arc;
+
 use bayeux::ChannelName;
 
 use crate::delivery::{FanOut, payloads};
@@ -101,9 +103,8 @@ impl Machines {
             let record = stored.map(|at| log_record::burst(fan_out.channel.as_str(), at, side, except_id, messages()));
             (position, record.map(|record| PersistRequest { record, token: fan_out.token }))
         };
-        let token = fan_out.token.filter(PublishToken::is_of_handle);
-        if let (Some(token), Some(at)) = (token, &position) {
-            self.report(Report::Recorded(token.number, at.epoch.clone(), at.first));
+        if let (Some(token), Some(at)) = (fan_out.token, &position) {
+            self.report_position(token, at.epoch.clone(), at.first);
             if !shared.is_durable {
                 self.settle_token(Some(token), true);
             }
@@ -117,7 +118,9 @@ impl Machines {
             except_id
         });
         if is_refused {
-            self.settle_token(fan_out.token, false);
+            // A client's publication counts as accepted where nothing is persisted.
+            let is_accepted = |token: &PublishToken| !shared.is_durable && !token.is_of_handle();
+            self.settle_token(fan_out.token, fan_out.token.as_ref().is_some_and(is_accepted));
         }
         self.update_history_gauges();
     }
@@ -136,6 +139,15 @@ impl Machines {
             None => self.settle_token(Some(token), true),
         }
         self.update_history_gauges();
+    }
+
+    /// Reports the epoch of publications and the offset of the first one to those who wait for their token.
+    fn report_position(&mut self, token: PublishToken, epoch: Arc<str>, first: u64) {
+        if usize::from(token.shard) == self.env.index {
+            return self.requests.owed.recorded(token.number, epoch, first);
+        }
+        let report = Report::Recorded(token.number, epoch, first);
+        self.emit(Effect::SendToShard(usize::from(token.shard), ShardMessage::Report(report)));
     }
 
     /// Reports to a handle.

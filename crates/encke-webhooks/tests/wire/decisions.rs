@@ -178,15 +178,18 @@ async fn every_request_is_signed_and_a_session_has_its_events_in_order() {
     let backend = application();
     let world = World::start(&[webhook(backend.address, EventKind::ALL)]);
     let client = world.client("ann").await.expect("a session");
-    client.subscribe("/hooked/a").await.expect("allowed");
+    let _messages = client.subscribe("/hooked/a").await.expect("allowed");
     for n in 0..5 {
         client.publish("/hooked/a", &json!({ "n": n })).await.expect("allowed");
     }
     soon(client.disconnect()).await.expect("a disconnect");
-    let seen = backend.wait_for(9).await;
+    let seen = backend.wait_for(11).await;
     let kinds: Vec<&str> = seen.iter().map(|seen| seen.kind.as_str()).collect();
-    let expected = ["handshake", "opened", "subscribe", "publish", "publish", "publish", "publish", "publish", "ended"];
+    let expected = [&["handshake", "opened", "subscribe", "subscribed"][..], &["publish"; 5], &kinds[9..]].concat();
     assert_eq!(kinds, expected);
+    let mut last = kinds[9..].to_vec();
+    last.sort_unstable();
+    assert_eq!(last, ["ended", "unsubscribed"]);
     assert!(seen.iter().all(|seen| seen.is_signed), "{seen:?}");
     let ids: HashMap<&str, usize> = seen.iter().enumerate().map(|(index, seen)| (seen.id.as_str(), index)).collect();
     assert_eq!(ids.len(), seen.len(), "each event has another id");
@@ -223,4 +226,65 @@ async fn several_backends_share_the_channels_and_all_of_them_decide() {
         assert_eq!(message.json::<Value>().expect("JSON"), expected);
     }
     assert_eq!(second.seen().len(), 2, "the first one's refusal is enough");
+}
+
+#[tokio::test]
+async fn a_backend_adds_to_the_replies_of_handshakes_and_to_the_ext_of_messages() {
+    let backend = Backend::start(|seen| {
+        Answer::Json(match seen.kind.as_str() {
+            "handshake" if seen.data["ext"]["name"] == "nobody" => {
+                json!({ "allow": false, "ext": { "login": { "attempts": 2 } }, "fields": { "help": "/login" } })
+            }
+            "handshake" => json!({ "allow": true, "ext": { "login": seen.data["fields"]["colour"] } }),
+            "publish" => json!({ "allow": true, "ext": { "signature": seen.data["data"] } }),
+            _ => json!({ "reply": 1, "actions": [
+                { "publish": { "channel": "/hooked/news", "data": 2, "ext": { "a": 1 } } },
+                { "deliver": { "session": seen.data["session"], "channel": "/hooked/only", "data": 3, "ext": { "b": 2 } } },
+            ] }),
+        })
+    });
+    let kinds = [EventKind::Handshake, EventKind::Publish, EventKind::Service];
+    let world = World::start(&[webhook(backend.address, &kinds)]);
+    let reply = world
+        .post(
+            r#"[{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["long-polling"],"colour":"red"}]"#,
+        )
+        .await;
+    assert_eq!((&reply[0]["successful"], &reply[0]["ext"]), (&json!(true), &json!({ "login": "red" })), "{reply}");
+    let reply = world
+        .post(
+            r#"[{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["long-polling"],"ext":{"name":"nobody"}}]"#,
+        )
+        .await;
+    assert_eq!((&reply[0]["error"], &reply[0]["help"]), (&json!("403:denied:handshake_denied"), &json!("/login")));
+    assert_eq!(reply[0]["ext"], json!({ "login": { "attempts": 2 } }));
+
+    let client = world.client("ann").await.expect("a session");
+    let mut messages = client.subscribe("/hooked/*").await.expect("subscribes");
+    let mut only = client.listen("/hooked/only").await.expect("listens");
+    client.publish("/hooked/a", &7).await.expect("allowed");
+    soon(client.request("/service/x", &1)).await.expect("answered");
+    for (channel, ext) in [("/hooked/a", r#"{"signature":7}"#), ("/hooked/news", r#"{"a":1}"#)] {
+        let message = soon(messages.next()).await.expect("a message").expect("no gap");
+        assert_eq!((&*message.channel, message.ext().map(|ext| ext.as_str().to_owned())), (channel, Some(ext.into())));
+    }
+    let message = soon(only.next()).await.expect("a message").expect("no gap");
+    assert_eq!(message.ext().map(|ext| ext.as_str().to_owned()).as_deref(), Some(r#"{"b":2}"#));
+}
+
+#[tokio::test]
+async fn a_backend_learns_of_subscriptions_to_its_channels_and_of_their_ends() {
+    let backend = Backend::start(|_| Answer::Json(Value::Null));
+    let world = World::start(&[webhook(backend.address, &[EventKind::Subscribed, EventKind::Unsubscribed])]);
+    let client = world.client("ann").await.expect("a session");
+    let first = client.subscribe("/hooked/a").await.expect("subscribes");
+    let _other = client.subscribe("/other").await.expect("subscribes");
+    let _all = client.subscribe("/**").await.expect("subscribes");
+    first.unsubscribe().await.expect("unsubscribes");
+    soon(client.disconnect()).await.expect("disconnects");
+    let seen = backend.wait_for(4).await;
+    let events: Vec<_> = seen.iter().map(|seen| (&*seen.kind, seen.data["channel"].as_str().unwrap_or(""))).collect();
+    let expected =
+        [("subscribed", "/hooked/a"), ("subscribed", "/**"), ("unsubscribed", "/hooked/a"), ("unsubscribed", "/**")];
+    assert_eq!(events, expected);
 }

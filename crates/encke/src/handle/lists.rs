@@ -3,9 +3,11 @@
 
 use super::Handle;
 use crate::error::{PublishError, RemovalError, SubscriptionError};
+use crate::history_page::HistoryPage;
 use crate::net::listing::List;
 use crate::net::requests::Change;
-use encke_core::{ChannelView, Id, Owner, SessionView, ShardMessage, Weight};
+use crate::outgoing::Outgoing;
+use encke_core::{ChannelView, Id, Owner, ServerEntry, SessionView, ShardMessage, Weight};
 
 impl Handle {
     /// Lists sessions, at most `limit` of them: the first page, or the one at the cursor of the page before. None if the
@@ -39,7 +41,7 @@ impl Handle {
     /// # Errors
     /// The same as of [`Handle::deliver`].
     pub async fn deliver_to_user(&self, user: &str, channel: &str, data_json: &str) -> Result<usize, PublishError> {
-        let frame = self.frame(&self.terms(), channel, data_json, None)?;
+        let frame = self.frame(&self.terms(), channel, &Outgoing::raw(data_json), None)?;
         if !self.0.server_shared.mailboxes.account().has_room(Weight::Heavy) {
             return Err(PublishError::Busy);
         }
@@ -71,19 +73,59 @@ impl Handle {
         self.change_subscription(Change::Unsubscribe, client_id, channel).await
     }
 
+    /// Ends the subscriptions of all sessions of a user to a channel or pattern. Returns the number of these sessions, which is 0 if the
+    /// server has stopped.
+    ///
+    /// # Errors
+    /// When it is no channel or pattern for broadcasts.
+    pub async fn unsubscribe_user(&self, user: &str, channel: &str) -> Result<usize, SubscriptionError> {
+        self.broadcast_name(channel)?;
+        let ids = self.0.server_shared.sessions_of(Owner::User(user.into())).await.unwrap_or_default();
+        let mut sessions = 0;
+        for id in ids {
+            // One that has just ended has no subscription, either.
+            let changed = self.0.server_shared.change_subscription(Change::Unsubscribe, id, channel).await;
+            sessions += usize::from(changed.is_ok());
+        }
+        Ok(sessions)
+    }
+
     async fn change_subscription(
         &self,
         change: Change,
         client_id: &str,
         channel: &str,
     ) -> Result<(), SubscriptionError> {
-        let limits = bayeux::Limits::from(&*self.settings());
-        let name = bayeux::ChannelName::parse(channel, &limits).ok();
-        if name.is_none_or(|name| name.kind() != bayeux::ChannelKind::Broadcast) {
-            return Err(SubscriptionError::Channel(channel.into()));
-        }
+        self.broadcast_name(channel)?;
         let id = Id::parse(client_id).ok_or(SubscriptionError::SessionUnknown)?;
         self.0.server_shared.change_subscription(change, id, channel).await
+    }
+
+    /// Checks the name of a channel or pattern for broadcasts.
+    fn broadcast_name(&self, channel: &str) -> Result<(), SubscriptionError> {
+        let limits = bayeux::Limits::from(&*self.settings());
+        let name = bayeux::ChannelName::parse(channel, &limits).ok();
+        match name.is_some_and(|name| name.kind() == bayeux::ChannelKind::Broadcast) {
+            true => Ok(()),
+            false => Err(SubscriptionError::Channel(channel.into())),
+        }
+    }
+
+    /// Reads the history of a channel: up to `limit` messages after an offset, or from the oldest one. `None` if the channel has no
+    /// history.
+    ///
+    /// ```
+    /// # fn print(handle: &encke::Handle) {
+    /// if let Some(page) = handle.read_history("/stock/GOOG", None, 100) {
+    ///     for message in page.messages {
+    ///         println!("{} {}", message.position, message.data());
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub fn read_history(&self, channel: &str, after: Option<u64>, limit: usize) -> Option<HistoryPage> {
+        let granted = ServerEntry::HandleHistory.may();
+        self.0.server_shared.shared().read_history(channel, granted, |ring| HistoryPage::read(ring, after, limit))
     }
 
     /// Removes all messages from the history of a channel. Returns their number. Offsets go on where they were.

@@ -21,7 +21,7 @@ use crate::local::Local;
 use crate::presence::Presence;
 use crate::revocations::Revocations;
 use crate::tls::Tls;
-use encke_core::{Granted, Right, Shard, ShardMessage, Shared};
+use encke_core::{Granted, PublishToken, Right, Shard, ShardMessage, Shared};
 use encke_local::Holds;
 
 /// Data shared by all shards of a server.
@@ -85,6 +85,15 @@ impl ServerShared {
             Added::Closed => return false,
         }
         true
+    }
+
+    /// Passes a message to the shard or the handle of a token.
+    pub(crate) fn answer(&self, shard: u16, message: ShardMessage) {
+        if shard == PublishToken::HANDLES {
+            return self.report(message);
+        }
+        // A shard that has ended has no replies.
+        let _ended = self.mailboxes.send_to_shard(shard.into(), message);
     }
 
     /// Passes a message of a shard to the handle that waits for it.

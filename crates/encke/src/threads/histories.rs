@@ -113,13 +113,7 @@ impl NodeHistories {
             }
         }
         for (shard, persisted) in settled {
-            let message = ShardMessage::Persisted(persisted);
-            if shard == PublishToken::HANDLES {
-                server.report(message);
-            } else {
-                // A shard that has ended has no replies.
-                let _ended = server.mailboxes.send_to_shard(shard.into(), message);
-            }
+            server.answer(shard, ShardMessage::Persisted(persisted));
         }
     }
 

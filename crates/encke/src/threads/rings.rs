@@ -115,8 +115,8 @@ impl NodeRings<'_> {
 
     fn clear(&mut self, channel: &str, offset: u64, token: Option<PublishToken>) {
         let removed = self.histories().clear_below(channel, offset, self.now.ms);
-        if let Some(token) = token.filter(PublishToken::is_of_handle) {
-            self.server.report(ShardMessage::Report(Report::Cleared(token.number, removed)));
+        if let Some(token) = token {
+            self.server.answer(token.shard, ShardMessage::Report(Report::Cleared(token.number, removed)));
         }
     }
 }
@@ -141,8 +141,9 @@ impl Rings for NodeRings<'_> {
                 let stamp = Stamp { now, side: *side, except };
                 let burst = Burst { channel, frames, messages: *messages, stamp };
                 let epoch = self.append(lineage, entry.first, &burst, true);
-                if let (Some(token), Some(epoch)) = (token.filter(PublishToken::is_of_handle), epoch) {
-                    self.server.report(ShardMessage::Report(Report::Recorded(token.number, epoch, entry.first)));
+                if let (Some(token), Some(epoch)) = (token, epoch) {
+                    let report = ShardMessage::Report(Report::Recorded(token.number, epoch, entry.first));
+                    self.server.answer(token.shard, report);
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Names of channels, patterns and subscriptions (Bayeux 1.0 "Channels"; rows 19 to 22 and 27 of `docs/bad-input.md`).
 
-use encke::{Access, ChannelRule, Grant, Operation, Server, Settings, Verdict};
+use encke::{Access, ChannelRule, Grant, Operation, Publishing, Server, Settings, Verdict};
 use serde_json::json;
 
 use crate::common::{TestServer, Ws, settings};
@@ -125,7 +125,7 @@ fn a_name_that_only_begins_like_a_meta_channel_is_no_meta_channel() {
 
 #[test]
 fn subscriptions_to_meta_and_service_channels_are_refused() {
-    let server = TestServer::start(settings());
+    let server = TestServer::of(Server::builder().settings(settings()).service("/service/x", async || ()));
     let mut ws = server.session();
     for name in ["/meta/connect", "/meta/handshake", "/meta/x"] {
         let error = subscribe(&mut ws, name);
@@ -139,6 +139,10 @@ fn subscriptions_to_meta_and_service_channels_are_refused() {
     }
     let mut caller = server.session();
     assert_eq!(publish(&mut caller, "/service/x"), None);
+    // The caller of a service that nobody offers does not wait for its answer.
+    for name in ["/service/y", "/service/x/y", "/service/*", "/service/auth/refresh"] {
+        assert_eq!(publish(&mut caller, name).as_deref(), Some("404::service_unknown"), "{name}");
+    }
     caller.call(json!({"id": "d", "channel": "/meta/disconnect"}));
     // Only the broadcast arrives, and only once, though two patterns match.
     server.publish("/seen", "1");
@@ -293,7 +297,7 @@ fn rights(access: &Access) -> Grant {
 #[test]
 fn rights_are_checked_for_every_exact_name() {
     let server = Server::builder().settings(settings()).authorize("/**", rights);
-    let server = TestServer::of(server.filter("/open/swallowed", |_| Verdict::Delete));
+    let server = TestServer::of(server.filter("/open/swallowed", |_: &Publishing| Verdict::Delete));
     let mut ws = server.session();
     let mut other = server.session();
     assert_eq!(subscribe(&mut ws, "/open/x"), None);

@@ -18,6 +18,7 @@ mod examples;
 mod files;
 mod floods;
 mod guard;
+mod handle;
 mod held;
 mod history;
 mod hold;

@@ -1,12 +1,13 @@
 //! Replies to publications that publishers decline.
 
+use encke::Server;
 use serde_json::{Value, json};
 
 use crate::common::{TestServer, settings};
 
 #[test]
 fn a_publisher_that_declines_replies_gets_only_those_of_refused_messages() {
-    let server = TestServer::start(settings());
+    let server = TestServer::of(Server::builder().settings(settings()).service("/service/x", async || ()));
     let mut reader = server.session();
     reader.subscribe("/a");
     let quiet =

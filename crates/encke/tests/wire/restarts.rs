@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use encke::{HistoryCommit, Server, SessionEvent, Settings};
+use encke::{Actions, HistoryCommit, Server, SessionEvent, Settings};
 use serde_json::{Value, json};
 
 use crate::ack;
@@ -344,7 +344,8 @@ fn each_session_has_its_form_of_positions_also_after_a_restart() {
     let folder = Folder::new();
     let stored = Settings { data: folder.name(), ..client::with(client::stored(100)) };
     let server = TestServer::start(stored.clone());
-    let mut clients = [json!(true), client::offer()].map(|offer| Client::poller_with(&server, json!({ "replay": offer })));
+    let mut clients =
+        [json!(true), client::offer()].map(|offer| Client::poller_with(&server, json!({ "replay": offer })));
     for client in &mut clients {
         client.subscribe("/h/a", json!(-2));
         client.next();
@@ -396,7 +397,7 @@ struct Ends(Arc<Mutex<Vec<String>>>);
 impl Ends {
     fn server(&self, settings: Settings) -> TestServer {
         let ends = self.0.clone();
-        TestServer::of(Server::builder().settings(settings).on_session(move |event, _| {
+        TestServer::of(Server::builder().settings(settings).on_session(move |event: &SessionEvent, _: &mut Actions| {
             if let SessionEvent::Ended { caller, .. } = event {
                 ends.lock().expect("no panic").push(caller.session().into());
             }

@@ -5,6 +5,7 @@ mod opening;
 mod positions;
 mod recovery;
 mod running;
+mod tokens;
 
 use std::time::{Duration, Instant};
 

@@ -241,7 +241,7 @@ impl Partition {
         {
             let Entry { source, sequence, .. } = entry;
             let own = if source == cx.own() { self.outbox.committed(cx.now.ms, sequence) } else { None };
-            cx.rings.commit(&entry, own.as_ref().and_then(|own| own.token));
+            cx.rings.commit(&entry, own.as_ref().filter(|own| own.is_whole).and_then(|own| own.token));
             own.into_iter().for_each(|own| settle(cx, own));
         }
     }

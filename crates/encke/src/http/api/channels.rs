@@ -5,6 +5,7 @@ use encke_core::{ChannelView, Id, ServerEntry};
 use serde_json::value::RawValue;
 
 use crate::error::RemovalError;
+use crate::history_page::{HistoryPage, StoredMessage};
 use encke_local::{Member, PresenceCounts};
 
 use super::call::{Answer, Call, going_away};
@@ -47,24 +48,17 @@ pub(super) async fn history(call: &Call<'_>) -> Result<Answer, Problem> {
     let after = call.query.number("after", 0..=OFFSET_MAX)?;
     let channel = channel(call)?;
     let found = call.connection.node.server().shared().read_history(&channel, ServerEntry::ApiHistory.may(), |ring| {
-        let first = after.map_or(ring.oldest(), |after| after + 1);
-        let mut bytes = 0;
-        let entries = ring.from(first).take(limit).take_while(|entry| {
-            let is_first = bytes == 0;
-            bytes += entry.text.len();
-            is_first || bytes <= HISTORY_BYTES_MAX
-        });
-        let message = |entry: &encke_core::history::Entry| {
-            let text = RawValue::from_string(entry.text.to_string()).ok()?;
-            Some(HistoryMessage { offset: entry.offset, time_ms: entry.wall_ms, message: text })
-        };
-        let messages = entries.filter_map(message).collect();
-        let (epoch, oldest, next) = (ring.epoch().to_string(), ring.oldest(), ring.next());
-        let history = History { channel: channel.clone(), epoch, oldest, next, complete: first >= oldest, messages };
-        (history, ring.compresses())
+        (HistoryPage::read(ring, after, limit), ring.compresses())
     });
-    let answer = |(history, compresses): (History, bool)| Answer { compresses, ..Answer::new(&history) };
-    found.map(answer).ok_or_else(no_history)
+    let (page, compresses) = found.ok_or_else(no_history)?;
+    let HistoryPage { epoch, oldest, next, is_complete: complete, messages } = page;
+    let message = |stored: StoredMessage| {
+        let (offset, time_ms) = (stored.position.offset, stored.time_ms);
+        Some(HistoryMessage { offset, time_ms, message: RawValue::from_string(stored.into_json()).ok()? })
+    };
+    let (epoch, messages) = (epoch.to_string(), messages.into_iter().filter_map(message).collect());
+    let history = History { channel, epoch, oldest, next, complete, messages };
+    Ok(Answer { compresses, ..Answer::new(&history) })
 }
 
 pub(super) async fn remove_history(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -88,6 +82,3 @@ fn channel(call: &Call<'_>) -> Result<String, Problem> {
 fn no_history() -> Problem {
     Problem::new(Kind::NOT_FOUND, "the channel has no history: no rule gives it one, or it was never used")
 }
-
-/// Bytes of messages in one answer, but at least one message.
-const HISTORY_BYTES_MAX: usize = 4 << 20;
