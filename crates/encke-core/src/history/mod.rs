@@ -395,7 +395,7 @@ impl Owned {
     fn clear_below(&mut self, slot: u32, offset: u64, now_ms: u64) -> usize {
         let Some(ring) = self.rings.get_mut(slot as usize).filter(|ring| ring.messages() > 0) else { return 0 };
         let (messages, bytes) = (ring.messages(), ring.bytes());
-        ring.clear_below(offset);
+        ring.clear_below(offset, now_ms);
         self.messages -= messages - ring.messages();
         self.bytes -= bytes - ring.bytes();
         let (left, removed) = (ring.messages(), messages - ring.messages());

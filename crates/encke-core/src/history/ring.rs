@@ -233,13 +233,13 @@ impl Ring {
         self.bytes = 0;
     }
 
-    /// Drops the messages below an offset.
-    pub(super) fn clear_below(&mut self, offset: u64) {
+    /// Drops the messages below an offset. `now_ms`: the time of the monotonic clock, in milliseconds.
+    pub(super) fn clear_below(&mut self, offset: u64, now_ms: u64) {
         if offset >= self.next {
             return self.clear();
         }
         while self.entries.front().is_some_and(|entry| entry.offset < offset) {
-            self.drop_oldest();
+            self.drop_oldest(now_ms);
         }
     }
 

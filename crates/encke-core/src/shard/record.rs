@@ -14,8 +14,6 @@
 
 use std::sync::Arc;
 
-use std::sync::Arc;
-
 use bayeux::ChannelName;
 
 use crate::delivery::{FanOut, payloads};
