@@ -222,7 +222,7 @@ fn a_rolling_restart_loses_nothing() {
 }
 
 #[test]
-fn a_cluster_without_histories_on_disk_says_so() {
+fn a_history_on_disk_is_refused_in_a_cluster() {
     let folder = std::env::temp_dir().join(format!("encke-cluster-disk-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let file = folder.join("encke.toml");

@@ -1,5 +1,7 @@
 //! Tests of the requests of a shard alone.
 
+use bayeux::BayeuxError;
+
 use super::*;
 use crate::events::{HttpTransport, Peer, Persisted, SessionKey, SocketKey};
 use crate::limits::shares::{Amount, Budget};
@@ -42,7 +44,12 @@ fn answer(number: u64, batch: Batch) -> Answer {
 }
 
 fn settled(requests: &mut Requests, number: u64) -> Vec<Due> {
-    requests.owed.settle(Persisted { number, is_persisted: true }, None).expect("it waits").due.into_vec()
+    requests
+        .owed
+        .settle(Persisted { number, is_persisted: true }, None, BayeuxError::not_stored)
+        .expect("it waits")
+        .due
+        .into_vec()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -91,7 +98,7 @@ fn replies_for_one_websocket_leave_together() {
     };
     assert_eq!(text(replies).matches("\"successful\":true").count(), 2);
     assert!(
-        requests.owed.settle(Persisted { number: 1, is_persisted: true }, None).is_none(),
+        requests.owed.settle(Persisted { number: 1, is_persisted: true }, None, BayeuxError::not_stored).is_none(),
         "a token is settled once"
     );
 }
@@ -100,7 +107,10 @@ fn replies_for_one_websocket_leave_together() {
 fn what_was_not_stored_is_an_error() {
     let mut requests = Requests::default();
     unanswered(&mut requests, Via::Socket(SOCKET));
-    let settled = requests.owed.settle(Persisted { number: 1, is_persisted: false }, Some("now")).expect("it waits");
+    let settled = requests
+        .owed
+        .settle(Persisted { number: 1, is_persisted: false }, Some("now"), BayeuxError::not_stored)
+        .expect("it waits");
     assert_eq!((&*settled.channel, settled.publications), ("/a", 2));
     let Due::Socket(replies) = &settled.due[0] else { panic!("not for the socket") };
     let replies = text(&replies.text);

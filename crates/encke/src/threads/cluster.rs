@@ -157,7 +157,7 @@ impl Cluster {
                 ToCluster::Publications(publications) => self.node.publish(&publications),
                 ToCluster::Ask(names, token) => self.node.ask(names, token),
                 ToCluster::Message(envelope) => {
-                    if let Some(message) = self.histories.from_shard(envelope.message) {
+                    if let Some(message) = self.histories.take_message(envelope.message) {
                         self.sessions.from_shard(now_ms, message);
                     }
                 }

@@ -46,7 +46,7 @@ impl NodeHistories {
     }
 
     /// Takes a message of a shard about a history. Returns any other.
-    pub(super) fn from_shard(&mut self, message: ShardMessage) -> Option<ShardMessage> {
+    pub(super) fn take_message(&mut self, message: ShardMessage) -> Option<ShardMessage> {
         match message {
             ShardMessage::Record(publications) => {
                 let EncodedPublications { channel, frames, messages, side, except, token, .. } = &*publications;
