@@ -56,9 +56,10 @@ pub use clients::owners::Revoked;
 pub use decision::{Awaited, Resolved, WaitKey};
 pub use delivery::{Format, Reached, Received, SocketOrigin, Wire};
 pub use events::{
-    Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HISTORY_SERVICE, HttpTransport,
-    NOT_HERE, OTHER_NODES, PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted, PresenceEvent, PublishToken,
-    Report, Request, Response, Searched, SessionKey, ShardMessage, SocketKey, crosses_nodes,
+    Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HISTORY_SERVICE,
+    HttpTransport, NOT_HERE, OTHER_NODES, PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted,
+    PresenceEvent, PublishToken, Report, Request, Response, Searched, SessionKey, ShardMessage, SocketKey,
+    crosses_nodes,
 };
 #[cfg(test)]
 pub(crate) use id::kernel_entropy;
@@ -77,7 +78,9 @@ pub use protocol::batch::message_frame;
 pub use rights::policy::Policy;
 pub use rights::table::{Entry, Granted, Right, ServerEntry};
 pub use rights::{By, Client, Denial, May, Wish};
-pub use saved::{Saved, SavedBatch, SavedCursor, SavedLoss, SavedPattern, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
+pub use saved::{
+    Saved, SavedBatch, SavedCursor, SavedLoss, SavedPattern, SavedReplay, SavedSession, SavedUnacked, Span, Stage,
+};
 pub use secret::Secret;
 pub use settings::{
     CertificateName, ChannelRule, Declared, FileRule, Group, HistoryCommit, HistoryTerms, ListenerSettings, Publishers,

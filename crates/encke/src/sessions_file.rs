@@ -182,7 +182,12 @@ mod tests {
                 closed: 4,
                 batches: vec![SavedBatch { numbers: vec![(3, None)], messages: vec![Span(0, 1)] }],
             }),
-            replay: Some(SavedReplay { is_mixed: true, cursors: vec![cursor], patterns: vec![pattern], losses: vec![loss] }),
+            replay: Some(SavedReplay {
+                is_mixed: true,
+                cursors: vec![cursor],
+                patterns: vec![pattern],
+                losses: vec![loss],
+            }),
         };
         let text = r#"{"channel":"/a","data":{"n":12345678901234567890.10,"t":"\u2028é\n"}}"#;
         let policy = Policy::default().authenticated_by("tokens");

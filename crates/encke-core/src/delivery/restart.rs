@@ -18,7 +18,9 @@ use crate::delivery::sessions::unacked::Unacked;
 use crate::events::SessionKey;
 use crate::history::Position;
 use crate::rights::table::Granted;
-use crate::saved::{SavedBatch, SavedCursor, SavedLoss, SavedPattern, SavedReplay, SavedSession, SavedUnacked, Span, Stage};
+use crate::saved::{
+    SavedBatch, SavedCursor, SavedLoss, SavedPattern, SavedReplay, SavedSession, SavedUnacked, Span, Stage,
+};
 
 impl Delivery {
     /// Saves all sessions, without what others know of them, and the messages that they refer to. Messages in a response

@@ -76,7 +76,12 @@ fn position(text: Option<&str>) -> Option<Option<Position<'static>>> {
 }
 
 /// Writes a page: its messages with their positions, if it is complete, and if the history retains earlier and later ones.
-fn write(channel: &str, ring: Option<&Ring>, found: &[&Entry], [is_complete, earlier, later]: [bool; 3]) -> HistoryPage {
+fn write(
+    channel: &str,
+    ring: Option<&Ring>,
+    found: &[&Entry],
+    [is_complete, earlier, later]: [bool; 3],
+) -> HistoryPage {
     let mut json = b"{\"channel\":".to_vec();
     escape_into(channel, &mut json);
     json.extend_from_slice(b",\"messages\":[");

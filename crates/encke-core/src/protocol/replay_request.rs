@@ -49,7 +49,14 @@ pub(crate) struct Start {
 impl<'a> ReplayRequest<'a> {
     /// A request for these positions.
     pub(crate) fn new(positions: Positions<'a>, begun: Box<Begun>) -> ReplayRequest<'a> {
-        ReplayRequest { positions, answers: BTreeMap::new(), answer_bytes: 0, is_of_pattern: false, since_ms: None, begun }
+        ReplayRequest {
+            positions,
+            answers: BTreeMap::new(),
+            answer_bytes: 0,
+            is_of_pattern: false,
+            since_ms: None,
+            begun,
+        }
     }
 
     /// A request for the latest position of each channel.

@@ -15,7 +15,9 @@ use websocket::handshake;
 use super::bayeux::BayeuxResponse;
 use super::connection::{Connection, Upgrade};
 use super::guard::{self, Guard, Pages, methods_as_text};
-use super::{Body, api, bayeux, closing, files, form, history, hold, metrics, of_status, subscription, text, unread, with};
+use super::{
+    Body, api, bayeux, closing, files, form, history, hold, metrics, of_status, subscription, text, unread, with,
+};
 use crate::fallback::{BoxError, RequestBody, ResponseBody, TakeOver};
 use crate::settings::OWN_PATHS;
 use encke_core::{Settings, Shared};

@@ -23,7 +23,10 @@ fn data(page: &Value) -> Vec<u64> {
 fn a_history_is_read_in_pages_in_both_directions() {
     for shards in [1, 3] {
         let server = TestServer::start(Settings { shards, ..with(stored(100)) });
-        assert_eq!(page(&server, ""), json!({"channel": "/h/a", "messages": [], "recovered": true, "earlier": false, "later": false, "latest": null}));
+        assert_eq!(
+            page(&server, ""),
+            json!({"channel": "/h/a", "messages": [], "recovered": true, "earlier": false, "later": false, "latest": null})
+        );
         (0..25).for_each(|number| publish(&server, "/h/a", number));
         wait_stored(&server, 25);
         let mut back = Vec::new();
@@ -44,7 +47,10 @@ fn a_history_is_read_in_pages_in_both_directions() {
             let page = page(&server, &format!("?limit=7&after={after}"));
             forth.extend(data(&page));
             if page["later"] == false {
-                assert_eq!(page["latest"], page["messages"].as_array().expect("messages").last().expect("one")["position"]);
+                assert_eq!(
+                    page["latest"],
+                    page["messages"].as_array().expect("messages").last().expect("one")["position"]
+                );
                 break;
             }
             after = page["messages"][6]["position"].as_str().expect("a position").into();

@@ -59,8 +59,7 @@ impl Received {
 
 /// Subscribes to the pattern and returns the reply. On a WebSocket messages may come before it.
 fn subscribe(client: &mut Client, replay: Value, received: &mut Received) -> Value {
-    let message =
-        json!({"id": "s", "channel": "/meta/subscribe", "subscription": PATTERN, "ext": {"replay": replay}});
+    let message = json!({"id": "s", "channel": "/meta/subscribe", "subscription": PATTERN, "ext": {"replay": replay}});
     let Client::Ws(ws) = client else { return client.call(message) };
     let mine = ws.mine(message);
     ws.send_json(&json!([mine]));

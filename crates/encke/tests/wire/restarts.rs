@@ -344,7 +344,8 @@ fn each_session_has_its_form_of_positions_also_after_a_restart() {
     let folder = Folder::new();
     let stored = Settings { data: folder.name(), ..client::with(client::stored(100)) };
     let server = TestServer::start(stored.clone());
-    let mut clients = [json!(true), client::offer()].map(|offer| Client::poller_with(&server, json!({ "replay": offer })));
+    let mut clients =
+        [json!(true), client::offer()].map(|offer| Client::poller_with(&server, json!({ "replay": offer })));
     for client in &mut clients {
         client.subscribe("/h/a", json!(-2));
         client.next();

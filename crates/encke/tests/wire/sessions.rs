@@ -387,7 +387,8 @@ fn disconnecting_an_unknown_session_does_nothing() {
 
 #[test]
 fn a_client_that_asks_learns_its_limits_with_the_handshake() {
-    let limited = Settings { message_bytes_max: 10_000, subscriptions_max: 7, session_messages_per_s_max: 50, ..settings() };
+    let limited =
+        Settings { message_bytes_max: 10_000, subscriptions_max: 7, session_messages_per_s_max: 50, ..settings() };
     let server = TestServer::start(limited);
     let mut ws = server.websocket();
     let mut handshake = |ext: serde_json::Value| {
