@@ -61,7 +61,7 @@ fn a_page_of_another_origin_is_refused_where_no_key_decides_and_reads_nothing_an
         response.status
     });
     assert_eq!(statuses, [403, 403, 403, 401, 200]);
-    assert_eq!(server.metric("encke_origins_refused"), 2);
+    assert_eq!(server.metric("encke_origins_refused"), 3);
 }
 
 #[test]

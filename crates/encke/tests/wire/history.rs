@@ -98,7 +98,7 @@ fn a_session_reads_a_history_by_the_service() {
         let before = &latest["data"]["messages"][0]["position"];
         assert_eq!(data(&read(json!({"channel": "/h/a", "before": before}))["data"]), [0, 1, 2]);
         assert_eq!(read(json!({"channel": "/h/a", "after": "x"}))["error"], "400::replay_invalid");
-        assert_eq!(read(json!({"channel": "/h/*"}))["error"], "403::subscribe_denied");
+        assert_eq!(read(json!({"channel": "/h/*"}))["error"], "403:denied_by_security_policy:subscribe_denied");
         assert_eq!(read(json!({}))["successful"], false);
         assert_eq!(server.metric("encke_subscriptions"), 0, "it is no subscription");
     }

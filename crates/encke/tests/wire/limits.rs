@@ -321,13 +321,13 @@ fn the_positions_and_the_channels_of_one_replay_are_limited() {
     assert_eq!(error("/h/a", json!(positions(1_000))), json!(null));
     assert_eq!(error("/h/b", json!(positions(1_001))), "413::replay_channels_max");
     assert_eq!(error("/h/many/*", json!(7)), "413::replay_channels_max");
-    assert_eq!(error("/h/many/*", json!(-2)), json!(null));
     for thousand in 0..21 {
         let mut part: serde_json::Map<_, _> = (0..999).map(|n| (format!("/x/{thousand}/{n}"), json!(-1))).collect();
         part.insert("/x/**".into(), json!({ "more": true }));
         let wanted = if thousand < 20 { json!(null) } else { json!("413::replay_channels_max") };
         assert_eq!(error("/x/**", json!(part)), wanted, "{thousand}");
     }
+    assert_eq!(error("/h/many/*", json!(-2)), json!(null));
 }
 
 #[test]

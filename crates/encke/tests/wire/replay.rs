@@ -303,7 +303,7 @@ fn a_message_with_a_position_is_exact_for_any_data() {
     let server = TestServer::start(with(stored(100)));
     let [mut live, mut plain] = [Client::websocket(&server), Client::Ws(Box::new(server.session()))];
     let mut mixed = Client::websocket_with(&server, json!({ "replay": true }));
-    [&mut live, &mut mixed].map(|client| client.subscribe("/h/a", json!(-1)));
+    [&mut live, &mut mixed].into_iter().for_each(|client| drop(client.subscribe("/h/a", json!(-1))));
     let Client::Ws(ws) = &mut plain else { panic!("a WebSocket") };
     ws.subscribe("/h/a");
     let texts = [
