@@ -101,10 +101,7 @@ impl Builder {
         let mut shared = Shared::new(shards, application);
         let data = Data::open(&settings, &mut shared, clock.now())?;
         revoke_again(&shared, &self.revoked, clock.now().wall_ms);
-        shared.node = node_tag(self.cluster.is_some(), data.as_ref())?;
-        if self.cluster.is_some() {
-            shared.histories.begin_in_cluster();
-        }
+        make_node(&mut shared, self.cluster.is_some(), data.as_ref())?;
         let shared = Arc::new(shared);
         let link = self.cluster.as_ref().map(|_| Arc::default());
         let confirmations = confirmations(&shared, link.as_ref());
@@ -164,6 +161,15 @@ fn check_cluster(
     let Some((cluster, _)) = cluster else { return Ok(()) };
     cluster.check()?;
     ClusterSettings::check_server(settings)
+}
+
+/// Makes the server a node of a cluster, if it is one.
+fn make_node(shared: &mut Shared, is_clustered: bool, data: Option<&Data>) -> Result<(), StartError> {
+    shared.node = node_tag(is_clustered, data)?;
+    if is_clustered {
+        shared.histories.begin_in_cluster();
+    }
+    Ok(())
 }
 
 /// The name of this node in the ids of its sessions: that of the process before, whose sessions this one may go on with, or a new one.

@@ -41,6 +41,9 @@ pub(super) struct Member {
     pub(super) settled: BTreeMap<u64, bool>,
 }
 
+/// A revision, and the value that was written.
+type Written = (u64, Bytes);
+
 /// Something that arrives at a node.
 #[derive(Clone)]
 enum Arrival {
@@ -87,7 +90,7 @@ pub(super) struct Cluster {
     /// The time of the last flight of each stream, which later ones do not overtake.
     streams: BTreeMap<(usize, usize, bool), u64>,
     /// The revision, the value and the one before of each key.
-    keys: BTreeMap<String, (u64, Bytes, Option<(u64, Bytes)>)>,
+    keys: BTreeMap<String, (u64, Bytes, Option<Written>)>,
     revision: u64,
     order: u64,
     random: u64,
