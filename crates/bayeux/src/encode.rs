@@ -122,6 +122,8 @@ pub struct Reply<'a> {
     pub supported_connection_types: Option<RawJson<'a>>,
     /// Text; see [`timestamp`](crate::ext::timestamp).
     pub timestamp: Option<&'a str>,
+    /// Further fields: the members of a JSON object, without its braces.
+    pub custom: &'a str,
 }
 
 impl<'a> Reply<'a> {
@@ -157,6 +159,10 @@ impl<'a> Reply<'a> {
         text_field(out, b",\"minimumVersion\":", self.minimum_version);
         raw_field(out, b",\"supportedConnectionTypes\":", self.supported_connection_types);
         text_field(out, b",\"timestamp\":", self.timestamp);
+        if !self.custom.is_empty() {
+            out.put(b",");
+            out.put(self.custom.as_bytes());
+        }
         // Each of these fields is written with a comma before it; the very first field must have none.
         if self.channel.is_none() && out.len() > start + 1 {
             out.remove(start + 1);

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use encke::{Builder, Call, Handle, Json, Revocation, RevocationError, Server};
+use encke::{Builder, Call, Handle, Data, Revocation, RevocationError, Server};
 use encke_auth::{AuthSettings, Jwt, KeyPair, Secret, SigningKey};
 use serde_json::{Value, json};
 
@@ -47,8 +47,8 @@ pub fn server() -> Result<(Builder, Application), Box<dyn Error>> {
 }
 
 /// Answers with the user of the session.
-async fn whoami(call: Call) -> Json<Value> {
-    Json(json!({ "user": call.identity().map(|identity| &*identity.user) }))
+async fn whoami(call: Call) -> Data<Value> {
+    Data(json!({ "user": call.identity().map(|identity| &*identity.user) }))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -52,6 +52,7 @@ pub(crate) fn identity(settings: &AuthSettings, text: &str, now_ms: u64) -> Resu
         subscribe: channels(&settings.subscribe_claim)?,
         publish: channels(&settings.publish_claim)?,
         limits,
+        reply: None,
     })
 }
 

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use strum::IntoStaticStr;
 
-use crate::identity::{Head, Identity};
+use crate::handshake_reply::HandshakeReply;
+use crate::identity::{Head, Identity, add_to_reply};
 use crate::rights::policy::Policy;
 use crate::settings::TransportName;
 
@@ -144,6 +145,8 @@ impl<T> From<T> for Answer<T> {
 pub struct Handshake<'a> {
     /// The `ext` of the message, as raw JSON. It may contain credentials.
     pub ext: Option<&'a str>,
+    /// The fields of the message that Bayeux does not define, as a raw JSON object; `None` if it has none.
+    pub fields: Option<&'a str>,
     /// The head of the request, or of the request that opened the WebSocket. Only if [`Application::reads_heads`].
     pub head: Option<&'a Arc<Head>>,
     /// The address of the client, or of the proxy in front of it. On a WebSocket only if [`Application::reads_heads`].
@@ -155,7 +158,7 @@ pub struct Handshake<'a> {
 impl<'a> Handshake<'a> {
     /// A handshake with this `ext` (valid JSON) by a WebSocket, for tests of an application; without a head.
     pub fn new(ext: Option<&'a str>) -> Handshake<'a> {
-        Handshake { ext, head: None, peer: None, transport: TransportName::Websocket }
+        Handshake { ext, fields: None, head: None, peer: None, transport: TransportName::Websocket }
     }
 }
 
@@ -169,12 +172,26 @@ pub struct Refusal {
     pub reason: Cow<'static, str>,
     /// The time after which the client may try again, in milliseconds. `None`: it is advised not to.
     pub retry_ms: Option<u64>,
+    /// Additions to the reply to the handshake.
+    pub reply: Option<Box<HandshakeReply>>,
 }
 
 impl Refusal {
     /// A refusal after which the client does not try again.
     pub fn new(code: u16, reason: impl Into<Cow<'static, str>>) -> Refusal {
-        Refusal { code, reason: reason.into(), retry_ms: None }
+        Refusal { code, reason: reason.into(), retry_ms: None, reply: None }
+    }
+
+    /// Adds a member to the `ext` of the reply to the handshake, as [`Identity::reply_ext`] does.
+    pub fn reply_ext(mut self, name: &str, value: &str) -> Refusal {
+        add_to_reply(&mut self.reply, name, |reply| reply.add_ext(name, value));
+        self
+    }
+
+    /// Adds a field to the reply to the handshake, as [`Identity::reply_field`] does.
+    pub fn reply_field(mut self, name: &str, value: &str) -> Refusal {
+        add_to_reply(&mut self.reply, name, |reply| reply.add_field(name, value));
+        self
     }
 
     /// Advises the client to try again after this time, in milliseconds.

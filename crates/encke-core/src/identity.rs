@@ -8,6 +8,8 @@ use std::net::IpAddr;
 use bayeux::{ChannelName, Limits};
 use serde::{Deserialize, Serialize};
 
+use crate::handshake_reply::{HandshakeReply, HandshakeReplyError};
+
 /// The owner of a session, and the rights that its credentials give.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
@@ -25,12 +27,29 @@ pub struct Identity {
     pub publish: Option<Patterns>,
     /// Limits of the session that differ from the settings.
     pub limits: SessionLimits,
+    /// Additions to the reply to the handshake. The session does not retain them.
+    #[serde(skip)]
+    pub reply: Option<Box<HandshakeReply>>,
 }
 
 impl Identity {
     /// The identity of a user without further rights or limits.
     pub fn of_user(user: &str) -> Identity {
         Identity { user: user.into(), ..Identity::default() }
+    }
+
+    /// Adds a member to the `ext` of the reply to the handshake, with raw JSON as its value. One that cannot be added is logged, and left
+    /// out; see [`HandshakeReply::add_ext`].
+    pub fn reply_ext(mut self, name: &str, value: &str) -> Identity {
+        add_to_reply(&mut self.reply, name, |reply| reply.add_ext(name, value));
+        self
+    }
+
+    /// Adds a field to the reply to the handshake, beside those of the protocol, with raw JSON as its value. One that cannot be added is
+    /// logged, and left out; see [`HandshakeReply::add_field`].
+    pub fn reply_field(mut self, name: &str, value: &str) -> Identity {
+        add_to_reply(&mut self.reply, name, |reply| reply.add_field(name, value));
+        self
     }
 
     /// True if its patterns allow a publication on this channel.
@@ -53,6 +72,17 @@ impl Identity {
     /// True if its credentials have ended at this time, in milliseconds since 1970.
     pub fn has_expired(&self, wall_ms: u64) -> bool {
         self.expires_ms.is_some_and(|expires_ms| expires_ms <= wall_ms)
+    }
+}
+
+/// Adds to the reply to a handshake, or logs why it cannot.
+pub(crate) fn add_to_reply(
+    reply: &mut Option<Box<HandshakeReply>>,
+    name: &str,
+    add: impl FnOnce(&mut HandshakeReply) -> Result<(), HandshakeReplyError>,
+) {
+    if let Err(error) = add(reply.get_or_insert_default()) {
+        tracing::error!(name, %error, "the reply to a handshake lacks what the application has added");
     }
 }
 

@@ -23,6 +23,7 @@ mod decision;
 mod delivery;
 mod events;
 mod exchange;
+mod handshake_reply;
 pub mod history;
 mod id;
 mod identity;
@@ -62,6 +63,7 @@ pub use events::{
 };
 #[cfg(test)]
 pub(crate) use id::kernel_entropy;
+pub use handshake_reply::{HANDSHAKE_REPLY_BYTES_MAX, HandshakeReply, HandshakeReplyError};
 pub use id::{Entropy, Id, NodeTag};
 pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
 pub use limits::counts::Counts;

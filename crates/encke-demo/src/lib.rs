@@ -36,7 +36,7 @@ use std::time::Instant;
 
 use bayeux::{ChannelKind, ChannelName, Limits, escape_into, json};
 
-use encke::{Actions, Builder, Call, Json, Publishing, SessionEvent, Verdict};
+use encke::{Actions, Builder, Call, Data, Publishing, SessionEvent, Verdict};
 use filter::{escape_markup, filter};
 use orders::{Order, Orders};
 use parking_lot::Mutex;
@@ -125,13 +125,13 @@ impl Demo {
             });
         }
         let orders = demo.clone();
-        server = server.service("/service/demo/order", move |Json(order): Json<Order>| {
+        server = server.service("/service/demo/order", move |Data(order): Data<Order>| {
             let demo = orders.clone();
             async move { demo.orders.answer(order).await }
         });
         let listed = demo.clone();
         server = server.service("/service/demo/sources", move || std::future::ready(listed.sources.answer()));
-        server.on_session(move |event, actions| {
+        server.on_session(move |event: &SessionEvent, actions: &mut Actions| {
             if let SessionEvent::Ended { caller, .. } = event {
                 demo.ended(caller.session(), actions);
             }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use encke::{Failure, Json};
+use encke::{Failure, Data};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
@@ -58,7 +58,7 @@ pub(super) struct Receipt {
 
 impl Orders {
     /// Answers an order.
-    pub(super) async fn answer(&self, order: Order) -> Result<Json<Receipt>, Failure> {
+    pub(super) async fn answer(&self, order: Order) -> Result<Data<Receipt>, Failure> {
         let Order { request, timestamp, execs, ask } = order;
         if ask.delay_ms > DELAY_MS_MAX {
             return Err(Failure::new("delay_too_long", &format!("a delay is at most {DELAY_MS_MAX} ms")));
@@ -78,7 +78,7 @@ impl Orders {
         }
         let shares = execs.iter().map(|exec| u64::from(exec.qty)).sum();
         let order = self.0.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Json(Receipt { request, timestamp, order, shares }))
+        Ok(Data(Receipt { request, timestamp, order, shares }))
     }
 }
 
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn order(data: &str) -> Result<Order, Failure> {
-        Json::from_call(&Call::new("session", "/service/demo/order", data).calling()).map(|Json(order)| order)
+        Data::from_call(&Call::new("session", "/service/demo/order", data).calling()).map(|Data(order)| order)
     }
 
     fn run<T>(future: impl Future<Output = T>) -> T {
@@ -102,7 +102,7 @@ mod tests {
 
     fn answer(orders: &Orders, data: &str) -> Result<Receipt, String> {
         let answered = run(orders.answer(order(data).expect("an order")));
-        answered.map(|Json(receipt)| receipt).map_err(|failure| failure.data().to_owned())
+        answered.map(|Data(receipt)| receipt).map_err(|failure| failure.data().to_owned())
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use encke::Json;
+use encke::Data;
 use serde::Serialize;
 
 /// A source that publishes by itself.
@@ -27,8 +27,8 @@ pub(super) struct List {
 
 impl Listing {
     /// Answers a call.
-    pub(super) fn answer(&self) -> Json<List> {
-        Json(List { sources: (self.0)() })
+    pub(super) fn answer(&self) -> Data<List> {
+        Data(List { sources: (self.0)() })
     }
 }
 

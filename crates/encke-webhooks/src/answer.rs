@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use encke_core::{Decision, Identity, Patterns, Refusal, SessionLimits, Verdict};
+use encke_core::{Decision, HandshakeReply, Identity, Patterns, Refusal, SessionLimits, Verdict};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -101,6 +101,8 @@ struct IdentityAnswer {
     publish: Option<Vec<Box<str>>>,
     #[serde(default)]
     limits: SessionLimits,
+    ext: Option<Box<RawValue>>,
+    fields: Option<Box<RawValue>>,
     #[serde(default)]
     actions: Vec<Action>,
 }
@@ -154,11 +156,9 @@ impl Answered {
             EventKind::Publish => parse::<VerdictAnswer>(body)?.finish()?,
             EventKind::Service if body.is_empty() => Answered { answer: Answer::Call(None), actions: Vec::new() },
             EventKind::Service => parse::<CallAnswer>(body)?.finish()?,
-            EventKind::Opened | EventKind::Ended if body.is_empty() => {
-                Answered { answer: Answer::Noted, actions: Vec::new() }
-            }
-            EventKind::Opened | EventKind::Ended => {
-                Answered { answer: Answer::Noted, actions: parse::<NotedAnswer>(body)?.actions }
+            EventKind::Opened | EventKind::Ended | EventKind::Subscribed | EventKind::Unsubscribed => {
+                let NotedAnswer { actions } = if body.is_empty() { NotedAnswer::default() } else { parse(body)? };
+                Answered { answer: Answer::Noted, actions }
             }
         };
         answered.actions.iter().try_for_each(Action::check)?;
@@ -187,13 +187,18 @@ impl IdentityAnswer {
         let patterns = |names: Option<Vec<Box<str>>>| {
             names.map(Patterns::new).transpose().map_err(|wrong| Unusable(wrong.to_string()))
         };
+        let raw = |value: &Option<Box<RawValue>>| value.as_ref().map(|value| value.get().to_owned());
+        let (ext, fields) = (raw(&self.ext), raw(&self.fields));
+        let reply = HandshakeReply::of(ext.as_deref(), fields.as_deref());
+        let reply = reply.map_err(|error| Unusable(format!("ext or fields of the reply: {error}")))?;
+        let reply = (reply != HandshakeReply::default()).then(|| Box::new(reply));
         if !self.allow {
             let code = self.code.unwrap_or(403);
             if ![401, 403, 429, 503].contains(&code) {
                 return Err(Unusable(format!("code {code}: 401, 403, 429 or 503")));
             }
             let mut refusal = Refusal::new(code, reason_of(self.reason));
-            refusal.retry_ms = self.retry_after_ms;
+            (refusal.retry_ms, refusal.reply) = (self.retry_after_ms, reply);
             return Ok(Answered { answer: Answer::Identity(Err(refusal)), actions: self.actions });
         }
         let claims: Box<str> = self.claims.as_deref().map_or(Ok(""), text_of)?.into();
@@ -208,6 +213,7 @@ impl IdentityAnswer {
             subscribe: patterns(self.subscribe)?,
             publish: patterns(self.publish)?,
             limits: self.limits,
+            reply,
         };
         Ok(Answered { answer: Answer::Identity(Ok(identity)), actions: self.actions })
     }

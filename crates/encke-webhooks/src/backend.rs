@@ -206,6 +206,7 @@ impl Backend {
         let (lifetime_ms, attempts_max, waits_when_down) = match kind {
             EventKind::Opened => notified(when_down.opened),
             EventKind::Ended => notified(when_down.ended),
+            EventKind::Subscribed | EventKind::Unsubscribed => notified(when_down.subscribed),
             EventKind::Service => (settings.call_timeout_ms, usize::MAX, when_down.service == Decide::Queue),
             _ => (settings.decision_timeout_ms, usize::MAX, self.when_down(kind) == Decide::Queue),
         };

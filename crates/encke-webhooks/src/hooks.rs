@@ -64,6 +64,14 @@ impl Hooks {
     }
 }
 
+impl Hooks {
+    fn notify_subscription(&self, kind: EventKind, caller: &Caller<'_>, channel: &str) {
+        for backend in self.wanting(kind).iter().filter(|backend| backend.concerns(channel)) {
+            backend.notify(caller, backend.event(kind).caller(caller).text("channel", channel).finish());
+        }
+    }
+}
+
 impl Application for Hooks {
     fn handshake(&self, handshake: &Handshake<'_>) -> Later<Result<Option<Identity>, Refusal>> {
         let Some(backend) = self.wanting(EventKind::Handshake).first() else { return self.inner.handshake(handshake) };
@@ -74,7 +82,7 @@ impl Application for Hooks {
         if let Some(head) = handshake.head {
             event = event.head(head);
         }
-        let event = event.raw("ext", handshake.ext).finish();
+        let event = event.raw("ext", handshake.ext).raw("fields", handshake.fields).finish();
         let owner = backend.owner_of_address(handshake.peer);
         let (asked, backend) = (backend.ask(None, owner, event), backend.clone());
         Later::Later(Box::pin(async move {
@@ -240,10 +248,12 @@ impl Application for Hooks {
     }
 
     fn subscribed(&self, caller: &Caller<'_>, channel: &str) {
+        self.notify_subscription(EventKind::Subscribed, caller, channel);
         self.inner.subscribed(caller, channel);
     }
 
     fn unsubscribed(&self, caller: &Caller<'_>, channel: &str) {
+        self.notify_subscription(EventKind::Unsubscribed, caller, channel);
         self.inner.unsubscribed(caller, channel);
     }
 

@@ -41,7 +41,7 @@ fn events() -> Vec<Event> {
     let about = |kind| begin(kind).caller(&caller);
     let (data, ext) = (Some(r#"{"big":12345678901234567890}"#), Some(r#"{"a":[1]}"#));
     let all = [
-        begin(EventKind::Handshake).text("transport", "websocket").text("peer", "::1").head(&head).raw("ext", ext),
+        begin(EventKind::Handshake).text("transport", "websocket").text("peer", "::1").head(&head).raw("ext", ext).raw("fields", ext),
         about(EventKind::Refresh).raw("credentials", Some("\"token\"")),
         about(EventKind::Opened),
         about(EventKind::Ended).text("reason", "expired"),
@@ -52,6 +52,8 @@ fn events() -> Vec<Event> {
             .text("message_id", "7")
             .raw("data", data)
             .raw("ext", ext),
+        about(EventKind::Subscribed).text("channel", "/a/*"),
+        about(EventKind::Unsubscribed).text("channel", "/a/*"),
     ];
     all.map(Writer::finish).into()
 }
@@ -90,7 +92,7 @@ fn every_example_of_an_answer_in_the_schema_can_be_used_and_they_have_every_memb
         ("subscribe", &[EventKind::Subscribe]),
         ("publish", &[EventKind::Publish]),
         ("service", &[EventKind::Service]),
-        ("notification", &[EventKind::Opened, EventKind::Ended]),
+        ("notification", &[EventKind::Opened, EventKind::Ended, EventKind::Subscribed, EventKind::Unsubscribed]),
     ] {
         let described = &schema["$defs"]["answers"][name];
         let examples = described["examples"].as_array().expect("examples");

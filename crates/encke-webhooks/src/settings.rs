@@ -26,7 +26,7 @@ encke_core::settings! {
         url: SecretUrl = SecretUrl::default();
         /// The events that it gets.
         events: Vec<EventKind> = Vec::new();
-        /// The channels and patterns whose events it gets: `subscribe`, `publish` and `service`. Other events have no channel.
+        /// The channels and patterns whose events it gets: `subscribe`, `publish`, `service`, `subscribed` and `unsubscribed`. Other events have no channel.
         channels: Vec<String> = vec!["/**".into()];
         /// The secrets that sign each request, separated by spaces: `whsec_` and base64 each.
         secret: encke_core::Secret = encke_core::Secret::default();
@@ -93,6 +93,10 @@ pub enum EventKind {
     Publish,
     /// A session has sent a message to a service. The backend answers.
     Service,
+    /// A session has subscribed, or a restart has restored its subscription.
+    Subscribed,
+    /// A subscription of a session has ended, possibly with the session.
+    Unsubscribed,
 }
 
 impl EventKind {
@@ -106,7 +110,7 @@ impl EventKind {
 
     /// True for an event whose answer decides nothing.
     pub fn is_notification(self) -> bool {
-        matches!(self, EventKind::Opened | EventKind::Ended)
+        matches!(self, EventKind::Opened | EventKind::Ended | EventKind::Subscribed | EventKind::Unsubscribed)
     }
 }
 
@@ -126,6 +130,8 @@ pub struct WhenDown {
     pub opened: Notify,
     /// On notifications of ended sessions.
     pub ended: Notify,
+    /// On notifications of subscriptions and their ends.
+    pub subscribed: Notify,
 }
 
 /// A decision without the backend.

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex};
 
 use encke::{
-    Access, Actions, Builder, Failure, Grant, Handshake, Identity, Json, Operation, Refusal, Server, State, User,
+    Access, Actions, Builder, Failure, Grant, Handshake, Identity, Data, Operation, Refusal, Server, AppState, User,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -46,8 +46,8 @@ pub fn server() -> Builder {
             Operation::Publish => Grant::deny("bid_by_the_service"),
             Operation::Create | Operation::Subscribe => Grant::Grant,
         })
-        .service("/service/auction/items", async |State(items): State<Items>| {
-            Json(items.lock().expect("no thread panics with it").clone())
+        .service("/service/auction/items", async |AppState(items): AppState<Items>| {
+            Data(items.lock().expect("no thread panics with it").clone())
         })
         .service("/service/auction/bid", bid)
 }
@@ -61,9 +61,9 @@ async fn name_yourself(handshake: Handshake) -> Result<Identity, Refusal> {
 /// Takes a bid if it is the highest. Its bidder gets the item back, everybody else sees it on `/auction/items/1`.
 async fn bid(
     User(bidder): User,
-    State(items): State<Items>,
-    Json(bid): Json<Bid>,
-) -> Result<(Json<Item>, Actions), Failure> {
+    AppState(items): AppState<Items>,
+    Data(bid): Data<Bid>,
+) -> Result<(Data<Item>, Actions), Failure> {
     let mut items = items.lock().expect("no thread panics with it");
     let item = items.get_mut(&bid.item).ok_or(Failure::new("unknown", "there is no such item"))?;
     if bid.cents <= item.cents {
@@ -74,7 +74,7 @@ async fn bid(
     (item.cents, item.bidder) = (bid.cents, Some(bidder.user.to_string()));
     let mut actions = Actions::default();
     actions.publish(&format!("/auction/items/{}", bid.item), &json!(item).to_string());
-    Ok((Json(item.clone()), actions))
+    Ok((Data(item.clone()), actions))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -1,7 +1,7 @@
 //! Encke and axum in one program, both ways:
 //!
 //! - `behind`: Encke has the sockets. It serves Bayeux clients itself, and passes all other requests to an axum router.
-//! - `inside`: axum has the sockets. Its router passes the requests below `/cometd` to Encke.
+//! - `inside`: axum has the sockets. Its router passes the requests for other paths than its routes to Encke: `/cometd`, `/metrics`, …
 //!
 //! To run it: `cargo run -p encke --example axum_beside -- behind 127.0.0.1:8080` (or `inside`)
 
@@ -16,7 +16,7 @@ use encke::{Builder, Handle, Running, Server};
 
 /// The hooks, the same both ways.
 fn hooks() -> Builder {
-    Server::builder().service("/service/hello", async || encke::Json("hello"))
+    Server::builder().service("/service/hello", async || encke::Data("hello"))
 }
 
 /// An ordinary page.
@@ -41,12 +41,12 @@ pub fn behind(listen: SocketAddr) -> Result<Running, encke::StartError> {
 pub fn inside(listen: SocketAddr) -> Result<(Running, Router), encke::StartError> {
     let running = hooks().listen(listen).without_listener().start()?;
     let handle = running.handle();
-    let endpoint = encke::service(&handle).with_peer(|parts| {
+    let encke = encke::all_paths(&handle).with_peer(|parts| {
         let ConnectInfo(peer) = parts.extensions.get::<ConnectInfo<SocketAddr>>()?;
         Some(peer.ip())
     });
     let router = Router::new().route("/publish/{*channel}", post(publish)).with_state(handle);
-    Ok((running, router.merge(pages()).nest_service("/cometd", endpoint)))
+    Ok((running, router.merge(pages()).fallback_service(encke)))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 
-use encke::{Access, Actions, Builder, Call, Grant, Json, Operation, Publishing, Server, SessionEvent, State, Verdict};
+use encke::{
+    Access, Actions, AppState, Builder, Call, Data, Grant, Operation, Publishing, Server, SessionEvent, Verdict,
+};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -33,9 +35,8 @@ struct Private {
 
 /// The server with the chat's hooks.
 pub fn server() -> Builder {
-    let rooms = Rooms::default();
     Server::builder()
-        .state(rooms.clone())
+        .state(Rooms::default())
         .authorize("/chat/**", |_: &Access| Grant::Grant)
         .authorize("/members/**", |access: &Access| match access.operation() {
             Operation::Create | Operation::Subscribe => Grant::Grant,
@@ -44,17 +45,11 @@ pub fn server() -> Builder {
         .filter("/chat/**", clean)
         .service("/service/members", join)
         .service("/service/privatechat", private)
-        .on_session(move |event, actions| {
-            if let SessionEvent::Ended { caller, .. } = event {
-                leave(&rooms, caller.session(), actions);
-            }
-        })
+        .on_session(leave)
 }
 
 /// Removes markup, and drops a message with a bad word.
-fn clean(message: &Publishing) -> Verdict {
-    let data = message.data().unwrap_or("null");
-    let Ok(mut value) = serde_json::from_str::<Value>(data) else { return Verdict::Delete };
+fn clean(_: &Publishing, Data(mut value): Data<Value>) -> Verdict {
     let texts = value.as_object_mut().into_iter().flat_map(|fields| fields.values_mut());
     for text in texts.filter(|value| value.is_string()) {
         let old = text.as_str().unwrap_or_default();
@@ -71,7 +66,7 @@ fn without_markup(text: &str) -> String {
 }
 
 /// Adds the caller to a room. All members get the names.
-async fn join(call: Call, State(rooms): State<Rooms>, Json(Join { room, user }): Json<Join>) -> Actions {
+async fn join(call: Call, AppState(rooms): AppState<Rooms>, Data(Join { room, user }): Data<Join>) -> Actions {
     let mut actions = Actions::default();
     let mut rooms = rooms.lock().expect("no thread panics with it");
     let members = rooms.entry(room.clone()).or_default();
@@ -80,12 +75,13 @@ async fn join(call: Call, State(rooms): State<Rooms>, Json(Join { room, user }):
     actions
 }
 
-/// Removes a session from its rooms.
-fn leave(rooms: &Rooms, session: &str, actions: &mut Actions) {
+/// Removes a session that has ended from its rooms.
+fn leave(event: &SessionEvent, actions: &mut Actions, AppState(rooms): AppState<Rooms>) {
+    let SessionEvent::Ended { caller, .. } = event else { return };
     let mut rooms = rooms.lock().expect("no thread panics with it");
     for (room, members) in rooms.iter_mut() {
         let before = members.len();
-        members.retain(|_, member| member != session);
+        members.retain(|_, member| member != caller.session());
         if members.len() < before {
             publish_members(room, members, actions);
         }
@@ -100,7 +96,7 @@ fn publish_members(room: &str, members: &BTreeMap<String, String>, actions: &mut
 }
 
 /// Sends a message to the named members of a room and to the caller.
-async fn private(call: Call, State(rooms): State<Rooms>, Json(private): Json<Private>) -> Actions {
+async fn private(call: Call, AppState(rooms): AppState<Rooms>, Data(private): Data<Private>) -> Actions {
     let mut actions = Actions::default();
     let rooms = rooms.lock().expect("no thread panics with it");
     let Some(members) = rooms.get(&private.room) else { return actions };

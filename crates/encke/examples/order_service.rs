@@ -10,7 +10,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use encke::{Builder, Call, Failure, Json, Raw, Server, State};
+use encke::{Builder, Call, Failure, Data, Raw, Server, AppState};
 use serde::{Deserialize, Serialize};
 use serde_json::from_str;
 
@@ -51,7 +51,7 @@ pub fn server(counter: Arc<AtomicU64>) -> Builder {
 }
 
 /// Answers an order. The load sends a text instead of an order, and gets it back.
-async fn order(call: Call, State(orders): State<Arc<AtomicU64>>, Raw(data): Raw) -> Result<Reply, Failure> {
+async fn order(call: Call, AppState(orders): AppState<Arc<AtomicU64>>, Raw(data): Raw) -> Result<Reply, Failure> {
     let number = orders.fetch_add(1, Ordering::Relaxed) + 1;
     if data.starts_with('"') {
         return Ok(Err(Raw(data)));
@@ -61,11 +61,11 @@ async fn order(call: Call, State(orders): State<Arc<AtomicU64>>, Raw(data): Raw)
         return Err(Failure::new("no_shares", &format!("{} of {}", exec.symbol, call.session())));
     }
     let shares = order.execs.iter().map(|exec| u64::from(exec.qty)).sum();
-    Ok(Ok(Json(Receipt { request: order.request, timestamp: order.timestamp, order: number, shares })))
+    Ok(Ok(Data(Receipt { request: order.request, timestamp: order.timestamp, order: number, shares })))
 }
 
 /// A receipt, or the text of the load.
-type Reply = Result<Json<Receipt>, Raw>;
+type Reply = Result<Data<Receipt>, Raw>;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let listen = std::env::args().nth(1).unwrap_or("127.0.0.1:8080".into()).parse()?;

@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 
-use encke::{Builder, Failure, Handle, Handshake, Identity, Json, Refusal, Server, Settings, State, Verdict};
+use encke::{
+    AppState, Builder, Data, Failure, Handle, Handshake, Identity, Publishing, Refusal, Server, Settings, Verdict,
+};
 use serde_json::{Value, from_str};
 
 /// The latest price of each symbol, in cents.
@@ -16,7 +18,7 @@ pub type Prices = Arc<Mutex<HashMap<String, u64>>>;
 pub fn server(prices: &Prices) -> Builder {
     let server = Server::builder().authenticate(admit).state(prices.clone()).service("/service/latest", latest);
     // Clients do not publish. Messages of the server's own handle pass no filter.
-    server.filter("/**", |_| Verdict::deny("read_only"))
+    server.filter("/**", |_: &Publishing| Verdict::deny("read_only"))
 }
 
 /// A client has to send `"ext":{"token":"open sesame"}` with its handshake.
@@ -26,9 +28,9 @@ async fn admit(handshake: Handshake) -> Result<Identity, Refusal> {
 }
 
 /// `/service/latest` answers a symbol with its latest price.
-async fn latest(State(prices): State<Prices>, Json(symbol): Json<String>) -> Result<Json<u64>, Failure> {
+async fn latest(AppState(prices): AppState<Prices>, Data(symbol): Data<String>) -> Result<Data<u64>, Failure> {
     let cents = prices.lock().expect("no thread panics with it").get(&symbol).copied();
-    cents.map(Json).ok_or(Failure::new("unknown", "there is no price yet"))
+    cents.map(Data).ok_or(Failure::new("unknown", "there is no price yet"))
 }
 
 /// Takes a line such as `GOOG 19900`.

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use encke::{Builder, ChannelRule, Handle, PublishError, Server, Settings, SlowConsumer, Verdict};
+use encke::{Builder, ChannelRule, Handle, PublishError, Publishing, Server, Settings, SlowConsumer, Verdict};
 
 /// The market: the prices of all symbols, in cents.
 pub struct Market {
@@ -43,7 +43,7 @@ pub fn server() -> Builder {
     let quotes =
         ChannelRule { pattern: "/quotes/*".into(), slow_consumer: SlowConsumer::KeepLatest, ..ChannelRule::default() };
     let settings = Settings { channels: vec![quotes], ..Settings::default() };
-    Server::builder().settings(settings).filter("/**", |_| Verdict::deny("read_only"))
+    Server::builder().settings(settings).filter("/**", |_: &Publishing| Verdict::deny("read_only"))
 }
 
 /// Pushes a quote, and waits if the server is busy.

@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use encke::{Builder, Failure, Json, Server, with_timeout};
+use encke::{Builder, Failure, Data, Server, with_timeout};
 use serde::{Deserialize, Serialize};
 
 /// A question for the contacts of a user.
@@ -28,11 +28,11 @@ pub fn server() -> Builder {
 }
 
 /// Answers with the contacts of a user, or with a failure.
-async fn contacts(Json(question): Json<Question>) -> Result<Json<Vec<Contact>>, Failure> {
+async fn contacts(Data(question): Data<Question>) -> Result<Data<Vec<Contact>>, Failure> {
     if question.user.is_empty() {
         return Err(Failure::new("no_user", "whose contacts?"));
     }
-    Ok(Json(look_up(&question.user).await))
+    Ok(Data(look_up(&question.user).await))
 }
 
 /// The database. Its answer takes a moment; nobody waits for it but the caller.

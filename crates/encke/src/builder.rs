@@ -1,6 +1,5 @@
 //! The builder of a server: settings, hooks, files.
 
-use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,15 +8,22 @@ use bytes::Bytes;
 use encke_core::{Actions, Application, Settings, Verdict};
 use http::{Request, Response};
 use hyper::body::Body as HttpBody;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tower_service::Service;
 
 use crate::api_keys::ApiKeys;
-use crate::app::access::{Access, Authorizer, Grant};
-use crate::app::authenticate::Authenticate;
-use crate::app::events::{ChannelEvent, SessionEvent};
+use crate::app::access::{Access, Authorizer};
+use crate::app::call::Calling;
+use crate::app::events::{ChannelEvent, SessionEvent, SubscriptionEvent};
 use crate::app::filter::{Filter, Publishing};
+use crate::app::handlers::{
+    AuthenticateHandler, Authenticator, AuthorizeAsyncHandler, AuthorizeHandler, ChannelListener, FilterAsyncHandler,
+    FilterHandler, SessionListener, SubscriptionListener,
+};
 use crate::app::hooks::Hooks;
-use crate::app::route::{Route, RouteReply, RouteRequest};
+use crate::app::reply::Data;
+use crate::app::route::{Route, RouteHandler};
 use crate::app::service::{Registered, ServiceHandler};
 use crate::asset::Asset;
 use crate::beside::Beside;
@@ -37,7 +43,28 @@ use crate::tls::TicketKey;
 /// | [`service`](Builder::service) | answers calls | yes |
 /// | [`filter`](Builder::filter), [`filter_async`](Builder::filter_async) | changes or refuses publications | the second |
 /// | [`route`](Builder::route) | answers HTTP requests, and may hold them | yes |
-/// | [`on_session`](Builder::on_session), [`on_channel`](Builder::on_channel) | learns of sessions and subscribers | no |
+/// | [`on_session`](Builder::on_session), [`on_channel`](Builder::on_channel), [`on_subscription`](Builder::on_subscription) | learns of sessions and subscribers | no |
+///
+/// A hook takes what it is about, and further values that implement [`FromCall`](crate::FromCall), as services do: a state of
+/// [`Builder::state`], the typed data of a message, the user, a [`Handle`].
+///
+/// ```
+/// use std::collections::HashSet;
+/// use std::sync::Arc;
+///
+/// use encke::{AppState, Publishing, Server, User, Verdict};
+///
+/// type Muted = Arc<HashSet<String>>;
+///
+/// let server = Server::builder().state(Muted::default()).filter(
+///     "/chat/**",
+///     |_: &Publishing, AppState(muted): AppState<Muted>, User(identity): User| match muted.contains(&*identity.user) {
+///         true => Verdict::deny("muted"),
+///         false => Verdict::Forward,
+///     },
+/// );
+/// # drop(server);
+/// ```
 ///
 /// Hooks that do not wait run on the thread of a shard, between reading and writing: they must be short and never block. A
 /// future is first polled there, too. If it is not ready, it continues on the threads of the application
@@ -97,8 +124,8 @@ impl Builder {
     /// });
     /// # drop(server);
     /// ```
-    pub fn authenticate(mut self, authenticator: impl Authenticate) -> Builder {
-        self.hooks.authenticate(Arc::new(authenticator));
+    pub fn authenticate<T: 'static, H: AuthenticateHandler<T>>(mut self, authenticator: H) -> Builder {
+        self.hooks.authenticate(Arc::new(Authenticator::new(authenticator)));
         self
     }
 
@@ -119,24 +146,21 @@ impl Builder {
     /// });
     /// # drop(server);
     /// ```
-    pub fn authorize<F>(mut self, pattern: &str, authorizer: F) -> Builder
-    where
-        F: Fn(&Access<'_>) -> Grant + Send + Sync + 'static,
-    {
+    pub fn authorize<T, H: AuthorizeHandler<T>>(mut self, pattern: &str, authorizer: H) -> Builder {
+        self.hooks.needs(&format!("the authorizer of {pattern}"), authorizer.needs());
         if let Some(hooks) = self.hooks.channel(pattern) {
-            hooks.authorizers.push(Authorizer::Plain(Box::new(authorizer)));
+            let answer = move |access: &Access<'_>, calling: &Calling<'_>| authorizer.answer(access, calling);
+            hooks.authorizers.push(Authorizer::Plain(Box::new(answer)));
         }
         self
     }
 
     /// Adds an authorizer that may wait, for a database, for example.
-    pub fn authorize_async<F, Fut>(mut self, pattern: &str, authorizer: F) -> Builder
-    where
-        F: Fn(Access<'static>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Grant> + Send + 'static,
-    {
+    pub fn authorize_async<T, H: AuthorizeAsyncHandler<T>>(mut self, pattern: &str, authorizer: H) -> Builder {
+        self.hooks.needs(&format!("the authorizer of {pattern}"), authorizer.needs());
         if let Some(hooks) = self.hooks.channel(pattern) {
-            hooks.authorizers.push(Authorizer::of_async(authorizer));
+            let answer = move |access: &Access<'_>, calling: &Calling<'_>| authorizer.answer(access, calling);
+            hooks.authorizers.push(Authorizer::Async(Box::new(answer)));
         }
         self
     }
@@ -145,12 +169,12 @@ impl Builder {
     /// closest one answers. [`ServiceHandler`] tells what it may take and return.
     ///
     /// ```
-    /// use encke::{Call, Failure, Json, Server};
+    /// use encke::{Call, Failure, Data, Server};
     ///
-    /// let server = Server::builder().service("/service/divide", async |call: Call, Json((a, b)): Json<(i64, i64)>| {
+    /// let server = Server::builder().service("/service/divide", async |call: Call, Data((a, b)): Data<(i64, i64)>| {
     ///     let quotient = a.checked_div(b).ok_or(Failure::new("division", "that cannot be divided"))?;
     ///     println!("{} divides", call.session());
-    ///     Ok::<_, Failure>(Json(quotient))
+    ///     Ok::<_, Failure>(Data(quotient))
     /// });
     /// # drop(server);
     /// ```
@@ -159,7 +183,7 @@ impl Builder {
         self
     }
 
-    /// Adds a state that services take as [`State<T>`](crate::State), one for each type: mostly an `Arc`.
+    /// Adds a state that hooks and services take as [`AppState<T>`](crate::AppState), one for each type: mostly an `Arc`.
     pub fn state<T: Clone + Send + Sync + 'static>(mut self, state: T) -> Builder {
         self.hooks.states.insert(state);
         self
@@ -178,42 +202,86 @@ impl Builder {
     /// });
     /// # drop(server);
     /// ```
-    pub fn filter<F>(mut self, pattern: &str, filter: F) -> Builder
-    where
-        F: Fn(&Publishing<'_>) -> Verdict + Send + Sync + 'static,
-    {
+    pub fn filter<T, H: FilterHandler<T>>(mut self, pattern: &str, filter: H) -> Builder {
+        self.hooks.needs(&format!("the filter of {pattern}"), filter.needs());
         if let Some(hooks) = self.hooks.channel(pattern) {
-            hooks.filters.push(Filter::Plain(Box::new(filter)));
+            let answer = move |message: &Publishing<'_>, calling: &Calling<'_>| filter.answer(message, calling);
+            hooks.filters.push(Filter::Plain(Box::new(answer)));
         }
         self
     }
 
-    /// Adds a filter that may wait.
-    pub fn filter_async<F, Fut>(mut self, pattern: &str, filter: F) -> Builder
+    /// Adds a filter that takes and returns typed data: `Some` data replaces that of the message, `None` drops it. Data that is not of
+    /// the type is refused (`403:invalid_data:publish_denied`).
+    ///
+    /// ```
+    /// use encke::Server;
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Deserialize, Serialize)]
+    /// struct ChatMessage {
+    ///     user: String,
+    ///     chat: String,
+    /// }
+    ///
+    /// let server = Server::builder().filter_json("/chat/**", |message: ChatMessage| {
+    ///     let is_short = message.chat.len() < 1_000;
+    ///     is_short.then(|| ChatMessage { chat: message.chat.trim().to_owned(), ..message })
+    /// });
+    /// # drop(server);
+    /// ```
+    pub fn filter_json<D, F>(self, pattern: &str, filter: F) -> Builder
     where
-        F: Fn(Publishing<'static>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Verdict> + Send + 'static,
+        D: DeserializeOwned + Serialize,
+        F: Fn(D) -> Option<D> + Send + Sync + 'static,
     {
+        self.filter(pattern, move |_: &Publishing<'_>, Data(data): Data<D>| {
+            filter(data).map_or(Verdict::Delete, |data| Verdict::from(Data(data)))
+        })
+    }
+
+    /// Adds a filter that may wait.
+    pub fn filter_async<T, H: FilterAsyncHandler<T>>(mut self, pattern: &str, filter: H) -> Builder {
+        self.hooks.needs(&format!("the filter of {pattern}"), filter.needs());
         if let Some(hooks) = self.hooks.channel(pattern) {
-            hooks.filters.push(Filter::of_async(filter));
+            let answer = move |message: &Publishing<'_>, calling: &Calling<'_>| filter.answer(message, calling);
+            hooks.filters.push(Filter::Async(Box::new(answer)));
         }
         self
     }
 
     /// Adds a listener for the beginnings and ends of sessions. What it requests through [`Actions`] is done after it.
-    pub fn on_session(mut self, listener: impl Fn(&SessionEvent<'_>, &mut Actions) + Send + Sync + 'static) -> Builder {
-        self.hooks.sessions.push(Box::new(listener));
+    pub fn on_session<T, H: SessionListener<T>>(mut self, listener: H) -> Builder {
+        self.hooks.needs("a listener for sessions", listener.needs());
+        let notify = move |event: &SessionEvent<'_>, actions: &mut Actions, calling: &Calling<'_>| {
+            listener.notify(event, actions, calling)
+        };
+        self.hooks.sessions.push(Box::new(notify));
         self
     }
 
     /// Adds a listener for the subscribers of a channel, or of the channels that a pattern covers: the first one, and that
     /// the last one is gone.
-    pub fn on_channel<F>(mut self, pattern: &str, listener: F) -> Builder
-    where
-        F: Fn(&ChannelEvent<'_>, &mut Actions) + Send + Sync + 'static,
-    {
+    pub fn on_channel<T, H: ChannelListener<T>>(mut self, pattern: &str, listener: H) -> Builder {
+        self.hooks.needs(&format!("the listener for {pattern}"), listener.needs());
         if let Some(hooks) = self.hooks.channel(pattern) {
-            hooks.listeners.push(Box::new(listener));
+            let notify = move |event: &ChannelEvent<'_>, actions: &mut Actions, calling: &Calling<'_>| {
+                listener.notify(event, actions, calling)
+            };
+            hooks.listeners.push(Box::new(notify));
+        }
+        self
+    }
+
+    /// Adds a listener for the subscriptions of each session to a channel, or to the channels and patterns that a pattern covers. It
+    /// runs on the thread of the shard, also for subscriptions that a restart restores.
+    pub fn on_subscription<T, H: SubscriptionListener<T>>(mut self, pattern: &str, listener: H) -> Builder {
+        self.hooks.needs(&format!("the listener for {pattern}"), listener.needs());
+        if let Some(hooks) = self.hooks.channel(pattern) {
+            let notify = move |event: &SubscriptionEvent<'_>, actions: &mut Actions, calling: &Calling<'_>| {
+                listener.notify(event, actions, calling)
+            };
+            hooks.subscription_listeners.push(Box::new(notify));
         }
         self
     }
@@ -244,12 +312,7 @@ impl Builder {
     /// let server = Server::builder().route("/orders/wait/*", wait_for_order);
     /// # drop(server);
     /// ```
-    pub fn route<F, Fut, R>(mut self, path: &str, handler: F) -> Builder
-    where
-        F: Fn(RouteRequest) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = R> + Send + 'static,
-        R: RouteReply,
-    {
+    pub fn route<T, H: RouteHandler<T>>(mut self, path: &str, handler: H) -> Builder {
         self.hooks.route(path, Route::new(handler));
         self
     }

@@ -19,13 +19,13 @@ use tower_service::Service;
 use crate::byte_stream::detach_upgraded;
 use crate::fallback::{BoxError, ResponseBody};
 use crate::handle::Handle;
-use crate::http::embedded::{Answered, ServiceBody, Visit};
+use crate::http::embedded::{Answered, Paths, ServiceBody, Visit};
 use crate::http::of_status;
 
 /// The Bayeux endpoint of a server as a tower service: `router.nest_service("/cometd", running.service())` puts it into
 /// an axum router. Clones serve the same server.
 ///
-/// It answers every request that it gets, whatever its path, as the endpoint does: long-polling, callback-polling, and the
+/// That of [`service`] answers every request that it gets, whatever its path, as the endpoint does: long-polling, callback-polling, and the
 /// upgrade to a WebSocket, for which the outer server must support upgrades of HTTP/1.1 (axum does). The socket of a WebSocket
 /// moves to the thread of a shard. If the outer server speaks TLS, its bytes are copied between the two.
 #[derive(Clone)]
@@ -33,11 +33,20 @@ pub struct EnckeService {
     handle: Handle,
     next: Arc<AtomicUsize>,
     peer: fn(&Parts) -> Option<IpAddr>,
+    paths: Paths,
 }
 
 /// A service that answers requests with the Bayeux endpoint of a running server.
 pub fn service(handle: &Handle) -> EnckeService {
-    EnckeService { handle: handle.clone(), next: Arc::default(), peer: |_| None }
+    EnckeService { handle: handle.clone(), next: Arc::default(), peer: |_| None, paths: Paths::Endpoint }
+}
+
+/// A service that answers all paths of a running server as its sockets do: the Bayeux endpoint, `/api/v1/`, `/hold`, `/stream`,
+/// `/healthz`, `/readyz`, `/metrics`, routes and files. `router.fallback_service(encke::all_paths(&handle))` puts it behind the routes of an
+/// axum router. Metrics and the HTTP API need an [`ApiKey`](crate::ApiKey), or the address of the client
+/// ([`EnckeService::with_peer`]).
+pub fn all_paths(handle: &Handle) -> EnckeService {
+    EnckeService { paths: Paths::All, ..service(handle) }
 }
 
 impl EnckeService {
@@ -55,7 +64,7 @@ impl EnckeService {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         let request = Box::new(Request::from_parts(parts, body));
-        self.handle.visit(number, Visit::Request(request, peer, answer));
+        self.handle.visit(number, Visit::Request(request, peer, self.paths, answer));
         let Ok(Answered { response, upgraded }) = answered.await else {
             let response = Response::new(ServiceBody::of("the server has stopped\n"));
             return of_status(StatusCode::SERVICE_UNAVAILABLE, response);

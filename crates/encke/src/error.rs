@@ -54,11 +54,11 @@ pub enum HookError {
     /// Two routes have the same path.
     #[error("there are two routes {0}")]
     TwoRoutes(String),
-    /// A service takes a state that the builder was not given.
-    #[error("the service {service} takes State<{state}>, but Builder::state got none")]
+    /// A hook takes a state that the builder was not given.
+    #[error("{hook} takes AppState<{state}>, but Builder::state got none")]
     StateMissing {
-        /// The name of the service.
-        service: String,
+        /// The kind of the hook and its channel, such as `the service /service/x`.
+        hook: String,
         /// The type of the state.
         state: &'static str,
     },

@@ -20,8 +20,8 @@ use crate::stream_body::StreamBody;
 /// An error of any kind.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of a request for a [`Fallback`]: over HTTP/1.1, or HTTP/2.
-pub type RequestBody = Either<hyper::body::Incoming, StreamBody>;
+/// The body of a request for a [`Fallback`]: over HTTP/1.1, over HTTP/2, or from another HTTP server.
+pub type RequestBody = Either<hyper::body::Incoming, Either<StreamBody, ResponseBody>>;
 /// The body of a response of a [`Fallback`]: whole, or a stream.
 pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
 /// The response of a [`Fallback`], which may take long: the client's connection needs few bytes meanwhile.

@@ -126,7 +126,7 @@
 //! call, the reply as `data`, and `"successful":true` or `false`.
 //!
 //! ```
-//! use encke::{Call, Failure, Json, Server, State};
+//! use encke::{AppState, Call, Data, Failure, Server};
 //! use std::sync::{Arc, Mutex};
 //!
 //! #[derive(serde::Deserialize)]
@@ -134,7 +134,7 @@
 //!     cents: u64,
 //! }
 //!
-//! async fn bid(call: Call, State(highest): State<Arc<Mutex<u64>>>, Json(bid): Json<Bid>) -> Result<Json<u64>, Failure> {
+//! async fn bid(call: Call, AppState(highest): AppState<Arc<Mutex<u64>>>, Data(bid): Data<Bid>) -> Result<Data<u64>, Failure> {
 //!     let mut highest = highest.lock().expect("no panic");
 //!     if bid.cents <= *highest {
 //!         return Err(Failure::new("too_low", "somebody offers more"));
@@ -144,7 +144,7 @@
 //!     if let Some(handle) = call.handle() {
 //!         _ = handle.publish("/auction/highest", &highest.to_string());
 //!     }
-//!     Ok(Json(*highest))
+//!     Ok(Data(*highest))
 //! }
 //!
 //! let server = Server::builder().state(Arc::new(Mutex::new(0_u64))).service("/service/bid", bid);
@@ -167,7 +167,8 @@
 //! library is needed.
 //!
 //! [`Builder::fallback`] passes requests that are not the server's to any tower service, such as an axum router, on the threads of the
-//! application. [`service`] is the other way round: the Bayeux endpoint of a running server as a service inside a router. The clients'
+//! application. [`service`] is the other way round: the Bayeux endpoint of a running server as a service inside a router, and [`all_paths`] the whole
+//! server, as the fallback of a router. The clients'
 //! sockets move to the threads of the shards when they become WebSockets. `examples/axum_beside.rs` shows both.
 //!
 //! # Examples
@@ -249,12 +250,16 @@ pub use added_operation::ApiOperation;
 pub use api_keys::{ApiKey, ApiKeys, ApiKeysError, Scope};
 pub use app::access::{Access, Grant, Operation};
 pub use app::authenticate::{Authenticate, Handshake};
-pub use app::call::{Call, Calling, FromCall, Need, State, User};
+pub use app::call::{AppState, Call, Calling, FromCall, Need, User};
 pub use app::caller::Caller;
-pub use app::events::{ChannelEvent, SessionEvent};
+pub use app::events::{ChannelEvent, SessionEvent, SubscriptionEvent};
 pub use app::filter::Publishing;
-pub use app::reply::{Failure, IntoReply, Json, Raw};
-pub use app::route::{RouteReply, RouteRequest};
+pub use app::handlers::{
+    AuthenticateHandler, AuthorizeAsyncHandler, AuthorizeHandler, ChannelListener, FilterAsyncHandler, FilterHandler,
+    SessionListener, SubscriptionListener,
+};
+pub use app::reply::{Data, Failure, IntoReply, Raw};
+pub use app::route::{RouteHandler, RouteReply, RouteRequest};
 pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
 pub use asset::{Asset, Encoded};
 pub use builder::Builder;
@@ -264,10 +269,10 @@ pub use cluster::engine::{
     KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX,
 };
 pub use cluster::settings::ClusterSettings;
-pub use embedded::{EnckeService, service};
+pub use embedded::{EnckeService, all_paths, service};
 pub use encke_core::{
     Action, Actions, Amount, Budget, CertificateName, ChannelRule, ChannelView, Declared, EndReason, FileRule,
-    Group as SettingGroup, Head, HistoryCommit, HistoryTerms, Id, Identity, ListenerSettings, Over, PatternError,
+    Group as SettingGroup, HANDSHAKE_REPLY_BYTES_MAX, HandshakeReply, HandshakeReplyError, Head, HistoryCommit, HistoryTerms, Id, Identity, ListenerSettings, Over, PatternError,
     Patterns, Pending, Publishers, Refusal, Secret, SessionLimits, SessionView, Setting, Settings, Share, Shares, Side,
     SlowConsumer, TlsClient, TlsPair, TransportName, TrustedProxy, TrustedProxyError, Urgency, Verdict, network,
     settings,

@@ -28,9 +28,10 @@ impl Machines {
         if batch.session.is_some() {
             return self.beside().refuse(batch, message, BayeuxError::SessionUnknown.as_str());
         }
-        let (identity, granted, counted_for) = match self.admit(batch, message) {
+        let (mut identity, granted, counted_for) = match self.admit(batch, message) {
             Admission::Admitted(identity, granted, counted_for) => (identity, granted, counted_for),
             Admission::Refused(error, advice) => return self.refuse_handshake(batch, message, &error, &advice),
+            Admission::RefusedBy(refusal) => return self.refuse_as_decided(batch, message, refusal),
             Admission::Waits => return,
         };
         let id = self.env.new_session_id();
@@ -46,6 +47,7 @@ impl Machines {
         let acknowledges = message.ext.is_some_and(bayeux::ext::offers_ack);
         let replays = message.ext.is_some_and(bayeux::ext::offers_replay);
         let speaks = if is_plain { Speaks::Plain } else { Speaks::Bayeux { acknowledges, replays } };
+        let added = identity.as_mut().and_then(|identity| identity.reply.take()).unwrap_or_default();
         let is_counted = identity.as_ref().is_some_and(|identity| self.env.counts_sessions_of(identity));
         let key = self.delivery.open(granted, id, browser, protocol, speaks);
         self.clients.open(key, counted_for);
@@ -65,13 +67,14 @@ impl Machines {
         let ack = acknowledges.then(|| "\"ack\":true".to_string());
         let replay = replays.then(|| "\"replay\":true".to_string());
         let (timestamp, types) = (self.env.timestamp(), offered(self.env.settings.given()));
-        let ext = ext_of([ack, replay, self.env.timesync(message)]);
+        let ext = ext_of([added.ext_members(), ack, replay, self.env.timesync(message)]);
         batch.reply(&Reply {
             client_id: Some(id.as_str()),
             version: Some(VERSION),
             minimum_version: Some(VERSION),
             supported_connection_types: Some(RawJson::trusted(&types)),
             advice: Some(RawJson::trusted(&advice)),
+            custom: added.fields(),
             ..success(bayeux::channel::META_HANDSHAKE, message.id.as_ref(), &ext, &timestamp)
         });
     }
@@ -80,6 +83,22 @@ impl Machines {
         self.env.metrics.sessions_refused.add(1);
         let advice = advice.to_json();
         batch.reply(&Reply { advice: Some(RawJson::trusted(&advice)), ..error_reply(message, error) });
+    }
+
+    /// Refuses a handshake as the application has decided.
+    fn refuse_as_decided(&mut self, batch: &mut Batch, message: &Message<'_>, refusal: Refusal) {
+        self.env.metrics.sessions_refused.add(1);
+        let Refusal { code, reason, retry_ms, reply } = refusal;
+        let error = BayeuxError::HandshakeDenied.with_code(code, &reason);
+        let advice = retry_ms.map_or(Advice::none(), handshake_after).to_json();
+        let added = reply.unwrap_or_default();
+        let ext = ext_of([added.ext_members()]);
+        batch.reply(&Reply {
+            advice: Some(RawJson::trusted(&advice)),
+            ext: ext.as_deref().map(RawJson::trusted),
+            custom: added.fields(),
+            ..error_reply(message, &error)
+        });
     }
 
     /// Refuses a handshake, and advises its client to try again soon.
@@ -99,10 +118,13 @@ impl Machines {
                     let advice = handshake_after(RETRY_MS + self.env.jitter_ms());
                     return Admission::Refused(BayeuxError::RateExceeded.because(limit).into(), advice);
                 }
-                if let Some(error) = self.env.over_credentials(message.ext.map_or(0, |ext| ext.as_str().len())) {
+                let fields = fields_of(message);
+                let bytes = message.ext.map_or(0, |ext| ext.as_str().len()) + fields.as_ref().map_or(0, String::len);
+                if let Some(error) = self.env.over_credentials(bytes) {
                     return Admission::Refused(error.as_str().into(), Advice::none());
                 }
-                let handshake = self.handshake_of(&batch.via, message.ext.map(RawJson::as_str));
+                let (ext, fields) = (message.ext.map(RawJson::as_str), fields.as_deref());
+                let handshake = Handshake { fields, ..self.handshake_of(&batch.via, ext) };
                 self.env.shared.application.handshake(&handshake)
             }
             Some(Resolved::Handshake(result)) => Answer::Now(result),
@@ -110,10 +132,7 @@ impl Machines {
         };
         let identity = match answer {
             Answer::Now(Ok(identity)) => identity,
-            Answer::Now(Err(Refusal { code, reason, retry_ms })) => {
-                let error = BayeuxError::HandshakeDenied.with_code(code, &reason);
-                return Admission::Refused(error.into(), retry_ms.map_or(Advice::none(), handshake_after));
-            }
+            Answer::Now(Err(refusal)) => return Admission::RefusedBy(refusal),
             Answer::Later(_) if !self.beside().may_wait(batch) => {
                 let error = BayeuxError::DecisionsWaitingMax.as_str();
                 return Admission::Refused(error.into(), handshake_after(RETRY_MS));
@@ -162,7 +181,7 @@ impl Machines {
                 (head.as_ref(), peer.address, transport)
             }
         };
-        Handshake { ext, head, peer, transport }
+        Handshake { ext, fields: None, head, peer, transport }
     }
 
     /// Notifies the application of a new session.
@@ -271,8 +290,17 @@ enum Admission {
     Admitted(Option<Identity>, Granted, SessionOwner),
     /// The error and the advice for the client.
     Refused(Cow<'static, str>, Advice),
+    /// The application refuses it.
+    RefusedBy(Refusal),
     /// The application decides later.
     Waits,
+}
+
+/// The fields of a message that Bayeux does not define, as a JSON object.
+fn fields_of(message: &Message<'_>) -> Option<String> {
+    let fields = message.custom.iter().map(|(name, value)| format!("{}:{}", name.as_str(), value.as_str()));
+    let fields: Vec<String> = fields.collect();
+    (!fields.is_empty()).then(|| format!("{{{}}}", fields.join(",")))
 }
 
 /// The advice to shake hands again after this time, in milliseconds.

@@ -89,8 +89,10 @@ impl Machines {
         };
         let frame = match result {
             Err(error) => failed_call_frame(&call.channel, call.id.as_ref(), &error),
-            Ok((identity, granted)) => {
+            Ok((mut identity, granted)) => {
                 granted.use_for(Right::Handshake);
+                // There is no reply to a handshake.
+                identity.reply = None;
                 let left_ms = identity.expires_ms.map(|expires_ms| expires_ms.saturating_sub(self.env.now.wall_ms));
                 self.set_owner(key, Arc::new(identity), false, call.authentication);
                 let lost = self.drop_what_is_not_allowed(key);

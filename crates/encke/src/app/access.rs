@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use super::caller::Caller;
 use super::filter::Publishing;
-use super::hook::{Hook, Subject};
+use super::hook::{Hook, HookAnswer, Subject};
+use super::reply::Failure;
 
 /// The operation that an authorizer decides about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -95,9 +96,11 @@ impl<'a> Access<'a> {
 
 impl Subject for Access<'static> {
     type View<'a> = Access<'a>;
+}
 
-    fn of(view: &Access<'_>) -> Access<'static> {
-        view.clone().into_owned()
+impl HookAnswer for Grant {
+    fn without(failure: &Failure) -> Grant {
+        Grant::deny(failure.class())
     }
 }
 

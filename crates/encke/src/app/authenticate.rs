@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use encke_core::{Head, Identity, Pending, Refusal, TransportName};
+use encke_core::{Head, Identity, Refusal, TransportName};
 
 use super::caller::Caller;
 
@@ -48,6 +48,7 @@ where
 #[derive(Clone, Debug)]
 pub struct Handshake {
     pub(crate) ext: Option<Box<str>>,
+    pub(crate) fields: Option<Box<str>>,
     pub(crate) head: Option<Arc<Head>>,
     pub(crate) peer: Option<IpAddr>,
     pub(crate) transport: TransportName,
@@ -57,6 +58,11 @@ impl Handshake {
     /// The `ext` of the message, as raw JSON. Credentials are in it, by Bayeux's own habit.
     pub fn ext(&self) -> Option<&str> {
         self.ext.as_deref()
+    }
+
+    /// The fields of the message that Bayeux does not define, as a raw JSON object. `None` if it has none.
+    pub fn fields(&self) -> Option<&str> {
+        self.fields.as_deref()
     }
 
     /// A header of the HTTP request that opened the connection, such as `authorization`. A browser cannot set one on a
@@ -100,30 +106,10 @@ impl From<&encke_core::Handshake<'_>> for Handshake {
     fn from(handshake: &encke_core::Handshake<'_>) -> Handshake {
         Handshake {
             ext: handshake.ext.map(Box::from),
+            fields: handshake.fields.map(Box::from),
             head: handshake.head.cloned(),
             peer: handshake.peer,
             transport: handshake.transport,
         }
-    }
-}
-
-/// An authenticator behind a pointer.
-pub(crate) trait AnyAuthenticate: Send + Sync {
-    fn authenticate(self: Arc<Self>, handshake: Handshake) -> Pending<Result<Identity, Refusal>>;
-    fn refresh(self: Arc<Self>, caller: Caller<'static>, token: String) -> Pending<Result<Identity, Refusal>>;
-    fn policy(&self) -> String;
-}
-
-impl<A: Authenticate> AnyAuthenticate for A {
-    fn authenticate(self: Arc<Self>, handshake: Handshake) -> Pending<Result<Identity, Refusal>> {
-        Box::pin(async move { Authenticate::authenticate(&*self, handshake).await })
-    }
-
-    fn refresh(self: Arc<Self>, caller: Caller<'static>, token: String) -> Pending<Result<Identity, Refusal>> {
-        Box::pin(async move { Authenticate::refresh(&*self, caller, token).await })
-    }
-
-    fn policy(&self) -> String {
-        Authenticate::policy(self)
     }
 }

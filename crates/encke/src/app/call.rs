@@ -8,7 +8,7 @@ use encke_core::{Identity, Service};
 use serde::de::DeserializeOwned;
 
 use super::caller::Caller;
-use super::reply::{Failure, Json, Raw};
+use super::reply::{Failure, Data, Raw};
 use crate::handle::{Handle, WeakHandle};
 
 /// A call of a service as it arrives, before a handler has taken anything from it. It borrows from the message.
@@ -147,7 +147,41 @@ impl<'a> Calling<'a> {
         Calling { message: *message, context }
     }
 
-    /// The channel of the service, below `/service/`.
+    /// The source of the values of a hook about a message.
+    pub(crate) fn of_message(
+        caller: &'a Caller<'_>,
+        channel: &'a str,
+        data: Option<&'a str>,
+        ext: Option<&'a str>,
+        context: &'a Arc<Context>,
+    ) -> Calling<'a> {
+        let caller = encke_core::Caller::new(caller.session(), caller.identity());
+        Calling::of_caller(caller, channel, data, ext, context)
+    }
+
+    /// The same for an event of a session, which has no message.
+    pub(crate) fn of_session(caller: &'a Caller<'_>, channel: &'a str, context: &'a Arc<Context>) -> Calling<'a> {
+        Calling::of_message(caller, channel, None, None, context)
+    }
+
+    /// The same where there is no session.
+    pub(crate) fn of_nobody(channel: &'a str, ext: Option<&'a str>, context: &'a Arc<Context>) -> Calling<'a> {
+        Calling::of_caller(encke_core::Caller::new("", None), channel, None, ext, context)
+    }
+
+    fn of_caller(
+        caller: encke_core::Caller<'a>,
+        channel: &'a str,
+        data: Option<&'a str>,
+        ext: Option<&'a str>,
+        context: &'a Arc<Context>,
+    ) -> Calling<'a> {
+        let mut message = Service::new("", channel, "");
+        (message.caller, message.data, message.ext) = (caller, data, ext);
+        Calling { message, context }
+    }
+
+    /// The channel of the message.
     pub fn channel(&self) -> &'a str {
         self.message.channel
     }
@@ -182,7 +216,8 @@ impl<'a> Calling<'a> {
     }
 }
 
-/// A value that a handler takes from a call: [`Call`] itself, [`Json`], [`Raw`], [`State`], [`User`].
+/// A value that a service takes from its call, and another hook from what it is about: [`Data`], [`Raw`], [`AppState`], [`User`],
+/// [`Handle`], of a call [`Call`] itself. Events have no data: it reads as `null`.
 pub trait FromCall: Sized {
     /// Takes it, on the thread of the shard.
     ///
@@ -215,17 +250,23 @@ impl Need {
     }
 }
 
+impl FromCall for Handle {
+    fn from_call(call: &Calling<'_>) -> Result<Handle, Failure> {
+        call.context.handle().ok_or_else(|| Failure::new("stopped", "the server has stopped"))
+    }
+}
+
 impl FromCall for Call {
     fn from_call(call: &Calling<'_>) -> Result<Call, Failure> {
         Ok(call.to_call())
     }
 }
 
-impl<T: DeserializeOwned> FromCall for Json<T> {
+impl<T: DeserializeOwned> FromCall for Data<T> {
     /// A message without `data` reads as `null`.
-    fn from_call(call: &Calling<'_>) -> Result<Json<T>, Failure> {
+    fn from_call(call: &Calling<'_>) -> Result<Data<T>, Failure> {
         let read = serde_json::from_str(call.data().unwrap_or("null"));
-        read.map(Json).map_err(|error| Failure::new("invalid_data", &error.to_string()))
+        read.map(Data).map_err(|error| Failure::new("invalid_data", &error.to_string()))
     }
 }
 
@@ -237,12 +278,12 @@ impl FromCall for Raw {
 
 /// A state given to [`Builder::state`](crate::Builder::state): mostly an `Arc`, because each call gets a clone.
 #[derive(Clone, Copy, Debug)]
-pub struct State<T>(pub T);
+pub struct AppState<T>(pub T);
 
-impl<T: Clone + Send + Sync + 'static> FromCall for State<T> {
-    fn from_call(call: &Calling<'_>) -> Result<State<T>, Failure> {
+impl<T: Clone + Send + Sync + 'static> FromCall for AppState<T> {
+    fn from_call(call: &Calling<'_>) -> Result<AppState<T>, Failure> {
         let state = call.context.states.get::<T>().cloned();
-        state.map(State).ok_or_else(|| Failure::new("internal", "a state is missing"))
+        state.map(AppState).ok_or_else(|| Failure::new("internal", "a state is missing"))
     }
 
     fn needs() -> Option<Need> {

@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use bayeux::channel::META_HANDSHAKE;
 use encke_core::{
     Actions, Answer, Application, Decision, EndReason, Identity, Pending, Policy, Refusal, Service, Verdict,
 };
@@ -12,12 +13,13 @@ use super::access::Operation;
 use super::authenticate::Handshake;
 use super::call::{Calling, Context};
 use super::caller::Caller;
-use super::events::{ChannelEvent, SessionEvent};
+use super::events::{ChannelEvent, SessionEvent, SubscriptionEvent};
 use super::filter::Publishing;
 use super::hook::poll_once;
 use super::hooks::{ChannelHooks, Hooks};
 use super::passage::{Concerned, Next, Passage, Said};
 use super::patterns::Found;
+use super::reply::Failure;
 use super::subscribers::Subscribers;
 
 /// The application that a builder makes.
@@ -30,6 +32,8 @@ struct Inner {
     subscribers: Subscribers,
     /// True if some channel has an authorizer or a listener: its subscribers are counted then.
     counts: bool,
+    /// True if some channel has a listener for the subscriptions of each session.
+    follows: bool,
     /// True if clients have certificates. Without an authenticator, one that names a user is the identity.
     has_certificates: bool,
     runtime: tokio::runtime::Handle,
@@ -40,8 +44,9 @@ impl Decisions {
     pub(crate) fn new(mut hooks: Hooks, runtime: tokio::runtime::Handle, has_certificates: bool) -> Decisions {
         let context = Arc::new(Context::new(std::mem::take(&mut hooks.states)));
         let counts = hooks.channels.values().any(|hooks| !hooks.authorizers.is_empty() || !hooks.listeners.is_empty());
+        let follows = hooks.channels.values().any(|hooks| !hooks.subscription_listeners.is_empty());
         let subscribers = Subscribers::default();
-        Decisions(Arc::new(Inner { hooks, context, subscribers, counts, has_certificates, runtime }))
+        Decisions(Arc::new(Inner { hooks, context, subscribers, counts, follows, has_certificates, runtime }))
     }
 
     /// The data that handlers share.
@@ -56,19 +61,51 @@ impl Decisions {
     }
 
     /// Runs a listener. Its panic is logged and changes nothing else.
-    fn notify(&self, listener: impl FnOnce()) {
-        if catch_unwind(AssertUnwindSafe(listener)).is_err() {
-            tracing::error!("a listener panicked");
+    fn notify(&self, listener: impl FnOnce() -> Result<(), Failure>) {
+        match catch_unwind(AssertUnwindSafe(listener)) {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => tracing::error!(failure = failure.data(), "a listener did not run"),
+            Err(_) => tracing::error!("a listener panicked"),
         }
     }
 
-    fn notify_channel(&self, found: &Found<'_, ChannelHooks>, event: ChannelEvent<'_>) {
+    fn notify_channel(&self, found: &Found<'_, ChannelHooks>, channel: &str, event: ChannelEvent<'_>) {
         let mut actions = Actions::default();
+        let calling = Calling::of_nobody(channel, None, &self.0.context);
         for listener in found.iter().flat_map(|hooks| &hooks.listeners) {
-            self.notify(|| listener(&event, &mut actions));
+            self.notify(|| listener(&event, &mut actions, &calling));
         }
-        if let Some(handle) = self.0.context.handle() {
+        self.act(actions);
+    }
+
+    /// Runs the listeners for the subscriptions of each session.
+    fn notify_subscription(&self, caller: &encke_core::Caller<'_>, channel: &str, has_begun: bool) {
+        if !self.0.follows {
+            return;
+        }
+        let found = self.0.hooks.channels.of(channel);
+        let (mut actions, caller) = (Actions::default(), Caller::from(caller));
+        let calling = Calling::of_session(&caller, channel, &self.0.context);
+        let event = match has_begun {
+            true => SubscriptionEvent::Subscribed { caller: caller.clone(), channel },
+            false => SubscriptionEvent::Unsubscribed { caller: caller.clone(), channel },
+        };
+        for listener in found.iter().flat_map(|hooks| &hooks.subscription_listeners) {
+            self.notify(|| listener(&event, &mut actions, &calling));
+        }
+        self.act(actions);
+    }
+
+    fn act(&self, actions: Actions) {
+        if let Some(handle) = self.0.context.handle().filter(|_| !actions.as_slice().is_empty()) {
             handle.act(actions);
+        }
+    }
+
+    fn notify_session(&self, event: &SessionEvent<'_>, caller: &Caller<'_>, actions: &mut Actions) {
+        let calling = Calling::of_session(caller, "", &self.0.context);
+        for listener in &self.0.hooks.sessions {
+            self.notify(|| listener(event, actions, &calling));
         }
     }
 
@@ -79,7 +116,7 @@ impl Decisions {
         mut passage: Passage<'_>,
         then: fn(Verdict) -> T,
     ) -> Answer<T> {
-        caught(|| match passage.go_on(concerned, &self.0.runtime) {
+        caught(|| match passage.go_on(concerned, &self.0.context, &self.0.runtime) {
             Next::Decided(verdict) => Answer::Now(then(verdict)),
             Next::Waits(waits) => {
                 let (inner, passage) = (self.0.clone(), passage.into_owned());
@@ -103,7 +140,7 @@ impl Inner {
                 return verdict;
             }
             let concerned = passage.concerned(&self.hooks.channels);
-            match passage.go_on(&concerned, &self.runtime) {
+            match passage.go_on(&concerned, &self.context, &self.runtime) {
                 Next::Decided(verdict) => return verdict,
                 Next::Waits(next) => waits = next,
             }
@@ -122,9 +159,10 @@ impl Application for Decisions {
             let user = handshake.head.and_then(|head| head.certificate());
             return Answer::Now(Ok(user.map(Identity::of_user)));
         };
-        let handshake = Handshake::from(handshake);
+        let owned = Handshake::from(handshake);
+        let calling = Calling::of_nobody(META_HANDSHAKE, handshake.ext, &self.0.context);
         self.poll_once(|| {
-            let identity = authenticator.authenticate(handshake);
+            let identity = authenticator.authenticate(owned, &calling);
             Box::pin(async move {
                 // A session without an identity costs less.
                 identity.await.map(|identity| (identity != Identity::default()).then_some(identity))
@@ -190,27 +228,27 @@ impl Application for Decisions {
     }
 
     fn opened(&self, caller: &encke_core::Caller<'_>, actions: &mut Actions) {
-        for listener in &self.0.hooks.sessions {
-            let event = SessionEvent::Opened { caller: Caller::from(caller) };
-            self.notify(|| listener(&event, actions));
-        }
+        let caller = Caller::from(caller);
+        self.notify_session(&SessionEvent::Opened { caller: caller.clone() }, &caller, actions);
     }
 
     fn ended(&self, caller: &encke_core::Caller<'_>, reason: EndReason, actions: &mut Actions) {
-        for listener in &self.0.hooks.sessions {
-            let event = SessionEvent::Ended { caller: Caller::from(caller), reason };
-            self.notify(|| listener(&event, actions));
-        }
+        let caller = Caller::from(caller);
+        self.notify_session(&SessionEvent::Ended { caller: caller.clone(), reason }, &caller, actions);
     }
 
-    fn subscribed(&self, _: &encke_core::Caller<'_>, channel: &str) {
+    fn subscribed(&self, caller: &encke_core::Caller<'_>, channel: &str) {
+        self.notify_subscription(caller, channel, true);
         let Some(found) = self.counted(channel) else { return };
-        self.0.subscribers.add(channel, || self.notify_channel(&found, ChannelEvent::FirstSubscribed { channel }));
+        let event = ChannelEvent::FirstSubscribed { channel };
+        self.0.subscribers.add(channel, || self.notify_channel(&found, channel, event));
     }
 
-    fn unsubscribed(&self, _: &encke_core::Caller<'_>, channel: &str) {
+    fn unsubscribed(&self, caller: &encke_core::Caller<'_>, channel: &str) {
+        self.notify_subscription(caller, channel, false);
         let Some(found) = self.counted(channel) else { return };
-        self.0.subscribers.remove(channel, || self.notify_channel(&found, ChannelEvent::LastUnsubscribed { channel }));
+        let event = ChannelEvent::LastUnsubscribed { channel };
+        self.0.subscribers.remove(channel, || self.notify_channel(&found, channel, event));
     }
 
     fn policy(&self) -> Policy {

@@ -2,7 +2,9 @@
 
 use encke_core::{Actions, EndReason};
 
+use super::call::Calling;
 use super::caller::Caller;
+use super::reply::Failure;
 
 /// The beginning or the end of a session.
 #[derive(Clone, Debug)]
@@ -38,8 +40,34 @@ pub enum ChannelEvent<'a> {
     },
 }
 
+/// A change of the subscriptions of one session.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum SubscriptionEvent<'a> {
+    /// It has subscribed, or a restart has restored its subscription.
+    Subscribed {
+        /// The session.
+        caller: Caller<'a>,
+        /// The channel or pattern.
+        channel: &'a str,
+    },
+    /// Its subscription has ended, possibly with the session.
+    Unsubscribed {
+        /// The session.
+        caller: Caller<'a>,
+        /// The channel or pattern.
+        channel: &'a str,
+    },
+}
+
 /// A registered listener for sessions.
-pub(crate) type SessionListener = Box<dyn Fn(&SessionEvent<'_>, &mut Actions) + Send + Sync>;
+pub(crate) type OnSession = Box<dyn Fn(&SessionEvent<'_>, &mut Actions, &Calling<'_>) -> Noted + Send + Sync>;
 
 /// A registered listener for channels.
-pub(crate) type ChannelListener = Box<dyn Fn(&ChannelEvent<'_>, &mut Actions) + Send + Sync>;
+pub(crate) type OnChannel = Box<dyn Fn(&ChannelEvent<'_>, &mut Actions, &Calling<'_>) -> Noted + Send + Sync>;
+
+/// A registered listener for subscriptions.
+pub(crate) type OnSubscription = Box<dyn Fn(&SubscriptionEvent<'_>, &mut Actions, &Calling<'_>) -> Noted + Send + Sync>;
+
+/// A failure is that of a value that the listener takes.
+type Noted = Result<(), Failure>;

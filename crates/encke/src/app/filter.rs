@@ -1,11 +1,15 @@
 //! Filters: change or refuse what clients publish.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use encke_core::Verdict;
+use serde::Serialize;
 
+use super::call::{Calling, Context};
 use super::caller::Caller;
-use super::hook::{Hook, Subject};
+use super::hook::{Hook, HookAnswer, Subject};
+use super::reply::{Data, Failure};
 
 /// A message of a client about to be broadcast, as a filter sees it: with the changes of the filters before.
 #[derive(Clone, Debug)]
@@ -32,6 +36,11 @@ impl<'a> Publishing<'a> {
     ) -> Publishing<'a> {
         let (data, ext) = (data.map(Cow::Borrowed), ext.map(Cow::Borrowed));
         Publishing { caller: Caller::from(caller), channel: channel.into(), data, ext }
+    }
+
+    /// The source of the further values of its hooks.
+    pub(crate) fn calling<'c>(&'c self, context: &'c Arc<Context>) -> Calling<'c> {
+        Calling::of_message(&self.caller, self.channel(), self.data(), self.ext(), context)
     }
 
     /// The publisher.
@@ -73,9 +82,24 @@ impl<'a> Publishing<'a> {
 
 impl Subject for Publishing<'static> {
     type View<'a> = Publishing<'a>;
+}
 
-    fn of(view: &Publishing<'_>) -> Publishing<'static> {
-        view.clone().into_owned()
+impl HookAnswer for Verdict {
+    fn without(failure: &Failure) -> Verdict {
+        Verdict::deny(failure.class())
+    }
+}
+
+/// Data that serde writes as JSON replaces that of the publication.
+impl<T: Serialize> From<Data<T>> for Verdict {
+    fn from(data: Data<T>) -> Verdict {
+        match serde_json::to_string(&data.0) {
+            Ok(data) => Verdict::Replace(data),
+            Err(error) => {
+                tracing::error!(%error, "the data of a filter is no JSON");
+                Verdict::deny("filter_error")
+            }
+        }
     }
 }
 

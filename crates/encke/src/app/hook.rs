@@ -6,14 +6,20 @@ use std::task::{Context, Poll, Waker};
 use encke_core::{Answer, Pending};
 use tokio::runtime::Handle;
 
+use super::call::Calling;
+use super::reply::Failure;
+
 /// The subject of a hook, such as an operation or a publication. A plain function sees it by reference. An async one owns it,
 /// because its future may outlive the message.
 pub(crate) trait Subject: 'static {
     /// The subject as it borrows from the message.
     type View<'a>;
+}
 
-    /// The same, without references.
-    fn of(view: &Self::View<'_>) -> Self;
+/// The answer of a hook.
+pub(crate) trait HookAnswer: Send + 'static {
+    /// The answer if the hook did not run, because the message has no value that it takes.
+    fn without(failure: &Failure) -> Self;
 }
 
 /// A hook that answers with `A`.
@@ -24,25 +30,19 @@ pub(crate) enum Hook<S: Subject, A> {
     Async(Box<Async<S, A>>),
 }
 
-type Plain<S, A> = dyn Fn(&<S as Subject>::View<'_>) -> A + Send + Sync;
-type Async<S, A> = dyn Fn(S) -> Pending<A> + Send + Sync;
+type Plain<S, A> = dyn Fn(&<S as Subject>::View<'_>, &Calling<'_>) -> Result<A, Failure> + Send + Sync;
+type Async<S, A> = dyn Fn(&<S as Subject>::View<'_>, &Calling<'_>) -> Result<Pending<A>, Failure> + Send + Sync;
 
-impl<S: Subject, A: Send + 'static> Hook<S, A> {
-    pub(crate) fn of_async<F, Fut>(function: F) -> Hook<S, A>
-    where
-        F: Fn(S) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = A> + Send + 'static,
-    {
-        Hook::Async(Box::new(move |subject| Box::pin(function(subject))))
-    }
-
-    /// Asks it. A future is polled once, in the context of the runtime. A plain function costs its call and nothing else.
-    pub(crate) fn ask(&self, view: &S::View<'_>, runtime: &Handle) -> Answer<A> {
+impl<S: Subject, A: HookAnswer> Hook<S, A> {
+    /// Asks it. A future is polled once, in the context of the runtime. A plain function costs its call and nothing else. `calling` has
+    /// the values that it takes.
+    pub(crate) fn ask(&self, view: &S::View<'_>, calling: &Calling<'_>, runtime: &Handle) -> Answer<A> {
+        let refused = |failure| Answer::Now(A::without(&failure));
         match self {
-            Hook::Plain(function) => Answer::Now(function(view)),
+            Hook::Plain(function) => function(view, calling).map_or_else(refused, Answer::Now),
             Hook::Async(function) => {
                 let _entered = runtime.enter();
-                poll_once(function(S::of(view)))
+                function(view, calling).map_or_else(refused, poll_once)
             }
         }
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bayeux::{ChannelKind, ChannelName, Limits};
 
 use super::access::Authorizer;
-use super::authenticate::AnyAuthenticate;
 use super::call::{Need, States};
-use super::events::{ChannelListener, SessionListener};
+use super::events::{OnChannel, OnSession, OnSubscription};
 use super::filter::Filter;
+use super::handlers::AnyAuthenticate;
 use super::patterns::Patterns;
 use super::route::Route;
 use super::service::Registered;
@@ -21,9 +21,9 @@ pub(crate) struct Hooks {
     pub(crate) channels: Patterns<ChannelHooks>,
     pub(crate) services: Patterns<Option<Registered>>,
     pub(crate) routes: Patterns<Option<Route>>,
-    pub(crate) sessions: Vec<SessionListener>,
+    pub(crate) sessions: Vec<OnSession>,
     pub(crate) states: States,
-    /// The states that services need.
+    /// The states that hooks need, with a description of the hook.
     needs: Vec<(String, Need)>,
     /// The mistakes of the program, in order.
     errors: Vec<HookError>,
@@ -34,7 +34,8 @@ pub(crate) struct Hooks {
 pub(crate) struct ChannelHooks {
     pub(crate) authorizers: Vec<Authorizer>,
     pub(crate) filters: Vec<Filter>,
-    pub(crate) listeners: Vec<ChannelListener>,
+    pub(crate) listeners: Vec<OnChannel>,
+    pub(crate) subscription_listeners: Vec<OnSubscription>,
 }
 
 impl Hooks {
@@ -44,7 +45,13 @@ impl Hooks {
         Some(self.channels.entry(name))
     }
 
+    /// Notes the states that a hook needs.
+    pub(crate) fn needs(&mut self, hook: &str, needs: Vec<Need>) {
+        self.needs.extend(needs.into_iter().map(|need| (hook.to_owned(), need)));
+    }
+
     pub(crate) fn authenticate(&mut self, authenticator: Arc<dyn AnyAuthenticate>) {
+        self.needs("the authenticator", authenticator.needs());
         if self.authenticator.replace(authenticator).is_some() {
             self.errors.push(HookError::TwoAuthenticators);
         }
@@ -55,15 +62,14 @@ impl Hooks {
         if name.kind() != ChannelKind::Service {
             return self.errors.push(HookError::NotAService(channel.into()));
         }
-        for need in &service.needs {
-            self.needs.push((channel.into(), *need));
-        }
+        self.needs(&format!("the service {channel}"), service.needs.clone());
         if self.services.entry(name).replace(service).is_some() {
             self.errors.push(HookError::TwoServices(channel.into()));
         }
     }
 
     pub(crate) fn route(&mut self, path: &str, route: Route) {
+        self.needs(&format!("the route {path}"), route.needs.clone());
         if let Some(name) = self.named(path, HookError::Path)
             && self.routes.entry(name).replace(route).is_some()
         {
@@ -102,9 +108,8 @@ impl Hooks {
         if let Some(error) = self.errors.first() {
             return Err(error.clone());
         }
-        let mut missing = self.needs.iter().filter_map(|(service, need)| Some((service, need.missing(&self.states)?)));
-        let state_missing =
-            |(service, state): (&String, _)| HookError::StateMissing { service: service.clone(), state };
+        let mut missing = self.needs.iter().filter_map(|(hook, need)| Some((hook, need.missing(&self.states)?)));
+        let state_missing = |(hook, state): (&String, _)| HookError::StateMissing { hook: hook.clone(), state };
         missing.next().map_or(Ok(()), |found| Err(state_missing(found)))
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod caller;
 pub(crate) mod decisions;
 pub(crate) mod events;
 pub(crate) mod filter;
+pub(crate) mod handlers;
 pub(crate) mod hook;
 pub(crate) mod hooks;
 pub(crate) mod passage;

@@ -6,11 +6,13 @@
 //! data.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use encke_core::{Answer, Pending, Verdict};
 use tokio::runtime::Handle;
 
 use super::access::{Access, Grant, Operation};
+use super::call::Context;
 use super::filter::Publishing;
 use super::hooks::ChannelHooks;
 use super::patterns::{Found, Patterns};
@@ -121,10 +123,11 @@ impl<'a> Passage<'a> {
     }
 
     /// Asks the hooks one after the other, until one waits or the operation is decided about.
-    pub(crate) fn go_on(&mut self, concerned: &Concerned<'_>, runtime: &Handle) -> Next {
+    pub(crate) fn go_on(&mut self, concerned: &Concerned<'_>, context: &Arc<Context>, runtime: &Handle) -> Next {
         while let Some(found) = concerned.group(self.progress.group) {
             for authorizer in found.iter().flat_map(|hooks| &hooks.authorizers).skip(self.progress.asked) {
-                match authorizer.ask(&self.access, runtime) {
+                let calling = self.access.message.calling(context);
+                match authorizer.ask(&self.access, &calling, runtime) {
                     Answer::Now(grant) => {
                         if let Some(refusal) = self.take_grant(grant) {
                             return Next::Decided(refusal);
@@ -145,7 +148,8 @@ impl<'a> Passage<'a> {
         let is_filtered = self.progress.is_filtered;
         let found = concerned.group(0).unwrap_or_default();
         for filter in found.iter().filter(|_| is_filtered).flat_map(|hooks| &hooks.filters).skip(self.progress.asked) {
-            match filter.ask(&self.access.message, runtime) {
+            let calling = self.access.message.calling(context);
+            match filter.ask(&self.access.message, &calling, runtime) {
                 Answer::Now(verdict) => {
                     if let Some(refusal) = self.take_verdict(verdict) {
                         return Next::Decided(refusal);

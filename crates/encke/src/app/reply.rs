@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// Data as JSON, of any type that serde can read or write: the argument of a service, or its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Json<T>(pub T);
+pub struct Data<T>(pub T);
 
 /// Data as raw JSON, unread: the argument of a service, or its reply, which must be valid JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,13 +45,19 @@ impl Failure {
         serde_json::to_string(data).map_or_else(|error| unwritable(&error), |data| Failure { data })
     }
 
+    /// The class of a failure in CometD's form, for programs. Other data is of the class `failed`.
+    pub(crate) fn class(&self) -> String {
+        let class = bayeux::RawJson::trusted(&self.data).member("class").and_then(bayeux::RawJson::text);
+        class.map_or_else(|| "failed".into(), |class| class.into_owned())
+    }
+
     /// The data as the caller gets it.
     pub fn data(&self) -> &str {
         &self.data
     }
 }
 
-/// A value that a service may return: `()` (nothing but the acknowledgement), [`Json`], [`Raw`], [`Failure`], [`Actions`],
+/// A value that a service may return: `()` (nothing but the acknowledgement), [`Data`], [`Raw`], [`Failure`], [`Actions`],
 /// a reply with actions after it, and options and results of these.
 pub trait IntoReply {
     /// The reply and everything else that is to be done, in this order.
@@ -70,7 +76,7 @@ impl IntoReply for () {
     }
 }
 
-impl<T: Serialize> IntoReply for Json<T> {
+impl<T: Serialize> IntoReply for Data<T> {
     fn into_reply(self) -> Actions {
         serde_json::to_string(&self.0).map_err(|error| unwritable(&error)).map(reply).into_reply()
     }

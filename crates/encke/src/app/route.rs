@@ -12,9 +12,9 @@ use http_body_util::{BodyExt, Full};
 use serde::Serialize;
 use tokio::runtime;
 
-use super::call::Context;
+use super::call::{Calling, Context, FromCall, Need};
 use super::patterns::Patterns;
-use super::reply::{Json, Raw};
+use super::reply::{Data, Failure, Raw};
 use crate::beside::run_on;
 use crate::caught::Caught;
 use crate::fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody};
@@ -64,7 +64,7 @@ impl RouteRequest {
     }
 }
 
-/// A value that the handler of a route may return: a text, [`Json`], [`Raw`], a status, a status with one of these, a whole
+/// A value that the handler of a route may return: a text, [`Data`], [`Raw`], a status, a status with one of these, a whole
 /// response, and results of these. A [`ConditionPanicked`] is the status 500, a [`SubscribeError`] 400.
 pub trait RouteReply {
     /// The response.
@@ -95,7 +95,7 @@ impl RouteReply for Raw {
     }
 }
 
-impl<T: Serialize> RouteReply for Json<T> {
+impl<T: Serialize> RouteReply for Data<T> {
     fn into_response(self) -> Response<ResponseBody> {
         match serde_json::to_string(&self.0) {
             Ok(text) => Raw(text).into_response(),
@@ -148,30 +148,78 @@ fn whole(status: StatusCode, content_type: &'static str, text: String) -> Respon
     response
 }
 
-/// A registered route.
-pub(crate) struct Route(Box<dyn Fn(RouteRequest) -> RouteAnswer + Send + Sync>);
+/// An async function that answers HTTP requests, from a [`RouteRequest`] and up to two further values ([`FromCall`]) to a [`RouteReply`].
+/// `T` tells functions with different arguments apart.
+pub trait RouteHandler<T>: Send + Sync + 'static {
+    /// Answers a request.
+    ///
+    /// # Errors
+    /// There is no value that it takes.
+    fn answer(self: Arc<Self>, request: RouteRequest, calling: &Calling<'_>) -> Result<RouteAnswer, Failure>;
+
+    /// The states that it needs.
+    fn needs(&self) -> Vec<Need>;
+}
 
 type RouteAnswer = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>;
 
+macro_rules! answers {
+    ($($argument:ident $value:ident)*) => {
+        impl<F, Fut, R, $($argument,)*> RouteHandler<($($argument,)*)> for F
+        where
+            F: Fn(RouteRequest, $($argument),*) -> Fut + Send + Sync + 'static,
+            Fut: Future<Output = R> + Send + 'static,
+            R: RouteReply,
+            $($argument: FromCall + Send + 'static,)*
+        {
+            fn answer(self: Arc<Self>, request: RouteRequest, calling: &Calling<'_>) -> Result<RouteAnswer, Failure> {
+                let _ = calling;
+                $(let $value = $argument::from_call(calling)?;)*
+                Ok(Box::pin(async move { self(request, $($value),*).await.into_response() }))
+            }
+
+            fn needs(&self) -> Vec<Need> {
+                let needs: [Option<Need>; _] = [$($argument::needs()),*];
+                needs.into_iter().flatten().collect()
+            }
+        }
+    };
+}
+
+answers!();
+answers!(A a);
+answers!(A a B b);
+
+/// A registered route.
+pub(crate) struct Route {
+    answer: Box<AnswerRoute>,
+    pub(crate) needs: Vec<Need>,
+}
+
+type AnswerRoute = dyn Fn(RouteRequest, &Calling<'_>) -> RouteAnswer + Send + Sync;
+
 impl Route {
-    pub(crate) fn new<F, Fut, R>(handler: F) -> Route
-    where
-        F: Fn(RouteRequest) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = R> + Send + 'static,
-        R: RouteReply,
-    {
-        let handler = Arc::new(handler);
-        Route(Box::new(move |request| {
-            let (path, handler) = (request.path().to_owned(), handler.clone());
+    pub(crate) fn new<T, H: RouteHandler<T>>(handler: H) -> Route {
+        let (needs, handler) = (handler.needs(), Arc::new(handler));
+        let answer = move |request: RouteRequest, calling: &Calling<'_>| -> RouteAnswer {
+            let path = request.path().to_owned();
+            let started = handler.clone().answer(request, calling);
             Box::pin(async move {
+                let answer = match started {
+                    Ok(answer) => answer,
+                    Err(failure) => {
+                        tracing::error!(path, failure = failure.data(), "the handler of a route did not run");
+                        return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+                    }
+                };
                 // A panic fails only this request.
-                let caught = Caught(Box::pin(async move { handler(request).await.into_response() })).await;
-                caught.unwrap_or_else(|_| {
+                Caught(answer).await.unwrap_or_else(|_| {
                     tracing::error!(path, "the handler of a route has panicked");
                     StatusCode::INTERNAL_SERVER_ERROR.into_response()
                 })
             })
-        }))
+        };
+        Route { answer: Box::new(answer), needs }
     }
 }
 
@@ -199,7 +247,8 @@ impl Fallback for Routes {
         let Some((route, handle)) = route.zip(self.context.handle()) else {
             return Box::pin(std::future::ready(StatusCode::SERVICE_UNAVAILABLE.into_response()));
         };
-        let answer = (route.0)(RouteRequest { request, peer: client.address, handle });
+        let calling = Calling::of_nobody("", None, &self.context);
+        let answer = (route.answer)(RouteRequest { request, peer: client.address, handle }, &calling);
         run_on(&self.threads, async { Ok(answer.await) })
     }
 }

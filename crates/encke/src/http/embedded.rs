@@ -8,11 +8,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body_util::Either;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::{mpsc, oneshot};
 
 use super::connection::{Connection, Upgrade};
-use super::{Body, bayeux, guard, whole};
+use super::{Body, bayeux, guard, routes, whole};
 use crate::byte_stream::{Detached, Remote};
 use crate::fallback::{BoxError, ResponseBody};
 use crate::net::health::Health;
@@ -22,9 +23,18 @@ use crate::net::socket;
 /// A request, or a connection, of another HTTP server for a shard.
 pub(crate) enum Visit {
     /// A request, the address of its client, and the way of its response.
-    Request(Box<Request<ResponseBody>>, Option<IpAddr>, oneshot::Sender<Answered>),
+    Request(Box<Request<ResponseBody>>, Option<IpAddr>, Paths, oneshot::Sender<Answered>),
     /// A connection that the other server has upgraded, and the bytes that it read after the request.
     Upgraded(Detached, socket::Opener, Vec<u8>),
+}
+
+/// The paths that another HTTP server passes on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Paths {
+    /// Each request is for the Bayeux endpoint, whatever its path.
+    Endpoint,
+    /// The path decides, as on the sockets of the server.
+    All,
 }
 
 /// The response on the way back.
@@ -38,7 +48,7 @@ pub(crate) struct Answered {
 pub(crate) async fn receive(node: Rc<Node>, mut visits: mpsc::UnboundedReceiver<Visit>) {
     while let Some(visit) = visits.recv().await {
         match visit {
-            Visit::Request(request, peer, answered) => answer(&node, *request, peer, answered),
+            Visit::Request(request, peer, paths, answered) => answer(&node, *request, peer, paths, answered),
             Visit::Upgraded(stream, from, rest) => match stream.attach() {
                 Ok(stream) => {
                     socket::open(&node, stream, Some(node.server().connections.count_elsewhere()), from, rest)
@@ -55,6 +65,7 @@ fn answer(
     node: &Rc<Node>,
     request: Request<ResponseBody>,
     peer: Option<IpAddr>,
+    paths: Paths,
     mut answered: oneshot::Sender<Answered>,
 ) {
     let counted = node.server().connections.count_elsewhere();
@@ -64,16 +75,25 @@ fn answer(
         let connection = Rc::new(Connection::new(&node, Remote::Elsewhere(peer), false));
         let settings = node.shard().settings().clone();
         let metrics = node.shard().metrics().clone();
-        let response = match guard::refuse_host(&connection, &settings, &request) {
-            Some(refusal) => refusal,
-            None => tokio::select! {
-                response = bayeux::answer(&connection, &settings, Box::new(request)) => response.into_response(),
+        let response = match paths {
+            Paths::All => tokio::select! {
+                response = routes::answer(&connection, request.map(|body| Either::Right(Either::Right(body)))) => response,
                 () = answered.closed() => return,
             },
+            Paths::Endpoint => {
+                let response = match guard::refuse_host(&connection, &settings, &request) {
+                    Some(refusal) => refusal,
+                    None => tokio::select! {
+                        response = bayeux::answer(&connection, &settings, Box::new(request)) => response.into_response(),
+                        () = answered.closed() => return,
+                    },
+                };
+                if response.status().as_u16() >= 400 {
+                    metrics.requests_refused.add(1);
+                }
+                response
+            }
         };
-        if response.status().as_u16() >= 400 {
-            metrics.requests_refused.add(1);
-        }
         let upgraded = match connection.upgrade.borrow_mut().take() {
             Some(Upgrade::WebSocket(from)) => Some(*from),
             // Only a fallback takes a connection over, and it gets no requests here. A stream is the body of a response.

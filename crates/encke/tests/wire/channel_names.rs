@@ -1,6 +1,6 @@
 //! Names of channels, patterns and subscriptions (Bayeux 1.0 "Channels"; rows 19 to 22 and 27 of `docs/bad-input.md`).
 
-use encke::{Access, ChannelRule, Grant, Operation, Server, Settings, Verdict};
+use encke::{Access, ChannelRule, Grant, Operation, Publishing, Server, Settings, Verdict};
 use serde_json::json;
 
 use crate::common::{TestServer, Ws, settings};
@@ -297,7 +297,7 @@ fn rights(access: &Access) -> Grant {
 #[test]
 fn rights_are_checked_for_every_exact_name() {
     let server = Server::builder().settings(settings()).authorize("/**", rights);
-    let server = TestServer::of(server.filter("/open/swallowed", |_| Verdict::Delete));
+    let server = TestServer::of(server.filter("/open/swallowed", |_: &Publishing| Verdict::Delete));
     let mut ws = server.session();
     let mut other = server.session();
     assert_eq!(subscribe(&mut ws, "/open/x"), None);

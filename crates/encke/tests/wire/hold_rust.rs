@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::time::Duration;
 
-use encke::{ConditionPanicked, Json, Message, Raw, Release, RouteRequest, Server, SubscribeError};
+use encke::{ConditionPanicked, Data, Message, Raw, Release, RouteRequest, Server, SubscribeError};
 
 use crate::common::{Http, TestServer, settings};
 
@@ -101,7 +101,7 @@ async fn wait(request: RouteRequest) -> Result<Result<Raw, ConditionPanicked>, S
 fn a_condition_or_a_route_that_panics_fails_its_own_request_with_500() {
     let fails = async |request: RouteRequest| match request.last_segment() {
         "fails" => panic!("a fault of the program"),
-        name => Json(name.len()),
+        name => Data(name.len()),
     };
     let builder = Server::builder().settings(settings()).route("/wait/*", wait).route("/calls/**", fails);
     let server = TestServer::of(builder);

@@ -1,12 +1,13 @@
 //! The hooks of a program: what they may do, in which order, and what happens when they misbehave.
 
 mod late;
+mod values;
 
 use std::sync::{Arc, Mutex};
 
 use encke::{
-    Access, Actions, Builder, Call, ChannelEvent, ChannelRule, Failure, Grant, Handshake, Identity, Json, Operation,
-    PublishError, Publishing, Raw, Refusal, Server, SessionEvent, Settings, StartError, State, User, Verdict,
+    Access, Actions, Builder, Call, ChannelEvent, ChannelRule, Failure, Grant, Handshake, Identity, Data, Operation,
+    PublishError, Publishing, Raw, Refusal, RouteRequest, Server, SessionEvent, Settings, StartError, AppState, User, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -47,8 +48,8 @@ fn a_channel_needs_one_grant_and_no_denial_of_all_its_authorizers() {
                 "/room/open" | "/room/closed" => Grant::Grant,
                 _ => Grant::Ignore,
             })
-            .authorize("/room/closed", |_| Grant::deny("closed"))
-            .authorize("/room/*", |_| Grant::Ignore),
+            .authorize("/room/closed", |_: &Access| Grant::deny("closed"))
+            .authorize("/room/*", |_: &Access| Grant::Ignore),
     );
     let mut ws = server.session();
     assert_eq!(subscribe(&mut ws, "/room/open")["successful"], true);
@@ -133,7 +134,7 @@ fn filters_change_a_message_in_turn_and_a_refusal_ends_it() {
                 Verdict::Replace(format!("\"{data}2\""))
             })
             .filter("/f/a", append("4"))
-            .filter("/f/dropped", |_| Verdict::Delete),
+            .filter("/f/dropped", |_: &Publishing| Verdict::Delete),
     );
     let (mut ws, mut reader) = (server.session(), server.session());
     reader.subscribe("/f/**");
@@ -147,7 +148,7 @@ fn filters_change_a_message_in_turn_and_a_refusal_ends_it() {
 
 #[test]
 fn a_filter_that_returns_no_json_harms_nobody() {
-    let server = TestServer::of(server().filter("/f", |_| Verdict::Replace("{\"broken\":".into())));
+    let server = TestServer::of(server().filter("/f", |_: &Publishing| Verdict::Replace("{\"broken\":".into())));
     let mut neighbour = server.neighbour();
     let mut ws = server.session();
     ws.subscribe("/f");
@@ -169,17 +170,17 @@ fn services_have_typed_arguments_replies_and_failures() {
                 Some(_) => Ok(Identity::of_user("ann")),
                 None => Ok(Identity::default()),
             })
-            .service("/service/divide", async |State(whole): State<Arc<i64>>, Json(division): Json<Division>| {
-                whole.checked_div(division.by).map(Json).ok_or(Failure::new("division", "not by 0"))
+            .service("/service/divide", async |AppState(whole): AppState<Arc<i64>>, Data(division): Data<Division>| {
+                whole.checked_div(division.by).map(Data).ok_or(Failure::new("division", "not by 0"))
             })
-            .service("/service/me", async |User(identity): User| Json(identity.user.to_string()))
+            .service("/service/me", async |User(identity): User| Data(identity.user.to_string()))
             .service("/service/quiet", async || ())
-            .service("/service/any/*", async |call: Call| Json(call.channel().to_owned()))
+            .service("/service/any/*", async |call: Call| Data(call.channel().to_owned()))
             .service("/service/any/one", async |Raw(data): Raw| Raw(data))
             .service("/service/news", async |call: Call| {
                 let mut news = Actions::default();
                 news.publish("/news", call.data().unwrap_or("null"));
-                (Json("published"), news)
+                (Data("published"), news)
             }),
     );
     let mut ws = server.session();
@@ -211,7 +212,7 @@ fn authorizers_of_a_service_decide_about_its_calls() {
                 Some("\"sesame\"") => Grant::Grant,
                 _ => Grant::Ignore,
             })
-            .service("/service/admin/stop", async || Json("stopped")),
+            .service("/service/admin/stop", async || Data("stopped")),
     );
     let mut ws = server.session();
     let refused = ws.call(json!({"id": "c", "channel": "/service/admin/stop", "data": "x"}));
@@ -226,7 +227,7 @@ fn listeners_learn_of_sessions_and_of_the_subscribers_of_all_shards() {
     let server = TestServer::of(
         Server::builder()
             .settings(Settings { shards: 2, ..settings() })
-            .on_session(move |event, actions| {
+            .on_session(move |event: &SessionEvent, actions: &mut Actions| {
                 let text = match event {
                     SessionEvent::Opened { .. } => "opened".to_owned(),
                     SessionEvent::Ended { reason, .. } => format!("ended: {}", reason.as_str()),
@@ -235,7 +236,7 @@ fn listeners_learn_of_sessions_and_of_the_subscribers_of_all_shards() {
                 actions.publish("/events", &format!("\"{text}\""));
                 of_sessions.lock().expect("no panic").push(text);
             })
-            .on_channel("/c/**", move |event, actions| {
+            .on_channel("/c/**", move |event: &ChannelEvent, actions: &mut Actions| {
                 let text = match event {
                     ChannelEvent::FirstSubscribed { channel } => format!("first of {channel}"),
                     ChannelEvent::LastUnsubscribed { channel } => format!("last of {channel}"),
@@ -273,15 +274,15 @@ fn mistakes_of_the_program_fail_the_start() {
         Err(StartError::Hook(error)) => error.to_string(),
         _ => panic!("it started"),
     };
-    assert!(start(server().filter("/a/*/b", |_| Verdict::Forward)).contains("\"/a/*/b\" is not a channel"));
+    assert!(start(server().filter("/a/*/b", |_: &Publishing| Verdict::Forward)).contains("\"/a/*/b\" is not a channel"));
     assert!(start(server().service("/a", async || ())).contains("must begin with /service/"));
     let twice = server().service("/service/a", async || ()).service("/service/a", async || ());
     assert_eq!(start(twice), "there are two services /service/a");
-    assert!(start(server().route("orders", async |_| "")).starts_with("\"orders\" is not a path"));
-    let twice = server().route("/orders/*", async |_| "").route("/orders/*", async |_| "");
+    assert!(start(server().route("orders", async |_: RouteRequest| "")).starts_with("\"orders\" is not a path"));
+    let twice = server().route("/orders/*", async |_: RouteRequest| "").route("/orders/*", async |_: RouteRequest| "");
     assert_eq!(start(twice), "there are two routes /orders/*");
-    let missing = start(server().service("/service/a", async |State(_): State<u8>| ()));
-    assert_eq!(missing, "the service /service/a takes State<u8>, but Builder::state got none");
+    let missing = start(server().service("/service/a", async |AppState(_): AppState<u8>| ()));
+    assert_eq!(missing, "the service /service/a takes AppState<u8>, but Builder::state got none");
     let closed = async |_: Handshake| Err(Refusal::new(403, "closed"));
     assert_eq!(start(server().authenticate(closed).authenticate(closed)), "authenticate was called twice");
 }

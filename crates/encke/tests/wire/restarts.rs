@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use encke::{HistoryCommit, Server, SessionEvent, Settings};
+use encke::{Actions, HistoryCommit, Server, SessionEvent, Settings};
 use serde_json::{Value, json};
 
 use crate::ack;
@@ -365,7 +365,7 @@ struct Ends(Arc<Mutex<Vec<String>>>);
 impl Ends {
     fn server(&self, settings: Settings) -> TestServer {
         let ends = self.0.clone();
-        TestServer::of(Server::builder().settings(settings).on_session(move |event, _| {
+        TestServer::of(Server::builder().settings(settings).on_session(move |event: &SessionEvent, _: &mut Actions| {
             if let SessionEvent::Ended { caller, .. } = event {
                 ends.lock().expect("no panic").push(caller.session().into());
             }

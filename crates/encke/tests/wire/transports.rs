@@ -1,7 +1,7 @@
 //! Transports without faults: connects, publications, windows, connections, shards, the end
 //! (Bayeux 1.0 §4, §5; the exchanges are CometD 9's, byte for byte where clients look).
 
-use encke::{Actions, Call, ChannelRule, Failure, Json, Raw, Server, Settings, SlowConsumer};
+use encke::{Actions, Call, ChannelRule, Failure, Data, Raw, Server, Settings, SlowConsumer};
 use serde_json::{Value, json};
 
 use crate::common::{Frame, Poller, TestServer, Ws, publications, reply, settings};
@@ -424,7 +424,7 @@ fn a_service_answers_its_caller_only() {
             actions.disconnect(call.session());
             actions
         })
-        .service("/service/tell", async |Json(other): Json<String>| {
+        .service("/service/tell", async |Data(other): Data<String>| {
             let mut actions = Actions::default();
             actions.deliver(&other, "/sent", "1", None);
             actions

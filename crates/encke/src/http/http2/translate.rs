@@ -37,7 +37,7 @@ pub(super) fn request(request: Request<RecvStream>) -> (Request<RequestBody>, Op
     let protocol = head.extensions.remove::<Protocol>();
     if head.method != Method::CONNECT || protocol.is_none_or(|protocol| protocol.as_str() != "websocket") {
         let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-        return (Request::from_parts(head, Either::Right(StreamBody::new(Some(stream), length))), None);
+        return (Request::from_parts(head, Either::Right(Either::Left(StreamBody::new(Some(stream), length)))), None);
     }
     // The handshake of RFC 6455, whose key is of no use here: the response never shows the digest.
     let mut random = [0; 16];
@@ -48,7 +48,7 @@ pub(super) fn request(request: Request<RecvStream>) -> (Request<RequestBody>, Op
         headers.insert(SEC_WEBSOCKET_KEY, key);
     }
     (head.method, head.version) = (Method::GET, Version::HTTP_11);
-    (Request::from_parts(head, Either::Right(StreamBody::new(None, Some(0)))), Some(stream))
+    (Request::from_parts(head, Either::Right(Either::Left(StreamBody::new(None, Some(0))))), Some(stream))
 }
 
 /// Joins the fields into which a client has split its cookies (RFC 9113 §8.2.3).

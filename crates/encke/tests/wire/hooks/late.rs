@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use encke::{Access, Call, Grant, Json, Operation, Publishing, Server, Settings, with_timeout};
+use encke::{
+    Access, Actions, Call, ChannelEvent, Data, Grant, Operation, Publishing, Server, Settings, Verdict, with_timeout,
+};
 use serde_json::json;
 
 use super::{call, error, server, subscribe};
@@ -18,10 +20,10 @@ fn hooks_that_panic_refuse_their_message_and_nothing_else() {
                 Operation::Subscribe => panic!("as planned"),
                 _ => Grant::Grant,
             })
-            .filter("/p/publish", |_| panic!("as planned"))
+            .filter("/p/publish", |_: &Publishing| -> Verdict { panic!("as planned") })
             .filter_async("/p/later", async |_: Publishing| panic!("as planned"))
             .service("/service/panic", async |_: Call| -> () { panic!("as planned") })
-            .on_channel("/p/**", |_, _| panic!("as planned")),
+            .on_channel("/p/**", |_: &ChannelEvent, _: &mut Actions| -> () { panic!("as planned") }),
     );
     let mut neighbour = server.neighbour();
     let mut ws = server.session();
@@ -65,7 +67,7 @@ fn an_answer_after_the_session_has_ended_goes_nowhere() {
         async move {
             _ = waiting.wait_for(|go| *go).await;
             count.fetch_add(1, Ordering::Relaxed);
-            Json("late")
+            Data("late")
         }
     }));
     let mut neighbour = server.neighbour();
