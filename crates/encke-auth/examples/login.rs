@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use encke::{Builder, Call, Handle, Data, Revocation, RevocationError, Server};
+use encke::{Builder, Call, Data, Handle, Revocation, RevocationError, Server};
 use encke_auth::{AuthSettings, Jwt, KeyPair, Secret, SigningKey};
 use serde_json::{Value, json};
 

@@ -19,7 +19,15 @@ pub(crate) fn without_effect(config: &Config) -> Vec<String> {
     let rules = config.value("channels").as_array().into_iter().flatten();
     found.extend(rules.enumerate().flat_map(|(index, rule)| of_rule(index, rule)));
     let line = |(path, why): (String, &str)| located(config.origin(&path), &format!("{path} has no effect {why}")).0;
-    found.into_iter().map(line).collect()
+    let mut lines: Vec<String> = found.into_iter().map(line).collect();
+    let protocol = &config.settings.websocket_protocol;
+    if protocol.contains('/') {
+        let text = format!(
+            "websocket_protocol = {protocol:?}: browsers offer no name with a slash, so only other clients can connect"
+        );
+        lines.push(located(config.origin("websocket_protocol"), &text).0);
+    }
+    lines
 }
 
 /// Options, each with whether it has no effect, and the reason.

@@ -46,9 +46,8 @@ fn the_first_connect_is_repeated_until_the_server_is_there() {
             let address = free_address();
             let refused = quick(transport).connect(&url(address)).await;
             assert!(matches!(refused, Err(Error::Unreachable { .. })), "{refused:?}");
-            let connecting = tokio::spawn(async move {
-                quick(transport).retry_first_connect(true).connect(&url(address)).await
-            });
+            let connecting =
+                tokio::spawn(async move { quick(transport).retry_first_connect(true).connect(&url(address)).await });
             tokio::time::sleep(Duration::from_millis(50)).await;
             let running = start(Settings { listen: address, ..any_port() });
             let client = connecting.await.expect("runs").expect("connects");
@@ -146,7 +145,8 @@ fn a_source_of_tokens_that_fails_is_asked_again() {
 #[test]
 fn a_request_may_have_its_own_time() {
     let server = Server::builder().settings(Settings { shards: 1, ..any_port() });
-    let running = server.service("/service/never", async || std::future::pending::<()>().await).start().expect("starts");
+    let running =
+        server.service("/service/never", async || std::future::pending::<()>().await).start().expect("starts");
     run(async {
         let client = connected(running.address(), quick(Transport::WebSocket)).await;
         let time = Duration::from_millis(30);

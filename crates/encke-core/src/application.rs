@@ -16,6 +16,8 @@ use crate::identity::{Head, Identity, add_to_reply};
 use crate::rights::policy::Policy;
 use crate::settings::TransportName;
 
+pub use crate::actions::{Action, Actions};
+
 /// The part of a program that decides what clients may do, and serves their remote calls. The default of each method
 /// allows everything and does nothing.
 ///
@@ -249,13 +251,33 @@ pub enum Verdict {
     Forward,
     /// It is broadcast with this as its `data`, which must be valid JSON.
     Replace(String),
+    /// It is broadcast with other `data`, another `ext`, or both.
+    ReplaceMessage(Box<Replacement>),
     /// It is dropped. The publisher gets `404::message_deleted`.
     Delete,
     /// It is refused. The publisher gets `403:reason:publish_denied`, with the reason as in [`Decision::Deny`].
     Deny(Cow<'static, str>),
 }
 
+/// The parts of a publication that an application replaces. What is `None` stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replacement {
+    /// Valid JSON.
+    pub data: Option<String>,
+    /// A JSON object of at most [`EXT_BYTES_MAX`] bytes. Subscribers get it also where the settings do not forward the `ext` of
+    /// publishers.
+    pub ext: Option<String>,
+}
+
+/// The longest `ext` that an application gives to a message, in bytes.
+pub const EXT_BYTES_MAX: usize = 64 * 1024;
+
 impl Verdict {
+    /// The message is broadcast with another `ext`, a JSON object.
+    pub fn replace_ext(ext: impl Into<String>) -> Verdict {
+        Verdict::ReplaceMessage(Box::new(Replacement { ext: Some(ext.into()), data: None }))
+    }
+
     /// A denial for this reason.
     pub fn deny(reason: impl Into<Cow<'static, str>>) -> Verdict {
         Verdict::Deny(reason.into())
@@ -352,132 +374,6 @@ impl<'a> Service<'a> {
     /// A message with this `data` (valid JSON), for tests of an application; without an id.
     pub fn new(session: &'a str, channel: &'a str, data: &'a str) -> Service<'a> {
         Service { caller: Caller::new(session, None), channel, id: None, data: Some(data), ext: None }
-    }
-}
-
-/// The actions that an application requests, in order. They go into messages as they are, so their data has to be valid
-/// JSON: `serde_json::to_string` makes it, for example.
-#[derive(Debug, Default)]
-pub struct Actions(pub(crate) Vec<Action>);
-
-/// One action that an application requests. [`Actions`] creates them; tests of an application read them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Action {
-    /// Broadcast a message.
-    Publish {
-        /// The channel.
-        channel: String,
-        /// Valid JSON.
-        data: String,
-    },
-    /// Send a message to one session.
-    Deliver {
-        /// The receiver's client id.
-        session: String,
-        /// The channel that the message names.
-        channel: String,
-        /// Valid JSON.
-        data: String,
-        /// The id of the call that it answers.
-        id: Option<String>,
-    },
-    /// Answer the current remote call.
-    Reply {
-        /// Valid JSON.
-        data: String,
-        /// The value of the reply's `successful` field.
-        successful: bool,
-    },
-    /// Send a message to all sessions of a user.
-    DeliverToUser {
-        /// The user.
-        user: String,
-        /// The channel that the message names.
-        channel: String,
-        /// Valid JSON.
-        data: String,
-    },
-    /// End all sessions of a user.
-    DisconnectUser {
-        /// The user.
-        user: String,
-    },
-    /// End a session.
-    Disconnect {
-        /// The session's client id.
-        session: String,
-    },
-}
-
-impl Action {
-    /// The bytes of its texts.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Action::Publish { channel, data } => channel.len() + data.len(),
-            Action::Deliver { session, channel, data, .. } => session.len() + channel.len() + data.len(),
-            Action::Reply { data, .. } => data.len(),
-            Action::DeliverToUser { user, channel, data } => user.len() + channel.len() + data.len(),
-            Action::DisconnectUser { user } => user.len(),
-            Action::Disconnect { session } => session.len(),
-        }
-    }
-}
-
-impl Actions {
-    /// Broadcasts `data` (valid JSON) on a channel.
-    pub fn publish(&mut self, channel: &str, data: &str) {
-        self.0.push(Action::Publish { channel: channel.into(), data: data.into() });
-    }
-
-    /// Sends `data` (valid JSON) to one session, wherever it lives, as a message of `channel`, with an id if it answers one.
-    pub fn deliver(&mut self, session: &str, channel: &str, data: &str, id: Option<&str>) {
-        let (session, channel, data) = (session.into(), channel.into(), data.into());
-        self.0.push(Action::Deliver { session, channel, data, id: id.map(String::from) });
-    }
-
-    /// Sends `data` (valid JSON) to all sessions of a user, as a message of `channel`.
-    pub fn deliver_to_user(&mut self, user: &str, channel: &str, data: &str) {
-        self.0.push(Action::DeliverToUser { user: user.into(), channel: channel.into(), data: data.into() });
-    }
-
-    /// Ends all sessions of a user. Their clients get a disconnect message.
-    pub fn disconnect_user(&mut self, user: &str) {
-        self.0.push(Action::DisconnectUser { user: user.into() });
-    }
-
-    /// Answers the current remote call with `data` (valid JSON): same channel, same id, `successful: true`.
-    pub fn reply(&mut self, data: impl Into<String>) {
-        self.0.push(Action::Reply { data: data.into(), successful: true });
-    }
-
-    /// Answers the current remote call as failed.
-    pub fn fail(&mut self, data: impl Into<String>) {
-        self.0.push(Action::Reply { data: data.into(), successful: false });
-    }
-
-    /// Adds other actions after these.
-    pub fn append(&mut self, other: Actions) {
-        self.0.extend(other.0);
-    }
-
-    /// The actions so far, in order.
-    pub fn as_slice(&self) -> &[Action] {
-        &self.0
-    }
-
-    /// Ends a session. Its client gets a disconnect message.
-    pub fn disconnect(&mut self, session: &str) {
-        self.0.push(Action::Disconnect { session: session.into() });
-    }
-}
-
-impl IntoIterator for Actions {
-    type Item = Action;
-    type IntoIter = std::vec::IntoIter<Action>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use crate::application::{Action, Actions, Decision, Pending, Refusal, Verdict};
+use crate::application::{Action, Actions, Decision, Pending, Refusal, Replacement, Verdict};
 use crate::identity::Identity;
 
 /// Names a wait of a shard. The generation detects late results for a reused index.
@@ -81,6 +81,10 @@ impl Resolved {
         match self {
             Resolved::Handshake(Ok(Some(identity))) | Resolved::Refresh(Ok(identity)) => identity.claims.len(),
             Resolved::Publish(Verdict::Replace(data)) => data.len(),
+            Resolved::Publish(Verdict::ReplaceMessage(replacement)) => {
+                let Replacement { data, ext } = &**replacement;
+                [data, ext].into_iter().flatten().map(String::len).sum()
+            }
             Resolved::Service(actions) => actions.as_slice().iter().map(Action::bytes).sum(),
             _ => 0,
         }

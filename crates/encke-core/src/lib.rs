@@ -15,6 +15,7 @@
 //! [`Shard`] is the entry point. It conducts machines: each owns its data in private fields, does not know the shard, and
 //! returns what others must do.
 
+mod actions;
 mod admission;
 mod application;
 mod channels;
@@ -48,8 +49,8 @@ mod wheel;
 pub use admission::account::{Charge, MailboxAccount};
 pub use admission::budget::{Usage, Weight};
 pub use application::{
-    Action, Actions, Answer, Application, Caller, Decision, EndReason, Handshake, NoApplication, Pending, Publishing,
-    Refusal, Service, Subscribing, Verdict,
+    Action, Actions, Answer, Application, Caller, Decision, EXT_BYTES_MAX, EndReason, Handshake, NoApplication,
+    Pending, Publishing, Refusal, Replacement, Service, Subscribing, Verdict,
 };
 pub use channels::interest::Interest;
 pub use channels::rules::Rules;
@@ -61,9 +62,9 @@ pub use events::{
     OTHER_NODES, PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted, PresenceEvent, PublishToken,
     Report, Request, Response, Searched, SessionKey, ShardMessage, SocketKey, crosses_nodes,
 };
+pub use handshake_reply::{HANDSHAKE_REPLY_BYTES_MAX, HandshakeReply, HandshakeReplyError};
 #[cfg(test)]
 pub(crate) use id::kernel_entropy;
-pub use handshake_reply::{HANDSHAKE_REPLY_BYTES_MAX, HandshakeReply, HandshakeReplyError};
 pub use id::{Entropy, Id, NodeTag};
 pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
 pub use limits::counts::Counts;

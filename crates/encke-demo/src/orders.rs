@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use encke::{Failure, Data};
+use encke::{Data, Failure};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 

@@ -33,7 +33,7 @@ fn join_cometd(demo: &Demo, now_ms: u64, session: &str, user: &str) -> Vec<Actio
 }
 
 fn change(data: &str) -> Action {
-    Action::Publish { channel: "/demo/members/lobby".into(), data: data.into() }
+    Action::Publish { channel: "/demo/members/lobby".into(), data: data.into(), ext: None }
 }
 
 fn list(names: &str, version: u64) -> Action {
@@ -41,7 +41,7 @@ fn list(names: &str, version: u64) -> Action {
 }
 
 fn all(names: &str) -> Vec<Action> {
-    vec![Action::Publish { channel: "/members/demo".into(), data: names.into() }]
+    vec![Action::Publish { channel: "/members/demo".into(), data: names.into(), ext: None }]
 }
 
 /// The bytes sent to each subscriber of the members' channel.
@@ -162,6 +162,7 @@ fn a_private_message_reaches_its_peers_and_its_sender_only() {
         channel: "/demo/chat/lobby".into(),
         data: r#"{"chat":"a \"&lt;b&gt;word&lt;/b&gt;\"","user":"ann","scope":"private"}"#.into(),
         id: Some("7".into()),
+        ext: None,
     };
     assert_eq!(got, [deliver("s2"), deliver("s3"), deliver("s1")]);
 }

@@ -4,7 +4,9 @@
 
 use std::borrow::Cow;
 
-use encke_core::{Decision, HandshakeReply, Identity, Patterns, Refusal, SessionLimits, Verdict};
+use encke_core::{
+    Decision, EXT_BYTES_MAX, HandshakeReply, Identity, Patterns, Refusal, Replacement, SessionLimits, Verdict,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -58,6 +60,8 @@ pub(crate) enum Action {
 pub(crate) struct Publish {
     pub(crate) channel: String,
     pub(crate) data: Box<RawValue>,
+    /// An object.
+    pub(crate) ext: Option<Box<RawValue>>,
 }
 
 /// A message for one receiver.
@@ -68,6 +72,8 @@ pub(crate) struct Deliver {
     pub(crate) user: Option<String>,
     pub(crate) channel: String,
     pub(crate) data: Box<RawValue>,
+    /// An object.
+    pub(crate) ext: Option<Box<RawValue>>,
     /// The id of the call that it answers.
     pub(crate) id: Option<String>,
 }
@@ -122,6 +128,7 @@ struct VerdictAnswer {
     allow: bool,
     reason: Option<String>,
     data: Option<Box<RawValue>>,
+    ext: Option<Box<RawValue>>,
     #[serde(default)]
     drop: bool,
     #[serde(default)]
@@ -168,8 +175,9 @@ impl Answered {
 
 impl Action {
     fn check(&self) -> Result<(), Unusable> {
-        if let Action::Publish(Publish { data, .. }) | Action::Deliver(Deliver { data, .. }) = self {
+        if let Action::Publish(Publish { data, ext, .. }) | Action::Deliver(Deliver { data, ext, .. }) = self {
             text_of(data)?;
+            ext.as_deref().map(ext_of).transpose()?;
         }
         match self {
             Action::Deliver(Deliver { session, user, .. }) | Action::Disconnect(Target { session, user })
@@ -221,12 +229,15 @@ impl IdentityAnswer {
 
 impl VerdictAnswer {
     fn finish(self) -> Result<Answered, Unusable> {
-        let verdict = match (self.allow, self.drop, self.data) {
-            (false, false, None) => Verdict::Deny(reason_of(self.reason)),
-            (true, false, None) => Verdict::Forward,
-            (true, false, Some(data)) => Verdict::Replace(text_of(&data)?.into()),
-            (true, true, None) => Verdict::Delete,
-            _ => return Err(Unusable("data or drop, and only with allow".into())),
+        let text = |raw: Option<Box<RawValue>>| raw.map(|raw| text_of(&raw).map(String::from)).transpose();
+        let ext = self.ext.as_deref().map(|ext| ext_of(ext).map(String::from)).transpose()?;
+        let verdict = match (self.allow, self.drop, text(self.data)?, ext) {
+            (false, false, None, None) => Verdict::Deny(reason_of(self.reason)),
+            (true, false, None, None) => Verdict::Forward,
+            (true, false, Some(data), None) => Verdict::Replace(data),
+            (true, false, data, ext) => Verdict::ReplaceMessage(Box::new(Replacement { data, ext })),
+            (true, true, None, None) => Verdict::Delete,
+            _ => return Err(Unusable("data and ext, or drop, and only with allow".into())),
         };
         Ok(Answered { answer: Answer::Verdict(verdict), actions: self.actions })
     }
@@ -253,6 +264,15 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Unusable> {
 fn text_of(data: &RawValue) -> Result<&str, Unusable> {
     bayeux::json::validate(data.get(), bayeux::Limits::default().json_depth_max)
         .map_err(|error| Unusable(error.to_string()))
+}
+
+/// The same of the `ext` of a message, which is an object.
+fn ext_of(ext: &RawValue) -> Result<&str, Unusable> {
+    let text = text_of(ext)?;
+    match text.starts_with('{') && text.len() <= EXT_BYTES_MAX {
+        true => Ok(text),
+        false => Err(Unusable(format!("ext is an object of at most {EXT_BYTES_MAX} bytes"))),
+    }
 }
 
 fn reason_of(reason: Option<String>) -> Cow<'static, str> {

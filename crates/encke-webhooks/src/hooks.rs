@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use encke_core::{
     Actions, Answer as Later, Application, Caller, Decision, EndReason, Handshake, Identity, Pending, Policy,
-    Publishing, Refusal, Service, Subscribing, Verdict,
+    Publishing, Refusal, Replacement, Service, Subscribing, Verdict,
 };
 
 use crate::answer::{Answer, Answered};
@@ -158,36 +158,42 @@ impl Application for Hooks {
         let owner = Owner::of(&publishing.caller);
         let (channel, ext) = (publishing.channel.to_string(), publishing.ext.map(String::from));
         let data = publishing.data.map(String::from);
-        let ask = move |backend: &Arc<Backend>, replaced: Option<&str>| {
+        let ask = move |backend: &Arc<Backend>, replaced: &Replacement| {
             let event = backend.event(EventKind::Publish).caller(&owner.caller()).text("channel", &channel);
-            let event = event.raw("data", replaced.or(data.as_deref())).raw("ext", ext.as_deref()).finish();
+            let data = replaced.data.as_deref().or(data.as_deref());
+            let ext = replaced.ext.as_deref().or(ext.as_deref());
+            let event = event.raw("data", data).raw("ext", ext).finish();
             backend.ask(Some(&owner.id), backend.owner_of(&owner.caller()), event)
         };
         // The first backend is asked before anything waits.
         let mut asked = match &first {
-            Later::Now(Verdict::Replace(data)) => Some(ask(&backends[0], Some(data))),
-            Later::Now(_) => Some(ask(&backends[0], None)),
+            Later::Now(verdict) => Some(ask(&backends[0], &replacement_of(verdict.clone()).unwrap_or_default())),
             Later::Later(_) => None,
         };
         Later::Later(Box::pin(async move {
-            // The `data` of the last one who replaced it.
-            let mut replaced = match decided(first).await {
-                Verdict::Forward => None,
-                Verdict::Replace(data) => Some(data),
-                verdict => return verdict,
+            // The `data` and the `ext` of the last ones who replaced them.
+            let mut replaced = match replacement_of(decided(first).await) {
+                Ok(replacement) => replacement,
+                Err(verdict) => return verdict,
             };
             for backend in backends {
-                match asked.take().unwrap_or_else(|| ask(&backend, replaced.as_deref())).await {
-                    Ok(Answered { answer: Answer::Verdict(verdict), .. }) => match verdict {
-                        Verdict::Forward => {}
-                        Verdict::Replace(data) => replaced = Some(data),
-                        verdict => return verdict,
+                match asked.take().unwrap_or_else(|| ask(&backend, &replaced)).await {
+                    Ok(Answered { answer: Answer::Verdict(verdict), .. }) => match replacement_of(verdict) {
+                        Ok(Replacement { data, ext }) => {
+                            replaced.data = data.or(replaced.data);
+                            replaced.ext = ext.or(replaced.ext);
+                        }
+                        Err(verdict) => return verdict,
                     },
                     Err(without) if backend.allows(EventKind::Publish, without) => {}
                     _ => return Verdict::deny(UNAVAILABLE),
                 }
             }
-            replaced.map_or(Verdict::Forward, Verdict::Replace)
+            match replaced {
+                Replacement { data: None, ext: None } => Verdict::Forward,
+                Replacement { data: Some(data), ext: None } => Verdict::Replace(data),
+                replaced => Verdict::ReplaceMessage(Box::new(replaced)),
+            }
         }))
     }
 
@@ -277,6 +283,16 @@ async fn decided<T>(answer: Later<T>) -> T {
     match answer {
         Later::Now(answer) => answer,
         Later::Later(pending) => pending.await,
+    }
+}
+
+/// The parts that a verdict replaces; the verdict itself if the message does not go on.
+fn replacement_of(verdict: Verdict) -> Result<Replacement, Verdict> {
+    match verdict {
+        Verdict::Forward => Ok(Replacement::default()),
+        Verdict::Replace(data) => Ok(Replacement { data: Some(data), ext: None }),
+        Verdict::ReplaceMessage(replacement) => Ok(*replacement),
+        verdict => Err(verdict),
     }
 }
 

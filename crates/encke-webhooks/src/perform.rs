@@ -2,15 +2,22 @@
 
 use std::time::Duration;
 
-use encke::{Handle, PublishError};
+use encke::{Handle, Outgoing, PublishError};
 use encke_core::Actions;
+use serde_json::value::RawValue;
 
 use crate::answer::{Action, Deliver, Publish, Target};
 
 /// Adds an action to those of a service call, which the shard performs with the reply. Returns an action that only a handle can perform.
 pub(crate) fn with_reply(action: Action, actions: &mut Actions) -> Option<Action> {
     match action {
-        Action::Publish(Publish { channel, data }) => actions.publish(&channel, data.get()),
+        Action::Publish(Publish { channel, data, ext: None }) => actions.publish(&channel, data.get()),
+        Action::Publish(Publish { channel, data, ext: Some(ext) }) => {
+            actions.publish_with_ext(&channel, data.get(), ext.get());
+        }
+        Action::Deliver(Deliver { session: Some(session), channel, data, id: None, ext: Some(ext), .. }) => {
+            actions.deliver_with_ext(&session, &channel, data.get(), ext.get());
+        }
         Action::Deliver(Deliver { session: Some(session), channel, data, id, .. }) => {
             actions.deliver(&session, &channel, data.get(), id.as_deref());
         }
@@ -33,9 +40,9 @@ pub(crate) async fn by_handle(server: &Handle, action: &Action) -> Result<(), Pu
 
 async fn once(server: &Handle, action: &Action) -> Result<(), PublishError> {
     match action {
-        Action::Publish(Publish { channel, data }) => server.publish(channel, data.get()),
-        Action::Deliver(Deliver { session: Some(session), channel, data, .. }) => {
-            server.deliver(session, channel, data.get()).map(drop)
+        Action::Publish(Publish { channel, data, ext }) => server.publish_message(channel, &message(data, ext)),
+        Action::Deliver(Deliver { session: Some(session), channel, data, ext, .. }) => {
+            server.deliver_message(session, channel, &message(data, ext)).map(drop)
         }
         Action::Deliver(Deliver { user, channel, data, .. }) => {
             let user = user.as_deref().unwrap_or_default();
@@ -50,6 +57,11 @@ async fn once(server: &Handle, action: &Action) -> Result<(), PublishError> {
             Ok(())
         }
     }
+}
+
+fn message<'a>(data: &'a RawValue, ext: &'a Option<Box<RawValue>>) -> Outgoing<'a> {
+    let message = Outgoing::raw(data.get());
+    ext.as_deref().map_or(message.clone(), |ext| message.ext(ext.get()))
 }
 
 /// Tries while the server is busy, with a pause after each.

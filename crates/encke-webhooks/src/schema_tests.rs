@@ -41,7 +41,12 @@ fn events() -> Vec<Event> {
     let about = |kind| begin(kind).caller(&caller);
     let (data, ext) = (Some(r#"{"big":12345678901234567890}"#), Some(r#"{"a":[1]}"#));
     let all = [
-        begin(EventKind::Handshake).text("transport", "websocket").text("peer", "::1").head(&head).raw("ext", ext).raw("fields", ext),
+        begin(EventKind::Handshake)
+            .text("transport", "websocket")
+            .text("peer", "::1")
+            .head(&head)
+            .raw("ext", ext)
+            .raw("fields", ext),
         about(EventKind::Refresh).raw("credentials", Some("\"token\"")),
         about(EventKind::Opened),
         about(EventKind::Ended).text("reason", "expired"),

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex};
 
 use encke::{
-    Access, Actions, Builder, Failure, Grant, Handshake, Identity, Data, Operation, Refusal, Server, AppState, User,
+    Access, Actions, AppState, Builder, Data, Failure, Grant, Handshake, Identity, Operation, Refusal, Server, User,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

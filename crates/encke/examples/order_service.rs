@@ -10,7 +10,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use encke::{Builder, Call, Failure, Data, Raw, Server, AppState};
+use encke::{AppState, Builder, Call, Data, Failure, Raw, Server};
 use serde::{Deserialize, Serialize};
 use serde_json::from_str;
 

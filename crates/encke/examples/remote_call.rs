@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use encke::{Builder, Failure, Data, Server, with_timeout};
+use encke::{Builder, Data, Failure, Server, with_timeout};
 use serde::{Deserialize, Serialize};
 
 /// A question for the contacts of a user.

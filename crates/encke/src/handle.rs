@@ -94,11 +94,13 @@ impl Handle {
 
     fn perform(&self, terms: &Terms, action: &Action) -> Result<(), PublishError> {
         match action {
-            Action::Publish { channel, data } => {
-                self.broadcast(terms, channel, &Outgoing::raw(data), Weight::Light, None)?;
+            Action::Publish { channel, data, ext } => {
+                let message = Outgoing::raw(data).with(ext.as_deref());
+                self.broadcast(terms, channel, &message, Weight::Light, None)?;
             }
-            Action::Deliver { session, channel, data, id } => {
-                let frame = self.frame(terms, channel, &Outgoing::raw(data), id.as_deref())?;
+            Action::Deliver { session, channel, data, id, ext } => {
+                let message = Outgoing::raw(data).with(ext.as_deref());
+                let frame = self.frame(terms, channel, &message, id.as_deref())?;
                 _ = Id::parse(session).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame)));
             }
             Action::DeliverToUser { user, channel, data } => {

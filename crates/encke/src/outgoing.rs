@@ -43,10 +43,20 @@ impl<'a> Outgoing<'a> {
         Outgoing { data: Cow::Owned(binary_data(bytes)), ext: Some(Cow::Borrowed(BINARY_EXT)) }
     }
 
-    /// The same with this `ext`, a JSON object, in place of an earlier one.
+    /// The same with this `ext`, a JSON object of at most [`EXT_BYTES_MAX`](crate::EXT_BYTES_MAX) bytes, in place of an earlier one.
     pub fn ext(mut self, ext: &'a str) -> Outgoing<'a> {
         self.ext = Some(Cow::Borrowed(ext));
         self
+    }
+}
+
+impl<'a> Outgoing<'a> {
+    /// The same with this `ext`, if there is one.
+    pub(crate) fn with(self, ext: Option<&'a str>) -> Outgoing<'a> {
+        match ext {
+            Some(ext) => self.ext(ext),
+            None => self,
+        }
     }
 }
 

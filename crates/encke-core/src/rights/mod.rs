@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use bayeux::{BayeuxError, ChannelName};
 
-use crate::application::{Answer, Application, Caller, Decision, Publishing, Subscribing, Verdict};
+use crate::application::{Answer, Application, Caller, Decision, Publishing, Replacement, Subscribing, Verdict};
 use crate::clients::owners::Revoked;
 use crate::decision::{Awaited, Resolved};
 use crate::events::PRESENCE_CHANNEL;
@@ -255,7 +255,11 @@ impl Rights<'_> {
         };
         match verdict {
             Verdict::Forward => Ok(May::Granted(Granted::new(entry))),
-            Verdict::Replace(data) => Ok(May::Granted(Granted::new(entry).with_data(data))),
+            Verdict::Replace(data) => Ok(May::Granted(Granted::new(entry).with(Some(data), None))),
+            Verdict::ReplaceMessage(replacement) => {
+                let Replacement { data, ext } = *replacement;
+                Ok(May::Granted(Granted::new(entry).with(data, ext)))
+            }
             Verdict::Delete => Err(By::Deletion),
             Verdict::Deny(reason) => Err(By::Application(reason)),
         }

@@ -146,7 +146,7 @@ impl ServerEntry {
 
     /// Grants what comes this way.
     pub const fn may(self) -> Granted {
-        Granted { right: self.right(), data: None }
+        Granted { right: self.right(), data: None, ext: None }
     }
 }
 
@@ -158,17 +158,19 @@ pub struct Granted {
     right: Right,
     /// The `data` that the application puts in place of that of a publication.
     data: Option<String>,
+    /// The `ext`, likewise.
+    ext: Option<String>,
 }
 
 impl Granted {
     /// Only for [`Rights::may`](super::Rights::may).
     pub(super) fn new(entry: Entry) -> Granted {
-        Granted { right: entry.right(), data: None }
+        Granted { right: entry.right(), data: None, ext: None }
     }
 
-    /// The same, with other `data` for a publication.
-    pub(super) fn with_data(mut self, data: String) -> Granted {
-        self.data = Some(data);
+    /// The same, with other `data` and another `ext` for a publication.
+    pub(super) fn with(mut self, data: Option<String>, ext: Option<String>) -> Granted {
+        (self.data, self.ext) = (data, ext);
         self
     }
 
@@ -180,6 +182,11 @@ impl Granted {
     /// The `data` that the application puts in place of that of a publication.
     pub(crate) fn take_data(&mut self) -> Option<String> {
         self.data.take()
+    }
+
+    /// The `ext`, likewise.
+    pub(crate) fn take_ext(&mut self) -> Option<String> {
+        self.ext.take()
     }
 
     /// Uses it up for an action that needs this right.

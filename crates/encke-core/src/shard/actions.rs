@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use bayeux::{ChannelName, Publication, RawJson};
+use bayeux::{ChannelName, Publication, RawJson, Reply};
 
 use crate::application::{Action, Actions, EndReason};
 use crate::events::{Effect, SessionKey, ShardMessage};
 use crate::id::Id;
-use crate::protocol::batch::message_frame;
+use crate::protocol::batch::{message_frame, reply_frame};
 use crate::rights::table::ServerEntry;
 use crate::shard::{Machines, Shard};
 
 impl Shard {
     /// Publishes for the application. An invalid channel name is ignored.
-    pub(super) fn publish_from_here(&mut self, channel: &str, data: &str) {
+    pub(super) fn publish_from_here(&mut self, channel: &str, data: &str, ext: Option<&str>) {
         let limits = self.machines.env.settings.limits().clone();
         if let Ok(name) = ChannelName::parse(channel, &limits) {
             let timestamp = self.machines.env.raw_timestamp();
             let publication = Publication {
                 channel,
                 data: Some(RawJson::trusted(data)),
-                ext: None,
+                ext: ext.map(RawJson::trusted),
                 timestamp: timestamp.as_deref().map(RawJson::trusted),
                 id: None,
                 custom: &[],
@@ -49,12 +49,13 @@ impl Shard {
     pub(super) fn act(&mut self, actions: Actions, call: Option<(SessionKey, &str, Option<&bayeux::Id<'_>>)>) {
         for action in actions.0 {
             match action {
-                Action::Publish { channel, data } => {
-                    self.publish_from_here(&channel, &data);
+                Action::Publish { channel, data, ext } => {
+                    self.publish_from_here(&channel, &data, ext.as_deref());
                 }
-                Action::Deliver { session, channel, data, id } => {
-                    let id = id.map(bayeux::Id::new);
-                    let frame = message_frame(&channel, &data, id.as_ref(), None);
+                Action::Deliver { session, channel, data, id, ext } => {
+                    let (id, ext) = (id.map(bayeux::Id::new), ext.as_deref().map(RawJson::trusted));
+                    let data = Some(RawJson::trusted(&data));
+                    let frame = reply_frame(&Reply { id: id.as_ref(), data, ext, ..Reply::new(&*channel) });
                     if let Some(session) = Id::parse(&session) {
                         self.settle_burst().deliver_by_id(session, frame);
                     }

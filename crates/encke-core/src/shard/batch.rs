@@ -169,7 +169,7 @@ impl Shard {
             May::Denied(denial) => return beside.refuse(batch, message, &denial.error()),
             May::Later(later) => return beside.ask(batch, message, later, 0),
         };
-        let replacement = granted.take_data();
+        let (replacement, ext) = (granted.take_data(), granted.take_ext());
         if beside.lacks_history(channel) {
             return beside.refuse(batch, message, BayeuxError::HistoryChannelsMax.as_str());
         }
@@ -177,6 +177,9 @@ impl Shard {
         let mut publication = Publication::from_message(channel, message, beside.env.settings.given().forward_ext);
         if replacement.is_some() {
             publication.data = replacement.as_deref().map(RawJson::trusted);
+        }
+        if let Some(ext) = &ext {
+            publication.ext = Some(RawJson::trusted(ext));
         }
         let forwarded = publication.ext.and_then(ext::forwarded);
         publication.ext = forwarded.as_deref().map(RawJson::trusted);

@@ -193,7 +193,7 @@ impl Shard {
     /// Broadcasts like an application.
     pub(super) fn publish_now(&mut self, channel: &str, data: &str) {
         self.settle_burst_at(NOW);
-        self.publish_from_here(channel, data);
+        self.publish_from_here(channel, data, None);
         self.settle_burst().update_gauges();
     }
 }

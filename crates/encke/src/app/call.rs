@@ -8,7 +8,7 @@ use encke_core::{Identity, Service};
 use serde::de::DeserializeOwned;
 
 use super::caller::Caller;
-use super::reply::{Failure, Data, Raw};
+use super::reply::{Data, Failure, Raw};
 use crate::handle::{Handle, WeakHandle};
 
 /// A call of a service as it arrives, before a handler has taken anything from it. It borrows from the message.

@@ -136,17 +136,17 @@ macro_rules! listens {
 }
 
 listens! {
-    /// A function that learns of a [`SessionEvent`], may request [`Actions`], and takes up to two further values ([`FromCall`]).
+    /// A function that learns of a [`SessionEvent`], may request [`Actions`], and takes at most two further values ([`FromCall`]).
     SessionListener: SessionEvent
 }
 
 listens! {
-    /// A function that learns of a [`ChannelEvent`], may request [`Actions`], and takes up to two further values ([`FromCall`]).
+    /// A function that learns of a [`ChannelEvent`], may request [`Actions`], and takes at most two further values ([`FromCall`]).
     ChannelListener: ChannelEvent
 }
 
 listens! {
-    /// A function that learns of a [`SubscriptionEvent`], may request [`Actions`], and takes up to two further values ([`FromCall`]).
+    /// A function that learns of a [`SubscriptionEvent`], may request [`Actions`], and takes at most two further values ([`FromCall`]).
     SubscriptionListener: SubscriptionEvent
 }
 

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use encke_core::{Answer, Pending, Verdict};
+use encke_core::{Answer, EXT_BYTES_MAX, Pending, Replacement, Verdict};
 use tokio::runtime::Handle;
 
 use super::access::{Access, Grant, Operation};
@@ -39,6 +39,8 @@ struct Progress {
     is_filtered: bool,
     /// True if a filter has changed the data.
     is_changed: bool,
+    /// True if a filter has changed the `ext`.
+    has_other_ext: bool,
 }
 
 /// The hooks that an operation concerns.
@@ -104,8 +106,16 @@ impl<'a> Passage<'a> {
     pub(crate) fn new(operation: Operation, message: Publishing<'a>, creates: bool, is_filtered: bool) -> Passage<'a> {
         let reaches = operation == Operation::Subscribe;
         let (operation, then) = if creates { (Operation::Create, Some(operation)) } else { (operation, None) };
-        let progress =
-            Progress { group: 0, then, asked: 0, is_granted: false, reaches, is_filtered, is_changed: false };
+        let progress = Progress {
+            group: 0,
+            then,
+            asked: 0,
+            is_granted: false,
+            reaches,
+            is_filtered,
+            is_changed: false,
+            has_other_ext: false,
+        };
         Passage { access: Access { operation, message }, progress }
     }
 
@@ -158,9 +168,13 @@ impl<'a> Passage<'a> {
                 Answer::Later(later) => return Next::Waits(Box::pin(async { Said::Verdict(later.await) })),
             }
         }
-        Next::Decided(match self.access.message.data.take() {
-            Some(data) if self.progress.is_changed => Verdict::Replace(data.into_owned()),
-            _ => Verdict::Forward,
+        let Publishing { data, ext, .. } = &mut self.access.message;
+        let data = data.take().filter(|_| self.progress.is_changed).map(Cow::into_owned);
+        let ext = ext.take().filter(|_| self.progress.has_other_ext).map(Cow::into_owned);
+        Next::Decided(match (data, ext) {
+            (None, None) => Verdict::Forward,
+            (Some(data), None) => Verdict::Replace(data),
+            (data, ext) => Verdict::ReplaceMessage(Box::new(Replacement { data, ext })),
         })
     }
 
@@ -189,6 +203,10 @@ impl<'a> Passage<'a> {
         match verdict {
             Verdict::Forward => None,
             Verdict::Replace(data) => self.replace(data),
+            Verdict::ReplaceMessage(replacement) => {
+                let Replacement { data, ext } = *replacement;
+                data.and_then(|data| self.replace(data)).or_else(|| ext.and_then(|ext| self.replace_ext(ext)))
+            }
             refusal => Some(refusal),
         }
     }
@@ -200,6 +218,18 @@ impl<'a> Passage<'a> {
         }
         self.access.message.data = Some(Cow::Owned(data));
         self.progress.is_changed = true;
+        None
+    }
+
+    fn replace_ext(&mut self, ext: String) -> Option<Verdict> {
+        let depth_max = bayeux::Limits::default().json_depth_max;
+        let is_object = bayeux::json::validate(&ext, depth_max).is_ok_and(|ext| ext.starts_with('{'));
+        if !is_object || ext.len() > EXT_BYTES_MAX {
+            tracing::error!(channel = self.access.channel(), "a filter returned an ext that is no object, or too long");
+            return Some(Verdict::Deny(Cow::Borrowed("filter_error")));
+        }
+        self.access.message.ext = Some(Cow::Owned(ext));
+        self.progress.has_other_ext = true;
         None
     }
 }

@@ -9,7 +9,7 @@ use super::Handle;
 use crate::error::{PublishError, PublishManyError, StoreMessageError};
 use crate::net::published::{InBurst, Positions};
 use crate::outgoing::Outgoing;
-use encke_core::{Id, ServerEntry, ShardMessage, Weight};
+use encke_core::{EXT_BYTES_MAX, Id, ServerEntry, ShardMessage, Weight};
 use encke_local::Position;
 
 /// The settings that concern publications: the limits of names and data, and true if messages have a timestamp.
@@ -160,7 +160,7 @@ impl Handle {
     }
 }
 
-/// The data and the `ext` of a message, if they are JSON and an object.
+/// The data and the `ext` of a message, if they are JSON, and the latter an object that is not too long.
 fn checked<'m>(
     message: &'m Outgoing<'_>,
     limits: &bayeux::Limits,
@@ -168,7 +168,7 @@ fn checked<'m>(
     let valid = |text: &'m str| bayeux::json::validate(text, limits.json_depth_max).map_err(|_| PublishError::Data);
     let data = valid(&message.data)?;
     let ext = message.ext.as_deref().map(valid).transpose()?;
-    if ext.is_some_and(|ext| !ext.starts_with('{')) {
+    if ext.is_some_and(|ext| !ext.starts_with('{') || ext.len() > EXT_BYTES_MAX) {
         return Err(PublishError::Data);
     }
     Ok((RawJson::trusted(data), ext.map(RawJson::trusted)))

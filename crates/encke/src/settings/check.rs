@@ -57,7 +57,9 @@ pub(super) fn texts(settings: &Settings, found: &mut Found) {
     found.each("allowed_origins", &settings.allowed_origins, |origin| origin == "*" || is_origin(origin), wanted);
     let wanted = "a host name such as push.example.com, or an address, without scheme and port";
     found.each("allowed_hosts", &settings.allowed_hosts, is_host, wanted);
-    let is_protocol = |name: &str| all(name, |byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
+    // A slash is not allowed in a token, but CometD's documents name `bayeux/1.0`, and clients offer it.
+    let is_protocol =
+        |name: &str| all(name, |byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(&byte));
     found.one("websocket_protocol", &settings.websocket_protocol, is_protocol, "one token such as bayeux, or empty");
     let is_token = |text: &str| all(text, |byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     found.one(
@@ -294,7 +296,9 @@ mod tests {
             let set = |settings: &mut Settings| settings.websocket_protocol = name.into();
             assert_eq!(wrong(set), Some("websocket_protocol"), "{name:?}");
         }
-        assert_eq!(wrong(|settings| settings.websocket_protocol = "v1.bayeux".into()), None);
+        for name in ["v1.bayeux", "bayeux/1.0"] {
+            assert_eq!(wrong(|settings| settings.websocket_protocol = name.into()), None);
+        }
     }
 
     #[test]

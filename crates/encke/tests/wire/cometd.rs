@@ -175,6 +175,10 @@ fn handshake_reconnect_advises_clients_when_to_handshake_by_themselves() {
 
 #[test]
 fn websocket_protocol_is_what_a_websocket_must_offer() {
+    let named = TestServer::start(Settings { websocket_protocol: "bayeux/1.0".into(), ..settings() });
+    // As clients of CometD offer it where its option `ws.protocol` says so.
+    let mut ws = Ws::connect(named.address(), &[("sec-websocket-protocol", "bayeux/1.0")]);
+    ws.handshake();
     let server = TestServer::start(Settings { websocket_protocol: "bayeux".into(), ..settings() });
     for (offered, status) in [(None, 400), (Some("other, Bayeux"), 400), (Some("other, bayeux"), 101)] {
         let mut tcp = server.tcp();

@@ -30,6 +30,9 @@ mod quote_server;
 #[expect(dead_code, reason = "its main is not called")]
 #[path = "../../examples/remote_call.rs"]
 mod remote_call;
+#[expect(dead_code, reason = "its main is not called")]
+#[path = "../../examples/shop.rs"]
+mod shop;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -38,7 +41,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use encke::{Builder, Running};
-use encke_client::{Client, Error, Extension, Outgoing, Subscription, Transport};
+use encke_client::{Client, Error, Extension, Outgoing, ReplayFrom, Subscription, Transport};
 use price_feed::{Prices, push, server};
 use serde_json::{Value, json};
 
@@ -347,4 +350,46 @@ fn encke_inside_an_axum_router_serves_every_transport() {
     // Requests after the end are answered, too.
     assert_eq!(http.request("POST", "/cometd", &[], b"[]").status, 503);
     runtime.shutdown_timeout(Duration::from_secs(1));
+}
+
+#[test]
+fn customers_of_the_shop_see_the_stock_and_their_own_orders() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (running, router) = shop::shop(address).expect("starts");
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    runtime.spawn(async move { axum::serve(listener, service).await });
+    let mut http = crate::common::Http::connect(address);
+    assert_eq!(http.request("POST", "/restock/tea/2", &[], b"").status, 202);
+    with_clients(async {
+        let url = format!("http://{address}");
+        let of =
+            |name: &str| Client::builder().replay(ReplayFrom::Earliest).extension(Ext(json!({ "customer": name })));
+        let (ann, bob) = (of("ann").connect(&url).await.expect("ann"), of("bob").connect(&url).await.expect("bob"));
+        let mut stock = ann.subscribe("/stock/*").await.expect("subscribes");
+        assert_eq!(next(&mut stock).await, 2);
+        for left in [1, 0] {
+            let order = json!({"item": "tea", "left": left});
+            assert_eq!(ask(&bob, "/service/buy", json!("tea")).await, (order, true));
+            assert_eq!(next(&mut stock).await, left);
+        }
+        let (failure, is_sold) = ask(&bob, "/service/buy", json!("tea")).await;
+        assert_eq!((&failure["class"], is_sold), (&json!("sold_out"), false));
+        assert!(ann.subscribe("/orders/bob").await.is_err() && ann.publish("/stock/tea", &9).await.is_err());
+        let mut orders = bob.subscribe("/orders/bob").await.expect("subscribes");
+        assert_eq!(next(&mut orders).await["left"], 1, "an order from before");
+    });
+    let orders: Value = serde_json::from_str(&http.get("/orders/bob").text()).expect("JSON");
+    assert_eq!(orders, json!([{"item": "tea", "left": 1}, {"item": "tea", "left": 0}]));
+    assert_eq!(http.get("/orders/ann").status, 404);
+    running.handle().drain();
+    running.join();
+    runtime.shutdown_timeout(Duration::from_secs(1));
+}
+
+#[test]
+fn the_shop_is_a_short_program() {
+    assert!(include_str!("../../examples/shop.rs").lines().count() <= 150);
 }

@@ -1,4 +1,4 @@
-//! What a program publishes, delivers and reads by its handle, beside `in_process` and `api`.
+//! Publications, deliveries and histories by a handle, beside `in_process` and `api`.
 
 use encke::{ChannelRule, Identity, Outgoing, PublishError, Server, Settings, StoreMessageError, SubscriptionError};
 use serde_json::json;

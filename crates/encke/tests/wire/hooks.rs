@@ -6,8 +6,9 @@ mod values;
 use std::sync::{Arc, Mutex};
 
 use encke::{
-    Access, Actions, Builder, Call, ChannelEvent, ChannelRule, Failure, Grant, Handshake, Identity, Data, Operation,
-    PublishError, Publishing, Raw, Refusal, RouteRequest, Server, SessionEvent, Settings, StartError, AppState, User, Verdict,
+    Access, Actions, AppState, Builder, Call, ChannelEvent, ChannelRule, Data, Failure, Grant, Handshake, Identity,
+    Operation, PublishError, Publishing, Raw, Refusal, RouteRequest, Server, SessionEvent, Settings, StartError, User,
+    Verdict,
 };
 use serde_json::{Value, json};
 
@@ -274,7 +275,9 @@ fn mistakes_of_the_program_fail_the_start() {
         Err(StartError::Hook(error)) => error.to_string(),
         _ => panic!("it started"),
     };
-    assert!(start(server().filter("/a/*/b", |_: &Publishing| Verdict::Forward)).contains("\"/a/*/b\" is not a channel"));
+    assert!(
+        start(server().filter("/a/*/b", |_: &Publishing| Verdict::Forward)).contains("\"/a/*/b\" is not a channel")
+    );
     assert!(start(server().service("/a", async || ())).contains("must begin with /service/"));
     let twice = server().service("/service/a", async || ()).service("/service/a", async || ());
     assert_eq!(start(twice), "there are two services /service/a");

@@ -1,7 +1,7 @@
 //! Transports without faults: connects, publications, windows, connections, shards, the end
 //! (Bayeux 1.0 §4, §5; the exchanges are CometD 9's, byte for byte where clients look).
 
-use encke::{Actions, Call, ChannelRule, Failure, Data, Raw, Server, Settings, SlowConsumer};
+use encke::{Actions, Call, ChannelRule, Data, Failure, Raw, Server, Settings, SlowConsumer};
 use serde_json::{Value, json};
 
 use crate::common::{Frame, Poller, TestServer, Ws, publications, reply, settings};

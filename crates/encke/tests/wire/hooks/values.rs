@@ -63,9 +63,7 @@ fn all_hooks_take_states_data_and_users() {
         .on_channel("/a/x", |event: &ChannelEvent, _: &mut Actions, AppState(log): AppState<Log>| {
             note(&log, format!("{event:?}"));
         })
-        .route("/log", async |_: RouteRequest, AppState(log): AppState<Log>| {
-            Data(log.lock().expect("no panic").len())
-        });
+        .route("/log", async |_: RouteRequest, AppState(log): AppState<Log>| Data(log.lock().expect("no panic").len()));
     let server = TestServer::of(server);
     let mut reader = server.handle.subscribe("/log").expect("a channel");
     let open = |user: &str| {

@@ -1,0 +1,144 @@
+//! The actions that an application requests.
+
+/// The actions that an application requests, in order. They go into messages as they are, so their data has to be valid
+/// JSON: `serde_json::to_string` makes it, for example.
+#[derive(Debug, Default)]
+pub struct Actions(pub(crate) Vec<Action>);
+
+/// One action that an application requests. [`Actions`] creates them; tests of an application read them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Action {
+    /// Broadcast a message.
+    Publish {
+        /// The channel.
+        channel: String,
+        /// Valid JSON.
+        data: String,
+        /// A JSON object.
+        ext: Option<String>,
+    },
+    /// Send a message to one session.
+    Deliver {
+        /// The receiver's client id.
+        session: String,
+        /// The channel that the message names.
+        channel: String,
+        /// Valid JSON.
+        data: String,
+        /// The id of the call that it answers.
+        id: Option<String>,
+        /// A JSON object.
+        ext: Option<String>,
+    },
+    /// Answer the current remote call.
+    Reply {
+        /// Valid JSON.
+        data: String,
+        /// The value of the reply's `successful` field.
+        successful: bool,
+    },
+    /// Send a message to all sessions of a user.
+    DeliverToUser {
+        /// The user.
+        user: String,
+        /// The channel that the message names.
+        channel: String,
+        /// Valid JSON.
+        data: String,
+    },
+    /// End all sessions of a user.
+    DisconnectUser {
+        /// The user.
+        user: String,
+    },
+    /// End a session.
+    Disconnect {
+        /// The session's client id.
+        session: String,
+    },
+}
+
+impl Action {
+    /// The bytes of its texts.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Action::Publish { channel, data, ext } => channel.len() + data.len() + ext.as_ref().map_or(0, String::len),
+            Action::Deliver { session, channel, data, ext, .. } => {
+                session.len() + channel.len() + data.len() + ext.as_ref().map_or(0, String::len)
+            }
+            Action::Reply { data, .. } => data.len(),
+            Action::DeliverToUser { user, channel, data } => user.len() + channel.len() + data.len(),
+            Action::DisconnectUser { user } => user.len(),
+            Action::Disconnect { session } => session.len(),
+        }
+    }
+}
+
+impl Actions {
+    /// Broadcasts `data` (valid JSON) on a channel.
+    pub fn publish(&mut self, channel: &str, data: &str) {
+        self.0.push(Action::Publish { channel: channel.into(), data: data.into(), ext: None });
+    }
+
+    /// The same with an `ext`, a JSON object.
+    pub fn publish_with_ext(&mut self, channel: &str, data: &str, ext: &str) {
+        self.0.push(Action::Publish { channel: channel.into(), data: data.into(), ext: Some(ext.into()) });
+    }
+
+    /// Sends `data` (valid JSON) to one session, wherever it lives, as a message of `channel`, with an id if it answers one.
+    pub fn deliver(&mut self, session: &str, channel: &str, data: &str, id: Option<&str>) {
+        let (session, channel, data) = (session.into(), channel.into(), data.into());
+        self.0.push(Action::Deliver { session, channel, data, id: id.map(String::from), ext: None });
+    }
+
+    /// The same with an `ext`, a JSON object, and without an id.
+    pub fn deliver_with_ext(&mut self, session: &str, channel: &str, data: &str, ext: &str) {
+        let (session, channel, data) = (session.into(), channel.into(), data.into());
+        self.0.push(Action::Deliver { session, channel, data, id: None, ext: Some(ext.into()) });
+    }
+
+    /// Sends `data` (valid JSON) to all sessions of a user, as a message of `channel`.
+    pub fn deliver_to_user(&mut self, user: &str, channel: &str, data: &str) {
+        self.0.push(Action::DeliverToUser { user: user.into(), channel: channel.into(), data: data.into() });
+    }
+
+    /// Ends all sessions of a user. Their clients get a disconnect message.
+    pub fn disconnect_user(&mut self, user: &str) {
+        self.0.push(Action::DisconnectUser { user: user.into() });
+    }
+
+    /// Answers the current remote call with `data` (valid JSON): same channel, same id, `successful: true`.
+    pub fn reply(&mut self, data: impl Into<String>) {
+        self.0.push(Action::Reply { data: data.into(), successful: true });
+    }
+
+    /// Answers the current remote call as failed.
+    pub fn fail(&mut self, data: impl Into<String>) {
+        self.0.push(Action::Reply { data: data.into(), successful: false });
+    }
+
+    /// Adds other actions after these.
+    pub fn append(&mut self, other: Actions) {
+        self.0.extend(other.0);
+    }
+
+    /// The actions so far, in order.
+    pub fn as_slice(&self) -> &[Action] {
+        &self.0
+    }
+
+    /// Ends a session. Its client gets a disconnect message.
+    pub fn disconnect(&mut self, session: &str) {
+        self.0.push(Action::Disconnect { session: session.into() });
+    }
+}
+
+impl IntoIterator for Actions {
+    type Item = Action;
+    type IntoIter = std::vec::IntoIter<Action>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
