@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bayeux::ext::binary_of;
 use bayeux::{RawJson, ServerMessage};
 use serde::de::DeserializeOwned;
 
@@ -26,6 +27,7 @@ pub struct Message {
     /// Its position in the history of its channel, if the client replays and the channel has a history.
     pub position: Option<Position>,
     data: Box<str>,
+    ext: Option<Box<str>>,
 }
 
 /// A publication that the server has accepted.
@@ -74,7 +76,8 @@ impl Message {
     pub(crate) fn new(message: ServerMessage<'_>) -> Message {
         let data = message.data.unwrap_or(RawJson::NULL).as_str().into();
         let (id, failed) = (message.number(), message.successful == Some(false));
-        Message { channel: message.channel.into(), id, failed, position: None, data }
+        let ext = message.ext.map(|ext| ext.as_str().into());
+        Message { channel: message.channel.into(), id, failed, position: None, data, ext }
     }
 
     #[cfg(test)]
@@ -86,12 +89,24 @@ impl Message {
     /// Its memory, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let epoch = self.position.as_ref().map_or(0, |position| position.epoch.len());
-        MESSAGE_BYTES + self.channel.len() + self.data.len() + epoch
+        let ext = self.ext.as_ref().map_or(0, |ext| ext.len());
+        MESSAGE_BYTES + self.channel.len() + self.data.len() + ext + epoch
     }
 
     /// Its data as raw JSON, byte for byte as the server sent it; `null` if it has none.
     pub fn data(&self) -> RawJson<'_> {
         RawJson::trusted(&self.data)
+    }
+
+    /// Its `ext` as raw JSON, if it has one: fields of extensions, such as a signature.
+    pub fn ext(&self) -> Option<RawJson<'_>> {
+        self.ext.as_deref().map(RawJson::trusted)
+    }
+
+    /// The bytes that its publisher has sent by CometD's extension `binary`; `None` if it has other data.
+    pub fn binary(&self) -> Option<Vec<u8>> {
+        self.ext()?.member("binary")?;
+        binary_of(self.data())
     }
 
     /// Its [payload](Message::payload) as a type of the program.

@@ -295,3 +295,36 @@ fn an_empty_history_is_stored_when_its_position_is_reported() {
     rig.subscribe(key, &client);
     assert!(effects(&mut rig).0.is_empty());
 }
+
+#[test]
+fn a_publisher_that_replays_gets_the_positions_of_its_messages_from_a_history_in_memory_too() {
+    for is_durable in [false, true] {
+        let mut rig = rig();
+        if !is_durable {
+            let rule = ChannelRule { pattern: "/a".into(), history_messages: 10, ..ChannelRule::default() };
+            let settings = Settings { channels: vec![rule], ..Settings::default() };
+            rig = Rig::with(Shared::new(1, Box::new(NoApplication)), settings);
+        }
+        let (socket, client) = rig.opened(r#"{"replay":true}"#);
+        rig.flushed(socket);
+        rig.shard.socket_text(NOW, socket, &publication(&client, "/a", "1"));
+        let declined = publication(&client, "/a", "2").replace('}', r#","ext":{"reply":false}}"#);
+        let batch = format!("[{declined},{},{}]", publication(&client, "/a", "3"), publication(&client, "/b", "4"));
+        rig.shard.socket_text(NOW, socket, &batch);
+        let (keeps, _) = effects(&mut rig);
+        for keep in keeps.iter().filter(|keep| keep.token.is_some()) {
+            settle(&mut rig, keep, true);
+        }
+        let text = rig.flushed(socket);
+        let id_of = |id: &str| -> u64 {
+            let reply = text.split(&format!(r#""id":"{id}""#)).nth(1).expect("a reply");
+            let position = reply.split(r#""replay":{"id":"#).nth(1).expect("a position");
+            position.split(',').next().and_then(|id| id.parse().ok()).expect("an offset")
+        };
+        assert_eq!(id_of("3"), id_of("1") + 2, "{text}");
+        if !is_durable {
+            assert!(text.contains(r#"{"channel":"/b","id":"4","successful":true}"#), "no history: {text}");
+        }
+        assert_eq!(rig.shard.holdings()[7], ("pending publish replies", 0));
+    }
+}

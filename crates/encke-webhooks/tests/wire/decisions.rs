@@ -224,3 +224,64 @@ async fn several_backends_share_the_channels_and_all_of_them_decide() {
     }
     assert_eq!(second.seen().len(), 2, "the first one's refusal is enough");
 }
+
+#[tokio::test]
+async fn a_backend_adds_to_the_replies_of_handshakes_and_to_the_ext_of_messages() {
+    let backend = Backend::start(|seen| {
+        Answer::Json(match seen.kind.as_str() {
+            "handshake" if seen.data["ext"]["name"] == "nobody" => {
+                json!({ "allow": false, "ext": { "login": { "attempts": 2 } }, "fields": { "help": "/login" } })
+            }
+            "handshake" => json!({ "allow": true, "ext": { "login": seen.data["fields"]["colour"] } }),
+            "publish" => json!({ "allow": true, "ext": { "signature": seen.data["data"] } }),
+            _ => json!({ "reply": 1, "actions": [
+                { "publish": { "channel": "/hooked/news", "data": 2, "ext": { "a": 1 } } },
+                { "deliver": { "session": seen.data["session"], "channel": "/hooked/only", "data": 3, "ext": { "b": 2 } } },
+            ] }),
+        })
+    });
+    let kinds = [EventKind::Handshake, EventKind::Publish, EventKind::Service];
+    let world = World::start(&[webhook(backend.address, &kinds)]);
+    let reply = world
+        .post(
+            r#"[{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["long-polling"],"colour":"red"}]"#,
+        )
+        .await;
+    assert_eq!((&reply[0]["successful"], &reply[0]["ext"]), (&json!(true), &json!({ "login": "red" })), "{reply}");
+    let reply = world
+        .post(
+            r#"[{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["long-polling"],"ext":{"name":"nobody"}}]"#,
+        )
+        .await;
+    assert_eq!((&reply[0]["error"], &reply[0]["help"]), (&json!("403:denied:handshake_denied"), &json!("/login")));
+    assert_eq!(reply[0]["ext"], json!({ "login": { "attempts": 2 } }));
+
+    let client = world.client("ann").await.expect("a session");
+    let mut messages = client.subscribe("/hooked/*").await.expect("subscribes");
+    let mut only = client.listen("/hooked/only").await.expect("listens");
+    client.publish("/hooked/a", &7).await.expect("allowed");
+    soon(client.request("/service/x", &1)).await.expect("answered");
+    for (channel, ext) in [("/hooked/a", r#"{"signature":7}"#), ("/hooked/news", r#"{"a":1}"#)] {
+        let message = soon(messages.next()).await.expect("a message").expect("no gap");
+        assert_eq!((&*message.channel, message.ext().map(|ext| ext.as_str().to_owned())), (channel, Some(ext.into())));
+    }
+    let message = soon(only.next()).await.expect("a message").expect("no gap");
+    assert_eq!(message.ext().map(|ext| ext.as_str().to_owned()).as_deref(), Some(r#"{"b":2}"#));
+}
+
+#[tokio::test]
+async fn a_backend_learns_of_subscriptions_to_its_channels_and_of_their_ends() {
+    let backend = Backend::start(|_| Answer::Json(Value::Null));
+    let world = World::start(&[webhook(backend.address, &[EventKind::Subscribed, EventKind::Unsubscribed])]);
+    let client = world.client("ann").await.expect("a session");
+    let first = client.subscribe("/hooked/a").await.expect("subscribes");
+    let _other = client.subscribe("/other").await.expect("subscribes");
+    let _all = client.subscribe("/**").await.expect("subscribes");
+    first.unsubscribe().await.expect("unsubscribes");
+    soon(client.disconnect()).await.expect("disconnects");
+    let seen = backend.wait_for(4).await;
+    let events: Vec<_> = seen.iter().map(|seen| (&*seen.kind, seen.data["channel"].as_str().unwrap_or(""))).collect();
+    let expected =
+        [("subscribed", "/hooked/a"), ("subscribed", "/**"), ("unsubscribed", "/hooked/a"), ("unsubscribed", "/**")];
+    assert_eq!(events, expected);
+}
