@@ -261,6 +261,7 @@ pub use app::handlers::{
 pub use app::reply::{Data, Failure, IntoReply, Raw};
 pub use app::route::{RouteHandler, RouteReply, RouteRequest};
 pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
+pub use app::services::Services;
 pub use asset::{Asset, Encoded};
 pub use builder::Builder;
 pub use byte_stream::ByteStream;

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 use crate::app::decisions::Decisions;
 use crate::app::hooks::Hooks;
 use crate::app::route::Routes;
+use crate::app::services::Services;
 use crate::asset::Asset;
 use crate::beside::{Beside, Tower};
 use crate::builder::Builder;
@@ -94,7 +95,7 @@ impl Builder {
         let routes = std::mem::take(&mut registered.routes);
         let decisions =
             Box::new(Decisions::new(registered, threads.handle().clone(), !settings.tls_client_ca.is_empty()));
-        let hooks = decisions.context().clone();
+        let (hooks, services) = (decisions.context().clone(), decisions.services().clone());
         let application = self.layers.into_iter().fold(decisions as Box<dyn Application>, |inner, layer| layer(inner));
         let mut shared = Shared::new(shards, application);
         let data = Data::open(&settings, &mut shared, clock.now())?;
@@ -147,7 +148,7 @@ impl Builder {
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
         // A thread that panicked has already logged it.
         starts.into_iter().for_each(|start| _ = start.send(()));
-        Ok(Running { address, handle, threads, listeners, data })
+        Ok(Running { address, handle, services, threads, listeners, data })
     }
 }
 
@@ -323,6 +324,7 @@ impl ThreadContext {
 pub struct Running {
     address: SocketAddr,
     handle: Handle,
+    services: Services,
     threads: Vec<ShardThread>,
     listeners: Arc<[Bound]>,
     data: Option<DataInUse>,
@@ -333,6 +335,11 @@ impl Running {
     /// settings.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Its services, to which the program may add others, and from which it may remove them.
+    pub fn services(&self) -> &Services {
+        &self.services
     }
 
     /// True if it speaks TLS there.

@@ -46,6 +46,11 @@ impl Context {
         Context { states, server: OnceLock::new() }
     }
 
+    /// The name of the type of a state that is needed and missing.
+    pub(crate) fn missing(&self, need: Need) -> Option<&'static str> {
+        need.missing(&self.states)
+    }
+
     /// Sets the server, once.
     pub(crate) fn set(&self, handle: WeakHandle) {
         let _again = self.server.set(handle);

@@ -20,6 +20,7 @@ use super::hooks::{ChannelHooks, Hooks};
 use super::passage::{Concerned, Next, Passage, Said};
 use super::patterns::Found;
 use super::reply::Failure;
+use super::services::Services;
 use super::subscribers::Subscribers;
 
 /// The application that a builder makes.
@@ -29,6 +30,7 @@ pub(crate) struct Decisions(Arc<Inner>);
 struct Inner {
     hooks: Hooks,
     context: Arc<Context>,
+    services: Services,
     subscribers: Subscribers,
     /// True if some channel has an authorizer or a listener: its subscribers are counted then.
     counts: bool,
@@ -44,14 +46,20 @@ impl Decisions {
     pub(crate) fn new(mut hooks: Hooks, runtime: tokio::runtime::Handle, has_certificates: bool) -> Decisions {
         let context = Arc::new(Context::new(std::mem::take(&mut hooks.states)));
         let counts = hooks.channels.values().any(|hooks| !hooks.authorizers.is_empty() || !hooks.listeners.is_empty());
+        let services = Services::new(std::mem::take(&mut hooks.services), context.clone());
         let follows = hooks.channels.values().any(|hooks| !hooks.subscription_listeners.is_empty());
         let subscribers = Subscribers::default();
-        Decisions(Arc::new(Inner { hooks, context, subscribers, counts, follows, has_certificates, runtime }))
+        Decisions(Arc::new(Inner { hooks, context, services, subscribers, counts, follows, has_certificates, runtime }))
     }
 
     /// The data that handlers share.
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.0.context
+    }
+
+    /// The services, to which the program may add others.
+    pub(crate) fn services(&self) -> &Services {
+        &self.0.services
     }
 
     /// Polls a future once, in the context of the runtime.
@@ -209,12 +217,12 @@ impl Application for Decisions {
     }
 
     fn serves(&self, channel: &str) -> bool {
-        self.0.hooks.services.closest(channel).is_some_and(Option::is_some)
+        self.0.services.closest(channel).is_some()
     }
 
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let inner = &self.0;
-        let service = inner.hooks.services.closest(message.channel)?.as_ref()?;
+        let service = inner.services.closest(message.channel)?;
         let call = Calling::new(message, &inner.context);
         let _entered = inner.runtime.enter();
         let answer = caught(|| service.answer(&call));

@@ -19,7 +19,7 @@ use crate::error::HookError;
 pub(crate) struct Hooks {
     pub(crate) authenticator: Option<Arc<dyn AnyAuthenticate>>,
     pub(crate) channels: Patterns<ChannelHooks>,
-    pub(crate) services: Patterns<Option<Registered>>,
+    pub(crate) services: Patterns<Option<Arc<Registered>>>,
     pub(crate) routes: Patterns<Option<Route>>,
     pub(crate) sessions: Vec<OnSession>,
     pub(crate) states: States,
@@ -63,7 +63,7 @@ impl Hooks {
             return self.errors.push(HookError::NotAService(channel.into()));
         }
         self.needs(&format!("the service {channel}"), service.needs.clone());
-        if self.services.entry(name).replace(service).is_some() {
+        if self.services.entry(name).replace(Arc::new(service)).is_some() {
             self.errors.push(HookError::TwoServices(channel.into()));
         }
     }
@@ -77,10 +77,9 @@ impl Hooks {
         }
     }
 
-    /// The name with this text. None if it is none: the start reports it. Settings limit only the names of clients.
+    /// The name with this text. None if it is none: the start reports it.
     fn named<'n>(&mut self, text: &'n str, error: fn(String) -> HookError) -> Option<ChannelName<'n>> {
-        let limits = Limits { channel_bytes_max: usize::MAX, channel_segments_max: usize::MAX, ..Limits::default() };
-        let name = ChannelName::parse(text, &limits).ok();
+        let name = name_of(text);
         self.errors.extend(name.is_none().then(|| error(text.into())));
         name
     }
@@ -112,4 +111,10 @@ impl Hooks {
         let state_missing = |(hook, state): (&String, _)| HookError::StateMissing { hook: hook.clone(), state };
         missing.next().map_or(Ok(()), |found| Err(state_missing(found)))
     }
+}
+
+/// The channel or pattern with this text. Settings limit only the names of clients.
+pub(crate) fn name_of(text: &str) -> Option<ChannelName<'_>> {
+    let limits = Limits { channel_bytes_max: usize::MAX, channel_segments_max: usize::MAX, ..Limits::default() };
+    ChannelName::parse(text, &limits).ok()
 }

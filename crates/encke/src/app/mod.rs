@@ -15,4 +15,5 @@ pub(crate) mod patterns;
 pub(crate) mod reply;
 pub(crate) mod route;
 pub(crate) mod service;
+pub(crate) mod services;
 pub(crate) mod subscribers;
