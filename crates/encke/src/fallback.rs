@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Either;
 use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use parking_lot::{Mutex, RwLock};
 
 use crate::asset::Asset;
@@ -21,9 +23,31 @@ use crate::stream_body::StreamBody;
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The body of a request for a [`Fallback`]: over HTTP/1.1, over HTTP/2, or from another HTTP server.
-pub type RequestBody = Either<hyper::body::Incoming, Either<StreamBody, ResponseBody>>;
+pub type RequestBody = Either<hyper::body::Incoming, Either<StreamBody, OtherBody>>;
 /// The body of a response of a [`Fallback`]: whole, or a stream.
 pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
+/// The body of a request that another HTTP server has read.
+pub struct OtherBody(pub(crate) ResponseBody);
+
+opaque!(OtherBody);
+
+impl HttpBody for OtherBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.0).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.0.size_hint()
+    }
+}
+
 /// The response of a [`Fallback`], which may take long: the client's connection needs few bytes meanwhile.
 pub type FallbackResponse = Pin<Box<dyn Future<Output = Response<ResponseBody>> + Send>>;
 

@@ -286,7 +286,7 @@ pub use error::{
     HookError, PublishError, PublishManyError, RemovalError, RevocationError, SettingsError, StartError,
     StoreMessageError, SubscriptionError,
 };
-pub use fallback::{Fallback, FallbackResponse, RequestBody, ResponseBody, TakeOver};
+pub use fallback::{Fallback, FallbackResponse, OtherBody, RequestBody, ResponseBody, TakeOver};
 pub use handle::Handle;
 pub use history_page::{HistoryPage, StoredMessage};
 pub use hold::{ConditionPanicked, Hold, Release};

@@ -1,6 +1,5 @@
 //! One hook about a message: a plain function, or an async one.
 
-use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
 use encke_core::{Answer, Pending};

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::connection::{Connection, Upgrade};
 use super::{Body, bayeux, guard, routes, whole};
 use crate::byte_stream::{Detached, Remote};
-use crate::fallback::{BoxError, ResponseBody};
+use crate::fallback::{BoxError, OtherBody, ResponseBody};
 use crate::net::health::Health;
 use crate::net::node::Node;
 use crate::net::socket;
@@ -77,7 +77,7 @@ fn answer(
         let metrics = node.shard().metrics().clone();
         let response = match paths {
             Paths::All => tokio::select! {
-                response = routes::answer(&connection, request.map(|body| Either::Right(Either::Right(body)))) => response,
+                response = routes::answer(&connection, request.map(|body| Either::Right(Either::Right(OtherBody(body))))) => response,
                 () = answered.closed() => return,
             },
             Paths::Endpoint => {
