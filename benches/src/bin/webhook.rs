@@ -72,8 +72,8 @@ async fn measure(url: &str, messages: usize) -> Result<[Vec<Duration>; 3], Failu
         for (kind, times) in times.iter_mut().enumerate() {
             let began = Instant::now();
             match kind {
-                0 => client.publish("/plain/a", &data).await?,
-                1 => client.publish("/hooked/a", &data).await?,
+                0 => drop(client.publish("/plain/a", &data).await?),
+                1 => drop(client.publish("/hooked/a", &data).await?),
                 _ => drop(client.request("/service/hooked", &data).await?),
             }
             if round >= WARM_UP {

@@ -43,8 +43,8 @@ pub fn service(handle: &Handle) -> EnckeService {
 
 /// A service that answers all paths of a running server as its sockets do: the Bayeux endpoint, `/api/v1/`, `/hold`, `/stream`,
 /// `/healthz`, `/readyz`, `/metrics`, routes and files. `router.fallback_service(encke::all_paths(&handle))` puts it behind the routes of an
-/// axum router. Metrics and the HTTP API need an [`ApiKey`](crate::ApiKey), or the address of the client
-/// ([`EnckeService::with_peer`]).
+/// axum router. Metrics and the HTTP API need an [`ApiKey`](crate::ApiKey), also on this machine: only the outer
+/// server knows who asks.
 pub fn all_paths(handle: &Handle) -> EnckeService {
     EnckeService { paths: Paths::All, ..service(handle) }
 }

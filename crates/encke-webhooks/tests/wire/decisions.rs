@@ -178,15 +178,18 @@ async fn every_request_is_signed_and_a_session_has_its_events_in_order() {
     let backend = application();
     let world = World::start(&[webhook(backend.address, EventKind::ALL)]);
     let client = world.client("ann").await.expect("a session");
-    client.subscribe("/hooked/a").await.expect("allowed");
+    let _messages = client.subscribe("/hooked/a").await.expect("allowed");
     for n in 0..5 {
         client.publish("/hooked/a", &json!({ "n": n })).await.expect("allowed");
     }
     soon(client.disconnect()).await.expect("a disconnect");
-    let seen = backend.wait_for(9).await;
+    let seen = backend.wait_for(11).await;
     let kinds: Vec<&str> = seen.iter().map(|seen| seen.kind.as_str()).collect();
-    let expected = ["handshake", "opened", "subscribe", "publish", "publish", "publish", "publish", "publish", "ended"];
+    let expected = [&["handshake", "opened", "subscribe", "subscribed"][..], &["publish"; 5], &kinds[9..]].concat();
     assert_eq!(kinds, expected);
+    let mut last = kinds[9..].to_vec();
+    last.sort_unstable();
+    assert_eq!(last, ["ended", "unsubscribed"]);
     assert!(seen.iter().all(|seen| seen.is_signed), "{seen:?}");
     let ids: HashMap<&str, usize> = seen.iter().enumerate().map(|(index, seen)| (seen.id.as_str(), index)).collect();
     assert_eq!(ids.len(), seen.len(), "each event has another id");

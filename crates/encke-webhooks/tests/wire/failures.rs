@@ -13,7 +13,7 @@ fn hurried(backend: &Backend) -> WebhookSettings {
 }
 
 async fn publish(client: &Client) -> Result<(), String> {
-    soon(client.publish("/hooked/a", &json!({}))).await.map_err(|error| error.to_string())
+    soon(client.publish("/hooked/a", &json!({}))).await.map(drop).map_err(|error| error.to_string())
 }
 
 /// Publishes, and expects the refusal of a backend without an answer. The session lives on, and so does another one.

@@ -107,7 +107,7 @@ fn messages_wait_for_a_connect_on_every_transport() {
     let mut ws = websocket(&server);
     connect(&mut ws, 0);
     server.publish("/a", "2");
-    assert_eq!(ws.call(json!({ "channel": "/service/none", "data": 1 }))["successful"], true);
+    assert_eq!(ws.call(json!({ "channel": "/service/none", "data": 1 }))["error"], "404::service_unknown");
     let messages = connect(&mut ws, 1);
     assert_eq!((data(&messages), batch(&messages)), (vec![2], 2));
 }

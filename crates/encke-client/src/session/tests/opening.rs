@@ -146,7 +146,7 @@ fn nothing_is_published_before_the_session_is_open() {
     let mut rig = Rig::new();
     let id = rig.session.publish("/a", raw("1"));
     match &rig.events()[..] {
-        [Event::Replied { id: answered, channel, outcome: Err(Error::Closed) }] => {
+        [Event::Replied { id: answered, channel, outcome: Err(Error::Closed), .. }] => {
             assert_eq!((*answered, channel.as_str()), (id, "/a"));
         }
         other => panic!("{other:?}"),

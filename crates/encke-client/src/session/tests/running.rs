@@ -59,7 +59,7 @@ fn subscriptions_are_asked_for_and_answered_by_id() {
     rig.receive(json!([{"channel": "/meta/subscribe", "id": id, "successful": false,
         "error": "403::subscribe_denied", "subscription": ["/a", "/b/*"]}]));
     match &rig.events()[..] {
-        [Event::Replied { id: answered, channel, outcome }] => {
+        [Event::Replied { id: answered, channel, outcome, .. }] => {
             let refused = (*answered, channel.as_str(), error_of(outcome));
             assert_eq!(refused, (id, "/meta/subscribe", "403::subscribe_denied"));
         }

@@ -70,7 +70,8 @@ fn a_handshake_that_is_refused_with_its_token_ends_the_session() {
     rig.session.set_token("bad", rig.now);
     let id = rig.sent_one("/meta/handshake")["id"].clone();
     let error = "401:token_revoked:handshake_denied";
-    rig.receive(json!([{"channel": "/meta/handshake", "id": id, "successful": false, "error": error}]));
+    rig.receive(json!([{"channel": "/meta/handshake", "id": id, "successful": false, "error": error,
+        "advice": {"reconnect": "none"}}]));
     assert_eq!(rig.ended(), ("/meta/handshake".into(), error.into()));
 }
 
