@@ -169,7 +169,7 @@ impl Sender {
                 complain(&format_args!("line {line}: {error}"));
                 Ok(())
             }
-            outcome => Ok(outcome?),
+            outcome => Ok(drop(outcome?)),
         }
     }
 
