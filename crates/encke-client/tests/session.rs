@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use encke::{ChannelRule, Settings};
+use encke::{ChannelRule, Server, Settings};
 use encke_client::{ConnectionType, Error, GapCause, NotBayeux, RawJson, Transport};
 use serde::{Deserialize, Serialize};
 
@@ -311,12 +311,17 @@ fn a_service_answers_a_request() {
 }
 
 #[test]
-fn a_service_that_does_not_answer_is_a_time_out_and_nothing_else_breaks() {
-    let running = start(any_port());
+fn a_service_that_does_not_answer_is_a_time_out_and_one_that_nobody_offers_is_refused_at_once() {
+    let server = Server::builder().settings(Settings { shards: 1, ..any_port() });
+    let running = server.service("/service/silent", async || ()).start().expect("starts");
     run(async {
         let client = connected(running.address(), quick(Transport::Auto).reply_timeout(Duration::from_secs(2))).await;
-        let outcome = client.request("/service/nobody", &1).await;
+        let outcome = client.request("/service/silent", &1).await;
         assert!(matches!(outcome, Err(Error::ReplyTimeout(_))), "{outcome:?}");
+        match client.request("/service/nobody", &1).await {
+            Err(Error::Refused(refusal)) => assert_eq!(refusal.error, "404::service_unknown"),
+            other => panic!("{other:?}"),
+        }
         client.publish("/news", &1).await.expect("goes on");
         assert_eq!(running.handle().sessions(), 1);
     });

@@ -193,7 +193,7 @@ async fn every_request_is_signed_and_a_session_has_its_events_in_order() {
     assert!(seen.iter().all(|seen| seen.is_signed), "{seen:?}");
     let ids: HashMap<&str, usize> = seen.iter().enumerate().map(|(index, seen)| (seen.id.as_str(), index)).collect();
     assert_eq!(ids.len(), seen.len(), "each event has another id");
-    let numbers: Vec<&Value> = seen[3..8].iter().map(|seen| &seen.data["data"]["n"]).collect();
+    let numbers: Vec<&Value> = seen[4..9].iter().map(|seen| &seen.data["data"]["n"]).collect();
     assert_eq!(numbers, [0, 1, 2, 3, 4]);
 }
 
