@@ -58,7 +58,7 @@ async fn fill(url: &str) -> Result<u64, Error> {
     for number in 0.. {
         let data = format!("{{\"number\":{number},\"filler\":\"{filler}\"}}");
         match publisher.publish_raw("/stored/a", RawJson::trusted(&data)).await {
-            Ok(()) => {
+            Ok(_) => {
                 assert_eq!(refused, 0, "there is no more room than before");
                 stored += 1;
             }

@@ -366,7 +366,7 @@ async fn meanwhile(pending: &mut VecDeque<PendingPublish>, due: tokio::time::Ins
         tokio::select! {
             biased;
             () = tokio::time::sleep_until(due) => return Ok(()),
-            reply = reply => reply?,
+            reply = reply => drop(reply?),
         }
         pending.pop_front();
     }
