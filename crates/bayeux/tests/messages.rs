@@ -295,6 +295,7 @@ fn a_reply_holds_what_it_is_given() {
         minimum_version: Some("1.0"),
         supported_connection_types: Some(raw(r#"["websocket"]"#)),
         timestamp: Some("now"),
+        custom: r#""more":{}"#,
     };
     let mut out = Vec::new();
     reply.write(&mut out);
@@ -303,7 +304,7 @@ fn a_reply_holds_what_it_is_given() {
         concat!(
             r#"{"channel":"/meta/handshake","id":"a\"1","clientId":"c1","successful":false,"error":"403::\"x\"","subscription":[ "/a" ],"#,
             r#""advice":{"reconnect":"none"},"ext":{},"data":1,"version":"1.0","minimumVersion":"1.0","#,
-            r#""supportedConnectionTypes":["websocket"],"timestamp":"now"}"#,
+            r#""supportedConnectionTypes":["websocket"],"timestamp":"now","more":{}}"#,
         )
     );
 }
