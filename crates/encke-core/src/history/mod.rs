@@ -15,6 +15,7 @@ mod names;
 mod page;
 mod restore;
 mod ring;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -35,12 +36,13 @@ pub(crate) use names::order;
 pub use page::{HistoryPage, HistoryQuery};
 pub use restore::{Life, first_offset};
 pub use ring::{Entry, Ring};
+pub use room::{Holding, Room};
 
+use crate::HistoryTerms;
 use crate::id::{Entropy, Id};
 use crate::limits::shares::{Amount, Budget, Over, Share, Shares, Urgency};
 use crate::now::Now;
 use crate::side::Side;
-use crate::{HistoryTerms, Settings};
 
 /// The histories of all channels of a server.
 #[derive(Debug)]
@@ -75,28 +77,6 @@ pub struct Position {
     pub wall_ms: u64,
     /// The number of the burst among all bursts of its owner, across channels.
     pub burst: u64,
-}
-
-/// The limits for what one owner may retain.
-#[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// Bytes.
-    pub bytes_max: usize,
-    /// Channels.
-    pub channels_max: usize,
-}
-
-/// The amounts that one owner retains.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holding {
-    /// Messages.
-    pub messages: usize,
-    /// Bytes.
-    pub bytes: usize,
-    /// Channels, including those with empty rings.
-    pub channels: usize,
-    /// Messages evicted for lack of room, since the start.
-    pub evicted: usize,
 }
 
 /// The rings of one owner.
@@ -146,14 +126,6 @@ pub struct Birth<'a> {
     pub now: Now,
     /// Randomness for the epoch.
     pub entropy: &'a mut Entropy,
-}
-
-impl Room {
-    /// One owner's share of the server's limits, for this number of owners.
-    pub fn of(settings: &Settings, owners: usize) -> Room {
-        let share = |all: usize| (all / owners.max(1)).max(1);
-        Room { bytes_max: share(settings.history_bytes_max), channels_max: share(settings.history_channels_max) }
-    }
 }
 
 impl RingKey {
