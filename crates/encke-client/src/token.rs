@@ -12,16 +12,17 @@ use crate::LostReason;
 
 /// A program's source of tokens; see [`ClientBuilder::token`](crate::ClientBuilder::token).
 #[derive(Clone)]
-pub(crate) struct TokenProvider(Arc<dyn Fn() -> TokenFuture + Send + Sync>);
+pub(crate) struct TokenProvider(Arc<dyn Fn() -> TokenFuture<String> + Send + Sync>);
 
-type TokenFuture = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+/// A call in progress: a token, or the reason why there is none.
+type TokenFuture<E> = Pin<Box<dyn Future<Output = Result<String, E>> + Send>>;
 
 /// The tokens of a client.
 #[derive(Default)]
 pub(crate) struct Tokens {
     provider: Option<TokenProvider>,
     /// The call in progress.
-    call: Option<Pin<Box<dyn Future<Output = Result<String, LostReason>> + Send>>>,
+    call: Option<TokenFuture<LostReason>>,
     /// The time of the next call after one that has failed while the session was open.
     again_at: Option<Instant>,
 }

@@ -169,7 +169,10 @@ impl Sender {
                 complain(&format_args!("line {line}: {error}"));
                 Ok(())
             }
-            outcome => Ok(drop(outcome?)),
+            outcome => {
+                outcome?;
+                Ok(())
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Replies to messages that wait for the disk or for the application, and outlive their WebSocket: the session's next
+//! Replies to messages that wait for a history, the disk or the application, and outlive their WebSocket: the session's next
 //! connection delivers them.
 
 use bayeux::json::member;
@@ -26,8 +26,10 @@ impl World {
 
     /// Takes the reply to a publication whose WebSocket is gone or closing. False for any other reply.
     pub(super) fn is_late_reply(&mut self, client: usize, route: Route, id: u64, raw: &str) -> bool {
-        let waits_for_disk = self.log.is_some() && field(raw, "channel").starts_with("/past/");
-        if !waits_for_disk && self.scenario.lateness == 0 {
+        // A client that replays gets its position with the reply.
+        let waits = self.log.is_some() || self.clients[client].follower.is_some();
+        let waits_for_history = waits && field(raw, "channel").starts_with("/past/");
+        if !waits_for_history && self.scenario.lateness == 0 {
             return false;
         }
         let session = self.session_on(route);

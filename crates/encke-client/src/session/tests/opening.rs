@@ -13,7 +13,8 @@ fn a_session_opens_with_a_handshake_and_keeps_one_connect_out() {
     assert_eq!(
         sent[0].1,
         [
-            json!({"channel": "/meta/handshake", "id": "1", "version": "1.0", "supportedConnectionTypes": ["long-polling"]})
+            json!({"channel": "/meta/handshake", "id": "1", "version": "1.0", "supportedConnectionTypes": ["long-polling"],
+            "ext": {"limits": true}})
         ]
     );
     assert!(!rig.session.is_open());

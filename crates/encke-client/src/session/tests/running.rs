@@ -185,7 +185,7 @@ fn extensions_write_ext_and_see_what_comes() {
     rig.session.add_extension(Box::new(Login::default()));
     rig.connection_opened();
     let handshake = rig.sent_one("/meta/handshake");
-    assert_eq!(handshake["ext"], json!({"token": "secret"}));
+    assert_eq!(handshake["ext"], json!({"limits": true, "token": "secret"}));
     rig.receive(json!([{"channel": "/meta/handshake", "id": "1", "successful": true, "clientId": "c1"}]));
     assert_eq!(rig.sent_one("/meta/connect").get("ext"), None, "no ext where nothing was written");
     rig.events();
