@@ -46,7 +46,7 @@ use crate::tls::TicketKey;
 /// | [`on_session`](Builder::on_session), [`on_channel`](Builder::on_channel), [`on_subscription`](Builder::on_subscription) | learns of sessions and subscribers | no |
 ///
 /// A hook takes what it is about, and further values that implement [`FromCall`](crate::FromCall), as services do: a state of
-/// [`Builder::state`], the typed data of a message, the user, a [`Handle`].
+/// [`Builder::state`], the typed data of a message, the user, a [`Handle`](crate::Handle).
 ///
 /// ```
 /// use std::collections::HashSet;
