@@ -70,7 +70,8 @@ export class ReplayExtension {
         } else if (message.channel === "/meta/connect") {
             // The position of the session while no message waits for it.
             Object.entries(replay ?? {}).forEach(([channel, position]) => this.#received(channel, position));
-        } else if (replay?.id !== undefined) {
+        } else if (replay?.id !== undefined && message.data !== undefined) {
+            // The reply to a publication has its position, too, and may come before the message.
             const known = this.positions[message.channel];
             if (known?.epoch === replay.epoch && replay.id <= known.id) {
                 // The page has it.

@@ -2,53 +2,53 @@
 &[
     Asset::new("/assets/chat.css", "text/css; charset=utf-8", include_bytes!("assets/chat.css"), "\"50d9c01c9940e732\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/chat.css.br"), "\"50d9c01c9940e732-br\""), Encoded::new("gzip", include_bytes!("assets/chat.css.gz"), "\"50d9c01c9940e732-gzip\"")]),
-    Asset::new("/assets/chat.js", "text/javascript; charset=utf-8", include_bytes!("assets/chat.js"), "\"cfc94f57b6168203\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/chat.js.br"), "\"cfc94f57b6168203-br\""), Encoded::new("gzip", include_bytes!("assets/chat.js.gz"), "\"cfc94f57b6168203-gzip\"")]),
+    Asset::new("/assets/chat.js", "text/javascript; charset=utf-8", include_bytes!("assets/chat.js"), "\"9a9554ce40a51249\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/chat.js.br"), "\"9a9554ce40a51249-br\""), Encoded::new("gzip", include_bytes!("assets/chat.js.gz"), "\"9a9554ce40a51249-gzip\"")]),
     Asset::new("/assets/comet.svg", "image/svg+xml", include_bytes!("assets/comet.svg"), "\"60e855a2ba434f21\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/comet.svg.br"), "\"60e855a2ba434f21-br\""), Encoded::new("gzip", include_bytes!("assets/comet.svg.gz"), "\"60e855a2ba434f21-gzip\"")]),
     Asset::new("/assets/encke.css", "text/css; charset=utf-8", include_bytes!("assets/encke.css"), "\"5ebcc304846725e0\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"5ebcc304846725e0-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"5ebcc304846725e0-gzip\"")]),
     Asset::new("/assets/game.css", "text/css; charset=utf-8", include_bytes!("assets/game.css"), "\"332509ef5650d187\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/game.css.br"), "\"332509ef5650d187-br\""), Encoded::new("gzip", include_bytes!("assets/game.css.gz"), "\"332509ef5650d187-gzip\"")]),
-    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"ba0593c49e8adace\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"ba0593c49e8adace-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"ba0593c49e8adace-gzip\"")]),
+    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"002d110d6da85160\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"002d110d6da85160-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"002d110d6da85160-gzip\"")]),
     Asset::new("/assets/mail.css", "text/css; charset=utf-8", include_bytes!("assets/mail.css"), "\"601ddcb43b80e7cf\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/mail.css.br"), "\"601ddcb43b80e7cf-br\""), Encoded::new("gzip", include_bytes!("assets/mail.css.gz"), "\"601ddcb43b80e7cf-gzip\"")]),
-    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"b9c4afcb4a3f01c5\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"b9c4afcb4a3f01c5-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"b9c4afcb4a3f01c5-gzip\"")]),
+    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"65f8cf3e9d15d077\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"65f8cf3e9d15d077-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"65f8cf3e9d15d077-gzip\"")]),
     Asset::new("/assets/menu.js", "text/javascript; charset=utf-8", include_bytes!("assets/menu.js"), "\"85f4a5a76e8738c5\""),
     Asset::new("/assets/orders.css", "text/css; charset=utf-8", include_bytes!("assets/orders.css"), "\"4e45de4db2e0af30\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/orders.css.br"), "\"4e45de4db2e0af30-br\""), Encoded::new("gzip", include_bytes!("assets/orders.css.gz"), "\"4e45de4db2e0af30-gzip\"")]),
-    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"c00da850dfb7ace3\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"c00da850dfb7ace3-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"c00da850dfb7ace3-gzip\"")]),
+    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"4f4c2e375fb9549e\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"4f4c2e375fb9549e-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"4f4c2e375fb9549e-gzip\"")]),
     Asset::new("/assets/presence.css", "text/css; charset=utf-8", include_bytes!("assets/presence.css"), "\"7a57440fd6fa5e32\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/presence.css.br"), "\"7a57440fd6fa5e32-br\""), Encoded::new("gzip", include_bytes!("assets/presence.css.gz"), "\"7a57440fd6fa5e32-gzip\"")]),
-    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"f297e840ffbad757\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"f297e840ffbad757-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"f297e840ffbad757-gzip\"")]),
+    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"8711c05952b381cf\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"8711c05952b381cf-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"8711c05952b381cf-gzip\"")]),
     Asset::new("/assets/quotes.css", "text/css; charset=utf-8", include_bytes!("assets/quotes.css"), "\"3e4c595f8f9750ec\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
-    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"f1577df3272edb47\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"f1577df3272edb47-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"f1577df3272edb47-gzip\"")]),
-    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"d6ad0b9ab06d24e6\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"d6ad0b9ab06d24e6-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"d6ad0b9ab06d24e6-gzip\"")]),
+    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"f2626552f3546771\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"f2626552f3546771-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"f2626552f3546771-gzip\"")]),
+    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"7f07615ec70ebc03\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"7f07615ec70ebc03-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"7f07615ec70ebc03-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.css.br"), "\"eb400210c0d471d0-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.css.gz"), "\"eb400210c0d471d0-gzip\"")]),
-    Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"d45148be0d26173b\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.js.br"), "\"d45148be0d26173b-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.js.gz"), "\"d45148be0d26173b-gzip\"")]),
+    Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"7107f191878e4551\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.js.br"), "\"7107f191878e4551-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.js.gz"), "\"7107f191878e4551-gzip\"")]),
     Asset::new("/assets/slides-pdf.lazy.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.lazy.js"), "\"6063a92461c2c1f6\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.lazy.js.br"), "\"6063a92461c2c1f6-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.lazy.js.gz"), "\"6063a92461c2c1f6-gzip\"")]),
     Asset::new("/assets/slides-pdf.worker.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.worker.js"), "\"064dad37f342c29f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.worker.js.br"), "\"064dad37f342c29f-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.worker.js.gz"), "\"064dad37f342c29f-gzip\"")]),
-    Asset::new("/assets/slides-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-watch.js"), "\"6716d140a9dbb344\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-watch.js.br"), "\"6716d140a9dbb344-br\""), Encoded::new("gzip", include_bytes!("assets/slides-watch.js.gz"), "\"6716d140a9dbb344-gzip\"")]),
+    Asset::new("/assets/slides-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-watch.js"), "\"d40ff1b003411167\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-watch.js.br"), "\"d40ff1b003411167-br\""), Encoded::new("gzip", include_bytes!("assets/slides-watch.js.gz"), "\"d40ff1b003411167-gzip\"")]),
     Asset::new("/assets/slides.css", "text/css; charset=utf-8", include_bytes!("assets/slides.css"), "\"a85174d317e9bd63\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides.css.br"), "\"a85174d317e9bd63-br\""), Encoded::new("gzip", include_bytes!("assets/slides.css.gz"), "\"a85174d317e9bd63-gzip\"")]),
-    Asset::new("/assets/slides.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides.js"), "\"16accf893831fe4e\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"16accf893831fe4e-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"16accf893831fe4e-gzip\"")]),
+    Asset::new("/assets/slides.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides.js"), "\"560c945c04a7cd99\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"560c945c04a7cd99-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"560c945c04a7cd99-gzip\"")]),
     Asset::new("/assets/start.css", "text/css; charset=utf-8", include_bytes!("assets/start.css"), "\"0c64ca38e1fbca5f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.css.br"), "\"0c64ca38e1fbca5f-br\""), Encoded::new("gzip", include_bytes!("assets/start.css.gz"), "\"0c64ca38e1fbca5f-gzip\"")]),
-    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"64f81551f4862c67\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"64f81551f4862c67-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"64f81551f4862c67-gzip\"")]),
+    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"2e26fc18c639e84c\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"2e26fc18c639e84c-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"2e26fc18c639e84c-gzip\"")]),
     Asset::new("/assets/stream.css", "text/css; charset=utf-8", include_bytes!("assets/stream.css"), "\"032fb1ff0f8c4a28\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/stream.css.br"), "\"032fb1ff0f8c4a28-br\""), Encoded::new("gzip", include_bytes!("assets/stream.css.gz"), "\"032fb1ff0f8c4a28-gzip\"")]),
     Asset::new("/assets/stream.js", "text/javascript; charset=utf-8", include_bytes!("assets/stream.js"), "\"7374279da83aed79\"")
