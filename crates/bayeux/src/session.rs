@@ -202,6 +202,7 @@ impl Session {
     }
 
     /// Another message of the client has come, so it is alive. A time in the future: the client is busy until then.
+    #[inline]
     pub fn received(&mut self, now_ms: u64, terms: &Terms) {
         let grace_ms = if self.is_new() { terms.max_interval_ms } else { self.grace_ms(terms) };
         if let State::Handshaken { expires_ms } | State::Waiting { expires_ms } = &mut self.state {

@@ -215,6 +215,7 @@ impl Burst {
     }
 
     /// Starts a burst with this publication. The replies to all publications of the burst wait for `token`.
+    #[inline(always)]
     pub(super) fn start(
         &mut self,
         channel: ChannelName<'_>,

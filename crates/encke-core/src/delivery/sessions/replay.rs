@@ -70,18 +70,21 @@ impl Replay {
     }
 
     /// True if the session receives every channel live.
+    #[inline]
     pub fn is_live(&self) -> bool {
         self.cursors.is_empty() && self.patterns.is_empty()
     }
 
     /// True if a ring may have something for the session.
+    #[inline]
     pub(crate) fn is_behind(&self) -> bool {
         self.cursors.is_behind() || self.has_pages()
     }
 
     /// True if channels of a pattern are to begin.
+    #[inline]
     pub(crate) fn has_pages(&self) -> bool {
-        self.patterns.iter().any(|own| own.from.is_some())
+        !self.patterns.is_empty() && self.patterns.iter().any(|own| own.from.is_some())
     }
 
     /// True if the session gets the messages of this channel from the ring, in a later page of a pattern.
