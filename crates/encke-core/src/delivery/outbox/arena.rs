@@ -310,6 +310,7 @@ impl Arena {
     }
 
     /// Appends `payload_bytes` bytes, which `write` must write exactly, as one frame.
+    #[inline]
     pub fn frame(&mut self, opcode: Opcode, payload_bytes: usize, write: impl FnOnce(&mut Vec<u8>)) -> Frames {
         let total = frame::header_bytes(payload_bytes) + payload_bytes;
         self.append(total, |bytes| {

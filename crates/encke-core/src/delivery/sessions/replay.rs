@@ -84,7 +84,14 @@ impl Replay {
     /// True if channels of a pattern are to begin.
     #[inline]
     pub(crate) fn has_pages(&self) -> bool {
-        !self.patterns.is_empty() && self.patterns.iter().any(|own| own.from.is_some())
+        !self.patterns.is_empty() && self.some_pattern_has_pages()
+    }
+
+    /// Few sessions have such patterns: each delivery checks only that there are none.
+    #[cold]
+    #[inline(never)]
+    fn some_pattern_has_pages(&self) -> bool {
+        self.patterns.iter().any(|own| own.from.is_some())
     }
 
     /// True if the session gets the messages of this channel from the ring, in a later page of a pattern.
