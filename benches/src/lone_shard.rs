@@ -119,7 +119,9 @@ pub fn subscription(what: &str, session: &Session, channel: &str, ext: &str) -> 
 impl Wire for Sink {
     fn write(&mut self, _socket: SocketKey, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         self.last.clear();
-        slices.iter().take(1).for_each(|slice| self.last.extend_from_slice(&slice[..slice.len().min(LAST_BYTES_MAX)]));
+        if let Some(first) = slices.first() {
+            self.last.extend_from_slice(first.get(..LAST_BYTES_MAX).unwrap_or(first));
+        }
         let bytes = slices.iter().map(|slice| slice.len()).sum();
         self.written += bytes;
         Ok(bytes)
