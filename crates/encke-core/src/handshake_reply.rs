@@ -50,7 +50,7 @@ impl HandshakeReply {
     /// Adds a member of the `ext`, with raw JSON as its value.
     ///
     /// # Errors
-    /// The value is not JSON, the name is `ack`, `replay` or `timesync`, or the reply is too long.
+    /// The value is not JSON, the name is `ack`, `limits`, `replay` or `timesync`, or the reply is too long.
     pub fn add_ext(&mut self, name: &str, value: &str) -> Result<(), HandshakeReplyError> {
         if RESERVED_EXT.contains(&name) {
             return Err(HandshakeReplyError::Reserved);
@@ -122,7 +122,7 @@ fn members(object: Option<&str>) -> Result<Vec<(String, &str)>, HandshakeReplyEr
 }
 
 /// The members that the server sets.
-const RESERVED_EXT: [&str; 3] = ["ack", "replay", "timesync"];
+const RESERVED_EXT: [&str; 4] = ["ack", "limits", "replay", "timesync"];
 
 /// The fields of a reply in Bayeux 1.0.
 const RESERVED_FIELDS: [&str; 13] = [
@@ -161,6 +161,7 @@ mod tests {
             (Some("{"), None, HandshakeReplyError::Json),
             (Some("[1]"), None, HandshakeReplyError::NotObject),
             (Some(r#"{"ack":true}"#), None, HandshakeReplyError::Reserved),
+            (Some(r#"{"limits":{}}"#), None, HandshakeReplyError::Reserved),
             (Some(r#"{"\u0061ck":true}"#), None, HandshakeReplyError::Reserved),
             (None, Some(r#"{"clientId":"x"}"#), HandshakeReplyError::Reserved),
             (None, Some(r#"{"a":1}{}"#), HandshakeReplyError::Json),
