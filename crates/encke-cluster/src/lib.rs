@@ -10,6 +10,8 @@
 //! ```
 
 mod command;
+#[cfg(test)]
+mod dice;
 mod envelope;
 mod histories;
 mod incoming;

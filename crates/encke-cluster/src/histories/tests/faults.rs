@@ -35,13 +35,13 @@ fn run(seed: u64, faults: Faults, disruptions: Disruptions, sabotage: Option<Sab
     let channels = channels();
     for _ in 0..STEPS {
         disrupt(&mut cluster, disruptions);
-        for _ in 0..cluster.random(4) {
+        for _ in 0..cluster.dice.random(4) {
             let alive = cluster.alive();
-            let node = alive[cluster.random(alive.len() as u64) as usize];
-            let channel = &channels[cluster.random(channels.len() as u64) as usize];
+            let node = alive[cluster.dice.random(alive.len() as u64) as usize];
+            let channel = &channels[cluster.dice.random(channels.len() as u64) as usize];
             cluster.publish(node, channel);
         }
-        let ms = if cluster.random(10) == 0 { cluster.random(9_000) } else { cluster.random(200) };
+        let ms = if cluster.dice.random(10) == 0 { cluster.dice.random(9_000) } else { cluster.dice.random(200) };
         cluster.pass(ms);
     }
     cluster.faults = Faults::default();
@@ -57,11 +57,11 @@ fn run(seed: u64, faults: Faults, disruptions: Disruptions, sabotage: Option<Sab
 
 fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
     let alive = cluster.alive();
-    let node = alive[cluster.random(alive.len() as u64) as usize];
+    let node = alive[cluster.dice.random(alive.len() as u64) as usize];
     let Disruptions { kills, pauses, cuts, is_careful } = disruptions;
-    let chance = cluster.random(100);
+    let chance = cluster.dice.random(100);
     if !cluster.members[node].is_connected {
-        if cluster.random(3) == 0 {
+        if cluster.dice.random(3) == 0 {
             cluster.connect(node);
         }
         return;
@@ -71,15 +71,15 @@ fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
     }
     if chance < kills {
         cluster.kill(node);
-        if cluster.alive().len() < 2 || cluster.random(2) == 0 {
+        if cluster.alive().len() < 2 || cluster.dice.random(2) == 0 {
             cluster.join();
         }
     } else if chance < kills + pauses {
-        let ms = 500 + cluster.random(12_000);
+        let ms = 500 + cluster.dice.random(12_000);
         cluster.pause(node, ms);
     } else if chance < kills + pauses + cuts {
         cluster.disconnect(node);
-    } else if alive.len() < NODES && cluster.random(4) == 0 {
+    } else if alive.len() < NODES && cluster.dice.random(4) == 0 {
         cluster.join();
     }
 }

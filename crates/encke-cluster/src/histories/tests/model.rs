@@ -12,6 +12,7 @@ use super::PARTITIONS;
 use super::absence::Absence;
 use super::rings::{ModelRings, Truth};
 use crate::command::{Command, Expected, KeyAnswer, KeyFailure, KeyReply};
+use crate::dice::Dice;
 use crate::envelope::tests::frame_of;
 use crate::histories::claim::Claim;
 use crate::histories::context::Sabotage;
@@ -93,7 +94,7 @@ pub(super) struct Cluster {
     keys: BTreeMap<String, (u64, Bytes, Option<Written>)>,
     revision: u64,
     order: u64,
-    random: u64,
+    pub(super) dice: Dice,
     tokens: u64,
     lives: Vec<u64>,
     sabotage: Option<Sabotage>,
@@ -111,7 +112,7 @@ impl Cluster {
             keys: BTreeMap::new(),
             revision: 0,
             order: 0,
-            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            dice: Dice::new(seed),
             tokens: 0,
             lives: Vec::new(),
             sabotage,
@@ -123,7 +124,7 @@ impl Cluster {
     /// A node begins. Returns its index.
     pub(super) fn join(&mut self) -> usize {
         let index = self.members.len();
-        let node = self.random(u64::MAX >> 16) * 64 + index as u64;
+        let node = self.dice.random(u64::MAX >> 16) * 64 + index as u64;
         let settings = HistoriesSettings {
             node,
             subjects: Subjects::of("test").expect("a name"),
@@ -133,7 +134,7 @@ impl Cluster {
         };
         let mut histories = Histories::with(settings, PARTITIONS);
         histories.wire.sabotage = self.sabotage;
-        let skew_ms = self.random(3) * 3_600_000;
+        let skew_ms = self.dice.random(3) * 3_600_000;
         self.members.push(Member {
             node,
             histories,
@@ -152,18 +153,6 @@ impl Cluster {
         self.lives.push(0);
         self.connect(index);
         index
-    }
-
-    /// A number below `below`.
-    pub(super) fn random(&mut self, below: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) % below
-    }
-
-    fn happens(&mut self, of_1000: u64) -> bool {
-        of_1000 > 0 && self.random(1_000) < of_1000
     }
 
     pub(super) fn connect(&mut self, node: usize) {
@@ -327,8 +316,8 @@ impl Cluster {
     }
 
     fn delay_ms(&mut self) -> u64 {
-        let most_ms = if self.happens(self.faults.delays) { 400 } else { 10 };
-        self.random(most_ms)
+        let most_ms = if self.dice.happens(self.faults.delays) { 400 } else { 10 };
+        self.dice.random(most_ms)
     }
 
     fn add(&mut self, delay_ms: u64, what: What) {
@@ -350,13 +339,13 @@ impl Cluster {
             if node == from || !member.is_alive || !member.is_connected || !listens(member) {
                 continue;
             }
-            if self.happens(self.faults.loses) {
+            if self.dice.happens(self.faults.loses) {
                 continue;
             }
             let life = self.lives[node];
             let arrival = Arrival::Message(body.clone());
-            if self.happens(self.faults.doubles) {
-                let delay_ms = self.random(3_000);
+            if self.dice.happens(self.faults.doubles) {
+                let delay_ms = self.dice.random(3_000);
                 self.add(delay_ms, What::ToNode { node, life, arrival: arrival.clone() });
             }
             let delay_ms = self.delay_ms();
@@ -381,7 +370,7 @@ impl Cluster {
                     if self.lives[node] != life {
                         continue;
                     }
-                    let forgets = self.happens(self.faults.forgets_answer);
+                    let forgets = self.dice.happens(self.faults.forgets_answer);
                     let answer = if forgets { Err(KeyFailure::Failed("no answer".into())) } else { answer };
                     let delay_ms = if forgets { 2_000 } else { self.delay_ms() };
                     self.add(delay_ms, What::ToNode { node, life, arrival: Arrival::Answer(number, answer) });
@@ -393,12 +382,7 @@ impl Cluster {
     fn write(&mut self, key: String, value: Option<Bytes>, expected: Expected) -> KeyReply {
         let before = self.keys.get(&key).map(|(revision, value, _)| (*revision, value.clone()));
         let last = before.as_ref().map_or(0, |(revision, _)| *revision);
-        let fits = match expected {
-            Expected::Any => true,
-            Expected::Absent => last == 0,
-            Expected::Revision(revision) => last == revision,
-        };
-        if !fits {
+        if !expected.allows(last) {
             return Err(KeyFailure::Conflict);
         }
         if let (Some((_, old)), Some(new)) = (&before, &value) {
@@ -432,7 +416,7 @@ impl Cluster {
     }
 
     fn report(&mut self, node: usize, arrival: Arrival) {
-        let late_ms = if self.happens(self.faults.reports_late) { self.random(2_000) } else { 0 };
+        let late_ms = if self.dice.happens(self.faults.reports_late) { self.dice.random(2_000) } else { 0 };
         let (delay_ms, life) = (self.delay_ms() + late_ms, self.lives[node]);
         self.add_in_order((usize::MAX, node, false), delay_ms, What::ToNode { node, life, arrival });
     }
@@ -443,7 +427,7 @@ impl Cluster {
         let mut late = Vec::new();
         for (key, (revision, value, before)) in all {
             match before {
-                Some((older, old)) if self.happens(self.faults.reads_old) => {
+                Some((older, old)) if self.dice.happens(self.faults.reads_old) => {
                     self.report(node, Arrival::Key(key.clone(), older, Some(old)));
                     late.push(Arrival::Key(key, revision, Some(value)));
                 }

@@ -24,10 +24,10 @@ fn run(seed: u64, faults: Faults) {
     cluster.pass(2_000);
     let (mut ended, mut asked) = (BTreeSet::new(), Vec::new());
     for _ in 0..STEPS {
-        let node = cluster.random(NODES) as usize;
-        let session = sessions[cluster.random(SESSIONS) as usize];
+        let node = cluster.dice.random(NODES) as usize;
+        let session = sessions[cluster.dice.random(SESSIONS) as usize];
         let (is_alive, is_connected) = (cluster.members[node].is_alive, cluster.members[node].is_connected);
-        match cluster.random(20) {
+        match cluster.dice.random(20) {
             0 if is_connected => cluster.disconnect(node),
             0 | 1 if is_alive && !is_connected => cluster.connect(node),
             2 if cluster.members.iter().filter(|member| member.is_alive).count() > 2 => cluster.kill(node),
@@ -44,7 +44,7 @@ fn run(seed: u64, faults: Faults) {
             _ if is_alive => asked.push(cluster.request(node, session)),
             _ => {}
         }
-        let ms = cluster.random(700);
+        let ms = cluster.dice.random(700);
         cluster.pass(ms);
     }
     settle(&mut cluster, &sessions);

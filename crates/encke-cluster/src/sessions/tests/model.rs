@@ -9,7 +9,8 @@ use encke_core::{
 };
 
 use super::{Answer, BODY_BYTES_MAX, OLD_MS, saved, settings, subjects, tag};
-use crate::command::{Command, Expected, KeyAnswer, KeyFailure, RequestFailure};
+use crate::command::{Command, KeyAnswer, KeyFailure, RequestFailure};
+use crate::dice::Dice;
 use crate::sessions::{Output, RelayOutput, Sessions};
 
 pub(super) struct Member {
@@ -70,7 +71,7 @@ pub(super) struct Cluster {
     /// The sessions that sockets have named.
     sockets: BTreeMap<u64, Id>,
     revision: u64,
-    random: u64,
+    pub(super) dice: Dice,
     exchanges: u64,
 }
 
@@ -101,24 +102,12 @@ impl Cluster {
             written: BTreeMap::new(),
             sockets: BTreeMap::new(),
             revision: 0,
-            random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            dice: Dice::new(seed),
             exchanges: 0,
         };
         (0..nodes as usize).for_each(|node| cluster.connect(node));
         cluster.pass(10_000);
         cluster
-    }
-
-    /// A number below `below`.
-    pub(super) fn random(&mut self, below: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) % below
-    }
-
-    fn happens(&mut self, of_1000: u64) -> bool {
-        of_1000 > 0 && self.random(1_000) < of_1000
     }
 
     pub(super) fn connect(&mut self, node: usize) {
@@ -321,7 +310,8 @@ impl Cluster {
     /// Lets the next thing happen that is on its way, or, if the engine reorders, another one.
     fn fly(&mut self) -> bool {
         let count = self.flights.len() as u64;
-        let at = if count > 1 && self.happens(self.faults.reorders) { self.random(count) as usize } else { 0 };
+        let at =
+            if count > 1 && self.dice.happens(self.faults.reorders) { self.dice.random(count) as usize } else { 0 };
         let Some(flight) = self.flights.remove(at) else { return false };
         match flight {
             Flight::Request { from, number, subject, body } => self.fly_request(from, number, &subject, body),
@@ -333,7 +323,7 @@ impl Cluster {
                 }
             }
             Flight::Reply { reply_to, body } => {
-                if !self.happens(self.faults.loses) {
+                if !self.dice.happens(self.faults.loses) {
                     self.end_request(&reply_to, Ok(body.into()));
                 }
             }
@@ -360,10 +350,10 @@ impl Cluster {
         let Some(to) = self.members.iter().enumerate().find_map(is_it) else {
             return self.end_request(&reply_to, Err(RequestFailure::NoResponders));
         };
-        if self.happens(self.faults.loses) {
+        if self.dice.happens(self.faults.loses) {
             return;
         }
-        if self.happens(self.faults.doubles) {
+        if self.dice.happens(self.faults.doubles) {
             self.flights.push_back(Flight::Asked { to, reply_to: reply_to.clone(), body: body.clone() });
         }
         self.flights.push_back(Flight::Asked { to, reply_to, body });
@@ -376,14 +366,14 @@ impl Cluster {
         };
         let is_away = !self.has_keys || !self.members[from].is_connected;
         let mut answer = if is_away { Err(KeyFailure::Failed("away".into())) } else { self.key(command) };
-        if self.happens(self.faults.forgets_answer) {
+        if self.dice.happens(self.faults.forgets_answer) {
             answer = Err(KeyFailure::Failed("no answer".into()));
         }
         self.flights.push_back(Flight::KeyReply { to: from, number, answer });
     }
 
     fn key(&mut self, command: Command) -> Result<KeyAnswer, KeyFailure> {
-        let reads_old = self.happens(self.faults.reads_old);
+        let reads_old = self.dice.happens(self.faults.reads_old);
         match command {
             Command::Get { key, .. } => {
                 let values = self.keys.get(&key).map(Vec::as_slice).unwrap_or_default();
@@ -395,12 +385,7 @@ impl Cluster {
             Command::Put { key, value, expected, .. } => {
                 let values = self.keys.entry(key.clone()).or_default();
                 let last = values.last().map_or(0, |(revision, _)| *revision);
-                let fits = match expected {
-                    Expected::Any => true,
-                    Expected::Absent => last == 0,
-                    Expected::Revision(revision) => last == revision,
-                };
-                if !fits {
+                if !expected.allows(last) {
                     return Err(KeyFailure::Conflict);
                 }
                 self.revision += 1;
