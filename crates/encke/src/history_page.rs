@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bayeux::RawJson;
-use encke_core::history::{Entry, Ring};
+use encke_core::history::{Entry, Ring, within};
 use encke_local::Position;
 
 /// Messages of the history of a channel, the oldest first.
@@ -37,12 +37,7 @@ impl HistoryPage {
     /// Reads up to `limit` messages after an offset, or from the oldest one.
     pub(crate) fn read(ring: &Ring, after: Option<u64>, limit: usize) -> HistoryPage {
         let first = after.map_or(ring.oldest(), |after| after.saturating_add(1));
-        let mut bytes = 0;
-        let entries = ring.from(first).take(limit).take_while(|entry| {
-            let is_first = bytes == 0;
-            bytes += entry.text.len();
-            is_first || bytes <= HISTORY_BYTES_MAX
-        });
+        let entries = within(ring.from(first), limit, HISTORY_BYTES_MAX);
         let message = |entry: &Entry| StoredMessage {
             position: Position { epoch: ring.epoch().clone(), offset: entry.offset },
             time_ms: entry.wall_ms,

@@ -192,9 +192,7 @@ fn url_of(settings: &Settings) -> String {
             if address.is_ipv4() { IpAddr::from([127, 0, 0, 1]) } else { IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]) };
         address.set_ip(loopback);
     }
-    let has_tls =
-        settings.dev_tls || !settings.tls_cert.is_empty() || !settings.tls.is_empty() || !settings.acme.is_empty();
-    format!("{}://{address}", if has_tls { "https" } else { "http" })
+    format!("{}://{address}", if settings.has_tls() { "https" } else { "http" })
 }
 
 /// The secret in a file, without the line end.

@@ -33,7 +33,7 @@ pub use lineage::{Lineage, PARTITIONS, hash_of_name, mixed, partition_of};
 pub use mirrored::Appended;
 use names::Names;
 pub(crate) use names::order;
-pub use page::{HistoryPage, HistoryQuery};
+pub use page::{HistoryPage, HistoryQuery, within};
 pub use restore::{Life, first_offset};
 pub use ring::{Entry, Ring};
 pub use room::{Holding, Room};

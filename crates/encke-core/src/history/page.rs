@@ -44,15 +44,10 @@ impl HistoryQuery {
             // Nothing is known of what was before it.
             Some(_) => 0,
         };
-        let mut bytes = 0;
-        let takes = |entry: &&Entry| {
-            let is_first = bytes == 0;
-            bytes += entry.text.len();
-            is_first || bytes <= PAGE_BYTES_MAX
-        };
+        let entries = ring.between(first, end);
         let mut found: Vec<&Entry> = match self.after {
-            Some(_) => ring.between(first, end).take(self.limit).take_while(takes).collect(),
-            None => ring.between(first, end).rev().take(self.limit).take_while(takes).collect(),
+            Some(_) => within(entries, self.limit, PAGE_BYTES_MAX).collect(),
+            None => within(entries.rev(), self.limit, PAGE_BYTES_MAX).collect(),
         };
         if self.after.is_none() {
             found.reverse();
@@ -67,6 +62,20 @@ impl HistoryQuery {
         let is_complete = self.after.as_ref().is_none_or(has_all) && self.before.as_ref().is_none_or(is_of_ring);
         write(channel, Some(ring), &found, [is_complete, has(0, bounds.0), has(bounds.1, u64::MAX)])
     }
+}
+
+/// The first of these messages: at most `limit`, with at most `bytes_max` bytes, but at least one message.
+pub fn within<'r>(
+    entries: impl Iterator<Item = &'r Entry>,
+    limit: usize,
+    bytes_max: usize,
+) -> impl Iterator<Item = &'r Entry> {
+    let mut bytes = 0;
+    entries.take(limit).take_while(move |entry| {
+        let is_first = bytes == 0;
+        bytes += entry.text.len();
+        is_first || bytes <= bytes_max
+    })
 }
 
 fn position(text: Option<&str>) -> Option<Option<Position<'static>>> {

@@ -43,6 +43,11 @@ impl Settings {
         std::iter::once(self.listen).chain(self.listeners.iter().filter_map(ListenerSettings::socket_address))
     }
 
+    /// True if there is a certificate for `listen`.
+    pub fn has_tls(&self) -> bool {
+        self.dev_tls || !self.tls_cert.is_empty() || !self.acme.is_empty()
+    }
+
     /// True if only this machine reaches the server: all its addresses are of loopback. A Unix socket is local. The checks of hosts and
     /// of origins and the demo depend on this.
     pub fn is_on_loopback(&self) -> bool {

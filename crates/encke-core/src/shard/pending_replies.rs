@@ -33,7 +33,7 @@ impl Machines {
     /// not replay.
     pub(super) fn token(&mut self, channel: ChannelName<'_>, from: SessionKey) -> Option<PublishToken> {
         let waits = self.env.shared.is_durable || self.env.shared.is_clustered();
-        if !waits && !self.delivery.session(from).is_some_and(|session| session.replays()) {
+        if !waits && !self.delivery.aside().replays(from) {
             return None;
         }
         let rule = self.env.settings.rule_of(channel);

@@ -5,7 +5,6 @@ use encke_core::{ChannelRule, ListenerSettings, Settings};
 
 use crate::authority::Host;
 use crate::error::SettingsError;
-use crate::tls;
 
 /// Collects the settings that cannot work.
 #[derive(Default)]
@@ -106,7 +105,7 @@ pub(super) fn listeners(settings: &Settings, found: &mut Found) {
     for (entry, listener) in settings.listeners.iter().enumerate() {
         let mut check = |name, value: &str, is_right, wanted| found.of_entry(name, entry, value, is_right, wanted);
         check("listeners.address", &listener.address, is_address(listener), wanted);
-        check("listeners.tls", "true", !listener.tls || tls::is_on(settings), "only with tls_cert or dev_tls");
+        check("listeners.tls", "true", !listener.tls || settings.has_tls(), "only with tls_cert or dev_tls");
         let has_proxy = !listener.proxy_protocol || !settings.trusted_proxies.is_empty();
         check("listeners.proxy_protocol", "true", has_proxy, "only with trusted_proxies");
         let has_client = listener.tls_client.is_none() || listener.tls && !settings.tls_client_ca.is_empty();

@@ -11,7 +11,6 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use crate::byte_stream::Speaks;
 use crate::error::StartError;
-use crate::tls;
 
 /// A socket that listens, and the protocols of its connections.
 pub(crate) type Bound = (OwnedFd, Speaks);
@@ -33,7 +32,7 @@ pub(crate) fn open(
     let failed = |address: String| |source| StartError::Listen { address, source };
     let of_setting = || bind(&SockAddr::from(settings.listen));
     let listener = first.map_or_else(of_setting, |listener| Ok(listener.into())).and_then(listen);
-    let tls = tls::is_on(settings).then_some(settings.tls_client);
+    let tls = settings.has_tls().then_some(settings.tls_client);
     let speaks = Speaks { proxy_protocol: false, tls };
     let mut bound = vec![(listener.map_err(failed(settings.listen.to_string()))?, speaks)];
     for setting in &settings.listeners {

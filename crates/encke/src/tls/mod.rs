@@ -52,7 +52,7 @@ pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
             "only beside tls_cert, the certificate of clients that ask for no name",
         ),
         (
-            !is_on(settings) && !tls_client_ca.is_empty(),
+            !settings.has_tls() && !tls_client_ca.is_empty(),
             "tls_client_ca",
             tls_client_ca,
             "only with tls_cert or dev_tls",
@@ -71,11 +71,6 @@ pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
             Verifiers::read(provider(), settings).map(drop)
         }
     }
-}
-
-/// True if the settings have a certificate for `listen`.
-pub(crate) fn is_on(settings: &Settings) -> bool {
-    settings.dev_tls || !settings.tls_cert.is_empty() || !settings.acme.is_empty()
 }
 
 /// TLS of one server.
@@ -103,7 +98,7 @@ impl Tls {
         earlier: Vec<TicketKey>,
         runtime: &Handle,
     ) -> Result<Option<Arc<Tls>>, SettingsError> {
-        if !is_on(settings) {
+        if !settings.has_tls() {
             return Ok(None);
         }
         let tickets = Arc::new(Tickets::new(earlier));
@@ -137,7 +132,7 @@ impl Tls {
     /// A file does not fit. The earlier ones stay in force.
     pub(crate) fn reload(&self, settings: &Settings) -> Result<Option<&'static str>, SettingsError> {
         let mut files = self.files.lock();
-        if !is_on(settings) {
+        if !settings.has_tls() {
             return Ok(Some("tls_cert"));
         }
         self.read(settings, &mut files.1)?;
