@@ -1,7 +1,7 @@
 # The commands of the blocks in shell, in a sandbox: documents.test.mjs puts this before each block. The block has a network, processes and a
 # folder that nothing else uses, so it binds port 8080 and writes where it likes.
 #
-#   REPOSITORY, ENCKE, FOLDER    the top of the repository, the program, the folder
+#   REPOSITORY, ENCKE            the top of the repository, the program
 #
 # A command that no test can run as it is written gets another end here:
 #   encke serve, encke demo      in the foreground it ends after its start; without one in the block, a server is started before it

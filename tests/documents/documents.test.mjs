@@ -103,7 +103,7 @@ class Page {
     }
 
     sandboxed(command) {
-        const env = { REPOSITORY, ENCKE, FOLDER: this.folder, HOME: this.folder, XDG_CONFIG_HOME: this.folder };
+        const env = { REPOSITORY, ENCKE, HOME: this.folder, XDG_CONFIG_HOME: this.folder };
         return this.run(["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", ...command], { env });
     }
 
