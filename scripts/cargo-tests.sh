@@ -26,7 +26,7 @@ http1_only=(
     very_long_origins is_closed_after_its_answer browser_sessions_max_advises further_windows second_window a_surplus_window
     held_requests_are_answered_when_the_server_drains gets_413_before_it_is_read
     connections_max_answers an_ended_slow_consumer_is_reset never_closes_its_side pongs_are_not_read a_drain_answers_held_requests
-    a_draining_server_disconnects_its_clients a_client_of_http_1_0 floods_its_stream
+    a_draining_server_disconnects_its_clients messages_published_during_a_drain a_client_of_http_1_0 floods_its_stream
 )
 
 packages=(--workspace)

@@ -10,7 +10,7 @@ fuzz_target_dir=${CARGO_TARGET_DIR:-$fuzz_dir/target}
 input_bytes_max=4096
 input_seconds_max=10
 memory_mb_max=1024
-plain_requests=${PLAIN_REQUESTS:-5000000}
+plain_requests=${PLAIN_REQUESTS:-1000000}
 
 # What cargo-fuzz asks of the compiler, but for the address sanitizer: there is no unsafe code to watch.
 coverage=(

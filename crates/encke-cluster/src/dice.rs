@@ -1,4 +1,4 @@
-//! What the models of a cluster share: their chance, and the check of an engine's keys.
+//! Shared by the models of a cluster: their chance, and the check of an engine's keys.
 
 use crate::command::Expected;
 

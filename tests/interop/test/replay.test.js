@@ -71,7 +71,7 @@ for (const [request, requested, answer] of [
         const extension = new ReplayExtension({"/stored/news": requested});
         extension.outgoing({channel: "/meta/subscribe", subscription: "/stored/news"});
         for (const id of [5, 6, 7]) {
-            extension.incoming({channel: "/stored/news", ext: {replay: {id, epoch: "e"}}});
+            extension.incoming({channel: "/stored/news", data: id, ext: {replay: {id, epoch: "e"}}});
         }
         extension.incoming({channel: "/meta/subscribe", ext: {replay: {"/stored/news": answer}}});
         assert.deepEqual(extension.positions, {"/stored/news": {id: 7, epoch: "e"}});
@@ -133,7 +133,7 @@ test("a message that the page has is dropped", () => {
 test("only positions of recent channels are stored, and none of those that the page has left", () => {
     const extension = new ReplayExtension({"/stored/*": -2});
     for (let id = 1; id <= 25_000; id++) {
-        extension.incoming({channel: `/stored/${id}`, ext: {replay: {id, epoch: "e"}}});
+        extension.incoming({channel: `/stored/${id}`, data: id, ext: {replay: {id, epoch: "e"}}});
     }
     const {positions} = extension;
     assert.ok(Object.keys(positions).length <= 3_701);

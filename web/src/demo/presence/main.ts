@@ -49,15 +49,14 @@ function ask(after: string): void {
             refused(outcome.why);
             setTimeout(() => asked === session && session.state === "connected" && ask(after), ANSWER_MS);
         } else if (outcome.kind === "late") {
-            // A server without any presence answers calls of the service with silence.
-            refused("no_presence");
             ask(after);
         }
     });
 }
 
 function refused(why: string): void {
-    if (why.includes("no_presence")) {
+    // A server without any presence has no such service.
+    if (why.includes("no_presence") || why.includes("service_unknown")) {
         const lines = element("pre", "lines", LINES);
         lines.tabIndex = 0;
         notice("off", "This server announces no presence here. Start it with ", element("code", "", "encke demo"), ", or add these lines to ",
