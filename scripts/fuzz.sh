@@ -54,7 +54,7 @@ run_target() {
 # Reads nearly right requests here and by hyper, which must agree; some 60 seconds. It prints one line.
 run_differential() {
     echo "plain requests: $plain_requests, beside hyper" >&2
-    PLAIN_REQUESTS=$plain_requests PLAIN_SEED=$RANDOM cargo test --quiet --locked -p encke --lib plain::differential -- --nocapture |
+    PLAIN_REQUESTS=$plain_requests PLAIN_SEED=$RANDOM cargo test --quiet --locked --workspace --lib plain::differential -- --nocapture |
         grep -E 'were plain|panicked' -A 1
 }
 

@@ -23,8 +23,8 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"4f4c2e375fb9549e-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"4f4c2e375fb9549e-gzip\"")]),
     Asset::new("/assets/presence.css", "text/css; charset=utf-8", include_bytes!("assets/presence.css"), "\"7a57440fd6fa5e32\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/presence.css.br"), "\"7a57440fd6fa5e32-br\""), Encoded::new("gzip", include_bytes!("assets/presence.css.gz"), "\"7a57440fd6fa5e32-gzip\"")]),
-    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"8711c05952b381cf\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"8711c05952b381cf-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"8711c05952b381cf-gzip\"")]),
+    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"c462615b6b632ee2\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"c462615b6b632ee2-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"c462615b6b632ee2-gzip\"")]),
     Asset::new("/assets/quotes.css", "text/css; charset=utf-8", include_bytes!("assets/quotes.css"), "\"3e4c595f8f9750ec\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
     Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"f2626552f3546771\"")

@@ -57,7 +57,6 @@ impl Delivery {
             self.has_left_stream(browser);
         }
         let Some(state) = self.sessions.get_mut(session) else { return };
-        self.metrics.deliveries.add(left.messages);
         state.marks.unblock();
         if let Some(state) = self.sockets.get_mut(socket) {
             state.session = None;

@@ -207,9 +207,8 @@ impl Delivery {
         }
         let own = socket.own_mut();
         own.handed = (0, 0);
-        let gone = own.out.append(outbox);
+        own.out.append(outbox);
         socket.free_own();
-        self.metrics.deliveries.add(gone);
         self.arm_socket(key, now_ms + self.settings.handshake_timeout_ms);
         self.write_socket(key);
     }
@@ -296,8 +295,7 @@ impl Delivery {
         self.take_back(key);
         let session = self.socket(key).and_then(|socket| socket.session).and_then(|key| self.sessions.get_mut(key));
         if let Some(session) = session.filter(|session| session.socket_with_messages().is_some()) {
-            let left = session.outbox.leave_attachment();
-            self.metrics.deliveries.add(left.messages);
+            session.outbox.leave_attachment();
         }
         let Some(socket) = self.sockets.get_mut(key) else { return };
         let mut own = socket.own.take();

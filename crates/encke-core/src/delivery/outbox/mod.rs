@@ -57,7 +57,7 @@ pub struct Outbox {
     /// An upper bound for the bytes of the runs that are not messages. Written bytes are subtracted only when it is
     /// computed again.
     reply_bytes: usize,
-    /// The bytes of the first run that the kernel has taken.
+    /// The bytes of the first frame that the kernel has taken: never all of them.
     written: u32,
     /// The time since when it has held much, in the units of the
     /// [backpressure](super::backpressure); 0 if it has been empty since.
@@ -73,7 +73,7 @@ pub type Lent = (usize, usize);
 /// The result of a write: what the kernel has taken completely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wrote {
-    /// The number of messages. Those of a run count when its last byte is written.
+    /// The number of messages.
     pub messages: usize,
     /// True if the close frame is written: the rest is for another connection.
     pub close: bool,
@@ -84,8 +84,6 @@ pub struct Wrote {
 pub struct Left {
     /// True if the connection has only a part of a frame, so that it cannot send anything else.
     pub is_torn: bool,
-    /// The number of messages fully written but not yet counted as delivered.
-    pub messages: usize,
     /// The replies made for the connection, and its close frame.
     pub replies: Outbox,
 }
@@ -147,53 +145,51 @@ impl Outbox {
 
     /// True if the kernel has taken a part of a frame and the rest is still queued.
     pub fn is_mid_frame(&self) -> bool {
-        let first = self.runs.front().filter(|_| self.written > 0);
-        first.is_some_and(|run| whole_frames(&run.frames, self.written).1 < self.written as usize)
+        self.written > 0
     }
 
     /// The rest of a frame that the kernel has taken in part.
     pub fn rest_of_frame(&self) -> Option<Frames> {
         let first = &self.runs.front().filter(|_| self.written > 0)?.frames;
-        let (start, whole, _) = whole_frames(first, self.written);
-        let (end, _) = first_frame(&Frames { start, ..first.clone() });
-        let begun = first.start + self.written;
-        (whole < self.written as usize).then(|| Frames { start: begun, end, ..first.clone() })
+        Some(Frames { start: first.start + self.written, end: first_frame(first).0, ..first.clone() })
     }
 
     /// Appends everything that is queued in another outbox. Only an empty outbox may take over one whose first frame is
-    /// partly written. Returns the number of its messages that were fully written but not counted yet.
-    pub fn append(&mut self, mut other: Outbox) -> usize {
+    /// partly written.
+    pub fn append(&mut self, mut other: Outbox) {
         if self.is_empty() {
             *self = Outbox { lent: self.lent, ..other };
-            return 0;
+            return;
         }
         debug_assert!(!other.is_mid_frame(), "nothing may come between the halves of a frame");
-        // Frames at the head of its first run may be written already, and only the first run of a queue can record
-        // that.
-        let gone = other.cut_written();
         self.messages += other.messages;
         self.bytes += other.bytes;
         self.reply_bytes += other.reply_bytes;
         self.runs.append(&mut other.runs);
-        gone
     }
 
-    /// Removes the frames that are fully written; a partly written frame is queued as a whole again. Returns the number
-    /// of messages removed.
-    fn cut_written(&mut self) -> usize {
-        let Some(first) = self.runs.front_mut().filter(|_| self.written > 0) else { return 0 };
+    /// Queues a partly written frame as a whole again.
+    fn forget_written(&mut self) {
+        let Some(first) = self.runs.front().filter(|_| self.written > 0) else { return };
+        let written = std::mem::take(&mut self.written) as usize;
+        self.bytes += written;
         if first.kind == Kind::Begun {
-            self.bytes -= first.frames.bytes() - std::mem::take(&mut self.written) as usize;
+            self.bytes -= first.frames.bytes();
             self.runs.pop_front();
-            return 0;
         }
+    }
+
+    /// Removes the frames at the head of the first run that the kernel has. Returns the number of messages among them. So
+    /// whatever drops messages finds the first frame in part at most.
+    #[inline(never)]
+    fn cut_written(&mut self) -> usize {
+        let Some(first) = self.runs.front_mut() else { return 0 };
         let (start, whole, frames) = whole_frames(&first.frames, self.written);
-        self.bytes += self.written as usize - whole;
         first.frames.start = start;
+        self.written -= whole as u32;
         let gone = if first.kind == Kind::Messages { frames } else { 0 };
-        first.messages -= gone.min(first.messages);
+        first.messages -= gone;
         self.messages -= gone;
-        self.written = 0;
         gone as usize
     }
 
@@ -214,7 +210,7 @@ impl Outbox {
     /// Puts the content of another outbox in front. No frame of this one may be partly written.
     pub fn prepend(&mut self, older: Outbox) {
         let newer = std::mem::replace(self, older);
-        debug_assert!(newer.written == 0, "its messages would go uncounted");
+        debug_assert!(newer.written == 0, "nothing may come before the rest of a frame");
         self.lent = newer.lent;
         self.append(newer);
     }
@@ -294,6 +290,7 @@ impl Outbox {
             let rest = first.frames.bytes() - self.written as usize;
             if bytes < rest {
                 self.written += bytes as u32;
+                wrote.messages += self.cut_written();
                 break;
             }
             bytes -= rest;
@@ -315,7 +312,8 @@ impl Outbox {
     /// message is queued as a whole again.
     pub fn leave_attachment(&mut self) -> Left {
         let is_torn = self.is_mid_frame();
-        let mut left = Left { is_torn, messages: self.cut_written(), ..Left::default() };
+        self.forget_written();
+        let mut left = Left { is_torn, ..Left::default() };
         let bytes = &mut self.bytes;
         self.runs.retain(|run| {
             if run.kind != Kind::Messages {

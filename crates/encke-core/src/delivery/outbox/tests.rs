@@ -43,13 +43,29 @@ fn a_lost_connection_returns_every_message_that_was_not_written_whole() {
     let total = outbox.bytes();
     let frame = message(&mut arena, "/even", "0").bytes();
     outbox.push(&message(&mut arena, "/meta/x", "1"), Kind::Replies);
-    outbox.wrote(frame + 3);
+    assert_eq!(outbox.wrote(frame + 3).messages, 1);
     assert!(outbox.is_mid_frame());
-    let left = outbox.leave_attachment();
-    assert_eq!((left.messages, left.replies.runs()), (1, 1));
+    assert_eq!(outbox.leave_attachment().replies.runs(), 1);
     assert_eq!(outbox.messages(), 3);
     assert_eq!(outbox.bytes(), total - frame);
     assert!(waiting(&mut outbox)[0].contains("\"data\":1"));
+}
+
+#[test]
+fn nothing_is_left_if_all_behind_a_written_message_is_dropped() {
+    let drops: [fn(&mut Outbox); 2] = [
+        |outbox| _ = outbox.filter(|_, _| false),
+        |outbox| _ = outbox.drop_oldest(0, &Capacity { messages_max: 1, bytes_max: 0 }),
+    ];
+    for drop in drops {
+        let (mut arena, mut outbox, _) = filled(3);
+        let frame = message(&mut arena, "/even", "0").bytes();
+        assert_eq!(outbox.wrote(frame).messages, 1);
+        drop(&mut outbox);
+        // A write of no bytes would look like a lost connection.
+        assert!(outbox.is_empty());
+        assert_eq!((outbox.messages(), outbox.bytes()), (0, 0));
+    }
 }
 
 #[test]
@@ -250,12 +266,12 @@ fn messages_in_a_response_are_not_inherited() {
 fn written_messages_are_not_inherited_behind_waiting_ones() {
     let (mut arena, mut outbox, odd) = filled(4);
     let even = odd + 1;
-    outbox.wrote(even);
+    assert_eq!(outbox.wrote(even).messages, 1);
     assert!(!outbox.is_mid_frame() && outbox.runs() == 1);
     let (rest, pong) = (outbox.bytes(), message(&mut arena, "/meta/x", "1"));
     let mut heir = Outbox::default();
     heir.push(&pong, Kind::Replies);
-    assert_eq!(heir.append(outbox), 1);
+    heir.append(outbox);
     let left: usize = heir.unwritten().map(|frames| frames.bytes()).sum();
     assert_eq!((left, heir.bytes(), heir.messages()), (pong.bytes() + rest, pong.bytes() + rest, 3));
     assert!(waiting(&mut heir)[0].contains("\"data\":1"));

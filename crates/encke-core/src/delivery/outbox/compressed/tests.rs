@@ -72,7 +72,7 @@ fn number_of(text: &str) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
 
     /// The kernel takes any number of bytes at a time. Between the writes messages are dropped, packed, and moved to another
     /// connection.
@@ -106,7 +106,7 @@ proptest! {
                 }
                 5 => {
                     // The next connection begins with whole messages.
-                    wrote += outbox.leave_attachment().messages;
+                    outbox.leave_attachment();
                     prop_assert!(outbox.runs.iter().all(|run| run.kind == Kind::Messages));
                     got.append(&mut std::mem::replace(&mut client, Client::new()).texts);
                 }
