@@ -139,7 +139,8 @@ fn a_node_that_joins_late_has_all_messages() {
         let publisher = first.client().await;
         publish(&publisher, "/h/late", 0..500).await;
         let late = start(&nats.nats, "b");
-        wait_until_in_sync(&[&late]).await;
+        // A balancer sends nobody to it before.
+        wait_until_async("it is ready", || late.get("/readyz") == "ready\n").await;
         let mut subscription = replay(&late, "/h/late").await;
         check(&read(&mut subscription, 500).await, 0..500);
         publish(&publisher, "/h/late", 500..600).await;

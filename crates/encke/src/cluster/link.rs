@@ -74,6 +74,8 @@ pub(crate) struct Status {
     pub(crate) waiting_bytes: (usize, usize),
     pub(crate) sessions: SessionCounts,
     pub(crate) histories: HistoryCounts,
+    /// The partitions of histories that the node has, while it reads those of other nodes for the first time.
+    pub(crate) reading: Option<usize>,
 }
 
 impl Link {

@@ -19,7 +19,9 @@ use super::{
     Body, api, bayeux, closing, files, form, history, hold, metrics, of_status, subscription, text, unread, with,
 };
 use crate::fallback::{BoxError, RequestBody, ResponseBody, TakeOver};
+use crate::cluster::link::Status;
 use crate::settings::OWN_PATHS;
+use encke_core::history::PARTITIONS;
 use encke_core::{Settings, Shared};
 
 /// Answers a request for the Bayeux endpoint, whose path was compared ([`is_bayeux`]).
@@ -97,9 +99,7 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
             "/readyz" if connection.node.server().metrics.of_store().history_store_panicked.get() > 0 => {
                 text(StatusCode::SERVICE_UNAVAILABLE, "histories are not stored\n")
             }
-            // The node serves its clients. Without the engine all nodes are alone: a balancer must not give up all of them.
-            "/readyz" if is_alone(connection) => text(StatusCode::OK, "ready, but the engine of the cluster is away\n"),
-            "/readyz" => text(StatusCode::OK, "ready\n"),
+            "/readyz" => readiness_in_cluster(connection),
             "/metrics" => metrics::answer(connection, &request),
             _ => Box::pin(page(connection, &settings, &request)).await,
         };
@@ -113,9 +113,20 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
     finish(connection, response)
 }
 
-/// True for a node of a cluster that is not connected to the engine.
-fn is_alone(connection: &Connection) -> bool {
-    connection.node.server().cluster.as_ref().is_some_and(|cluster| !cluster.status().is_connected)
+/// The answer of a server that serves its clients. A node that has just started would tell them that its histories are gone, and
+/// waits until it has those of the other nodes. Without the engine all nodes are alone: a balancer must not give up all of them.
+fn readiness_in_cluster(connection: &Connection) -> Response<Body> {
+    let status = connection.node.server().cluster.as_ref().map(|cluster| cluster.status());
+    match status {
+        Some(Status { reading: Some(count), .. }) => text(
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("reads the histories of the cluster: {count} of {PARTITIONS} partitions\n"),
+        ),
+        Some(Status { is_connected: false, .. }) => {
+            text(StatusCode::OK, "ready, but the engine of the cluster is away\n")
+        }
+        _ => text(StatusCode::OK, "ready\n"),
+    }
 }
 
 /// The body of a fallback. Its parts count until the client has read them.

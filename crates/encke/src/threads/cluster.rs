@@ -191,6 +191,7 @@ impl Cluster {
             waiting_bytes: self.node.waiting_bytes(),
             sessions: self.sessions.counts(),
             histories: self.histories.counts(),
+            reading: self.histories.progress(now_ms),
         });
         is_stopped
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use encke_cluster::{Content, Histories, HistoriesSettings, HistoryCounts, HistoryOutput, Submission};
+use encke_core::history::PARTITIONS;
 use encke_core::{EncodedPublications, Now, Persisted, PublishToken, Settings, ShardMessage};
 use tokio::sync::mpsc;
 
@@ -20,13 +21,25 @@ pub(crate) struct NodeHistories {
     machine: Option<Histories>,
     /// The most bytes of a message, if the engine is there.
     bytes_max: Option<usize>,
+    reading: Reading,
+}
+
+/// The state of a node that begins.
+#[derive(Clone, Copy, Debug)]
+enum Reading {
+    /// It has not begun.
+    Not,
+    /// It reads what other nodes have, since this time in milliseconds.
+    Since(u64),
+    /// It had all, or it took too long.
+    Done,
 }
 
 impl NodeHistories {
     /// The histories of a node whose engine is away.
     pub(crate) fn new(settings: HistoriesSettings, of_server: Arc<Settings>) -> NodeHistories {
         let terms = Terms::new(of_server);
-        let mut histories = NodeHistories { settings, terms, machine: None, bytes_max: None };
+        let mut histories = NodeHistories { settings, terms, machine: None, bytes_max: None, reading: Reading::Not };
         histories.begin();
         histories
     }
@@ -119,7 +132,8 @@ impl NodeHistories {
 
     /// The time of the next turn, if nothing happens before, in milliseconds.
     pub(super) fn next_ms(&self, now_ms: u64) -> Option<u64> {
-        self.machine.as_ref()?.next_ms(now_ms)
+        let reading = (!matches!(self.reading, Reading::Done)).then_some(now_ms + READING_LOOK_MS);
+        [self.machine.as_ref()?.next_ms(now_ms), reading].into_iter().flatten().min()
     }
 
     /// The engine has ended.
@@ -134,8 +148,31 @@ impl NodeHistories {
         machine.has_ended()
     }
 
+    /// The partitions whose messages it has, while it reads those of other nodes for the first time. None at any other time.
+    pub(super) fn progress(&mut self, now_ms: u64) -> Option<usize> {
+        let level = self.machine.as_ref()?.counts().level;
+        let max_ms = if self.bytes_max.is_some() { READING_MAX_MS } else { ENGINE_MAX_MS };
+        self.reading = match self.reading {
+            Reading::Not => Reading::Since(now_ms),
+            Reading::Since(_) if level == PARTITIONS => Reading::Done,
+            Reading::Since(since_ms) if now_ms >= since_ms + max_ms => {
+                tracing::warn!(level, "this node has not read all histories of the cluster, and takes clients now");
+                Reading::Done
+            }
+            as_before => as_before,
+        };
+        matches!(self.reading, Reading::Since(_)).then_some(level)
+    }
+
     /// Its counts and sizes.
     pub(super) fn counts(&self) -> HistoryCounts {
         self.machine.as_ref().map(Histories::counts).unwrap_or_default()
     }
 }
+
+/// The time after which a node takes clients even without all histories, in milliseconds. A whole cluster that starts has none for 10 s.
+const READING_MAX_MS: u64 = 60_000;
+/// The same while the engine is not there, in milliseconds.
+const ENGINE_MAX_MS: u64 = 5_000;
+/// The time between two looks at it, in milliseconds.
+const READING_LOOK_MS: u64 = 1_000;
