@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use encke_client::{Client, ReplayFrom, Subscription, Transport};
+use serde_json::json;
 
 use crate::nats::{Keeping, Nats};
 use crate::node::Node;
@@ -219,6 +220,33 @@ fn a_rolling_restart_loses_nothing() {
         for node in &nodes {
             assert!(read(&mut replay(node, "/h/rolling").await, published).await == first, "replayed otherwise");
         }
+    });
+}
+
+#[test]
+fn the_api_says_what_a_history_of_the_cluster_does_not_take() {
+    run(async {
+        let nats = Keeping::start("refused");
+        let node = Node::start(&nats.nats, "a", &format!("history_pending_bytes_max = 1000{RULE}"));
+        wait_until_in_sync(&[&node]).await;
+        let (small, large) =
+            (json!({"channel": "/h/a", "data": 1}), json!({"channel": "/h/a", "data": "x".repeat(2_000)}));
+        for _ in 0..2 {
+            // The second request is no repetition of the first, of which nothing was published.
+            let mut once = large.clone();
+            once["idempotency_key"] = json!("large");
+            let answer = node.post("/api/v1/publish", &once.to_string());
+            assert!(answer.contains("urn:encke:problem:busy") && answer.contains("\"status\":503"), "{answer}");
+        }
+        assert_eq!(node.metric("encke_cluster_history_refused"), 2);
+        let both =
+            json!({"messages": [{"channels": ["/h/a"], "data": 1}, {"channels": ["/h/b"], "data": large["data"]}]});
+        let answer = node.post("/api/v1/publish/batch", &both.to_string());
+        assert!(answer.contains("urn:encke:problem:partly-published"), "{answer}");
+        let answer = node.post("/api/v1/publish", &small.to_string());
+        assert!(answer.contains("\"positions\""), "{answer}");
+        let page = node.get("/api/v1/history?channel=/h/a");
+        assert_eq!(page.matches("\"data\":1").count(), 2, "{page}");
     });
 }
 

@@ -123,6 +123,15 @@ pub(crate) fn get(address: &str, path: &str) -> String {
     respond(address, &request)
 }
 
+/// The body of the response to a POST of JSON.
+pub(crate) fn post(address: &str, path: &str, json: &str) -> String {
+    let head = "Content-Type: application/json\r\nConnection: close";
+    let length = json.len();
+    let request =
+        format!("POST {path} HTTP/1.1\r\nHost: {address}\r\n{head}\r\nContent-Length: {length}\r\n\r\n{json}");
+    respond(address, &request)
+}
+
 /// The body of the response to a request.
 fn respond(address: &str, request: &str) -> String {
     let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };

@@ -56,6 +56,9 @@ impl Handle {
         };
         let InBurst { last, outcome, .. } = burst.ok_or(StoreMessageError::Stopped)?;
         let outcome = outcome.await.map_err(|_| StoreMessageError::Stopped)?;
+        if outcome.is_refused() {
+            return Err(PublishError::Busy.into());
+        }
         match outcome.first {
             None => Err(StoreMessageError::NoHistory(channel.into())),
             Some(_) if !outcome.is_persisted => Err(StoreMessageError::NotStored),

@@ -18,8 +18,8 @@ use super::guard::{self, Guard, Pages, methods_as_text};
 use super::{
     Body, api, bayeux, closing, files, form, history, hold, metrics, of_status, subscription, text, unread, with,
 };
-use crate::fallback::{BoxError, RequestBody, ResponseBody, TakeOver};
 use crate::cluster::link::Status;
+use crate::fallback::{BoxError, RequestBody, ResponseBody, TakeOver};
 use crate::settings::OWN_PATHS;
 use encke_core::history::PARTITIONS;
 use encke_core::{Settings, Shared};

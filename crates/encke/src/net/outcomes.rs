@@ -38,6 +38,13 @@ pub(crate) struct Outcome {
     pub(crate) is_persisted: bool,
 }
 
+impl Outcome {
+    /// True if the messages were not published, because the cluster did not take them: they have no positions.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.first.is_none() && !self.is_persisted
+    }
+}
+
 impl Default for Outcomes {
     fn default() -> Outcomes {
         Outcomes { numbers: AtomicU64::default(), waiting: Mutex::new(Some(HashMap::default())) }

@@ -43,6 +43,8 @@ impl Kind {
     pub(super) const KEY_REUSED: Kind =
         Kind("idempotency-key-reused", "The key belongs to another request", StatusCode::UNPROCESSABLE_ENTITY);
     pub(super) const BUSY: Kind = Kind("busy", "The server is busy", StatusCode::SERVICE_UNAVAILABLE);
+    pub(super) const PARTLY: Kind =
+        Kind("partly-published", "Not all messages were published", StatusCode::SERVICE_UNAVAILABLE);
     pub(super) const NOT_STORED: Kind =
         Kind("not-stored", "Delivered, but not stored", StatusCode::INSUFFICIENT_STORAGE);
 }
@@ -100,6 +102,11 @@ impl Problem {
     /// A method that the path does not have.
     pub(super) fn method(allow: &'static str) -> Problem {
         Problem { allow, ..Problem::new(Kind::METHOD, format!("the methods of this path: {allow}")) }
+    }
+
+    /// True if nothing was done, and a later request may succeed.
+    pub(super) fn is_busy(&self) -> bool {
+        self.kind == Kind::BUSY
     }
 
     /// The connection closes after the response.

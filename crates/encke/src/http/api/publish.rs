@@ -119,22 +119,26 @@ async fn publish(call: &Call<'_>, key: Option<String>, publications: &[Checked<'
     let published = publications.len() as u64;
     let Some(reservation) = reservation else { return answer(published, bursts).await };
     if bursts.is_empty() {
-        return Ok(complete(reservation, node.now().ms, answer(published, bursts).await));
+        return complete(reservation, node.now().ms, answer(published, bursts).await);
     }
     // The publications are on their way. If the client leaves before the answer, a later request must find it.
     let now_ms = node.now().ms;
     let whole = tokio::task::spawn_local(async move { complete(reservation, now_ms, answer(published, bursts).await) });
-    whole.await.map_err(|_| going_away())
+    whole.await.map_err(|_| going_away())?
 }
 
-/// Remembers an answer, also one that the messages were not stored: they were delivered.
-fn complete(reservation: Reservation, now_ms: u64, answer: Result<Answer, Problem>) -> Answer {
+/// Remembers an answer, also one that the messages were not stored: they were delivered. A request of which nothing was published may
+/// be repeated.
+fn complete(reservation: Reservation, now_ms: u64, answer: Result<Answer, Problem>) -> Result<Answer, Problem> {
+    if answer.as_ref().is_err_and(Problem::is_busy) {
+        return answer;
+    }
     let answer = answer.unwrap_or_else(|problem| {
         let body = Bytes::from(problem.body());
         Answer { status: problem.status(), body, is_repeated: false, compresses: false }
     });
     reservation.complete(now_ms, (answer.status, answer.body.clone()));
-    answer
+    Ok(answer)
 }
 
 /// Sends publications to the shards that own their channels. Returns those that get a position, with their channels.
@@ -163,13 +167,14 @@ fn publish_now(call: &Call<'_>, publications: &[Checked<'_>]) -> Result<Vec<(Str
 async fn answer(published: u64, bursts: Vec<(String, InBurst)>) -> Result<Answer, Problem> {
     let mut positions: Vec<ChannelPosition> = Vec::with_capacity(bursts.len());
     let mut known: HashMap<String, usize, RandomState> = HashMap::default();
-    let mut is_stored = true;
+    let (mut is_stored, mut is_refused) = (true, false);
     for (channel, InBurst { last, outcome, .. }) in bursts {
         let outcome = tokio::time::timeout(OUTCOME_TIMEOUT, outcome).await;
         let Ok(Ok(outcome)) = outcome else {
             return Err(Problem::new(Kind::NOT_STORED, "published; the server does not know yet if it is stored"));
         };
         is_stored &= outcome.is_persisted;
+        is_refused |= outcome.is_refused();
         let Some((epoch, first)) = outcome.first else { continue };
         let position = ChannelPosition { channel, epoch: (*epoch).into(), offset: first + u64::from(last) };
         match known.get(&position.channel) {
@@ -182,6 +187,11 @@ async fn answer(published: u64, bursts: Vec<(String, InBurst)>) -> Result<Answer
     }
     if is_stored {
         return Ok(Answer::new(&Published { published, positions }));
+    }
+    if is_refused {
+        let kind = if published == 1 { Kind::BUSY } else { Kind::PARTLY };
+        let detail = "too much waits for the other nodes of the cluster, or the message is too large for it";
+        return Err(Problem::new(kind, detail));
     }
     Err(Problem::new(Kind::NOT_STORED, "published; a history could not store it"))
 }
