@@ -34,6 +34,8 @@ pub enum ReplayFrom<'a> {
     Earliest,
     /// The latest messages that the server retains, up to this number: `{"last":50}` on the wire.
     Last(u64),
+    /// The messages of the time before, in milliseconds, as far as the server retains them: `{"last_ms":60000}` on the wire.
+    LastMs(u64),
     /// For a pattern whose channels have their positions in several subscribes: `{"more":true}` on the wire, in all but the last.
     More,
     /// The messages after this one.
@@ -146,13 +148,16 @@ impl Position<'_> {
 }
 
 impl<'a> ReplayFrom<'a> {
-    /// Reads a number, a number as a string, `{"id":…,"epoch":…}`, `{"last":…}` or `{"more":true}`.
+    /// Reads a number, a number as a string, `{"id":…,"epoch":…}`, `{"last":…}`, `{"last_ms":…}` or `{"more":true}`.
     fn read(raw: RawJson<'a>) -> Option<ReplayFrom<'a>> {
         if !raw.is_object() {
             return ReplayFrom::read_offset(raw);
         }
         if let Some(last) = raw.member("last") {
             return last.as_str().parse().ok().map(ReplayFrom::Last);
+        }
+        if let Some(last_ms) = raw.member("last_ms") {
+            return last_ms.as_str().parse().ok().map(ReplayFrom::LastMs);
         }
         if let Some(more) = raw.member("more") {
             return (more.as_str() == "true").then_some(ReplayFrom::More);
@@ -182,6 +187,7 @@ impl<'a> ReplayFrom<'a> {
             ReplayFrom::Latest => out.extend_from_slice(b"-1"),
             ReplayFrom::Earliest => out.extend_from_slice(b"-2"),
             ReplayFrom::Last(messages) => out.extend_from_slice(format!("{{\"last\":{messages}}}").as_bytes()),
+            ReplayFrom::LastMs(ms) => out.extend_from_slice(format!("{{\"last_ms\":{ms}}}").as_bytes()),
             ReplayFrom::More => out.extend_from_slice(b"{\"more\":true}"),
             ReplayFrom::After { offset, epoch: None } => out.extend_from_slice(offset.to_string().as_bytes()),
             ReplayFrom::After { offset, epoch: Some(epoch) } => {
@@ -200,6 +206,7 @@ impl ReplayFrom<'_> {
             ReplayFrom::Latest => ReplayFrom::Latest,
             ReplayFrom::Earliest => ReplayFrom::Earliest,
             ReplayFrom::Last(messages) => ReplayFrom::Last(*messages),
+            ReplayFrom::LastMs(ms) => ReplayFrom::LastMs(*ms),
             ReplayFrom::More => ReplayFrom::More,
             ReplayFrom::After { offset, epoch } => {
                 let epoch = epoch.as_ref().map(|epoch| Cow::Owned(epoch.clone().into_owned()));
@@ -359,6 +366,7 @@ mod tests {
             (r#"{"id":"17"}"#, after(17, None)),
             (r#"{"id":-1,"epoch":null}"#, ReplayFrom::Latest),
             (r#"{"last":50}"#, ReplayFrom::Last(50)),
+            (r#"{"last_ms":60000}"#, ReplayFrom::LastMs(60_000)),
             (r#"{"more":true}"#, ReplayFrom::More),
         ] {
             let ext = format!("{{\"replay\":{{\"/a\":{raw},\"/b\":-1}}}}");
@@ -395,6 +403,7 @@ mod tests {
             r#"{"id":1,"epoch":2}"#,
             r#"{"last":-1}"#,
             r#"{"last":"5"}"#,
+            r#"{"last_ms":-1}"#,
             r#"{"more":false}"#,
             "\"\\ud800\"",
         ] {
@@ -418,6 +427,7 @@ mod tests {
             ReplayFrom::Latest,
             ReplayFrom::Earliest,
             ReplayFrom::Last(3),
+            ReplayFrom::LastMs(5),
             ReplayFrom::More,
             ReplayFrom::After { offset: 7, epoch: None },
             ReplayFrom::from(Position { epoch: "\"e\\".into(), offset: 8 }),

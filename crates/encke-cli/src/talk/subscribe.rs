@@ -27,8 +27,14 @@ pub(crate) struct Subscribe {
     /// The position in the history of each channel: -1 now, -2 all stored messages, N after message N; continues there after a break.
     #[arg(long, value_name = "POSITION", allow_hyphen_values = true, value_parser = value_parser!(i64).range(-2..))]
     replay: Option<i64>,
-    /// Keep the positions in this file, and go on there the next time. The first time begins now, or as --replay says. Channels of a
-    /// pattern of which nothing came begin with their oldest stored message the next time.
+    /// Begin with the latest N stored messages of each channel.
+    #[arg(long, value_name = "N", conflicts_with_all = ["replay", "since"])]
+    last: Option<u64>,
+    /// Begin with the stored messages of the last time: a number and s, m, h or d.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, conflicts_with = "replay")]
+    since: Option<Duration>,
+    /// Keep the positions in this file, and go on there the next time. The first time begins now, or as --replay, --last or --since
+    /// say. Channels of a pattern of which nothing came begin with their oldest stored message the next time.
     #[arg(long, value_name = "FILE")]
     positions: Option<PathBuf>,
     /// Acknowledge messages, so that a break loses none while the server knows the session.
@@ -55,7 +61,7 @@ pub(crate) fn subscribe(options: Subscribe) -> ExitCode {
         let server = options.server.resolved()?;
         let mut positions = options.positions.as_deref().map(Positions::read).transpose()?;
         let mut builder = server.client()?.ack(options.ack).compress(options.compress);
-        if let Some(from) = begin(options.replay, positions.as_ref()) {
+        if let Some(from) = begin(options.from(), positions.as_ref()) {
             builder = builder.replay(from);
         }
         if let Some(positions) = &positions {
@@ -78,12 +84,20 @@ pub(crate) fn subscribe(options: Subscribe) -> ExitCode {
     })
 }
 
+impl Subscribe {
+    /// The point at which channels are to begin.
+    fn from(&self) -> Option<ReplayFrom> {
+        let since = self.since.map(|since| ReplayFrom::LastMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)));
+        self.replay.map(replay_from).or(self.last.map(ReplayFrom::Last)).or(since)
+    }
+}
+
 /// The point at which channels without a position begin. After an earlier run these are channels of a pattern of which nothing came: what
 /// is stored there has not been printed.
-fn begin(replay: Option<i64>, positions: Option<&Positions>) -> Option<ReplayFrom> {
-    match (replay, positions) {
+fn begin(from: Option<ReplayFrom>, positions: Option<&Positions>) -> Option<ReplayFrom> {
+    match (from, positions) {
         (_, Some(positions)) if positions.is_resumed() => Some(ReplayFrom::Earliest),
-        (Some(position), _) => Some(replay_from(position)),
+        (Some(from), _) => Some(from),
         (None, Some(_)) => Some(ReplayFrom::Latest),
         (None, None) => None,
     }

@@ -251,6 +251,7 @@ fn save_replay(replay: &Replay) -> SavedReplay {
 
 impl SavedPattern {
     fn of(own: &PatternReplay) -> SavedPattern {
+        // Those of the last time begin with all: more than was asked for, and nothing less.
         let messages = |from: &ReplayFrom<'_>| if let ReplayFrom::Last(messages) = from { *messages } else { u64::MAX };
         SavedPattern {
             pattern: own.pattern.clone(),

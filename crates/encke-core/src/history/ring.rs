@@ -132,6 +132,14 @@ impl Ring {
         }
     }
 
+    /// The offset of the first of the messages published at this time or later, in milliseconds of the monotonic clock.
+    pub fn since(&self, since_ms: u64) -> u64 {
+        match self.entries.partition_point(|entry| entry.at_ms < since_ms) {
+            0 => self.oldest,
+            older => self.entries.get(older).map_or(self.next, |entry| entry.offset),
+        }
+    }
+
     /// True if it may have dropped a message at this time or later, in milliseconds of the monotonic clock.
     pub fn has_dropped_since(&self, since_ms: u64) -> bool {
         self.is_partial && self.dropped_ms >= since_ms

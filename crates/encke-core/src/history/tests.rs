@@ -41,6 +41,16 @@ fn texts(histories: &Histories, key: RingKey, from: u64) -> Vec<String> {
 }
 
 #[test]
+fn messages_of_the_last_time_begin_with_the_first_one_of_it() {
+    let histories = Histories::new(1);
+    let first = append(&histories, "/a", 100, "1");
+    append(&histories, "/a", 200, "2");
+    append(&histories, "/a", 200, "3");
+    let since = |ms| histories.with(first.ring, |ring| ring.since(ms)).map(|offset| offset - first.first);
+    assert_eq!([0, 100, 101, 200, 201].map(since), [0, 0, 1, 1, 3].map(Some));
+}
+
+#[test]
 fn offsets_are_consecutive_and_the_newest_messages_stay() {
     let histories = Histories::new(1);
     let first = append(&histories, "/a", 0, "1");

@@ -101,12 +101,14 @@ impl<'a> ReplayRequest<'a> {
 }
 
 impl Start {
-    pub(crate) fn new(ring: &Ring, position: &ReplayFrom<'_>) -> Start {
+    /// The start in a ring. `now_ms`: the time of the request, in milliseconds of the monotonic clock.
+    pub(crate) fn new(ring: &Ring, position: &ReplayFrom<'_>, now_ms: u64) -> Start {
         let (oldest, next) = (ring.oldest(), ring.next());
         let (recovered, from, lost) = match position {
             ReplayFrom::Latest | ReplayFrom::More => (true, next, None),
             ReplayFrom::Earliest => (true, oldest, None),
             ReplayFrom::Last(messages) => (true, ring.last(*messages), None),
+            ReplayFrom::LastMs(ms) => (true, ring.since(now_ms.saturating_sub(*ms)), None),
             ReplayFrom::After { offset, epoch } => {
                 if ring.has_all_after(*offset, epoch.as_deref()) {
                     (true, offset + 1, None)

@@ -133,7 +133,9 @@ impl Machines {
             return true;
         }
         let since_ms = replay_request.since_ms;
-        let look = |ring: &Ring| (Start::new(ring, position), since_ms.is_some_and(|ms| ring.has_dropped_since(ms)));
+        let asked_ms = since_ms.unwrap_or(self.env.now.ms);
+        let has_dropped = |ring: &Ring| since_ms.is_some_and(|ms| ring.has_dropped_since(ms));
+        let look = |ring: &Ring| (Start::new(ring, position, asked_ms), has_dropped(ring));
         let Some((start, has_dropped)) = self.env.shared.histories.with(ring, look) else { return true };
         self.env.metrics.positions_gone.add(usize::from(!start.recovered || has_dropped));
         replay_request.answer(channel, position, Some(&start));

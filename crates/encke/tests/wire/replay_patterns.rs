@@ -206,6 +206,13 @@ fn the_last_messages_of_a_channel_and_of_the_channels_of_a_pattern() {
         let mut other = open(&server);
         assert_eq!(other.subscribe("/h/p/7", json!({ "/h/p/7": { "last": 50 } }))["recovered"], true);
         assert_eq!(other.numbers(5), [0, 1, 2, 3, 4]);
+        let mut recent = open(&server);
+        let hour = json!({ "/h/p/8": { "last_ms": 3_600_000 } });
+        assert_eq!(recent.subscribe("/h/p/8", hour)["recovered"], true);
+        assert_eq!(recent.numbers(5), [0, 1, 2, 3, 4]);
+        std::thread::sleep(std::time::Duration::from_millis(5));
+        let answer = recent.subscribe("/h/p/9", json!({ "/h/p/9": { "last_ms": 1 } }));
+        assert_eq!(answer["from"].as_u64(), answer["latest"].as_u64().map(|latest| latest + 1));
         let mut all = open(&server);
         all.try_subscribe(json!(PATTERN), json!({ PATTERN: { "last": 1 } }));
         let mut received = Received::default();
