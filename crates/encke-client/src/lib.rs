@@ -54,6 +54,7 @@
 //!
 //! # Subscribing
 //!
+//! [`Client::read_history`] reads a page of a channel's history, without a subscription.
 //! [`Client::subscribe`] returns a [`Subscription`], which has its own buffer. It is a [`Stream`](futures_core::Stream), and has
 //! [`Subscription::next`] for programs without a crate for streams. Each item is a [`Message`], or a [`Gap`] at a point where messages
 //! are missing. [`Client::subscribe_all`] puts several channels into one stream, in the order in which their messages come. Dropping a
@@ -141,6 +142,7 @@ mod driver;
 mod endpoint;
 mod error;
 mod extension;
+mod history;
 mod message;
 mod options;
 mod registry;
@@ -159,6 +161,7 @@ pub use command::{Connected, State};
 pub use endpoint::Endpoint;
 pub use error::{Error, LostReason, NotBayeux, Refusal, UrlError};
 pub use extension::{Extension, Filter, Outgoing};
+pub use history::{HistoryPage, HistoryQuery};
 pub use message::{Gap, GapCause, Message, Position, Published, ReplayFrom};
 pub use options::Transport;
 pub use session::ConnectionType;

@@ -80,6 +80,14 @@ impl Message {
         Message { channel: message.channel.into(), id, failed, position: None, data, ext }
     }
 
+    /// A message of a page of a history; `None` if this is none.
+    pub(crate) fn stored(raw: RawJson<'_>, position: Option<Position>) -> Option<Message> {
+        let text = |name| raw.member(name).map(|value| value.as_str().into());
+        let channel = raw.member("channel")?.text()?.into();
+        let data = text("data").unwrap_or_else(|| "null".into());
+        Some(Message { channel, id: None, failed: false, position, data, ext: text("ext") })
+    }
+
     #[cfg(test)]
     pub(crate) fn sample(channel: &str, data: &str) -> Message {
         let text = format!(r#"{{"channel":"{channel}","data":{data}}}"#);

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use encke::{ChannelRule, Handle, Server, Settings};
-use encke_client::{ClientBuilder, Gap, GapCause, Position, ReplayFrom, Subscription, Transport};
+use encke_client::{
+    ClientBuilder, Gap, GapCause, HistoryPage, HistoryQuery, Position, ReplayFrom, Subscription, Transport,
+};
 
 use common::*;
 
@@ -36,6 +38,32 @@ fn messages_that_a_broken_connection_took_along_come_again_once_and_in_order() {
             end(running);
         }
     }
+}
+
+#[test]
+fn a_history_is_read_in_pages_without_a_subscription() {
+    let running = start(keeping(100));
+    publish(&running.handle(), 0..50);
+    for transport in TRANSPORTS {
+        run(async {
+            let client = connected(running.address(), recovering(transport, false, false)).await;
+            let numbers =
+                |page: &HistoryPage| page.messages.iter().map(|it| it.json().expect("a number")).collect::<Vec<u64>>();
+            let mut page = client.read_history(CHANNEL, &HistoryQuery::last(20)).await.expect("a page");
+            let mut all = vec![numbers(&page)];
+            assert!(!page.later && page.next().is_none());
+            while let Some(earlier) = page.previous() {
+                page = client.read_history(CHANNEL, &earlier.limit(20)).await.expect("a page");
+                all.push(numbers(&page));
+            }
+            assert_eq!(all, [range(30..50), range(10..30), range(0..10)]);
+            let later = page.next().expect("later messages").limit(5);
+            assert_eq!(numbers(&client.read_history(CHANNEL, &later).await.expect("a page")), range(10..15));
+            let nothing = client.read_history("/nothing", &HistoryQuery::default()).await.expect("a page");
+            assert_eq!((nothing.messages.len(), nothing.latest), (0, None));
+        });
+    }
+    end(running);
 }
 
 #[test]

@@ -58,10 +58,11 @@ pub(crate) fn subscribe(options: Subscribe) -> ExitCode {
     LogLevel::start("warn", LogFormat::Text);
     // It ends by itself at a signal, when the positions are stored.
     run_to_its_end(async {
+        let from = options.from();
         let server = options.server.resolved()?;
         let mut positions = options.positions.as_deref().map(Positions::read).transpose()?;
         let mut builder = server.client()?.ack(options.ack).compress(options.compress);
-        if let Some(from) = begin(options.from(), positions.as_ref()) {
+        if let Some(from) = begin(from, positions.as_ref()) {
             builder = builder.replay(from);
         }
         if let Some(positions) = &positions {
