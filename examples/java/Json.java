@@ -1,4 +1,4 @@
-// The little that OrderDesk needs of JSON, because a JDK has none. A real application uses its library.
+// The little that OrderService needs of JSON, because a JDK has none. A real application uses its library.
 
 import java.math.BigDecimal;
 import java.nio.CharBuffer;

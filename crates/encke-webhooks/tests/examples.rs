@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const NEW_SECRET: &str = "whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB";
-const API_KEY: &str = "desk-test-key-0123456789";
+const API_KEY: &str = "test-key-0123456789";
 
 /// A backend in another process, ended on drop.
 struct Backend {
@@ -89,7 +89,7 @@ impl World {
         let settings =
             Settings { listen: backend.server, shards: 2, drain_timeout_ms: 0, channels, ..Settings::default() };
         let scopes = vec![Scope::Publish, Scope::Read];
-        let key = ApiKey { name: "desk".into(), key: API_KEY.into(), scopes, ..ApiKey::default() };
+        let key = ApiKey { name: "orders".into(), key: API_KEY.into(), scopes, ..ApiKey::default() };
         let server = Server::builder().settings(settings).api_keys(ApiKeys::new(&[key]).expect("a key"));
         let running = webhooks.in_front_of(server).start().expect("a server");
         webhooks.serve(&running.handle());
@@ -185,7 +185,7 @@ async fn the_chat_lists_members_delivers_private_messages_and_filters() {
 }
 
 #[tokio::test]
-async fn an_order_desk_takes_orders_by_webhooks_and_publishes_by_the_api() {
+async fn an_order_service_takes_orders_by_webhooks_and_publishes_by_the_api() {
     let backend = Backend::start(SECRET).await;
     let world = World::start(&backend, SECRET, EventKind::ALL, &["/**"]);
     let refused = error(world.client(None).await);
@@ -195,7 +195,7 @@ async fn an_order_desk_takes_orders_by_webhooks_and_publishes_by_the_api() {
     let denied = error(bob.subscribe("/orders/ann").await);
     assert!(denied.contains("403:not_yours:subscribe_denied"), "{denied}");
     let denied = error(bob.publish("/trades", &json!({ "item": "tea", "count": 1 })).await);
-    assert!(denied.contains("403:only_the_desk_publishes:publish_denied"), "{denied}");
+    assert!(denied.contains("403:only_the_service_publishes:publish_denied"), "{denied}");
 
     let mut trades = bob.subscribe("/trades").await.expect("everyone's");
     let mut orders = ann.subscribe("/orders/ann").await.expect("her own");
@@ -217,7 +217,7 @@ async fn an_order_desk_takes_orders_by_webhooks_and_publishes_by_the_api() {
     let world = World::start(&backend, NEW_SECRET, &[EventKind::Publish], &["/**"]);
     let ann = world.client(Some("ann")).await.expect("a session");
     let denied = error(ann.publish("/trades", &1).await);
-    assert!(!denied.contains("only_the_desk"), "it answered a request with another signature");
+    assert!(!denied.contains("only_the_service"), "it answered a request with another signature");
 }
 
 #[tokio::test]

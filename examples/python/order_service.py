@@ -1,4 +1,4 @@
-"""An order desk beside Encke: webhooks name its traders and take orders, the HTTP API publishes trades and reads them again."""
+"""An order service beside Encke: webhooks name its traders and take orders, the HTTP API publishes trades and reads them again."""
 import base64, hashlib, hmac, json, os, time, urllib.error, urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -29,7 +29,7 @@ def call(path, body=None, **headers):
 
 def answer(kind, event, data):
     channel, own = data.get("channel"), f"/orders/{data.get('user')}"
-    if kind == "handshake":  # A real desk checks a password or a cookie.
+    if kind == "handshake":  # A real service checks a password or a cookie.
         name = data.get("ext", {}).get("name", "")
         return {"allow": name.isascii() and name.isalnum(), "user": name, "code": 401, "reason": "name_required"}
     if kind == "subscribe":
@@ -41,10 +41,10 @@ def answer(kind, event, data):
         return {"reply": {"order": published["positions"][-1]["offset"]}}
     if channel == "/service/orders":
         return {"reply": [each["message"]["data"] for each in call(f"/history?channel={own}")["messages"]]}
-    return {"allow": False, "reason": "only_the_desk_publishes"} if kind == "publish" else {}
+    return {"allow": False, "reason": "only_the_service_publishes"} if kind == "publish" else {}
 
 
-class Desk(BaseHTTPRequestHandler):
+class OrderService(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
         status, event = (200, json.loads(body)) if is_signed(self.headers, body) else (401, None)
@@ -57,4 +57,4 @@ class Desk(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(result).encode())
 
 
-ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "3000"))), Desk).serve_forever()
+ThreadingHTTPServer(("127.0.0.1", int(os.environ.get("PORT", "3000"))), OrderService).serve_forever()

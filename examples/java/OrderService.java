@@ -1,7 +1,7 @@
-// An order desk beside Encke: webhooks name its traders and take orders, the HTTP API publishes trades and reads them again.
+// An order service beside Encke: webhooks name its traders and take orders, the HTTP API publishes trades and reads them again.
 // It needs a JDK, 17 or newer, and nothing else:
 //
-//     javac -d classes *.java && WEBHOOK_SECRET=whsec_… ENCKE_API_KEY=… java -cp classes OrderDesk
+//     javac -d classes *.java && WEBHOOK_SECRET=whsec_… ENCKE_API_KEY=… java -cp classes OrderService
 
 import com.sun.net.httpserver.*;
 import java.io.IOException;
@@ -17,7 +17,7 @@ import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 import static java.nio.charset.StandardCharsets.UTF_8;
 
-public class OrderDesk {
+public class OrderService {
     static final byte[] SECRET = Base64.getDecoder().decode(System.getenv("WEBHOOK_SECRET").replace("whsec_", ""));
     static final String API = System.getenv().getOrDefault("ENCKE_URL", "http://127.0.0.1:8080") + "/api/v1";
     static final HttpClient HTTP = HttpClient.newBuilder().version(HttpClient.Version.HTTP_1_1).build();
@@ -25,7 +25,7 @@ public class OrderDesk {
     public static void main(String[] arguments) throws IOException {
         int port = Integer.parseInt(System.getenv().getOrDefault("PORT", "3000"));
         var server = HttpServer.create(new InetSocketAddress("127.0.0.1", port), 0);
-        server.createContext("/", OrderDesk::handle);
+        server.createContext("/", OrderService::handle);
         server.setExecutor(Executors.newFixedThreadPool(16));
         server.start();
     }
@@ -62,7 +62,7 @@ public class OrderDesk {
             return switch ((String) event.get("type")) {
                 case "handshake" -> named(data.get("ext") instanceof Map<?, ?> ext ? ext.get("name") : null);
                 case "subscribe" -> Map.of("allow", Set.of("/trades", own).contains(channel), "reason", "not_yours");
-                case "publish" -> Map.of("allow", false, "reason", "only_the_desk_publishes");
+                case "publish" -> Map.of("allow", false, "reason", "only_the_service_publishes");
                 case "service" -> Map.of("reply", switch (channel) {
                     case "/service/buy" -> buy(own, (Map<?, ?>) data.get("data"), (String) event.get("id"));
                     case "/service/orders" -> orders(own);
@@ -75,7 +75,7 @@ public class OrderDesk {
         }
     }
 
-    /** The client sends its name in `ext`. A real desk checks a password or a cookie here. */
+    /** The client sends its name in `ext`. A real service checks a password or a cookie here. */
     static Map<String, ?> named(Object name) {
         boolean isName = name instanceof String text && text.matches("[A-Za-z0-9]+");
         return isName ? Map.of("allow", true, "user", name) : Map.of("allow", false, "code", 401, "reason", "name_required");
