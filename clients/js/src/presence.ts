@@ -4,6 +4,8 @@
  *     import { presence } from "encke/presence";
  *
  *     const room = presence(client, "/room/1", () => show([...room]));
+ *
+ * @module encke/presence
  */
 
 import type { Client } from "./client.js";
