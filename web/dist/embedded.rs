@@ -10,25 +10,25 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"5ebcc304846725e0-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"5ebcc304846725e0-gzip\"")]),
     Asset::new("/assets/game.css", "text/css; charset=utf-8", include_bytes!("assets/game.css"), "\"332509ef5650d187\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/game.css.br"), "\"332509ef5650d187-br\""), Encoded::new("gzip", include_bytes!("assets/game.css.gz"), "\"332509ef5650d187-gzip\"")]),
-    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"002d110d6da85160\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"002d110d6da85160-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"002d110d6da85160-gzip\"")]),
+    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"85d3bb31fb7273c5\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"85d3bb31fb7273c5-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"85d3bb31fb7273c5-gzip\"")]),
     Asset::new("/assets/mail.css", "text/css; charset=utf-8", include_bytes!("assets/mail.css"), "\"601ddcb43b80e7cf\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/mail.css.br"), "\"601ddcb43b80e7cf-br\""), Encoded::new("gzip", include_bytes!("assets/mail.css.gz"), "\"601ddcb43b80e7cf-gzip\"")]),
-    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"65f8cf3e9d15d077\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"65f8cf3e9d15d077-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"65f8cf3e9d15d077-gzip\"")]),
+    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"604779d2086dd7f9\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"604779d2086dd7f9-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"604779d2086dd7f9-gzip\"")]),
     Asset::new("/assets/menu.js", "text/javascript; charset=utf-8", include_bytes!("assets/menu.js"), "\"85f4a5a76e8738c5\""),
     Asset::new("/assets/orders.css", "text/css; charset=utf-8", include_bytes!("assets/orders.css"), "\"4e45de4db2e0af30\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/orders.css.br"), "\"4e45de4db2e0af30-br\""), Encoded::new("gzip", include_bytes!("assets/orders.css.gz"), "\"4e45de4db2e0af30-gzip\"")]),
-    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"4f4c2e375fb9549e\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"4f4c2e375fb9549e-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"4f4c2e375fb9549e-gzip\"")]),
+    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"2b68d7c484aeed6b\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"2b68d7c484aeed6b-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"2b68d7c484aeed6b-gzip\"")]),
     Asset::new("/assets/presence.css", "text/css; charset=utf-8", include_bytes!("assets/presence.css"), "\"7a57440fd6fa5e32\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/presence.css.br"), "\"7a57440fd6fa5e32-br\""), Encoded::new("gzip", include_bytes!("assets/presence.css.gz"), "\"7a57440fd6fa5e32-gzip\"")]),
-    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"8711c05952b381cf\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"8711c05952b381cf-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"8711c05952b381cf-gzip\"")]),
+    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"007e3ef3877d8057\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"007e3ef3877d8057-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"007e3ef3877d8057-gzip\"")]),
     Asset::new("/assets/quotes.css", "text/css; charset=utf-8", include_bytes!("assets/quotes.css"), "\"3e4c595f8f9750ec\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
-    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"f2626552f3546771\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"f2626552f3546771-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"f2626552f3546771-gzip\"")]),
+    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"579b4775771f9a14\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"579b4775771f9a14-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"579b4775771f9a14-gzip\"")]),
     Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"7f07615ec70ebc03\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"7f07615ec70ebc03-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"7f07615ec70ebc03-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
@@ -47,8 +47,8 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"560c945c04a7cd99-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"560c945c04a7cd99-gzip\"")]),
     Asset::new("/assets/start.css", "text/css; charset=utf-8", include_bytes!("assets/start.css"), "\"0c64ca38e1fbca5f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.css.br"), "\"0c64ca38e1fbca5f-br\""), Encoded::new("gzip", include_bytes!("assets/start.css.gz"), "\"0c64ca38e1fbca5f-gzip\"")]),
-    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"2e26fc18c639e84c\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"2e26fc18c639e84c-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"2e26fc18c639e84c-gzip\"")]),
+    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"041c5928d60a7580\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"041c5928d60a7580-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"041c5928d60a7580-gzip\"")]),
     Asset::new("/assets/stream.css", "text/css; charset=utf-8", include_bytes!("assets/stream.css"), "\"032fb1ff0f8c4a28\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/stream.css.br"), "\"032fb1ff0f8c4a28-br\""), Encoded::new("gzip", include_bytes!("assets/stream.css.gz"), "\"032fb1ff0f8c4a28-gzip\"")]),
     Asset::new("/assets/stream.js", "text/javascript; charset=utf-8", include_bytes!("assets/stream.js"), "\"7374279da83aed79\"")

@@ -3,10 +3,8 @@
 import { CometD, type Extension, type Message, type SubscriptionHandle } from "cometd";
 import { ReplayExtension, type Positions } from "./replay";
 import { ServerClock } from "./clock";
+import type { LinkState } from "./dom";
 import { WorkerTimers, type Timers } from "./timers";
-
-/** The state of the session. `ended`: the server refused or closed it permanently, and the page does not reopen it by itself. */
-export type LinkState = "closed" | "connecting" | "connected" | "reconnecting" | "ended";
 
 /** The events that the page handles. */
 export interface SessionEvents {
