@@ -10,21 +10,21 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"5ebcc304846725e0-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"5ebcc304846725e0-gzip\"")]),
     Asset::new("/assets/game.css", "text/css; charset=utf-8", include_bytes!("assets/game.css"), "\"332509ef5650d187\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/game.css.br"), "\"332509ef5650d187-br\""), Encoded::new("gzip", include_bytes!("assets/game.css.gz"), "\"332509ef5650d187-gzip\"")]),
-    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"c103d8146b7d0b39\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"c103d8146b7d0b39-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"c103d8146b7d0b39-gzip\"")]),
+    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"9c18f46024a9eaa9\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"9c18f46024a9eaa9-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"9c18f46024a9eaa9-gzip\"")]),
     Asset::new("/assets/mail.css", "text/css; charset=utf-8", include_bytes!("assets/mail.css"), "\"601ddcb43b80e7cf\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/mail.css.br"), "\"601ddcb43b80e7cf-br\""), Encoded::new("gzip", include_bytes!("assets/mail.css.gz"), "\"601ddcb43b80e7cf-gzip\"")]),
-    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"0955a7accc67d4f6\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"0955a7accc67d4f6-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"0955a7accc67d4f6-gzip\"")]),
+    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"961ea5e73290bfd8\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"961ea5e73290bfd8-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"961ea5e73290bfd8-gzip\"")]),
     Asset::new("/assets/menu.js", "text/javascript; charset=utf-8", include_bytes!("assets/menu.js"), "\"c87164b9c7a806d4\""),
     Asset::new("/assets/orders.css", "text/css; charset=utf-8", include_bytes!("assets/orders.css"), "\"4e45de4db2e0af30\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/orders.css.br"), "\"4e45de4db2e0af30-br\""), Encoded::new("gzip", include_bytes!("assets/orders.css.gz"), "\"4e45de4db2e0af30-gzip\"")]),
-    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"8705ad21d76f74c8\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"8705ad21d76f74c8-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"8705ad21d76f74c8-gzip\"")]),
+    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"9026e7e20c2a682e\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"9026e7e20c2a682e-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"9026e7e20c2a682e-gzip\"")]),
     Asset::new("/assets/presence.css", "text/css; charset=utf-8", include_bytes!("assets/presence.css"), "\"7a57440fd6fa5e32\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/presence.css.br"), "\"7a57440fd6fa5e32-br\""), Encoded::new("gzip", include_bytes!("assets/presence.css.gz"), "\"7a57440fd6fa5e32-gzip\"")]),
-    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"487c8760e103c053\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"487c8760e103c053-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"487c8760e103c053-gzip\"")]),
+    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"06a4cb5a8b5ea30c\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"06a4cb5a8b5ea30c-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"06a4cb5a8b5ea30c-gzip\"")]),
     Asset::new("/assets/quotes.css", "text/css; charset=utf-8", include_bytes!("assets/quotes.css"), "\"3e4c595f8f9750ec\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
     Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"01543cff250d2511\"")
@@ -47,8 +47,8 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"78009ba255133501-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"78009ba255133501-gzip\"")]),
     Asset::new("/assets/start.css", "text/css; charset=utf-8", include_bytes!("assets/start.css"), "\"0c64ca38e1fbca5f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.css.br"), "\"0c64ca38e1fbca5f-br\""), Encoded::new("gzip", include_bytes!("assets/start.css.gz"), "\"0c64ca38e1fbca5f-gzip\"")]),
-    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"ce50218ea944078a\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"ce50218ea944078a-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"ce50218ea944078a-gzip\"")]),
+    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"c01035c3a16cc8bf\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"c01035c3a16cc8bf-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"c01035c3a16cc8bf-gzip\"")]),
     Asset::new("/assets/stream.css", "text/css; charset=utf-8", include_bytes!("assets/stream.css"), "\"032fb1ff0f8c4a28\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/stream.css.br"), "\"032fb1ff0f8c4a28-br\""), Encoded::new("gzip", include_bytes!("assets/stream.css.gz"), "\"032fb1ff0f8c4a28-gzip\"")]),
     Asset::new("/assets/stream.js", "text/javascript; charset=utf-8", include_bytes!("assets/stream.js"), "\"0859b852984777eb\"")

@@ -92,6 +92,11 @@ export function openWithPage(open: () => void, close: () => void): void {
     addEventListener("load", () => setTimeout(open));
 }
 
+/** Calls with the server's words when it refuses a subscription or takes it away. The end of the whole session is no refusal. */
+export function onRefusal(client: Client, run: (why: string) => void): void {
+    client.on("error", ({ message }) => client.state.name !== "closed" && run(message));
+}
+
 /** The server's words in an error, or "" if the connection is the reason. */
 export function refusalOf(error: EnckeError): string {
     return error.code === "refused" ? error.message : "";

@@ -2,7 +2,7 @@
 
 import type { Square } from "chess.js";
 import type { Client, EnckeError } from "encke";
-import { Connection, openWithPage, refusalOf } from "../../connection";
+import { Connection, onRefusal, openWithPage, refusalOf } from "../../connection";
 import { byId, element, showLink, type LinkState } from "../../dom";
 import { linkNotice, notice } from "../../notices";
 import { Board } from "./board";
@@ -23,7 +23,7 @@ let sending: { game: number; ply: number; move: string; confirmed: boolean } | u
 let restating: ReturnType<typeof setTimeout> | undefined;
 
 function opened(client: Client): void {
-    client.on("error", ({ message }) => notice("refused", `The server refuses this table (${message}). Choose another one.`));
+    onRefusal(client, (why) => notice("refused", `The server refuses this table (${why}). Choose another one.`));
     client.subscribe(channel, { from: "earliest" }, ({ data }) => receive(data));
 }
 

@@ -1,7 +1,7 @@
 /** The mail notifier: the same mails by a held request and by a subscription, side by side. */
 
 import type { Client } from "encke";
-import { Connection, openWithPage } from "../../connection";
+import { Connection, onRefusal, openWithPage } from "../../connection";
 import { byId, element, showLink, type LinkState } from "../../dom";
 import { linkNotice, notice } from "../../notices";
 import { askSources, offNotice } from "../../sources";
@@ -93,7 +93,7 @@ const hold = new Hold("/mail/*", {
 });
 
 function opened(client: Client): void {
-    client.on("error", ({ message }) => notice("refused", `The server does not let you subscribe to mails (${message}). Ask who runs it.`));
+    onRefusal(client, (why) => notice("refused", `The server does not let you subscribe to mails (${why}). Ask who runs it.`));
     client.subscribe(MAILS, ({ data }) => {
         if (isMail(data)) {
             subscribed.mail(data);

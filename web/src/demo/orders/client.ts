@@ -108,7 +108,7 @@ function failure({ code, message }: EnckeError, timeoutMs: number): [End["outcom
         case "timed_out":
             return ["late", `no answer within ${timeoutMs / 1_000} s`];
         default:
-            return ["lost", "the server has lost the session; nobody knows if the order was taken"];
+            return ["lost", "the connection broke; nobody knows if the order was taken"];
     }
 }
 

@@ -129,7 +129,7 @@ function makeBars(): HTMLElement[] {
 
 function showState(state: LinkState): void {
     showLink(state, client.transport);
-    linkNotice(state, "orders that wait get their replies if the server still knows this page, and are lost if not.", () => client.open());
+    linkNotice(state, "nobody knows if the server took the orders that waited.", () => client.open());
     for (const id of ["send-1", "send-50", "repeat"]) {
         byId<HTMLButtonElement>(id).disabled = state !== "connected";
     }

@@ -2,7 +2,7 @@
 
 import type { Client, ClientOptions, EnckeError } from "encke";
 import { presence, type Presence } from "encke/presence";
-import { Connection, openWithPage } from "../../connection";
+import { Connection, onRefusal, openWithPage } from "../../connection";
 import { byId, element, hue, showLink, timeOfDay, type LinkState } from "../../dom";
 import { linkNotice, notice } from "../../notices";
 
@@ -25,7 +25,7 @@ function options(): ClientOptions {
 
 /** Whoever subscribes to the channel is in the room. */
 function opened(client: Client): void {
-    client.on("error", ({ message }) => refused(message));
+    onRefusal(client, refused);
     client.subscribe(CHANNEL, () => {});
     follow(client);
 }
