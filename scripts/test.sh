@@ -46,7 +46,7 @@ step docs test 900 'documentation, warnings are errors; crates that can be publi
 step simulator test 600 'simulator: seeded faults under virtual time' bash scripts/simulator.sh
 step fuzz test 900 'fuzz targets, ten seconds each' bash scripts/fuzz.sh
 step instructions test 1500 'gates: heap per session, instruction counts' bash scripts/twice.sh instructions
-step webhooks test 1200 'webhooks: backends in three languages, signatures by the official libraries' bash scripts/twice.sh webhooks
+step webhooks test 1200 'webhooks: backends in five languages, signatures by the official libraries' bash scripts/twice.sh webhooks
 step node aside 1600 'interop: the official clients in Node' bash scripts/interop.sh node
 step node-tls aside 1600 'interop: the official clients in Node, over TLS' bash scripts/interop.sh node-tls
 step java aside 1600 'interop: the official client for Java' bash scripts/interop.sh java

@@ -50,6 +50,12 @@ while IFS= read -r path; do
     done
 done < <(grep -oE '`(crates|tests|docs|scripts|web)/[A-Za-z0-9_./{},-]+`' CONTRIBUTING.md | tr -d '`' | sort -u)
 
+# Links from one document to another lead somewhere. Those of encke-cli/src/reference count where they are copied to.
+while IFS=: read -r page link; do
+    page=./$page
+    [ -e "${page%/*}/$link" ] || complain "$page has a link to $link, which is not there"
+done < <(git grep -oE '\]\([A-Za-z0-9_/-]*[./][A-Za-z0-9_./-]*[)#]' -- '*.md' ':!crates/encke-cli/src/reference' | sed -E 's/:\]\((.*).$/:\1/' | sort -u)
+
 # The first line of each file says what the file is for: scripts/map.sh shows it.
 while IFS= read -r file; do
     head -n 1 "$file" | grep -qE "^(//|/[*][*])" || complain "$file does not begin with what it is for"

@@ -4,7 +4,7 @@
 # It does not see:
 # - compression: Debian's OpenSSL has none to offer. rustls has none, either.
 # - cipher suites and groups that Debian's OpenSSL does not have, such as those of SSL 3 and hybrid key exchange.
-# - attacks that need many connections or long ones; `cargo test` (docs/bad-input.md) and `scripts/hostile.sh` make them.
+# - attacks that need many connections or long ones; `cargo test` (docs/contributing/bad-input.md) and `scripts/hostile.sh` make them.
 # A client that was talked out of 1.3 sees it in the random number of the server, too (RFC 8446 §4.1.3). This script tests the number.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

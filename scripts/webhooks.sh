@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The example backends of examples/webhooks in Rust, Node, Python and Go behind a server, and the official libraries of Standard Webhooks, which
-# must accept the signatures. What has no tool on this machine is skipped.
+# The example backends of examples/webhooks in Rust, Node, Python and Go behind a server, the order service in Python and Java, and the official
+# libraries of Standard Webhooks, which must accept the signatures. What has no tool on this machine is skipped.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 built=$PWD/$target_dir/webhooks
@@ -55,12 +55,16 @@ need_rust
 mkdir -p "$built"
 ran=0
 whole=a_backend_names_users_protects_channels_changes_messages_and_answers
+orders=an_order_service_takes_orders_by_webhooks_and_publishes_by_the_api
 need_built dev -p encke-webhooks --example webhook_backend
 try 'the example in Rust' "$whole" "$(realpath "$target_dir/debug/examples/webhook_backend")"
 if command -v go >/dev/null; then go build -o "$built/backend-go" examples/webhooks/go/backend.go; fi
 try_with node 'the example in Node' "$whole" node examples/webhooks/node/backend.mjs
 try_with python3 'the example in Python' "$whole" python3 examples/webhooks/python/backend.py
 try_with go 'the example in Go' "$whole" "$built/backend-go"
+try_with python3 'the order service in Python' "$orders" python3 examples/python/order_service.py
+if command -v javac >/dev/null; then javac -Xlint:all -Werror -d "$built/java" examples/java/*.java; fi
+try_with javac 'the order service in Java' "$orders" java -cp "$built/java" OrderService
 try_with node 'the chat' the_chat_lists_members_delivers_private_messages_and_filters node examples/webhooks/node/chat.mjs
 library npm 'the library for Node' prepare_node node tests/webhooks/verify.mjs
 library python3 'the library for Python' prepare_python "$venv/bin/python" tests/webhooks/verify.py

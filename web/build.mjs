@@ -73,7 +73,7 @@ async function bundles() {
         target: "es2022",
         write: false,
         // The licence of the bundled client asks for a notice; its own headers are dropped with the other comments.
-        banner: { js: "/*! Encke's pages, with the cometd client (cometd.org), both Apache-2.0 */" },
+        banner: { js: "/*! Encke's pages; chat, slides and Screenpush with the cometd client (cometd.org); all Apache-2.0 */" },
         legalComments: "inline",
     });
     return result.outputFiles.map((file) => [slashed(relative(DIST, file.path)), Buffer.from(file.contents)]);

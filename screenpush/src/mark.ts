@@ -1,6 +1,6 @@
 /** The mark of the toolbar button: how the connection stands, and if something is wrong. */
 
-import type { LinkState } from "../../web/src/session";
+import type { LinkState } from "../../web/src/dom";
 
 const MARKS: Record<LinkState, { text: string; colour: string; words: string }> = {
     closed: { text: "–", colour: "#5f6b73", words: "not connected" },

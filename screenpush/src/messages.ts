@@ -1,6 +1,6 @@
 /** The messages between the parts of the extension. */
 
-import type { LinkState } from "../../web/src/session";
+import type { LinkState } from "../../web/src/dom";
 import type { EventName } from "./settings";
 
 /** From a page: something happened there. */

@@ -59,7 +59,7 @@ test("refusals and time-outs are shown with their reasons", { timeout: TEST_LIMI
     await page.locator("#link[data-state=connected]").waitFor();
 });
 
-test("orders that wait while the server is killed are lost when it is back, and later ones are answered", { timeout: TEST_LIMIT_MS }, async (t) => {
+test("orders that wait while the server is killed are lost, and later ones are answered", { timeout: TEST_LIMIT_MS }, async (t) => {
     const { server, page } = await openOrders(t, { viewport: DESKTOP });
     await page.getByLabel("Delay of the service").fill("20000");
     await page.getByLabel("This page waits").fill("40");

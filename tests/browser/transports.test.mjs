@@ -1,4 +1,4 @@
-// Every transport a browser has carries the pages.
+// Every transport a browser has carries the pages: those of CometD's client the chat, those of the package `encke` the start page.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -12,7 +12,9 @@ for (const [transport, words] of [["websocket", "WebSocket"], ["long-polling", "
         await chatOver(browser, server, words, { query: `transport=${transport}` });
         browser.assertNoComplaints();
     });
+}
 
+for (const [transport, words] of [["websocket", "WebSocket"], ["eventsource", "event stream"], ["long-polling", "long-polling"]]) {
     test(`the start page works over ${transport}`, { timeout: TEST_LIMIT_MS }, async (t) => {
         const server = await Server.start(t);
         const browser = await Browser.start(t);

@@ -237,7 +237,7 @@ function blocksOf(text) {
 
 const folderOf = (path) => readdirSync(join(REPOSITORY, path)).filter((name) => name.endsWith(".md")).map((name) => join(path, name));
 const readmes = readdirSync(join(REPOSITORY, "crates")).map((name) => `crates/${name}/README.md`);
-const pages = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "clients/js/README.md", ...folderOf("docs"), ...readmes].filter((name) => existsSync(join(REPOSITORY, name)));
+const pages = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "clients/js/README.md", ...folderOf("docs"), ...folderOf("docs/contributing"), ...readmes].filter((name) => existsSync(join(REPOSITORY, name)));
 
 for (const name of pages.filter((name) => !(name in TESTED_ELSEWHERE))) {
     const blocks = blocksOf(readFileSync(join(REPOSITORY, name), "utf8")).filter(({ text }) => text !== "");

@@ -2,58 +2,58 @@
 &[
     Asset::new("/assets/chat.css", "text/css; charset=utf-8", include_bytes!("assets/chat.css"), "\"50d9c01c9940e732\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/chat.css.br"), "\"50d9c01c9940e732-br\""), Encoded::new("gzip", include_bytes!("assets/chat.css.gz"), "\"50d9c01c9940e732-gzip\"")]),
-    Asset::new("/assets/chat.js", "text/javascript; charset=utf-8", include_bytes!("assets/chat.js"), "\"9a9554ce40a51249\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/chat.js.br"), "\"9a9554ce40a51249-br\""), Encoded::new("gzip", include_bytes!("assets/chat.js.gz"), "\"9a9554ce40a51249-gzip\"")]),
+    Asset::new("/assets/chat.js", "text/javascript; charset=utf-8", include_bytes!("assets/chat.js"), "\"7e88516b2906ded8\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/chat.js.br"), "\"7e88516b2906ded8-br\""), Encoded::new("gzip", include_bytes!("assets/chat.js.gz"), "\"7e88516b2906ded8-gzip\"")]),
     Asset::new("/assets/comet.svg", "image/svg+xml", include_bytes!("assets/comet.svg"), "\"60e855a2ba434f21\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/comet.svg.br"), "\"60e855a2ba434f21-br\""), Encoded::new("gzip", include_bytes!("assets/comet.svg.gz"), "\"60e855a2ba434f21-gzip\"")]),
     Asset::new("/assets/encke.css", "text/css; charset=utf-8", include_bytes!("assets/encke.css"), "\"5ebcc304846725e0\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"5ebcc304846725e0-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"5ebcc304846725e0-gzip\"")]),
     Asset::new("/assets/game.css", "text/css; charset=utf-8", include_bytes!("assets/game.css"), "\"332509ef5650d187\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/game.css.br"), "\"332509ef5650d187-br\""), Encoded::new("gzip", include_bytes!("assets/game.css.gz"), "\"332509ef5650d187-gzip\"")]),
-    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"002d110d6da85160\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"002d110d6da85160-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"002d110d6da85160-gzip\"")]),
+    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"9c18f46024a9eaa9\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"9c18f46024a9eaa9-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"9c18f46024a9eaa9-gzip\"")]),
     Asset::new("/assets/mail.css", "text/css; charset=utf-8", include_bytes!("assets/mail.css"), "\"601ddcb43b80e7cf\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/mail.css.br"), "\"601ddcb43b80e7cf-br\""), Encoded::new("gzip", include_bytes!("assets/mail.css.gz"), "\"601ddcb43b80e7cf-gzip\"")]),
-    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"65f8cf3e9d15d077\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"65f8cf3e9d15d077-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"65f8cf3e9d15d077-gzip\"")]),
-    Asset::new("/assets/menu.js", "text/javascript; charset=utf-8", include_bytes!("assets/menu.js"), "\"85f4a5a76e8738c5\""),
+    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"961ea5e73290bfd8\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"961ea5e73290bfd8-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"961ea5e73290bfd8-gzip\"")]),
+    Asset::new("/assets/menu.js", "text/javascript; charset=utf-8", include_bytes!("assets/menu.js"), "\"c87164b9c7a806d4\""),
     Asset::new("/assets/orders.css", "text/css; charset=utf-8", include_bytes!("assets/orders.css"), "\"4e45de4db2e0af30\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/orders.css.br"), "\"4e45de4db2e0af30-br\""), Encoded::new("gzip", include_bytes!("assets/orders.css.gz"), "\"4e45de4db2e0af30-gzip\"")]),
-    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"4f4c2e375fb9549e\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"4f4c2e375fb9549e-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"4f4c2e375fb9549e-gzip\"")]),
+    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"9026e7e20c2a682e\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"9026e7e20c2a682e-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"9026e7e20c2a682e-gzip\"")]),
     Asset::new("/assets/presence.css", "text/css; charset=utf-8", include_bytes!("assets/presence.css"), "\"7a57440fd6fa5e32\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/presence.css.br"), "\"7a57440fd6fa5e32-br\""), Encoded::new("gzip", include_bytes!("assets/presence.css.gz"), "\"7a57440fd6fa5e32-gzip\"")]),
-    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"c462615b6b632ee2\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"c462615b6b632ee2-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"c462615b6b632ee2-gzip\"")]),
+    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"06a4cb5a8b5ea30c\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"06a4cb5a8b5ea30c-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"06a4cb5a8b5ea30c-gzip\"")]),
     Asset::new("/assets/quotes.css", "text/css; charset=utf-8", include_bytes!("assets/quotes.css"), "\"3e4c595f8f9750ec\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
-    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"f2626552f3546771\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"f2626552f3546771-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"f2626552f3546771-gzip\"")]),
-    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"7f07615ec70ebc03\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"7f07615ec70ebc03-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"7f07615ec70ebc03-gzip\"")]),
+    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"01543cff250d2511\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"01543cff250d2511-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"01543cff250d2511-gzip\"")]),
+    Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"440e0360033c74fd\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"440e0360033c74fd-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"440e0360033c74fd-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.css.br"), "\"eb400210c0d471d0-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.css.gz"), "\"eb400210c0d471d0-gzip\"")]),
-    Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"7107f191878e4551\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.js.br"), "\"7107f191878e4551-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.js.gz"), "\"7107f191878e4551-gzip\"")]),
-    Asset::new("/assets/slides-pdf.lazy.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.lazy.js"), "\"6063a92461c2c1f6\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.lazy.js.br"), "\"6063a92461c2c1f6-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.lazy.js.gz"), "\"6063a92461c2c1f6-gzip\"")]),
-    Asset::new("/assets/slides-pdf.worker.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.worker.js"), "\"064dad37f342c29f\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.worker.js.br"), "\"064dad37f342c29f-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.worker.js.gz"), "\"064dad37f342c29f-gzip\"")]),
-    Asset::new("/assets/slides-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-watch.js"), "\"d40ff1b003411167\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-watch.js.br"), "\"d40ff1b003411167-br\""), Encoded::new("gzip", include_bytes!("assets/slides-watch.js.gz"), "\"d40ff1b003411167-gzip\"")]),
+    Asset::new("/assets/screenpush.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush.js"), "\"ec2241ecf19dec8e\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush.js.br"), "\"ec2241ecf19dec8e-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush.js.gz"), "\"ec2241ecf19dec8e-gzip\"")]),
+    Asset::new("/assets/slides-pdf.lazy.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.lazy.js"), "\"ba13b57192702d28\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.lazy.js.br"), "\"ba13b57192702d28-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.lazy.js.gz"), "\"ba13b57192702d28-gzip\"")]),
+    Asset::new("/assets/slides-pdf.worker.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-pdf.worker.js"), "\"c8825c9a96e066bf\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-pdf.worker.js.br"), "\"c8825c9a96e066bf-br\""), Encoded::new("gzip", include_bytes!("assets/slides-pdf.worker.js.gz"), "\"c8825c9a96e066bf-gzip\"")]),
+    Asset::new("/assets/slides-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides-watch.js"), "\"f35fd8a34d268ecc\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides-watch.js.br"), "\"f35fd8a34d268ecc-br\""), Encoded::new("gzip", include_bytes!("assets/slides-watch.js.gz"), "\"f35fd8a34d268ecc-gzip\"")]),
     Asset::new("/assets/slides.css", "text/css; charset=utf-8", include_bytes!("assets/slides.css"), "\"a85174d317e9bd63\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides.css.br"), "\"a85174d317e9bd63-br\""), Encoded::new("gzip", include_bytes!("assets/slides.css.gz"), "\"a85174d317e9bd63-gzip\"")]),
-    Asset::new("/assets/slides.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides.js"), "\"560c945c04a7cd99\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"560c945c04a7cd99-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"560c945c04a7cd99-gzip\"")]),
+    Asset::new("/assets/slides.js", "text/javascript; charset=utf-8", include_bytes!("assets/slides.js"), "\"78009ba255133501\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"78009ba255133501-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"78009ba255133501-gzip\"")]),
     Asset::new("/assets/start.css", "text/css; charset=utf-8", include_bytes!("assets/start.css"), "\"0c64ca38e1fbca5f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.css.br"), "\"0c64ca38e1fbca5f-br\""), Encoded::new("gzip", include_bytes!("assets/start.css.gz"), "\"0c64ca38e1fbca5f-gzip\"")]),
-    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"2e26fc18c639e84c\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"2e26fc18c639e84c-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"2e26fc18c639e84c-gzip\"")]),
+    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"c01035c3a16cc8bf\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"c01035c3a16cc8bf-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"c01035c3a16cc8bf-gzip\"")]),
     Asset::new("/assets/stream.css", "text/css; charset=utf-8", include_bytes!("assets/stream.css"), "\"032fb1ff0f8c4a28\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/stream.css.br"), "\"032fb1ff0f8c4a28-br\""), Encoded::new("gzip", include_bytes!("assets/stream.css.gz"), "\"032fb1ff0f8c4a28-gzip\"")]),
-    Asset::new("/assets/stream.js", "text/javascript; charset=utf-8", include_bytes!("assets/stream.js"), "\"7374279da83aed79\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/stream.js.br"), "\"7374279da83aed79-br\""), Encoded::new("gzip", include_bytes!("assets/stream.js.gz"), "\"7374279da83aed79-gzip\"")]),
-    Asset::new("/assets/timer.js", "text/javascript; charset=utf-8", include_bytes!("assets/timer.js"), "\"218eab2e2c1599b1\""),
+    Asset::new("/assets/stream.js", "text/javascript; charset=utf-8", include_bytes!("assets/stream.js"), "\"0859b852984777eb\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/stream.js.br"), "\"0859b852984777eb-br\""), Encoded::new("gzip", include_bytes!("assets/stream.js.gz"), "\"0859b852984777eb-gzip\"")]),
+    Asset::new("/assets/timer.js", "text/javascript; charset=utf-8", include_bytes!("assets/timer.js"), "\"660c4d6a8445d0dc\""),
     Asset::new("/demo/chat", "text/html; charset=utf-8", include_bytes!("demo/chat/index.html"), "\"4f56e4b2cd2e6fe9\"")
         .content_security_policy("default-src 'self'; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'")
         .encoded(&[Encoded::new("br", include_bytes!("demo/chat/index.html.br"), "\"4f56e4b2cd2e6fe9-br\""), Encoded::new("gzip", include_bytes!("demo/chat/index.html.gz"), "\"4f56e4b2cd2e6fe9-gzip\"")]),

@@ -1,6 +1,7 @@
 /** The few things every page does with its document. */
 
-import type { LinkState } from "./session";
+/** The state of the page's connection. `ended`: the server refused or closed it permanently, and the page does not reopen it by itself. */
+export type LinkState = "closed" | "connecting" | "connected" | "reconnecting" | "ended";
 
 /** The element with this id, which the page is known to have. */
 export function byId<T extends HTMLElement = HTMLElement>(id: string): T {

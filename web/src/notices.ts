@@ -1,7 +1,6 @@
 /** Sentences that say what is wrong and what to do, in the page's #notices. */
 
-import { byId, element } from "./dom";
-import type { LinkState } from "./session";
+import { byId, element, type LinkState } from "./dom";
 
 /** Shows a sentence, or with `undefined` removes it. A key has one sentence at a time. */
 export function notice(key: string, ...words: (string | Node)[]): void {

@@ -1,12 +1,9 @@
 /** The small pictures of the demos on the start page. They show what happens on the channels of the demos now. */
 
+import type { Client } from "encke";
 import { byId, element } from "./dom";
 import { picture } from "./demo/game/board";
 import { messageOf, Table } from "./demo/game/table";
-import type { Session } from "./session";
-
-/** The positions at which the channels of the pictures begin. */
-export const PICTURE_POSITIONS = { "/demo/game/lobby": -2 };
 
 /** The symbols of the picture of quotes. */
 const SYMBOLS = ["S0042", "S1729"];
@@ -14,17 +11,17 @@ const table = new Table();
 const prices = SYMBOLS.map(() => [] as number[]);
 
 /** Subscribes to the channels of the pictures. */
-export function subscribePictures(session: Session): void {
-    session.subscribe("/demo/chat/lobby", (data) => showText("last-said", field(data, "chat")));
-    session.subscribe("/mail/example", (data) => showText("last-mail", field(data, "subject")));
-    session.subscribe("/presence/demo/presence/lobby", (data) => {
-        const sessions = (data as { sessions?: unknown } | null)?.sessions;
+export function subscribePictures(client: Client): void {
+    client.subscribe("/demo/chat/lobby", ({ data }) => showText("last-said", field(data, "chat")));
+    client.subscribe("/mail/example", ({ data }) => showText("last-mail", field(data, "subject")));
+    client.subscribe("/presence/demo/presence/lobby", ({ data }) => {
+        const sessions = field(data, "sessions");
         if (typeof sessions === "number") {
             byId("presence-about").textContent = sessions === 1 ? "One window is here now." : `${sessions} windows are here now.`;
         }
     });
-    SYMBOLS.forEach((symbol, index) => session.subscribe(`/stock/${symbol}`, (data) => quoted(index, data)));
-    session.subscribe("/demo/game/lobby", moved);
+    SYMBOLS.forEach((symbol, index) => client.subscribe(`/stock/${symbol}`, ({ data }) => quoted(index, data)));
+    client.subscribe("/demo/game/lobby", { from: "earliest" }, ({ data }) => moved(data));
 }
 
 /** Draws the table of the chess page as it is. */

@@ -1,12 +1,13 @@
-/** A Bayeux session of a page: opens, recovers, reports its state. It knows nothing of the page's topic. */
+/**
+ * A Bayeux session by CometD's client, for the chat, slides and Screenpush: opens, recovers, reports its state. It knows nothing of the
+ * page's topic. Other pages have a `Connection`.
+ */
 
-import { CometD, type Extension, type Message, type SubscriptionHandle } from "cometd";
+import { CometD, type Message, type SubscriptionHandle } from "cometd";
 import { ReplayExtension, type Positions } from "./replay";
 import { ServerClock } from "./clock";
+import type { LinkState } from "./dom";
 import { WorkerTimers, type Timers } from "./timers";
-
-/** The state of the session. `ended`: the server refused or closed it permanently, and the page does not reopen it by itself. */
-export type LinkState = "closed" | "connecting" | "connected" | "reconnecting" | "ended";
 
 /** The events that the page handles. */
 export interface SessionEvents {
@@ -25,8 +26,6 @@ export interface SessionOptions {
     url?: string;
     /** The positions at which channels begin. With them the session resumes each channel after its last message. */
     positions?: Positions;
-    /** Fields of the handshake's `ext`, for a server that asks who connects. */
-    ext?: object;
     /** The longest time until the server answers a message. After it, the client takes the connection for dead. */
     answerMs?: number;
     /** The timers. The default is a worker's, which a page from elsewhere cannot load. */
@@ -43,9 +42,6 @@ export interface Failure {
     isTooLarge: boolean;
 }
 
-/** The end of a call: its answer, the server's or the service's refusal, no answer in time, or a session that is gone. */
-export type Outcome = { kind: "answer"; data: unknown } | { kind: "refused"; why: string } | { kind: "late" } | { kind: "lost" };
-
 /** One session, over whichever transport works. */
 export class Session {
     readonly #client: Client;
@@ -55,8 +51,6 @@ export class Session {
     #state: LinkState = "closed";
     #wasOpen = false;
     #refusal = "";
-    /** Ends each call that waits for its answer. */
-    readonly #calls = new Set<(outcome: Outcome) => void>();
 
     constructor(events: SessionEvents, options: SessionOptions = {}) {
         this.#events = events;
@@ -71,7 +65,6 @@ export class Session {
             maxSendBayeuxMessageSize: MAX_SENT_BYTES,
         });
         this.#client.registerExtension("clock", this.#clock);
-        this.#client.registerExtension("handshake", new HandshakeExt(options.ext ?? {}));
         if (options.positions !== undefined) {
             this.#replay = new ReplayExtension(options.positions, undefined, MAX_SENT_BYTES);
             this.#client.registerExtension("replay", this.#replay);
@@ -163,21 +156,6 @@ export class Session {
         }
     }
 
-    /** Calls `/service/` + `target`; `done` gets the end of the call, after this time at the latest. */
-    request(target: string, data: unknown, timeoutMs: number, done: (outcome: Outcome) => void): void {
-        if (this.#client.isDisconnected()) {
-            done({ kind: "lost" });
-            return;
-        }
-        const end = (outcome: Outcome) => {
-            if (this.#calls.delete(end)) {
-                done(outcome);
-            }
-        };
-        this.#calls.add(end);
-        this.#client.remoteCall(target, data, timeoutMs, (reply) => end(outcomeOf(reply)));
-    }
-
     /** Sends all messages of the function together. */
     batch(send: () => void): void {
         this.#client.batch(send);
@@ -188,7 +166,6 @@ export class Session {
             const again = this.#wasOpen;
             this.#wasOpen = true;
             this.#refusal = "";
-            this.#loseCalls();
             this.#client.batch(() => this.#events.opened(again));
         } else {
             this.#failed(reply);
@@ -220,17 +197,9 @@ export class Session {
         });
     }
 
-    /** The answers of calls come over the session that has sent them. Without it, they do not come. */
-    #loseCalls(): void {
-        [...this.#calls].forEach((end) => end({ kind: "lost" }));
-    }
-
     #become(state: LinkState): void {
         if (state !== this.#state) {
             this.#state = state;
-            if (state === "ended" || state === "closed") {
-                this.#loseCalls();
-            }
             this.#events.changed(state);
         }
     }
@@ -244,34 +213,6 @@ function isLost(reply: Message): boolean {
 /** The server's words in an error reply. */
 function errorOf(reply: Message): string {
     return isLost(reply) ? "" : (reply.error ?? "");
-}
-
-function outcomeOf(reply: Message): Outcome {
-    if (reply.successful === true) {
-        return { kind: "answer", data: reply.data };
-    }
-    if (isLost(reply)) {
-        return { kind: reply.error === "406::timeout" ? "late" : "lost" };
-    }
-    // A service says why in its data.
-    const message = (reply.data as { message?: unknown } | undefined)?.message;
-    return { kind: "refused", why: typeof message === "string" ? message : (reply.error ?? "the server gave no reason") };
-}
-
-/** Adds fields to the `ext` of handshakes. */
-class HandshakeExt implements Extension {
-    readonly #ext: object;
-
-    constructor(ext: object) {
-        this.#ext = ext;
-    }
-
-    outgoing(message: Message): Message {
-        if (message.channel === "/meta/handshake") {
-            message.ext = { ...message.ext, ...this.#ext };
-        }
-        return message;
-    }
 }
 
 /** The official client with other timers. */

@@ -1,8 +1,8 @@
 /** The sources of the server: programs that publish by themselves. A page asks if the one that it shows is on. */
 
+import type { Client } from "encke";
 import { element } from "./dom";
 import { notice } from "./notices";
-import type { Session } from "./session";
 
 /** A source, as `/service/demo/sources` lists it. */
 export interface Source {
@@ -11,12 +11,11 @@ export interface Source {
     channel: string;
 }
 
-/** Asks for the sources of a kind; `done` gets `undefined` if the server does not say. */
-export function askSources(session: Session, kind: string, done: (sources: Source[] | undefined) => void): void {
-    session.request("demo/sources", {}, ANSWER_MS, (outcome) => {
-        const list = outcome.kind === "answer" ? (outcome.data as { sources?: unknown } | undefined)?.sources : undefined;
-        done(Array.isArray(list) ? list.filter(isSource).filter((source) => source.kind === kind) : undefined);
-    });
+/** Asks for the sources of a kind: `undefined` if the server does not say. */
+export async function askSources(client: Client, kind: string): Promise<Source[] | undefined> {
+    const answer = await client.call<{ sources?: unknown } | undefined>("/service/demo/sources", {}, { timeoutMs: ANSWER_MS }).catch(() => undefined);
+    const list = answer?.sources;
+    return Array.isArray(list) ? list.filter(isSource).filter((source) => source.kind === kind) : undefined;
 }
 
 /** Says how to switch a source on: with `encke demo`, or with these lines in the configuration file. */

@@ -1,9 +1,10 @@
 /** The start page: one channel, to publish on and to watch. */
 
-import { byId, element, showLink, timeOfDay } from "./dom";
+import type { Client } from "encke";
+import { Connection, openWithPage } from "./connection";
+import { byId, element, showLink, timeOfDay, type LinkState } from "./dom";
 import { goRound } from "./orbit";
-import { PICTURE_POSITIONS, showBoard, subscribePictures } from "./pictures";
-import { Session, type LinkState } from "./session";
+import { showBoard, subscribePictures } from "./pictures";
 
 /** The data that this page publishes. Programs may publish anything else; it is shown as its JSON. */
 interface Hello {
@@ -14,32 +15,30 @@ interface Hello {
     count: number;
 }
 
-const session = new Session({ opened, changed: showState }, { positions: { ...PICTURE_POSITIONS } });
+const connection = new Connection({ opened, changed: showState });
 const windowName = crypto.getRandomValues(new Uint32Array(2)).join("-");
 /** When each message still under way was sent, in milliseconds of the page's clock. */
 const sentAt = new Map<number, number>();
 let count = 0;
 
-function opened(): void {
-    session.subscribe(CHANNEL, arrived);
-    subscribePictures(session);
+function opened(client: Client): void {
+    client.subscribe(CHANNEL, ({ data }) => arrived(data));
+    subscribePictures(client);
 }
 
 function publish(event: SubmitEvent): void {
     event.preventDefault();
     const input = byId<HTMLInputElement>("text");
     const text = input.value.trim();
-    if (text === "" || session.state !== "connected") {
+    if (text === "" || connection.state !== "connected") {
         return;
     }
     input.value = "";
     const hello: Hello = { text, window: windowName, count: ++count };
     sentAt.set(hello.count, performance.now());
-    session.publish(CHANNEL, hello, (accepted) => {
-        if (!accepted) {
-            sentAt.delete(hello.count);
-            show(text, "not accepted", "failed");
-        }
+    connection.client?.publish(CHANNEL, hello).catch(() => {
+        sentAt.delete(hello.count);
+        show(text, "not accepted", "failed");
     });
 }
 
@@ -72,8 +71,8 @@ function show(text: string, origin: string, kind: "own" | "other" | "failed"): v
 }
 
 function showState(state: LinkState): void {
-    showLink(state, session.transport);
-    byId("transport").textContent = state === "connected" ? session.transport : "–";
+    showLink(state, connection.transport);
+    byId("transport").textContent = state === "connected" ? connection.transport : "–";
     byId("again").hidden = state !== "ended";
 }
 
@@ -106,11 +105,8 @@ function start(): void {
     showBoard();
     document.querySelectorAll<HTMLElement>(".snippets figure").forEach(addCopy);
     byId("publish").addEventListener("submit", publish);
-    byId("again").addEventListener("click", () => session.open());
-    addEventListener("pagehide", () => session.close());
-    addEventListener("pageshow", (event) => event.persisted && session.open());
-    // Not sooner: a callback-polling request held by the server would keep the page loading.
-    addEventListener("load", () => session.open());
+    byId("again").addEventListener("click", () => connection.open());
+    openWithPage(() => connection.open(), () => connection.close());
 }
 
 const CHANNEL = "/demo/hello";

@@ -99,6 +99,8 @@ export class Client {
     /**
      * Reads messages of a channel's history, oldest first: the latest ones, or those before or after a position. It is no
      * subscription.
+     *
+     * @param options The part to read, and the time for it.
      */
     async history<T = unknown>(channel: string, { before, after, limit, ...options }: HistoryOptions = {}): Promise<HistoryPage<T>> {
         const page = await this.call<any>("/service/history/read", { channel, before: textOf(before), after: textOf(after), limit }, options);

@@ -7,6 +7,8 @@
  *     for await (const { channel, data } of client.subscribe("/stock/*")) {
  *         console.log(channel, data);
  *     }
+ *
+ * @module encke
  */
 
 import { Client } from "./client.js";

@@ -4,6 +4,8 @@
  *     import { persist } from "encke/persist";
  *
  *     const client = connect("https://push.example.com", { persist: persist() });
+ *
+ * @module encke/persist
  */
 
 import type { SavedSession } from "./session.js";

@@ -4,9 +4,12 @@
  *     import { presence } from "encke/presence";
  *
  *     const room = presence(client, "/room/1", () => show([...room]));
+ *
+ * @module encke/presence
  */
 
 import type { Client } from "./client.js";
+import type { EnckeError } from "./errors.js";
 import type { Subscription } from "./subscription.js";
 /** A user on a channel with presence. */
 export interface Member {
@@ -54,6 +57,7 @@ export class Presence implements Iterable<Member> {
     #members = new Map<string, Member>();
     /** Announcements that come while the list is read. */
     #pending: Announcement[] | undefined;
+    #reading: Promise<void> | undefined;
     #isClosed = false;
 
     /** @internal */
@@ -61,9 +65,9 @@ export class Presence implements Iterable<Member> {
         this.channel = channel;
         this.#client = client;
         this.#onChange = onChange;
-        this.#announcements = client.subscribe<Announcement>(`/presence${channel}`, { onGap: () => void this.#read() }, ({ data }) => this.#take(data));
-        this.#stopListening = client.on("state", ({ name, resumed }) => name === "connected" && resumed === false && void this.#read());
-        this.ready = this.#announcements.ready.then(() => this.#read());
+        this.#announcements = client.subscribe<Announcement>(`/presence${channel}`, { onGap: () => this.#refresh() }, ({ data }) => this.#take(data));
+        this.#stopListening = client.on("state", ({ name, resumed }) => name === "connected" && resumed === false && this.#refresh());
+        this.ready = this.#announcements.ready.then(() => this.#complete());
         this.ready.catch(() => undefined);
     }
 
@@ -89,11 +93,26 @@ export class Presence implements Iterable<Member> {
         this.#announcements.unsubscribe();
     }
 
-    /** Reads the list. Announcements that come meanwhile apply to it. */
-    async #read(): Promise<void> {
-        if (this.#pending !== undefined || this.#isClosed) {
-            return;
+    /** Reads the list again. If the server refuses it, it stays as it is. */
+    #refresh(): void {
+        this.#complete().catch(() => undefined);
+    }
+
+    /** Reads the list, again after each break. Rejects if the server refuses it. */
+    async #complete(): Promise<void> {
+        while (!this.#isClosed) {
+            try {
+                return await (this.#reading ??= this.#read().finally(() => (this.#reading = undefined)));
+            } catch (error) {
+                if (!["connection_lost", "timed_out"].includes((error as EnckeError).code)) {
+                    throw error;
+                }
+            }
         }
+    }
+
+    /** Announcements that come meanwhile apply to the list. */
+    async #read(): Promise<void> {
         const pending: Announcement[] = (this.#pending = []);
         try {
             const members = new Map<string, Member>();

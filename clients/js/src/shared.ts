@@ -4,6 +4,8 @@
  *     import { tabs } from "encke/shared";
  *
  *     const client = connect("https://push.example.com", { shared: tabs });
+ *
+ * @module encke/shared
  */
 
 import type { Command, Core, CoreEvent, PlainState } from "./protocol.js";

@@ -14,7 +14,14 @@ export interface Position {
 }
 
 /** The point at which a subscription begins: with new messages, with all that the server retains, or after a position. */
-export type From = "latest" | "earliest" | { last: number } | Position;
+export type From =
+    | "latest"
+    | "earliest"
+    | {
+          /** The number of messages before the new ones, at most. */
+          last: number;
+      }
+    | Position;
 
 /** A message of a subscription. */
 export interface Message<T = unknown> {
@@ -38,7 +45,12 @@ export interface Gap {
      */
     cause: "gone" | "unknown" | "slow";
     /** The offsets of the first and the last missing message, if they are known. */
-    lost?: { from: number; to: number };
+    lost?: {
+        /** The offset of the first one. */
+        from: number;
+        /** The offset of the last one. */
+        to: number;
+    };
     /** The number of messages that were discarded because the reader was slow. */
     discarded?: number;
 }
@@ -100,7 +112,10 @@ export interface ClientOptions {
     /** The number of publications and calls that may wait for the connection or for their replies. Default: 1,000. */
     pendingMax?: number;
     /** Another WebSocket than the global one: Node 20 has none, and takes that of the package `ws`. */
-    WebSocket?: new (url: string) => WebSocket;
+    WebSocket?: {
+        /** Opens one to this URL. */
+        new (url: string): WebSocket;
+    };
     /** Another `fetch` than the global one. */
     fetch?: typeof fetch;
 }
@@ -155,8 +170,9 @@ export interface HistoryPage<T = unknown> {
     messages: Message<T>[];
     /** False if messages are gone that were after the position `after`, or if the history is another one. */
     recovered: boolean;
-    /** True if the history has earlier messages, or later ones. */
+    /** True if the history has messages before those of the page. */
     earlier: boolean;
+    /** True if it has messages after them. */
     later: boolean;
     /** The position of the newest message. */
     latest?: Position;

@@ -42,7 +42,7 @@ for (const transport of ["websocket", "eventsource", "long-polling"]) {
     });
 }
 
-for (const [name, kind] of [["prices", "of 20 lines"], ["react", "with hooks for React"], ["svelte", "with stores for Svelte"]]) {
+for (const [name, kind] of [["prices", "without a bundler"], ["react", "with hooks for React"], ["svelte", "with stores for Svelte"]]) {
     test(`a page ${kind} shows prices`, async (t) => {
         const server = await Server.start(t, config());
         const writer = client(t, server.url);

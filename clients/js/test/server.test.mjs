@@ -50,6 +50,7 @@ for (const transport of TRANSPORTS) {
         await members.ready;
         await until("the member", () => members.sessions === 1);
         await one.close();
+        await assert.rejects(presence(client(t, server.url, { transports: [transport] }), "/stock/GOOG").ready, { code: "refused", status: 403 });
         assert.equal(one.state.name, "closed");
         await assert.rejects(one.publish("/stock/GOOG", 1), { code: "closed" });
     });

@@ -6,18 +6,21 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use encke::{Running, Server, Settings};
+use encke::{ApiKey, ApiKeys, ChannelRule, Running, Scope, Server, Settings};
 use encke_client::{Client, Error, Extension, Outgoing, Subscription};
 use encke_webhooks::{EventKind, WebhookSettings, Webhooks};
 use serde_json::{Value, json};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const NEW_SECRET: &str = "whsec_BBBBBBBBBBBBBBBBBBBBBBBBBBBBBBBB";
+const API_KEY: &str = "test-key-0123456789";
 
 /// A backend in another process, ended on drop.
 struct Backend {
     process: Child,
     address: SocketAddr,
+    /// The address of its server.
+    server: SocketAddr,
 }
 
 /// A server with one webhook.
@@ -41,20 +44,18 @@ impl Backend {
     /// Runs the command in `BACKEND` with this secret, and waits until it listens.
     async fn start(secret: &str) -> Backend {
         let command = std::env::var("BACKEND").expect("the command of the backend");
-        // The system gives ports below 32768 to nobody who asks for any.
-        let mut ports = (0..100).map(|_| fastrand::u16(20_000..30_000));
-        let free = ports.find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).expect("a free port");
-        let address = free.local_addr().expect("an address");
-        drop(free);
+        let (address, server) = free_addresses();
         let mut words = command.split(' ');
         let process = Command::new(words.next().expect("a program"))
             .args(words)
             .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
             .env("PORT", address.port().to_string())
             .env("WEBHOOK_SECRET", secret)
+            .env("ENCKE_URL", format!("http://{server}"))
+            .env("ENCKE_API_KEY", API_KEY)
             .spawn()
             .expect("the backend starts");
-        let backend = Backend { process, address };
+        let backend = Backend { process, address, server };
         soon(async {
             while TcpStream::connect(address).is_err() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
@@ -82,9 +83,15 @@ impl World {
             ..WebhookSettings::default()
         };
         let webhooks = Webhooks::start(&[webhook]).expect("webhooks that work");
-        let listen = "127.0.0.1:0".parse().expect("an address");
-        let settings = Settings { listen, shards: 2, drain_timeout_ms: 0, ..Settings::default() };
-        let running = webhooks.in_front_of(Server::builder().settings(settings)).start().expect("a server");
+        let history =
+            |pattern: &str| ChannelRule { pattern: pattern.into(), history_messages: 100, ..ChannelRule::default() };
+        let channels = vec![history("/trades"), history("/orders/*")];
+        let settings =
+            Settings { listen: backend.server, shards: 2, drain_timeout_ms: 0, channels, ..Settings::default() };
+        let scopes = vec![Scope::Publish, Scope::Read];
+        let key = ApiKey { name: "orders".into(), key: API_KEY.into(), scopes, ..ApiKey::default() };
+        let server = Server::builder().settings(settings).api_keys(ApiKeys::new(&[key]).expect("a key"));
+        let running = webhooks.in_front_of(server).start().expect("a server");
         webhooks.serve(&running.handle());
         let url = format!("http://{}", running.address());
         World { running: Some(running), webhooks: Some(webhooks), url }
@@ -103,6 +110,14 @@ impl Drop for World {
         }
         drop(self.webhooks.take());
     }
+}
+
+/// Two addresses that nobody uses. The system gives ports below 32768 to nobody who asks for any.
+fn free_addresses() -> (SocketAddr, SocketAddr) {
+    let ports = (0..100).map(|_| fastrand::u16(20_000..30_000));
+    let mut free = ports.filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
+    let [one, other] = [free.next(), free.next()].map(|free| free.expect("a free port"));
+    (one.local_addr().expect("an address"), other.local_addr().expect("an address"))
 }
 
 async fn soon<T>(future: impl Future<Output = T>) -> T {
@@ -167,6 +182,42 @@ async fn the_chat_lists_members_delivers_private_messages_and_filters() {
 
     soon(bob.disconnect()).await.expect("a disconnect");
     assert_eq!(next(&mut members).await, json!(["ann"]));
+}
+
+#[tokio::test]
+async fn an_order_service_takes_orders_by_webhooks_and_publishes_by_the_api() {
+    let backend = Backend::start(SECRET).await;
+    let world = World::start(&backend, SECRET, EventKind::ALL, &["/**"]);
+    let refused = error(world.client(None).await);
+    assert!(refused.contains("401:name_required:handshake_denied"), "{refused}");
+    let ann = world.client(Some("ann")).await.expect("a session");
+    let bob = world.client(Some("bob")).await.expect("a session");
+    let denied = error(bob.subscribe("/orders/ann").await);
+    assert!(denied.contains("403:not_yours:subscribe_denied"), "{denied}");
+    let denied = error(bob.publish("/trades", &json!({ "item": "tea", "count": 1 })).await);
+    assert!(denied.contains("403:only_the_service_publishes:publish_denied"), "{denied}");
+
+    let mut trades = bob.subscribe("/trades").await.expect("everyone's");
+    let mut orders = ann.subscribe("/orders/ann").await.expect("her own");
+    let call = async |client: &Client, service: &str, data: Value| {
+        soon(client.request(service, &data)).await.map(|reply| reply.json::<Value>().expect("JSON"))
+    };
+    assert_eq!(call(&ann, "/service/orders", json!({})).await.expect("a reply"), json!([]));
+    let wanted = [json!({ "item": "\"tea\" ä ☃ \u{1f388}\n", "count": 2 }), json!({ "item": "milk", "count": 1 })];
+    for order in &wanted {
+        let reply = call(&ann, "/service/buy", order.clone()).await.expect("a reply");
+        assert!(reply["order"].is_u64(), "{reply}");
+        assert_eq!((next(&mut trades).await, next(&mut orders).await), (order.clone(), order.clone()));
+    }
+    call(&ann, "/service/buy", json!({ "item": "tea", "count": "many" })).await.expect_err("no number");
+    assert_eq!(call(&ann, "/service/orders", json!({})).await.expect("a reply"), json!(wanted));
+    assert_eq!(call(&bob, "/service/orders", json!({})).await.expect("a reply"), json!([]));
+
+    drop((ann, bob, world));
+    let world = World::start(&backend, NEW_SECRET, &[EventKind::Publish], &["/**"]);
+    let ann = world.client(Some("ann")).await.expect("a session");
+    let denied = error(ann.publish("/trades", &1).await);
+    assert!(!denied.contains("only_the_service"), "it answered a request with another signature");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! File descriptors run out (row 40 of `docs/bad-input.md`). This test has its own process, because the limit is per
+//! File descriptors run out (row 40 of `docs/contributing/bad-input.md`). This test has its own process, because the limit is per
 //! process.
 
 #[allow(dead_code, unused_imports)]

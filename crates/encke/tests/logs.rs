@@ -1,4 +1,4 @@
-//! The contents of the logs at the most verbose level (row 39 of `docs/bad-input.md`). These tests have their own process, because the log
+//! The contents of the logs at the most verbose level (row 39 of `docs/contributing/bad-input.md`). These tests have their own process, because the log
 //! is global.
 
 #[allow(dead_code, unused_imports)]

@@ -1,7 +1,7 @@
 /** The connection in words: how it stands, and what to do when it breaks. The pages of Screenpush and slides share it. */
 
-import { showLink } from "../dom";
-import type { LinkState, Session } from "../session";
+import { showLink, type LinkState } from "../dom";
+import type { Session } from "../session";
 import { LOST, refusalInWords, unreachableInWords } from "./words";
 
 /** The part of a page that shows the sentences. */

@@ -1,6 +1,6 @@
 //! Webhooks over real sockets: a server, its clients, and backends that behave well or badly.
 //!
-//! `docs/bad-input.md` lists the tests of bad backends.
+//! `docs/contributing/bad-input.md` lists the tests of bad backends.
 
 mod common;
 mod decisions;

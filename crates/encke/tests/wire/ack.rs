@@ -1,5 +1,5 @@
 //! The acknowledgement extension on the wire, with the observed behaviour of CometD 9, and clients that lie (row 26
-//! of `docs/bad-input.md`).
+//! of `docs/contributing/bad-input.md`).
 
 use encke::Settings;
 use serde_json::{Value, json};

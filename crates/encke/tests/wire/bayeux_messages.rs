@@ -1,4 +1,4 @@
-//! Malformed batches and messages (Bayeux 1.0 "Message fields"; rows 17, 18, 25, 31 and 39 of `docs/bad-input.md`).
+//! Malformed batches and messages (Bayeux 1.0 "Message fields"; rows 17, 18, 25, 31 and 39 of `docs/contributing/bad-input.md`).
 //! On every transport the faulty one gets its error, and the session goes on.
 
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Names of channels, patterns and subscriptions (Bayeux 1.0 "Channels"; rows 19 to 22 and 27 of `docs/bad-input.md`).
+//! Names of channels, patterns and subscriptions (Bayeux 1.0 "Channels"; rows 19 to 22 and 27 of `docs/contributing/bad-input.md`).
 
 use encke::{Access, ChannelRule, Grant, Operation, Publishing, Server, Settings, Verdict};
 use serde_json::json;

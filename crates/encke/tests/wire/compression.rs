@@ -1,4 +1,4 @@
-//! Compressed messages on WebSockets (RFC 7692; row 15 of `docs/bad-input.md`), and compressed responses (RFC 9110 §8.4).
+//! Compressed messages on WebSockets (RFC 7692; row 15 of `docs/contributing/bad-input.md`), and compressed responses (RFC 9110 §8.4).
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! Files of the user's directory (setting `files`) and of the program: which files are served, with which headers, and which are refused
-//! (RFC 9110 §13 and §14; row 9 of `docs/bad-input.md`).
+//! (RFC 9110 §13 and §14; row 9 of `docs/contributing/bad-input.md`).
 
 mod conditions;
 mod memory;

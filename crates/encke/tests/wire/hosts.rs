@@ -1,4 +1,4 @@
-//! The host name in a request (RFC 9110 §7.2, RFC 9112 §3.2; rows 1 and 10 of `docs/bad-input.md`).
+//! The host name in a request (RFC 9110 §7.2, RFC 9112 §3.2; rows 1 and 10 of `docs/contributing/bad-input.md`).
 
 use encke::{ListenerSettings, Settings};
 

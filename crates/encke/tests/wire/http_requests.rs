@@ -1,5 +1,5 @@
 //! Malformed requests: heads, framing of bodies, upgrades, paths, time-outs (RFC 9112, RFC 6455 §4.2; rows 3, 4, 5,
-//! 8, 9 and 10 of `docs/bad-input.md`).
+//! 8, 9 and 10 of `docs/contributing/bad-input.md`).
 
 use encke::Settings;
 use serde_json::json;

@@ -1,5 +1,5 @@
 //! Callback-polling: the functions a script may call, and the injections it must resist (rows 28 and 29 of
-//! `docs/bad-input.md`).
+//! `docs/contributing/bad-input.md`).
 
 use encke::Settings;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
 //! Polls that are many, doubled, never read or broken: one is held, and none of them loses the waiting messages (rows
-//! 31 and 32 of `docs/bad-input.md`).
+//! 31 and 32 of `docs/contributing/bad-input.md`).
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The server over real sockets: its guarantees to clients, and its reactions to invalid input.
 //!
 //! All tests are in one binary, so that they run in parallel and are linked once. Each test starts its own server on
-//! a free port of loopback. `docs/bad-input.md` lists the test of each kind of bad input.
+//! a free port of loopback. `docs/contributing/bad-input.md` lists the test of each kind of bad input.
 
 mod ack;
 mod api;

@@ -1,4 +1,4 @@
-//! Pages that may use the server (RFC 6454, Fetch §3.2; rows 1, 2, 29 and 30 of `docs/bad-input.md`).
+//! Pages that may use the server (RFC 6454, Fetch §3.2; rows 1, 2, 29 and 30 of `docs/contributing/bad-input.md`).
 
 use encke::Settings;
 use serde_json::json;

@@ -1,8 +1,11 @@
 //! Pages that name tests: each named test exists.
 
 /// The pages, the least number of tests each names, and the directories of these tests.
-const PAGES: [(&str, usize); 2] =
-    [(include_str!("../../../../docs/bad-input.md"), 150), (include_str!("../../../../docs/delivery.md"), 30)];
+const PAGES: [(&str, usize); 3] = [
+    (include_str!("../../../../docs/contributing/bad-input.md"), 150),
+    (include_str!("../../../../docs/contributing/tests.md"), 15),
+    (include_str!("../../../../docs/delivery.md"), 30),
+];
 /// Tests of the core and over sockets may have one name for their module.
 const FILES: &[(&str, &str)] = &[
     ("ack", include_str!("ack.rs")),

@@ -1,5 +1,5 @@
 //! Proxies in front of the server: what trusted ones say about their clients, and the PROXY protocol (rows 10 and 34 of
-//! `docs/bad-input.md`).
+//! `docs/contributing/bad-input.md`).
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};

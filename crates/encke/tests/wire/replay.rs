@@ -1,4 +1,4 @@
-//! History and the replay extension on the wire, and clients that ask for strange positions (row 26 of `docs/bad-input.md`).
+//! History and the replay extension on the wire, and clients that ask for strange positions (row 26 of `docs/contributing/bad-input.md`).
 
 pub mod client;
 

@@ -1,5 +1,5 @@
 //! Ownership of sessions, and connects that overlap or ask for too much (Bayeux 1.0 §4.2, §4.4; rows 23 and 24 of
-//! `docs/bad-input.md`).
+//! `docs/contributing/bad-input.md`).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Clients that read slowly or not at all, and publishers that never stop (rows 16 and 40 of `docs/bad-input.md`).
+//! Clients that read slowly or not at all, and publishers that never stop (rows 16 and 40 of `docs/contributing/bad-input.md`).
 
 use std::io::{ErrorKind, Read};
 

@@ -1,4 +1,4 @@
-//! WebSocket framing (RFC 6455 §5, §7; rows 11 to 16 of `docs/bad-input.md`). The Autobahn suite tests the same
+//! WebSocket framing (RFC 6455 §5, §7; rows 11 to 16 of `docs/contributing/bad-input.md`). The Autobahn suite tests the same
 //! codec; the cases here concern the server around it.
 
 use encke::Settings;

@@ -1,8 +1,7 @@
 /** The chat page: its forms, its list of members, its lines. What goes over the wire is in room.ts. */
 
-import { byId, element, hue, showLink, timeOfDay } from "../../dom";
+import { byId, element, hue, showLink, timeOfDay, type LinkState } from "../../dom";
 import { Room, type Line } from "./room";
-import type { LinkState } from "../../session";
 
 const room = new Room({
     line: showLine,

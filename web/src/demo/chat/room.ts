@@ -8,7 +8,8 @@
  * - a publication to `/service/demo/privatechat` reaches the named peers and its sender only.
  */
 
-import { Session, type LinkState } from "../../session";
+import type { LinkState } from "../../dom";
+import { Session } from "../../session";
 
 /** One line of the room. */
 export interface Line {

@@ -1,9 +1,10 @@
 /** The chess page: a table, its two players, and all who watch. */
 
 import type { Square } from "chess.js";
-import { byId, element, showLink } from "../../dom";
+import type { Client, EnckeError } from "encke";
+import { Connection, onRefusal, openWithPage, refusalOf } from "../../connection";
+import { byId, element, showLink, type LinkState } from "../../dom";
 import { linkNotice, notice } from "../../notices";
-import { Session, type LinkState } from "../../session";
 import { Board } from "./board";
 import { MAX_NAME, messageOf, SIDES, Table, type Message, type Side } from "./table";
 
@@ -15,17 +16,21 @@ const id = (sessionStorage["encke.game.id"] ??= crypto.getRandomValues(new Uint3
 
 const table = new Table();
 const board = new Board(byId("board"), press);
-const session = new Session({ opened, changed: showState }, { positions: { [channel]: -2 } });
+const connection = new Connection({ opened, changed: showState, renewed });
 let chosen: Square | undefined;
 /** The own move that is on its way: not in the table yet, or not confirmed. */
 let sending: { game: number; ply: number; move: string; confirmed: boolean } | undefined;
 let restating: ReturnType<typeof setTimeout> | undefined;
 
-/** Runs on every new session: a server that has forgotten the table gets it back from one of the pages. */
-function opened(again: boolean): void {
-    session.subscribe(channel, receive, (why) => notice("refused", `The server refuses this table (${why}). Choose another one.`));
+function opened(client: Client): void {
+    onRefusal(client, (why) => notice("refused", `The server refuses this table (${why}). Choose another one.`));
+    client.subscribe(channel, { from: "earliest" }, ({ data }) => receive(data));
+}
+
+/** A server that has forgotten the table gets it back from one of the pages. */
+function renewed(): void {
     clearTimeout(restating);
-    if (again && !table.isFresh) {
+    if (!table.isFresh) {
         restate();
     }
 }
@@ -63,7 +68,11 @@ function receive(data: unknown): void {
 
 /** Publishes a message of the game. It changes the table when it comes back, in the order that all pages see. */
 function publish(message: Message, done: (accepted: boolean, error: string) => void = () => {}): void {
-    session.publish(channel, message, (accepted, { error }) => done(accepted, error));
+    if (connection.client === undefined || connection.state !== "connected") {
+        done(false, "");
+        return;
+    }
+    connection.client.publish(channel, message).then(() => done(true, ""), (error: EnckeError) => done(false, refusalOf(error)));
 }
 
 function press(square: Square): void {
@@ -92,7 +101,7 @@ function send(move: string): void {
 /** Sends the move that is on its way; after a break once more, if it is not known yet whether the server has it. */
 function resend(): void {
     const own = sending;
-    if (own === undefined || session.state !== "connected") {
+    if (own === undefined || connection.state !== "connected") {
         return;
     }
     publish({ kind: "move", game: own.game, ply: own.ply, id, move: own.move }, (accepted, error) => {
@@ -126,7 +135,7 @@ function settle(): void {
 }
 
 function showState(state: LinkState): void {
-    showLink(state, session.transport);
+    showLink(state, connection.transport);
     if (state === "connected") {
         resend();
     }
@@ -134,7 +143,7 @@ function showState(state: LinkState): void {
 }
 
 function show(): void {
-    linkNotice(session.state, sending === undefined ? "the game stays as it is." : "your move is sent again then.", () => session.open());
+    linkNotice(connection.state, sending === undefined ? "the game stays as it is." : "your move is sent again then.", () => connection.open());
     const side = table.sideOf(id);
     const shown = sending !== undefined && table.moves.length === sending.ply ? [sending.move] : [];
     const targets = chosen === undefined ? [] : table.movesFrom(chosen).map(({ to }) => to);
@@ -172,7 +181,7 @@ function sentence(): string {
         return table.result;
     }
     if (sending !== undefined) {
-        return session.state === "connected" ? "Your move is on its way." : "Your move waits for the connection.";
+        return connection.state === "connected" ? "Your move is on its way." : "Your move waits for the connection.";
     }
     const side = table.turn;
     const player = table.players[side];
@@ -238,10 +247,8 @@ function start(): void {
     }
     byId("resign").addEventListener("click", () => publish({ kind: "resign", game: table.game, id }, acceptedOr("The game goes on")));
     byId("new").addEventListener("click", () => publish({ kind: "new", game: table.game + 1, id }, acceptedOr("There is no new game")));
-    addEventListener("pagehide", () => session.close());
-    addEventListener("pageshow", (event) => event.persisted && session.open());
     show();
-    session.open();
+    openWithPage(() => connection.open(), () => connection.close());
 }
 
 const RESTATE_MS = 800;

@@ -1,8 +1,9 @@
 /** The mail notifier: the same mails by a held request and by a subscription, side by side. */
 
-import { byId, element, showLink } from "../../dom";
+import type { Client } from "encke";
+import { Connection, onRefusal, openWithPage } from "../../connection";
+import { byId, element, showLink, type LinkState } from "../../dom";
 import { linkNotice, notice } from "../../notices";
-import { Session, type LinkState } from "../../session";
 import { askSources, offNotice } from "../../sources";
 import { count, holdCost, inWords, sessionCost, type Cost } from "./cost";
 import { Hold } from "./hold";
@@ -77,7 +78,7 @@ class Way {
 }
 
 const [held, subscribed] = [new Way("held", holdCost), new Way("subscribed", sessionCost)];
-const session = new Session({ opened, changed: showState });
+const connection = new Connection({ opened, changed: showState, renewed: () => void askIfOn() });
 const hold = new Hold("/mail/*", {
     asked: () => held.waits(true),
     answered: (messages) => messages.filter(isMail).forEach((mail) => held.mail(mail)),
@@ -91,32 +92,32 @@ const hold = new Hold("/mail/*", {
     },
 });
 
-function opened(): void {
-    session.subscribe(MAILS, (data) => {
+function opened(client: Client): void {
+    onRefusal(client, (why) => notice("refused", `The server does not let you subscribe to mails (${why}). Ask who runs it.`));
+    client.subscribe(MAILS, ({ data }) => {
         if (isMail(data)) {
             subscribed.mail(data);
             subscribed.waits(true);
         }
-    }, (why) => notice("refused", `The server does not let you subscribe to mails (${why}). Ask who runs it.`));
-    askIfOn();
+    });
+    void askIfOn();
 }
 
 /** Says how to switch the source on. While there is none, asks again now and then. */
-function askIfOn(): void {
-    askSources(session, "mail", (sources) => {
-        if (sources?.length === 0) {
-            offNotice("No source looks for mails on this server; send a test mail below, or switch one on.", LINES);
-            setTimeout(() => session.state === "connected" && askIfOn(), ASK_AGAIN_MS);
-        } else {
-            notice("off");
-        }
-        byId("accounts").textContent = sources === undefined || sources.length === 0 ? "none" : sources.map(({ name }) => name).join(", ");
-    });
+async function askIfOn(): Promise<void> {
+    const sources = connection.client && (await askSources(connection.client, "mail"));
+    if (sources?.length === 0) {
+        offNotice("No source looks for mails on this server; send a test mail below, or switch one on.", LINES);
+        setTimeout(() => connection.state === "connected" && void askIfOn(), ASK_AGAIN_MS);
+    } else {
+        notice("off");
+    }
+    byId("accounts").textContent = sources === undefined || sources.length === 0 ? "none" : sources.map(({ name }) => name).join(", ");
 }
 
 function showState(state: LinkState): void {
-    showLink(state, session.transport);
-    linkNotice(state, "the subscription misses mails meanwhile.", () => session.open());
+    showLink(state, connection.transport);
+    linkNotice(state, "the subscription misses mails meanwhile.", () => connection.open());
     subscribed.waits(state === "connected");
     byId<HTMLButtonElement>("test").disabled = state !== "connected";
 }
@@ -127,13 +128,10 @@ function sendTestMail(): void {
     const mail: Mail = {
         account: "test", sender: "page@example.org", sender_name: "This page", subject: `Test mail ${number}`, date: new Date().toISOString(), message_id: `${number}@example.org`,
     };
-    session.publish("/mail/test", mail, (accepted) => {
-        if (accepted) {
-            notice("test");
-        } else {
-            notice("test", "The server does not accept a test mail from a page. Send a real one to an account of its sources.");
-        }
-    });
+    connection.client?.publish("/mail/test", mail).then(
+        () => notice("test"),
+        () => notice("test", "The server does not accept a test mail from a page. Send a real one to an account of its sources."),
+    );
 }
 
 function isMail(data: unknown): data is Mail {
@@ -154,15 +152,12 @@ function start(): void {
     setInterval(() => [held, subscribed].forEach((way) => way.show()), 1_000);
     const open = () => {
         hold.start();
-        session.open();
+        connection.open();
     };
-    addEventListener("pagehide", () => {
+    openWithPage(open, () => {
         hold.stop();
-        session.close();
+        connection.close();
     });
-    addEventListener("pageshow", (event) => event.persisted && open());
-    // Not sooner: a request held by the server would keep the page loading.
-    addEventListener("load", () => setTimeout(open));
 }
 
 const MAILS = "/mail/*";

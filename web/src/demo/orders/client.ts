@@ -3,7 +3,9 @@
  * (2012), and `ask`, with which it asks the service to be slow, to refuse, or to never answer.
  */
 
-import { Session, type LinkState, type Outcome } from "../../session";
+import type { Client, EnckeError } from "encke";
+import { Connection } from "../../connection";
+import type { LinkState } from "../../dom";
 
 /** The answer that an order requests. */
 export interface Ask {
@@ -23,10 +25,16 @@ export interface Order {
 
 /** The end of an order. */
 export interface End {
-    outcome: Outcome["kind"];
+    outcome: "answer" | "refused" | "late" | "lost";
     /** The reply in words: the receipt, or the reason. */
     words: string;
     ms: number;
+}
+
+/** The answer of the service. */
+interface Receipt {
+    order: number;
+    shares: number;
 }
 
 /** The events that the page handles. */
@@ -37,21 +45,21 @@ export interface OrderEvents {
 
 export class OrderClient {
     readonly #events: OrderEvents;
-    readonly #session: Session;
+    readonly #connection: Connection;
     #requests = 0;
     #inFlight = 0;
 
     constructor(events: OrderEvents) {
         this.#events = events;
-        this.#session = new Session({ opened: () => {}, changed: events.changed });
+        this.#connection = new Connection({ opened: () => {}, changed: events.changed });
     }
 
     get transport(): string {
-        return this.#session.transport;
+        return this.#connection.transport;
     }
 
     get isConnected(): boolean {
-        return this.#session.state === "connected";
+        return this.#connection.state === "connected";
     }
 
     /** Orders without a reply. */
@@ -60,52 +68,47 @@ export class OrderClient {
     }
 
     open(): void {
-        this.#session.open();
+        this.#connection.open();
     }
 
     close(): void {
-        this.#session.close();
+        this.#connection.close();
     }
 
-    /** Sends orders together, as one batch. */
+    /** Sends orders; the client sends those of one turn together. */
     send(asks: Ask[], timeoutMs: number): Order[] {
-        const orders: Order[] = [];
-        this.#session.batch(() => {
-            for (const ask of asks) {
-                orders.push(this.#sendOne(ask, timeoutMs));
-            }
-        });
-        return orders;
+        const client = this.#connection.client;
+        return client === undefined ? [] : asks.map((ask) => this.#sendOne(client, ask, timeoutMs));
     }
 
-    #sendOne(ask: Ask, timeoutMs: number): Order {
+    #sendOne(client: Client, ask: Ask, timeoutMs: number): Order {
         const execs = Array.from({ length: 1 + below(4) }, (_, sequence) => ({
             sequence, symbol: "QQQ", transaction: "STO", description: "QQQ Stock", accountId: 1_772_139, qty: 1 + below(199), price: below(100), com: below(5),
         }));
         const order = { request: ++this.#requests, shares: execs.reduce((sum, { qty }) => sum + qty, 0), ask, sentAt: performance.now() };
         const data = { request: order.request, rows: execs.length, timestamp: Date.now(), execs, ask };
         this.#inFlight += 1;
-        this.#session.request("demo/order", data, timeoutMs, (outcome) => {
+        const end = (outcome: End["outcome"], words: string) => {
             this.#inFlight -= 1;
-            this.#events.ended(order, { outcome: outcome.kind, words: inWords(outcome, timeoutMs), ms: performance.now() - order.sentAt });
-        });
+            this.#events.ended(order, { outcome, words, ms: performance.now() - order.sentAt });
+        };
+        client.call<Receipt>("/service/demo/order", data, { timeoutMs }).then(
+            ({ order, shares }) => end("answer", `order ${order}, ${shares} shares`),
+            (error: EnckeError) => end(...failure(error, timeoutMs)),
+        );
         return order;
     }
 }
 
-/** The end of an order in a sentence that says what to do, if there is something to do. */
-function inWords(outcome: Outcome, timeoutMs: number): string {
-    switch (outcome.kind) {
-        case "answer": {
-            const { order, shares } = (outcome.data ?? {}) as { order?: unknown; shares?: unknown };
-            return `order ${order}, ${shares} shares`;
-        }
+/** The end of an order that has no answer, with a sentence that says what to do, if there is something to do. */
+function failure({ code, message }: EnckeError, timeoutMs: number): [End["outcome"], string] {
+    switch (code) {
         case "refused":
-            return outcome.why;
-        case "late":
-            return `no answer within ${timeoutMs / 1_000} s`;
-        case "lost":
-            return "the server has lost the session; nobody knows if the order was taken";
+            return ["refused", message];
+        case "timed_out":
+            return ["late", `no answer within ${timeoutMs / 1_000} s`];
+        default:
+            return ["lost", "the connection broke; nobody knows if the order was taken"];
     }
 }
 

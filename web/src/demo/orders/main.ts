@@ -1,8 +1,8 @@
 /** The page of orders: requests with replies, the latency of each, and a histogram. */
 
-import { byId, element, showLink } from "../../dom";
+import { openWithPage } from "../../connection";
+import { byId, element, showLink, type LinkState } from "../../dom";
 import { linkNotice, notice } from "../../notices";
-import type { LinkState } from "../../session";
 import { OrderClient, type Ask, type End, type Order } from "./client";
 import { BOUNDS_MS, Latencies, inWords } from "./latencies";
 
@@ -129,7 +129,7 @@ function makeBars(): HTMLElement[] {
 
 function showState(state: LinkState): void {
     showLink(state, client.transport);
-    linkNotice(state, "orders that wait get their replies if the server still knows this page, and are lost if not.", () => client.open());
+    linkNotice(state, "nobody knows if the server took the orders that waited.", () => client.open());
     for (const id of ["send-1", "send-50", "repeat"]) {
         byId<HTMLButtonElement>(id).disabled = state !== "connected";
     }
@@ -147,10 +147,7 @@ function start(): void {
         event.preventDefault();
         send(1);
     });
-    addEventListener("pagehide", () => client.close());
-    addEventListener("pageshow", (event) => event.persisted && client.open());
-    // Not sooner: a callback-polling request held by the server would keep the page loading.
-    addEventListener("load", () => client.open());
+    openWithPage(() => client.open(), () => client.close());
 }
 
 const STATES: Record<End["outcome"], string> = { answer: "answered", refused: "refused", late: "timed out", lost: "lost" };

@@ -1,57 +1,64 @@
 /** The presence page: who is in the room, by the server's presence service. */
 
-import { byId, element, hue, showLink, timeOfDay } from "../../dom";
+import type { Client, ClientOptions, EnckeError } from "encke";
+import { presence, type Presence } from "encke/presence";
+import { Connection, onRefusal, openWithPage } from "../../connection";
+import { byId, element, hue, showLink, timeOfDay, type LinkState } from "../../dom";
 import { linkNotice, notice } from "../../notices";
-import { Session, type LinkState } from "../../session";
-import { Room } from "./room";
 
-const room = new Room({ changed: show, came: (user) => report(user, "came"), left: (user) => report(user, "left") });
-let session = newSession();
-/** True once the server has said who is here. */
-let isKnown = false;
+const connection = new Connection({ opened, changed: showState, renewed: () => (known = undefined) }, options);
+/** The members as the client follows them. */
+let room: Presence | undefined;
+/** The names that are shown; undefined until the server has said who is here. */
+let known: string[] | undefined;
 
 /** The name that this visitor goes by: a reload keeps it, so that it is neither a leave nor a join. */
 function ownName(): string {
     return (sessionStorage["encke.presence.name"] as string | undefined) ?? "";
 }
 
-/** A session under the visitor's name. A handshake names its user, so another name is another session. */
-function newSession(): Session {
+/** A handshake names its user, so another name is another session. */
+function options(): ClientOptions {
     const name = ownName();
-    return new Session({ opened, changed: showState }, name === "" ? {} : { ext: { demo: { user: name } } });
+    return name === "" ? {} : { ext: { demo: { user: name } } };
 }
 
-/** First the announcements, then the members: so no change is missed. */
-function opened(): void {
-    isKnown = false;
-    session.subscribe(`/presence${CHANNEL}`, (data) => room.announced(data));
-    session.subscribe(CHANNEL, () => {}, refused);
-    room.forget();
-    ask("");
+/** Whoever subscribes to the channel is in the room. */
+function opened(client: Client): void {
+    onRefusal(client, refused);
+    client.subscribe(CHANNEL, () => {});
+    follow(client);
 }
 
-/** Asks for the members after a name, page by page. */
-function ask(after: string): void {
-    const asked = session;
-    session.request("presence", { channel: CHANNEL, after, limit: PAGE }, ANSWER_MS, (outcome) => {
-        if (asked !== session) {
-            return;
-        }
-        if (outcome.kind === "answer") {
-            notice("off");
-            const next = room.listed(outcome.data);
-            isKnown = next === undefined;
-            if (next !== undefined) {
-                ask(next);
+function follow(client: Client): void {
+    known = undefined;
+    const followed = presence(client, CHANNEL, listed);
+    room = followed;
+    followed.ready.then(
+        () => notice("off"),
+        (error: EnckeError) => {
+            followed.close();
+            if (client === connection.client) {
+                refused(error.message);
+                setTimeout(() => client === connection.client && follow(client), ASK_AGAIN_MS);
             }
-            show();
-        } else if (outcome.kind === "refused") {
-            refused(outcome.why);
-            setTimeout(() => asked === session && session.state === "connected" && ask(after), ANSWER_MS);
-        } else if (outcome.kind === "late") {
-            ask(after);
-        }
-    });
+        },
+    );
+}
+
+/** The list has changed. A first list is no event. */
+function listed(room: Presence): void {
+    const names = [...room].map(({ user }) => shown(user)).sort((one, other) => one.localeCompare(other));
+    const before = known ?? names;
+    before.filter((name) => !names.includes(name)).forEach((name) => report(name, "left"));
+    names.filter((name) => !before.includes(name)).forEach((name) => report(name, "came"));
+    known = names;
+    show();
+}
+
+/** A name that a visitor has chosen is a user called `demo:` and the name. */
+function shown(user: string): string {
+    return user.replace(/^demo:/, "");
 }
 
 function refused(why: string): void {
@@ -67,23 +74,24 @@ function refused(why: string): void {
 }
 
 function showState(state: LinkState): void {
-    showLink(state, session.transport);
-    linkNotice(state, "the list may be old until then.", () => session.open());
+    showLink(state, connection.transport);
+    linkNotice(state, "the list may be old until then.", () => connection.open());
     byId("room").classList.toggle("away", state !== "connected");
     show();
 }
 
 function show(): void {
-    const { users, anonymous, sessions } = room;
     const own = ownName();
+    const users = known ?? [];
+    const isKnown = known !== undefined;
     byId("users").textContent = isKnown ? String(users.length) : "–";
-    byId("anonymous").textContent = isKnown ? String(anonymous) : "–";
-    byId("sessions").textContent = isKnown ? String(sessions) : "–";
+    byId("anonymous").textContent = isKnown ? String(room?.anonymous) : "–";
+    byId("sessions").textContent = isKnown ? String(room?.sessions) : "–";
     byId("members").replaceChildren(...users.slice(0, MAX_SHOWN).map((user) => card(user, user === own)));
     byId("nobody").hidden = !isKnown || users.length > 0;
     byId("more").hidden = users.length <= MAX_SHOWN;
     byId("more").textContent = `and ${users.length - MAX_SHOWN} more`;
-    const isNameless = isKnown && own !== "" && session.state === "connected" && !users.includes(own);
+    const isNameless = isKnown && own !== "" && connection.state === "connected" && !users.includes(own);
     notice("nameless", ...(isNameless ? ["This server does not take the names that visitors choose, so you count without one. Start it with ",
         element("code", "", "encke demo"), ", or give users names with ", element("code", "", "[auth]"), "."] : []));
 }
@@ -100,7 +108,7 @@ function card(user: string, isOwn: boolean): HTMLElement {
 }
 
 function report(user: string, verb: "came" | "left"): void {
-    if (!isKnown || user === ownName()) {
+    if (user === ownName()) {
         return;
     }
     const item = element("li", `event ${verb}`);
@@ -117,26 +125,22 @@ function report(user: string, verb: "came" | "left"): void {
 function rename(event: SubmitEvent): void {
     event.preventDefault();
     const name = byId<HTMLInputElement>("name").value.trim();
-    if (name === ownName() && session.state !== "ended") {
+    if (name === ownName() && connection.state !== "ended") {
         return;
     }
     sessionStorage["encke.presence.name"] = name;
-    session.close();
-    session = newSession();
-    session.open();
+    connection.close();
+    connection.open();
 }
 
 function start(): void {
     byId<HTMLInputElement>("name").value = ownName();
     byId("enter").addEventListener("submit", rename);
-    addEventListener("pagehide", () => session.close());
-    addEventListener("pageshow", (event) => event.persisted && session.open());
-    session.open();
+    openWithPage(() => connection.open(), () => connection.close());
 }
 
 const CHANNEL = "/demo/presence/lobby";
-const PAGE = 500;
-const ANSWER_MS = 5_000;
+const ASK_AGAIN_MS = 5_000;
 const MAX_SHOWN = 200;
 const MAX_EVENTS = 12;
 const LINES = `[[channels]]

@@ -1,8 +1,8 @@
 /** The page of quotes: chosen symbols in the address, their latest prices in the table. */
 
-import { byId, showLink } from "../../dom";
+import { openWithPage } from "../../connection";
+import { byId, showLink, type LinkState } from "../../dom";
 import { action, linkNotice, notice } from "../../notices";
-import type { LinkState } from "../../session";
 import { offNotice } from "../../sources";
 import { Choice } from "./choice";
 import { Market, type Quote } from "./market";
@@ -118,11 +118,8 @@ function start(): void {
         table.paceMs = Number(draw.value);
     });
     addEventListener("hashchange", () => choose(ofAddress()));
-    addEventListener("pagehide", () => market.close());
-    addEventListener("pageshow", (event) => event.persisted && market.open());
     setInterval(showFacts, FACTS_EVERY_MS);
-    // Not sooner: a callback-polling request held by the server would keep the page loading.
-    addEventListener("load", () => market.open());
+    openWithPage(() => market.open(), () => market.close());
 }
 
 /** Within the server's limit of subscriptions of one session. */

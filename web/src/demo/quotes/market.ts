@@ -3,8 +3,9 @@
  * `{symbol, bid, ask, last, loop}`, where `loop` is the number of the source's round.
  */
 
-import type { SubscriptionHandle } from "cometd";
-import { Session, type LinkState } from "../../session";
+import type { Client, EnckeError, Subscription } from "encke";
+import { Connection } from "../../connection";
+import type { LinkState } from "../../dom";
 import { askSources } from "../../sources";
 
 /** One quote. A price that the source does not know is null. */
@@ -31,107 +32,99 @@ export interface MarketEvents {
 /** The market, as far as the page has chosen it. */
 export class Market {
     readonly #events: MarketEvents;
-    readonly #session: Session;
-    /** The chosen symbols with their subscriptions, if the session has them. */
-    readonly #chosen = new Map<string, SubscriptionHandle | undefined>();
+    readonly #connection: Connection;
+    /** The chosen symbols with their subscriptions, once it is known where quotes are published. */
+    readonly #chosen = new Map<string, Subscription | undefined>();
     /** The channel of a symbol, with `{symbol}`. */
     #channel = DEFAULT_CHANNEL;
     #isReady = false;
     /** Gathers the names of all symbols; undefined when they are known. */
     #search: Search | undefined = new Search();
-    #all: SubscriptionHandle | undefined;
+    #all: Subscription | undefined;
 
     constructor(events: MarketEvents) {
         this.#events = events;
-        this.#session = new Session({
-            opened: () => this.#opened(),
+        this.#connection = new Connection({
+            opened: (client) => this.#opened(client),
             changed: (state) => events.changed(state),
+            renewed: () => void this.#ask(),
         });
     }
 
     get transport(): string {
-        return this.#session.transport;
+        return this.#connection.transport;
     }
 
     open(): void {
-        this.#session.open();
+        this.#connection.open();
     }
 
     close(): void {
-        this.#session.close();
+        this.#connection.close();
     }
 
     /** Subscribes to these symbols, and to no others. */
     choose(symbols: string[]): void {
         const wanted = new Set(symbols);
-        this.#session.batch(() => {
-            for (const [symbol, subscription] of this.#chosen) {
-                if (!wanted.has(symbol)) {
-                    this.#chosen.delete(symbol);
-                    if (subscription !== undefined) {
-                        this.#session.unsubscribe(subscription);
-                    }
-                }
+        for (const [symbol, subscription] of this.#chosen) {
+            if (!wanted.has(symbol)) {
+                this.#chosen.delete(symbol);
+                subscription?.unsubscribe();
             }
-            for (const symbol of wanted) {
-                if (!this.#chosen.has(symbol)) {
-                    this.#chosen.set(symbol, this.#isReady ? this.#subscribe(symbol) : undefined);
-                }
+        }
+        for (const symbol of wanted) {
+            if (!this.#chosen.has(symbol)) {
+                this.#chosen.set(symbol, this.#isReady ? this.#subscribe(symbol) : undefined);
             }
-        });
+        }
     }
 
-    #opened(): void {
+    #opened(client: Client): void {
         this.#isReady = false;
         for (const symbol of this.#chosen.keys()) {
             this.#chosen.set(symbol, undefined);
         }
         this.#all = undefined;
-        this.#ask();
+        void this.#ask(client);
     }
 
     /** Asks where quotes are published, and subscribes. While no source publishes any, asks again now and then. */
-    #ask(): void {
-        askSources(this.#session, "quotes", (sources) => {
-            if (this.#session.state === "ended" || this.#session.state === "closed") {
-                return;
-            }
-            const isOff = sources?.length === 0;
-            this.#events.off(isOff);
-            if (isOff) {
-                setTimeout(() => this.#session.state === "connected" && this.#ask(), ASK_AGAIN_MS);
-            } else if (sources === undefined) {
-                // The server does not say. A source that is on is seen within a round.
-                setTimeout(() => this.#search?.isEmpty && this.#events.off(true), ASK_AGAIN_MS);
-            }
-            const channel = sources?.find(({ channel }) => channel.includes(SYMBOL))?.channel ?? this.#channel;
-            if (!this.#isReady || channel !== this.#channel) {
-                this.#channel = channel;
-                this.#subscribeAll();
-            }
-        });
+    async #ask(client = this.#connection.client): Promise<void> {
+        const sources = client && (await askSources(client, "quotes"));
+        if (client !== this.#connection.client) {
+            return;
+        }
+        const isOff = sources?.length === 0;
+        this.#events.off(isOff);
+        if (isOff) {
+            setTimeout(() => this.#connection.state === "connected" && void this.#ask(), ASK_AGAIN_MS);
+        } else if (sources === undefined) {
+            // The server does not say. A source that is on is seen within a round.
+            setTimeout(() => this.#search?.isEmpty && this.#events.off(true), ASK_AGAIN_MS);
+        }
+        const channel = sources?.find(({ channel }) => channel.includes(SYMBOL))?.channel ?? this.#channel;
+        if (!this.#isReady || channel !== this.#channel) {
+            this.#channel = channel;
+            this.#subscribeAll();
+        }
     }
 
     #subscribeAll(): void {
         this.#isReady = true;
-        this.#session.batch(() => {
-            for (const [symbol, before] of this.#chosen) {
-                if (before !== undefined) {
-                    this.#session.unsubscribe(before);
-                }
-                this.#chosen.set(symbol, this.#subscribe(symbol));
-            }
-            if (this.#search !== undefined) {
-                if (this.#all !== undefined) {
-                    this.#session.unsubscribe(this.#all);
-                }
-                this.#all = this.#session.subscribe(this.#channelOf("*"), (data) => this.#learn(data));
-            }
-        });
+        for (const [symbol, before] of this.#chosen) {
+            before?.unsubscribe();
+            this.#chosen.set(symbol, this.#subscribe(symbol));
+        }
+        if (this.#search !== undefined) {
+            this.#all?.unsubscribe();
+            this.#all = this.#connection.client?.subscribe(this.#channelOf("*"), ({ data }) => this.#learn(data));
+        }
     }
 
-    #subscribe(symbol: string): SubscriptionHandle {
-        return this.#session.subscribe(this.#channelOf(symbol), (data) => isQuote(data) && this.#events.quote(data), (why) => this.#events.refused(symbol, why));
+    #subscribe(symbol: string): Subscription | undefined {
+        const subscription = this.#connection.client?.subscribe(this.#channelOf(symbol), ({ data }) => isQuote(data) && this.#events.quote(data));
+        subscription?.ready.catch((error: EnckeError) => error.code === "refused" && this.#events.refused(symbol, error.message));
+        return subscription;
     }
 
     /** A channel has fewer characters than a symbol may have; the source replaces the others, too. */
@@ -145,9 +138,7 @@ export class Market {
         }
         const names = this.#search.names();
         this.#search = undefined;
-        if (this.#all !== undefined) {
-            this.#session.unsubscribe(this.#all);
-        }
+        this.#all?.unsubscribe();
         this.#events.off(false);
         this.#events.names(names);
     }
