@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use encke_client::{Client, ReplayFrom, Subscription, Transport};
-use serde_json::json;
+use encke_client::{Client, HistoryQuery, ReplayFrom, Subscription, Transport};
+use serde_json::{Value, json};
 
-use crate::nats::{Keeping, Nats};
+use crate::nats::{Keeping, Nats, post};
 use crate::node::Node;
 use crate::{EVENT_MAX, run, wait_until_async};
 
@@ -226,27 +226,28 @@ fn a_rolling_restart_loses_nothing() {
 #[test]
 fn the_api_says_what_a_history_of_the_cluster_does_not_take() {
     run(async {
-        let nats = Keeping::start("refused");
-        let node = Node::start(&nats.nats, "a", &format!("history_pending_bytes_max = 1000{RULE}"));
+        let nats = Keeping::taking("refused", 100_000);
+        let key = "publishing-key-0123456789";
+        let keys = format!("[[api_keys]]\nname = \"p\"\nkey = \"{key}\"\nscopes = [\"publish\"]");
+        let node = Node::start(&nats.nats, "a", &format!("{RULE}\n{keys}"));
         wait_until_in_sync(&[&node]).await;
-        let (small, large) =
-            (json!({"channel": "/h/a", "data": 1}), json!({"channel": "/h/a", "data": "x".repeat(2_000)}));
+        let publish = |operation: &str, body: Value| {
+            post(node.url.trim_start_matches("http://"), &format!("/api/v1/{operation}"), key, &body.to_string())
+        };
+        let large = "x".repeat(150_000);
         for _ in 0..2 {
             // The second request is no repetition of the first, of which nothing was published.
-            let mut once = large.clone();
-            once["idempotency_key"] = json!("large");
-            let answer = node.post("/api/v1/publish", &once.to_string());
+            let answer = publish("publish", json!({"channel": "/h/a", "data": large, "idempotency_key": "large"}));
             assert!(answer.contains("urn:encke:problem:busy") && answer.contains("\"status\":503"), "{answer}");
         }
         assert_eq!(node.metric("encke_cluster_history_refused"), 2);
-        let both =
-            json!({"messages": [{"channels": ["/h/a"], "data": 1}, {"channels": ["/h/b"], "data": large["data"]}]});
-        let answer = node.post("/api/v1/publish/batch", &both.to_string());
+        let both = json!([{"channels": ["/h/a"], "data": 1}, {"channels": ["/h/b"], "data": large}]);
+        let answer = publish("publish/batch", json!({ "messages": both }));
         assert!(answer.contains("urn:encke:problem:partly-published"), "{answer}");
-        let answer = node.post("/api/v1/publish", &small.to_string());
+        let answer = publish("publish", json!({"channel": "/h/a", "data": 1}));
         assert!(answer.contains("\"positions\""), "{answer}");
-        let page = node.get("/api/v1/history?channel=/h/a");
-        assert_eq!(page.matches("\"data\":1").count(), 2, "{page}");
+        let page = node.client().await.read_history("/h/a", &HistoryQuery::default()).await.expect("a page");
+        assert_eq!(page.messages.len(), 2);
     });
 }
 

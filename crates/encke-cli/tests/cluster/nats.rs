@@ -25,9 +25,17 @@ pub(crate) struct Keeping {
 
 impl Keeping {
     pub(crate) fn start(name: &str) -> Keeping {
+        Keeping::taking(name, 1024 * 1024)
+    }
+
+    /// One that takes messages of so many bytes.
+    pub(crate) fn taking(name: &str, payload_bytes_max: usize) -> Keeping {
         let folder = std::env::temp_dir().join(format!("encke-cluster-js-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let nats = Nats::start(&["-js", "-sd", &folder.display().to_string()]);
+        let file = folder.join("nats.conf");
+        std::fs::write(&file, format!("max_payload: {payload_bytes_max}\n")).expect("a file");
+        let [data, file] = [&folder, &file].map(|path| path.display().to_string());
+        let nats = Nats::start(&["-js", "-sd", &data, "-c", &file]);
         Keeping { nats, folder }
     }
 }
@@ -123,13 +131,10 @@ pub(crate) fn get(address: &str, path: &str) -> String {
     respond(address, &request)
 }
 
-/// The body of the response to a POST of JSON.
-pub(crate) fn post(address: &str, path: &str, json: &str) -> String {
-    let head = "Content-Type: application/json\r\nConnection: close";
-    let length = json.len();
-    let request =
-        format!("POST {path} HTTP/1.1\r\nHost: {address}\r\n{head}\r\nContent-Length: {length}\r\n\r\n{json}");
-    respond(address, &request)
+/// The body of the response to a POST of JSON with a key of the HTTP API.
+pub(crate) fn post(address: &str, path: &str, key: &str, json: &str) -> String {
+    let head = format!("Host: {address}\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\nConnection: close");
+    respond(address, &format!("POST {path} HTTP/1.1\r\n{head}\r\nContent-Length: {}\r\n\r\n{json}", json.len()))
 }
 
 /// The body of the response to a request.

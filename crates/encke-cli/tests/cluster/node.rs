@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use encke_client::{Client, Subscription, Transport};
 
-use crate::nats::{Nats, get, post};
+use crate::nats::{Nats, get};
 use crate::{connect, wait_until};
 
 /// A node. Dropping it kills it.
@@ -96,11 +96,6 @@ impl Node {
     /// The body of the response to a request.
     pub(crate) fn get(&self, path: &str) -> String {
         get(self.url.trim_start_matches("http://"), path)
-    }
-
-    /// The body of the response to a POST of JSON.
-    pub(crate) fn post(&self, path: &str, json: &str) -> String {
-        post(self.url.trim_start_matches("http://"), path, json)
     }
 }
 
