@@ -160,6 +160,13 @@ impl Ring {
         self.entries.range(from..below(end).max(from))
     }
 
+    /// The messages that came at this time or later, in milliseconds of the monotonic clock. None if some of them may be gone.
+    pub(super) fn since(&self, since_ms: u64) -> Option<impl Iterator<Item = &Entry>> {
+        let came_before = self.entries.iter().rposition(|entry| entry.at_ms < since_ms);
+        let has_all = came_before.is_some() || !self.has_dropped_since(since_ms);
+        has_all.then(|| self.entries.range(came_before.map_or(0, |last| last + 1)..))
+    }
+
     /// Adds a message and assigns the next offset. Drops the oldest messages if the ring's own limits require it, but
     /// never the new one.
     pub fn append(&mut self, mut entry: Entry) {
