@@ -125,6 +125,8 @@ pub struct SessionCounts {
     pub relayed: u64,
     /// Times that a node was gone while it served requests of this one.
     pub nodes_gone: u64,
+    /// Marks of other nodes.
+    pub marks: u64,
     /// Records written.
     pub records_written: u64,
     /// Reads and writes of records that have failed.

@@ -24,7 +24,7 @@ use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply};
 pub(super) struct Records {
     node: NodeTag,
     /// Writes in a second.
-    writes_per_s_max: usize,
+    pub(super) writes_per_s_max: usize,
     own: HashMap<Key, Own, RandomState>,
     /// Sessions that have to be written, or whose end has.
     writes: VecDeque<Key>,

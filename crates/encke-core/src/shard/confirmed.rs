@@ -74,6 +74,12 @@ impl Confirmed {
         changes
     }
 
+    /// True if no session acknowledges.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
     /// A session has the messages that it has missed.
     pub(super) fn resumed(&mut self, key: SessionKey) {
         self.sessions.get_mut(&key).into_iter().for_each(|session| session.resumes = false);

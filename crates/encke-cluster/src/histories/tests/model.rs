@@ -202,8 +202,9 @@ impl Cluster {
     /// Kills a node.
     pub(super) fn kill(&mut self, node: usize) {
         self.lives[node] += 1;
-        let now_ms = self.now_ms;
+        let (now_ms, nodes) = (self.now_ms, self.members.len());
         let member = &mut self.members[node];
+        member.client.nodes = nodes;
         (member.is_alive, member.is_connected) = (false, false);
         member.absence.begins(now_ms);
     }

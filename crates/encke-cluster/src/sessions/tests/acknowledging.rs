@@ -88,7 +88,8 @@ impl Cluster {
         let mark = Bytes::copy_from_slice(&self.members[node].acknowledging.at(tick).to_le_bytes());
         for other in (0..self.members.len()).filter(|other| *other != node) {
             // Some see it late.
-            if self.members[other].is_connected && self.dice.random(4) > 0 {
+            let is_late = self.faults.loses > 0 && self.dice.random(8) == 0;
+            if self.members[other].is_connected && !is_late {
                 self.members[other].sessions.note_mark(tag(node as u64), mark.clone());
             }
         }
@@ -131,19 +132,26 @@ impl Cluster {
 }
 
 const NODES: u64 = 3;
-const SESSIONS: u64 = 4;
+const SESSIONS: u64 = 9;
 
 /// One run. Returns the sessions that went on, and those that did not.
 fn run(seed: u64, faults: Faults, (is_early, sabotage): (bool, Option<Sabotage>)) -> (usize, usize) {
     let mut cluster = Cluster::new(NODES, seed);
     (cluster.faults, cluster.clients.is_early) = (faults, is_early);
-    cluster.members.iter_mut().for_each(|member| member.sessions.confirming.sabotage = sabotage);
+    for member in &mut cluster.members {
+        member.sessions.confirming.sabotage = sabotage;
+        // Records wait for those before them.
+        member.sessions.records.writes_per_s_max = 1;
+    }
     let sessions: Vec<Id> = (0..SESSIONS).map(|number| id(seed * SESSIONS + number, number % NODES)).collect();
     for (number, session) in sessions.iter().enumerate() {
         cluster.clients.confirmed.insert(*session, 0);
         cluster.open(number % NODES as usize, *session);
     }
-    cluster.pass(2_000);
+    for _ in 0..3 {
+        (0..NODES as usize).for_each(|node| cluster.tick(node));
+        cluster.pass(700);
+    }
     for step in 0..60 {
         let (node, session) = (cluster.dice.random(NODES) as usize, cluster.dice.random(SESSIONS) as usize);
         let (is_alive, is_connected) = (cluster.members[node].is_alive, cluster.members[node].is_connected);
@@ -155,7 +163,7 @@ fn run(seed: u64, faults: Faults, (is_early, sabotage): (bool, Option<Sabotage>)
             }
             4..=9 if is_alive => _ = cluster.request(node, sessions[session]),
             10..=14 => cluster.clients.last += 1,
-            15..=21 => cluster.acknowledge(sessions[session]),
+            15..=20 => cluster.acknowledge(sessions[session]),
             _ if is_alive => cluster.tick(node),
             _ => {}
         }
@@ -169,7 +177,7 @@ const BAD: Faults = Faults { reorders: 300, doubles: 100, loses: 50, reads_old: 
 
 #[test]
 fn a_session_goes_on_behind_nothing_that_its_client_has_not_confirmed() {
-    let outcomes: Vec<_> = (0..600).map(|seed| run(seed, Faults::default(), (false, None))).collect();
+    let outcomes: Vec<_> = (0..400).map(|seed| run(seed, Faults::default(), (false, None))).collect();
     let resumed: usize = outcomes.iter().map(|of| of.0).sum();
     let refused: usize = outcomes.iter().map(|of| of.1).sum();
     assert!(resumed > 4 * refused && resumed > 100, "{resumed} sessions went on, {refused} did not");
@@ -177,7 +185,7 @@ fn a_session_goes_on_behind_nothing_that_its_client_has_not_confirmed() {
 
 #[test]
 fn an_engine_that_misbehaves_loses_no_message_of_a_session() {
-    (0..1_000).for_each(|seed| _ = run(seed, BAD, (false, None)));
+    (0..600).for_each(|seed| _ = run(seed, BAD, (false, None)));
 }
 
 /// True if a seed shows that a rule is broken.
@@ -189,5 +197,40 @@ fn is_found(broken: (bool, Option<Sabotage>)) -> bool {
 fn marks_that_are_recorded_too_early_are_found() {
     assert!(is_found((true, None)), "the current tick");
     assert!(is_found((false, Some(Sabotage::WaitsForNoRecord))), "before the records of late sessions are written");
-    assert!(is_found((false, Some(Sabotage::ForgetsMarks))), "a record that was taken has the mark of its next node");
+}
+
+#[test]
+fn a_session_that_is_taken_twice_goes_on_from_the_first_mark_until_its_client_has_confirmed_more() {
+    for confirms in [false, true] {
+        let mut cluster = Cluster::new(NODES, 1);
+        let session = id(1, 0);
+        cluster.clients.confirmed.insert(session, 0);
+        cluster.open(0, session);
+        let ticks = |cluster: &mut Cluster| {
+            for node in (0..12).map(|number| number % NODES as usize).filter(|node| *node != 0 || confirms) {
+                if cluster.members[node].is_alive {
+                    cluster.tick(node);
+                }
+                cluster.pass(200);
+            }
+        };
+        (0..2).for_each(|_| cluster.tick(0));
+        cluster.pass(1_000);
+        cluster.clients.last = 5;
+        ticks(&mut cluster);
+        cluster.kill(0);
+        cluster.request(1, session);
+        cluster.pass(3_000);
+        assert_eq!((cluster.nodes_with(session), cluster.clients.resumed), (vec![1], 1));
+        if confirms {
+            cluster.clients.confirmed.insert(session, 5);
+            cluster.clients.last = 9;
+            ticks(&mut cluster);
+            assert_eq!(cluster.members[1].acknowledging.since(&session), Since::Tick(4), "it has confirmed the fifth");
+        }
+        cluster.kill(1);
+        cluster.request(2, session);
+        cluster.pass(3_000);
+        assert_eq!((cluster.nodes_with(session), cluster.clients.resumed), (vec![2], 2));
+    }
 }
