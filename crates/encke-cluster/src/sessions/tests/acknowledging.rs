@@ -32,6 +32,8 @@ pub(super) struct Acknowledging {
     /// The number of the last message before each tick. The first one is 1.
     ticks: Vec<u64>,
     since: BTreeMap<Id, Since>,
+    /// True if it is killed before it reports the sessions that it has taken.
+    is_slow: bool,
 }
 
 impl Acknowledging {
@@ -101,7 +103,9 @@ impl Cluster {
             return self.refuse(node, session);
         }
         self.members[node].acknowledging.since.insert(session, Since::Taken);
-        self.report(node, session);
+        if !self.members[node].acknowledging.is_slow {
+            self.report(node, session);
+        }
         self.tell(node, ShardMessage::ForNodes(ForNodes::Resumes { session, names: Vec::new(), room: (0, 0) }));
     }
 
@@ -201,8 +205,9 @@ fn marks_that_are_recorded_too_early_are_found() {
 
 #[test]
 fn a_session_that_is_taken_twice_goes_on_from_the_first_mark_until_its_client_has_confirmed_more() {
-    for confirms in [false, true] {
+    for (confirms, is_slow) in [(false, false), (false, true), (true, false)] {
         let mut cluster = Cluster::new(NODES, 1);
+        cluster.members[1].acknowledging.is_slow = is_slow;
         let session = id(1, 0);
         cluster.clients.confirmed.insert(session, 0);
         cluster.open(0, session);
