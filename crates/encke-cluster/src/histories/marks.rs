@@ -20,7 +20,7 @@ use encke_core::history::PARTITIONS;
 /// For each partition the seed of its epochs, and the number of the last entry of its log that was delivered. None: it is not known.
 pub(super) type Points = [Option<Point>; PARTITIONS];
 
-/// A place in the log of a partition.
+/// A position in the log of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
     pub(super) seed: u64,
@@ -155,7 +155,7 @@ pub(super) fn read_beat(value: &Bytes) -> Option<(NodeTag, Bytes)> {
 /// The time between two ticks, in milliseconds.
 pub(super) const TICK_MS: u64 = 500;
 /// The ticks whose marks are there: two minutes, or more if nothing is published.
-const TICKS_MAX: usize = 240;
+pub(crate) const TICKS_MAX: usize = 240;
 /// The bytes of a mark.
 const MARK_BYTES: usize = PARTITIONS * 16;
 const TAG_BYTES: usize = 4;

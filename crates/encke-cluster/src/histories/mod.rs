@@ -47,6 +47,7 @@ use context::{CLAIMS, Context, Purpose, Wire};
 use entry::NodeId;
 pub use entry::{Content, Entry, Submission};
 pub use marks::SinceMs;
+pub(crate) use marks::TICKS_MAX;
 use marks::{Marks, Points, read_beat, write_beat};
 use members::{BEAT_MS, Members};
 use message::{HEAD_BYTES, Message};
@@ -283,8 +284,11 @@ impl Histories {
 
     /// Takes a mark, if it is time.
     fn tick(&mut self, now_ms: u64) {
+        if now_ms < self.marks.due_ms() {
+            return;
+        }
         let points = self.points();
-        if now_ms >= self.marks.due_ms() && self.marks.are_due(&points) {
+        if self.marks.are_due(&points) {
             let (tick, mark) = self.marks.take(now_ms, &points);
             self.wire.push(HistoryOutput::Tick(tick, mark));
         }

@@ -17,6 +17,7 @@ use foldhash::fast::RandomState;
 
 use super::record::{Content, Key};
 use super::{Output, Sessions};
+use crate::histories::TICKS_MAX;
 
 /// The marks of this node and of others.
 #[derive(Default)]
@@ -93,7 +94,7 @@ impl Sessions {
     /// All that was committed before this tick, which has this mark, was sent to the shards.
     pub fn ticked(&mut self, tick: u64, mark: Bytes) {
         self.confirming.marks.push_back((tick, mark));
-        while self.confirming.marks.len() > MARKS_MAX {
+        while self.confirming.marks.len() > TICKS_MAX {
             self.confirming.marks.pop_front();
         }
         for shard in 0..self.settings.shards {
@@ -112,13 +113,13 @@ impl Sessions {
         self.counts.marks += 1;
     }
 
-    /// What has to outlive this node has changed of a session.
+    /// The state of a session has changed that has to outlive this node.
     pub(super) fn changed(&mut self, id: Id, saved: &Saved, since: Since) {
         let key = Key::of(&id);
         let mark = match since {
             Since::Common => None,
             Since::Tick(tick) => Some(self.confirming.mark(tick)),
-            Since::Taken => self.records.mark(&key),
+            Since::Taken => Some(self.records.mark(&key).unwrap_or_default()),
         };
         self.records.changed(id, Content { mark, state: (self.settings.encode)(saved).into() });
         match since {
@@ -161,7 +162,5 @@ impl Sessions {
     }
 }
 
-/// The marks of this node that late sessions may name: two minutes.
-const MARKS_MAX: usize = 240;
 /// Nodes whose marks are known: each has 1 KB.
 const NODES_MAX: usize = 1_024;

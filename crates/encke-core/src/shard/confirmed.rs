@@ -60,7 +60,8 @@ impl Confirmed {
         self.sessions.insert(key, Session { tick, target: None, since, reported: self.tick, resumes });
     }
 
-    fn remove(&mut self, key: SessionKey) {
+    /// Forgets a session.
+    pub(super) fn remove(&mut self, key: SessionKey) {
         let session = self.sessions.remove(&key);
         self.apart -= usize::from(session.is_some_and(|session| session.since != Since::Common));
     }
@@ -220,6 +221,22 @@ mod tests {
         assert_eq!((visit(&mut session, 9, 3, 9), session.tick), (None, 6));
         assert_eq!((visit(&mut session, 16, 11, 9), session.tick, session.target), (None, 6, Some((9, 12))));
         assert_eq!((visit(&mut session, 17, 20, 0), session.tick), (Some(Since::Common), 17));
+    }
+
+    #[test]
+    fn one_turn_visits_so_many_sessions() {
+        let mut all = Confirmed::default();
+        let key = |index: usize| SessionKey { index: index as u32, generation: 1 };
+        (0..VISITED_MAX + 5).for_each(|index| all.add(key(index), false));
+        assert!(all.next().is_empty());
+        all.ticks(1, false);
+        let first = all.next();
+        assert_eq!((first.len(), first[VISITED_MAX - 1]), (VISITED_MAX, key(VISITED_MAX - 1)));
+        all.visited = Some(Bound::Excluded(first[VISITED_MAX - 1]));
+        all.ticks(2, false);
+        assert_eq!((all.next().len(), all.tick), (5, 1), "the next tick waits");
+        (0..VISITED_MAX + 5).for_each(|index| all.remove(key(index)));
+        assert!(all.is_empty() && all.next().is_empty());
     }
 
     #[test]

@@ -130,7 +130,7 @@ struct Env {
     steps: Cell<u64>,
     /// The sessions whose records are out of date, in a cluster.
     unrecorded: nodes::Unrecorded,
-    /// What the clients of sessions that acknowledge have confirmed, in a cluster.
+    /// The sessions that acknowledge, with the ticks that their clients have confirmed, in a cluster.
     confirmed: confirmed::Confirmed,
 }
 

@@ -242,7 +242,13 @@ fn other_sessions_have_nothing_to_confirm() {
     sent(&mut rig, 1_000);
     deliver(&mut rig, 1);
     (1..20).for_each(|number| assert_eq!(tick(&mut rig, number), (vec![], Some((number - 1, false)))));
-    // One without a cluster, too.
+    // One that has ended is forgotten, also if no tick comes.
+    let (id, _) = opened(&mut rig);
+    let disconnect = format!(r#"{{"channel":"/meta/disconnect","clientId":"{id}"}}"#);
+    assert!(!rig.shard.machines.env.confirmed.is_empty());
+    rig.request(disconnect);
+    assert!(rig.shard.machines.env.confirmed.is_empty());
+    // Without a cluster nobody asks.
     let mut alone = crate::shard::tests::rig();
     let (_, client) = alone.opened(r#"{"ack":true}"#);
     alone.connect(&client);
