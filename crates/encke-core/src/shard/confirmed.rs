@@ -2,7 +2,8 @@
 //!
 //! The cluster names ticks, twice a second. A session that acknowledges has *confirmed* a tick when its client has confirmed all that was
 //! queued for it before the tick. After each tick the shard visits its sessions that acknowledge. Those that have not confirmed the tick before
-//! it are *late*: they are reported by themselves, with the last tick that they have confirmed. All others are reported together.
+//! it are *late*: they are reported by themselves, with the last tick that they have confirmed. All others are reported together. If more are
+//! late than may be reported at once, the common tick stays behind.
 //!
 //! ```text
 //!   tick 7 ──▶ visit: 1 1 1 1 1 late 1 1 ──▶ Changed(late, since tick 4), Confirmed(tick 6)
@@ -28,6 +29,10 @@ pub(super) struct Confirmed {
     awaited: Option<u64>,
     /// The session that was visited last, while not all have been visited after the tick.
     visited: Option<Bound<SessionKey>>,
+    /// The tick that sessions that are not reported by themselves have confirmed, so far in this visit.
+    common: u64,
+    /// The reports that are left in this visit.
+    reports_left: usize,
     /// The number of sessions that are not common.
     apart: usize,
 }
@@ -69,10 +74,21 @@ impl Confirmed {
     /// Visits a session. True if it has to be reported.
     fn visit(&mut self, key: SessionKey, unconfirmed: Unconfirmed) -> bool {
         let Some(session) = self.sessions.get_mut(&key) else { return false };
+        session.note(self.tick, unconfirmed);
+        let Some(since) = session.wanted(self.tick) else { return false };
         let was_common = session.since == Since::Common;
-        let changes = session.visit(self.tick, unconfirmed);
-        self.apart = self.apart + usize::from(session.since != Since::Common) - usize::from(!was_common);
-        changes
+        // Those that are late for long would hold the others back.
+        let is_stuck = was_common && session.tick + STUCK_TICKS < self.tick;
+        if self.reports_left <= if is_stuck { 0 } else { REPORTS_MAX / 2 } {
+            if was_common {
+                self.common = self.common.min(session.tick);
+            }
+            return false;
+        }
+        self.reports_left -= 1;
+        (session.since, session.reported) = (since, self.tick);
+        self.apart = self.apart + usize::from(since != Since::Common) - usize::from(!was_common);
+        true
     }
 
     /// True if no session acknowledges.
@@ -99,6 +115,7 @@ impl Confirmed {
             && let Some(tick) = self.awaited.take()
         {
             self.tick = tick;
+            (self.common, self.reports_left) = (common(tick), REPORTS_MAX);
             self.visited = Some(Bound::Unbounded);
         }
     }
@@ -111,10 +128,10 @@ impl Confirmed {
 }
 
 impl Session {
-    /// Notes the state at a tick. True if the point from which another node would have to go on is another one then.
-    fn visit(&mut self, tick: u64, unconfirmed: Unconfirmed) -> bool {
+    /// Notes the state at a tick.
+    fn note(&mut self, tick: u64, unconfirmed: Unconfirmed) {
         if self.resumes {
-            return false;
+            return;
         }
         let Unconfirmed { confirmed, queued } = unconfirmed;
         if queued == 0 {
@@ -126,16 +143,18 @@ impl Session {
         if queued > 0 {
             self.target.get_or_insert((tick, confirmed + queued as u64));
         }
+    }
+
+    /// The point from which another node would have to go on, if it is to be another one than was reported.
+    fn wanted(&self, tick: u64) -> Option<Since> {
         let is_late = self.tick < common(tick);
-        let since = match (is_late, self.since) {
-            (true, Since::Common) => Since::Tick(self.tick),
-            (true, Since::Tick(before)) if self.tick >= before + REFRESHED_TICKS => Since::Tick(self.tick),
-            (true, Since::Taken) if self.tick > 0 => Since::Tick(self.tick),
-            (false, Since::Tick(_) | Since::Taken) if tick >= self.reported + REFRESHED_TICKS => Since::Common,
-            _ => return false,
-        };
-        (self.since, self.reported) = (since, tick);
-        true
+        match (is_late, self.since) {
+            (true, Since::Common) => Some(Since::Tick(self.tick)),
+            (true, Since::Tick(before)) if self.tick >= before + REFRESHED_TICKS => Some(Since::Tick(self.tick)),
+            (true, Since::Taken) if self.tick > 0 => Some(Since::Tick(self.tick)),
+            (false, Since::Tick(_) | Since::Taken) if tick >= self.reported + REFRESHED_TICKS => Some(Since::Common),
+            _ => None,
+        }
     }
 }
 
@@ -173,7 +192,7 @@ impl Machines {
         confirmed.visited = (keys.len() == VISITED_MAX).then_some(last);
         if confirmed.visited.is_none() {
             let has_late = confirmed.apart > 0;
-            let (shard, tick) = (self.env.index, common(confirmed.tick));
+            let (shard, tick) = (self.env.index, confirmed.common);
             self.tell_nodes(ForNodes::Confirmed { shard, tick, has_late });
         }
     }
@@ -186,6 +205,10 @@ fn common(tick: u64) -> u64 {
 
 /// Sessions visited in one turn.
 const VISITED_MAX: usize = 16 * 1024;
+/// Sessions reported after one tick. Half of them are for those that have been late for long.
+const REPORTS_MAX: usize = 64;
+/// The ticks after which a session has been late for long.
+const STUCK_TICKS: u64 = 4;
 /// The ticks after which a late session is reported again. They bound how often that happens.
 const REFRESHED_TICKS: u64 = 10;
 
@@ -194,7 +217,10 @@ mod tests {
     use super::*;
 
     fn visit(session: &mut Session, tick: u64, confirmed: u64, queued: usize) -> Option<Since> {
-        session.visit(tick, Unconfirmed { confirmed, queued }).then_some(session.since)
+        session.note(tick, Unconfirmed { confirmed, queued });
+        let wanted = session.wanted(tick)?;
+        (session.since, session.reported) = (wanted, tick);
+        Some(wanted)
     }
 
     fn session(tick: u64) -> Session {
@@ -221,6 +247,35 @@ mod tests {
         assert_eq!((visit(&mut session, 9, 3, 9), session.tick), (None, 6));
         assert_eq!((visit(&mut session, 16, 11, 9), session.tick, session.target), (None, 6, Some((9, 12))));
         assert_eq!((visit(&mut session, 17, 20, 0), session.tick), (Some(Since::Common), 17));
+    }
+
+    #[test]
+    fn more_late_sessions_than_may_be_reported_hold_the_common_tick_back() {
+        let mut all = Confirmed::default();
+        let keys: Vec<_> = (0..200).map(|index| SessionKey { index, generation: 1 }).collect();
+        keys.iter().for_each(|key| all.add(*key, false));
+        let mut visit = |tick: u64, confirmed: &dyn Fn(u32) -> u64| {
+            all.ticks(tick, false);
+            let late = |key: &&SessionKey| {
+                let confirmed = confirmed(key.index);
+                all.visit(**key, Unconfirmed { confirmed, queued: 3 })
+            };
+            let reported = keys.iter().filter(late).count();
+            all.visited = None;
+            (reported, all.common)
+        };
+        assert_eq!(visit(1, &|_| 0), (0, 0));
+        // The first ones confirm what came before the tick before.
+        let half = REPORTS_MAX / 2;
+        let mut tick = 1;
+        let mut next = || {
+            tick += 1;
+            visit(tick, &move |index| if index < 20 { 3 * tick } else { 0 })
+        };
+        assert_eq!((next(), next(), next()), ((half, 0), (half, 0), (half, 0)));
+        assert_eq!(next(), (REPORTS_MAX, 0), "they have been late for long");
+        assert_eq!(next(), (180 - 3 * half - REPORTS_MAX, 5));
+        assert_eq!(next(), (0, 6));
     }
 
     #[test]

@@ -243,6 +243,7 @@ fn other_sessions_have_nothing_to_confirm() {
     deliver(&mut rig, 1);
     (1..20).for_each(|number| assert_eq!(tick(&mut rig, number), (vec![], Some((number - 1, false)))));
     // One that has ended is forgotten, also if no tick comes.
+    let mut rig = self::rig();
     let (id, _) = opened(&mut rig);
     let disconnect = format!(r#"{{"channel":"/meta/disconnect","clientId":"{id}"}}"#);
     assert!(!rig.shard.machines.env.confirmed.is_empty());
