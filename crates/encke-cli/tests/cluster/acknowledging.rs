@@ -1,15 +1,19 @@
 //! A session that acknowledges, by long-polling, whose node is killed: it goes on at another one with what it has missed of histories.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use encke_client::{Client, Subscription, Transport};
 use serde_json::{Value, json};
 
 use crate::histories::{start, wait_until_in_sync};
 use crate::nats::Keeping;
 use crate::node::Node;
+use crate::proxy::Proxy;
 use crate::sessions::{Polling, handshake_with, post, subscribe, wait_for_records};
-use crate::{run, wait_until};
+use crate::{EVENT_MAX, run, wait_until, wait_until_async};
 
 /// A client that acknowledges, as a stock one does. It goes on at the next node when one does not answer.
 struct Acknowledging<'a> {
@@ -47,23 +51,21 @@ impl Acknowledging<'_> {
         let all: BTreeSet<&usize> = self.got.values().flatten().collect();
         all.len()
     }
+}
 
-    /// Checks that each channel has its messages in order, and from a point on once more at most.
-    fn check(&self, numbers: std::ops::Range<usize>, doubled_from: usize) {
-        let mut all: Vec<usize> = self.got.values().flatten().copied().collect();
-        all.sort_unstable();
-        let doubled: Vec<usize> = all.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
-        all.dedup();
-        assert!(all.iter().copied().eq(numbers.clone()), "lost: not {numbers:?}, but {all:?}");
-        assert!(
-            doubled.iter().all(|number| *number >= doubled_from),
-            "doubled: {doubled:?}, not from {doubled_from} on"
-        );
-        for (channel, got) in &self.got {
-            let begins_again = got.windows(2).filter(|pair| pair[0] >= pair[1]).count();
-            assert!(begins_again <= 1, "{channel} is out of order: {got:?}");
-        }
+/// Checks that channels have their messages in order, and from a point on once more at most.
+fn check<'a>(channels: impl Iterator<Item = &'a Vec<usize>>, numbers: Range<usize>, doubled_from: usize) {
+    let mut all = Vec::new();
+    for got in channels {
+        let begins_again = got.windows(2).filter(|pair| pair[0] >= pair[1]).count();
+        assert!(begins_again <= 1, "out of order: {got:?}");
+        all.extend(got);
     }
+    all.sort_unstable();
+    let doubled: Vec<usize> = all.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    all.dedup();
+    assert!(all.iter().copied().eq(numbers.clone()), "lost: not {numbers:?}, but {all:?}");
+    assert!(doubled.iter().all(|number| *number >= doubled_from), "doubled: {doubled:?}, not from {doubled_from} on");
 }
 
 fn number(message: &Value) -> usize {
@@ -75,7 +77,7 @@ fn channel_of(number: usize) -> String {
     if number % 3 == 0 { "/h/one".into() } else { format!("/h/many/{}", number % 5) }
 }
 
-fn publish(node: &Node, session: &Polling, numbers: std::ops::Range<usize>) {
+fn publish(node: &Node, session: &Polling, numbers: Range<usize>) {
     for number in numbers {
         let publication = json!([{"channel": channel_of(number), "clientId": session.id, "data": number}]);
         let (status, replies) = post(node, session, &publication);
@@ -117,11 +119,11 @@ fn a_session_that_acknowledges_loses_nothing_of_a_history_when_its_node_is_kille
             });
             wait_until("half of the messages are there", || client.poll(0) && is_half.load(Ordering::Relaxed));
             // Some messages wait for a client that is not there.
-            std::thread::sleep(std::time::Duration::from_millis(30));
+            std::thread::sleep(Duration::from_millis(30));
             a.signal("KILL");
             wait_until("all messages have come", || client.poll(1) && client.count() == ALL);
         });
-        client.check(0..ALL, BEFORE);
+        check(client.got.values(), 0..ALL, BEFORE);
         assert_eq!(b.metric("encke_cluster_sessions_taken_over"), 1);
         assert_eq!(b.metric("encke_sessions_unknown") + c.metric("encke_sessions_unknown"), 0);
         // The next kill finds it again.
@@ -137,6 +139,76 @@ fn a_session_that_acknowledges_loses_nothing_of_a_history_when_its_node_is_kille
             numbers.retain(|number| *number >= ALL);
             true
         });
-        client.check(ALL..ALL + 40, ALL);
+        check(client.got.values(), ALL..ALL + 40, ALL);
+    });
+}
+
+/// The numbers that come, up to this one.
+async fn read(mut subscription: Subscription, last: usize) -> (Vec<usize>, Subscription) {
+    let mut got = Vec::new();
+    while got.last() != Some(&last) {
+        let item = tokio::time::timeout(EVENT_MAX, subscription.next()).await;
+        let message = item.expect("gave up waiting for a message").expect("the session is open").expect("no gap");
+        got.push(message.json().expect("a number"));
+    }
+    (got, subscription)
+}
+
+#[test]
+fn websockets_of_sessions_that_acknowledge_go_on_at_other_nodes_when_theirs_is_killed() {
+    run(async {
+        let nats = Keeping::start("websockets-acknowledging");
+        let a = start(&nats.nats, "a");
+        wait_until_in_sync(&[&a]).await;
+        let [b, c] = ["b", "c"].map(|name| start(&nats.nats, name));
+        wait_until_in_sync(&[&a, &b, &c]).await;
+        let urls = [&a, &b, &c].map(|node| node.url.trim_start_matches("http://").to_owned());
+        let proxy = Proxy::to(urls.into());
+        let (mut clients, mut subscriptions) = (Vec::new(), Vec::new());
+        for _ in 0..6 {
+            let builder = Client::builder().transport(Transport::WebSocket).reply_timeout(EVENT_MAX).ack(true);
+            let builder = builder.backoff(Duration::from_millis(20), Duration::from_millis(200));
+            let client = builder.connect(&format!("http://{}", proxy.address())).await.expect("a session");
+            subscriptions.push(client.subscribe("/h/*").await.expect("a subscription"));
+            clients.push(client);
+        }
+        let ids = |clients: &[Client]| -> Vec<_> {
+            clients.iter().map(|client| client.connected().map(|connected| connected.client_id)).collect()
+        };
+        let before = ids(&clients);
+        wait_until_async("its sessions have records", || a.metric("encke_cluster_sessions_recorded") == 2).await;
+        let publisher = c.client().await;
+        let publish = async |numbers: Range<usize>| {
+            for number in numbers {
+                publisher.publish("/h/w", &number).await.expect("published");
+            }
+        };
+        publish(0..BEFORE).await;
+        let mut read_before = Vec::new();
+        for subscription in subscriptions {
+            read_before.push(read(subscription, BEFORE - 1).await);
+        }
+        let marks = b.metric("encke_cluster_marks");
+        wait_until_async("other nodes know that", || b.metric("encke_cluster_marks") > marks + 8).await;
+        let killing = async {
+            publish(BEFORE..ALL / 2).await;
+            a.signal("KILL");
+            publish(ALL / 2..ALL).await;
+        };
+        let reading = async {
+            let mut all = Vec::new();
+            for (mut got, subscription) in read_before {
+                let (more, subscription) = read(subscription, ALL - 1).await;
+                got.extend(more);
+                all.push((got, subscription));
+            }
+            all
+        };
+        let ((), all) = tokio::join!(killing, reading);
+        for (got, _) in &all {
+            check(std::iter::once(got), 0..ALL, BEFORE);
+        }
+        assert_eq!(ids(&clients), before, "each session has gone on");
+        assert_eq!(b.metric("encke_cluster_sessions_taken_over") + c.metric("encke_cluster_sessions_taken_over"), 2);
     });
 }
