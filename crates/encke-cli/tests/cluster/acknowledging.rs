@@ -126,13 +126,13 @@ fn a_session_that_acknowledges_loses_nothing_of_a_history_when_its_node_is_kille
         check(client.got.values(), 0..ALL, BEFORE);
         assert_eq!(b.metric("encke_cluster_sessions_taken_over"), 1);
         assert_eq!(b.metric("encke_sessions_unknown") + c.metric("encke_sessions_unknown"), 0);
-        // The next kill finds it again.
+        // The end of that node finds it again.
         wait_for_records(&b, 1);
         let marks = c.metric("encke_cluster_marks");
         wait_until("other nodes know that", || client.poll(1) && c.metric("encke_cluster_marks") > marks + 8);
         client.nodes[0] = &c;
         publish(&c, &publisher, ALL..ALL + 20);
-        b.signal("KILL");
+        b.signal("TERM");
         publish(&c, &publisher, ALL + 20..ALL + 40);
         wait_until("all messages have come", || client.poll(0) && client.count() == ALL + 40);
         client.got.retain(|_, numbers| {

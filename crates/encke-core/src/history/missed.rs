@@ -67,6 +67,9 @@ impl Found {
         if !self.read.insert(at) {
             return Some(());
         }
+        if self.read.len() > CHANNELS_MAX {
+            return None;
+        }
         let ring = owned.rings.get(at.1 as usize)?;
         let mut last_ms = 0;
         for entry in ring.since(missed.since_ms[partition_of(ring.name())]?)? {
@@ -75,12 +78,12 @@ impl Found {
                 continue;
             }
             self.bytes += entry.text.len();
+            if self.texts.len() == missed.messages_max || self.bytes > missed.bytes_max {
+                return None;
+            }
             self.texts.push((last_ms, entry.text.clone()));
         }
-        let fits = self.read.len() <= CHANNELS_MAX
-            && self.texts.len() <= missed.messages_max
-            && self.bytes <= missed.bytes_max;
-        fits.then_some(())
+        Some(())
     }
 }
 
