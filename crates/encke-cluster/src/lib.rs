@@ -25,7 +25,7 @@ mod wants;
 pub use command::{Command, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX};
 pub use envelope::{Envelope, EnvelopeError};
 pub use histories::{Content, Copied, Cursor, Entry, Histories, HistoriesSettings, HistoryCounts};
-pub use histories::{HistoryOutput, Rings, Submission};
+pub use histories::{HistoryOutput, Rings, SinceMs, Submission};
 pub use node::{Counts, Node, NodeLimits};
 pub use sessions::{Output, RelayId, RelayOutput, RelayRequest, SessionCounts, Sessions, SessionsSettings};
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};

@@ -5,6 +5,8 @@
 //!   shard ◀─ Release ── cluster                  another node gets the session
 //!   shard ── Released ─▶ cluster
 //!   shard ── Changed, Ended ──▶ cluster          the record of a session, from which another node can go on
+//!   shard ◀─ Tick ── cluster, shard ── Confirmed ──▶ cluster     the messages that clients have confirmed
+//!   shard ── Resumes ──▶ cluster ── FromNodes::Missed ──▶ shard ── Restored ──▶ cluster     a session gets those that it has missed
 //! ```
 
 use crate::exchange::{Request, SocketKey};
@@ -29,6 +31,11 @@ pub enum FromNodes {
     Leave(Id),
     /// Report this session with [`ForNodes::Changed`] again.
     Report(Id),
+    /// All that was committed before this tick was sent to the shard before. The answer is [`ForNodes::Confirmed`].
+    Tick(u64),
+    /// The answer to [`ForNodes::Resumes`]: the messages of histories that a session has missed, JSON objects, oldest first. None: they
+    /// cannot be known, and the session ends.
+    Missed(Id, Option<Vec<Box<str>>>),
 }
 
 /// A session that comes from another node.
@@ -38,6 +45,8 @@ pub struct Restored {
     pub saved: Saved,
     /// True if its node has given it up. Otherwise that node is gone, and messages are lost with it.
     pub is_whole: bool,
+    /// True if it is known which messages of histories its client has confirmed.
+    pub has_mark: bool,
     /// The origins of its client: see [`ForNodes::Search`].
     pub origins: [u64; 2],
 }
@@ -72,10 +81,40 @@ pub enum ForNodes {
     /// The answer to [`FromNodes::Restore`]: publications of other nodes for the session arrive, or it is not taken and has ended.
     Restored(Id),
     /// A session has connected, or what has to outlive its node has changed: this is all of it.
-    Changed(Id, Box<Saved>),
+    Changed(Id, Box<Saved>, Since),
     /// A session has ended. A reply of its shard may wait for
     /// [`ShardMessage::InterestKnown`](crate::ShardMessage::InterestKnown) with this number: no node goes on with it then.
     Ended(Id, Option<u64>),
+    /// A session that acknowledges receives its channels here, and waits for [`FromNodes::Missed`].
+    Resumes {
+        /// Its id.
+        session: Id,
+        /// Its channels and patterns.
+        names: Vec<Box<str>>,
+        /// The most messages, and their bytes, for which it has room.
+        room: (usize, usize),
+    },
+    /// All sessions of a shard have confirmed what was committed before this tick, but for those whose [`Since`] says otherwise.
+    Confirmed {
+        /// The shard.
+        shard: usize,
+        /// The tick.
+        tick: u64,
+        /// True if some [`Since`] says otherwise.
+        has_late: bool,
+    },
+}
+
+/// The point before which the client of a session has confirmed all messages of histories.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Since {
+    /// Each tick that [`ForNodes::Confirmed`] has named.
+    #[default]
+    Common,
+    /// This tick.
+    Tick(u64),
+    /// The point in the record from which this node has taken the session.
+    Taken,
 }
 
 /// The party that waits for a session.
@@ -116,6 +155,7 @@ impl FromNodes {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             FromNodes::Restore(_, restored) => restored.saved.bytes(),
+            FromNodes::Missed(_, Some(messages)) => messages.iter().map(|message| message.len()).sum(),
             _ => 0,
         }
     }
@@ -126,7 +166,8 @@ impl ForNodes {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             ForNodes::Search { waiting: Searcher::Request { request, .. }, .. } => request.body.len(),
-            ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, saved) => saved.bytes(),
+            ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, saved, _) => saved.bytes(),
+            ForNodes::Resumes { names, .. } => names.iter().map(|name| name.len()).sum(),
             _ => 0,
         }
     }

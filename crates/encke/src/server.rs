@@ -211,7 +211,7 @@ fn start_cluster(
     let node = cluster.node(settings)?;
     let of_node = (tag, server_shared.mailboxes.shards());
     let sessions = Sessions::new(sessions::settings(&cluster, settings, cluster.subjects()?, of_node));
-    let histories = NodeHistories::new(cluster.histories(settings)?, settings.clone());
+    let histories = NodeHistories::new(cluster.histories(settings, tag)?, settings.clone());
     let wakes = link.clone();
     server_shared.shared().interest.set_on_change(move || wakes.wake());
     let read = link.clone();

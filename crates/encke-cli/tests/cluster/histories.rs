@@ -16,12 +16,12 @@ const PARTITIONS: u64 = 64;
 type Read = (String, u64, usize);
 
 /// A node whose channels have histories.
-fn start(nats: &Nats, name: &str) -> Node {
+pub(crate) fn start(nats: &Nats, name: &str) -> Node {
     Node::start(nats, name, RULE)
 }
 
 /// Waits until nodes may own all histories.
-async fn wait_until_in_sync(nodes: &[&Node]) {
+pub(crate) async fn wait_until_in_sync(nodes: &[&Node]) {
     for node in nodes {
         let in_sync = || node.metric("encke_cluster_history_partitions_in_sync") == PARTITIONS;
         wait_until_async("a node is in sync", in_sync).await;

@@ -1,6 +1,7 @@
 //! Nodes of a cluster: processes of the program on a real NATS server, which `NATS_SERVER` names. `scripts/cluster.sh` runs
 //! these tests.
 
+mod acknowledging;
 mod channels;
 mod failures;
 mod histories;

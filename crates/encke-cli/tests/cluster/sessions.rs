@@ -13,13 +13,13 @@ use crate::proxy::Proxy;
 use crate::{EVENT_MAX, connect, data, run, wait_until, wait_until_async};
 
 /// A session by long-polling, with the cookie of its browser.
-struct Polling {
-    id: String,
+pub(crate) struct Polling {
+    pub(crate) id: String,
     cookie: String,
 }
 
 /// Sends messages of a session to a node, each request on its own connection. The status, and the replies.
-fn post(node: &Node, session: &Polling, messages: &Value) -> (u16, Value) {
+pub(crate) fn post(node: &Node, session: &Polling, messages: &Value) -> (u16, Value) {
     let (body, cookie) = (messages.to_string(), &session.cookie);
     let head = "POST /cometd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
     let head = format!("{head}Cookie: {cookie}\r\nContent-Length: {}\r\n\r\n", body.len());
@@ -47,9 +47,15 @@ fn respond(node: &Node, request: &str) -> (u16, String, String) {
 
 /// Opens a session by long-polling.
 fn handshake(node: &Node) -> Polling {
+    handshake_with(node, &json!({}))
+}
+
+/// The same with this `ext`.
+pub(crate) fn handshake_with(node: &Node, ext: &Value) -> Polling {
     let types = ["long-polling", "callback-polling", "websocket"];
     let shake =
-        json!([{"channel": "/meta/handshake", "version": "1.0", "supportedConnectionTypes": types}]).to_string();
+        json!([{"channel": "/meta/handshake", "version": "1.0", "ext": ext, "supportedConnectionTypes": types}])
+            .to_string();
     let head = "POST /cometd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
     let request = format!("{head}Content-Length: {}\r\n\r\n{shake}", shake.len());
     let (status, head, body) = respond(node, &request);
@@ -68,7 +74,7 @@ fn poll(node: &Node, session: &Polling) -> (u16, Value) {
     post(node, session, &connect)
 }
 
-fn subscribe(node: &Node, session: &Polling, channel: &str) {
+pub(crate) fn subscribe(node: &Node, session: &Polling, channel: &str) {
     let subscribe = json!([{"channel": "/meta/subscribe", "clientId": session.id, "subscription": channel}]);
     let (_, replies) = post(node, session, &subscribe);
     assert_eq!(replies[0]["successful"], true, "{replies}");
@@ -83,7 +89,7 @@ fn messages(replies: &Value, channel: &str) -> (Vec<u64>, bool) {
 }
 
 /// Waits until the records of a node's sessions are written as they are now.
-fn wait_for_records(node: &Node, sessions: u64) {
+pub(crate) fn wait_for_records(node: &Node, sessions: u64) {
     wait_until("the records are written", || {
         let metric = |name: &str| node.metric(&format!("encke_cluster_{name}"));
         metric("sessions_recorded") == sessions && metric("session_records_waiting") == 0

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use encke_core::history::mixed;
-use encke_core::{Now, PublishToken, Share};
+use encke_core::{NodeTag, Now, PublishToken, Share};
 use foldhash::fast::RandomState;
 
 use super::claim::Claim;
@@ -22,6 +22,11 @@ pub enum Output {
     Engine(Command),
     /// Publications are stored (true), or refused.
     Settled(PublishToken, bool),
+    /// All that this node has delivered was committed before this tick, and has this mark. [`Histories::confirmed`](super::Histories::confirmed)
+    /// is the answer.
+    Tick(u64, Bytes),
+    /// The sessions of another node have confirmed all up to this mark, but for those whose record has another one.
+    Mark(NodeTag, Bytes),
 }
 
 /// The purpose of a command about a key.
@@ -209,6 +214,10 @@ pub(super) enum Sabotage {
     AddsLate,
     /// The owner takes each number of a source.
     TakesAllNumbers,
+    /// A node tells others a mark before clients have confirmed it.
+    MarksEarly,
+    /// A node goes on from times at which messages came that came with rings.
+    TrustsTimes,
 }
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ pub(super) struct Part {
     pub(super) at: Option<Cursor>,
     /// The cursor of the next part; None if this is the last one.
     pub(super) next: Option<Cursor>,
-    /// The number of the last entry that is in the rings for certain. Only the first part counts.
+    /// The number of the last entry that is in these rings. A mirror's log begins behind that of the first part.
     pub(super) committed: u64,
     /// The last sequence of each source, up to that entry.
     pub(super) sources: Vec<(NodeId, u64)>,

@@ -23,6 +23,7 @@
 mod claim;
 mod context;
 mod entry;
+mod marks;
 mod members;
 mod message;
 mod partition;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use bayeux::Limits;
 use bytes::Bytes;
 use encke_core::history::{PARTITIONS, hash_of_name, partition_of};
-use encke_core::{Amount, Budget, Now, PublishToken, Shares, Urgency};
+use encke_core::{Amount, Budget, NodeTag, Now, PublishToken, Shares, Urgency};
 
 use crate::command::{Command, Expected, KeyReply};
 use crate::outgoing::fitting;
@@ -45,6 +46,9 @@ pub use context::Output as HistoryOutput;
 use context::{CLAIMS, Context, Purpose, Wire};
 use entry::NodeId;
 pub use entry::{Content, Entry, Submission};
+pub use marks::SinceMs;
+pub(crate) use marks::TICKS_MAX;
+use marks::{Marks, Points, read_beat, write_beat};
 use members::{BEAT_MS, Members};
 use message::{HEAD_BYTES, Message};
 use partition::Partition;
@@ -56,6 +60,8 @@ use sources::Waiting;
 pub struct HistoriesSettings {
     /// A random number that no other node and start has.
     pub node: u64,
+    /// The name of this node in the ids of its sessions.
+    pub tag: NodeTag,
     /// The subjects of the cluster.
     pub subjects: Subjects,
     /// The bucket of the claims.
@@ -90,6 +96,7 @@ pub struct Histories {
     settings: HistoriesSettings,
     members: Members,
     partitions: Vec<Partition>,
+    marks: Marks,
     wire: Wire,
     shares: Shares<u64>,
     /// Messages of other nodes that have not been processed.
@@ -123,6 +130,7 @@ impl Histories {
         Histories {
             members: Members::new(own),
             partitions: (0..partitions as u16).map(Partition::new).collect(),
+            marks: Marks::default(),
             wire: Wire::new(own, subjects, bucket, Histories::NUMBERS_FROM),
             shares: Shares::default(),
             arrived: Vec::new(),
@@ -234,7 +242,11 @@ impl Histories {
     pub fn key_changed(&mut self, now_ms: u64, key: &str, revision: u64, value: Option<&Bytes>) {
         if let Some(node) = key.strip_prefix(MEMBERS).and_then(|node| u64::from_str_radix(node, 16).ok()) {
             match value {
-                Some(_) => self.members.seen(now_ms, NodeId(node), revision),
+                Some(value) => {
+                    let mark = read_beat(value).filter(|_| node != self.settings.node);
+                    mark.into_iter().for_each(|(node, mark)| self.wire.push(HistoryOutput::Mark(node, mark)));
+                    self.members.seen(now_ms, NodeId(node), revision);
+                }
                 None => self.members.left(NodeId(node)),
             }
         }
@@ -264,16 +276,59 @@ impl Histories {
         }
         partitions.iter_mut().for_each(|partition| partition.turn(&mut cx));
         self.balance(now, rings);
+        self.tick(now.ms);
         for share in std::mem::take(&mut self.wire.freed) {
             self.shares.give_back(share);
         }
+    }
+
+    /// Takes a mark, if it is time.
+    fn tick(&mut self, now_ms: u64) {
+        if now_ms < self.marks.due_ms() {
+            return;
+        }
+        let points = self.points();
+        if self.marks.are_due(&points) {
+            let (tick, mark) = self.marks.take(now_ms, &points);
+            self.wire.push(HistoryOutput::Tick(tick, mark));
+        }
+    }
+
+    /// The points up to which this node has delivered the logs. One that reads the rings of a partition has delivered what it had before.
+    fn points(&self) -> Points {
+        let point = |partition: usize| {
+            let point = self.partitions.get(partition).and_then(Partition::point);
+            point.or_else(|| self.marks.last(partition))
+        };
+        std::array::from_fn(point)
+    }
+
+    /// The sessions of this node have confirmed all that was committed before a [`HistoryOutput::Tick`], but for those whose record says
+    /// otherwise. `has_late`: there are some.
+    pub fn confirmed(&mut self, tick: u64, has_late: bool) {
+        self.marks.confirmed(tick, has_late);
+    }
+
+    /// For each partition the time since which all messages behind a mark have come to this node. None if this is no mark.
+    pub fn since(&self, mark: &[u8]) -> Option<SinceMs> {
+        let of = |partition: usize| self.partitions.get(partition);
+        let points = std::array::from_fn(|partition| of(partition).and_then(Partition::point));
+        let known_from: [u64; PARTITIONS] =
+            std::array::from_fn(|partition| of(partition).map_or(0, Partition::known_from));
+        #[cfg(test)]
+        let known_from = match self.wire.sabotage {
+            Some(context::Sabotage::TrustsTimes) => [0; PARTITIONS],
+            _ => known_from,
+        };
+        self.marks.since(mark, &points, &known_from)
     }
 
     /// Writes the key of this node.
     fn beat(&mut self, now_ms: u64) {
         if self.wire.is_connected && !self.is_ending && self.members.beat(now_ms) {
             let key = format!("{MEMBERS}{:016x}", self.settings.node);
-            self.wire.put(Purpose::Beat, key, Bytes::from_static(&[1]), Expected::Any, Some(MEMBER_TTL_MS));
+            let value = write_beat(self.settings.tag, self.marks.common());
+            self.wire.put(Purpose::Beat, key, value, Expected::Any, Some(MEMBER_TTL_MS));
         }
     }
 
@@ -321,7 +376,9 @@ impl Histories {
             return None;
         }
         let is_busy = self.is_ending || self.partitions.iter().any(|partition| partition.is_busy(self.wire.own));
-        Some(if is_busy { now_ms + BUSY_MS } else { self.members.next_ms().clamp(now_ms, now_ms + BEAT_MS) })
+        let next_ms = if is_busy { now_ms + BUSY_MS } else { self.members.next_ms().clamp(now_ms, now_ms + BEAT_MS) };
+        let tick_ms = self.marks.are_due(&self.points()).then(|| self.marks.due_ms().max(now_ms));
+        Some(tick_ms.map_or(next_ms, |tick_ms| tick_ms.min(next_ms)))
     }
 
     /// Takes what has to be done, in order.

@@ -156,7 +156,9 @@ impl Sessions {
 
     /// Gives a session, of whose record no write is on its way, to another node.
     pub(super) fn give(&mut self, leaving: Leaving, state: Bytes) {
-        let revision = self.records.forget(&Key::of(&leaving.session));
+        let key = Key::of(&leaving.session);
+        let revision = self.records.forget(&key);
+        self.confirming.written(&key);
         let reply = Reply::Given(revision, state);
         let fits = reply.write().len() <= leaving.bytes_max;
         self.reply(leaving.reply_to, if fits { &reply } else { &Reply::TooLarge });

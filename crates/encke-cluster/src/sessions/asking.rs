@@ -4,7 +4,7 @@ use bytes::Bytes;
 use encke_core::{ExchangeId, FromNodes, Id, NodeTag, OTHER_NODES, Response, Restored, Saved, Searcher, ShardMessage};
 
 use super::message::{Fate, Question, Reply};
-use super::record::{Key, Record};
+use super::record::{Content, Key, Record};
 use super::records::KeyCommand;
 use super::searches::Absence;
 use super::{Notice, Output, Sent, Server, Sessions, State};
@@ -167,7 +167,8 @@ impl Sessions {
     /// The session has come from its node.
     fn given(&mut self, now_ms: u64, number: u64, revision: u64, state: &[u8]) {
         self.counts.moved += 1;
-        self.restore(now_ms, number, revision, state, true);
+        let state = Bytes::copy_from_slice(state);
+        self.restore(now_ms, number, revision, Content { mark: None, state }, true);
     }
 
     /// A command about the record has its result.
@@ -178,8 +179,8 @@ impl Sessions {
             (State::Reads, Ok(KeyAnswer::Found(found))) => {
                 let record = found.as_ref().map(|(revision, value)| (*revision, Record::read(value)));
                 match record {
-                    Some((revision, Some(Record::Live { node, state }))) => {
-                        self.found(now_ms, number, (revision, node, state));
+                    Some((revision, Some(Record::Live { node, content }))) => {
+                        self.found(now_ms, number, (revision, node, content));
                     }
                     Some((_, Some(Record::Ended))) | None => self.end_search(now_ms, number),
                     Some((_, None)) => {
@@ -188,14 +189,14 @@ impl Sessions {
                     }
                 }
             }
-            (State::Takes(state), Ok(KeyAnswer::Written(revision))) => {
+            (State::Takes(content), Ok(KeyAnswer::Written(revision))) => {
                 self.counts.taken_over += 1;
                 let without = self.searches.get(number).map(|search| search.without.clone()).unwrap_or_default();
                 for absence in without.into_iter().filter(|absence| absence.is_gone) {
                     // It may only have been slow.
                     self.tell_taken(Notice { key, node: absence.node, revision, tries: 0 });
                 }
-                self.restore(now_ms, number, revision, &state, false);
+                self.restore(now_ms, number, revision, content, false);
             }
             (State::Takes(_), Err(KeyFailure::Conflict)) => self.searches.pause(number, now_ms + CONFLICT_PAUSE_MS),
             // The engine keeps no keys now, or never.
@@ -224,7 +225,7 @@ impl Sessions {
 
     /// A record names a node. This one replaces it if that node is gone, or does not have the session and has said so after the
     /// record was read: before that, the session may have been on its way to it.
-    fn found(&mut self, now_ms: u64, number: u64, (revision, node, state): (u64, NodeTag, Bytes)) {
+    fn found(&mut self, now_ms: u64, number: u64, (revision, node, content): (u64, NodeTag, Content)) {
         let own = self.settings.node;
         let Some(search) = self.searches.get(number) else { return };
         let (key, absence) = (search.key, search.absence(node));
@@ -232,7 +233,8 @@ impl Sessions {
         if node == own && self.records.id(&key).is_some() {
             self.end_search(now_ms, number);
         } else if node == own || absence.is_some_and(|absence| absence.is_gone || was_asked) {
-            self.take(number, revision, state);
+            let mark = self.mark_for(node, &content);
+            self.take(number, revision, Content { mark, ..content });
         } else {
             if let Some(search) = self.searches.get(number) {
                 search.asked_revision = revision;
@@ -245,23 +247,25 @@ impl Sessions {
     }
 
     /// Writes itself into the record, if that is still the one that was read.
-    fn take(&mut self, number: u64, revision: u64, state: Bytes) {
+    fn take(&mut self, number: u64, revision: u64, content: Content) {
         let (command, node) = (self.number(Sent::Search(number)), self.settings.node);
         let Some(search) = self.searches.get(number) else { return };
-        (search.state, search.command) = (State::Takes(state.clone()), command);
-        let write = KeyCommand::Write(search.key, Record::Live { node, state }, Expected::Revision(revision));
+        (search.state, search.command) = (State::Takes(content.clone()), command);
+        let write = KeyCommand::Write(search.key, Record::Live { node, content }, Expected::Revision(revision));
         self.send_key_command(command, write);
     }
 
     /// Passes a session to its shard.
-    fn restore(&mut self, now_ms: u64, number: u64, revision: u64, state: &[u8], is_whole: bool) {
+    fn restore(&mut self, now_ms: u64, number: u64, revision: u64, content: Content, is_whole: bool) {
         let Some(search) = self.searches.get(number) else { return };
         search.state = State::Restores;
         let (session, origins) = (search.session, [0, search.owner]);
-        self.records.taken(session, revision);
-        match (self.settings.decode)(state).filter(Saved::is_whole) {
+        let Content { mark, state } = content;
+        let has_mark = mark.as_ref().is_some_and(|mark| !mark.is_empty());
+        self.records.taken(session, revision, mark);
+        match (self.settings.decode)(&state).filter(Saved::is_whole) {
             Some(saved) => {
-                let restored = Box::new(Restored { saved, is_whole, origins });
+                let restored = Box::new(Restored { saved, is_whole, has_mark, origins });
                 self.tell_shard(&session, FromNodes::Restore(session, restored));
             }
             None => {

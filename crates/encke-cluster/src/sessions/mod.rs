@@ -12,6 +12,7 @@
 
 mod answering;
 mod asking;
+mod confirming;
 mod homes;
 mod message;
 mod record;
@@ -31,6 +32,7 @@ use foldhash::fast::RandomState;
 
 use crate::command::{Command, KeyReply, RequestFailure};
 use crate::subject::Subjects;
+use confirming::Confirming;
 use homes::Homes;
 use message::{Question, Reply};
 use record::{Key, Record};
@@ -85,6 +87,21 @@ pub enum Output {
     Visitor(u64, bool),
     /// Do this for a relay.
     Relay(RelayOutput),
+    /// Read the messages of histories behind a mark, and answer with [`FromNodes::Missed`].
+    Missed {
+        /// The session that needs them.
+        session: Id,
+        /// Its shard.
+        shard: usize,
+        /// Its channels and patterns.
+        names: Vec<Box<str>>,
+        /// The mark.
+        mark: Bytes,
+        /// The most messages, and their bytes.
+        room: (usize, usize),
+    },
+    /// The sessions of this node have confirmed this tick, but for those whose record says otherwise. True if there are some.
+    Confirmed(u64, bool),
 }
 
 /// The counts of [`Sessions`] since its start, and its sizes.
@@ -108,6 +125,8 @@ pub struct SessionCounts {
     pub relayed: u64,
     /// Times that a node was gone while it served requests of this one.
     pub nodes_gone: u64,
+    /// Marks of other nodes.
+    pub marks: u64,
     /// Records written.
     pub records_written: u64,
     /// Reads and writes of records that have failed.
@@ -130,6 +149,7 @@ pub struct Sessions {
     records: Records,
     homes: Homes,
     searches: Searches,
+    confirming: Confirming,
     serving: Serving,
     /// Sessions that shards are to give up, by the number of the question.
     releasing: HashMap<u64, Leaving, RandomState>,
@@ -209,6 +229,7 @@ impl Sessions {
             records: Records::new(settings.node, settings.records_per_s_max),
             homes: Homes::default(),
             searches: Searches::new(settings.forwarded_max, settings.forwarded_bytes_max),
+            confirming: Confirming::new(settings.shards),
             serving: Serving::default(),
             releasing: HashMap::default(),
             leaving: HashMap::default(),
@@ -262,9 +283,10 @@ impl Sessions {
             }
             ShardMessage::ForNodes(ForNodes::Released(number, given)) => self.released(number, given),
             ShardMessage::ForNodes(ForNodes::Restored(id)) => self.restored(now_ms, &id),
-            ShardMessage::ForNodes(ForNodes::Changed(id, saved)) => {
-                let state = (self.settings.encode)(&saved);
-                self.records.changed(id, state.into());
+            ShardMessage::ForNodes(ForNodes::Changed(id, saved, since)) => self.changed(id, &saved, since),
+            ShardMessage::ForNodes(ForNodes::Resumes { session, names, room }) => self.resumes(session, names, room),
+            ShardMessage::ForNodes(ForNodes::Confirmed { shard, tick, has_late }) => {
+                self.shard_confirmed(shard, tick, has_late);
             }
             ShardMessage::ForNodes(ForNodes::Ended(id, reply)) => self.ended(now_ms, &id, reply),
             ShardMessage::Abandoned(exchange) => self.abandoned(&exchange),
@@ -304,6 +326,9 @@ impl Sessions {
             Some(Sent::Search(search)) => self.record_answered(now_ms, (search, number), answer),
             Some(Sent::Record(key)) => {
                 let outcome = self.records.answered(now_ms, key, &answer);
+                if self.records.is_written(&key) {
+                    self.confirming.written(&key);
+                }
                 if self.records.id(&key).is_none() {
                     self.has_ended(&key);
                 }
@@ -325,6 +350,7 @@ impl Sessions {
 
     /// Does what has to be done after events, or at a time. Call it after events, before [`Sessions::take_outputs`].
     pub fn turn(&mut self, now_ms: u64) {
+        self.pass_ticks();
         while let Some(number) = self.searches.next(now_ms) {
             self.go_on(now_ms, number);
         }
@@ -382,9 +408,9 @@ impl Sessions {
 
     /// A session has ended. `reply`: the number of a reply that waits until no node can go on with it.
     fn ended(&mut self, now_ms: u64, id: &Id, reply: Option<u64>) {
-        let has_record = self.records.ended(id);
+        let (has_record, key) = (self.records.ended(id), Key::of(id));
+        self.confirming.written(&key);
         let Some(reply) = reply else { return };
-        let key = Key::of(id);
         self.ends.entry(key).or_insert_with(|| (*id, Vec::new())).1.push(reply);
         if has_record && self.is_connected && !self.records.fails {
             self.ends_until.push_back((now_ms + self.settings.reply_delay_max_ms, key));

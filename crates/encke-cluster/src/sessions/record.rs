@@ -63,10 +63,20 @@ pub(super) enum Record {
         /// The node.
         node: NodeTag,
         /// The state.
-        state: Bytes,
+        content: Content,
     },
     /// The session has ended.
     Ended,
+}
+
+/// The state of a session from which another node goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Content {
+    /// The mark up to which its client has confirmed all messages of histories, if this is not the mark of its node. Empty if it cannot be
+    /// known any more.
+    pub(super) mark: Option<Bytes>,
+    /// All that its shard restores.
+    pub(super) state: Bytes,
 }
 
 impl Record {
@@ -75,9 +85,13 @@ impl Record {
         let mut bytes = vec![VERSION];
         match self {
             Record::Ended => bytes.push(ENDED),
-            Record::Live { node, state } => {
-                bytes.push(LIVE);
+            Record::Live { node, content: Content { mark, state } } => {
+                bytes.push(if mark.is_some() { LIVE_SINCE } else { LIVE });
                 bytes.extend_from_slice(node.as_str().as_bytes());
+                if let Some(mark) = mark {
+                    bytes.extend_from_slice(&(mark.len() as u32).to_le_bytes());
+                    bytes.extend_from_slice(mark);
+                }
                 bytes.extend_from_slice(state);
             }
         }
@@ -88,9 +102,17 @@ impl Record {
     pub(super) fn read(value: &Bytes) -> Option<Record> {
         match value.get(..2)? {
             [VERSION, ENDED] => Some(Record::Ended),
-            [VERSION, LIVE] => {
+            [VERSION, kind @ (LIVE | LIVE_SINCE)] => {
                 let node = NodeTag::parse(str::from_utf8(value.get(2..HEAD_BYTES)?).ok()?)?;
-                Some(Record::Live { node, state: value.slice(HEAD_BYTES..) })
+                let mut state = value.slice(HEAD_BYTES..);
+                let mut mark = None;
+                if *kind == LIVE_SINCE {
+                    let length = u32::from_le_bytes(*state.first_chunk::<LENGTH_BYTES>()?) as usize;
+                    let end = LENGTH_BYTES.checked_add(length).filter(|end| *end <= state.len())?;
+                    mark = Some(state.slice(LENGTH_BYTES..end));
+                    state = state.slice(end..);
+                }
+                Some(Record::Live { node, content: Content { mark, state } })
             }
             _ => None,
         }
@@ -100,6 +122,9 @@ impl Record {
 const VERSION: u8 = 1;
 const ENDED: u8 = 0;
 const LIVE: u8 = 1;
+/// With a mark before the state.
+const LIVE_SINCE: u8 = 2;
+const LENGTH_BYTES: usize = 4;
 /// The bytes before the state: the version, the kind, and the node.
 pub(super) const HEAD_BYTES: usize = 6;
 
@@ -110,7 +135,11 @@ mod tests {
 
     #[test]
     fn a_record_reads_back_and_nothing_else_is_one() {
-        for record in [Record::Ended, Record::Live { node: tag(3), state: Bytes::from_static(b"{}") }] {
+        let live = |mark: Option<&'static [u8]>| {
+            let content = Content { mark: mark.map(Bytes::from_static), state: Bytes::from_static(b"{}") };
+            Record::Live { node: tag(3), content }
+        };
+        for record in [Record::Ended, live(None), live(Some(b"")), live(Some(b"mark"))] {
             assert_eq!(Record::read(&record.write()), Some(record));
         }
         for bytes in [
@@ -121,6 +150,8 @@ mod tests {
             b"\x01\x01abc",
             b"\x01\x01ab.c{}",
             b"\x01\x01\xff\xff\xff\xff",
+            b"\x01\x02abcd\x01\0\0",
+            b"\x01\x02abcd\x03\0\0\0{}",
         ] {
             assert_eq!(Record::read(&Bytes::copy_from_slice(bytes)), None);
         }

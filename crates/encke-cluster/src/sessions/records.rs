@@ -17,14 +17,14 @@ use bytes::Bytes;
 use encke_core::{Id, NodeTag};
 use foldhash::fast::{FixedState, RandomState};
 
-use super::record::{Key, Record};
+use super::record::{Content, Key, Record};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply};
 
 /// The records of one node.
 pub(super) struct Records {
     node: NodeTag,
     /// Writes in a second.
-    writes_per_s_max: usize,
+    pub(super) writes_per_s_max: usize,
     own: HashMap<Key, Own, RandomState>,
     /// Sessions that have to be written, or whose end has.
     writes: VecDeque<Key>,
@@ -54,7 +54,9 @@ struct Own {
     /// The hash of the state in the record.
     written: u64,
     /// The state that has to be written.
-    pending: Option<Bytes>,
+    pending: Option<Content>,
+    /// The mark in its record, if this node has taken it from there.
+    mark: Option<Bytes>,
     phase: Phase,
     is_ended: bool,
     /// True if a write has failed that may have been done.
@@ -114,9 +116,10 @@ impl Records {
     }
 
     /// The state of a session has changed.
-    pub(super) fn changed(&mut self, id: Id, state: Bytes) {
+    pub(super) fn changed(&mut self, id: Id, state: Content) {
         let key = Key::of(&id);
-        let own = self.own.entry(key).or_insert_with(|| Own::of(id, 0));
+        let own = self.own.entry(key).or_insert_with(|| Own::of(id, 0, None));
+        own.mark.take_if(|mark| state.mark.as_ref() != Some(mark));
         let hash = hash_of(&state);
         let is_known = match own.phase {
             Phase::Writes(on_way) => on_way == hash,
@@ -142,9 +145,19 @@ impl Records {
         true
     }
 
-    /// This node has a session whose record has this revision; 0 if it has none.
-    pub(super) fn taken(&mut self, id: Id, revision: u64) {
-        self.own.insert(Key::of(&id), Own::of(id, revision));
+    /// This node has a session whose record has this revision, 0 if it has none, and this mark.
+    pub(super) fn taken(&mut self, id: Id, revision: u64, mark: Option<Bytes>) {
+        self.own.insert(Key::of(&id), Own::of(id, revision, mark));
+    }
+
+    /// The mark in the record from which this node has taken a session.
+    pub(super) fn mark(&self, key: &Key) -> Option<Bytes> {
+        self.own.get(key).and_then(|own| own.mark.clone())
+    }
+
+    /// True if the record of a session is as it has to be, or if the session is not here.
+    pub(super) fn is_written(&self, key: &Key) -> bool {
+        self.own.get(key).is_none_or(|own| own.pending.is_none() && own.phase == Phase::Rests && !own.is_unsure)
     }
 
     /// True if a command about the record of a session is on its way: it cannot be given away before that has ended.
@@ -208,14 +221,14 @@ impl Records {
             let Some(own) = self.own.get_mut(&key).filter(|own| own.phase == Phase::Waits) else { continue };
             let record = match (own.is_ended, own.pending.clone()) {
                 (true, _) => Record::Ended,
-                (false, Some(state)) => Record::Live { node: self.node, state },
+                (false, Some(content)) => Record::Live { node: self.node, content },
                 (false, None) => {
                     own.phase = Phase::Rests;
                     continue;
                 }
             };
             let hash = match &record {
-                Record::Live { state, .. } => hash_of(state),
+                Record::Live { content, .. } => hash_of(content),
                 Record::Ended => 0,
             };
             own.phase = Phase::Writes(hash);
@@ -308,9 +321,9 @@ impl Records {
             return None;
         }
         match Record::read(value) {
-            Some(Record::Live { node, state }) if node == self.node => {
-                (own.revision, own.written) = (*revision, hash_of(&state));
-                own.pending.take_if(|pending| *pending == state);
+            Some(Record::Live { node, content }) if node == self.node => {
+                (own.revision, own.written) = (*revision, hash_of(&content));
+                own.pending.take_if(|pending| *pending == content);
                 self.go_on(key);
                 None
             }
@@ -370,10 +383,11 @@ impl Records {
 }
 
 impl Own {
-    fn of(id: Id, revision: u64) -> Own {
+    fn of(id: Id, revision: u64, mark: Option<Bytes>) -> Own {
         Own {
             id,
             revision,
+            mark,
             later_revision: 0,
             written: 0,
             pending: None,
@@ -384,7 +398,7 @@ impl Own {
     }
 }
 
-fn hash_of(state: &[u8]) -> u64 {
+fn hash_of(state: &Content) -> u64 {
     // 0 stands for no state.
     FixedState::default().hash_one(state).max(1)
 }

@@ -15,12 +15,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use bytes::Bytes;
 use encke_core::{Amount, Budget, ExchangeId, Id, NodeTag, Opener, Searcher, Share, Shares, Urgency};
 use foldhash::fast::RandomState;
 
 use super::message::{HEAD_BYTES_MAX, Question, Serve};
-use super::record::Key;
+use super::record::{Content, Key};
 
 /// The searches of one node.
 pub(super) struct Searches {
@@ -77,7 +76,7 @@ pub(super) enum State {
     /// The record is read.
     Reads,
     /// The record is written, with this state.
-    Takes(Bytes),
+    Takes(Content),
     /// A shard restores the session.
     Restores,
     /// The response of this node is on its way to the client.

@@ -80,6 +80,7 @@ impl Histories {
         let Some((slot, is_new)) = self.slot_in(&mut owned, birth, Some(lineage)) else {
             // Without a ring nobody would know of these offsets.
             owned.floor = owned.floor.max(end);
+            owned.are_gone(now.ms);
             return Appended::NoRoom;
         };
         let Some(ring) = owned.rings.get_mut(slot as usize) else { return Appended::NoRoom };
@@ -107,7 +108,11 @@ impl Histories {
     pub fn clear_below(&self, channel: &str, offset: u64, now_ms: u64) -> Option<usize> {
         let mut owned = self.lock(self.owner(channel))?;
         let slot = owned.names.get(channel)?;
-        Some(owned.clear_below(slot, offset, now_ms))
+        let removed = owned.clear_below(slot, offset, now_ms);
+        if removed > 0 {
+            owned.are_gone(now_ms);
+        }
+        Some(removed)
     }
 
     /// Lets the ring of a channel begin where a part of another node's ring does: what that one has not any more goes, and what this one

@@ -11,6 +11,7 @@
 mod lineage;
 pub mod log_record;
 mod mirrored;
+mod missed;
 mod names;
 mod page;
 mod restore;
@@ -31,6 +32,7 @@ use slab::Slab;
 use lineage::random_epoch;
 pub use lineage::{Lineage, PARTITIONS, hash_of_name, mixed, partition_of};
 pub use mirrored::Appended;
+pub use missed::Missed;
 use names::Names;
 pub(crate) use names::order;
 pub use page::{HistoryPage, HistoryQuery, within};
@@ -97,6 +99,8 @@ struct Owned {
     messages: usize,
     bytes: usize,
     evicted: usize,
+    /// The time at which the latest message came that has gone without a trace in a ring, in milliseconds, or a later time.
+    gone_ms: u64,
     /// In a cluster the lineage of each partition whose channels may have rings.
     lineages: Option<Box<[Option<Lineage>; PARTITIONS]>>,
 }
@@ -456,6 +460,9 @@ impl Owned {
         self.bytes -= ring.bytes();
         self.is_in_use(slot, ring.empty_since_ms);
         let ring = self.rings.remove(slot as usize);
+        if !ring.is_unused() {
+            self.are_gone(ring.empty_since_ms);
+        }
         self.names.remove(&ring.name);
         self.floor = self.floor.max(ring.next());
         self.shares.give_back(ring.share);

@@ -133,7 +133,7 @@ impl Ring {
     }
 
     /// The offset of the first of the messages published at this time or later, in milliseconds of the monotonic clock.
-    pub fn since(&self, since_ms: u64) -> u64 {
+    pub fn first_since(&self, since_ms: u64) -> u64 {
         match self.entries.partition_point(|entry| entry.at_ms < since_ms) {
             0 => self.oldest,
             older => self.entries.get(older).map_or(self.next, |entry| entry.offset),
@@ -166,6 +166,13 @@ impl Ring {
         let below = |offset: u64| self.entries.partition_point(|entry| entry.offset < offset);
         let from = below(first);
         self.entries.range(from..below(end).max(from))
+    }
+
+    /// The messages that came at this time or later, in milliseconds of the monotonic clock. None if some of them may be gone.
+    pub(super) fn since(&self, since_ms: u64) -> Option<impl Iterator<Item = &Entry>> {
+        let came_before = self.entries.iter().rposition(|entry| entry.at_ms < since_ms);
+        let has_all = came_before.is_some() || !self.has_dropped_since(since_ms);
+        has_all.then(|| self.entries.range(came_before.map_or(0, |last| last + 1)..))
     }
 
     /// Adds a message and assigns the next offset. Drops the oldest messages if the ring's own limits require it, but

@@ -46,7 +46,7 @@ fn messages_of_the_last_time_begin_with_the_first_one_of_it() {
     let first = append(&histories, "/a", 100, "1");
     append(&histories, "/a", 200, "2");
     append(&histories, "/a", 200, "3");
-    let since = |ms| histories.with(first.ring, |ring| ring.since(ms)).map(|offset| offset - first.first);
+    let since = |ms| histories.with(first.ring, |ring| ring.first_since(ms)).map(|offset| offset - first.first);
     assert_eq!([0, 100, 101, 200, 201].map(since), [0, 0, 1, 1, 3].map(Some));
 }
 

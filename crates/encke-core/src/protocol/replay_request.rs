@@ -108,7 +108,7 @@ impl Start {
             ReplayFrom::Latest | ReplayFrom::More => (true, next, None),
             ReplayFrom::Earliest => (true, oldest, None),
             ReplayFrom::Last(messages) => (true, ring.last(*messages), None),
-            ReplayFrom::LastMs(ms) => (true, ring.since(now_ms.saturating_sub(*ms)), None),
+            ReplayFrom::LastMs(ms) => (true, ring.first_since(now_ms.saturating_sub(*ms)), None),
             ReplayFrom::After { offset, epoch } => {
                 if ring.has_all_after(*offset, epoch.as_deref()) {
                     (true, offset + 1, None)

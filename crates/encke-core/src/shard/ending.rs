@@ -62,6 +62,7 @@ impl Machines {
         let (counted_for, owner) = self.clients.close(key);
         owner.iter().for_each(|owner| self.disarm(owner.armed_ms));
         let id = self.delivery.close(key)?;
+        self.env.confirmed.remove(key);
         self.env.gauges_are_old = true;
         counted_for.into_iter().for_each(|owner| self.env.shared.sessions.give_back(owner));
         if let Some(owner) = owner.as_ref().filter(|owner| owner.is_counted) {

@@ -59,6 +59,7 @@ impl Machines {
         batch.session = Some(key);
         let origins = self.beside().origins_of(batch);
         self.is_new(key, origins);
+        self.follow_confirmations(key, false);
         if let Via::Socket(socket) = batch.via {
             self.delivery.attach(key, socket);
         }

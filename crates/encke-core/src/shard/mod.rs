@@ -12,6 +12,7 @@ mod actions;
 mod batch;
 mod beside;
 mod channels;
+mod confirmed;
 mod connect;
 mod decisions;
 mod ending;
@@ -129,6 +130,8 @@ struct Env {
     steps: Cell<u64>,
     /// The sessions whose records are out of date, in a cluster.
     unrecorded: nodes::Unrecorded,
+    /// The sessions that acknowledge, with the ticks that their clients have confirmed, in a cluster.
+    confirmed: confirmed::Confirmed,
 }
 
 /// The owner of an entry in the conductor's timer wheel.
@@ -168,6 +171,7 @@ impl Shard {
                 gauges_are_old: false,
                 steps: Cell::new(0),
                 unrecorded: nodes::Unrecorded::default(),
+                confirmed: confirmed::Confirmed::default(),
             },
         };
         Shard { burst: Burst::default(), runs_deferred: false, machines }

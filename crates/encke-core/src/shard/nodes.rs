@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use bayeux::{Message, Reply};
+use bayeux::{ChannelName, Message, Reply};
 
 use crate::delivery::Received;
 use crate::events::{
-    Closing, Effect, OTHER_NODES, PublishToken, Request, Searched, SessionKey, ShardMessage, SocketKey,
+    Closing, Effect, OTHER_NODES, PublishToken, Request, Searched, SessionKey, ShardMessage, SocketKey, crosses_nodes,
 };
 use crate::id::Id;
-use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
+use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher, Since};
 use crate::opener::Opener;
 use crate::protocol::batch::{Batch, Via};
 use crate::saved::{Saved, SavedSession, Stage};
@@ -53,6 +53,8 @@ impl Machines {
             }
             FromNodes::Leave(id) => self.leave_to_node(&id),
             FromNodes::Report(id) => self.delivery.find(&id).into_iter().for_each(|key| self.note_change(key)),
+            FromNodes::Tick(tick) => self.take_tick(tick),
+            FromNodes::Missed(id, messages) => self.take_missed(&id, messages),
         }
     }
 
@@ -126,29 +128,35 @@ impl Machines {
         unrecorded.due_ms = now.ms + REPORT_EVERY_MS;
         let changed = std::mem::take(&mut unrecorded.sessions);
         self.env.count_steps(changed.len());
-        for key in changed {
-            let record = self.delivery.record(key).filter(|record| record.stage != Stage::New);
-            if let Some(record) = record {
-                let policy = self.clients.policy_of(key);
-                let id = record.id;
-                let session = SavedSession { policy: None, ..self.completed(key, record, policy) };
-                let saved = Saved { policy, messages: Vec::new(), sessions: vec![session] };
-                self.tell_nodes(ForNodes::Changed(id, Box::new(saved)));
-            }
+        changed.into_iter().for_each(|key| self.report_session(key));
+    }
+
+    /// Reports all of a session that has to outlive its node, if it has connected.
+    pub(super) fn report_session(&mut self, key: SessionKey) {
+        let record = self.delivery.record(key).filter(|record| record.stage != Stage::New);
+        if let Some(record) = record {
+            let (policy, since) = (self.clients.policy_of(key), self.env.confirmed.since(key));
+            let id = record.id;
+            let session = SavedSession { policy: None, ..self.completed(key, record, policy) };
+            let saved = Saved { policy, messages: Vec::new(), sessions: vec![session] };
+            self.tell_nodes(ForNodes::Changed(id, Box::new(saved), since));
         }
     }
 
     /// Goes on with a session of another node, if the settings and the rights of this one admit it. Otherwise it has ended.
     fn restore_from_node(&mut self, id: Id, restored: Restored) {
-        let Restored { saved: Saved { policy, messages, sessions }, is_whole, origins } = restored;
+        let Restored { saved: Saved { policy, messages, sessions }, is_whole, has_mark, origins } = restored;
         let Some(session) = sessions.into_iter().next().map(|session| SavedSession { id, ..session }) else { return };
         self.env.gauges_are_old = true;
         if self.delivery.find(&id).is_some() {
             return self.tell_nodes(ForNodes::Restored(id));
         }
-        let outcome = match (is_whole, self.is_promised_messages(&session)) {
-            (false, true) => Err("messages that it was promised are lost with its node".into()),
-            _ => self.may_restore(&session, session.policy.unwrap_or(policy)),
+        let has_missed = !is_whole && self.is_promised_messages(&session);
+        // The client of a session that replays subscribes again, at its exact positions.
+        let resumes = has_missed && has_mark && session.replay.is_none();
+        let outcome = match has_missed && !resumes {
+            true => Err("messages that it was promised are lost with its node".into()),
+            false => self.may_restore(&session, session.policy.unwrap_or(policy)),
         };
         let counted_for = self.env.session_owner(session.identity.as_ref(), origins);
         let outcome = outcome.and_then(|admitted| match self.count_session(counted_for) {
@@ -160,6 +168,8 @@ impl Machines {
                 let mut frames = vec![None; messages.len()];
                 let session = leapt(session, if is_whole { 0 } else { LEAP });
                 self.restore_session(&session, admitted, counted_for, &messages, &mut frames);
+                let key = self.delivery.find(&id);
+                key.into_iter().for_each(|key| self.follow_confirmations(key, resumes));
                 tracing::info!(session = ?id, is_whole, "session taken from another node");
                 self.env.metrics.taken_from_nodes.add(1);
                 let unknown = self.unknown_names(session.subscriptions.iter().map(|name| &**name));
@@ -171,18 +181,58 @@ impl Machines {
                 }
             }
             Err(reason) => {
-                tracing::info!(session = ?id, reason, "session of another node not taken: its client must handshake again");
-                self.env.metrics.unrestored.add(1);
-                self.note_end(id);
+                self.refuse(id, &reason);
+                return self.tell_nodes(ForNodes::Restored(id));
             }
         }
-        self.tell_nodes(ForNodes::Restored(id));
+        self.is_restored(id);
+    }
+
+    /// A session of another node is not taken.
+    fn refuse(&mut self, id: Id, reason: &str) {
+        tracing::info!(session = ?id, reason, "session of another node not taken: its client must handshake again");
+        self.env.metrics.unrestored.add(1);
+        self.note_end(id);
+    }
+
+    /// Publications of other nodes arrive for a session. One that has missed messages of histories gets these first.
+    fn is_restored(&mut self, id: Id) {
+        let resumes = |key: &SessionKey| self.env.confirmed.since(*key) == Since::Taken;
+        match self.delivery.find(&id).filter(resumes) {
+            Some(key) => {
+                let names = self.channels.names_of(key.index).map(Box::from).collect();
+                let room = self.delivery.outbox_room();
+                self.tell_nodes(ForNodes::Resumes { session: id, names, room });
+            }
+            None => self.tell_nodes(ForNodes::Restored(id)),
+        }
+    }
+
+    /// Takes the messages that a session has missed. It was subscribed before they were read, so no further one is missing.
+    fn take_missed(&mut self, id: &Id, messages: Option<Vec<Box<str>>>) {
+        if let Some(key) = self.delivery.find(id) {
+            let settings = &mut self.env.settings;
+            self.delivery.remove_read(key, &mut |name| {
+                crosses_nodes(name) && settings.seen_history(ChannelName::known(name)).is_some()
+            });
+            let compresses = &mut |message: &[u8]| settings.compresses_message(message);
+            let has_taken = messages.is_some_and(|messages| self.delivery.queue_missed(key, &messages, compresses));
+            if has_taken {
+                self.env.confirmed.resumed(key);
+            } else {
+                self.delivery.supersede(key);
+                self.delivery.drop_queue(key);
+                self.remove_session(key);
+                self.refuse(*id, "messages that it was promised are lost with its node");
+            }
+        }
+        self.tell_nodes(ForNodes::Restored(*id));
     }
 
     /// Publications of other nodes arrive for what waits for this token. False if no session of another node does.
     pub(super) fn restored_is_known(&mut self, number: u64) -> bool {
         let restored = self.requests.restored.remove(&number);
-        restored.into_iter().for_each(|id| self.tell_nodes(ForNodes::Restored(id)));
+        restored.into_iter().for_each(|id| self.is_restored(id));
         restored.is_some()
     }
 
@@ -244,7 +294,7 @@ impl Machines {
         self.env.metrics.left_to_nodes.add(1);
     }
 
-    fn tell_nodes(&mut self, message: ForNodes) {
+    pub(super) fn tell_nodes(&mut self, message: ForNodes) {
         self.emit(Effect::SendToShard(OTHER_NODES.into(), ShardMessage::ForNodes(message)));
     }
 }

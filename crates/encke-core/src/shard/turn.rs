@@ -109,6 +109,7 @@ impl Machines {
         self.sweep_history();
         self.check_memory();
         self.report_changes();
+        self.visit_confirmed();
         if self.relief.gives_room_back(self.env.now.ms) {
             self.delivery.give_room_back();
             self.clients.give_room_back();

@@ -4,6 +4,7 @@ mod ack;
 mod bounds;
 mod by_handle;
 mod cluster;
+mod confirmed;
 mod decisions;
 mod edges;
 mod identity;

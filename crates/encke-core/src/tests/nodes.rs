@@ -63,7 +63,11 @@ fn release(rig: &mut Rig, id: Id, bytes_max: usize, is_urgent: bool) -> Given {
 }
 
 fn restore(rig: &mut Rig, id: Id, saved: Saved, is_whole: bool) {
-    tell(rig, FromNodes::Restore(id, Box::new(Restored { saved, is_whole, origins: [0, 5] })));
+    restore_since(rig, id, saved, is_whole, false);
+}
+
+fn restore_since(rig: &mut Rig, id: Id, saved: Saved, is_whole: bool, has_mark: bool) {
+    tell(rig, FromNodes::Restore(id, Box::new(Restored { saved, is_whole, has_mark, origins: [0, 5] })));
 }
 
 fn given(given: Given) -> Saved {
@@ -76,7 +80,7 @@ fn given(given: Given) -> Saved {
 /// The record of the only session that is reported.
 fn reported(rig: &mut Rig) -> Saved {
     let mut reported = reports_of(rig, 1_000).into_iter().filter_map(|message| match message {
-        ForNodes::Changed(_, saved) => Some(*saved),
+        ForNodes::Changed(_, saved, _) => Some(*saved),
         _ => None,
     });
     let saved = reported.next().expect("a record");
@@ -192,7 +196,7 @@ fn sessions_are_reported_when_they_have_connected_and_when_something_of_them_has
     rig.publish(1);
     rig.shard.advance(Now { ms: NOW.ms + 3_000, ..NOW });
     let saved = reports_of(&mut rig, 3_000);
-    let [ForNodes::Changed(_, saved)] = &saved[..] else { panic!("{saved:?}") };
+    let [ForNodes::Changed(_, saved, _)] = &saved[..] else { panic!("{saved:?}") };
     assert_eq!((saved.messages.len(), &*saved.sessions[0].subscriptions), (0, &["/a".into()][..]));
     rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#));
     assert!(matches!(&reports_of(&mut rig, 4_000)[..], [ForNodes::Ended(id, _)] if id.is(&client)));

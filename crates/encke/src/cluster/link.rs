@@ -151,7 +151,8 @@ impl Link {
     /// The metrics of the node.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
         let Status { sessions, histories, .. } = self.status();
-        let of_parts = session_metrics::of(&sessions).into_iter().chain(history_metrics::of(&histories));
+        let of_sessions = session_metrics::of(&sessions).into_iter().chain(session_metrics::of_records(&sessions));
+        let of_parts = of_sessions.chain(history_metrics::of(&histories));
         self.node_metrics().into_iter().chain(of_parts).collect()
     }
 

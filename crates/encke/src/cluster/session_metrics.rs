@@ -5,7 +5,7 @@ use encke_cluster::SessionCounts;
 use crate::metric::Metric;
 
 /// The metrics of these counts.
-pub(crate) fn of(counts: &SessionCounts) -> [Metric; 16] {
+pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
     let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
     let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
     let SessionCounts { waiting, serving, relays, recorded, records_waiting, .. } = *counts;
@@ -67,6 +67,18 @@ pub(crate) fn of(counts: &SessionCounts) -> [Metric; 16] {
             "encke_cluster_nodes_gone",
             "Times that a node was gone while it served requests of this one.",
             counts.nodes_gone,
+        ),
+    ]
+}
+
+/// Those of their records, and of what clients have confirmed.
+pub(crate) fn of_records(counts: &SessionCounts) -> [Metric; 3] {
+    let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
+    [
+        counter(
+            "encke_cluster_marks",
+            "Reports of other nodes of the messages that their sessions have confirmed.",
+            counts.marks,
         ),
         counter("encke_cluster_session_records_written", "Records of sessions written.", counts.records_written),
         counter(

@@ -1,7 +1,7 @@
 //! The settings of a node of a cluster, and what a cluster does not allow of others.
 
 use encke_cluster::{HistoriesSettings, NAME_BYTES_MAX, Node, NodeLimits, Subjects, channel_bytes_max};
-use encke_core::{Declared as _, Settings, settings};
+use encke_core::{Declared as _, NodeTag, Settings, settings};
 use serde::{Deserialize, Serialize};
 
 use crate::entropy::kernel_entropy;
@@ -102,13 +102,14 @@ impl ClusterSettings {
         Ok(Node::new(self.subjects()?, random(), limits, names_of(settings)))
     }
 
-    /// The settings of the histories of a node.
+    /// The settings of the histories of a node. `tag`: its name in the ids of its sessions.
     ///
     /// # Errors
     /// When the name cannot be one.
-    pub(crate) fn histories(&self, settings: &Settings) -> Result<HistoriesSettings, SettingsError> {
+    pub(crate) fn histories(&self, settings: &Settings, tag: NodeTag) -> Result<HistoriesSettings, SettingsError> {
         Ok(HistoriesSettings {
             node: random(),
+            tag,
             subjects: self.subjects()?,
             bucket: format!("encke-{}-histories", self.name),
             names: names_of(settings),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use encke_cluster::{Counts, EnvelopeError, Node, Output, Sessions};
-use encke_core::{ForNodes, PublishToken, Searcher, ShardMessage, Weight};
+use encke_core::{ForNodes, FromNodes, Now, PublishToken, Searcher, ShardMessage, Weight};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -178,8 +178,10 @@ impl Cluster {
             // An engine that has ended takes nothing.
             _ = self.commands.send(command);
         }
-        self.turn_sessions(now_ms);
-        self.histories.turn(now, &self.server, &self.commands);
+        self.turn_sessions(now);
+        self.histories.turn(now, &self.server, &self.commands, &mut self.sessions);
+        // Ticks go to the shards behind the messages before them.
+        self.pass_on(now);
         self.settle();
         self.deliver();
         self.log(now_ms);
@@ -247,8 +249,13 @@ impl Cluster {
     }
 
     /// Lets the sessions do what they have to, and passes it on.
-    fn turn_sessions(&mut self, now_ms: u64) {
-        self.sessions.turn(now_ms);
+    fn turn_sessions(&mut self, now: Now) {
+        self.sessions.turn(now.ms);
+        self.pass_on(now);
+    }
+
+    /// Passes on what the sessions have.
+    fn pass_on(&mut self, now: Now) {
         for output in self.sessions.take_outputs() {
             match output {
                 // An engine that has ended takes nothing.
@@ -264,6 +271,12 @@ impl Cluster {
                     // A client that is gone needs no answer.
                     done.into_iter().for_each(|done| _ = done.send(was_searched));
                 }
+                Output::Missed { session, shard, names, mark, room } => {
+                    let missed = self.histories.missed(now, &self.server, (&session, &names, &mark), room);
+                    let message = ShardMessage::FromNodes(FromNodes::Missed(session, missed));
+                    _ = self.server.mailboxes.send_to_shard(shard, message);
+                }
+                Output::Confirmed(tick, has_late) => self.histories.confirmed(tick, has_late),
             }
         }
     }

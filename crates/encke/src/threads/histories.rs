@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use encke_cluster::{Content, Histories, HistoriesSettings, HistoryCounts, HistoryOutput, Submission};
-use encke_core::history::PARTITIONS;
-use encke_core::{EncodedPublications, Now, Persisted, PublishToken, Settings, ShardMessage};
+use encke_cluster::{Content, Histories, HistoriesSettings, HistoryCounts, HistoryOutput, Sessions, Submission};
+use encke_core::history::{Missed, PARTITIONS};
+use encke_core::{EncodedPublications, Id, Now, Persisted, PublishToken, Settings, ShardMessage};
 use tokio::sync::mpsc;
 
 use crate::cluster::engine::{EngineCommand, EngineEvent};
@@ -112,6 +112,7 @@ impl NodeHistories {
         now: Now,
         server: &Arc<ServerShared>,
         commands: &mpsc::UnboundedSender<EngineCommand>,
+        sessions: &mut Sessions,
     ) {
         let Some(machine) = &mut self.machine else { return };
         machine.turn(now, &mut NodeRings { server, terms: &mut self.terms, now });
@@ -123,11 +124,32 @@ impl NodeHistories {
                 HistoryOutput::Settled(PublishToken { shard, number }, is_persisted) => {
                     settled.entry(shard).or_default().push(Persisted { number, is_persisted });
                 }
+                HistoryOutput::Tick(tick, mark) => sessions.ticked(tick, mark),
+                HistoryOutput::Mark(node, mark) => sessions.note_mark(node, mark),
             }
         }
         for (shard, persisted) in settled {
             server.answer(shard, ShardMessage::Persisted(persisted));
         }
+    }
+
+    /// The sessions of this node have confirmed a tick, but for those whose record says otherwise. `has_late`: there are some.
+    pub(super) fn confirmed(&mut self, tick: u64, has_late: bool) {
+        self.machine.iter_mut().for_each(|machine| machine.confirmed(tick, has_late));
+    }
+
+    /// The messages behind a mark that a session has missed on these channels and patterns. None if that cannot be known, or if they
+    /// are too many.
+    pub(super) fn missed(
+        &mut self,
+        now: Now,
+        server: &Arc<ServerShared>,
+        (session, names, mark): (&Id, &[Box<str>], &[u8]),
+        room: (usize, usize),
+    ) -> Option<Vec<Box<str>>> {
+        let since_ms = self.machine.as_ref()?.since(mark)?;
+        let missed = Missed { session, since_ms: &since_ms, messages_max: room.0, bytes_max: room.1 };
+        NodeRings { server, terms: &mut self.terms, now }.missed(names, &missed)
     }
 
     /// The time of the next turn, if nothing happens before, in milliseconds.

@@ -7,7 +7,7 @@ use bayeux::ChannelName;
 use bytes::Bytes;
 use encke_cluster::{Content, Copied, Cursor, Entry as ClusterEntry, Rings};
 use encke_core::history::log_record::{self, LoggedMessage, Record};
-use encke_core::history::{Appended, Birth, Histories, Lineage, Position, Room, Stamp, partition_of};
+use encke_core::history::{Appended, Birth, Histories, Lineage, Missed, Position, Room, Stamp, partition_of};
 use encke_core::{
     EncodedPublications, Entropy, Envelope, HistoryTerms, Now, PublishToken, Report, Rules, Settings, ShardMessage,
     Weight,
@@ -111,6 +111,14 @@ impl NodeRings<'_> {
             token: None,
         };
         send_to_wanting(self.server, publications, &mut self.terms.scratch);
+    }
+
+    /// The messages that a session has missed on these channels and patterns. Nothing comes to a ring meanwhile.
+    pub(super) fn missed(&mut self, names: &[Box<str>], missed: &Missed<'_>) -> Option<Vec<Box<str>>> {
+        let names = names.iter().map(|name| ChannelName::known(name));
+        let terms = &mut self.terms;
+        let recorded = names.filter(|name| name.is_pattern() || terms.of(name.as_str()).is_some());
+        self.server.shared().histories.missed(recorded, missed)
     }
 
     fn clear(&mut self, channel: &str, offset: u64, token: Option<PublishToken>) {

@@ -9,6 +9,7 @@ const PAGES: [(&str, usize); 3] = [
 /// Tests of the core and over sockets may have one name for their module.
 const FILES: &[(&str, &str)] = &[
     ("ack", include_str!("ack.rs")),
+    ("acknowledging", include_str!("../../../encke-cli/tests/cluster/acknowledging.rs")),
     ("api::durable", include_str!("api/durable.rs")),
     ("api::input", include_str!("api/input.rs")),
     ("api::keys", include_str!("api/keys.rs")),

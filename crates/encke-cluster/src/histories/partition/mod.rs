@@ -18,6 +18,7 @@ use encke_core::history::{Lineage, first_offset};
 use super::claim::{Claim, first_of};
 use super::context::{Context, Output};
 use super::entry::{Entry, NodeId, Term};
+use super::marks::Point;
 use super::message::{Body, Part};
 use super::sources::{Outbox, Waiting};
 use crate::command::KeyReply;
@@ -35,6 +36,8 @@ pub(super) struct Partition {
     lineage: Option<Lineage>,
     /// True until this node has had all rings for the first time: its channels have no history yet.
     is_young: bool,
+    /// The entries of the log up to this number may have come with rings, which do not say when.
+    known_from: u64,
     role: Role,
     outbox: Outbox,
     /// The time since when nobody in sync is there, or since when there is no claim, in milliseconds.
@@ -65,6 +68,7 @@ impl Partition {
             log: Log::default(),
             lineage: None,
             is_young: true,
+            known_from: 0,
             role: Role::Idle,
             outbox: Outbox::default(),
             orphan_ms: None,
@@ -155,6 +159,7 @@ impl Partition {
         match read {
             Read::Other => return,
             Read::Begins => {
+                self.known_from = 0;
                 self.log = Log::at(part.committed, &part.sources);
                 let done = self.log.committed_of(cx.own());
                 while self.outbox.done() < done
@@ -165,6 +170,7 @@ impl Partition {
             }
             Read::Continues => {}
         }
+        self.known_from = self.known_from.max(part.committed);
         for record in &part.records {
             cx.rings.restore(lineage, record, !self.is_young);
         }
@@ -185,7 +191,7 @@ impl Partition {
         let mut is_complete = self.is_complete();
         if self.lineage != Some(claim.lineage) {
             self.lineage = Some(claim.lineage);
-            self.log = Log::default();
+            (self.log, self.known_from) = (Log::default(), 0);
             // A log begins with empty rings. But a node that has just come would pass all messages to its subscribers as new ones.
             is_complete = is_owner || !self.is_young;
             if is_complete {
@@ -403,6 +409,17 @@ impl Partition {
             || self.claims.written().is_some()
             || !self.outbox.is_empty()
             || self.log.staged_bytes() > 0
+    }
+
+    /// The point up to which this node has delivered the log. None while it does not have all before it.
+    pub(super) fn point(&self) -> Option<Point> {
+        let lineage = self.lineage.filter(|_| self.is_complete() && !self.is_young)?;
+        Some(Point { seed: lineage.seed, number: self.log.committed() })
+    }
+
+    /// The number in the log from which on entries have come one by one.
+    pub(super) fn known_from(&self) -> u64 {
+        self.known_from
     }
 
     /// The state, for metrics.

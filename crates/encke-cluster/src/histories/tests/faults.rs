@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::clients::{self, Outcomes};
 use super::model::{Cluster, Faults};
 use crate::histories::context::Sabotage;
 
@@ -28,7 +29,8 @@ struct Disruptions {
     is_careful: bool,
 }
 
-fn run(seed: u64, faults: Faults, disruptions: Disruptions, sabotage: Option<Sabotage>) {
+fn run(seed: u64, faults: Faults, disruptions: Disruptions, sabotage: Option<Sabotage>) -> Outcomes {
+    let mut outcomes = Outcomes::default();
     let mut cluster = Cluster::new(NODES, seed, sabotage);
     cluster.settle();
     cluster.faults = faults;
@@ -43,6 +45,8 @@ fn run(seed: u64, faults: Faults, disruptions: Disruptions, sabotage: Option<Sab
         }
         let ms = if cluster.dice.random(10) == 0 { cluster.dice.random(9_000) } else { cluster.dice.random(200) };
         cluster.pass(ms);
+        let Outcomes { taken, refused } = clients::check(&cluster, &channels);
+        outcomes = Outcomes { taken: outcomes.taken + taken, refused: outcomes.refused + refused };
     }
     cluster.faults = Faults::default();
     for node in cluster.alive() {
@@ -53,6 +57,8 @@ fn run(seed: u64, faults: Faults, disruptions: Disruptions, sabotage: Option<Sab
     }
     cluster.settle();
     check(&cluster, &channels);
+    clients::check(&cluster, &channels);
+    outcomes
 }
 
 fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
@@ -121,24 +127,27 @@ const MANY: u64 = 200;
 #[test]
 fn nothing_is_lost_or_doubled_while_nodes_die_one_at_a_time() {
     let disruptions = Disruptions { kills: 15, is_careful: true, ..Disruptions::default() };
-    (0..MANY).for_each(|seed| run(seed, Faults::default(), disruptions, None));
+    let outcomes: Vec<_> = (0..MANY).map(|seed| run(seed, Faults::default(), disruptions, None)).collect();
+    let sum = |of: fn(&Outcomes) -> usize| outcomes.iter().map(of).sum::<usize>();
+    let (taken, refused) = (sum(|outcomes| outcomes.taken), sum(|outcomes| outcomes.refused));
+    assert!(taken > 4 * refused, "{taken} channels of sessions went on, {refused} did not");
 }
 
 #[test]
 fn an_engine_that_delays_loses_doubles_and_reads_old_values_breaks_no_promise() {
-    (0..MANY).for_each(|seed| run(seed, BAD_ENGINE, Disruptions::default(), None));
+    (0..MANY).for_each(|seed| _ = run(seed, BAD_ENGINE, Disruptions::default(), None));
 }
 
 #[test]
 fn nodes_that_are_cut_off_or_paused_break_no_promise() {
     let disruptions = Disruptions { pauses: 10, cuts: 10, ..Disruptions::default() };
-    (0..MANY).for_each(|seed| run(seed, Faults { delays: 100, ..Faults::default() }, disruptions, None));
+    (0..MANY).for_each(|seed| _ = run(seed, Faults { delays: 100, ..Faults::default() }, disruptions, None));
 }
 
 #[test]
 fn all_faults_together_break_no_promise() {
     let disruptions = Disruptions { kills: 8, pauses: 8, cuts: 8, is_careful: false };
-    (0..MANY).for_each(|seed| run(seed, BAD_ENGINE, disruptions, None));
+    (0..MANY).for_each(|seed| _ = run(seed, BAD_ENGINE, disruptions, None));
 }
 
 /// True if a seed shows that a rule is broken.
@@ -151,9 +160,14 @@ fn is_found(sabotage: Sabotage) -> bool {
 
 #[test]
 fn rules_that_are_broken_are_found() {
-    for sabotage in
-        [Sabotage::CommitsEarly, Sabotage::SucceedsFromOutside, Sabotage::AddsLate, Sabotage::TakesAllNumbers]
-    {
+    for sabotage in [
+        Sabotage::CommitsEarly,
+        Sabotage::SucceedsFromOutside,
+        Sabotage::AddsLate,
+        Sabotage::TakesAllNumbers,
+        Sabotage::MarksEarly,
+        Sabotage::TrustsTimes,
+    ] {
         assert!(is_found(sabotage), "{sabotage:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Tests of histories on an engine in memory, with rings that note what they get.
 
 mod absence;
+mod clients;
 mod faults;
 mod model;
 mod moves;

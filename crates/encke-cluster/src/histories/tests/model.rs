@@ -6,10 +6,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use encke_core::{Now, PublishToken, Side};
+use encke_core::{NodeTag, Now, PublishToken, Side};
 
 use super::PARTITIONS;
 use super::absence::Absence;
+use super::clients::Client;
 use super::rings::{ModelRings, Truth};
 use crate::command::{Command, Expected, KeyAnswer, KeyFailure, KeyReply};
 use crate::dice::Dice;
@@ -24,6 +25,7 @@ pub(super) struct Member {
     node: u64,
     pub(super) histories: Histories,
     pub(super) rings: ModelRings,
+    pub(super) client: Client,
     pub(super) is_alive: bool,
     pub(super) is_connected: bool,
     /// It does nothing until then, in milliseconds.
@@ -127,6 +129,7 @@ impl Cluster {
         let node = self.dice.random(u64::MAX >> 16) * 64 + index as u64;
         let settings = HistoriesSettings {
             node,
+            tag: tag(index),
             subjects: Subjects::of("test").expect("a name"),
             bucket: "test".into(),
             names: bayeux::Limits::default(),
@@ -139,6 +142,7 @@ impl Cluster {
             node,
             histories,
             rings: ModelRings::new(self.truth.clone()),
+            client: Client::default(),
             is_alive: true,
             is_connected: false,
             paused_ms: 0,
@@ -198,8 +202,9 @@ impl Cluster {
     /// Kills a node.
     pub(super) fn kill(&mut self, node: usize) {
         self.lives[node] += 1;
-        let now_ms = self.now_ms;
+        let (now_ms, nodes) = (self.now_ms, self.members.len());
         let member = &mut self.members[node];
+        member.client.nodes = nodes;
         (member.is_alive, member.is_connected) = (false, false);
         member.absence.begins(now_ms);
     }
@@ -276,7 +281,9 @@ impl Cluster {
             }
         }
         let now = Now { ms: now_ms, wall_ms: 1_700_000_000_000 + now_ms - member.skew_ms };
+        member.rings.now_ms = now_ms;
         member.histories.turn(now, &mut member.rings);
+        member.confirm(&mut self.dice);
         member.due_ms = member.histories.next_ms(now_ms).unwrap_or(u64::MAX);
         for output in member.histories.take_outputs() {
             match output {
@@ -285,6 +292,8 @@ impl Cluster {
                     let before = self.members[node].settled.insert(token.number, is_stored);
                     assert_eq!(before, None, "one reply for each");
                 }
+                HistoryOutput::Tick(tick, _) => self.members[node].ticks(tick, self.sabotage),
+                HistoryOutput::Mark(of, mark) => _ = self.members[node].client.marks.insert(of, mark),
             }
         }
     }
@@ -469,6 +478,11 @@ impl Cluster {
         let counts: Vec<_> = self.alive().iter().map(|node| self.counts(*node)).collect();
         panic!("the nodes do not agree: {counts:?}");
     }
+}
+
+/// The name of a node in the ids of sessions.
+pub(super) fn tag(node: usize) -> NodeTag {
+    NodeTag::parse(&format!("{node:04}")).expect("a tag")
 }
 
 /// The most bytes of a message.

@@ -48,6 +48,8 @@ struct Ring {
     seed: u64,
     next: u64,
     messages: BTreeMap<u64, String>,
+    /// The time at which each came, in milliseconds; 0 if it came with others.
+    came_ms: BTreeMap<u64, u64>,
 }
 
 pub(super) struct ModelRings {
@@ -57,6 +59,10 @@ pub(super) struct ModelRings {
     floor: u64,
     /// The seed and the offset that was delivered last on each channel.
     delivered: BTreeMap<String, (u64, u64)>,
+    pub(super) now_ms: u64,
+    /// The messages that have been delivered, in order, and those that were there before this node.
+    pub(super) came: Vec<(u64, String)>,
+    pub(super) old: BTreeSet<(u64, String)>,
     /// The messages that have been delivered, with their seeds.
     pub(super) live: BTreeSet<(u64, String)>,
     /// The seeds and channels in which publications of this node are stored, by token.
@@ -71,6 +77,9 @@ impl ModelRings {
             rings: BTreeMap::new(),
             floor: 0,
             delivered: BTreeMap::new(),
+            now_ms: 0,
+            came: Vec::new(),
+            old: BTreeSet::new(),
             live: BTreeSet::new(),
             stored: BTreeMap::new(),
         }
@@ -86,7 +95,15 @@ impl ModelRings {
         self.rings.get(channel).map(|ring| ring.messages.values().cloned().collect()).unwrap_or_default()
     }
 
-    fn apply(&mut self, seed: u64, channel: &str, offset: u64, text: &str, is_live: bool) {
+    /// The messages of a channel that came before this time, in milliseconds.
+    pub(super) fn texts_before(&self, channel: &str, ms: u64) -> Vec<String> {
+        let Some(ring) = self.rings.get(channel) else { return Vec::new() };
+        let came_before = ring.messages.iter().filter(|(offset, _)| ring.came_ms[*offset] < ms);
+        came_before.map(|(_, text)| text.clone()).collect()
+    }
+
+    /// `came_ms`: the time at which it has come, in milliseconds.
+    fn apply(&mut self, (seed, came_ms): (u64, u64), channel: &str, offset: u64, text: &str, is_live: bool) {
         let ring = self.rings.entry(channel.into()).or_default();
         if ring.seed != seed {
             *ring = Ring { seed, ..Ring::default() };
@@ -97,7 +114,12 @@ impl ModelRings {
         }
         ring.next = offset + 1;
         ring.messages.insert(offset, text.into());
+        ring.came_ms.insert(offset, came_ms);
+        if !is_live {
+            self.old.insert((seed, text.into()));
+        }
         if is_live {
+            self.came.push((seed, text.into()));
             self.live.insert((seed, text.into()));
             let before = self.delivered.insert(channel.into(), (seed, offset));
             assert!(before.is_none_or(|(of, last)| of != seed || last < offset), "{text} is delivered twice");
@@ -129,7 +151,7 @@ impl Rings for ModelRings {
         let mut offset = entry.first;
         while let Some((head, payload)) = websocket::frame::split(rest) {
             let text = str::from_utf8(&rest[head + 1..head + payload - 1]).expect("a text");
-            self.apply(seed, &channel, offset, text.trim().trim_matches('"'), true);
+            self.apply((seed, self.now_ms), &channel, offset, text.trim().trim_matches('"'), true);
             rest = &rest[head + payload..];
             offset += 1;
         }
@@ -154,7 +176,8 @@ impl Rings for ModelRings {
         let channel = lines.next().expect("a channel");
         for line in lines {
             let (offset, text) = line.split_once('\t').expect("an offset");
-            self.apply(lineage.seed, channel, offset.parse().expect("a number"), text, is_live);
+            // The clocks of nodes say nothing of it.
+            self.apply((lineage.seed, 0), channel, offset.parse().expect("a number"), text, is_live);
         }
     }
 

@@ -1,10 +1,12 @@
 //! Tests of sessions on an engine in memory, with shards that only know which sessions they have.
 
+mod acknowledging;
 mod faults;
 mod model;
 mod moves;
+mod shards;
 
-use encke_core::{Entropy, Id, NodeTag, Policy, Saved, SavedSession, Stage};
+use encke_core::{Entropy, Id, NodeTag, Policy, Saved, SavedSession, SavedUnacked, Stage};
 
 use super::SessionsSettings;
 use crate::subject::Subjects;
@@ -64,9 +66,9 @@ fn saved(id: Id, waiting: u64) -> Saved {
         stage: Stage::Connected,
         interval_ms: None,
         max_interval_ms: None,
-        subscriptions: Vec::new(),
+        subscriptions: vec!["/a".into()],
         waiting: Vec::new(),
-        ack: None,
+        ack: Some(SavedUnacked { closed: 0, batches: Vec::new() }),
         replay: None,
     };
     let messages = (0..waiting).map(|number| number.to_string().into()).collect();

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use encke_core::{
-    ExchangeId, ForNodes, FromNodes, Given, HttpTransport, Id, NOT_HERE, NodeTag, OTHER_NODES, Opener, Peer, Request,
-    Response, Searched, Searcher, ShardMessage, SocketKey,
+    ExchangeId, ForNodes, HttpTransport, Id, NodeTag, Opener, Peer, Request, Searched, Searcher, ShardMessage,
+    SocketKey,
 };
 
+use super::acknowledging::{Acknowledging, Clients};
 use super::{Answer, BODY_BYTES_MAX, OLD_MS, saved, settings, subjects, tag};
 use crate::command::{Command, KeyAnswer, KeyFailure, RequestFailure};
 use crate::dice::Dice;
@@ -20,7 +21,7 @@ pub(super) struct Member {
     pub(super) is_alive: bool,
     pub(super) is_connected: bool,
     /// True if its shards answer nothing.
-    holds: bool,
+    pub(super) holds: bool,
     /// The requests that its clients have sent.
     sent: Vec<u64>,
     /// The statuses of answered requests, and the outcomes of sockets.
@@ -35,6 +36,7 @@ pub(super) struct Member {
     pub(super) keeps_all: bool,
     /// WebSockets that other nodes are to serve.
     pub(super) relayed: Vec<(u64, NodeTag)>,
+    pub(super) acknowledging: Acknowledging,
 }
 
 /// Something on its way.
@@ -69,7 +71,9 @@ pub(super) struct Cluster {
     /// The times of the last writes, in milliseconds.
     written: BTreeMap<String, u64>,
     /// The sessions that sockets have named.
-    sockets: BTreeMap<u64, Id>,
+    pub(super) sockets: BTreeMap<u64, Id>,
+    /// Clients that acknowledge. The others have sessions of which nobody knows what they have confirmed.
+    pub(super) clients: Clients,
     revision: u64,
     pub(super) dice: Dice,
     exchanges: u64,
@@ -90,6 +94,7 @@ impl Cluster {
             relays: Vec::new(),
             keeps_all: false,
             relayed: Vec::new(),
+            acknowledging: Acknowledging::default(),
         };
         let mut cluster = Cluster {
             members: (0..nodes).map(member).collect(),
@@ -101,6 +106,7 @@ impl Cluster {
             keys: BTreeMap::new(),
             written: BTreeMap::new(),
             sockets: BTreeMap::new(),
+            clients: Clients::default(),
             revision: 0,
             dice: Dice::new(seed),
             exchanges: 0,
@@ -154,7 +160,8 @@ impl Cluster {
     /// Reports a session as changed.
     pub(super) fn report(&mut self, node: usize, id: Id) {
         let Some(waiting) = self.members[node].here.get(&id) else { return };
-        let message = ForNodes::Changed(id, Box::new(saved(id, *waiting)));
+        let since = self.members[node].acknowledging.since(&id);
+        let message = ForNodes::Changed(id, Box::new(saved(id, *waiting)), since);
         self.tell(node, ShardMessage::ForNodes(message));
     }
 
@@ -287,6 +294,8 @@ impl Cluster {
                 Output::Shard(_, message) => self.shard(node, message),
                 Output::Visitor(..) => panic!("nobody visits"),
                 Output::Relay(output) => self.members[node].relays.push(output),
+                Output::Missed { session, mark, .. } => self.read_missed(node, session, &mark),
+                Output::Confirmed(tick, _) => self.pass_mark(node, tick),
             }
         }
     }
@@ -400,84 +409,5 @@ impl Cluster {
     /// Loses all keys.
     pub(super) fn lose_keys(&mut self) {
         self.keys.clear();
-    }
-
-    /// The shards of a node.
-    fn shard(&mut self, node: usize, message: ShardMessage) {
-        match message {
-            ShardMessage::Request(request) => self.shard_request(node, &request),
-            ShardMessage::Response(exchange, response) => {
-                let answer = match (response.status, str::from_utf8(&response.body).unwrap_or_default()) {
-                    (503, _) => Answer::Later,
-                    (_, by) => Answer::By(by.parse().expect("a node")),
-                };
-                self.members[node].answers.push((exchange.number, answer));
-                if response.confirm.is_some() {
-                    self.tell(node, ShardMessage::Delivered(exchange, true));
-                }
-            }
-            ShardMessage::Delivered(exchange, is_taken) => {
-                self.members[node].fates.push((exchange.number, Some(is_taken)));
-            }
-            ShardMessage::Abandoned(exchange) => self.members[node].fates.push((exchange.number, None)),
-            ShardMessage::FromNodes(message) => self.shard_move(node, message),
-            ShardMessage::InterestKnown(numbers) => self.members[node].left.extend(numbers),
-            other => panic!("shards get no {other:?}"),
-        }
-    }
-
-    fn shard_request(&mut self, node: usize, request: &Request) {
-        let exchange = request.exchange;
-        let session = Id::parse(&request.body).expect("an id");
-        let is_here = self.members[node].here.contains_key(&session);
-        match request.searched {
-            Searched::ByNode if self.members[node].holds => {}
-            Searched::ByNode if is_here => {
-                let (body, confirm) = (node.to_string().into(), Some(0));
-                let response = Response { status: 200, body, set_browser: None, confirm, compresses: false };
-                self.tell(node, ShardMessage::Response(exchange, response));
-            }
-            Searched::ByNode => self.tell(node, ShardMessage::Response(exchange, Response::with_status(NOT_HERE))),
-            _ => {
-                let answer = if is_here { Answer::By(node) } else { Answer::Unknown };
-                self.members[node].answers.push((exchange.number, answer));
-            }
-        }
-        assert!(exchange.shard == OTHER_NODES || request.searched == Searched::All);
-    }
-
-    fn shard_move(&mut self, node: usize, message: FromNodes) {
-        match message {
-            FromNodes::Restore(id, restored) => {
-                let waiting = if restored.is_whole { restored.saved.messages.len() as u64 } else { 0 };
-                self.members[node].here.insert(id, waiting);
-                self.report(node, id);
-                self.tell(node, ShardMessage::ForNodes(ForNodes::Restored(id)));
-            }
-            FromNodes::Release(id, release) => {
-                let stays = self.members[node].keeps_all && self.members[node].here.contains_key(&id);
-                let given = match self.members[node].here.remove(&id).filter(|_| !stays) {
-                    None if stays => {
-                        self.members[node].here.insert(id, 0);
-                        Given::Stays
-                    }
-                    Some(waiting) => Given::Session(Box::new(saved(id, waiting))),
-                    None => Given::Unknown,
-                };
-                self.tell(node, ShardMessage::ForNodes(ForNodes::Released(release.number, given)));
-            }
-            FromNodes::Relay(socket, home) => self.members[node].relayed.push((socket.index.into(), home)),
-            FromNodes::Leave(id) => _ = self.members[node].here.remove(&id),
-            FromNodes::Report(id) => self.report(node, id),
-            FromNodes::Searched(socket) => {
-                let session = self.sockets[&u64::from(socket.index)];
-                let is_here = self.members[node].here.contains_key(&session);
-                let answer = if is_here { Answer::By(node) } else { Answer::Unknown };
-                self.members[node].answers.push((socket.index.into(), answer));
-            }
-            FromNodes::Unsearched(socket) => {
-                self.members[node].answers.push((socket.index.into(), Answer::Later));
-            }
-        }
     }
 }

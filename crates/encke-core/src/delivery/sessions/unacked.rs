@@ -29,6 +29,8 @@ use crate::events::SocketKey;
 pub struct Unacked {
     /// The number of the last batch that was closed; the first is 1.
     pub(crate) closed: u64,
+    /// The messages that the client has confirmed.
+    confirmed: u64,
     /// Oldest first. A confirmed batch confirms those before it.
     entry: VecDeque<Entry>,
 }
@@ -64,12 +66,17 @@ impl Unacked {
     pub fn restored(closed: u64, entry: impl Iterator<Item = (Vec<Range<u64>>, InFlight)>) -> Unacked {
         let restored =
             |(batches, messages)| Entry { batches: SmallVec::from_vec(batches), ..Entry::new(0, None, messages) };
-        Unacked { closed, entry: entry.map(restored).collect() }
+        Unacked { closed, confirmed: 0, entry: entry.map(restored).collect() }
     }
 
     /// The number of the last closed batch.
     pub fn closed(&self) -> u64 {
         self.closed
+    }
+
+    /// The number of messages that the client has confirmed.
+    pub(crate) fn confirmed(&self) -> u64 {
+        self.confirmed
     }
 
     /// The unconfirmed messages with their batches, oldest first. A range without an end goes up to [`u64::MAX`].
@@ -124,6 +131,7 @@ impl Unacked {
             done += entry.messages.messages();
             outbox.settle(&entry.messages);
         }
+        self.confirmed += done as u64;
         done
     }
 

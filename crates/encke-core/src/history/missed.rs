@@ -1,0 +1,216 @@
+//! The messages of a cluster's histories since a time: those that a session has missed whose node is gone.
+//!
+//! A message has the time at which this node has taken it, so the times of a ring do not depend on the clocks of other nodes.
+
+use std::collections::BTreeSet;
+
+use bayeux::ChannelName;
+
+use super::{Histories, Owned, PARTITIONS, partition_of};
+use crate::id::Id;
+
+/// The messages that a session may have missed.
+#[derive(Clone, Copy, Debug)]
+pub struct Missed<'a> {
+    /// The session. Its own messages are left out.
+    pub session: &'a Id,
+    /// For each partition the time from which on it may have missed messages, in milliseconds of the monotonic clock. None: not known.
+    pub since_ms: &'a [Option<u64>; PARTITIONS],
+    /// The most messages.
+    pub messages_max: usize,
+    /// The most bytes of their texts.
+    pub bytes_max: usize,
+}
+
+/// The messages found so far.
+#[derive(Default)]
+struct Found {
+    /// Texts with their times. Times of a channel never fall.
+    texts: Vec<(u64, Box<str>)>,
+    bytes: usize,
+    /// The rings that have been read.
+    read: BTreeSet<(usize, u32)>,
+}
+
+impl Histories {
+    /// Reads the messages of channels and patterns that a session may have missed: JSON objects, oldest first, for each channel in its
+    /// order. None if some of them may be gone, or if there are too many.
+    pub fn missed<'n>(
+        &self,
+        names: impl Iterator<Item = ChannelName<'n>>,
+        missed: &Missed<'_>,
+    ) -> Option<Vec<Box<str>>> {
+        let mut found = Found::default();
+        for name in names {
+            if !name.is_pattern() {
+                let owner = self.owner(name.as_str());
+                let owned = self.lock(owner)?;
+                owned.has_all_since(missed.since_ms[partition_of(name.as_str())]?)?;
+                let slot = owned.names.get(name.as_str());
+                slot.map_or(Some(()), |slot| found.read(&owned, (owner, slot), missed))?;
+                continue;
+            }
+            for owner in 0..self.owners.len() {
+                let owned = self.lock(owner)?;
+                missed.since_ms.iter().try_for_each(|since_ms| owned.has_all_since((*since_ms)?))?;
+                owned.names.matching(name, None).try_for_each(|(_, slot)| found.read(&owned, (owner, slot), missed))?;
+            }
+        }
+        found.texts.sort_by_key(|(at_ms, _)| *at_ms);
+        Some(found.texts.into_iter().map(|(_, text)| text).collect())
+    }
+}
+
+impl Found {
+    /// Reads a ring. None if it has not all of the messages, or too many.
+    fn read(&mut self, owned: &Owned, at: (usize, u32), missed: &Missed<'_>) -> Option<()> {
+        if !self.read.insert(at) {
+            return Some(());
+        }
+        if self.read.len() > CHANNELS_MAX {
+            return None;
+        }
+        let ring = owned.rings.get(at.1 as usize)?;
+        let mut last_ms = 0;
+        for entry in ring.since(missed.since_ms[partition_of(ring.name())]?)? {
+            last_ms = entry.at_ms.max(last_ms);
+            if entry.except.as_deref() == Some(missed.session) {
+                continue;
+            }
+            self.bytes += entry.text.len();
+            if self.texts.len() == missed.messages_max || self.bytes > missed.bytes_max {
+                return None;
+            }
+            self.texts.push((last_ms, entry.text.clone()));
+        }
+        Some(())
+    }
+}
+
+impl Owned {
+    /// None if messages that came at this time or later may have gone without a trace in a ring.
+    fn has_all_since(&self, since_ms: u64) -> Option<()> {
+        (self.gone_ms < since_ms).then_some(())
+    }
+
+    /// Messages have gone without a trace in a ring. The latest of them came at this time, or before it.
+    pub(super) fn are_gone(&mut self, at_ms: u64) {
+        self.gone_ms = self.gone_ms.max(at_ms);
+    }
+}
+
+/// The channels that are read for one session. A session that has more of them begins again.
+const CHANNELS_MAX: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::{Birth, Lineage, Room, Stamp};
+    use crate::now::Now;
+    use crate::{HistoryTerms, Side, kernel_entropy};
+
+    const LINEAGE: Lineage = Lineage { seed: 7, first: 100 };
+
+    struct Rig {
+        histories: Histories,
+        terms: HistoryTerms,
+        channels_max: usize,
+        next: u64,
+    }
+
+    impl Rig {
+        fn new(messages_max: usize) -> Rig {
+            let histories = Histories::new(2);
+            histories.begin_in_cluster();
+            (0..PARTITIONS).for_each(|partition| histories.begin_partition(partition, LINEAGE));
+            let (age_max_ms, bytes_max) = (5_000, 9_000);
+            let terms = HistoryTerms { messages_max, age_max_ms, bytes_max, is_persistent: false, compresses: false };
+            Rig { histories, terms, channels_max: 2 * CHANNELS_MAX, next: 1_000 }
+        }
+
+        fn append(&mut self, channel: &str, ms: u64, text: &str, except: Option<Id>) {
+            let mut entropy = kernel_entropy();
+            let (now, room) = (Now { ms, wall_ms: 0 }, Room { bytes_max: usize::MAX, channels_max: self.channels_max });
+            let birth = Birth { channel, rule: "/**", terms: self.terms, room, now, entropy: &mut entropy };
+            let stamp = Stamp { now, side: Side::Client, except };
+            self.histories.append_at(birth, LINEAGE, self.next, &stamp, [text].into_iter());
+            self.next += 1;
+        }
+
+        fn missed(&self, names: &[&str], since_ms: u64) -> Option<String> {
+            self.missed_by(&Id::new(0, &mut kernel_entropy()), names, &[Some(since_ms); PARTITIONS], 5)
+        }
+
+        fn missed_by(
+            &self,
+            session: &Id,
+            names: &[&str],
+            since_ms: &[Option<u64>; PARTITIONS],
+            messages_max: usize,
+        ) -> Option<String> {
+            let missed = Missed { session, since_ms, messages_max, bytes_max: 100 };
+            let names = names.iter().map(|name| ChannelName::known(name));
+            self.histories.missed(names, &missed).map(|texts| texts.join(" "))
+        }
+    }
+
+    #[test]
+    fn messages_come_since_a_time_in_order_and_once() {
+        let mut rig = Rig::new(9);
+        for (ms, channel) in [(10, "/a"), (20, "/p/b"), (30, "/a"), (30, "/p/c"), (40, "/p/b"), (50, "/other")] {
+            rig.append(channel, ms, &format!("{channel}@{ms}"), None);
+        }
+        assert_eq!(rig.missed(&["/a", "/p/*"], 20).as_deref(), Some("/p/b@20 /a@30 /p/c@30 /p/b@40"));
+        assert_eq!(rig.missed(&["/p/b", "/p/*", "/p/**", "/none"], 40).as_deref(), Some("/p/b@40"));
+        assert_eq!(rig.missed(&["/a"], 51).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn what_a_ring_has_dropped_since_then_is_not_hidden() {
+        let mut rig = Rig::new(2);
+        (1..=3).for_each(|number| rig.append("/a", 10 * number, &number.to_string(), None));
+        assert_eq!(rig.missed(&["/a"], 30).as_deref(), Some("3"));
+        assert_eq!(
+            rig.missed(&["/a"], 21).as_deref(),
+            Some("3"),
+            "the second one is there, so the first was before it"
+        );
+        assert_eq!(rig.missed(&["/a"], 20), None, "there may have been another one");
+        let room = Room { bytes_max: usize::MAX, channels_max: 100 };
+        (0..2).for_each(|owner| rig.histories.sweep(owner, room, 9_000));
+        assert_eq!((rig.missed(&["/a"], 9_001).as_deref(), rig.missed(&["/a"], 9_000)), (Some(""), None));
+    }
+
+    #[test]
+    fn what_has_gone_with_its_ring_or_never_had_one_is_not_hidden() {
+        let mut rig = Rig::new(9);
+        rig.append("/a", 10, "1", None);
+        rig.histories.clear_below("/a", u64::MAX, 20);
+        rig.append("/a", 30, "2", None);
+        assert_eq!((rig.missed(&["/a"], 21).as_deref(), rig.missed(&["/a"], 20)), (Some("2"), None));
+        rig.channels_max = 0;
+        rig.append("/b", 40, "3", None);
+        assert!(["/b", "/**"].iter().all(|name| rig.missed(&[name], 40).is_none()));
+        assert_eq!(rig.missed(&["/**"], 41).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_partition_that_is_not_known_own_messages_and_bounds() {
+        let mut rig = Rig::new(9_000);
+        let own = Id::new(0, &mut kernel_entropy());
+        rig.append("/a", 10, "1", Some(own));
+        rig.append("/a", 10, "2", None);
+        let (mut since_ms, other) = ([Some(5); PARTITIONS], partition_of("/a") ^ 1);
+        assert_eq!(rig.missed_by(&own, &["/a"], &since_ms, 1).as_deref(), Some("2"));
+        since_ms[other] = None;
+        assert_eq!(rig.missed_by(&own, &["/a"], &since_ms, 1).as_deref(), Some("2"));
+        assert_eq!(rig.missed_by(&own, &["/**"], &since_ms, 1), None);
+        assert_eq!(rig.missed(&["/a"], 5).as_deref(), Some("1 2"));
+        (0..4).for_each(|_| rig.append("/a", 20, "3", None));
+        assert_eq!(rig.missed(&["/a"], 5), None, "too many");
+        rig.append("/a", 30, &"x".repeat(101), None);
+        assert_eq!(rig.missed(&["/a"], 30), None, "too large");
+        (0..=CHANNELS_MAX).for_each(|number| rig.append(&format!("/many/{number}"), 40, "", None));
+        assert_eq!(rig.missed_by(&own, &["/many/*"], &[Some(50); PARTITIONS], 9), None, "too many channels");
+    }
+}

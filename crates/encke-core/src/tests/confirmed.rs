@@ -1,0 +1,257 @@
+//! A session that acknowledges in a cluster: what its clients have confirmed, and what it gets when its node is gone.
+
+use crate::application::NoApplication;
+use crate::events::{Effect, EncodedPublications, Envelope, OTHER_NODES, ShardMessage, SocketKey};
+use crate::history::{Appended, Birth, Lineage, PARTITIONS, Stamp};
+use crate::id::{Id, NodeTag, kernel_entropy};
+use crate::node_messages::{ForNodes, FromNodes, Restored, Since};
+use crate::now::Now;
+use crate::saved::Saved;
+use crate::settings::{ChannelRule, Settings};
+use crate::shard::Shared;
+use crate::shard::tests::{NOW, Rig};
+use crate::side::Side;
+
+/// A shard of a node whose channel `/a` has a history.
+fn rig_with(settings: Settings) -> Rig {
+    let mut shared = Shared::new(1, Box::new(NoApplication));
+    shared.node = Some(NodeTag::new(&mut kernel_entropy()));
+    shared.histories.begin_in_cluster();
+    (0..PARTITIONS).for_each(|partition| shared.histories.begin_partition(partition, LINEAGE));
+    let rule = ChannelRule { pattern: "/a".into(), history_messages: 100, ..ChannelRule::default() };
+    Rig::with(shared, Settings { channels: vec![rule], ..settings })
+}
+
+fn rig() -> Rig {
+    rig_with(Settings::default())
+}
+
+const LINEAGE: Lineage = Lineage { seed: 7, first: 100 };
+
+/// A session that acknowledges, connected and subscribed to `/a`, and its record.
+fn opened(rig: &mut Rig) -> (Id, Saved) {
+    let (socket, client) = rig.opened(r#"{"ack":true}"#);
+    rig.connect(&client);
+    rig.subscribe(socket, &client);
+    rig.flushed(socket);
+    let id = Id::parse(&client).expect("an id");
+    let reports = sent(rig, 1_000).into_iter().find_map(|message| match message {
+        ForNodes::Changed(of, saved, Since::Common) if of == id => Some(*saved),
+        _ => None,
+    });
+    (id, reports.expect("a record"))
+}
+
+/// Messages of the shard for the cluster, later.
+fn sent(rig: &mut Rig, after_ms: u64) -> Vec<ForNodes> {
+    rig.shard.advance(Now { ms: NOW.ms + after_ms, ..NOW });
+    let sent = |effect| match effect {
+        Effect::SendToShard(shard, ShardMessage::ForNodes(message)) if shard == usize::from(OTHER_NODES) => {
+            Some(message)
+        }
+        _ => None,
+    };
+    rig.shard.take_effects().into_iter().filter_map(sent).collect()
+}
+
+fn tell(rig: &mut Rig, message: FromNodes) {
+    rig.shard.message(NOW, ShardMessage::FromNodes(message));
+}
+
+/// Tells a shard a tick. Returns the sessions that it reports, and what all others have confirmed.
+fn tick(rig: &mut Rig, tick: u64) -> (Vec<Since>, Option<(u64, bool)>) {
+    tell(rig, FromNodes::Tick(tick));
+    let (mut late, mut confirmed) = (Vec::new(), None);
+    for message in sent(rig, 0) {
+        match message {
+            ForNodes::Changed(_, _, since) => late.push(since),
+            ForNodes::Confirmed { shard: 0, tick, has_late } => confirmed = Some((tick, has_late)),
+            _ => {}
+        }
+    }
+    (late, confirmed)
+}
+
+fn text(number: usize) -> String {
+    format!(r#"{{"channel":"/a","data":{number}}}"#)
+}
+
+/// A message of the cluster, on its way to the shard.
+fn committed(rig: &Rig, number: usize) -> EncodedPublications {
+    let text = text(number);
+    let shared = &rig.shard.machines.env.shared;
+    let terms = rig.shard.settings().channels[0].history().expect("a history");
+    let (room, entropy) = (rig.shard.machines.env.history_room(), &mut kernel_entropy());
+    let birth = Birth { channel: "/a", rule: "/a", terms, room, now: NOW, entropy };
+    let stamp = Stamp { now: NOW, side: Side::Client, except: None };
+    let first = 100 + number as u64;
+    let appended = shared.histories.append_at(birth, LINEAGE, first, &stamp, [&*text].into_iter());
+    let Appended::At(position, 0) = appended else { panic!("{appended:?}") };
+    let mut frames = Vec::new();
+    websocket::frame::message(websocket::Opcode::Text, format!("[{text}]").as_bytes(), &mut frames);
+    EncodedPublications {
+        charge: shared.mailbox.charge(0),
+        channel: "/a".into(),
+        frames: frames.into(),
+        messages: 1,
+        side: Side::Client,
+        except: None,
+        token: None,
+        position: Some(position),
+    }
+}
+
+fn deliver(rig: &mut Rig, number: usize) {
+    let publications = committed(rig, number);
+    rig.shard.message(NOW, ShardMessage::Publication(publications.into()));
+}
+
+fn texts(numbers: std::ops::Range<usize>) -> Vec<Box<str>> {
+    numbers.map(|number| text(number).into()).collect()
+}
+
+/// Restores a session on a shard. Returns the channels of which it needs the messages that it has missed.
+fn restore(rig: &mut Rig, id: Id, saved: Saved) -> Vec<Box<str>> {
+    let restored = Restored { saved, is_whole: false, has_mark: true, origins: [0, 5] };
+    tell(rig, FromNodes::Restore(id, Box::new(restored)));
+    let number = rig.shard.take_effects().into_iter().find_map(|effect| match effect {
+        Effect::AwaitInterest(_, token) => Some(token.number),
+        _ => None,
+    });
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number.expect("it waits until publications arrive")]));
+    let messages = sent(rig, 0);
+    let is_taken = |message: &ForNodes| matches!(message, ForNodes::Changed(of, _, Since::Taken) if *of == id);
+    assert!(messages.iter().any(is_taken), "its record has the mark with which it was taken: {messages:?}");
+    let needed = messages.into_iter().find_map(|message| match message {
+        ForNodes::Resumes { session, names, .. } if session == id => Some(names),
+        ForNodes::Restored(_) => panic!("it has not what it has missed"),
+        _ => None,
+    });
+    needed.expect("it resumes")
+}
+
+/// Connects, and confirms a batch. Returns the data that comes, and the number of the next batch.
+fn connect(rig: &mut Rig, client: &Id, socket: SocketKey, ack: u64) -> (Vec<usize>, u64) {
+    let connect = format!(
+        r#"{{"channel":"/meta/connect","clientId":"{client}","ext":{{"ack":{ack}}},"advice":{{"timeout":0}}}}"#
+    );
+    rig.shard.socket_text(NOW, socket, &connect);
+    let text = rig.flushed(socket);
+    let numbers = |after: &str| {
+        let digits = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>();
+        text.split(after).skip(1).map(|rest| digits(rest).parse().expect("a number")).collect::<Vec<usize>>()
+    };
+    (numbers("\"data\":"), *numbers("\"ack\":").last().expect("a batch") as u64)
+}
+
+#[test]
+fn a_session_resumes_with_what_it_has_missed_and_goes_on_with_what_comes_then() {
+    let (id, saved) = opened(&mut rig());
+    let mut other = rig();
+    assert_eq!(restore(&mut other, id, saved), ["/a".into()]);
+    // They come between the subscription and the reading of the histories, and after it.
+    (4..6).for_each(|number| deliver(&mut other, number));
+    tell(&mut other, FromNodes::Missed(id, Some(texts(1..6))));
+    assert!(sent(&mut other, 0).iter().any(|message| matches!(message, ForNodes::Restored(of) if *of == id)));
+    (6..8).for_each(|number| deliver(&mut other, number));
+    let socket = other.shard.socket_opened(NOW, None);
+    let (data, batch) = connect(&mut other, &id, socket, 3);
+    assert_eq!(data, (1..8).collect::<Vec<_>>(), "lost, doubled or out of order");
+    assert!(batch > 1 << 32, "above all numbers that its client may have seen");
+}
+
+#[test]
+fn a_session_ends_whose_missed_messages_are_unknown_or_too_many() {
+    for (missed, outbox_messages_max) in [(None, 100), (Some(texts(0..20)), 10)] {
+        let (id, saved) = opened(&mut rig());
+        let mut other = rig_with(Settings { outbox_messages_max, ..Settings::default() });
+        restore(&mut other, id, saved);
+        tell(&mut other, FromNodes::Missed(id, missed));
+        let messages = sent(&mut other, 0);
+        assert!(
+            matches!(&messages[..], [ForNodes::Ended(of, None), ForNodes::Restored(_)] if *of == id),
+            "{messages:?}"
+        );
+        assert_eq!((other.shard.sessions(), other.shard.metrics().unrestored.get()), (0, 1));
+    }
+}
+
+#[test]
+fn a_session_that_has_not_confirmed_a_tick_is_reported_by_itself() {
+    let mut rig = rig();
+    let (id, _) = opened(&mut rig);
+    let socket = rig.shard.socket_opened(NOW, None);
+    let (_, batch) = connect(&mut rig, &id, socket, 0);
+    assert_eq!(tick(&mut rig, 5), (vec![], Some((4, false))));
+    deliver(&mut rig, 1);
+    assert_eq!(tick(&mut rig, 6), (vec![], Some((5, false))), "the message came after tick 5");
+    assert_eq!(tick(&mut rig, 7), (vec![Since::Tick(5)], Some((6, true))));
+    let (data, next) = connect(&mut rig, &id, socket, batch);
+    assert_eq!((data, tick(&mut rig, 8)), (vec![1], (vec![], Some((7, true)))), "sent, and not confirmed");
+    connect(&mut rig, &id, socket, next);
+    assert_eq!(tick(&mut rig, 17), (vec![Since::Common], Some((16, false))));
+}
+
+#[test]
+fn a_session_that_resumes_is_reported_as_taken_until_its_client_has_confirmed_what_it_has_missed() {
+    let (id, saved) = opened(&mut rig());
+    let mut other = rig();
+    restore(&mut other, id, saved);
+    assert_eq!(tick(&mut other, 20), (vec![], Some((19, true))), "it has nothing to confirm, and does not count");
+    tell(&mut other, FromNodes::Missed(id, Some(texts(1..3))));
+    assert_eq!(tick(&mut other, 31), (vec![], Some((30, true))));
+    let socket = other.shard.socket_opened(NOW, None);
+    let (_, batch) = connect(&mut other, &id, socket, 0);
+    assert_eq!(tick(&mut other, 32), (vec![], Some((31, true))));
+    connect(&mut other, &id, socket, batch);
+    assert_eq!(tick(&mut other, 33), (vec![Since::Common], Some((32, false))));
+}
+
+#[test]
+fn a_tick_waits_for_messages_that_came_before_it() {
+    let settings = Settings { outbox_messages_max: 8, ..Settings::default() };
+    let mut rig = rig_with(settings);
+    let (id, _) = opened(&mut rig);
+    assert_eq!(tick(&mut rig, 1), (vec![], Some((0, false))));
+    let account = rig.shard.machines.env.shared.mailbox.clone();
+    let mut number = 0;
+    // The budget of fan-outs is spent.
+    while rig.shard.machines.admission.waiting() == 0 {
+        let publications = committed(&rig, number);
+        rig.shard.receive(NOW, Envelope::new(&account, ShardMessage::Publication(publications.into())));
+        number += 1;
+    }
+    assert_eq!(tick(&mut rig, 2), (vec![], None), "a message waits");
+    let socket = rig.shard.socket_opened(NOW, None);
+    let (_, batch) = connect(&mut rig, &id, socket, 0);
+    assert_eq!(rig.shard.machines.admission.waiting(), 0);
+    rig.shard.advance(NOW);
+    let (data, batch) = connect(&mut rig, &id, socket, batch);
+    assert!(!data.is_empty() && batch > 0, "{data:?}");
+    assert!(sent(&mut rig, 0).iter().any(|message| matches!(message, ForNodes::Confirmed { tick: 1, .. })));
+}
+
+#[test]
+fn other_sessions_have_nothing_to_confirm() {
+    let mut rig = rig();
+    for ext in ["{}", r#"{"ack":true,"replay":true}"#] {
+        let (socket, client) = rig.opened(ext);
+        rig.connect(&client);
+        rig.subscribe(socket, &client);
+    }
+    sent(&mut rig, 1_000);
+    deliver(&mut rig, 1);
+    (1..20).for_each(|number| assert_eq!(tick(&mut rig, number), (vec![], Some((number - 1, false)))));
+    // One that has ended is forgotten, also if no tick comes.
+    let mut rig = self::rig();
+    let (id, _) = opened(&mut rig);
+    let disconnect = format!(r#"{{"channel":"/meta/disconnect","clientId":"{id}"}}"#);
+    assert!(!rig.shard.machines.env.confirmed.is_empty());
+    rig.request(disconnect);
+    assert!(rig.shard.machines.env.confirmed.is_empty());
+    // Without a cluster nobody asks.
+    let mut alone = crate::shard::tests::rig();
+    let (_, client) = alone.opened(r#"{"ack":true}"#);
+    alone.connect(&client);
+    assert!(alone.shard.machines.env.confirmed.is_empty());
+}
