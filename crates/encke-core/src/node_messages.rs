@@ -5,7 +5,10 @@
 //!   shard ◀─ Release ── cluster                  another node gets the session
 //!   shard ── Released ─▶ cluster
 //!   shard ── Changed, Ended ──▶ cluster          the record of a session, from which another node can go on
+//!   shard ── Elsewhere ──▶ cluster               actions of the application for sessions of other nodes
 //! ```
+
+use std::sync::Arc;
 
 use crate::exchange::{Request, SocketKey};
 use crate::id::{Id, NodeTag};
@@ -76,6 +79,21 @@ pub enum ForNodes {
     /// A session has ended. A reply of its shard may wait for
     /// [`ShardMessage::InterestKnown`](crate::ShardMessage::InterestKnown) with this number: no node goes on with it then.
     Ended(Id, Option<u64>),
+    /// The application wants something of sessions that other nodes may have.
+    Elsewhere(Elsewhere),
+}
+
+/// An action of the application for sessions of other nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// Send this frame to a session that is not here.
+    Deliver(Id, Arc<[u8]>),
+    /// End a session that is not here.
+    Disconnect(Id),
+    /// Send this frame to the sessions of a user. Those of this node have it.
+    DeliverToUser(Box<str>, Arc<[u8]>),
+    /// End the sessions of a user. Those of this node end.
+    DisconnectUser(Box<str>),
 }
 
 /// The party that waits for a session.
@@ -127,6 +145,7 @@ impl ForNodes {
         match self {
             ForNodes::Search { waiting: Searcher::Request { request, .. }, .. } => request.body.len(),
             ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, saved) => saved.bytes(),
+            ForNodes::Elsewhere(Elsewhere::Deliver(_, frame) | Elsewhere::DeliverToUser(_, frame)) => frame.len(),
             _ => 0,
         }
     }

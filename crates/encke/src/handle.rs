@@ -27,7 +27,7 @@ use crate::outgoing::Outgoing;
 use crate::settings::check_settings;
 use crate::threads::ending;
 use crate::tls::TicketKey;
-use encke_core::{Action, Actions, Declared as _, Id, ServerEntry, Settings, ShardMessage, Weight};
+use encke_core::{Action, Actions, Declared as _, Elsewhere, Id, ServerEntry, Settings, ShardMessage, Weight};
 use encke_local::{Members, Start, SubscribeError, Subscription};
 use publish::Terms;
 
@@ -107,14 +107,23 @@ impl Handle {
             Action::DeliverToUser { user, channel, data } => {
                 let frame = self.frame(terms, channel, &Outgoing::raw(data), None)?;
                 self.send_to_all_shards(|| ShardMessage::DeliverToUser((**user).into(), frame.clone()));
+                self.act_elsewhere(|| Elsewhere::DeliverToUser((**user).into(), frame.clone()));
             }
             Action::DisconnectUser { user } => {
                 self.send_to_all_shards(|| ShardMessage::DisconnectUser((**user).into()));
+                self.act_elsewhere(|| Elsewhere::DisconnectUser((**user).into()));
             }
             Action::Disconnect { session } => _ = self.disconnect(session),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Passes an action to the other nodes of a cluster.
+    fn act_elsewhere(&self, action: impl FnOnce() -> Elsewhere) {
+        if let Some(cluster) = &self.0.server_shared.cluster {
+            cluster.send(ToCluster::Act(action()));
+        }
     }
 
     /// True if a channel exists although nobody subscribes to it: it has a history, or a rule names it.
@@ -158,14 +167,14 @@ impl Handle {
         self.0.server_shared.presence.members(channel, after, max, ServerEntry::HandlePresence.may())
     }
 
-    /// Ends a session. Its client gets a disconnect message. False if no session can have this id, or the server has
+    /// Ends a session, on whatever node of a cluster. Its client gets a disconnect message. False if no session can have this id, or the server has
     /// stopped.
     pub fn disconnect(&self, client_id: &str) -> bool {
         Id::parse(client_id).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Disconnect(id)))
     }
 
     /// Revokes a token by its id: its sessions end, and it opens no further ones until it has expired, in milliseconds
-    /// since 1970. With a `data` directory the revocation is on the disk when this returns, so it also holds for the
+    /// since 1970, on all nodes of a cluster. With a `data` directory the revocation is on the disk when this returns, so it also holds for the
     /// processes that follow; without one it ends with this process. See [`Handle::revoked_tokens`] for a process that
     /// takes over.
     ///

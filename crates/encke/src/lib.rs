@@ -292,6 +292,7 @@ pub use history_page::{HistoryPage, StoredMessage};
 pub use hold::{ConditionPanicked, Hold, Release};
 pub use http::embedded::ServiceBody;
 pub use metric::Metric;
+pub use net::everywhere::ClusterNodes;
 pub use net::listing::List;
 pub use net::requests::Revocation;
 pub use outgoing::Outgoing;

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
@@ -38,7 +39,8 @@ use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
 use crate::settings::check_settings;
 use crate::threads::application::ApplicationThreads;
-use crate::threads::cluster;
+use crate::threads::cluster::{self, Parts};
+use crate::threads::commands::NodeCommands;
 use crate::threads::driver;
 use crate::threads::driver::Inputs;
 use crate::threads::histories::NodeHistories;
@@ -121,7 +123,7 @@ impl Builder {
             accepting: watch::Sender::new(true),
             tls,
             holds: Arc::default(),
-            api: ApiState::new(self.api_keys),
+            api: ApiState::new(self.api_keys, shared.node),
             revocations: data.as_ref().map(Data::revocations).cloned().unwrap_or_default(),
             directory: open_directory(&settings, &metrics),
             metrics,
@@ -147,6 +149,7 @@ impl Builder {
             context.start_shards(messages.into_iter().zip(visits).collect(), listeners.clone(), history_store)?;
         // Removed only now: if an earlier step fails, the next start still finds the sessions.
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
+        await_revocations(&server_shared);
         // A thread that panicked has already logged it.
         starts.into_iter().for_each(|start| _ = start.send(()));
         Ok(Running { address, handle, services, threads, listeners, data })
@@ -216,8 +219,27 @@ fn start_cluster(
     server_shared.shared().interest.set_on_change(move || wakes.wake());
     let read = link.clone();
     server_shared.metrics.add(move || read.metrics());
-    cluster::start(server_shared.clone(), link, (node, sessions), histories, engine).map_err(StartError::Thread)
+    let commands = NodeCommands::new(cluster.remote_calls(tag)?, cluster.revocations());
+    let parts = Parts { node, sessions, histories, commands };
+    cluster::start(server_shared.clone(), link, parts, engine).map_err(StartError::Thread)
 }
+
+/// Waits until a node has the revoked tokens of its cluster, so that it admits none of them. Without the engine it starts all the same.
+fn await_revocations(server_shared: &ServerShared) {
+    let Some(link) = &server_shared.cluster else { return };
+    let started = Instant::now();
+    while !link.has_revocations() {
+        if started.elapsed() > REVOCATIONS_MAX {
+            return tracing::warn!("the node starts without the revoked tokens of its cluster, and gets them later");
+        }
+        std::thread::sleep(REVOCATIONS_PAUSE);
+    }
+}
+
+/// The longest time that a node waits for the revoked tokens of its cluster before it takes clients.
+const REVOCATIONS_MAX: Duration = Duration::from_secs(2);
+/// The time after which it looks again.
+const REVOCATIONS_PAUSE: Duration = Duration::from_millis(5);
 
 /// The directory of files, with its metrics.
 fn open_directory(settings: &Settings, metrics: &ServerMetrics) -> Directory {

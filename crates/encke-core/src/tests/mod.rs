@@ -10,6 +10,7 @@ mod identity;
 mod limits;
 mod memory;
 mod newcomers;
+mod elsewhere;
 mod nodes;
 mod pending_replies;
 mod policies;

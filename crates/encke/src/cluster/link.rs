@@ -7,12 +7,14 @@ use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use encke_cluster::{Counts, HistoryCounts, SessionCounts};
-use encke_core::{EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, Settings, SocketOrigin};
+use bytes::Bytes;
+use encke_cluster::{Answers, Callee, Counts, HistoryCounts, RemoteCallCounts, RevocationCounts, SessionCounts};
+use encke_core::{Elsewhere, EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, Settings, SocketOrigin};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::{history_metrics, session_metrics};
+use super::commands::{NodeCommand, NodeReply};
+use super::{command_metrics, history_metrics, session_metrics};
 use crate::byte_stream::Detached;
 use crate::metric::Metric;
 
@@ -23,6 +25,10 @@ pub(crate) struct Link {
     wake: Notify,
     is_frozen: AtomicBool,
     status: Mutex<Status>,
+    /// The numbers of the nodes that are there, in their order, and that of this one.
+    nodes: Mutex<(u64, Arc<[u64]>)>,
+    /// True if the node has the revoked tokens of the cluster, or cannot have them.
+    has_revocations: AtomicBool,
 }
 
 #[derive(Default)]
@@ -48,6 +54,23 @@ pub(crate) enum ToCluster {
     /// A client with these origins asks for a session that is not here. True: it was searched for; false: its client has to come back
     /// later.
     Search { session: Id, opener: Opener, origins: [u64; 2], done: oneshot::Sender<bool> },
+    /// A command or a question for other nodes.
+    Command { callee: Callee, is_once: bool, content: Bytes, done: oneshot::Sender<Answers> },
+    /// An action of the application for sessions of other nodes.
+    Act(Elsewhere),
+    /// The reply to the command of another node with this ticket.
+    Reply(u64, Vec<u8>),
+    /// A token that all nodes have to know of, and its end in milliseconds since 1970. True: the engine has it.
+    Revoke { token_id: Box<str>, until_ms: u64, done: oneshot::Sender<bool> },
+}
+
+/// The replies of other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    /// The number of nodes that were asked.
+    pub(crate) nodes: usize,
+    /// Those that have answered, with their replies.
+    pub(crate) replies: Vec<(u64, NodeReply)>,
 }
 
 /// A WebSocket that another node is to serve.
@@ -74,6 +97,8 @@ pub(crate) struct Status {
     pub(crate) waiting_bytes: (usize, usize),
     pub(crate) sessions: SessionCounts,
     pub(crate) histories: HistoryCounts,
+    pub(crate) remote_calls: RemoteCallCounts,
+    pub(crate) revocations: RevocationCounts,
 }
 
 impl Link {
@@ -97,6 +122,45 @@ impl Link {
         let (done, outcome) = oneshot::channel();
         self.send(ToCluster::Search { session, opener, origins, done });
         outcome.await.unwrap_or(false)
+    }
+
+    /// Sends a command to other nodes, and waits for their replies. None if the thread has ended.
+    pub(crate) async fn command(&self, callee: Callee, command: &NodeCommand) -> Option<Replies> {
+        let (done, answers) = oneshot::channel();
+        let (is_once, content) = (command.is_once(), command.write());
+        self.send(ToCluster::Command { callee, is_once, content, done });
+        let Answers { nodes, answers } = answers.await.ok()?;
+        let replies = answers.iter().map(|(node, bytes)| (*node, NodeReply::read(bytes)));
+        Some(Replies { nodes, replies: replies.filter(|(_, reply)| *reply != NodeReply::Failed).collect() })
+    }
+
+    /// Lets all nodes know of a revoked token. False if the engine has not taken it.
+    pub(crate) async fn revoke(&self, token_id: &str, until_ms: u64) -> bool {
+        let (done, outcome) = oneshot::channel();
+        self.send(ToCluster::Revoke { token_id: token_id.into(), until_ms, done });
+        outcome.await.unwrap_or(false)
+    }
+
+    /// The number of this node, and those of all nodes that are there, in their order.
+    pub(crate) fn nodes(&self) -> (u64, Arc<[u64]>) {
+        self.nodes.lock().clone()
+    }
+
+    /// Notes the nodes that are there.
+    pub(crate) fn set_nodes(&self, own: u64, others: impl Iterator<Item = u64>) {
+        let mut all: Vec<u64> = others.chain([own]).collect();
+        all.sort_unstable();
+        *self.nodes.lock() = (own, all.into());
+    }
+
+    /// True if the node has the revoked tokens of the cluster, or cannot have them.
+    pub(crate) fn has_revocations(&self) -> bool {
+        self.has_revocations.load(Ordering::Acquire)
+    }
+
+    /// Notes that it has them.
+    pub(crate) fn set_has_revocations(&self) {
+        self.has_revocations.store(true, Ordering::Release);
     }
 
     /// Wakes the thread: the interest of the shards has changed, or there is room between them.
@@ -148,8 +212,9 @@ impl Link {
 
     /// The metrics of the node.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let Status { sessions, histories, .. } = self.status();
+        let Status { sessions, histories, remote_calls, revocations, .. } = self.status();
         let of_parts = session_metrics::of(&sessions).into_iter().chain(history_metrics::of(&histories));
+        let of_parts = of_parts.chain(command_metrics::of(&remote_calls, &revocations));
         self.node_metrics().into_iter().chain(of_parts).collect()
     }
 

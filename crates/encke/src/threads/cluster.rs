@@ -20,9 +20,18 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::cluster::engine::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents};
 use crate::cluster::link::{Link, Status, ToCluster};
 use crate::net::server_shared::ServerShared;
+use crate::threads::commands::NodeCommands;
 use crate::threads::histories::NodeHistories;
 use crate::threads::relays::Relays;
 use crate::threads::rings::send_to_wanting;
+
+/// The machines of a node.
+pub(crate) struct Parts {
+    pub(crate) node: Node,
+    pub(crate) sessions: Sessions,
+    pub(crate) histories: NodeHistories,
+    pub(crate) commands: NodeCommands,
+}
 
 /// Starts the thread of a node.
 ///
@@ -31,11 +40,11 @@ use crate::threads::rings::send_to_wanting;
 pub(crate) fn start(
     server: Arc<ServerShared>,
     link: Arc<Link>,
-    (node, sessions): (Node, Sessions),
-    histories: NodeHistories,
+    parts: Parts,
     engine: Box<dyn ClusterEngine>,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let Parts { node, sessions, histories, commands: node_commands } = parts;
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
     let (scratch, logged, visitors) = (String::new(), Logged::default(), HashMap::new());
@@ -45,6 +54,7 @@ pub(crate) fn start(
         node,
         sessions,
         histories,
+        node_commands,
         visitors,
         last_visitor: 0,
         relays: Relays::default(),
@@ -70,6 +80,7 @@ struct Cluster {
     node: Node,
     sessions: Sessions,
     histories: NodeHistories,
+    node_commands: NodeCommands,
     /// Requests for streams that wait for a session, and the number of the last one.
     visitors: HashMap<u64, oneshot::Sender<bool>>,
     last_visitor: u64,
@@ -96,8 +107,9 @@ impl Cluster {
         let mut received = Vec::new();
         loop {
             let now_ms = self.server.clock.now().ms;
-            let due = [self.node.next_ms(), self.sessions.next_ms(now_ms), self.histories.next_ms(now_ms)];
-            let due = due.into_iter().flatten().min().map(|due_ms| {
+            let of_node = [self.node.next_ms(), self.sessions.next_ms(now_ms)];
+            let due = of_node.into_iter().chain([self.histories.next_ms(now_ms), self.node_commands.next_ms(now_ms)]);
+            let due = due.flatten().min().map(|due_ms| {
                 let wait_ms = due_ms.saturating_sub(self.server.clock.now().ms).min(WAIT_MAX_MS);
                 Instant::now() + Duration::from_millis(wait_ms)
             });
@@ -109,6 +121,7 @@ impl Cluster {
                     self.node.disconnected(&self.server.shared().interest);
                     self.sessions.disconnected();
                     self.histories.disconnected();
+                    self.node_commands.disconnected();
                     self.turn(&mut Vec::new());
                     return self.alone().await;
                 },
@@ -157,9 +170,21 @@ impl Cluster {
                 ToCluster::Publications(publications) => self.node.publish(&publications),
                 ToCluster::Ask(names, token) => self.node.ask(names, token),
                 ToCluster::Message(envelope) => {
-                    if let Some(message) = self.histories.take_message(envelope.message) {
-                        self.sessions.from_shard(now_ms, message);
+                    match self.histories.take_message(envelope.message) {
+                        Some(ShardMessage::ForNodes(ForNodes::Elsewhere(action))) => {
+                            self.node_commands.act(now_ms, action);
+                        }
+                        Some(message) => self.sessions.from_shard(now_ms, message),
+                        None => {}
                     }
+                }
+                ToCluster::Command { callee, is_once, content, done } => {
+                    self.node_commands.call(now_ms, callee, (is_once, content), done);
+                }
+                ToCluster::Act(action) => self.node_commands.act(now_ms, action),
+                ToCluster::Reply(ticket, reply) => self.node_commands.reply(ticket, &reply),
+                ToCluster::Revoke { token_id, until_ms, done } => {
+                    self.node_commands.revoke(now, &token_id, until_ms, done);
                 }
                 ToCluster::Settings(settings) => self.histories.set_settings(settings),
                 ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.sessions),
@@ -180,9 +205,11 @@ impl Cluster {
         }
         self.turn_sessions(now_ms);
         self.histories.turn(now, &self.server, &self.commands);
+        self.node_commands.turn(now, (&self.server, &self.link), &self.commands);
         self.settle();
         self.deliver();
         self.log(now_ms);
+        let (remote_calls, revocations) = self.node_commands.counts();
         self.link.set_status(Status {
             is_connected: self.node.is_connected(),
             counts: self.node.counts(),
@@ -191,12 +218,15 @@ impl Cluster {
             waiting_bytes: self.node.waiting_bytes(),
             sessions: self.sessions.counts(),
             histories: self.histories.counts(),
+            remote_calls,
+            revocations,
         });
         is_stopped
     }
 
     fn take(&mut self, event: EngineEvent, now_ms: u64) {
         self.histories.take(&event, now_ms);
+        self.node_commands.take(&event, now_ms);
         let interest = &self.server.shared().interest;
         match event {
             EngineEvent::Connected { envelope_bytes_max } => {
@@ -227,13 +257,14 @@ impl Cluster {
             EngineEvent::KeyAnswer { number, answer } if number >= Sessions::NUMBERS_FROM => {
                 self.sessions.key_answered(now_ms, number, answer);
             }
-            // The node sends no requests and uses no keys. Histories have taken what is theirs.
+            // The node sends no requests and uses no keys. Histories and commands have taken what is theirs.
             EngineEvent::Answered { .. }
             | EngineEvent::Asked { .. }
             | EngineEvent::Notified { .. }
             | EngineEvent::KeyAnswer { .. }
             | EngineEvent::KeyChanged { .. }
             | EngineEvent::WatchBegins { .. }
+            | EngineEvent::WatchFailed { .. }
             | EngineEvent::WatchComplete { .. } => {}
             EngineEvent::Failed(error) => {
                 let (last, from_ms) = &mut self.logged.failure;

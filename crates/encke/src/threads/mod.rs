@@ -4,6 +4,7 @@
 pub(crate) mod accept;
 pub(crate) mod application;
 pub(crate) mod cluster;
+pub(crate) mod commands;
 pub(crate) mod driver;
 pub(crate) mod ending;
 pub(crate) mod histories;
