@@ -21,7 +21,7 @@ pub enum RevocationOutput {
     Revoked(Box<str>, u64),
     /// All keys are reported: call [`Revocations::compare`].
     Complete,
-    /// The revocation with this ticket is written, or not.
+    /// The revocation for which this one waits is written, or not.
     Written(u64, bool),
 }
 
@@ -41,7 +41,7 @@ pub struct RevocationCounts {
 /// The revocations of one node, as far as other nodes are concerned.
 pub struct Revocations {
     bucket: String,
-    /// Writes on their way. A ticket: who waits for it.
+    /// Writes on their way. With the one that waits for it, if any.
     sent: HashMap<u64, (Revocation, Option<u64>), RandomState>,
     last: u64,
     /// Revocations that nobody waits for, and that have to be written.
@@ -115,19 +115,19 @@ impl Revocations {
         self.missing.clear();
     }
 
-    /// Writes a revocation. The ticket names it in [`RevocationOutput::Written`].
-    pub fn revoke(&mut self, token_id: &str, until_ms: u64, wall_ms: u64, ticket: u64) {
+    /// Writes a revocation. `waiter` comes back with [`RevocationOutput::Written`].
+    pub fn revoke(&mut self, token_id: &str, until_ms: u64, wall_ms: u64, waiter: u64) {
         let is_too_large = token_id.len() + HEAD_BYTES > VALUE_BYTES_MAX;
         if !self.is_connected || is_too_large || self.sent.len() >= SENT_MAX {
             self.counts.failed += 1;
-            return self.outputs.push(RevocationOutput::Written(ticket, false));
+            return self.outputs.push(RevocationOutput::Written(waiter, false));
         }
-        self.write(Revocation { token_id: token_id.into(), until_ms }, wall_ms, Some(ticket));
+        self.write(Revocation { token_id: token_id.into(), until_ms }, wall_ms, Some(waiter));
     }
 
     /// A write has its result.
     pub fn key_answered(&mut self, now_ms: u64, number: u64, answer: &KeyReply) {
-        let Some((revocation, ticket)) = self.sent.remove(&number) else { return };
+        let Some((revocation, waiter)) = self.sent.remove(&number) else { return };
         match answer {
             Ok(_) => self.counts.written += 1,
             Err(_) => {
@@ -138,7 +138,7 @@ impl Revocations {
                 }
             }
         }
-        ticket.into_iter().for_each(|ticket| self.outputs.push(RevocationOutput::Written(ticket, answer.is_ok())));
+        waiter.into_iter().for_each(|waiter| self.outputs.push(RevocationOutput::Written(waiter, answer.is_ok())));
     }
 
     /// A watch begins.
@@ -208,7 +208,7 @@ impl Revocations {
         RevocationCounts { waiting: self.missing.len() + self.sent.len(), ..self.counts }
     }
 
-    fn write(&mut self, revocation: Revocation, wall_ms: u64, ticket: Option<u64>) {
+    fn write(&mut self, revocation: Revocation, wall_ms: u64, waiter: Option<u64>) {
         self.last += 1;
         let Revocation { token_id, until_ms } = &revocation;
         let mut value = Vec::with_capacity(HEAD_BYTES + token_id.len());
@@ -224,7 +224,7 @@ impl Revocations {
             ttl_ms: Some(until_ms.saturating_sub(wall_ms).clamp(1_000, TTL_MAX_MS)),
         };
         self.outputs.push(RevocationOutput::Engine(put));
-        self.sent.insert(self.last, (revocation, ticket));
+        self.sent.insert(self.last, (revocation, waiter));
     }
 }
 
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn too_many_writes_and_too_long_tokens_are_refused() {
         let mut revocations = connected();
-        (0..SENT_MAX as u64).for_each(|ticket| revocations.revoke("a", WALL_MS + 1, WALL_MS, ticket));
+        (0..SENT_MAX as u64).for_each(|waiter| revocations.revoke("a", WALL_MS + 1, WALL_MS, waiter));
         assert_eq!(puts(&mut revocations).len(), SENT_MAX);
         revocations.revoke("b", WALL_MS + 1, WALL_MS, 7);
         assert_eq!(revocations.take_outputs(), [RevocationOutput::Written(7, false)]);

@@ -17,6 +17,7 @@ use crate::keys::{Keys, causes};
 /// Reports the keys of a bucket that begin with a prefix, and their changes, for ever.
 pub(crate) async fn run(keys: Keys, bucket: String, prefix: String) {
     let mut lives = keys.lives();
+    // It is longer after a failure, which is reported once.
     let mut pause = PAUSE;
     loop {
         lives.borrow_and_update();
@@ -26,7 +27,9 @@ pub(crate) async fn run(keys: Keys, bucket: String, prefix: String) {
                 follow(&keys, &bucket, &prefix, messages, count, &mut lives).await;
             }
             Err(KeyFailure::Failed(text)) if keys.is_connected() => {
-                keys.events().report(EngineEvent::Failed(text)).await;
+                if pause == PAUSE {
+                    keys.events().report(EngineEvent::Failed(text)).await;
+                }
                 let (bucket, prefix) = (bucket.clone(), prefix.clone());
                 keys.events().report(EngineEvent::WatchFailed { bucket, prefix }).await;
                 pause = (pause * 2).min(PAUSE_MAX);

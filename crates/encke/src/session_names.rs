@@ -59,7 +59,8 @@ impl SessionNames {
         let (left, right) = digits.split_at_mut(HALF);
         for round in rounds {
             let (input, output) = if round % 2 == 0 { (&*right, &mut *left) } else { (&*left, &mut *right) };
-            let hash = Sha256::new().chain_update(self.key).chain_update([round]).chain_update(shard).chain_update(input);
+            let hash =
+                Sha256::new().chain_update(self.key).chain_update([round]).chain_update(shard).chain_update(input);
             output.iter_mut().zip(hash.finalize()).for_each(|(digit, byte)| *digit ^= byte & (RADIX as u8 - 1));
         }
         let characters = digits.iter().filter_map(|digit| char::from_digit(u32::from(*digit), RADIX));

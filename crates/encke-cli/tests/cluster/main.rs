@@ -2,6 +2,7 @@
 //! these tests.
 
 mod channels;
+mod commands;
 mod failures;
 mod histories;
 mod interest;

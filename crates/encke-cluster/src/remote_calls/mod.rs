@@ -77,7 +77,7 @@ pub enum RemoteCallOutput {
     /// Run this call of another node, and answer by [`RemoteCalls::answer`].
     Asked {
         /// Names the call.
-        ticket: u64,
+        run: u64,
         /// The call.
         content: Bytes,
         /// The most bytes of the answer.
@@ -232,9 +232,9 @@ impl RemoteCalls {
     }
 
     /// Answers a call of another node.
-    pub fn answer(&mut self, ticket: u64, content: &[u8]) {
+    pub fn answer(&mut self, run: u64, content: &[u8]) {
         let body = message::write_answer(content);
-        if let Some(reply_to) = self.served.end(ticket, &Bytes::copy_from_slice(content))
+        if let Some(reply_to) = self.served.end(run, &Bytes::copy_from_slice(content))
             && body.len() <= self.body_bytes_max
         {
             self.outputs.push(RemoteCallOutput::Engine(Command::Answer { reply_to, body }));
@@ -366,10 +366,10 @@ impl RemoteCalls {
 
     fn serve(&mut self, now_ms: u64, reply_to: &str, call: Call) {
         match self.served.begin(now_ms, reply_to, &call) {
-            Begun::Runs(ticket) => {
+            Begun::Runs(run) => {
                 self.counts.served += 1;
                 let bytes_max = self.body_bytes_max.saturating_sub(1);
-                self.outputs.push(RemoteCallOutput::Asked { ticket, content: call.content, bytes_max });
+                self.outputs.push(RemoteCallOutput::Asked { run, content: call.content, bytes_max });
             }
             Begun::Answered(answer) => {
                 let body = message::write_answer(&answer);

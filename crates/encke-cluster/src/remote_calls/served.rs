@@ -11,7 +11,7 @@ use super::message::Call;
 /// The calls of other nodes.
 pub(super) struct Served {
     callers: HashMap<u64, Caller, RandomState>,
-    /// Calls that run, by their tickets here.
+    /// Calls that run, by their numbers here.
     running: HashMap<u64, Running, RandomState>,
     /// The times after which they are forgotten, in milliseconds, oldest first.
     until: VecDeque<(u64, u64)>,
@@ -26,7 +26,7 @@ struct Caller {
     settled: u64,
     /// Its calls that run once.
     calls: BTreeMap<u64, State>,
-    /// The ticket of its last call.
+    /// The number of its last call here.
     last: u64,
 }
 
@@ -44,7 +44,7 @@ struct Running {
 /// The result of [`Served::begin`].
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Begun {
-    /// It runs, under this ticket.
+    /// It runs, under this number.
     Runs(u64),
     /// It has run: this is its answer.
     Answered(Bytes),
@@ -63,7 +63,7 @@ impl Served {
 
     /// A call has come.
     pub(super) fn begin(&mut self, now_ms: u64, reply_to: &str, call: &Call) -> Begun {
-        let (ticket, is_full) = (self.last + 1, self.running.len() >= self.running_max);
+        let (run, is_full) = (self.last + 1, self.running.len() >= self.running_max);
         let once = call.is_once.then_some((call.node, call.number));
         if once.is_some() {
             self.make_room(call.node);
@@ -73,28 +73,28 @@ impl Served {
             match caller.calls.get(&call.number) {
                 _ if call.number < caller.settled => return Begun::Known,
                 Some(State::Answered(answer)) => return Begun::Answered(answer.clone()),
-                Some(State::Runs(ticket)) => {
+                Some(State::Runs(run)) => {
                     // The answer goes to the one that waits now.
-                    let running = self.running.get_mut(ticket);
+                    let running = self.running.get_mut(run);
                     running.into_iter().for_each(|running| running.reply_to = reply_to.into());
                     return Begun::Known;
                 }
                 None if is_full || caller.calls.len() >= self.running_max => return Begun::Full,
-                None => _ = caller.calls.insert(call.number, State::Runs(ticket)),
+                None => _ = caller.calls.insert(call.number, State::Runs(run)),
             }
-            caller.last = ticket;
+            caller.last = run;
         } else if is_full {
             return Begun::Full;
         }
-        self.last = ticket;
-        self.running.insert(ticket, Running { reply_to: reply_to.into(), once });
-        self.until.push_back((now_ms + RUNS_MS, ticket));
-        Begun::Runs(ticket)
+        self.last = run;
+        self.running.insert(run, Running { reply_to: reply_to.into(), once });
+        self.until.push_back((now_ms + RUNS_MS, run));
+        Begun::Runs(run)
     }
 
     /// A call has its answer. Returns the subject to which that goes.
-    pub(super) fn end(&mut self, ticket: u64, answer: &Bytes) -> Option<String> {
-        let Running { reply_to, once } = self.running.remove(&ticket)?;
+    pub(super) fn end(&mut self, run: u64, answer: &Bytes) -> Option<String> {
+        let Running { reply_to, once } = self.running.remove(&run)?;
         if let Some((node, number)) = once
             && let Some(state) = self.callers.get_mut(&node).and_then(|caller| caller.calls.get_mut(&number))
         {
@@ -107,8 +107,8 @@ impl Served {
 
     /// Forgets calls without an answer.
     pub(super) fn expire(&mut self, now_ms: u64) {
-        while let Some((_, ticket)) = self.until.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {
-            self.end(ticket, &Bytes::new());
+        while let Some((_, run)) = self.until.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {
+            self.end(run, &Bytes::new());
         }
     }
 
@@ -157,11 +157,10 @@ mod tests {
     #[test]
     fn too_many_calls_are_refused_and_those_without_an_answer_are_forgotten() {
         let mut served = Served::new(2);
-        assert_eq!([5, 6, 7].map(|number| served.begin(0, "a", &call(number, 5))), [
-            Begun::Runs(1),
-            Begun::Runs(2),
-            Begun::Full
-        ]);
+        assert_eq!(
+            [5, 6, 7].map(|number| served.begin(0, "a", &call(number, 5))),
+            [Begun::Runs(1), Begun::Runs(2), Begun::Full]
+        );
         let read = Call { is_once: false, ..call(8, 5) };
         assert_eq!(served.begin(0, "a", &read), Begun::Full);
         served.expire(RUNS_MS);

@@ -83,7 +83,8 @@ impl Cluster {
     }
 
     fn call(&mut self, node: usize, content: &'static str) -> u64 {
-        let call = self.members[node].calls.call(self.now_ms, Callee::All, true, Bytes::from_static(content.as_bytes()));
+        let call =
+            self.members[node].calls.call(self.now_ms, Callee::All, true, Bytes::from_static(content.as_bytes()));
         self.turn(node);
         call
     }
@@ -123,12 +124,12 @@ impl Cluster {
                     self.flights.push_back(Flight::Answer(reply_to, body));
                 }
                 RemoteCallOutput::Engine(_) => {}
-                RemoteCallOutput::Asked { ticket, content, .. } => {
+                RemoteCallOutput::Asked { run, content, .. } => {
                     member.ran.push(content);
                     if member.holds {
-                        member.held.push(ticket);
+                        member.held.push(run);
                     } else {
-                        member.calls.answer(ticket, b"1");
+                        member.calls.answer(run, b"1");
                     }
                 }
                 RemoteCallOutput::Done(call, answers) => {

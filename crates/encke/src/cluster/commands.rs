@@ -212,7 +212,8 @@ mod tests {
 
     #[test]
     fn what_is_no_command_is_refused_and_further_fields_are_not() {
-        let refused = ["", "{}", r#"{"other":{}}"#, r#"{"deliver":{"to":{"user":"a"},"message":[1]}}"#, "\"disconnect\""];
+        let refused =
+            ["", "{}", r#"{"other":{}}"#, r#"{"deliver":{"to":{"user":"a"},"message":[1]}}"#, "\"disconnect\""];
         assert!(refused.iter().all(|text| NodeCommand::read(text.as_bytes()).is_none()));
         let later = r#"{"disconnect":{"to":{"user":"a"},"reason":"later"}}"#;
         assert!(NodeCommand::read(later.as_bytes()).is_some());

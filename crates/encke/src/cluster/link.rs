@@ -58,7 +58,7 @@ pub(crate) enum ToCluster {
     Command { callee: Callee, is_once: bool, content: Bytes, done: oneshot::Sender<Answers> },
     /// An action of the application for sessions of other nodes.
     Act(Elsewhere),
-    /// The reply to the command of another node with this ticket.
+    /// The reply to the command of another node with this number.
     Reply(u64, Vec<u8>),
     /// A token that all nodes have to know of, and its end in milliseconds since 1970. True: the engine has it.
     Revoke { token_id: Box<str>, until_ms: u64, done: oneshot::Sender<bool> },

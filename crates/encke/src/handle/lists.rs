@@ -57,7 +57,7 @@ impl Handle {
     /// Runs a command on all nodes. Returns the number of sessions that it has reached.
     async fn everywhere(&self, command: NodeCommand) -> usize {
         let reached = self.0.server_shared.everywhere(&command).await;
-        // What was sent before the server closed is in a mailbox before the mailboxes are emptied for the last time.
+        // A message that was sent before the server closed is in a mailbox before the mailboxes are emptied for the last time.
         let is_open = *self.0.open.read();
         reached.filter(|_| is_open).map_or(0, |reached| reached.sessions())
     }

@@ -152,7 +152,9 @@ impl ServerShared {
         let (own_node, _) = cluster.nodes();
         let own = (own_node, self.run_here(&command).await);
         let others = cluster.command(Callee::All, &command).await?;
-        page.nodes = page.nodes.map(|nodes| ClusterNodes { answered: nodes.answered.min(ClusterNodes::of(&others).answered), ..nodes });
+        page.nodes = page
+            .nodes
+            .map(|nodes| ClusterNodes { answered: nodes.answered.min(ClusterNodes::of(&others).answered), ..nodes });
         let mut belongs = vec![true; page.items.len()];
         for (node, reply) in std::iter::once(own).chain(others.replies) {
             let NodeReply::Counts(counts) = reply else { continue };
@@ -192,7 +194,8 @@ impl ServerShared {
             && items.len() < limit
         {
             let command = command(from, limit - items.len());
-            let reply = if node == own { Some(self.run_here(&command).await) } else { cluster.one(node, &command).await? };
+            let reply =
+                if node == own { Some(self.run_here(&command).await) } else { cluster.one(node, &command).await? };
             let page = reply.and_then(&read);
             silent += usize::from(page.is_none());
             let page = page.unwrap_or(ListedPage { items: Vec::new(), next: None });

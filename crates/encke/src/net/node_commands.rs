@@ -131,8 +131,9 @@ impl ServerShared {
         let mut counts = vec![0; names.len()];
         for shard in 0..self.mailboxes.shards() {
             let names = names.to_vec();
-            let count =
-                move |shard: &encke_core::Shard| names.iter().map(|name| shard.subscribers_of(name)).collect::<Vec<_>>();
+            let count = move |shard: &encke_core::Shard| {
+                names.iter().map(|name| shard.subscribers_of(name)).collect::<Vec<_>>()
+            };
             let here = self.inspect(shard, count).await?;
             counts.iter_mut().zip(here).for_each(|(sum, count)| *sum += count);
         }
@@ -157,9 +158,7 @@ fn is_valid(command: &NodeCommand) -> bool {
         NodeCommand::Channels { limit, pattern, .. } => {
             (1..=LIMIT_MAX).contains(limit) && pattern.as_deref().is_none_or(|pattern| kind(pattern).is_some())
         }
-        NodeCommand::Subscribers { names } => {
-            names.len() <= LIMIT_MAX && names.iter().all(|name| kind(name).is_some())
-        }
+        NodeCommand::Subscribers { names } => names.len() <= LIMIT_MAX && names.iter().all(|name| kind(name).is_some()),
         _ => true,
     }
 }
@@ -173,9 +172,12 @@ mod tests {
 
     #[test]
     fn commands_of_other_nodes_with_names_and_numbers_out_of_range_are_refused() {
-        let change = |channel: &str| NodeCommand::Change { session: "a".into(), channel: channel.into(), subscribes: true };
+        let change =
+            |channel: &str| NodeCommand::Change { session: "a".into(), channel: channel.into(), subscribes: true };
         assert!(["/a", "/a/**"].into_iter().all(|channel| is_valid(&change(channel))));
-        assert!(!["", "a", "/meta/connect", "/service/a", "/a\n"].into_iter().any(|channel| is_valid(&change(channel))));
+        assert!(
+            !["", "a", "/meta/connect", "/service/a", "/a\n"].into_iter().any(|channel| is_valid(&change(channel)))
+        );
         let sessions = |limit| NodeCommand::Sessions { from: (0, 0), limit };
         assert_eq!([0, 1, 1_000, 1_001].map(|limit| is_valid(&sessions(limit))), [false, true, true, false]);
         let names = |count| NodeCommand::Subscribers { names: vec!["/a".into(); count] };

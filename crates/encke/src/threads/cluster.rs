@@ -169,20 +169,18 @@ impl Cluster {
             match message {
                 ToCluster::Publications(publications) => self.node.publish(&publications),
                 ToCluster::Ask(names, token) => self.node.ask(names, token),
-                ToCluster::Message(envelope) => {
-                    match self.histories.take_message(envelope.message) {
-                        Some(ShardMessage::ForNodes(ForNodes::Elsewhere(action))) => {
-                            self.node_commands.act(now_ms, action);
-                        }
-                        Some(message) => self.sessions.from_shard(now_ms, message),
-                        None => {}
+                ToCluster::Message(envelope) => match self.histories.take_message(envelope.message) {
+                    Some(ShardMessage::ForNodes(ForNodes::Elsewhere(action))) => {
+                        self.node_commands.act(now_ms, action);
                     }
-                }
+                    Some(message) => self.sessions.from_shard(now_ms, message),
+                    None => {}
+                },
                 ToCluster::Command { callee, is_once, content, done } => {
                     self.node_commands.call(now_ms, callee, (is_once, content), done);
                 }
                 ToCluster::Act(action) => self.node_commands.act(now_ms, action),
-                ToCluster::Reply(ticket, reply) => self.node_commands.reply(ticket, &reply),
+                ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
                 ToCluster::Revoke { token_id, until_ms, done } => {
                     self.node_commands.revoke(now, &token_id, until_ms, done);
                 }

@@ -23,9 +23,9 @@ pub(crate) struct NodeCommands {
     /// Those who wait for the answers to a call.
     waiting: HashMap<u64, oneshot::Sender<Answers>, RandomState>,
     revocations: Revocations,
-    /// Those who wait until the engine has a revocation, by its ticket.
+    /// Those who wait until the engine has a revocation, by their numbers.
     revoking: HashMap<u64, oneshot::Sender<bool>, RandomState>,
-    last_ticket: u64,
+    last_waiter: u64,
 }
 
 impl NodeCommands {
@@ -36,7 +36,7 @@ impl NodeCommands {
             waiting: HashMap::default(),
             revocations,
             revoking: HashMap::default(),
-            last_ticket: 0,
+            last_waiter: 0,
         }
     }
 
@@ -65,15 +65,15 @@ impl NodeCommands {
     }
 
     /// Answers a call of another node.
-    pub(super) fn reply(&mut self, ticket: u64, reply: &[u8]) {
-        self.calls.answer(ticket, reply);
+    pub(super) fn reply(&mut self, number: u64, reply: &[u8]) {
+        self.calls.answer(number, reply);
     }
 
     /// Lets all nodes know of a revoked token.
     pub(super) fn revoke(&mut self, now: Now, token_id: &str, until_ms: u64, done: oneshot::Sender<bool>) {
-        self.last_ticket += 1;
-        self.revoking.insert(self.last_ticket, done);
-        self.revocations.revoke(token_id, until_ms, now.wall_ms, self.last_ticket);
+        self.last_waiter += 1;
+        self.revoking.insert(self.last_waiter, done);
+        self.revocations.revoke(token_id, until_ms, now.wall_ms, self.last_waiter);
     }
 
     /// Takes an event of the engine, if it concerns commands or revoked tokens.
@@ -125,8 +125,8 @@ impl NodeCommands {
             match output {
                 // An engine that has ended takes nothing.
                 RemoteCallOutput::Engine(command) => _ = commands.send(command),
-                RemoteCallOutput::Asked { ticket, content, bytes_max } => {
-                    run(server, link, (ticket, bytes_max), &content);
+                RemoteCallOutput::Asked { run: number, content, bytes_max } => {
+                    run(server, link, (number, bytes_max), &content);
                 }
                 RemoteCallOutput::Done(call, answers) => {
                     // A client that has left does not wait any more.
@@ -154,8 +154,8 @@ impl NodeCommands {
                 RevocationOutput::Engine(command) => _ = commands.send(command),
                 RevocationOutput::Revoked(token_id, until_ms) => revoked.push((token_id, until_ms)),
                 RevocationOutput::Complete => self.revocations.compare(server.shared().revoked.all(now.wall_ms)),
-                RevocationOutput::Written(ticket, is_written) => {
-                    self.revoking.remove(&ticket).into_iter().for_each(|done| _ = done.send(is_written));
+                RevocationOutput::Written(waiter, is_written) => {
+                    self.revoking.remove(&waiter).into_iter().for_each(|done| _ = done.send(is_written));
                 }
             }
         }
@@ -185,14 +185,14 @@ impl NodeCommands {
 }
 
 /// Runs the call of another node beside the thread of the cluster, which answers it then.
-fn run(server: &Arc<ServerShared>, link: &Arc<Link>, (ticket, bytes_max): (u64, usize), content: &[u8]) {
+fn run(server: &Arc<ServerShared>, link: &Arc<Link>, (number, bytes_max): (u64, usize), content: &[u8]) {
     let Some(command) = NodeCommand::read(content).filter(|_| !link.is_frozen()) else {
-        return link.send(ToCluster::Reply(ticket, NodeReply::Failed.write()));
+        return link.send(ToCluster::Reply(number, NodeReply::Failed.write()));
     };
     let (server, link) = (server.clone(), link.clone());
     let application = server.application.clone();
     application.spawn(async move {
         let reply = server.run_for_node(command, bytes_max).await;
-        link.send(ToCluster::Reply(ticket, reply));
+        link.send(ToCluster::Reply(number, reply));
     });
 }
