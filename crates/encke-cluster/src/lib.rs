@@ -15,6 +15,7 @@ mod dice;
 mod envelope;
 mod histories;
 mod incoming;
+mod leases;
 mod node;
 mod numbers;
 mod outgoing;
@@ -28,6 +29,7 @@ pub use command::{Command, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyRe
 pub use envelope::{Envelope, EnvelopeError};
 pub use histories::{Content, Copied, Cursor, Entry, Histories, HistoriesSettings, HistoryCounts};
 pub use histories::{HistoryOutput, Rings, Submission};
+pub use leases::{LeaseOutput, Leases};
 pub use node::{Counts, Node, NodeLimits};
 pub use remote_calls::{Answers, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings};
 pub use revocations::{RevocationCounts, RevocationOutput, Revocations};

@@ -149,7 +149,6 @@ impl Builder {
             context.start_shards(messages.into_iter().zip(visits).collect(), listeners.clone(), history_store)?;
         // Removed only now: if an earlier step fails, the next start still finds the sessions.
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
-        await_revocations(&server_shared);
         // A thread that panicked has already logged it.
         starts.into_iter().for_each(|start| _ = start.send(()));
         Ok(Running { address, handle, services, threads, listeners, data })
@@ -307,7 +306,7 @@ struct ThreadContext {
 type ShardThread = JoinHandle<Option<Saved>>;
 
 impl ThreadContext {
-    /// Starts a thread for each shard. When this returns, all shards have restored their sessions and wait for
+    /// Starts a thread for each shard. When this returns, all shards have restored their sessions, know the revoked tokens of a cluster, and wait for
     /// their start signals: a publication of one shard must find the subscriptions of the others. A thread whose
     /// start signal is dropped ends.
     fn start_shards(
@@ -339,6 +338,7 @@ impl ThreadContext {
         for _ in &threads {
             readiness.recv().map_err(|_| StartError::ShardPanicked)?.map_err(StartError::Thread)?;
         }
+        await_revocations(&self.server_shared);
         Ok((threads, starts))
     }
 
