@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::added_operation::ApiOperation;
 use crate::api_keys::ApiKeys;
@@ -18,6 +18,7 @@ use crate::cluster::settings::ClusterSettings;
 use crate::error::{PublishError, RevocationError, SettingsError};
 use crate::fallback::Fallback;
 use crate::http::embedded::Visit;
+use crate::lease::Lease;
 use crate::metric::Metric;
 use crate::net::published::Published;
 use crate::net::requests::Revocation;
@@ -197,7 +198,17 @@ impl Handle {
         }
     }
 
-    /// The number of sessions of all shards.
+    /// A lease with this name, for work that runs on one node of a cluster: of all nodes that want it, one holds it at a time. If that one
+    /// stops, another holds it at once, and within ten seconds if it is killed. Without the engine of the cluster nobody holds it. Without a
+    /// cluster it is always held. The node gives it up when this value is dropped.
+    pub fn lease(&self, name: &str) -> Lease {
+        let Some(cluster) = &self.0.server_shared.cluster else { return Lease::always() };
+        let (waiting, until) = watch::channel(None);
+        cluster.send(ToCluster::Lease(name.into(), waiting));
+        Lease::of_cluster(until)
+    }
+
+    /// The number of sessions of this node.
     pub fn sessions(&self) -> usize {
         self.0.server_shared.shared().sessions.count()
     }

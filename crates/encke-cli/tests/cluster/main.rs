@@ -10,6 +10,7 @@ mod nats;
 mod node;
 mod proxy;
 mod sessions;
+mod sources;
 
 use std::time::{Duration, Instant};
 

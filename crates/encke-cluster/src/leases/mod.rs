@@ -52,8 +52,8 @@ struct Lease {
     known: Option<Known>,
     /// The time of its last change, in milliseconds.
     changed_ms: u64,
-    /// The write on its way: the number of its command, and the time when it was sent, in milliseconds.
-    write: Option<(u64, u64)>,
+    /// The write on its way.
+    write: Option<Write>,
     /// The time of the next write, in milliseconds.
     due_ms: u64,
     /// The time until which this node holds it, in milliseconds. None: it does not.
@@ -62,6 +62,16 @@ struct Lease {
     is_reported: bool,
     /// True if it is given up when no write is on its way.
     is_given_up: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Write {
+    /// The number of its command.
+    number: u64,
+    /// The time when it was sent, in milliseconds.
+    sent_ms: u64,
+    /// True if it gives the lease up.
+    gives_up: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -110,7 +120,7 @@ impl Leases {
     /// The engine is there.
     pub fn connected(&mut self, now_ms: u64) {
         if !std::mem::replace(&mut self.is_connected, true) {
-            // What has changed meanwhile was not seen.
+            // Changes of the time in between were not seen.
             self.leases.values_mut().for_each(|lease| lease.changed_ms = now_ms);
             self.watch();
         }
@@ -162,10 +172,15 @@ impl Leases {
     /// A write has its result.
     pub fn key_answered(&mut self, now_ms: u64, number: u64, answer: &KeyReply) {
         let own = self.node;
-        let sent = |lease: &Lease| lease.write.filter(|(of, _)| *of == number);
-        let found = self.leases.iter_mut().find_map(|(name, lease)| Some((name, sent(lease)?.1, lease)));
-        let Some((name, sent_ms, lease)) = found else { return };
+        let sent = |lease: &Lease| lease.write.filter(|write| write.number == number);
+        let found = self.leases.iter_mut().find_map(|(name, lease)| Some((name, sent(lease)?, lease)));
+        let Some((name, Write { sent_ms, gives_up, .. }, lease)) = found else { return };
         lease.write = None;
+        if gives_up {
+            // Nothing depends on it: without it the others wait a little longer.
+            lease.known = None;
+            return;
+        }
         if let Ok(KeyAnswer::Written(revision)) = answer
             && lease.known.is_none_or(|known| known.revision < *revision)
         {
@@ -212,12 +227,7 @@ impl Leases {
         let Some(lease) = self.leases.get_mut(name) else { return };
         self.last += 1;
         let (number, bucket, key) = (self.last, self.bucket.clone(), lease.key.clone());
-        if holder.is_some() {
-            lease.write = Some((number, now_ms));
-        } else {
-            // Nothing depends on it: without it the others wait a little longer.
-            lease.known = None;
-        }
+        lease.write = Some(Write { number, sent_ms: now_ms, gives_up: holder.is_none() });
         let put = Command::Put { number, bucket, key, value: write(holder), expected, ttl_ms: Some(TTL_MS) };
         self.outputs.push(LeaseOutput::Engine(put));
     }

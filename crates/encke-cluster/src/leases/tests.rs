@@ -267,3 +267,20 @@ fn whatever_fails_two_nodes_never_hold_a_lease_at_once_and_one_does_afterwards()
         assert!(cluster.holder().is_some(), "seed {seed}");
     }
 }
+
+#[test]
+fn revisions_that_begin_again_are_believed_when_a_watch_begins_again() {
+    let mut leases = Leases::new(1, "test".into());
+    leases.want(0, NAME);
+    leases.connected(0);
+    for revision in [57, 2] {
+        leases.watch_begins();
+        leases.key_changed(0, &key_of(NAME), revision, Some(&write(Some(9))));
+        leases.watch_is_complete(0);
+    }
+    leases.take_outputs();
+    leases.turn(GONE_MS);
+    let outputs = leases.take_outputs();
+    let [LeaseOutput::Engine(Command::Put { expected, .. })] = &outputs[..] else { panic!("{outputs:?}") };
+    assert_eq!(*expected, Expected::Revision(2));
+}

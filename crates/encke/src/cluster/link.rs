@@ -11,7 +11,8 @@ use bytes::Bytes;
 use encke_cluster::{Answers, Callee, Counts, HistoryCounts, RemoteCallCounts, RevocationCounts, SessionCounts};
 use encke_core::{Elsewhere, EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, Settings, SocketOrigin};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::Instant;
 
 use super::commands::{NodeCommand, NodeReply};
 use super::{command_metrics, history_metrics, session_metrics};
@@ -58,6 +59,8 @@ pub(crate) enum ToCluster {
     Command { callee: Callee, is_once: bool, content: Bytes, done: oneshot::Sender<Answers> },
     /// An action of the application for sessions of other nodes.
     Act(Elsewhere),
+    /// A part of the program wants the lease with this name, and learns until when this node holds it.
+    Lease(Box<str>, watch::Sender<Option<Instant>>),
     /// The reply to the command of another node with this number.
     Reply(u64, Vec<u8>),
     /// A token that all nodes have to know of, and its end in milliseconds since 1970. True: the engine has it.
@@ -99,6 +102,8 @@ pub(crate) struct Status {
     pub(crate) histories: HistoryCounts,
     pub(crate) remote_calls: RemoteCallCounts,
     pub(crate) revocations: RevocationCounts,
+    /// Leases that this node holds.
+    pub(crate) leases: usize,
 }
 
 impl Link {
@@ -212,9 +217,14 @@ impl Link {
 
     /// The metrics of the node.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let Status { sessions, histories, remote_calls, revocations, .. } = self.status();
+        let Status { sessions, histories, remote_calls, revocations, leases, .. } = self.status();
         let of_parts = session_metrics::of(&sessions).into_iter().chain(history_metrics::of(&histories));
-        let of_parts = of_parts.chain(command_metrics::of(&remote_calls, &revocations));
+        let held = Metric::gauge(
+            "encke_cluster_leases_held",
+            "Leases of the cluster that this node holds: work that runs once.",
+        );
+        let of_parts =
+            of_parts.chain(command_metrics::of(&remote_calls, &revocations)).chain([held.with(&[], leases as u64)]);
         self.node_metrics().into_iter().chain(of_parts).collect()
     }
 

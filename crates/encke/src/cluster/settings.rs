@@ -1,7 +1,8 @@
 //! The settings of a node of a cluster, and what a cluster does not allow of others.
 
 use encke_cluster::{
-    HistoriesSettings, NAME_BYTES_MAX, Node, NodeLimits, RemoteCallsSettings, Revocations, Subjects, channel_bytes_max,
+    HistoriesSettings, Leases, NAME_BYTES_MAX, Node, NodeLimits, RemoteCallsSettings, Revocations, Subjects,
+    channel_bytes_max,
 };
 use encke_core::{Declared as _, NodeTag, Settings, settings};
 use serde::{Deserialize, Serialize};
@@ -143,6 +144,11 @@ impl ClusterSettings {
     /// The revoked tokens of the cluster.
     pub(crate) fn revocations(&self) -> Revocations {
         Revocations::new(format!("encke-{}-revocations", self.name))
+    }
+
+    /// The leases of the cluster.
+    pub(crate) fn leases(&self) -> Leases {
+        Leases::new(random(), format!("encke-{}-leases", self.name))
     }
 
     /// The subjects of the cluster.

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_cluster::{Counts, EnvelopeError, Node, Output, Sessions};
@@ -22,6 +23,7 @@ use crate::cluster::link::{Link, Status, ToCluster};
 use crate::net::server_shared::ServerShared;
 use crate::threads::commands::NodeCommands;
 use crate::threads::histories::NodeHistories;
+use crate::threads::leases::NodeLeases;
 use crate::threads::relays::Relays;
 use crate::threads::rings::send_to_wanting;
 
@@ -31,9 +33,10 @@ pub(crate) struct Parts {
     pub(crate) sessions: Sessions,
     pub(crate) histories: NodeHistories,
     pub(crate) commands: NodeCommands,
+    pub(crate) leases: NodeLeases,
 }
 
-/// Starts the thread of a node.
+/// Starts the thread of a node. It ends some time after the server has stopped.
 ///
 /// # Errors
 /// The system's error, if it cannot start a thread.
@@ -42,9 +45,9 @@ pub(crate) fn start(
     link: Arc<Link>,
     parts: Parts,
     engine: Box<dyn ClusterEngine>,
-) -> io::Result<()> {
+) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let Parts { node, sessions, histories, commands: node_commands } = parts;
+    let Parts { node, sessions, histories, commands: node_commands, leases } = parts;
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
     let (scratch, logged, visitors) = (String::new(), Logged::default(), HashMap::new());
@@ -55,6 +58,7 @@ pub(crate) fn start(
         sessions,
         histories,
         node_commands,
+        leases,
         visitors,
         last_visitor: 0,
         relays: Relays::default(),
@@ -65,12 +69,12 @@ pub(crate) fn start(
     std::thread::Builder::new().name("cluster".into()).spawn(move || {
         runtime.block_on(async {
             let engine = tokio::spawn(engine.run(EngineCommands(for_engine), EngineEvents(to_node)));
-            cluster.run(events).await;
-            // It has sent what it had.
-            _ = timeout(END_MAX, engine).await;
+            if cluster.run(events).await {
+                // It sends what it has.
+                _ = timeout(END_MAX, engine).await;
+            }
         });
-    })?;
-    Ok(())
+    })
 }
 
 /// The node with all around it.
@@ -81,6 +85,7 @@ struct Cluster {
     sessions: Sessions,
     histories: NodeHistories,
     node_commands: NodeCommands,
+    leases: NodeLeases,
     /// Requests for streams that wait for a session, and the number of the last one.
     visitors: HashMap<u64, oneshot::Sender<bool>>,
     last_visitor: u64,
@@ -103,12 +108,14 @@ struct Logged {
 }
 
 impl Cluster {
-    async fn run(mut self, mut events: mpsc::Receiver<EngineEvent>) {
+    /// Runs until the server has stopped. True: the engine may still have something to send.
+    async fn run(mut self, mut events: mpsc::Receiver<EngineEvent>) -> bool {
         let mut received = Vec::new();
         loop {
             let now_ms = self.server.clock.now().ms;
             let of_node = [self.node.next_ms(), self.sessions.next_ms(now_ms)];
-            let due = of_node.into_iter().chain([self.histories.next_ms(now_ms), self.node_commands.next_ms(now_ms)]);
+            let of_others = [self.histories.next_ms(now_ms), self.node_commands.next_ms(now_ms)];
+            let due = of_node.into_iter().chain(of_others).chain([self.leases.next_ms(now_ms)]);
             let due = due.flatten().min().map(|due_ms| {
                 let wait_ms = due_ms.saturating_sub(self.server.clock.now().ms).min(WAIT_MAX_MS);
                 Instant::now() + Duration::from_millis(wait_ms)
@@ -122,8 +129,10 @@ impl Cluster {
                     self.sessions.disconnected();
                     self.histories.disconnected();
                     self.node_commands.disconnected();
+                    self.leases.disconnected();
                     self.turn(&mut Vec::new());
-                    return self.alone().await;
+                    self.alone().await;
+                    return false;
                 },
                 Some(event) = self.relays.next() => self.relays.take(event, &mut self.sessions),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if is_timed => {}
@@ -136,14 +145,14 @@ impl Cluster {
             }
             if self.turn(&mut received) {
                 _ = timeout(END_MAX, self.send_the_rest(events)).await;
-                return;
+                return self.node.is_connected();
             }
         }
     }
 
     /// Waits until the engine has sent what it has, and other nodes own the histories.
     async fn send_the_rest(&mut self, mut events: mpsc::Receiver<EngineEvent>) {
-        while self.node.has_unsent() || !self.histories.end() {
+        while self.node.is_connected() && self.node.has_unsent() | !self.histories.end() | !self.leases.end() {
             let event = timeout(END_PAUSE, events.recv()).await;
             if let Ok(None) = event {
                 return;
@@ -179,6 +188,7 @@ impl Cluster {
                 ToCluster::Command { callee, is_once, content, done } => {
                     self.node_commands.call(now_ms, callee, (is_once, content), done);
                 }
+                ToCluster::Lease(name, waiting) => self.leases.want(now_ms, name, waiting),
                 ToCluster::Act(action) => self.node_commands.act(now_ms, action),
                 ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
                 ToCluster::Revoke { token_id, until_ms, done } => {
@@ -204,6 +214,7 @@ impl Cluster {
         self.turn_sessions(now_ms);
         self.histories.turn(now, &self.server, &self.commands);
         self.node_commands.turn(now, (&self.server, &self.link), &self.commands);
+        self.leases.turn(now_ms, &self.commands);
         self.settle();
         self.deliver();
         self.log(now_ms);
@@ -218,6 +229,7 @@ impl Cluster {
             histories: self.histories.counts(),
             remote_calls,
             revocations,
+            leases: self.leases.held(),
         });
         is_stopped
     }
@@ -225,6 +237,7 @@ impl Cluster {
     fn take(&mut self, event: EngineEvent, now_ms: u64) {
         self.histories.take(&event, now_ms);
         self.node_commands.take(&event, now_ms);
+        self.leases.take(&event, now_ms);
         let interest = &self.server.shared().interest;
         match event {
             EngineEvent::Connected { envelope_bytes_max } => {
@@ -255,7 +268,7 @@ impl Cluster {
             EngineEvent::KeyAnswer { number, answer } if number >= Sessions::NUMBERS_FROM => {
                 self.sessions.key_answered(now_ms, number, answer);
             }
-            // The node sends no requests and uses no keys. Histories and commands have taken what is theirs.
+            // The node sends no requests and uses no keys. Histories, commands and leases have taken what is theirs.
             EngineEvent::Answered { .. }
             | EngineEvent::Asked { .. }
             | EngineEvent::Notified { .. }

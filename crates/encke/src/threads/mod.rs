@@ -8,6 +8,7 @@ pub(crate) mod commands;
 pub(crate) mod driver;
 pub(crate) mod ending;
 pub(crate) mod histories;
+pub(crate) mod leases;
 pub(crate) mod listeners;
 mod reclaim;
 mod relays;
