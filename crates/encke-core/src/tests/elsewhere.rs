@@ -6,9 +6,10 @@ use crate::application::NoApplication;
 use crate::events::{Effect, OTHER_NODES, ShardMessage};
 use crate::id::{Id, NodeTag, kernel_entropy};
 use crate::node_messages::{Elsewhere, ForNodes};
+use crate::protocol::batch::message_frame;
 use crate::settings::Settings;
 use crate::shard::Shared;
-use crate::shard::tests::{NOW, Rig, frame};
+use crate::shard::tests::{NOW, Rig};
 
 fn rig(is_clustered: bool) -> Rig {
     let mut shared = Shared::new(1, Box::new(NoApplication));
@@ -35,7 +36,7 @@ fn what_is_for_a_session_of_another_node_goes_there() {
     let (_, client) = rig.opened("{}");
     let here = Id::parse(&client).expect("an id");
     let there = Id::of_node(0, NodeTag::new(&mut kernel_entropy()), &mut kernel_entropy());
-    let message: Arc<[u8]> = frame("1").into();
+    let message: Arc<[u8]> = message_frame("/a", "1", None, None).into();
     rig.shard.message(NOW, ShardMessage::Deliver(here, message.clone()));
     assert_eq!(elsewhere(&mut rig), []);
     rig.shard.message(NOW, ShardMessage::Deliver(there, message.clone()));
@@ -49,7 +50,7 @@ fn what_is_for_a_session_of_another_node_goes_there() {
 fn without_a_cluster_nothing_leaves_the_node() {
     let mut rig = rig(false);
     let gone = Id::new(0, &mut kernel_entropy());
-    rig.shard.message(NOW, ShardMessage::Deliver(gone, frame("1").into()));
+    rig.shard.message(NOW, ShardMessage::Deliver(gone, message_frame("/a", "1", None, None).into()));
     rig.shard.message(NOW, ShardMessage::Disconnect(gone));
     assert_eq!(elsewhere(&mut rig), []);
 }
