@@ -63,8 +63,18 @@ pub(crate) enum ToCluster {
     Lease(Box<str>, watch::Sender<Option<Instant>>),
     /// The reply to the command of another node with this number.
     Reply(u64, Vec<u8>),
-    /// A token that all nodes have to know of, and its end in milliseconds since 1970. True: the engine has it.
-    Revoke { token_id: Box<str>, until_ms: u64, done: oneshot::Sender<bool> },
+    /// A token that all nodes have to know of.
+    Revoke(ToRevoke),
+}
+
+/// A token that all nodes have to know of, and that goes to the engine then.
+#[derive(Debug)]
+pub(crate) struct ToRevoke {
+    pub(crate) token_id: Box<str>,
+    /// Its end, in milliseconds since 1970.
+    pub(crate) until_ms: u64,
+    /// The answers of the other nodes. True: the engine has it.
+    pub(crate) done: oneshot::Sender<(Answers, bool)>,
 }
 
 /// The replies of other nodes.
@@ -106,6 +116,13 @@ pub(crate) struct Status {
     pub(crate) leases: usize,
 }
 
+impl Replies {
+    fn of(Answers { nodes, answers }: &Answers) -> Replies {
+        let replies = answers.iter().map(|(node, bytes)| (*node, NodeReply::read(bytes)));
+        Replies { nodes: *nodes, replies: replies.filter(|(_, reply)| *reply != NodeReply::Failed).collect() }
+    }
+}
+
 impl Link {
     /// Sends to the thread.
     pub(crate) fn send(&self, message: ToCluster) {
@@ -134,16 +151,16 @@ impl Link {
         let (done, answers) = oneshot::channel();
         let (is_once, content) = (command.is_once(), command.write());
         self.send(ToCluster::Command { callee, is_once, content, done });
-        let Answers { nodes, answers } = answers.await.ok()?;
-        let replies = answers.iter().map(|(node, bytes)| (*node, NodeReply::read(bytes)));
-        Some(Replies { nodes, replies: replies.filter(|(_, reply)| *reply != NodeReply::Failed).collect() })
+        Some(Replies::of(&answers.await.ok()?))
     }
 
-    /// Lets all nodes know of a revoked token. False if the engine has not taken it.
-    pub(crate) async fn revoke(&self, token_id: &str, until_ms: u64) -> bool {
+    /// Lets all nodes know of a revoked token, also if the caller leaves. Returns their replies, and true if the engine has it. None if the
+    /// thread has ended.
+    pub(crate) async fn revoke(&self, token_id: &str, until_ms: u64) -> Option<(Replies, bool)> {
         let (done, outcome) = oneshot::channel();
-        self.send(ToCluster::Revoke { token_id: token_id.into(), until_ms, done });
-        outcome.await.unwrap_or(false)
+        self.send(ToCluster::Revoke(ToRevoke { token_id: token_id.into(), until_ms, done }));
+        let (answers, is_written) = outcome.await.ok()?;
+        Some((Replies::of(&answers), is_written))
     }
 
     /// The number of this node, and those of all nodes that are there, in their order.

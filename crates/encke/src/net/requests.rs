@@ -1,13 +1,11 @@
 //! Requests of handles and of the HTTP API whose outcome they wait for: subscriptions of a session, removals from a history,
 //! and revocations.
 
-use encke_cluster::Callee;
 use encke_core::{Changed, Id, Owner, PublishToken, ShardMessage};
 
 use super::everywhere::ClusterNodes;
 use super::outcomes::Outcome;
 use super::server_shared::ServerShared;
-use crate::cluster::commands::NodeCommand;
 use crate::error::{RemovalError, RevocationError, SubscriptionError};
 
 /// A change of the subscriptions of a session.
@@ -46,11 +44,7 @@ impl ServerShared {
             let is_durable = if is_taken { stored? } else { return Err(RevocationError::Full) };
             return Ok(Revocation { sessions: own, is_durable, nodes: None });
         };
-        let command = NodeCommand::Revoke { token_id: token_id.into(), until_ms: expires_ms };
-        // The others count its sessions before they learn of it by the engine.
-        let (others, is_shared) =
-            tokio::join!(cluster.command(Callee::All, &command), cluster.revoke(token_id, expires_ms));
-        let others = others.ok_or(RevocationError::Stopped)?;
+        let (others, is_shared) = cluster.revoke(token_id, expires_ms).await.ok_or(RevocationError::Stopped)?;
         stored?;
         if !is_shared {
             return Err(RevocationError::NotShared);

@@ -191,9 +191,7 @@ impl Cluster {
                 ToCluster::Lease(name, waiting) => self.leases.want(now_ms, name, waiting),
                 ToCluster::Act(action) => self.node_commands.act(now_ms, action),
                 ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
-                ToCluster::Revoke { token_id, until_ms, done } => {
-                    self.node_commands.revoke(now, &token_id, until_ms, done);
-                }
+                ToCluster::Revoke(revoked) => self.node_commands.revoke(now_ms, revoked),
                 ToCluster::Settings(settings) => self.histories.set_settings(settings),
                 ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.sessions),
                 ToCluster::Search { session, opener, origins, done } => {

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::cluster::commands::{NodeCommand, NodeReply, Target};
 use crate::cluster::engine::{EngineCommand, EngineEvent};
-use crate::cluster::link::{Link, ToCluster};
+use crate::cluster::link::{Link, ToCluster, ToRevoke};
 use crate::net::server_shared::ServerShared;
 
 /// The commands of a node, and its revoked tokens.
@@ -22,9 +22,11 @@ pub(crate) struct NodeCommands {
     calls: RemoteCalls,
     /// Those who wait for the answers to a call.
     waiting: HashMap<u64, oneshot::Sender<Answers>, RandomState>,
+    /// Revoked tokens of which the other nodes learn, by the number of the call.
+    spreading: HashMap<u64, ToRevoke, RandomState>,
     revocations: Revocations,
     /// Those who wait until the engine has a revocation, by their numbers.
-    revoking: HashMap<u64, oneshot::Sender<bool>, RandomState>,
+    revoking: HashMap<u64, (oneshot::Sender<(Answers, bool)>, Answers), RandomState>,
     last_waiter: u64,
 }
 
@@ -34,6 +36,7 @@ impl NodeCommands {
         NodeCommands {
             calls: RemoteCalls::new(settings),
             waiting: HashMap::default(),
+            spreading: HashMap::default(),
             revocations,
             revoking: HashMap::default(),
             last_waiter: 0,
@@ -69,11 +72,23 @@ impl NodeCommands {
         self.calls.answer(number, reply);
     }
 
-    /// Lets all nodes know of a revoked token.
-    pub(super) fn revoke(&mut self, now: Now, token_id: &str, until_ms: u64, done: oneshot::Sender<bool>) {
-        self.last_waiter += 1;
-        self.revoking.insert(self.last_waiter, done);
-        self.revocations.revoke(token_id, until_ms, now.wall_ms, self.last_waiter);
+    /// Lets all nodes know of a revoked token. They count its sessions before they learn of it by the engine.
+    pub(super) fn revoke(&mut self, now_ms: u64, revoked: ToRevoke) {
+        let command = NodeCommand::Revoke { token_id: revoked.token_id.clone(), until_ms: revoked.until_ms };
+        let call = self.calls.call(now_ms, Callee::All, command.is_once(), command.write());
+        self.spreading.insert(call, revoked);
+    }
+
+    /// The other nodes have answered a call.
+    fn done(&mut self, now: Now, call: u64, answers: Answers) {
+        if let Some(ToRevoke { token_id, until_ms, done }) = self.spreading.remove(&call) {
+            self.last_waiter += 1;
+            self.revoking.insert(self.last_waiter, (done, answers));
+            self.revocations.revoke(&token_id, until_ms, now.wall_ms, self.last_waiter);
+        } else if let Some(done) = self.waiting.remove(&call) {
+            // A client that has left does not wait any more.
+            _ = done.send(answers);
+        }
     }
 
     /// Takes an event of the engine, if it concerns commands or revoked tokens.
@@ -128,10 +143,7 @@ impl NodeCommands {
                 RemoteCallOutput::Asked { run: number, content, bytes_max } => {
                     run(server, link, (number, bytes_max), &content);
                 }
-                RemoteCallOutput::Done(call, answers) => {
-                    // A client that has left does not wait any more.
-                    self.waiting.remove(&call).into_iter().for_each(|done| _ = done.send(answers.clone()));
-                }
+                RemoteCallOutput::Done(call, answers) => self.done(now, call, answers),
             }
         }
         self.turn_revocations(now, server, commands);
@@ -155,7 +167,9 @@ impl NodeCommands {
                 RevocationOutput::Revoked(token_id, until_ms) => revoked.push((token_id, until_ms)),
                 RevocationOutput::Complete => self.revocations.compare(server.shared().revoked.all(now.wall_ms)),
                 RevocationOutput::Written(waiter, is_written) => {
-                    self.revoking.remove(&waiter).into_iter().for_each(|done| _ = done.send(is_written));
+                    if let Some((done, answers)) = self.revoking.remove(&waiter) {
+                        _ = done.send((answers, is_written));
+                    }
                 }
             }
         }
