@@ -6,11 +6,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 
+use encke::{ClusterSettings, Server, Settings};
 use encke_client::{Client, Transport};
+use encke_nats::NatsSettings;
 use serde_json::{Value, json};
 
 use crate::nats::{Keeping, Nats};
 use crate::node::Node;
+use crate::sessions::{handshake, poll};
 use crate::{EVENT_MAX, next, run, wait_until};
 
 const KEY: &str = "commanding-key-0123456789";
@@ -238,4 +241,65 @@ fn a_killed_node_is_not_waited_for_and_one_that_does_not_answer_is_counted() {
     assert_eq!(post(&a, "disconnect", &nobody).1, json!({"sessions": 0, "nodes": 2, "answered": 2}));
     a.wait_for("encke_cluster_nodes", 2);
     assert_eq!(post(&b, "disconnect", &json!({"session": "0".repeat(32)})).0, 404);
+}
+
+#[test]
+fn the_name_of_a_session_that_has_moved_still_finds_it() {
+    let nats = Keeping::start("moved");
+    let keys = format!("[[api_keys]]\nname = \"m\"\nkey = \"{KEY}\"\nscopes = [\"deliver\", \"read\", \"manage\"]\n");
+    let nodes = ["a", "b", "c"].map(|name| Node::start(&nats.nats, name, &keys));
+    nodes.iter().for_each(|node| node.wait_for("encke_cluster_nodes", 3));
+    let [a, b, _] = &nodes;
+    let session = handshake(a);
+    poll(a, &session);
+    let name = sessions(b).pop_first().expect("a session");
+    let mut stream = TcpStream::connect(b.url.trim_start_matches("http://")).expect("the node listens");
+    let head = format!(
+        "GET /cometd/{} HTTP/1.1\r\nHost: localhost\r\nCookie: {}\r\nAccept: text/event-stream\r\n\r\n",
+        session.id, session.cookie
+    );
+    stream.write_all(head.as_bytes()).expect("it reads");
+    b.wait_for("encke_sessions_taken", 1);
+    assert_eq!((list(a, "sessions", "&cluster=false").len(), list(b, "sessions", "&cluster=false").len()), (0, 1));
+    for named in [&name, &session.id] {
+        for node in &nodes {
+            let (status, shown) = api(node, "GET", &format!("/api/v1/sessions/{named}"), None);
+            assert_eq!((status, &shown["connected"]), (200, &json!(true)), "{shown}");
+        }
+    }
+    assert_eq!(post(a, "disconnect", &json!({"session": name})).0, 200);
+    wait_until("it ends", || sessions(a).is_empty());
+}
+
+#[test]
+fn a_program_reaches_sessions_of_other_nodes_by_its_handle_in_order() {
+    run(async {
+        let nats = Nats::start(&[]);
+        let [a] = start(&nats, ["a"]);
+        let cluster = ClusterSettings::default();
+        let engine = NatsSettings { servers: vec![nats.url()], ..NatsSettings::default() };
+        let engine = encke_nats::Nats::new(engine, &cluster.name).expect("valid settings");
+        let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() };
+        let program = Server::builder().settings(settings).cluster(cluster, engine).start().expect("it starts");
+        a.wait_for("encke_cluster_nodes", 2);
+        let handle = program.handle();
+        let client = open(&a, "ann", "1").await;
+        let mut letters = client.subscribe("/letters").await.expect("subscribed");
+        let id = client.connected().expect("a session").client_id;
+        // The first one is on its way when both nodes know of each other.
+        while handle.deliver_to_user("ann", "/letters", "0").await.expect("valid") == 0 {}
+        for number in 1..=100 {
+            assert_eq!(handle.deliver(&id, "/letters", &number.to_string()), Ok(true));
+        }
+        for number in 0..=100 {
+            assert_eq!(next(&mut letters).await.1, number.to_string());
+        }
+        assert_eq!(handle.unsubscribe_user("ann", "/letters").await, Ok(1));
+        let (_, shown) = api(&a, "GET", &format!("/api/v1/sessions/{id}"), None);
+        assert_eq!(shown["channels"], json!([]));
+        assert!(handle.disconnect(&id));
+        wait_until("the session ends", || api(&a, "GET", &format!("/api/v1/sessions/{id}"), None).0 == 404);
+        handle.drain();
+        program.join();
+    });
 }

@@ -13,9 +13,9 @@ use crate::proxy::Proxy;
 use crate::{EVENT_MAX, connect, data, run, wait_until, wait_until_async};
 
 /// A session by long-polling, with the cookie of its browser.
-struct Polling {
-    id: String,
-    cookie: String,
+pub(crate) struct Polling {
+    pub(crate) id: String,
+    pub(crate) cookie: String,
 }
 
 /// Sends messages of a session to a node, each request on its own connection. The status, and the replies.
@@ -46,7 +46,7 @@ fn respond(node: &Node, request: &str) -> (u16, String, String) {
 }
 
 /// Opens a session by long-polling.
-fn handshake(node: &Node) -> Polling {
+pub(crate) fn handshake(node: &Node) -> Polling {
     let types = ["long-polling", "callback-polling", "websocket"];
     let shake =
         json!([{"channel": "/meta/handshake", "version": "1.0", "supportedConnectionTypes": types}]).to_string();
@@ -61,7 +61,7 @@ fn handshake(node: &Node) -> Polling {
 }
 
 /// A connect that is not held.
-fn poll(node: &Node, session: &Polling) -> (u16, Value) {
+pub(crate) fn poll(node: &Node, session: &Polling) -> (u16, Value) {
     let (id, advice) = (&session.id, json!({"timeout": 0}));
     let connect =
         json!([{"channel": "/meta/connect", "clientId": id, "connectionType": "long-polling", "advice": advice}]);

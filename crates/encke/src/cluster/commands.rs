@@ -113,6 +113,11 @@ impl NodeCommand {
         }
     }
 
+    /// True if it runs before later ones of the same node.
+    pub(crate) fn has_order(&self) -> bool {
+        matches!(self, NodeCommand::Deliver { .. } | NodeCommand::Disconnect { .. })
+    }
+
     /// Writes it.
     pub(crate) fn write(&self) -> Bytes {
         // Texts, numbers and valid JSON have a JSON form.

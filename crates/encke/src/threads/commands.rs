@@ -24,10 +24,18 @@ pub(crate) struct NodeCommands {
     waiting: HashMap<u64, oneshot::Sender<Answers>, RandomState>,
     /// Revoked tokens of which the other nodes learn, by the number of the call.
     spreading: HashMap<u64, ToRevoke, RandomState>,
+    /// Runs messages and ends of other nodes for sessions here, one after the other, so that their order holds. The first of them starts it.
+    in_order: Option<mpsc::UnboundedSender<Asked>>,
     revocations: Revocations,
     /// Those who wait until the engine has a revocation, by their numbers.
-    revoking: HashMap<u64, (oneshot::Sender<(Answers, bool)>, Answers), RandomState>,
+    revoking: HashMap<u64, Revoking, RandomState>,
     last_waiter: u64,
+}
+
+/// A revoked token of which the other nodes know, and on its way to the engine.
+struct Revoking {
+    answers: Answers,
+    done: oneshot::Sender<(Answers, bool)>,
 }
 
 impl NodeCommands {
@@ -37,6 +45,7 @@ impl NodeCommands {
             calls: RemoteCalls::new(settings),
             waiting: HashMap::default(),
             spreading: HashMap::default(),
+            in_order: None,
             revocations,
             revoking: HashMap::default(),
             last_waiter: 0,
@@ -83,7 +92,7 @@ impl NodeCommands {
     fn done(&mut self, now: Now, call: u64, answers: Answers) {
         if let Some(ToRevoke { token_id, until_ms, done }) = self.spreading.remove(&call) {
             self.last_waiter += 1;
-            self.revoking.insert(self.last_waiter, (done, answers));
+            self.revoking.insert(self.last_waiter, Revoking { answers, done });
             self.revocations.revoke(&token_id, until_ms, now.wall_ms, self.last_waiter);
         } else if let Some(done) = self.waiting.remove(&call) {
             // A client that has left does not wait any more.
@@ -141,7 +150,7 @@ impl NodeCommands {
                 // An engine that has ended takes nothing.
                 RemoteCallOutput::Engine(command) => _ = commands.send(command),
                 RemoteCallOutput::Asked { run: number, content, bytes_max } => {
-                    run(server, link, (number, bytes_max), &content);
+                    self.asked(server, link, (number, bytes_max), &content);
                 }
                 RemoteCallOutput::Done(call, answers) => self.done(now, call, answers),
             }
@@ -167,7 +176,7 @@ impl NodeCommands {
                 RevocationOutput::Revoked(token_id, until_ms) => revoked.push((token_id, until_ms)),
                 RevocationOutput::Complete => self.revocations.compare(server.shared().revoked.all(now.wall_ms)),
                 RevocationOutput::Written(waiter, is_written) => {
-                    if let Some((done, answers)) = self.revoking.remove(&waiter) {
+                    if let Some(Revoking { answers, done }) = self.revoking.remove(&waiter) {
                         _ = done.send((answers, is_written));
                     }
                 }
@@ -187,6 +196,37 @@ impl NodeCommands {
         }
     }
 
+    /// Runs the call of another node beside this thread.
+    fn asked(
+        &mut self,
+        server: &Arc<ServerShared>,
+        link: &Arc<Link>,
+        (number, bytes_max): (u64, usize),
+        content: &[u8],
+    ) {
+        let Some(command) = NodeCommand::read(content).filter(|_| !link.is_frozen()) else {
+            return link.send(ToCluster::Reply(number, NodeReply::Failed.write()));
+        };
+        let (has_order, asked) = (command.has_order(), (command, number, bytes_max));
+        let (server, link) = (server.clone(), link.clone());
+        let application = server.application.clone();
+        if !has_order {
+            application.spawn(async move { run(&server, &link, asked).await });
+            return;
+        }
+        let in_order = self.in_order.get_or_insert_with(|| {
+            let (in_order, mut all) = mpsc::unbounded_channel();
+            application.spawn(async move {
+                while let Some(asked) = all.recv().await {
+                    run(&server, &link, asked).await;
+                }
+            });
+            in_order
+        });
+        // A runtime that has ended runs nothing.
+        _ = in_order.send(asked);
+    }
+
     /// The time of the next turn, if nothing happens before, in milliseconds.
     pub(super) fn next_ms(&self, now_ms: u64) -> Option<u64> {
         [self.calls.next_ms(), self.revocations.next_ms(now_ms)].into_iter().flatten().min()
@@ -198,15 +238,11 @@ impl NodeCommands {
     }
 }
 
-/// Runs the call of another node beside the thread of the cluster, which answers it then.
-fn run(server: &Arc<ServerShared>, link: &Arc<Link>, (number, bytes_max): (u64, usize), content: &[u8]) {
-    let Some(command) = NodeCommand::read(content).filter(|_| !link.is_frozen()) else {
-        return link.send(ToCluster::Reply(number, NodeReply::Failed.write()));
-    };
-    let (server, link) = (server.clone(), link.clone());
-    let application = server.application.clone();
-    application.spawn(async move {
-        let reply = server.run_for_node(command, bytes_max).await;
-        link.send(ToCluster::Reply(number, reply));
-    });
+/// A command of another node, with the number of its call and the most bytes of its reply.
+type Asked = (NodeCommand, u64, usize);
+
+/// Runs a command of another node, and passes the reply to the thread of the cluster.
+async fn run(server: &ServerShared, link: &Link, (command, number, bytes_max): Asked) {
+    let reply = server.run_for_node(command, bytes_max).await;
+    link.send(ToCluster::Reply(number, reply));
 }
