@@ -229,7 +229,7 @@ fn without_nats_a_revocation_holds_on_its_node_and_reaches_the_others_when_it_is
 #[test]
 fn a_killed_node_is_not_waited_for_and_one_that_does_not_answer_is_counted() {
     let nats = Nats::start(&[]);
-    let more = format!("command_wait_ms = 1000\n{}", settings());
+    let more = format!("command_wait_ms = 2500\n{}", settings());
     let [a, b, c] = ["a", "b", "c"].map(|name| Node::start(&nats, name, &more));
     [&a, &b, &c].iter().for_each(|node| node.wait_for("encke_cluster_nodes", 3));
     c.signal("STOP");
