@@ -36,6 +36,8 @@ pub struct Leases {
     node: u64,
     bucket: String,
     leases: BTreeMap<Box<str>, Lease>,
+    /// The keys that this node does not want, with the times of their last changes, in milliseconds: it may want them later.
+    others: BTreeMap<String, (Known, u64)>,
     last: u64,
     is_connected: bool,
     watches: bool,
@@ -87,9 +89,9 @@ impl Leases {
 
     /// The leases of a node whose engine is away. `node` is random, and differs from that of every other node and start.
     pub fn new(node: u64, bucket: String) -> Leases {
-        let (leases, outputs) = (BTreeMap::new(), Vec::new());
+        let (leases, others, outputs) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         let (last, is_connected, watches) = (Leases::NUMBERS_FROM, false, false);
-        Leases { node, bucket, leases, last, is_connected, watches, is_complete: false, outputs }
+        Leases { node, bucket, leases, others, last, is_connected, watches, is_complete: false, outputs }
     }
 
     /// True if a command with this number is one of [`Leases`].
@@ -105,7 +107,10 @@ impl Leases {
     /// This node wants a lease.
     pub fn want(&mut self, now_ms: u64, name: &str) {
         let key = key_of(name);
-        let lease = self.leases.entry(name.into()).or_insert(Lease { key, changed_ms: now_ms, ..Lease::default() });
+        let lease = self.leases.entry(name.into()).or_insert_with(|| {
+            let (known, changed_ms) = self.others.remove(&key).map_or((None, now_ms), |(known, ms)| (Some(known), ms));
+            Lease { is_reported: known.is_some(), key, known, changed_ms, ..Lease::default() }
+        });
         lease.is_given_up = false;
         self.watch();
     }
@@ -122,6 +127,7 @@ impl Leases {
         if !std::mem::replace(&mut self.is_connected, true) {
             // Changes of the time in between were not seen.
             self.leases.values_mut().for_each(|lease| lease.changed_ms = now_ms);
+            self.others.values_mut().for_each(|(_, changed_ms)| *changed_ms = now_ms);
             self.watch();
         }
     }
@@ -142,6 +148,7 @@ impl Leases {
     /// A watch begins.
     pub fn watch_begins(&mut self) {
         self.is_complete = false;
+        self.others.clear();
         self.leases.values_mut().for_each(|lease| lease.is_reported = false);
     }
 
@@ -156,16 +163,30 @@ impl Leases {
     /// A key is there, or has changed, or is gone.
     pub fn key_changed(&mut self, now_ms: u64, key: &str, revision: u64, value: Option<&Bytes>) {
         let own = self.node;
-        let Some((name, lease)) = self.leases.iter_mut().find(|(_, lease)| lease.key == key) else { return };
+        let known = value.map(|value| Known { revision, holder: read(value) });
+        let Some((name, lease)) = self.leases.iter_mut().find(|(_, lease)| lease.key == key) else {
+            return self.note(now_ms, key, known);
+        };
         // The first report of a watch counts: the engine may have lost its keys, and revisions begin again.
         let is_first = !std::mem::replace(&mut lease.is_reported, true);
         if !is_first && value.is_some() && lease.known.is_some_and(|known| known.revision >= revision) {
             return;
         }
-        lease.learn(now_ms, value.map(|value| Known { revision, holder: read(value) }));
+        lease.learn(now_ms, known);
         let is_of_another = lease.known.is_some_and(|known| known.holder != Some(own));
         if is_of_another && lease.until_ms.take().is_some() {
             self.outputs.push(LeaseOutput::Holds(name.clone(), None));
+        }
+    }
+
+    /// Notes a key that this node does not want.
+    fn note(&mut self, now_ms: u64, key: &str, known: Option<Known>) {
+        match known {
+            None => _ = self.others.remove(key),
+            Some(known) if self.others.len() < OTHERS_MAX || self.others.contains_key(key) => {
+                self.others.insert(key.into(), (known, now_ms));
+            }
+            Some(_) => {}
         }
     }
 
@@ -178,7 +199,8 @@ impl Leases {
         lease.write = None;
         if gives_up {
             // Nothing depends on it: without it the others wait a little longer.
-            lease.known = None;
+            let revision = if let Ok(KeyAnswer::Written(revision)) = answer { Some(*revision) } else { None };
+            lease.known = revision.map(|revision| Known { revision, holder: None });
             return;
         }
         if let Ok(KeyAnswer::Written(revision)) = answer
@@ -217,10 +239,12 @@ impl Leases {
             self.write(now_ms, &name, expected, holder);
         }
         let own = self.node;
-        self.leases.retain(|_, lease| {
+        let is_over = |lease: &Lease| {
             let is_own = lease.known.is_some_and(|known| known.holder == Some(own));
-            !lease.is_given_up || lease.write.is_some() || is_own
-        });
+            lease.is_given_up && lease.write.is_none() && !is_own
+        };
+        let over: Vec<Lease> = self.leases.extract_if(.., |_, lease| is_over(lease)).map(|(_, lease)| lease).collect();
+        over.iter().for_each(|lease| self.note(lease.changed_ms, &lease.key, lease.known));
     }
 
     fn write(&mut self, now_ms: u64, name: &str, expected: Expected, holder: Option<u64>) {
@@ -312,6 +336,8 @@ fn read(value: &Bytes) -> Option<u64> {
 }
 
 const VERSION: u8 = 1;
+/// Keys that are noted and that this node does not want.
+const OTHERS_MAX: usize = 16_384;
 /// The number that is no node.
 const NOBODY: u64 = 0;
 /// The bytes of the hash in a key.

@@ -284,3 +284,35 @@ fn revisions_that_begin_again_are_believed_when_a_watch_begins_again() {
     let [LeaseOutput::Engine(Command::Put { expected, .. })] = &outputs[..] else { panic!("{outputs:?}") };
     assert_eq!(*expected, Expected::Revision(2));
 }
+
+#[test]
+fn a_node_that_wants_a_lease_later_knows_who_holds_it() {
+    let claims = |leases: &mut Leases, now_ms| {
+        leases.turn(now_ms);
+        let outputs = leases.take_outputs();
+        let put = |output| match output {
+            LeaseOutput::Engine(Command::Put { number, expected, .. }) => Some((number, expected)),
+            _ => None,
+        };
+        outputs.into_iter().find_map(put)
+    };
+    let mut leases = Leases::new(1, "test".into());
+    leases.want(0, "another");
+    leases.connected(0);
+    leases.watch_begins();
+    leases.key_changed(0, &key_of(NAME), 7, Some(&write(Some(9))));
+    leases.watch_is_complete(0);
+    leases.give_up("another");
+    leases.want(5_000, NAME);
+    assert_eq!(claims(&mut leases, GONE_MS - 1), None);
+    let (number, expected) = claims(&mut leases, GONE_MS).expect("its holder has been silent since before");
+    assert_eq!(expected, Expected::Revision(7));
+    leases.key_answered(GONE_MS + 1, number, &Ok(KeyAnswer::Written(8)));
+    leases.give_up(NAME);
+    let (number, _) = claims(&mut leases, GONE_MS + 2).expect("it gives it up");
+    leases.key_answered(GONE_MS + 2, number, &Ok(KeyAnswer::Written(9)));
+    assert_eq!(claims(&mut leases, GONE_MS + 3), None);
+    leases.want(GONE_MS + 4, NAME);
+    let (_, expected) = claims(&mut leases, GONE_MS + 4).expect("a claim at once");
+    assert_eq!(expected, Expected::Revision(9));
+}
