@@ -217,7 +217,11 @@ async fn supervise(settings: SourceSettings, mut context: Context, mut lease: Le
             continue;
         };
         let pause = match outcome {
-            Ok(End::Finished) => return tracing::info!(source = context.publisher.name(), "it has finished"),
+            Ok(End::Finished) => {
+                tracing::info!(source = context.publisher.name(), "it has finished");
+                // Its node holds the lease, so that no other one begins.
+                return context.stop.ordered().await;
+            }
             Ok(End::Again) => {
                 back_off.reset();
                 Duration::from_millis(settings.restart_pause_ms)
