@@ -38,6 +38,8 @@ pub struct Subjects {
     nodes: String,
     /// The beginning of the subjects of histories.
     histories: String,
+    /// The beginning of the subjects of remote calls.
+    remote_calls: String,
 }
 
 impl Subjects {
@@ -46,7 +48,17 @@ impl Subjects {
     pub fn of(name: &str) -> Option<Subjects> {
         let is_valid = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_plain);
         let of = |kind: &str| format!("{PREFIX}{name}{kind}");
-        is_valid.then(|| Subjects { prefix: of(KIND), nodes: of(".n."), histories: of(".h.") })
+        is_valid.then(|| Subjects { prefix: of(KIND), nodes: of(".n."), histories: of(".h."), remote_calls: of(".r.") })
+    }
+
+    /// The subject by which nodes learn of each other.
+    pub(crate) fn of_all_nodes(&self) -> String {
+        format!("{}all", self.remote_calls)
+    }
+
+    /// The subject of remote calls to a node.
+    pub(crate) fn of_remote_calls(&self, node: u64) -> String {
+        format!("{}n.{node:016x}", self.remote_calls)
     }
 
     /// The subject of the log of histories, which all nodes read.

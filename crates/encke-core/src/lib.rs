@@ -74,7 +74,7 @@ pub use limits::sessions::SessionShares;
 pub use limits::shares::{Amount, Budget, Over, Share, Shares, Urgency};
 pub use memory::SessionsMemory;
 pub use metrics::{Count, Meaning, Metrics};
-pub use node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher, Since};
+pub use node_messages::{Elsewhere, ForNodes, FromNodes, Given, Release, Restored, Searcher, Since};
 pub use now::Now;
 pub use opener::Opener;
 pub use protocol::batch::{message_frame, reply_frame};

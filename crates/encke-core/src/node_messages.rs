@@ -7,7 +7,10 @@
 //!   shard ── Changed, Ended ──▶ cluster          the record of a session, from which another node can go on
 //!   shard ◀─ Tick ── cluster, shard ── Confirmed ──▶ cluster     the messages that clients have confirmed
 //!   shard ── Resumes ──▶ cluster ── FromNodes::Missed ──▶ shard ── Restored ──▶ cluster     a session gets those that it has missed
+//!   shard ── Elsewhere ──▶ cluster               actions of the application for sessions of other nodes
 //! ```
+
+use std::sync::Arc;
 
 use crate::exchange::{Request, SocketKey};
 use crate::id::{Id, NodeTag};
@@ -103,6 +106,8 @@ pub enum ForNodes {
         /// True if some [`Since`] says otherwise.
         has_late: bool,
     },
+    /// The application wants something of sessions that other nodes may have.
+    Elsewhere(Elsewhere),
 }
 
 /// The point before which the client of a session has confirmed all messages of histories.
@@ -115,6 +120,19 @@ pub enum Since {
     Tick(u64),
     /// The point in the record from which this node has taken the session.
     Taken,
+}
+
+/// An action of the application for sessions of other nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// Send this frame to a session that is not here.
+    Deliver(Id, Arc<[u8]>),
+    /// End a session that is not here.
+    Disconnect(Id),
+    /// Send this frame to the sessions of a user. Those of this node have it.
+    DeliverToUser(Box<str>, Arc<[u8]>),
+    /// End the sessions of a user. Those of this node end.
+    DisconnectUser(Box<str>),
 }
 
 /// The party that waits for a session.
@@ -168,6 +186,7 @@ impl ForNodes {
             ForNodes::Search { waiting: Searcher::Request { request, .. }, .. } => request.body.len(),
             ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, saved, _) => saved.bytes(),
             ForNodes::Resumes { names, .. } => names.iter().map(|name| name.len()).sum(),
+            ForNodes::Elsewhere(Elsewhere::Deliver(_, frame) | Elsewhere::DeliverToUser(_, frame)) => frame.len(),
             _ => 0,
         }
     }

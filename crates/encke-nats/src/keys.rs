@@ -1,7 +1,7 @@
 //! Keys in NATS KV: buckets that are made when they are needed, reads, writes with an expected revision, and watches.
 //!
 //! They have another connection than the envelopes, so that a lease does not wait behind publications. It is made for the first
-//! command about a key: a cluster that needs no keys needs no JetStream.
+//! command about a key. Without JetStream these commands fail, and the rest of the cluster works.
 
 use std::collections::HashMap;
 use std::error::Error;

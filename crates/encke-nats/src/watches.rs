@@ -17,18 +17,28 @@ use crate::keys::{Keys, causes};
 /// Reports the keys of a bucket that begin with a prefix, and their changes, for ever.
 pub(crate) async fn run(keys: Keys, bucket: String, prefix: String) {
     let mut lives = keys.lives();
+    // It is longer after a failure, which is reported once.
+    let mut pause = PAUSE;
     loop {
         lives.borrow_and_update();
         match begin(&keys, &bucket, &prefix).await {
-            Ok((messages, count)) => follow(&keys, &bucket, &prefix, messages, count, &mut lives).await,
+            Ok((messages, count)) => {
+                pause = PAUSE;
+                follow(&keys, &bucket, &prefix, messages, count, &mut lives).await;
+            }
             Err(KeyFailure::Failed(text)) if keys.is_connected() => {
-                keys.events().report(EngineEvent::Failed(text)).await;
+                if pause == PAUSE {
+                    keys.events().report(EngineEvent::Failed(text)).await;
+                }
+                let (bucket, prefix) = (bucket.clone(), prefix.clone());
+                keys.events().report(EngineEvent::WatchFailed { bucket, prefix }).await;
+                pause = (pause * 2).min(PAUSE_MAX);
             }
             // It is there soon, or its absence is known.
-            Err(_) => {}
+            Err(_) => pause = PAUSE,
         }
         // Not at once: a broken stream would cost a loop without a pause.
-        sleep(PAUSE).await;
+        sleep(pause).await;
     }
 }
 
@@ -97,3 +107,5 @@ fn is_removal(message: &Message) -> bool {
 
 /// The pause before a watch begins again.
 const PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause, while NATS keeps no keys.
+const PAUSE_MAX: Duration = Duration::from_secs(2);

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use encke::{Handle, PublishError};
+use encke::{Handle, Lease, PublishError};
 use parking_lot::Mutex;
 
 use crate::metrics::SourceMetrics;
@@ -13,11 +13,18 @@ use crate::metrics::SourceMetrics;
 pub(crate) trait Publish: Send + Sync {
     /// Broadcasts JSON on a channel, or refuses.
     fn publish(&self, channel: &str, json: &str) -> Result<(), PublishError>;
+
+    /// The lease with this name.
+    fn lease(&self, name: &str) -> Lease;
 }
 
 impl Publish for Handle {
     fn publish(&self, channel: &str, json: &str) -> Result<(), PublishError> {
         Handle::publish(self, channel, json)
+    }
+
+    fn lease(&self, name: &str) -> Lease {
+        Handle::lease(self, name)
     }
 }
 
@@ -173,6 +180,10 @@ pub(crate) mod tests {
             serde_json::from_str::<serde_json::Value>(json).map_err(|_| PublishError::Data)?;
             self.taken.lock().push((channel.into(), json.into()));
             Ok(())
+        }
+
+        fn lease(&self, _: &str) -> Lease {
+            Lease::always()
         }
     }
 

@@ -24,6 +24,8 @@ pub struct SourceSettings {
     pub restart_pause_ms: u64,
     /// The longest pause, in milliseconds. A source that has worked for this time begins with the shortest pause again.
     pub restart_pause_max_ms: u64,
+    /// True if each node of a cluster runs it. False: one of those that have a source of this name.
+    pub every_node: bool,
     /// The settings of its kind.
     pub kind: Kind,
 }
@@ -60,11 +62,12 @@ struct Common {
     channel: Option<String>,
     restart_pause_ms: u64,
     restart_pause_max_ms: u64,
+    every_node: bool,
 }
 
 impl Default for Common {
     fn default() -> Common {
-        Common { name: None, channel: None, restart_pause_ms: 1_000, restart_pause_max_ms: 60_000 }
+        Common { name: None, channel: None, restart_pause_ms: 1_000, restart_pause_max_ms: 60_000, every_node: false }
     }
 }
 
@@ -147,6 +150,7 @@ fn parse_one(subject: &str, mut table: Table) -> Result<SourceSettings, Vec<Stri
         channel,
         restart_pause_ms: common.restart_pause_ms,
         restart_pause_max_ms: common.restart_pause_max_ms,
+        every_node: common.every_node,
         kind: settings,
     })
 }
@@ -192,7 +196,7 @@ impl SourceSettings {
 }
 
 /// The settings of [`Common`].
-const COMMON: [&str; 4] = ["name", "channel", "restart_pause_ms", "restart_pause_max_ms"];
+const COMMON: [&str; 5] = ["name", "channel", "restart_pause_ms", "restart_pause_max_ms", "every_node"];
 
 const KINDS: &str = "one of mail, quotes, command, file";
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use encke::Handle;
+use encke::{Handle, Lease};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -178,7 +178,11 @@ impl All {
         let publisher = Publisher::new(&settings.name, self.server.clone(), metrics);
         let (stop, stopped) = watch::channel(false);
         let context = Context { publisher, store: store.clone(), stop: Stop(stopped) };
-        let task = tokio::spawn(supervise(settings.clone(), context));
+        let lease = match settings.every_node {
+            true => Lease::always(),
+            false => self.server.lease(&format!("sources/{}", settings.name)),
+        };
+        let task = tokio::spawn(supervise(settings.clone(), context, lease));
         self.running.insert(settings.name.clone(), Running { settings, stop, task, store });
     }
 }
@@ -191,23 +195,33 @@ struct Context {
     stop: Stop,
 }
 
-/// Runs a source, again after each failure, until it stops or has finished.
-async fn supervise(settings: SourceSettings, mut context: Context) {
+/// Runs a source while its node holds its lease, again after each failure, until it stops or has finished.
+async fn supervise(settings: SourceSettings, mut context: Context, mut lease: Lease) {
     let mut back_off = BackOff::new(settings.restart_pause_ms, settings.restart_pause_max_ms);
     let settings = Arc::new(settings);
     loop {
+        tokio::select! {
+            () = lease.held() => {}
+            () = context.stop.ordered() => return,
+        }
         let metrics = context.publisher.metrics();
         metrics.runs.add(1);
         metrics.running.set(1);
-        // A separate task turns a panic into a failure.
-        let run = AbortOnDrop(tokio::spawn(run(settings.clone(), context.clone())));
-        let outcome = run.end().await;
+        let outcome = run_while_held(&settings, &context, &mut lease).await;
         metrics.running.set(0);
         if context.stop.is_ordered() {
             return;
         }
+        let Some(outcome) = outcome else {
+            tracing::info!(source = context.publisher.name(), "it stops: another node may run it");
+            continue;
+        };
         let pause = match outcome {
-            Ok(End::Finished) => return tracing::info!(source = context.publisher.name(), "it has finished"),
+            Ok(End::Finished) => {
+                tracing::info!(source = context.publisher.name(), "it has finished");
+                // Its node holds the lease, so that no other one begins.
+                return context.stop.ordered().await;
+            }
             Ok(End::Again) => {
                 back_off.reset();
                 Duration::from_millis(settings.restart_pause_ms)
@@ -229,11 +243,32 @@ async fn supervise(settings: SourceSettings, mut context: Context) {
     }
 }
 
+/// Runs a source once. None: it was stopped, because of an order or because its node does not hold its lease any more.
+async fn run_while_held(
+    settings: &Arc<SourceSettings>,
+    context: &Context,
+    lease: &mut Lease,
+) -> Option<Result<End, Failure>> {
+    let (stop, stopped) = watch::channel(false);
+    let (mut order, of_run) = (context.stop.clone(), Context { stop: Stop(stopped), ..context.clone() });
+    // A separate task turns a panic into a failure.
+    let mut run = AbortOnDrop(tokio::spawn(run(settings.clone(), of_run)));
+    let stop_max = tokio::select! {
+        outcome = run.end() => return Some(outcome),
+        () = order.ordered() => STOP_MAX,
+        () = lease.lost() => LOST_MAX,
+    };
+    stop.send_replace(true);
+    // A run that has not ended then is aborted.
+    _ = timeout(stop_max, run.end()).await;
+    None
+}
+
 /// A task that ends when this is dropped.
 struct AbortOnDrop(JoinHandle<Result<End, Failure>>);
 
 impl AbortOnDrop {
-    async fn end(mut self) -> Result<End, Failure> {
+    async fn end(&mut self) -> Result<End, Failure> {
         (&mut self.0).await.unwrap_or_else(|error| Err(format!("a defect of this source: {error}").into()))
     }
 }
@@ -258,6 +293,9 @@ async fn run(settings: Arc<SourceSettings>, context: Context) -> Result<End, Fai
 
 /// The time in which a source stops; then its task is aborted.
 const STOP_MAX: Duration = Duration::from_secs(3);
+
+/// The time in which a source stops whose lease is lost: shorter than the time before another node holds it.
+const LOST_MAX: Duration = Duration::from_secs(1);
 
 /// The time in which all sources stop.
 const JOIN_MAX: Duration = Duration::from_secs(10);

@@ -196,6 +196,9 @@ pub enum RevocationError {
     /// The disk did not take it: the token is revoked until this process ends.
     #[error("the revocation could not be stored; it holds until the server ends")]
     NotStored,
+    /// The engine of the cluster did not take it: the token is revoked on this node, and on those that have answered. It is tried again.
+    #[error("the engine of the cluster did not take the revocation; it holds on this node, which tries again")]
+    NotShared,
     /// The server has stopped.
     #[error("the server has stopped")]
     Stopped,

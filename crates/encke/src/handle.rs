@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::added_operation::ApiOperation;
 use crate::api_keys::ApiKeys;
@@ -18,6 +18,7 @@ use crate::cluster::settings::ClusterSettings;
 use crate::error::{PublishError, RevocationError, SettingsError};
 use crate::fallback::Fallback;
 use crate::http::embedded::Visit;
+use crate::lease::Lease;
 use crate::metric::Metric;
 use crate::net::published::Published;
 use crate::net::requests::Revocation;
@@ -27,7 +28,7 @@ use crate::outgoing::Outgoing;
 use crate::settings::check_settings;
 use crate::threads::ending;
 use crate::tls::TicketKey;
-use encke_core::{Action, Actions, Declared as _, Id, ServerEntry, Settings, ShardMessage, Weight};
+use encke_core::{Action, Actions, Declared as _, Elsewhere, Id, ServerEntry, Settings, ShardMessage, Weight};
 use encke_local::{Members, Start, SubscribeError, Subscription};
 use publish::Terms;
 
@@ -107,14 +108,23 @@ impl Handle {
             Action::DeliverToUser { user, channel, data } => {
                 let frame = self.frame(terms, channel, &Outgoing::raw(data), None)?;
                 self.send_to_all_shards(|| ShardMessage::DeliverToUser((**user).into(), frame.clone()));
+                self.act_elsewhere(|| Elsewhere::DeliverToUser((**user).into(), frame.clone()));
             }
             Action::DisconnectUser { user } => {
                 self.send_to_all_shards(|| ShardMessage::DisconnectUser((**user).into()));
+                self.act_elsewhere(|| Elsewhere::DisconnectUser((**user).into()));
             }
             Action::Disconnect { session } => _ = self.disconnect(session),
             _ => {}
         }
         Ok(())
+    }
+
+    /// Passes an action to the other nodes of a cluster.
+    fn act_elsewhere(&self, action: impl FnOnce() -> Elsewhere) {
+        if let Some(cluster) = &self.0.server_shared.cluster {
+            cluster.send(ToCluster::Act(action()));
+        }
     }
 
     /// True if a channel exists although nobody subscribes to it: it has a history, or a rule names it.
@@ -158,14 +168,14 @@ impl Handle {
         self.0.server_shared.presence.members(channel, after, max, ServerEntry::HandlePresence.may())
     }
 
-    /// Ends a session. Its client gets a disconnect message. False if no session can have this id, or the server has
+    /// Ends a session, on whatever node of a cluster. Its client gets a disconnect message. False if no session can have this id, or the server has
     /// stopped.
     pub fn disconnect(&self, client_id: &str) -> bool {
         Id::parse(client_id).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Disconnect(id)))
     }
 
     /// Revokes a token by its id: its sessions end, and it opens no further ones until it has expired, in milliseconds
-    /// since 1970. With a `data` directory the revocation is on the disk when this returns, so it also holds for the
+    /// since 1970, on all nodes of a cluster. With a `data` directory the revocation is on the disk when this returns, so it also holds for the
     /// processes that follow; without one it ends with this process. See [`Handle::revoked_tokens`] for a process that
     /// takes over.
     ///
@@ -188,7 +198,17 @@ impl Handle {
         }
     }
 
-    /// The number of sessions of all shards.
+    /// A lease with this name, for work that runs on one node of a cluster: of all nodes that want it, one holds it at a time. If that one
+    /// stops, another holds it at once, and within ten seconds if it is killed. Without the engine of the cluster nobody holds it. Without a
+    /// cluster it is always held. The node gives it up when this value is dropped.
+    pub fn lease(&self, name: &str) -> Lease {
+        let Some(cluster) = &self.0.server_shared.cluster else { return Lease::always() };
+        let (waiting, until) = watch::channel(None);
+        cluster.send(ToCluster::Lease(name.into(), waiting));
+        Lease::of_cluster(until)
+    }
+
+    /// The number of sessions of this node.
     pub fn sessions(&self) -> usize {
         self.0.server_shared.shared().sessions.count()
     }

@@ -61,13 +61,13 @@ impl Revocations {
         Ok(Revocations(Mutex::new(State::Open { journal: Box::new(journal), rewrite_at_bytes })))
     }
 
-    /// Writes a revocation and syncs it. Blocks while the disk works. Returns false if there is no data directory.
+    /// Writes revocations and syncs them. Blocks while the disk works. Returns false if there is no data directory.
     ///
     /// # Errors
-    /// When the disk does not take it, or the server has ended.
+    /// When the disk does not take them, or the server has ended.
     pub(crate) fn persist(
         &self,
-        (token_id, until_ms): (&str, u64),
+        tokens: &[(Box<str>, u64)],
         revoked: &Revoked,
         now_ms: u64,
     ) -> Result<bool, RevocationError> {
@@ -77,8 +77,11 @@ impl Revocations {
             State::Closed => return Err(RevocationError::Stopped),
             State::Open { journal, rewrite_at_bytes } => (journal, rewrite_at_bytes),
         };
-        let written = append(journal, token_id, until_ms).and_then(|_| journal.sync());
-        if let Err(error) = written {
+        let mut written = Ok(());
+        for (token_id, until_ms) in tokens {
+            written = written.and_then(|()| append(journal, token_id, *until_ms).map(drop));
+        }
+        if let Err(error) = written.and_then(|()| journal.sync()) {
             tracing::error!(%error, "a revoked token is not stored");
             return Err(RevocationError::NotStored);
         }
@@ -154,7 +157,7 @@ mod tests {
 
     fn revoke(revocations: &Revocations, revoked: &Revoked, token_id: &str, until_ms: u64, now_ms: u64) {
         assert!(revoked.add(token_id, until_ms, now_ms, 100));
-        assert_eq!(revocations.persist((token_id, until_ms), revoked, now_ms), Ok(true));
+        assert_eq!(revocations.persist(&[(token_id.into(), until_ms)], revoked, now_ms), Ok(true));
     }
 
     #[test]
@@ -170,7 +173,7 @@ mod tests {
         assert_eq!(revoked.all(150), [("b".into(), 200)]);
         let again = again.expect("opened");
         again.close();
-        assert_eq!(again.persist(("c", 9), &revoked, 0), Err(RevocationError::Stopped));
+        assert_eq!(again.persist(&[("c".into(), 9)], &revoked, 0), Err(RevocationError::Stopped));
         std::fs::remove_dir_all(path).expect("gone");
     }
 
@@ -221,6 +224,6 @@ mod tests {
 
     /// Revokes a token that expires at once.
     fn revoke_one(revocations: &Revocations, revoked: &Revoked, token_id: &str, now_ms: u64) {
-        assert_eq!(revocations.persist((token_id, now_ms), revoked, now_ms), Ok(true));
+        assert_eq!(revocations.persist(&[(token_id.into(), now_ms)], revoked, now_ms), Ok(true));
     }
 }

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 
@@ -38,10 +39,12 @@ use crate::net::store_thread::Inbox;
 use crate::presence::Presence;
 use crate::settings::check_settings;
 use crate::threads::application::ApplicationThreads;
-use crate::threads::cluster;
+use crate::threads::cluster::{self, Parts};
+use crate::threads::commands::NodeCommands;
 use crate::threads::driver;
 use crate::threads::driver::Inputs;
 use crate::threads::histories::NodeHistories;
+use crate::threads::leases::NodeLeases;
 use crate::threads::listeners::{self, Bound};
 use crate::tls::Tls;
 use encke_cluster::Sessions;
@@ -121,7 +124,7 @@ impl Builder {
             accepting: watch::Sender::new(true),
             tls,
             holds: Arc::default(),
-            api: ApiState::new(self.api_keys),
+            api: ApiState::new(self.api_keys, shared.node),
             revocations: data.as_ref().map(Data::revocations).cloned().unwrap_or_default(),
             directory: open_directory(&settings, &metrics),
             metrics,
@@ -134,7 +137,7 @@ impl Builder {
         server_shared.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
         hooks.set(handle.downgrade());
         handle.set_fallback(fallback_of(self.fallback, &server_shared, self.assets));
-        start_cluster(&server_shared, self.cluster, &settings)?;
+        let cluster = start_cluster(&server_shared, self.cluster, &settings)?;
         let (history_store, data, saved) = start_data(data, &server_shared, settings.sessions_max)?;
         let context = ThreadContext {
             settings: settings.clone(),
@@ -149,7 +152,7 @@ impl Builder {
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
         // A thread that panicked has already logged it.
         starts.into_iter().for_each(|start| _ = start.send(()));
-        Ok(Running { address, handle, services, threads, listeners, data })
+        Ok(Running { address, handle, services, threads, cluster, listeners, data })
     }
 }
 
@@ -202,11 +205,11 @@ fn start_cluster(
     server_shared: &Arc<ServerShared>,
     cluster: Option<(ClusterSettings, Box<dyn ClusterEngine>)>,
     settings: &Arc<Settings>,
-) -> Result<(), StartError> {
+) -> Result<Option<JoinHandle<()>>, StartError> {
     let (Some((cluster, engine)), Some(link), Some(tag)) =
         (cluster, server_shared.cluster.clone(), server_shared.shared().node)
     else {
-        return Ok(());
+        return Ok(None);
     };
     let node = cluster.node(settings)?;
     let of_node = (tag, server_shared.mailboxes.shards());
@@ -216,8 +219,30 @@ fn start_cluster(
     server_shared.shared().interest.set_on_change(move || wakes.wake());
     let read = link.clone();
     server_shared.metrics.add(move || read.metrics());
-    cluster::start(server_shared.clone(), link, (node, sessions), histories, engine).map_err(StartError::Thread)
+    let commands = NodeCommands::new(cluster.remote_calls(tag)?, cluster.revocations());
+    let leases = NodeLeases::new(cluster.leases());
+    let parts = Parts { node, sessions, histories, commands, leases };
+    cluster::start(server_shared.clone(), link, parts, engine).map(Some).map_err(StartError::Thread)
 }
+
+/// Waits until a node has the revoked tokens of its cluster, so that it admits none of them. Without the engine it starts all the same.
+fn await_revocations(server_shared: &ServerShared) {
+    let Some(link) = &server_shared.cluster else { return };
+    let started = Instant::now();
+    while !link.has_revocations() {
+        if started.elapsed() > REVOCATIONS_MAX {
+            return tracing::warn!("the node starts without the revoked tokens of its cluster, and gets them later");
+        }
+        std::thread::sleep(CLUSTER_PAUSE);
+    }
+}
+
+/// The longest time that a node waits for the revoked tokens of its cluster before it takes clients.
+const REVOCATIONS_MAX: Duration = Duration::from_secs(2);
+/// The longest wait for the end of the thread of the cluster.
+const CLUSTER_END_MAX: Duration = Duration::from_secs(5);
+/// The time after which the thread of the cluster is looked at again.
+const CLUSTER_PAUSE: Duration = Duration::from_millis(5);
 
 /// The directory of files, with its metrics.
 fn open_directory(settings: &Settings, metrics: &ServerMetrics) -> Directory {
@@ -285,7 +310,7 @@ struct ThreadContext {
 type ShardThread = JoinHandle<Option<Saved>>;
 
 impl ThreadContext {
-    /// Starts a thread for each shard. When this returns, all shards have restored their sessions and wait for
+    /// Starts a thread for each shard. When this returns, all shards have restored their sessions, know the revoked tokens of a cluster, and wait for
     /// their start signals: a publication of one shard must find the subscriptions of the others. A thread whose
     /// start signal is dropped ends.
     fn start_shards(
@@ -317,6 +342,7 @@ impl ThreadContext {
         for _ in &threads {
             readiness.recv().map_err(|_| StartError::ShardPanicked)?.map_err(StartError::Thread)?;
         }
+        await_revocations(&self.server_shared);
         Ok((threads, starts))
     }
 
@@ -337,6 +363,8 @@ pub struct Running {
     handle: Handle,
     services: Services,
     threads: Vec<ShardThread>,
+    /// The thread of the cluster.
+    cluster: Option<JoinHandle<()>>,
     listeners: Arc<[Bound]>,
     data: Option<DataInUse>,
 }
@@ -397,6 +425,12 @@ impl Running {
         // Everything is written. Dropping the value releases the directory.
         if let Some(data) = self.data.and_then(DataInUse::close) {
             data.save_sessions(saved);
+        }
+        // Other nodes learn that this one has stopped. If that takes too long, they find out by themselves.
+        let started = Instant::now();
+        while self.cluster.as_ref().is_some_and(|cluster| !cluster.is_finished()) && started.elapsed() < CLUSTER_END_MAX
+        {
+            std::thread::sleep(CLUSTER_PAUSE);
         }
     }
 }

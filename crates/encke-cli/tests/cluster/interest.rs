@@ -4,6 +4,9 @@ use crate::nats::Nats;
 use crate::node::Node;
 use crate::{data, run, wait_until};
 
+/// More messages than nodes send within this test to say that they are there, every two seconds.
+const PRESENCE_MAX: u64 = 90;
+
 #[test]
 fn a_channel_that_nobody_wants_on_a_node_costs_it_nothing() {
     run(async {
@@ -18,16 +21,17 @@ fn a_channel_that_nobody_wants_on_a_node_costs_it_nothing() {
         }
         assert_eq!(data(&mut wanted, 500).await.len(), 500);
         let after = ["a", "b", "c"].map(|name| nats.sent_to(name));
-        assert_eq!((after[0], after[2]), (before[0], before[2]), "neither the publisher nor who wants other channels");
-        assert!(after[1] > before[1]);
+        let costs = [0, 2].map(|node| after[node] - before[node]);
+        assert!(costs.iter().all(|cost| *cost < PRESENCE_MAX), "{costs:?}: neither the publisher nor who wants others");
+        assert!(after[1] - before[1] > 100);
         wanted.unsubscribe().await.expect("it ends");
         wait_until("b gives up the channel", || nats.subjects("b").is_empty());
         let before = nats.sent_to("b");
-        for number in 0..100 {
+        for number in 0..200 {
             publisher.publish("/q/1", &number).await.expect("published");
         }
-        nodes[0].wait_for("encke_cluster_publications_out", 600);
-        assert_eq!(nats.sent_to("b"), before);
+        nodes[0].wait_for("encke_cluster_publications_out", 700);
+        assert!(nats.sent_to("b") - before < PRESENCE_MAX);
         drop(other);
     });
 }

@@ -3,6 +3,7 @@
 
 mod acknowledging;
 mod channels;
+mod commands;
 mod failures;
 mod histories;
 mod interest;
@@ -10,6 +11,7 @@ mod nats;
 mod node;
 mod proxy;
 mod sessions;
+mod sources;
 
 use std::time::{Duration, Instant};
 

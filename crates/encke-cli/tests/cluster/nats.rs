@@ -100,7 +100,13 @@ impl Nats {
         let all = respond(&format!("127.0.0.1:{}", self.monitor), "GET /connz?subs=1 HTTP/1.0\r\n\r\n");
         let all: Value = serde_json::from_str(&all).expect("JSON");
         let connections = all["connections"].as_array().expect("a list");
-        connections.iter().find(|connection| connection["name"] == node).cloned().unwrap_or_default()
+        // The connection for keys has the same name, and other subscriptions.
+        let is_of_node = |connection: &&Value| {
+            let subjects = connection["subscriptions_list"].as_array().into_iter().flatten();
+            let mut subjects = subjects.filter_map(Value::as_str);
+            connection["name"] == node && subjects.any(|subject| subject.starts_with("encke.main.n."))
+        };
+        connections.iter().find(is_of_node).cloned().unwrap_or_default()
     }
 
     /// The subjects of channels that a node subscribes to.

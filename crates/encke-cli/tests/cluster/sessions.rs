@@ -15,7 +15,7 @@ use crate::{EVENT_MAX, connect, data, run, wait_until, wait_until_async};
 /// A session by long-polling, with the cookie of its browser.
 pub(crate) struct Polling {
     pub(crate) id: String,
-    cookie: String,
+    pub(crate) cookie: String,
 }
 
 /// Sends messages of a session to a node, each request on its own connection. The status, and the replies.
@@ -46,7 +46,7 @@ fn respond(node: &Node, request: &str) -> (u16, String, String) {
 }
 
 /// Opens a session by long-polling.
-fn handshake(node: &Node) -> Polling {
+pub(crate) fn handshake(node: &Node) -> Polling {
     handshake_with(node, &json!({}))
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn handshake_with(node: &Node, ext: &Value) -> Polling {
 }
 
 /// A connect that is not held.
-fn poll(node: &Node, session: &Polling) -> (u16, Value) {
+pub(crate) fn poll(node: &Node, session: &Polling) -> (u16, Value) {
     let (id, advice) = (&session.id, json!({"timeout": 0}));
     let connect =
         json!([{"channel": "/meta/connect", "clientId": id, "connectionType": "long-polling", "advice": advice}]);

@@ -22,7 +22,7 @@ mod relays;
 mod searches;
 mod serving;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{HashMap, VecDeque};
 

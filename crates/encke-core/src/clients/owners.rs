@@ -132,6 +132,11 @@ impl Revoked {
         true
     }
 
+    /// The end of a revoked token, in milliseconds since 1970. None if it is not revoked.
+    pub fn end_of(&self, token_id: &str) -> Option<u64> {
+        self.tokens.lock().ends.get(token_id).copied()
+    }
+
     /// True if the token of an identity is revoked.
     pub fn has(&self, identity: &Identity) -> bool {
         let Some(token_id) = identity.token_id.as_deref().filter(|_| !self.is_empty()) else { return false };

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bayeux::{ChannelName, Publication, RawJson, Reply};
 
 use crate::application::{Action, Actions, EndReason};
-use crate::events::{Effect, SessionKey, ShardMessage};
+use crate::events::{Effect, OTHER_NODES, SessionKey, ShardMessage};
 use crate::id::Id;
+use crate::node_messages::{Elsewhere, ForNodes};
 use crate::protocol::batch::{message_frame, reply_frame};
 use crate::rights::table::ServerEntry;
 use crate::shard::{Machines, Shard};
@@ -70,11 +71,13 @@ impl Shard {
                     let frame: Arc<[u8]> = message_frame(&channel, &data, None, None).into();
                     let machines = self.settle_burst();
                     machines.send_to_all_others(|| ShardMessage::DeliverToUser((*user).into(), frame.clone()));
+                    machines.act_elsewhere(|| Elsewhere::DeliverToUser((*user).into(), frame.clone()));
                     machines.deliver_to_user(&user, &frame);
                 }
                 Action::DisconnectUser { user } => {
                     let machines = self.settle_burst();
                     machines.send_to_all_others(|| ShardMessage::DisconnectUser((*user).into()));
+                    machines.act_elsewhere(|| Elsewhere::DisconnectUser((*user).into()));
                     machines.disconnect_user(&user);
                 }
                 Action::Disconnect { session } => {
@@ -97,10 +100,11 @@ impl Machines {
         self.deliver_here(&session, &frame);
     }
 
-    /// Delivers a frame to a session of this shard, if it is still there.
+    /// Delivers a frame to a session of this shard, if it is still there. Another node may have it.
     pub(super) fn deliver_here(&mut self, session: &Id, frame: &[u8]) {
-        if let Some(key) = self.delivery.find(session) {
-            self.deliver_to(key, frame);
+        match self.delivery.find(session) {
+            Some(key) => self.deliver_to(key, frame),
+            None => self.act_elsewhere(|| Elsewhere::Deliver(*session, frame.into())),
         }
     }
 
@@ -113,10 +117,20 @@ impl Machines {
         self.kick_here(&session);
     }
 
-    /// Ends a session of this shard, if it is still there.
+    /// Ends a session of this shard, if it is still there. Another node may have it.
     pub(super) fn kick_here(&mut self, session: &Id) {
-        if let Some(key) = self.delivery.find(session) {
-            self.kick(key, EndReason::Kicked);
+        match self.delivery.find(session) {
+            Some(key) => self.kick(key, EndReason::Kicked),
+            None => self.act_elsewhere(|| Elsewhere::Disconnect(*session)),
+        }
+    }
+
+    /// Passes an action to the other nodes, if the server is a node of a cluster.
+    #[inline(never)]
+    fn act_elsewhere(&mut self, action: impl FnOnce() -> Elsewhere) {
+        if self.env.shared.is_clustered() {
+            let message = ShardMessage::ForNodes(ForNodes::Elsewhere(action()));
+            self.emit(Effect::SendToShard(OTHER_NODES.into(), message));
         }
     }
 

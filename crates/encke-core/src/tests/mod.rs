@@ -7,6 +7,7 @@ mod cluster;
 mod confirmed;
 mod decisions;
 mod edges;
+mod elsewhere;
 mod identity;
 mod limits;
 mod memory;

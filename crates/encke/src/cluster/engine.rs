@@ -118,6 +118,13 @@ pub enum EngineEvent {
         /// The prefix.
         prefix: String,
     },
+    /// A watch does not begin: the engine keeps no keys, or fails. It is tried again.
+    WatchFailed {
+        /// The bucket.
+        bucket: String,
+        /// The prefix.
+        prefix: String,
+    },
     /// A key that is watched is there, or has changed. A key with a time to live that goes by itself is reported, too.
     KeyChanged {
         /// The bucket.

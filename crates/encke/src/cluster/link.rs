@@ -7,12 +7,15 @@ use std::mem::take;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use encke_cluster::{Counts, HistoryCounts, SessionCounts};
-use encke_core::{EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, Settings, SocketOrigin};
+use bytes::Bytes;
+use encke_cluster::{Answers, Callee, Counts, HistoryCounts, RemoteCallCounts, RevocationCounts, SessionCounts};
+use encke_core::{Elsewhere, EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, Settings, SocketOrigin};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::Instant;
 
-use super::{history_metrics, session_metrics};
+use super::commands::{NodeCommand, NodeReply};
+use super::{command_metrics, history_metrics, session_metrics};
 use crate::byte_stream::Detached;
 use crate::metric::Metric;
 
@@ -23,6 +26,10 @@ pub(crate) struct Link {
     wake: Notify,
     is_frozen: AtomicBool,
     status: Mutex<Status>,
+    /// The numbers of the nodes that are there, in their order, and that of this one.
+    nodes: Mutex<(u64, Arc<[u64]>)>,
+    /// True if the node has the revoked tokens of the cluster, or cannot have them.
+    has_revocations: AtomicBool,
 }
 
 #[derive(Default)]
@@ -48,6 +55,35 @@ pub(crate) enum ToCluster {
     /// A client with these origins asks for a session that is not here. True: it was searched for; false: its client has to come back
     /// later.
     Search { session: Id, opener: Opener, origins: [u64; 2], done: oneshot::Sender<bool> },
+    /// A command or a question for other nodes.
+    Command { callee: Callee, is_once: bool, content: Bytes, done: oneshot::Sender<Answers> },
+    /// An action of the application for sessions of other nodes.
+    Act(Elsewhere),
+    /// A part of the program wants the lease with this name, and learns until when this node holds it.
+    Lease(Box<str>, watch::Sender<Option<Instant>>),
+    /// The reply to the command of another node with this number.
+    Reply(u64, Vec<u8>),
+    /// A token that all nodes have to know of.
+    Revoke(ToRevoke),
+}
+
+/// A token that all nodes have to know of, and that goes to the engine then.
+#[derive(Debug)]
+pub(crate) struct ToRevoke {
+    pub(crate) token_id: Box<str>,
+    /// Its end, in milliseconds since 1970.
+    pub(crate) until_ms: u64,
+    /// The answers of the other nodes. True: the engine has it.
+    pub(crate) done: oneshot::Sender<(Answers, bool)>,
+}
+
+/// The replies of other nodes.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    /// The number of nodes that were asked.
+    pub(crate) nodes: usize,
+    /// Those that have answered, with their replies.
+    pub(crate) replies: Vec<(u64, NodeReply)>,
 }
 
 /// A WebSocket that another node is to serve.
@@ -76,6 +112,17 @@ pub(crate) struct Status {
     pub(crate) histories: HistoryCounts,
     /// The partitions of histories that the node has, while it reads those of other nodes for the first time.
     pub(crate) reading: Option<usize>,
+    pub(crate) remote_calls: RemoteCallCounts,
+    pub(crate) revocations: RevocationCounts,
+    /// Leases that this node holds.
+    pub(crate) leases: usize,
+}
+
+impl Replies {
+    fn of(Answers { nodes, answers }: &Answers) -> Replies {
+        let replies = answers.iter().map(|(node, bytes)| (*node, NodeReply::read(bytes)));
+        Replies { nodes: *nodes, replies: replies.filter(|(_, reply)| *reply != NodeReply::Failed).collect() }
+    }
 }
 
 impl Link {
@@ -99,6 +146,45 @@ impl Link {
         let (done, outcome) = oneshot::channel();
         self.send(ToCluster::Search { session, opener, origins, done });
         outcome.await.unwrap_or(false)
+    }
+
+    /// Sends a command to other nodes, and waits for their replies. None if the thread has ended.
+    pub(crate) async fn command(&self, callee: Callee, command: &NodeCommand) -> Option<Replies> {
+        let (done, answers) = oneshot::channel();
+        let (is_once, content) = (command.is_once(), command.write());
+        self.send(ToCluster::Command { callee, is_once, content, done });
+        Some(Replies::of(&answers.await.ok()?))
+    }
+
+    /// Lets all nodes know of a revoked token, also if the caller leaves. Returns their replies, and true if the engine has it. None if the
+    /// thread has ended.
+    pub(crate) async fn revoke(&self, token_id: &str, until_ms: u64) -> Option<(Replies, bool)> {
+        let (done, outcome) = oneshot::channel();
+        self.send(ToCluster::Revoke(ToRevoke { token_id: token_id.into(), until_ms, done }));
+        let (answers, is_written) = outcome.await.ok()?;
+        Some((Replies::of(&answers), is_written))
+    }
+
+    /// The number of this node, and those of all nodes that are there, in their order.
+    pub(crate) fn nodes(&self) -> (u64, Arc<[u64]>) {
+        self.nodes.lock().clone()
+    }
+
+    /// Notes the nodes that are there.
+    pub(crate) fn set_nodes(&self, own: u64, others: impl Iterator<Item = u64>) {
+        let mut all: Vec<u64> = others.chain([own]).collect();
+        all.sort_unstable();
+        *self.nodes.lock() = (own, all.into());
+    }
+
+    /// True if the node has the revoked tokens of the cluster, or cannot have them.
+    pub(crate) fn has_revocations(&self) -> bool {
+        self.has_revocations.load(Ordering::Acquire)
+    }
+
+    /// Notes that it has them.
+    pub(crate) fn set_has_revocations(&self) {
+        self.has_revocations.store(true, Ordering::Release);
     }
 
     /// Wakes the thread: the interest of the shards has changed, or there is room between them.
@@ -150,9 +236,15 @@ impl Link {
 
     /// The metrics of the node.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let Status { sessions, histories, .. } = self.status();
+        let Status { sessions, histories, remote_calls, revocations, leases, .. } = self.status();
         let of_sessions = session_metrics::of(&sessions).into_iter().chain(session_metrics::of_records(&sessions));
         let of_parts = of_sessions.chain(history_metrics::of(&histories));
+        let held = Metric::gauge(
+            "encke_cluster_leases_held",
+            "Leases of the cluster that this node holds: work that runs once.",
+        );
+        let of_parts =
+            of_parts.chain(command_metrics::of(&remote_calls, &revocations)).chain([held.with(&[], leases as u64)]);
         self.node_metrics().into_iter().chain(of_parts).collect()
     }
 

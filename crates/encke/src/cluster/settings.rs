@@ -1,6 +1,9 @@
 //! The settings of a node of a cluster, and what a cluster does not allow of others.
 
-use encke_cluster::{HistoriesSettings, NAME_BYTES_MAX, Node, NodeLimits, Subjects, channel_bytes_max};
+use encke_cluster::{
+    HistoriesSettings, Leases, NAME_BYTES_MAX, Node, NodeLimits, RemoteCallsSettings, Revocations, Subjects,
+    channel_bytes_max,
+};
 use encke_core::{Declared as _, NodeTag, Settings, settings};
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +49,13 @@ settings! {
         /// Time after which the record of a session goes that has not changed, in milliseconds: that of a node that is gone, and whose
         /// client has not come back.
         session_record_ttl_ms: u64 = 7 * 24 * 60 * 60 * 1_000, at_least(60_000, "the shortest life of a record is a minute");
+        /// Longest time that a command of the HTTP API or of a handle waits for the answers of other nodes, in milliseconds.
+        command_wait_ms: u64 = 5_000, positive(), at_most(30_000, "at most 30 seconds, after which other nodes forget a command");
+        /// Commands and questions of this node that wait for the answers of others; and as many of other nodes that run here. Further ones
+        /// reach this node alone.
+        commands_max: usize = 1_024, positive();
+        /// Bytes of the commands of this node that wait.
+        commands_bytes_max: usize = 64 * 1024 * 1024, positive();
     }
 }
 
@@ -115,6 +125,31 @@ impl ClusterSettings {
             names: names_of(settings),
             pending_bytes_max: self.history_pending_bytes_max,
         })
+    }
+
+    /// The settings of the remote calls of a node.
+    ///
+    /// # Errors
+    /// When the name cannot be one.
+    pub(crate) fn remote_calls(&self, tag: NodeTag) -> Result<RemoteCallsSettings, SettingsError> {
+        Ok(RemoteCallsSettings {
+            node: random(),
+            tag,
+            subjects: self.subjects()?,
+            wait_ms: self.command_wait_ms,
+            calls_max: self.commands_max,
+            bytes_max: self.commands_bytes_max,
+        })
+    }
+
+    /// The revoked tokens of the cluster.
+    pub(crate) fn revocations(&self) -> Revocations {
+        Revocations::new(format!("encke-{}-revocations", self.name))
+    }
+
+    /// The leases of the cluster.
+    pub(crate) fn leases(&self) -> Leases {
+        Leases::new(random(), format!("encke-{}-leases", self.name))
     }
 
     /// The subjects of the cluster.

@@ -2,15 +2,15 @@
 //! session, the removal of a history.
 
 use super::Handle;
+use crate::cluster::commands::{NodeCommand, NodeReply, Target};
 use crate::error::{PublishError, RemovalError, SubscriptionError};
 use crate::history_page::HistoryPage;
 use crate::net::listing::List;
-use crate::net::requests::Change;
 use crate::outgoing::Outgoing;
-use encke_core::{ChannelView, Id, Owner, ServerEntry, SessionView, ShardMessage, Weight};
+use encke_core::{ChannelView, ServerEntry, SessionView, Weight};
 
 impl Handle {
-    /// Lists sessions, at most `limit` of them: the first page, or the one at the cursor of the page before. None if the
+    /// Lists the sessions of this node, at most `limit` of them: the first page, or the one at the cursor of the page before. None if the
     /// cursor is not valid, or the server has stopped.
     pub async fn list_sessions(&self, cursor: Option<&str>, limit: usize) -> Option<List<SessionView>> {
         let server_shared = &self.0.server_shared;
@@ -18,7 +18,7 @@ impl Handle {
         server_shared.list_sessions(from, limit).await
     }
 
-    /// Lists channels and patterns with their subscribers, at most `limit` of them: those that `pattern` matches, or all.
+    /// Lists channels and patterns with their subscribers on this node, at most `limit` of them: those that `pattern` matches, or all.
     /// None if the pattern or the cursor is not valid, or the server has stopped.
     pub async fn list_channels(
         &self,
@@ -35,25 +35,31 @@ impl Handle {
         server_shared.list_channels(from, limit, pattern).await
     }
 
-    /// Sends a message to all sessions of a user, as a message of this channel. Returns their number, which is 0 if the
-    /// server has stopped.
+    /// Sends a message to all sessions of a user, as a message of this channel, on all nodes of a cluster. Returns their number, which is 0
+    /// if the server has stopped; sessions of nodes that did not answer are not in it.
     ///
     /// # Errors
     /// The same as of [`Handle::deliver`].
     pub async fn deliver_to_user(&self, user: &str, channel: &str, data_json: &str) -> Result<usize, PublishError> {
-        let frame = self.frame(&self.terms(), channel, &Outgoing::raw(data_json), None)?;
+        let message = self.frame(&self.terms(), channel, &Outgoing::raw(data_json), None)?;
         if !self.0.server_shared.mailboxes.account().has_room(Weight::Heavy) {
             return Err(PublishError::Busy);
         }
-        let ids = self.0.server_shared.sessions_of(Owner::User(user.into())).await.unwrap_or_default();
-        let deliver = |id: &Id| self.send_to_shard_of(id, ShardMessage::Deliver(*id, frame.clone()));
-        Ok(ids.iter().filter(|id| deliver(id)).count())
+        Ok(self.everywhere(NodeCommand::Deliver { to: Target::User(user.into()), message }).await)
     }
 
-    /// Ends all sessions of a user. Returns their number, which is 0 if the server has stopped.
+    /// Ends all sessions of a user, on all nodes of a cluster. Returns their number, which is 0 if the server has stopped; sessions of
+    /// nodes that did not answer are not in it.
     pub async fn disconnect_user(&self, user: &str) -> usize {
-        let ids = self.0.server_shared.sessions_of(Owner::User(user.into())).await.unwrap_or_default();
-        ids.iter().filter(|id| self.send_to_shard_of(id, ShardMessage::Disconnect(**id))).count()
+        self.everywhere(NodeCommand::Disconnect { to: Target::User(user.into()) }).await
+    }
+
+    /// Runs a command on all nodes. Returns the number of sessions that it has reached.
+    async fn everywhere(&self, command: NodeCommand) -> usize {
+        let reached = self.0.server_shared.everywhere(&command).await;
+        // A message that was sent before the server closed is in a mailbox before the mailboxes are emptied for the last time.
+        let is_open = *self.0.open.read();
+        reached.filter(|_| is_open).map_or(0, |reached| reached.sessions())
     }
 
     /// Subscribes a session to a channel or pattern, from now on. Nothing is decided about it, and its client gets no message
@@ -62,7 +68,7 @@ impl Handle {
     /// # Errors
     /// When it is no channel or pattern for broadcasts, there is no such session, or it has too many subscriptions.
     pub async fn subscribe_session(&self, client_id: &str, channel: &str) -> Result<(), SubscriptionError> {
-        self.change_subscription(Change::Subscribe, client_id, channel).await
+        self.change_subscription(true, client_id, channel).await
     }
 
     /// Ends the subscription of a session to a channel or pattern. Does nothing if it has no such subscription.
@@ -70,35 +76,34 @@ impl Handle {
     /// # Errors
     /// When it is no channel or pattern for broadcasts, or there is no such session.
     pub async fn unsubscribe_session(&self, client_id: &str, channel: &str) -> Result<(), SubscriptionError> {
-        self.change_subscription(Change::Unsubscribe, client_id, channel).await
+        self.change_subscription(false, client_id, channel).await
     }
 
-    /// Ends the subscriptions of all sessions of a user to a channel or pattern. Returns the number of these sessions, which is 0 if the
-    /// server has stopped.
+    /// Ends the subscriptions of all sessions of a user to a channel or pattern, on all nodes of a cluster. Returns the number of these
+    /// sessions, which is 0 if the server has stopped; sessions of nodes that did not answer are not in it.
     ///
     /// # Errors
     /// When it is no channel or pattern for broadcasts.
     pub async fn unsubscribe_user(&self, user: &str, channel: &str) -> Result<usize, SubscriptionError> {
         self.broadcast_name(channel)?;
-        let ids = self.0.server_shared.sessions_of(Owner::User(user.into())).await.unwrap_or_default();
-        let mut sessions = 0;
-        for id in ids {
-            // One that has just ended has no subscription, either.
-            let changed = self.0.server_shared.change_subscription(Change::Unsubscribe, id, channel).await;
-            sessions += usize::from(changed.is_ok());
-        }
-        Ok(sessions)
+        Ok(self.everywhere(NodeCommand::Unsubscribe { user: user.into(), channel: channel.into() }).await)
     }
 
     async fn change_subscription(
         &self,
-        change: Change,
+        subscribes: bool,
         client_id: &str,
         channel: &str,
     ) -> Result<(), SubscriptionError> {
         self.broadcast_name(channel)?;
-        let id = Id::parse(client_id).ok_or(SubscriptionError::SessionUnknown)?;
-        self.0.server_shared.change_subscription(change, id, channel).await
+        let channel: Box<str> = channel.into();
+        let command = |session| NodeCommand::Change { session, channel: channel.clone(), subscribes };
+        let changed = self.0.server_shared.at_session(client_id, command).await;
+        match changed.ok_or(SubscriptionError::Stopped)?.of_session() {
+            Ok(NodeReply::Full) => Err(SubscriptionError::Full),
+            Ok(_) => Ok(()),
+            Err(_) => Err(SubscriptionError::SessionUnknown),
+        }
     }
 
     /// Checks the name of a channel or pattern for broadcasts.

@@ -84,7 +84,7 @@ impl Handle {
         Ok(published)
     }
 
-    /// Sends a message to one session only, as a message of this channel. False if no session can have this id, or the
+    /// Sends a message to one session only, as a message of this channel, on whatever node of a cluster it is. False if no session can have this id, or the
     /// server has stopped. A session that has just ended gets nothing, and nobody is notified.
     ///
     /// # Errors

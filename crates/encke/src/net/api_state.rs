@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use encke_core::NodeTag;
 use parking_lot::RwLock;
 
 use crate::added_operation::AddedOperations;
@@ -22,8 +23,10 @@ pub(crate) struct ApiState {
 }
 
 impl ApiState {
-    pub(crate) fn new(keys: ApiKeys) -> ApiState {
+    /// The state at the start. `node`: the tag of the node in a cluster.
+    pub(crate) fn new(keys: ApiKeys, node: Option<NodeTag>) -> ApiState {
         let (idempotency, added_operations) = (Arc::default(), AddedOperations::default());
-        ApiState { keys: RwLock::new(keys.into()), session_names: SessionNames::new(), idempotency, added_operations }
+        let session_names = SessionNames::new(node);
+        ApiState { keys: RwLock::new(keys.into()), session_names, idempotency, added_operations }
     }
 }

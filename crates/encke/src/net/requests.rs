@@ -3,6 +3,7 @@
 
 use encke_core::{Changed, Id, Owner, PublishToken, ShardMessage};
 
+use super::everywhere::ClusterNodes;
 use super::outcomes::Outcome;
 use super::server_shared::ServerShared;
 use crate::error::{RemovalError, RevocationError, SubscriptionError};
@@ -20,12 +21,14 @@ pub(crate) enum Change {
 pub struct Revocation {
     /// The number of sessions that it ends.
     pub sessions: usize,
-    /// True if it is on the disk. False without a `data` directory: it holds until this process ends.
+    /// True if it is on the disk, or the engine of the cluster has it. False without both: it holds until this process ends.
     pub is_durable: bool,
+    /// The nodes of the cluster that know of it. None without a cluster.
+    pub nodes: Option<ClusterNodes>,
 }
 
 impl ServerShared {
-    /// Revokes a token, until it expires in milliseconds since 1970, and ends its sessions.
+    /// Revokes a token on all nodes, until it expires in milliseconds since 1970, and ends its sessions.
     pub(crate) async fn revoke(
         &self,
         token_id: &str,
@@ -35,19 +38,74 @@ impl ServerShared {
         let now_ms = self.clock.now().wall_ms;
         // Before its sessions are looked for, so that none is opened in between.
         let is_taken = self.shared().revoked.add(token_id, expires_ms, now_ms, tokens_max);
-        let ids = self.sessions_of(Owner::Token(token_id.into())).await.ok_or(RevocationError::Stopped)?;
+        let own = self.end_sessions_of_token(token_id).await.ok_or(RevocationError::Stopped)?;
+        let stored = if is_taken { self.persist_revoked(vec![(token_id.into(), expires_ms)]).await } else { Ok(false) };
+        let Some(cluster) = self.cluster.as_deref().filter(|_| is_taken) else {
+            let is_durable = if is_taken { stored? } else { return Err(RevocationError::Full) };
+            return Ok(Revocation { sessions: own, is_durable, nodes: None });
+        };
+        let (others, is_shared) = cluster.revoke(token_id, expires_ms).await.ok_or(RevocationError::Stopped)?;
+        stored?;
+        if !is_shared {
+            return Err(RevocationError::NotShared);
+        }
+        let sessions = own + others.replies.iter().map(|(_, reply)| reply.count()).sum::<usize>();
+        Ok(Revocation { sessions, is_durable: true, nodes: Some(ClusterNodes::of(&others)) })
+    }
+
+    /// Takes a token that another node has revoked, until a time in milliseconds since 1970. Returns the number of its sessions here, which
+    /// end. None if the server stops.
+    pub(crate) async fn take_revoked(&self, token_id: &str, until_ms: u64) -> Option<usize> {
+        let new = self.note_revoked(vec![(token_id.into(), until_ms)]);
+        let sessions = self.end_sessions_of_token(token_id).await;
+        self.persist_all(new).await;
+        sessions
+    }
+
+    /// Notes tokens that other nodes have revoked, each with its end in milliseconds since 1970. Returns those that were not known.
+    pub(crate) fn note_revoked(&self, tokens: Vec<(Box<str>, u64)>) -> Vec<(Box<str>, u64)> {
+        let (revoked, now_ms) = (&self.shared().revoked, self.clock.now().wall_ms);
+        let is_new = |token_id: &str, until_ms: u64| revoked.end_of(token_id).is_none_or(|end_ms| end_ms < until_ms);
+        let mut new = tokens;
+        new.retain(|(token_id, until_ms)| is_new(token_id, *until_ms));
+        for (token_id, until_ms) in &new {
+            // They were within `revoked_tokens_max` on the node that has revoked them.
+            revoked.add(token_id, *until_ms, now_ms, usize::MAX);
+        }
+        new
+    }
+
+    /// Ends the sessions of tokens that other nodes have revoked, and writes these to the journal.
+    pub(crate) async fn end_revoked(&self, tokens: Vec<(Box<str>, u64)>) {
+        for (token_id, _) in &tokens {
+            self.end_sessions_of_token(token_id).await;
+        }
+        self.persist_all(tokens).await;
+    }
+
+    async fn persist_all(&self, tokens: Vec<(Box<str>, u64)>) {
+        if !tokens.is_empty() {
+            // A failure is logged, and the engine of the cluster has them.
+            _ = self.persist_revoked(tokens).await;
+        }
+    }
+
+    /// Ends the sessions of a revoked token on this node. Returns their number. None if the server stops.
+    async fn end_sessions_of_token(&self, token_id: &str) -> Option<usize> {
+        let ids = self.sessions_of(Owner::Token(token_id.into())).await?;
         for shard in 0..self.mailboxes.shards() {
             // A shard that has ended has no sessions any more.
             let _ended = self.mailboxes.send_to_shard(shard, ShardMessage::Revoke(token_id.into()));
         }
-        if !is_taken {
-            return Err(RevocationError::Full);
-        }
-        let (revocations, shared, token_id) = (self.revocations.clone(), self.shared().clone(), String::from(token_id));
-        let persist = move || revocations.persist((&token_id, expires_ms), &shared.revoked, now_ms);
+        Some(ids.len())
+    }
+
+    /// Writes revoked tokens to the journal. False if there is none.
+    async fn persist_revoked(&self, tokens: Vec<(Box<str>, u64)>) -> Result<bool, RevocationError> {
+        let (revocations, shared, now_ms) = (self.revocations.clone(), self.shared().clone(), self.clock.now().wall_ms);
+        let persist = move || revocations.persist(&tokens, &shared.revoked, now_ms);
         // The disk may take long, and shards wait for nothing.
-        let is_durable = self.application.spawn_blocking(persist).await.map_err(|_| RevocationError::Stopped)??;
-        Ok(Revocation { sessions: ids.len(), is_durable })
+        self.application.spawn_blocking(persist).await.map_err(|_| RevocationError::Stopped)?
     }
 
     /// Subscribes a session to a channel or pattern, or ends its subscription.

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use encke_cluster::{Counts, EnvelopeError, Node, Output, Sessions};
@@ -20,22 +21,33 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::cluster::engine::{ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents};
 use crate::cluster::link::{Link, Status, ToCluster};
 use crate::net::server_shared::ServerShared;
+use crate::threads::commands::NodeCommands;
 use crate::threads::histories::NodeHistories;
+use crate::threads::leases::NodeLeases;
 use crate::threads::relays::Relays;
 use crate::threads::rings::send_to_wanting;
 
-/// Starts the thread of a node.
+/// The machines of a node.
+pub(crate) struct Parts {
+    pub(crate) node: Node,
+    pub(crate) sessions: Sessions,
+    pub(crate) histories: NodeHistories,
+    pub(crate) commands: NodeCommands,
+    pub(crate) leases: NodeLeases,
+}
+
+/// Starts the thread of a node. It ends some time after the server has stopped.
 ///
 /// # Errors
 /// The system's error, if it cannot start a thread.
 pub(crate) fn start(
     server: Arc<ServerShared>,
     link: Arc<Link>,
-    (node, sessions): (Node, Sessions),
-    histories: NodeHistories,
+    parts: Parts,
     engine: Box<dyn ClusterEngine>,
-) -> io::Result<()> {
+) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let Parts { node, sessions, histories, commands: node_commands, leases } = parts;
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
     let (scratch, logged, visitors) = (String::new(), Logged::default(), HashMap::new());
@@ -45,6 +57,8 @@ pub(crate) fn start(
         node,
         sessions,
         histories,
+        node_commands,
+        leases,
         visitors,
         last_visitor: 0,
         relays: Relays::default(),
@@ -55,12 +69,12 @@ pub(crate) fn start(
     std::thread::Builder::new().name("cluster".into()).spawn(move || {
         runtime.block_on(async {
             let engine = tokio::spawn(engine.run(EngineCommands(for_engine), EngineEvents(to_node)));
-            cluster.run(events).await;
-            // It has sent what it had.
-            _ = timeout(END_MAX, engine).await;
+            if cluster.run(events).await {
+                // It sends what it has.
+                _ = timeout(END_MAX, engine).await;
+            }
         });
-    })?;
-    Ok(())
+    })
 }
 
 /// The node with all around it.
@@ -70,6 +84,8 @@ struct Cluster {
     node: Node,
     sessions: Sessions,
     histories: NodeHistories,
+    node_commands: NodeCommands,
+    leases: NodeLeases,
     /// Requests for streams that wait for a session, and the number of the last one.
     visitors: HashMap<u64, oneshot::Sender<bool>>,
     last_visitor: u64,
@@ -92,12 +108,15 @@ struct Logged {
 }
 
 impl Cluster {
-    async fn run(mut self, mut events: mpsc::Receiver<EngineEvent>) {
+    /// Runs until the server has stopped. True: the engine may still have something to send.
+    async fn run(mut self, mut events: mpsc::Receiver<EngineEvent>) -> bool {
         let mut received = Vec::new();
         loop {
             let now_ms = self.server.clock.now().ms;
-            let due = [self.node.next_ms(), self.sessions.next_ms(now_ms), self.histories.next_ms(now_ms)];
-            let due = due.into_iter().flatten().min().map(|due_ms| {
+            let of_node = [self.node.next_ms(), self.sessions.next_ms(now_ms)];
+            let of_others = [self.histories.next_ms(now_ms), self.node_commands.next_ms(now_ms)];
+            let due = of_node.into_iter().chain(of_others).chain([self.leases.next_ms(now_ms)]);
+            let due = due.flatten().min().map(|due_ms| {
                 let wait_ms = due_ms.saturating_sub(self.server.clock.now().ms).min(WAIT_MAX_MS);
                 Instant::now() + Duration::from_millis(wait_ms)
             });
@@ -109,8 +128,11 @@ impl Cluster {
                     self.node.disconnected(&self.server.shared().interest);
                     self.sessions.disconnected();
                     self.histories.disconnected();
+                    self.node_commands.disconnected();
+                    self.leases.disconnected();
                     self.turn(&mut Vec::new());
-                    return self.alone().await;
+                    self.alone().await;
+                    return false;
                 },
                 Some(event) = self.relays.next() => self.relays.take(event, &mut self.sessions),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if is_timed => {}
@@ -123,14 +145,14 @@ impl Cluster {
             }
             if self.turn(&mut received) {
                 _ = timeout(END_MAX, self.send_the_rest(events)).await;
-                return;
+                return self.node.is_connected();
             }
         }
     }
 
     /// Waits until the engine has sent what it has, and other nodes own the histories.
     async fn send_the_rest(&mut self, mut events: mpsc::Receiver<EngineEvent>) {
-        while self.node.has_unsent() || !self.histories.end() {
+        while self.node.is_connected() && self.node.has_unsent() | !self.histories.end() | !self.leases.end() {
             let event = timeout(END_PAUSE, events.recv()).await;
             if let Ok(None) = event {
                 return;
@@ -156,11 +178,20 @@ impl Cluster {
             match message {
                 ToCluster::Publications(publications) => self.node.publish(&publications),
                 ToCluster::Ask(names, token) => self.node.ask(names, token),
-                ToCluster::Message(envelope) => {
-                    if let Some(message) = self.histories.take_message(envelope.message) {
-                        self.sessions.from_shard(now_ms, message);
+                ToCluster::Message(envelope) => match self.histories.take_message(envelope.message) {
+                    Some(ShardMessage::ForNodes(ForNodes::Elsewhere(action))) => {
+                        self.node_commands.act(now_ms, action);
                     }
+                    Some(message) => self.sessions.from_shard(now_ms, message),
+                    None => {}
+                },
+                ToCluster::Command { callee, is_once, content, done } => {
+                    self.node_commands.call(now_ms, callee, (is_once, content), done);
                 }
+                ToCluster::Lease(name, waiting) => self.leases.want(now_ms, name, waiting),
+                ToCluster::Act(action) => self.node_commands.act(now_ms, action),
+                ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
+                ToCluster::Revoke(revoked) => self.node_commands.revoke(now_ms, revoked),
                 ToCluster::Settings(settings) => self.histories.set_settings(settings),
                 ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.sessions),
                 ToCluster::Search { session, opener, origins, done } => {
@@ -182,9 +213,12 @@ impl Cluster {
         self.histories.turn(now, &self.server, &self.commands, &mut self.sessions);
         // Ticks go to the shards behind the messages before them.
         self.pass_on(now);
+        self.node_commands.turn(now, (&self.server, &self.link), &self.commands);
+        self.leases.turn(now_ms, &self.commands);
         self.settle();
         self.deliver();
         self.log(now_ms);
+        let (remote_calls, revocations) = self.node_commands.counts();
         self.link.set_status(Status {
             is_connected: self.node.is_connected(),
             counts: self.node.counts(),
@@ -194,12 +228,17 @@ impl Cluster {
             sessions: self.sessions.counts(),
             histories: self.histories.counts(),
             reading: self.histories.progress(now_ms),
+            remote_calls,
+            revocations,
+            leases: self.leases.held(),
         });
         is_stopped
     }
 
     fn take(&mut self, event: EngineEvent, now_ms: u64) {
         self.histories.take(&event, now_ms);
+        self.node_commands.take(&event, now_ms);
+        self.leases.take(&event, now_ms);
         let interest = &self.server.shared().interest;
         match event {
             EngineEvent::Connected { envelope_bytes_max } => {
@@ -230,13 +269,14 @@ impl Cluster {
             EngineEvent::KeyAnswer { number, answer } if number >= Sessions::NUMBERS_FROM => {
                 self.sessions.key_answered(now_ms, number, answer);
             }
-            // The node sends no requests and uses no keys. Histories have taken what is theirs.
+            // The node sends no requests and uses no keys. Histories, commands and leases have taken what is theirs.
             EngineEvent::Answered { .. }
             | EngineEvent::Asked { .. }
             | EngineEvent::Notified { .. }
             | EngineEvent::KeyAnswer { .. }
             | EngineEvent::KeyChanged { .. }
             | EngineEvent::WatchBegins { .. }
+            | EngineEvent::WatchFailed { .. }
             | EngineEvent::WatchComplete { .. } => {}
             EngineEvent::Failed(error) => {
                 let (last, from_ms) = &mut self.logged.failure;

@@ -4,9 +4,11 @@
 pub(crate) mod accept;
 pub(crate) mod application;
 pub(crate) mod cluster;
+pub(crate) mod commands;
 pub(crate) mod driver;
 pub(crate) mod ending;
 pub(crate) mod histories;
+pub(crate) mod leases;
 pub(crate) mod listeners;
 mod reclaim;
 mod relays;

@@ -12,7 +12,7 @@ use super::SessionsSettings;
 use crate::subject::Subjects;
 
 /// The tag of a node.
-pub(super) fn tag(number: u64) -> NodeTag {
+pub(crate) fn tag(number: u64) -> NodeTag {
     NodeTag::new(&mut entropy(number))
 }
 

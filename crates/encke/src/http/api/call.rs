@@ -14,6 +14,7 @@ use super::problem::{Kind, Problem};
 use super::types::{LIMIT_DEFAULT, LIMIT_MAX};
 use crate::added_operation::ApiOperation;
 use crate::http::connection::Connection;
+use crate::net::everywhere::WideCursor;
 use crate::net::listing::Cursor;
 use crate::session_names::SessionNames;
 use encke_core::Settings;
@@ -84,7 +85,22 @@ impl Call<'_> {
         Ok(self.query.number("limit", 1..=LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT) as usize)
     }
 
-    /// The position at which the page begins.
+    /// True if a list is about all nodes of a cluster.
+    pub(super) fn is_about_all_nodes(&self) -> Result<bool, Problem> {
+        match self.query.text("cluster") {
+            None | Some("true") => Ok(true),
+            Some("false") => Ok(false),
+            Some(_) => Err(Problem::parameter("cluster", "true or false")),
+        }
+    }
+
+    /// The position at which the page of a list over all nodes begins.
+    pub(super) fn wide_cursor(&self) -> Result<WideCursor, Problem> {
+        let cursor = self.connection.node.server().wide_cursor(self.query.text("cursor"));
+        cursor.ok_or_else(|| Problem::parameter("cursor", "the value of `next` on the page before"))
+    }
+
+    /// The position at which the page of a list of this node begins.
     pub(super) fn cursor(&self) -> Result<Cursor, Problem> {
         let cursor = self.connection.node.server().cursor(self.query.text("cursor"));
         cursor.ok_or_else(|| Problem::parameter("cursor", "the value of `next` on the page before"))

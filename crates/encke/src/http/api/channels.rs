@@ -1,29 +1,37 @@
 //! Channels and their histories.
 
 use bayeux::ChannelName;
-use encke_core::{ChannelView, Id, ServerEntry};
+use encke_core::{Id, ServerEntry};
 use serde_json::value::RawValue;
 
+use crate::cluster::commands::ListedChannel;
 use crate::error::RemovalError;
 use crate::history_page::{HistoryPage, StoredMessage};
+use crate::net::everywhere::WidePage;
 use encke_local::{Member, PresenceCounts};
 
 use super::call::{Answer, Call, going_away};
 use super::input::{any_channel, broadcast_channel};
 use super::problem::{Kind, Problem};
 use super::types::{
-    ChannelItem, ChannelList, History, HistoryMessage, OFFSET_MAX, Page, PresenceItem, PresenceList, Removed,
+    ChannelItem, ChannelList, History, HistoryMessage, Nodes, OFFSET_MAX, Page, PresenceItem, PresenceList, Removed,
 };
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
-    let (limit, from, limits) = (call.limit()?, call.cursor()?, call.limits());
+    let (limit, limits, server) = (call.limit()?, call.limits(), call.connection.node.server());
     let pattern = call.query.text("pattern").map(|name| any_channel(name, &limits)).transpose();
     let pattern = pattern.map_err(|detail| Problem::parameter("pattern", detail))?.map(ChannelName::as_str);
-    let node = &call.connection.node;
-    let listed = node.server().list_channels(from, limit, pattern).await.ok_or_else(going_away)?;
-    let item = |channel: ChannelView| ChannelItem { channel: channel.name.into(), subscribers: channel.subscribers };
-    let channels = listed.items.into_iter().map(item).collect();
-    Ok(Answer::new(&ChannelList { channels, page: Page { next: listed.next } }))
+    let WidePage { items, next, nodes } = if call.is_about_all_nodes()? {
+        let from = call.wide_cursor()?;
+        server.list_channels_everywhere(from, limit, pattern).await.ok_or_else(going_away)?
+    } else {
+        let listed = server.list_channels(call.cursor()?, limit, pattern).await.ok_or_else(going_away)?;
+        let items = listed.items.into_iter().map(ListedChannel::from).collect();
+        WidePage { items, next: listed.next, nodes: None }
+    };
+    let item = |ListedChannel { name, subscribers }: ListedChannel| ChannelItem { channel: name.into(), subscribers };
+    let channels = items.into_iter().map(item).collect();
+    Ok(Answer::new(&ChannelList { channels, page: Page { next }, nodes: Nodes::of(nodes) }))
 }
 
 /// Lists the users on a channel.

@@ -15,7 +15,6 @@ use super::types::{
 use super::{added, channels, info, publish, sessions};
 use crate::added_operation::ApiOperation;
 use crate::api_keys::Scope;
-use crate::net::requests::Change;
 
 /// An operation.
 #[derive(Clone, Copy)]
@@ -108,6 +107,10 @@ fn offset(_: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({ "type": "integer", "minimum": 0, "maximum": OFFSET_MAX })
 }
 
+fn boolean(_: &mut SchemaGenerator) -> Schema {
+    schemars::json_schema!({ "type": "boolean", "default": true })
+}
+
 fn text(_: &mut SchemaGenerator) -> Schema {
     schemars::json_schema!({ "type": "string" })
 }
@@ -131,6 +134,11 @@ const fn parameter(name: &'static str, schema: SchemaOf, description: &'static s
 const LIMIT: Parameter = parameter("limit", limit, "The most items of the answer.");
 const CURSOR: Parameter =
     parameter("cursor", text, "The value of `next` on the page before. Missing for the first page.");
+const CLUSTER: Parameter = parameter(
+    "cluster",
+    boolean,
+    "False: only this node of a cluster. Its cursors belong to lists of one node. Without a cluster it changes nothing.",
+);
 const CHANNEL: Parameter = Parameter { is_required: true, ..parameter("channel", channel, "The channel.") };
 
 /// The path of all operations.
@@ -156,14 +164,14 @@ pub(super) const ROUTES: &[Route] = &[
     },
     Route {
         summary: "Send a message to one session, or to all sessions of a user",
-        description: "The sessions need no subscription. The answer comes when the message is on its way.",
+        description: "The sessions need no subscription. The answer comes when the message is on its way, on all nodes of a cluster.",
         errors: &[404],
         run: |call| Box::pin(sessions::deliver(call)),
         ..post("/deliver", "deliver", Scope::Deliver, of::<Deliver<'_>>, of::<Reached>)
     },
     Route {
         summary: "End one session, or all sessions of a user",
-        description: "The clients get a disconnect message. A user without sessions is no error.",
+        description: "The clients get a disconnect message, on all nodes of a cluster. A user without sessions is no error.",
         errors: &[404],
         run: |call| Box::pin(sessions::disconnect(call)),
         ..post("/disconnect", "disconnect", Scope::Manage, of::<Disconnect>, of::<Reached>)
@@ -172,28 +180,29 @@ pub(super) const ROUTES: &[Route] = &[
         summary: "Subscribe a session to a channel or pattern",
         description: "Nothing is decided about it, and its client gets no reply: only the messages from now on.",
         errors: &[404, 409],
-        run: |call| Box::pin(sessions::change(call, Change::Subscribe)),
+        run: |call| Box::pin(sessions::change(call, true)),
         ..post("/subscribe", "subscribe", Scope::Manage, of::<Subscription>, of::<Reached>)
     },
     Route {
         summary: "End the subscription of a session",
         description: "Its client gets no reply. A subscription that it does not have is no error.",
         errors: &[404],
-        run: |call| Box::pin(sessions::change(call, Change::Unsubscribe)),
+        run: |call| Box::pin(sessions::change(call, false)),
         ..post("/unsubscribe", "unsubscribe", Scope::Manage, of::<Subscription>, of::<Reached>)
     },
     Route {
         summary: "Revoke a token",
-        description: "All sessions that were opened with the token end, and it opens no other for 30 days. If the server has a data \
-                      directory, the answer comes when the revocation is stored.",
+        description: "All sessions that were opened with the token end, and it opens no other for 30 days, on no node of a cluster. If the \
+                      server has a data directory, or is a node of a cluster, the answer comes when the revocation is stored.",
         errors: &[409, 507],
         run: |call| Box::pin(sessions::revoke(call)),
         ..post("/revoke", "revokeToken", Scope::Manage, of::<Revoke>, of::<RevokedToken>)
     },
     Route {
         summary: "List sessions",
-        description: "A session that exists during the whole listing is on exactly one page.",
-        parameters: &[LIMIT, CURSOR],
+        description: "A session that exists during the whole listing is on exactly one page. In a cluster the list goes from node to node; a \
+                      session that moves meanwhile may be missing, or come twice.",
+        parameters: &[LIMIT, CURSOR, CLUSTER],
         run: |call| Box::pin(sessions::list(call)),
         ..without_body("/sessions", "listSessions", Scope::Read, of::<SessionList>)
     },
@@ -211,10 +220,12 @@ pub(super) const ROUTES: &[Route] = &[
     },
     Route {
         summary: "List channels and patterns with subscribers",
-        description: "A channel that has subscribers during the whole listing is on exactly one page.",
+        description: "A channel that has subscribers during the whole listing is on exactly one page. In a cluster the list goes from node to \
+                      node, and counts the subscribers of all nodes.",
         parameters: &[
             LIMIT,
             CURSOR,
+            CLUSTER,
             parameter("pattern", channel_or_pattern, "Only channels that this pattern matches, or this channel."),
         ],
         run: |call| Box::pin(channels::list(call)),

@@ -4,47 +4,56 @@ use std::sync::Arc;
 
 use bayeux::ChannelKind;
 
+use crate::cluster::commands::{NodeCommand, NodeReply, Target};
 use crate::error::{RevocationError, SubscriptionError};
-use crate::net::requests::{Change, Revocation};
-use encke_core::{Id, Owner, SessionView, ShardMessage};
+use crate::net::everywhere::WidePage;
+use crate::net::requests::Revocation;
 
 use super::call::{Answer, Call, going_away};
 use super::input::{self, any_channel};
 use super::problem::{Kind, Problem};
 use super::types::{
-    Deliver, Disconnect, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem, SessionList, Subscription,
+    Deliver, Disconnect, Nodes, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem, SessionList, Subscription,
 };
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
-    let (limit, from) = (call.limit()?, call.cursor()?);
-    let listed = call.connection.node.server().list_sessions(from, limit).await.ok_or_else(going_away)?;
-    let sessions = listed.items.iter().map(|view| item(call, view)).collect();
-    Ok(Answer::new(&SessionList { sessions, page: Page { next: listed.next } }))
+    let (limit, server) = (call.limit()?, call.connection.node.server());
+    let WidePage { items, next, nodes } = if call.is_about_all_nodes()? {
+        server.list_sessions_everywhere(call.wide_cursor()?, limit).await.ok_or_else(going_away)?
+    } else {
+        let listed = server.list_sessions(call.cursor()?, limit).await.ok_or_else(going_away)?;
+        let items = listed.items.into_iter().map(|view| server.listed_session(view)).collect();
+        WidePage { items, next: listed.next, nodes: None }
+    };
+    let sessions = items.into_iter().map(SessionItem::from).collect();
+    Ok(Answer::new(&SessionList { sessions, page: Page { next }, nodes: Nodes::of(nodes) }))
 }
 
 pub(super) async fn one(call: &Call<'_>) -> Result<Answer, Problem> {
-    let Some((view, channels)) = find(call, call.id).await? else { return Err(unknown()) };
+    let server = call.connection.node.server();
+    let found = server.at_session(call.id, |session| NodeCommand::Session { session }).await.ok_or_else(going_away)?;
+    let NodeReply::Session(session, channels) = found.of_session().map_err(unknown)? else { return Err(unknown(true)) };
     let channels = channels.into_iter().map(String::from).collect();
-    Ok(Answer::new(&OneSession { session: item(call, &view), channels }))
+    Ok(Answer::new(&OneSession { session: session.into(), channels }))
 }
 
 pub(super) async fn deliver(call: &Call<'_>) -> Result<Answer, Problem> {
     let Deliver { session, user, channel, data } = input::json(call.body)?;
     let limits = call.limits();
-    let target = Target::of(session, user)?;
+    let target = target_of(session, user)?;
     let name = any_channel(&channel, &limits).map_err(|detail| Problem::field("/channel", detail))?;
     if name.is_pattern() || channel.starts_with("/meta/") {
         return Err(Problem::field("/channel", "a channel that is no pattern, and none below /meta/"));
     }
     let data = call.data(data.get(), &limits).map_err(|detail| Problem::field("/data", detail))?;
     call.wait_for_turn().await?;
-    let frame: Arc<[u8]> = encke_core::message_frame(&channel, data.as_str(), None, None).into();
-    reach(call, target, |id| ShardMessage::Deliver(id, frame.clone())).await
+    let message: Arc<[u8]> = encke_core::message_frame(&channel, data.as_str(), None, None).into();
+    reach(call, target, |to| NodeCommand::Deliver { to, message: message.clone() }).await
 }
 
 pub(super) async fn disconnect(call: &Call<'_>) -> Result<Answer, Problem> {
     let Disconnect { session, user } = input::json(call.body)?;
-    reach(call, Target::of(session, user)?, ShardMessage::Disconnect).await
+    reach(call, target_of(session, user)?, |to| NodeCommand::Disconnect { to }).await
 }
 
 pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -54,90 +63,69 @@ pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, Problem> {
     }
     let (node, tokens_max) = (&call.connection.node, call.settings.revoked_tokens_max);
     let revoked = node.server().revoke(&token_id, node.now().wall_ms + REVOKED_MS, tokens_max).await;
-    let Revocation { sessions, is_durable } = revoked.map_err(|error| {
+    let Revocation { sessions, is_durable, nodes } = revoked.map_err(|error| {
         let kind = match error {
             RevocationError::Full => Kind::FULL,
             RevocationError::NotStored => Kind::NOT_STORED,
+            RevocationError::NotShared => Kind::BUSY,
             RevocationError::Stopped => return going_away(),
         };
         Problem::new(kind, error.to_string())
     })?;
-    Ok(Answer::new(&RevokedToken { sessions, durable: is_durable }))
+    Ok(Answer::new(&RevokedToken { sessions, durable: is_durable, nodes: Nodes::of(nodes) }))
 }
 
 /// Changes a subscription, and waits for the outcome.
-pub(super) async fn change(call: &Call<'_>, change: Change) -> Result<Answer, Problem> {
+pub(super) async fn change(call: &Call<'_>, subscribes: bool) -> Result<Answer, Problem> {
     let Subscription { session, channel } = input::json(call.body)?;
     let limits = call.limits();
     let name = any_channel(&channel, &limits).map_err(|detail| Problem::field("/channel", detail))?;
     if name.kind() != ChannelKind::Broadcast {
         return Err(Problem::field("/channel", "a channel or pattern, and none below /meta/ or /service/"));
     }
-    let id = call.names().id(&session).ok_or_else(unknown)?;
-    let changed = call.connection.node.server().change_subscription(change, id, &channel).await;
-    changed.map_err(|error| match error {
-        SubscriptionError::Full => Problem::new(Kind::FULL, error.to_string()),
-        SubscriptionError::Stopped => going_away(),
-        _ => unknown(),
-    })?;
-    Ok(Answer::new(&Reached { sessions: 1 }))
+    let channel: Box<str> = channel.into();
+    let command = |session| NodeCommand::Change { session, channel: channel.clone(), subscribes };
+    reach_session(call, &session, command).await
 }
 
 /// The sessions that a request is about.
-enum Target {
-    Session(String),
-    User(String),
-}
-
-impl Target {
-    fn of(session: Option<String>, user: Option<String>) -> Result<Target, Problem> {
-        match (session, user) {
-            (Some(session), None) => Ok(Target::Session(session)),
-            (None, Some(user)) if user.is_empty() => Err(Problem::field("/user", "it is empty")),
-            (None, Some(user)) => Ok(Target::User(user)),
-            _ => Err(Problem::field("", "one of session and user is needed, and only one")),
-        }
+fn target_of(session: Option<String>, user: Option<String>) -> Result<Target, Problem> {
+    match (session, user) {
+        (Some(session), None) => Ok(Target::Session(session)),
+        (None, Some(user)) if user.is_empty() => Err(Problem::field("/user", "it is empty")),
+        (None, Some(user)) => Ok(Target::User(user.into())),
+        _ => Err(Problem::field("", "one of session and user is needed, and only one")),
     }
 }
 
-/// Sends a message to the shards of these sessions.
-async fn reach(call: &Call<'_>, target: Target, message: impl Fn(Id) -> ShardMessage) -> Result<Answer, Problem> {
-    let ids = match target {
-        Target::User(user) => {
-            let sessions = call.connection.node.server().sessions_of(Owner::User(user.into()));
-            sessions.await.ok_or_else(going_away)?
-        }
-        Target::Session(session) => {
-            let Some((view, _)) = find(call, &session).await? else { return Err(unknown()) };
-            vec![view.id]
-        }
-    };
-    let shared = call.connection.node.server().shared().clone();
-    ids.iter().for_each(|id| call.connection.node.send_to_shard(shared.shard_of(id), message(*id)));
-    Ok(Answer::new(&Reached { sessions: ids.len() }))
+/// Runs a command on the nodes with these sessions.
+async fn reach(call: &Call<'_>, to: Target, command: impl Fn(Target) -> NodeCommand) -> Result<Answer, Problem> {
+    if let Target::Session(session) = to {
+        return reach_session(call, &session, |session| command(Target::Session(session))).await;
+    }
+    let reached = call.connection.node.server().everywhere(&command(to)).await.ok_or_else(going_away)?;
+    Ok(Answer::new(&Reached { sessions: reached.sessions(), nodes: Nodes::of(reached.nodes) }))
 }
 
-/// A session with its channels. None if there is none with this name or id.
-async fn find(call: &Call<'_>, id: &str) -> Result<Option<(SessionView, Vec<Box<str>>)>, Problem> {
-    let server_shared = &call.connection.node.server();
-    let shards = server_shared.mailboxes.shards();
-    let home = |id: &Id| server_shared.shared().shard_of(id);
-    let Some(id) = call.names().id(id).filter(|id| home(id) < shards) else { return Ok(None) };
-    server_shared.inspect(home(&id), move |shard| shard.session(&id)).await.ok_or_else(going_away)
+/// Runs a command on the node with this session.
+async fn reach_session(
+    call: &Call<'_>,
+    session: &str,
+    command: impl Fn(String) -> NodeCommand,
+) -> Result<Answer, Problem> {
+    let reached = call.connection.node.server().at_session(session, command).await.ok_or_else(going_away)?;
+    let nodes = Nodes::of(reached.nodes);
+    match reached.of_session().map_err(unknown)? {
+        NodeReply::Full => Err(Problem::new(Kind::FULL, SubscriptionError::Full.to_string())),
+        reply => Ok(Answer::new(&Reached { sessions: reply.count(), nodes })),
+    }
 }
 
-fn unknown() -> Problem {
-    Problem::new(Kind::NOT_FOUND, "there is no such session")
-}
-
-fn item(call: &Call<'_>, view: &SessionView) -> SessionItem {
-    SessionItem {
-        id: call.names().of(&view.id),
-        user: Some(String::from(&*view.user)).filter(|user| !user.is_empty()),
-        connected: view.is_connected,
-        subscriptions: view.subscriptions,
-        waiting_messages: view.waiting_messages,
-        waiting_bytes: view.waiting_bytes,
+/// No node has a session. `have_all_answered`: no node can have it.
+fn unknown(have_all_answered: bool) -> Problem {
+    match have_all_answered {
+        true => Problem::new(Kind::NOT_FOUND, "there is no such session"),
+        false => Problem::new(Kind::BUSY, "no node has this session, and some have not answered"),
     }
 }
 

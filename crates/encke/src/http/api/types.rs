@@ -6,6 +6,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
+use crate::cluster::commands::ListedSession;
+use crate::net::everywhere::ClusterNodes;
+
 /// One publication.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -139,6 +142,25 @@ pub(super) struct Revoke {
 pub(super) struct Reached {
     /// The number of sessions.
     pub(super) sessions: usize,
+    #[serde(flatten)]
+    pub(super) nodes: Nodes,
+}
+
+/// The nodes of a cluster that were asked. Without a cluster there are none, and both are missing.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Nodes {
+    /// The nodes that were asked, with this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) nodes: Option<usize>,
+    /// Those of them that have answered. If there are fewer, the others may not have done it, and what they have is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) answered: Option<usize>,
+}
+
+impl Nodes {
+    pub(super) fn of(nodes: Option<ClusterNodes>) -> Nodes {
+        Nodes { nodes: nodes.map(|it| it.nodes), answered: nodes.map(|it| it.answered) }
+    }
 }
 
 /// A revoked token.
@@ -146,9 +168,11 @@ pub(super) struct Reached {
 pub(super) struct RevokedToken {
     /// The number of its sessions, which end.
     pub(super) sessions: usize,
-    /// True if the revocation is on the disk. False if the server has no data directory: then it ends with the server's
-    /// process, unless another process takes over from it.
+    /// True if the revocation is on the disk, or in the keys of a cluster. False if the server has no data directory: then it ends with
+    /// the server's process, unless another process takes over from it.
     pub(super) durable: bool,
+    #[serde(flatten)]
+    pub(super) nodes: Nodes,
 }
 
 /// The way from a page to the next one.
@@ -166,6 +190,8 @@ pub(super) struct SessionList {
     pub(super) sessions: Vec<SessionItem>,
     #[serde(flatten)]
     pub(super) page: Page,
+    #[serde(flatten)]
+    pub(super) nodes: Nodes,
 }
 
 /// A session in a list.
@@ -187,6 +213,14 @@ pub(super) struct SessionItem {
     pub(super) waiting_bytes: usize,
 }
 
+impl From<ListedSession> for SessionItem {
+    fn from(session: ListedSession) -> SessionItem {
+        let ListedSession { name, user, is_connected, subscriptions, waiting_messages, waiting_bytes } = session;
+        let user = Some(String::from(user)).filter(|user| !user.is_empty());
+        SessionItem { id: name, user, connected: is_connected, subscriptions, waiting_messages, waiting_bytes }
+    }
+}
+
 /// One session.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct OneSession {
@@ -203,6 +237,8 @@ pub(super) struct ChannelList {
     pub(super) channels: Vec<ChannelItem>,
     #[serde(flatten)]
     pub(super) page: Page,
+    #[serde(flatten)]
+    pub(super) nodes: Nodes,
 }
 
 /// A channel or a pattern with subscribers.

@@ -218,6 +218,8 @@ fn queries_that_are_not_as_described_get_400() {
         ("/sessions?cursor=1.0", "cursor"),
         ("/sessions?cursor=99999999999999999999.0", "cursor"),
         ("/sessions?cursor=0.-1", "cursor"),
+        ("/sessions?cluster=maybe", "cluster"),
+        ("/channels?cluster=", "cluster"),
         ("/sessions?other=1", "other"),
         ("/channels?pattern=a", "pattern"),
         ("/channels?pattern=/a/*/b", "pattern"),
@@ -237,6 +239,7 @@ fn queries_that_are_not_as_described_get_400() {
     }
     assert_eq!(api.problem("GET", "/sessions?cursor=%ff", "")["status"], 400);
     assert_eq!(api.get("/sessions?cursor=0.18446744073709551615")["sessions"], json!([]));
+    assert_eq!(api.get("/sessions?cluster=false"), api.get("/sessions?cluster=true"), "it is no cluster");
     assert_eq!(api.problem("DELETE", "/history?channel=a", "")["status"], 400);
     assert_eq!(problem(&api.request("GET", "/info", &[], "{}"))["status"], 400, "a body where there is none");
 }

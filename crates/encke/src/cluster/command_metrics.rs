@@ -1,0 +1,49 @@
+//! The metrics of commands between nodes, and of revoked tokens in a cluster.
+
+use encke_cluster::{RemoteCallCounts, RevocationCounts};
+
+use crate::metric::Metric;
+
+/// The metrics of these counts.
+pub(crate) fn of(calls: &RemoteCallCounts, revocations: &RevocationCounts) -> [Metric; 12] {
+    let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
+    let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
+    [
+        gauge("encke_cluster_nodes", "Nodes of the cluster that are there, with this one.", calls.nodes),
+        gauge(
+            "encke_cluster_commands_waiting",
+            "Commands and questions of this node that wait for the answers of others.",
+            calls.waiting,
+        ),
+        gauge("encke_cluster_commands_waiting_bytes", "Bytes of these commands.", calls.waiting_bytes),
+        gauge("encke_cluster_commands_serving", "Commands and questions of other nodes that run here.", calls.serving),
+        counter("encke_cluster_commands_sent", "Commands and questions of this node for others.", calls.called),
+        counter("encke_cluster_commands_served", "Commands and questions of other nodes that ran here.", calls.served),
+        counter(
+            "encke_cluster_commands_unanswered",
+            "Answers of other nodes that did not come within command_wait_ms.",
+            calls.unanswered,
+        ),
+        counter(
+            "encke_cluster_commands_refused",
+            "Commands that were not sent to other nodes, or did not run here, because of commands_max, commands_bytes_max or the size of a message.",
+            calls.refused,
+        ),
+        counter(
+            "encke_cluster_commands_rejected",
+            "Bytes on subjects of commands that are none, and keys of revoked tokens that are none.",
+            calls.rejected + revocations.rejected,
+        ),
+        gauge(
+            "encke_cluster_revocations_waiting",
+            "Revoked tokens that wait until the engine of the cluster has them.",
+            revocations.waiting,
+        ),
+        counter("encke_cluster_revocations_written", "Revoked tokens written to the engine.", revocations.written),
+        counter(
+            "encke_cluster_revocations_failed",
+            "Revoked tokens that could not be written to the engine; they are tried again.",
+            revocations.failed,
+        ),
+    ]
+}

@@ -1,0 +1,227 @@
+//! Commands and questions of one node for others, and their replies, as JSON: fields and kinds that a later version adds harm nobody. What
+//! they do on a node is in `net/node_commands`.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use encke_core::{ChannelView, SessionView};
+use serde::{Deserialize, Serialize};
+
+/// A command or a question for a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum NodeCommand {
+    /// Send a message, which is a frame with one message.
+    Deliver {
+        to: Target,
+        #[serde(with = "message")]
+        message: Arc<[u8]>,
+    },
+    /// End sessions.
+    Disconnect { to: Target },
+    /// End a subscription of all sessions of a user.
+    Unsubscribe { user: Box<str>, channel: Box<str> },
+    /// Subscribe a session to a channel or pattern, or end its subscription.
+    Change { session: String, channel: Box<str>, subscribes: bool },
+    /// Revoke a token, until a time in milliseconds since 1970.
+    Revoke { token_id: Box<str>, until_ms: u64 },
+    /// Show a session.
+    Session { session: String },
+    /// List sessions.
+    Sessions { from: (usize, usize), limit: usize },
+    /// List channels and patterns.
+    Channels { from: (usize, usize), limit: usize, pattern: Option<String> },
+    /// Count the subscribers of channels and patterns.
+    Subscribers { names: Vec<Box<str>> },
+}
+
+/// The sessions that a command is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Target {
+    /// The one with this name or id.
+    Session(String),
+    /// Those of this user.
+    User(Box<str>),
+}
+
+/// The reply of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum NodeReply {
+    /// The number of sessions that the command has reached.
+    Count(usize),
+    /// The session is not here.
+    Unknown,
+    /// The session is not here, and has this id.
+    Elsewhere(String),
+    /// The session has too many subscriptions.
+    Full,
+    /// It could not be done now.
+    Failed,
+    /// A session with the channels and patterns that it subscribes to.
+    Session(ListedSession, Vec<Box<str>>),
+    /// Sessions.
+    Sessions(ListedPage<ListedSession>),
+    /// Channels and patterns.
+    Channels(ListedPage<ListedChannel>),
+    /// The numbers of subscribers.
+    Counts(Vec<usize>),
+}
+
+/// A page of the list of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ListedPage<T> {
+    pub(crate) items: Vec<T>,
+    /// The position of the next page on that node. None after the last one.
+    pub(crate) next: Option<(usize, usize)>,
+}
+
+/// A session without its id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ListedSession {
+    /// Its name in the HTTP API.
+    pub(crate) name: String,
+    /// Empty: anonymous.
+    pub(crate) user: Box<str>,
+    pub(crate) is_connected: bool,
+    pub(crate) subscriptions: usize,
+    pub(crate) waiting_messages: usize,
+    pub(crate) waiting_bytes: usize,
+}
+
+/// A channel or pattern with subscribers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ListedChannel {
+    pub(crate) name: Box<str>,
+    pub(crate) subscribers: usize,
+}
+
+impl NodeCommand {
+    /// True if it must not run twice.
+    pub(crate) fn is_once(&self) -> bool {
+        match self {
+            NodeCommand::Deliver { .. }
+            | NodeCommand::Disconnect { .. }
+            | NodeCommand::Unsubscribe { .. }
+            | NodeCommand::Change { .. }
+            | NodeCommand::Revoke { .. } => true,
+            NodeCommand::Session { .. }
+            | NodeCommand::Sessions { .. }
+            | NodeCommand::Channels { .. }
+            | NodeCommand::Subscribers { .. } => false,
+        }
+    }
+
+    /// True if it runs before later ones of the same node.
+    pub(crate) fn has_order(&self) -> bool {
+        matches!(self, NodeCommand::Deliver { .. } | NodeCommand::Disconnect { .. })
+    }
+
+    /// Writes it.
+    pub(crate) fn write(&self) -> Bytes {
+        // Texts, numbers and valid JSON have a JSON form.
+        serde_json::to_vec(self).unwrap_or_default().into()
+    }
+
+    /// Reads one. None if it is none that this version knows.
+    pub(crate) fn read(bytes: &[u8]) -> Option<NodeCommand> {
+        serde_json::from_slice(bytes).ok()
+    }
+}
+
+impl NodeReply {
+    /// Writes it.
+    pub(crate) fn write(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    /// Reads one. [`NodeReply::Failed`] if it is none that this version knows.
+    pub(crate) fn read(bytes: &[u8]) -> NodeReply {
+        serde_json::from_slice(bytes).unwrap_or(NodeReply::Failed)
+    }
+
+    /// The number of sessions that it counts.
+    pub(crate) fn count(&self) -> usize {
+        if let NodeReply::Count(count) = self { *count } else { 0 }
+    }
+}
+
+impl ListedSession {
+    /// A session under this name.
+    pub(crate) fn of(view: SessionView, name: String) -> ListedSession {
+        let SessionView { user, is_connected, subscriptions, waiting_messages, waiting_bytes, .. } = view;
+        ListedSession { name, user, is_connected, subscriptions, waiting_messages, waiting_bytes }
+    }
+}
+
+impl From<ChannelView> for ListedChannel {
+    fn from(ChannelView { name, subscribers }: ChannelView) -> ListedChannel {
+        ListedChannel { name, subscribers }
+    }
+}
+
+/// A frame with one message, between nodes as this message.
+mod message {
+    use std::sync::Arc;
+
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+    use serde_json::value::RawValue;
+    use websocket::{Opcode, frame};
+
+    pub(super) fn serialize<S: Serializer>(whole: &Arc<[u8]>, serializer: S) -> Result<S::Ok, S::Error> {
+        let text = frame::split(whole).and_then(|(head, _)| str::from_utf8(&whole[head..]).ok());
+        let message = text.and_then(|text| text.strip_prefix('[')?.strip_suffix(']'));
+        let message = message.ok_or_else(|| S::Error::custom("no message"))?;
+        let message: &RawValue = serde_json::from_str(message).map_err(S::Error::custom)?;
+        message.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[u8]>, D::Error> {
+        let message = Box::<RawValue>::deserialize(deserializer)?;
+        if !message.get().starts_with('{') {
+            return Err(D::Error::custom("a message is an object"));
+        }
+        let mut whole = Vec::with_capacity(message.get().len() + 16);
+        frame::message(Opcode::Text, format!("[{}]", message.get()).as_bytes(), &mut whole);
+        Ok(whole.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_and_replies_are_read_as_they_were_written() {
+        let message: Arc<[u8]> = encke_core::message_frame("/a", r#"{"b": [1, "é"]}"#, None, None).into();
+        let (to, user) = (Target::User("ann".into()), Target::Session("s-1".into()));
+        let commands = [
+            NodeCommand::Deliver { to, message },
+            NodeCommand::Disconnect { to: user },
+            NodeCommand::Change { session: "a".into(), channel: "/b".into(), subscribes: true },
+            NodeCommand::Revoke { token_id: "t".into(), until_ms: u64::MAX },
+            NodeCommand::Sessions { from: (1, 2), limit: 3 },
+            NodeCommand::Channels { from: (1, 2), limit: 3, pattern: None },
+            NodeCommand::Subscribers { names: vec!["/a".into()] },
+        ];
+        for command in commands {
+            assert_eq!(NodeCommand::read(&command.write()), Some(command));
+        }
+        for reply in [NodeReply::Count(3), NodeReply::Unknown, NodeReply::Elsewhere("a".into())] {
+            assert_eq!(NodeReply::read(&reply.write()), reply);
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused_and_further_fields_are_not() {
+        let refused =
+            ["", "{}", r#"{"other":{}}"#, r#"{"deliver":{"to":{"user":"a"},"message":[1]}}"#, "\"disconnect\""];
+        assert!(refused.iter().all(|text| NodeCommand::read(text.as_bytes()).is_none()));
+        let later = r#"{"disconnect":{"to":{"user":"a"},"reason":"later"}}"#;
+        assert!(NodeCommand::read(later.as_bytes()).is_some());
+        assert_eq!(NodeReply::read(b"{\"other\":1}"), NodeReply::Failed);
+    }
+}

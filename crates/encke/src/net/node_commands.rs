@@ -1,0 +1,186 @@
+//! Commands of this node and of others about the sessions that are here. They return when this node has done them.
+
+use bayeux::{ChannelKind, ChannelName, Limits};
+use encke_core::{Id, Owner, SessionView, ShardMessage, Weight};
+
+use super::listing::{Cursor, List};
+use super::requests::Change;
+use super::server_shared::ServerShared;
+use crate::cluster::commands::{ListedChannel, ListedPage, ListedSession, NodeCommand, NodeReply, Target};
+use crate::error::SubscriptionError;
+
+impl ServerShared {
+    /// Runs a command on this node.
+    pub(crate) async fn run_here(&self, command: &NodeCommand) -> NodeReply {
+        let reply = match command {
+            NodeCommand::Deliver { to, message } => {
+                self.reach(to, |id| ShardMessage::Deliver(id, message.clone())).await
+            }
+            NodeCommand::Disconnect { to } => self.reach(to, ShardMessage::Disconnect).await,
+            NodeCommand::Unsubscribe { user, channel } => self.unsubscribe_user_here(user, channel).await,
+            NodeCommand::Change { session, channel, subscribes } => {
+                self.change_here(session, channel, *subscribes).await
+            }
+            NodeCommand::Revoke { token_id, until_ms } => {
+                self.take_revoked(token_id, *until_ms).await.map(NodeReply::Count)
+            }
+            NodeCommand::Session { session } => self.show(session).await,
+            NodeCommand::Sessions { from, limit } => {
+                let listed = self.list_sessions(*from, *limit).await;
+                let listed = listed.map(|listed| self.page(listed, |view| self.listed_session(view)));
+                listed.map(NodeReply::Sessions)
+            }
+            NodeCommand::Channels { from, limit, pattern } => {
+                let listed = self.list_channels(*from, *limit, pattern.as_deref()).await;
+                listed.map(|listed| NodeReply::Channels(self.page(listed, ListedChannel::from)))
+            }
+            NodeCommand::Subscribers { names } => self.subscribers_of(names).await.map(NodeReply::Counts),
+        };
+        reply.unwrap_or(NodeReply::Failed)
+    }
+
+    /// Runs a command of another node. Its reply has at most so many bytes: a list gets shorter pages.
+    pub(crate) async fn run_for_node(&self, mut command: NodeCommand, bytes_max: usize) -> Vec<u8> {
+        if !is_valid(&command) {
+            return NodeReply::Failed.write();
+        }
+        if matches!(command, NodeCommand::Deliver { .. }) && !self.mailboxes.account().has_room(Weight::Heavy) {
+            return NodeReply::Failed.write();
+        }
+        loop {
+            let reply = self.run_here(&command).await.write();
+            match &mut command {
+                NodeCommand::Sessions { limit, .. } | NodeCommand::Channels { limit, .. }
+                    if reply.len() > bytes_max && *limit > 1 =>
+                {
+                    *limit /= 2;
+                }
+                _ if reply.len() > bytes_max => return NodeReply::Failed.write(),
+                _ => return reply,
+            }
+        }
+    }
+
+    /// The name of a session with what lists show of it.
+    pub(crate) fn listed_session(&self, view: SessionView) -> ListedSession {
+        let name = self.api.session_names.of(&view.id);
+        ListedSession::of(view, name)
+    }
+
+    /// Sends a message to the shards of these sessions. None if the server stops.
+    async fn reach(&self, to: &Target, message: impl Fn(Id) -> ShardMessage) -> Option<NodeReply> {
+        let ids = match to {
+            Target::User(user) => self.sessions_of(Owner::User(user.clone())).await?,
+            Target::Session(session) => match self.find(session).await? {
+                Ok((view, _)) => vec![view.id],
+                Err(reply) => return Some(reply),
+            },
+        };
+        let sent = ids.iter().filter(|id| self.mailboxes.send_to_shard(self.shared().shard_of(id), message(**id)));
+        Some(NodeReply::Count(sent.count()))
+    }
+
+    /// A session with its channels, or the reply that it is not here. None if the server stops.
+    async fn find(&self, session: &str) -> Option<Result<(SessionView, Vec<Box<str>>), NodeReply>> {
+        let names = &self.api.session_names;
+        let Some(id) = names.id(session) else { return Some(Err(NodeReply::Unknown)) };
+        let home = self.shared().shard_of(&id);
+        if home >= self.mailboxes.shards() {
+            return Some(Err(NodeReply::Unknown));
+        }
+        let found = self.inspect(home, move |shard| shard.session(&id)).await?;
+        Some(found.ok_or_else(|| match session == id.as_str() {
+            true => NodeReply::Unknown,
+            false => NodeReply::Elsewhere(id.as_str().into()),
+        }))
+    }
+
+    async fn show(&self, session: &str) -> Option<NodeReply> {
+        Some(match self.find(session).await? {
+            Ok((view, channels)) => NodeReply::Session(self.listed_session(view), channels),
+            Err(reply) => reply,
+        })
+    }
+
+    async fn change_here(&self, session: &str, channel: &str, subscribes: bool) -> Option<NodeReply> {
+        let id = match self.find(session).await? {
+            Ok((view, _)) => view.id,
+            Err(reply) => return Some(reply),
+        };
+        let change = if subscribes { Change::Subscribe } else { Change::Unsubscribe };
+        match self.change_subscription(change, id, channel).await {
+            Ok(()) => Some(NodeReply::Count(1)),
+            Err(SubscriptionError::Full) => Some(NodeReply::Full),
+            Err(SubscriptionError::Stopped) => None,
+            Err(_) => Some(NodeReply::Unknown),
+        }
+    }
+
+    async fn unsubscribe_user_here(&self, user: &str, channel: &str) -> Option<NodeReply> {
+        let mut sessions = 0;
+        for id in self.sessions_of(Owner::User(user.into())).await? {
+            // One that has just ended has no subscription, either.
+            let changed = self.change_subscription(Change::Unsubscribe, id, channel).await;
+            sessions += usize::from(changed.is_ok());
+        }
+        Some(NodeReply::Count(sessions))
+    }
+
+    /// The numbers of subscribers of channels and patterns on all shards.
+    async fn subscribers_of(&self, names: &[Box<str>]) -> Option<Vec<usize>> {
+        let mut counts = vec![0; names.len()];
+        for shard in 0..self.mailboxes.shards() {
+            let names = names.to_vec();
+            let count = move |shard: &encke_core::Shard| {
+                names.iter().map(|name| shard.subscribers_of(name)).collect::<Vec<_>>()
+            };
+            let here = self.inspect(shard, count).await?;
+            counts.iter_mut().zip(here).for_each(|(sum, count)| *sum += count);
+        }
+        Some(counts)
+    }
+
+    fn page<T, U>(&self, listed: List<T>, item: impl FnMut(T) -> U) -> ListedPage<U> {
+        let next: Option<Cursor> = listed.next.and_then(|next| self.cursor(Some(&next)));
+        ListedPage { items: listed.items.into_iter().map(item).collect(), next }
+    }
+}
+
+/// True if the names and numbers in a command of another node harm nobody here.
+fn is_valid(command: &NodeCommand) -> bool {
+    let limits = Limits { channel_bytes_max: encke_cluster::channel_bytes_max(), ..Limits::default() };
+    let kind = |name: &str| ChannelName::parse(name, &limits).ok().map(|name| name.kind());
+    match command {
+        NodeCommand::Unsubscribe { channel, .. } | NodeCommand::Change { channel, .. } => {
+            kind(channel) == Some(ChannelKind::Broadcast)
+        }
+        NodeCommand::Sessions { limit, .. } => (1..=LIMIT_MAX).contains(limit),
+        NodeCommand::Channels { limit, pattern, .. } => {
+            (1..=LIMIT_MAX).contains(limit) && pattern.as_deref().is_none_or(|pattern| kind(pattern).is_some())
+        }
+        NodeCommand::Subscribers { names } => names.len() <= LIMIT_MAX && names.iter().all(|name| kind(name).is_some()),
+        _ => true,
+    }
+}
+
+/// The most items that another node gets.
+const LIMIT_MAX: usize = 1_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_other_nodes_with_names_and_numbers_out_of_range_are_refused() {
+        let change =
+            |channel: &str| NodeCommand::Change { session: "a".into(), channel: channel.into(), subscribes: true };
+        assert!(["/a", "/a/**"].into_iter().all(|channel| is_valid(&change(channel))));
+        assert!(
+            !["", "a", "/meta/connect", "/service/a", "/a\n"].into_iter().any(|channel| is_valid(&change(channel)))
+        );
+        let sessions = |limit| NodeCommand::Sessions { from: (0, 0), limit };
+        assert_eq!([0, 1, 1_000, 1_001].map(|limit| is_valid(&sessions(limit))), [false, true, true, false]);
+        let names = |count| NodeCommand::Subscribers { names: vec!["/a".into(); count] };
+        assert_eq!([1_000, 1_001].map(|count| is_valid(&names(count))), [true, false]);
+    }
+}
