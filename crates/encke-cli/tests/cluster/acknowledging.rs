@@ -25,11 +25,20 @@ struct Acknowledging<'a> {
     got: BTreeMap<String, Vec<usize>>,
 }
 
-impl Acknowledging<'_> {
+impl<'a> Acknowledging<'a> {
+    /// A client with a session on the first node.
+    fn open(first: &'a Node, second: &'a Node) -> Acknowledging<'a> {
+        let session = handshake_with(first, &json!({"ack": true}));
+        let mut client = Acknowledging { session, nodes: vec![first, second], batch: 0, got: BTreeMap::new() };
+        assert!(client.poll(0));
+        ["/h/one", "/h/many/*"].into_iter().for_each(|name| subscribe(first, &client.session, name));
+        client
+    }
+
     /// Connects, and takes what comes. False if the node did not answer.
     fn poll(&mut self, node: usize) -> bool {
         let (id, ext) = (&self.session.id, json!({"ack": self.batch}));
-        let connect = json!([{"channel": "/meta/connect", "clientId": id, "connectionType": "long-polling", "ext": ext, "advice": {"timeout": 0}}]);
+        let connect = json!([{"channel": "/meta/connect", "clientId": id, "connectionType": "long-polling", "ext": ext, "advice": {"timeout": 0, "maxInterval": 120_000}}]);
         let (status, replies) = post(self.nodes[node], &self.session, &connect);
         if status != 200 {
             return false;
@@ -97,19 +106,20 @@ fn a_session_that_acknowledges_loses_nothing_of_a_history_when_its_node_is_kille
         wait_until_in_sync(&[&a]).await;
         let [b, c] = ["b", "c"].map(|name| start(&nats.nats, name));
         wait_until_in_sync(&[&a, &b, &c]).await;
-        let session = handshake_with(&a, &json!({"ack": true}));
-        let mut client = Acknowledging { session, nodes: vec![&a, &b], batch: 0, got: BTreeMap::new() };
-        assert!(client.poll(0));
-        subscribe(&a, &client.session, "/h/one");
-        subscribe(&a, &client.session, "/h/many/*");
-        wait_for_records(&a, 1);
+        let [mut client, mut late] = [(); 2].map(|()| Acknowledging::open(&a, &b));
+        wait_for_records(&a, 2);
         let publisher = handshake_with(&c, &json!({}));
         publish(&c, &publisher, 0..BEFORE);
-        wait_until("it has the first messages", || client.poll(0) && client.count() == BEFORE);
-        // It confirms the last of them.
-        assert!(client.poll(0));
+        for client in [&mut client, &mut late] {
+            wait_until("it has the first messages", || client.poll(0) && client.count() == BEFORE);
+            // It confirms the last of them.
+            assert!(client.poll(0));
+        }
         let marks = b.metric("encke_cluster_marks");
-        wait_until("other nodes know that", || client.poll(0) && b.metric("encke_cluster_marks") > marks + 8);
+        wait_until("other nodes know that", || {
+            client.poll(0) && late.poll(0) && b.metric("encke_cluster_marks") > marks + 8
+        });
+        let written = a.metric("encke_cluster_session_records_written");
         let is_half = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -117,19 +127,29 @@ fn a_session_that_acknowledges_loses_nothing_of_a_history_when_its_node_is_kille
                 is_half.store(true, Ordering::Relaxed);
                 publish(&c, &publisher, ALL / 2..ALL);
             });
-            wait_until("half of the messages are there", || client.poll(0) && is_half.load(Ordering::Relaxed));
+            // One of them confirms nothing more, and its record says so.
+            wait_until("half of the messages are there", || {
+                let has_record = a.metric("encke_cluster_session_records_written") > written;
+                client.poll(0) && is_half.load(Ordering::Relaxed) && has_record
+            });
             // Some messages wait for a client that is not there.
             std::thread::sleep(Duration::from_millis(30));
             a.signal("KILL");
-            wait_until("all messages have come", || client.poll(1) && client.count() == ALL);
+            for client in [&mut client, &mut late] {
+                wait_until("all messages have come", || client.poll(1) && client.count() == ALL);
+            }
         });
-        check(client.got.values(), 0..ALL, BEFORE);
-        assert_eq!(b.metric("encke_cluster_sessions_taken_over"), 1);
+        for client in [&client, &late] {
+            check(client.got.values(), 0..ALL, BEFORE);
+        }
+        assert_eq!(b.metric("encke_cluster_sessions_taken_over"), 2);
         assert_eq!(b.metric("encke_sessions_unknown") + c.metric("encke_sessions_unknown"), 0);
         // The end of that node finds it again.
-        wait_for_records(&b, 1);
+        wait_for_records(&b, 2);
         let marks = c.metric("encke_cluster_marks");
-        wait_until("other nodes know that", || client.poll(1) && c.metric("encke_cluster_marks") > marks + 8);
+        wait_until("other nodes know that", || {
+            client.poll(1) && late.poll(1) && c.metric("encke_cluster_marks") > marks + 8
+        });
         client.nodes[0] = &c;
         publish(&c, &publisher, ALL..ALL + 20);
         b.signal("TERM");
