@@ -125,8 +125,9 @@ pub struct SavedPattern {
     pub messages: Option<u64>,
     /// The last channel that has begun, in the order of names.
     pub behind: Option<Box<str>>,
-    /// The hashes of channels that the client has named with a position.
-    pub named: Vec<u64>,
+    /// The digests of channels that the client has named with a position, each as its halves.
+    #[serde(default)]
+    pub names: Vec<(u64, u64)>,
 }
 
 /// Messages that are lost with their history.

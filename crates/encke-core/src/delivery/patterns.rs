@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 
 use bayeux::ChannelName;
+use bayeux::ext::ReplayFrom;
 
 use crate::delivery::Delivery;
-use crate::delivery::sessions::patterns::{NAMED_MAX, PAGE, Page, PatternReplay};
+use crate::delivery::sessions::patterns::{NAMED_MAX, PAGE, PATTERNS_MAX, Page, PatternReplay};
 use crate::events::SessionKey;
-use crate::history::hash_of;
+use crate::history::digest_of;
 
 impl Delivery {
     /// Notes channels of a pattern that begin at their named positions, while further positions are to come. Returns false if they
@@ -21,38 +22,49 @@ impl Delivery {
     ) -> bool {
         let now_ms = self.now.ms;
         let Some(patterns) = self.patterns_of(key) else { return true };
-        let at = patterns.iter().position(|own| *own.pattern == *pattern).unwrap_or_else(|| {
+        let known = patterns.iter().position(|own| *own.pattern == *pattern);
+        if known.is_none() && patterns.len() >= PATTERNS_MAX {
+            return false;
+        }
+        let at = known.unwrap_or_else(|| {
             patterns.push(PatternReplay::new(pattern, new, now_ms));
             patterns.len() - 1
         });
-        let own = &mut patterns[at];
-        own.named.extend(channels.map(hash_of));
-        own.named.len() <= NAMED_MAX
+        patterns[at].named.extend(channels.map(digest_of));
+        named_by(patterns) <= NAMED_MAX
     }
 
-    /// Forgets a pattern whose channels were to begin, and returns the hashes of those that began at named positions. With `all`
+    /// Forgets a pattern whose channels were to begin, and returns the digests of those that began at named positions. With `all`
     /// it also forgets one whose pages have begun.
-    pub(crate) fn take_named(&mut self, key: SessionKey, pattern: &str, all: bool) -> HashSet<u64> {
+    pub(crate) fn take_named(&mut self, key: SessionKey, pattern: &str, all: bool) -> HashSet<u128> {
         let Some(patterns) = self.patterns_of(key) else { return HashSet::new() };
         let at = patterns.iter().position(|own| *own.pattern == *pattern && (all || own.from.is_none()));
         let own = at.map(|at| patterns.swap_remove(at)).filter(|own| own.from.is_none());
         own.map(|own| own.named).unwrap_or_default()
     }
 
-    /// Lets a session replay the rest of a pattern page by page.
-    pub(crate) fn replay_pattern(&mut self, key: SessionKey, pattern: PatternReplay) {
+    /// Lets a session replay the rest of a pattern page by page. Returns false if it replays too many patterns.
+    pub(crate) fn replay_pattern(&mut self, key: SessionKey, pattern: PatternReplay) -> bool {
         if let Some(patterns) = self.patterns_of(key) {
+            if patterns.len() >= PATTERNS_MAX {
+                return false;
+            }
             patterns.push(pattern);
         }
         self.replay_later(key);
+        true
     }
 
-    /// Ends the replay of a pattern, unless other subscriptions share its channels. Its channels that have begun go on.
+    /// Ends the replay of a pattern, unless other subscriptions share its channels. Its channels that have begun go on. What was left
+    /// to its pages while the client was to name further positions comes with pages from then on.
     pub(crate) fn end_pattern(&mut self, key: SessionKey, pattern: &str, is_shared: bool) {
         let Some(patterns) = self.patterns_of(key) else { return };
         if is_shared {
-            let own = patterns.iter_mut().filter(|own| *own.pattern == *pattern);
-            own.for_each(|own| own.new = None);
+            for own in patterns.iter_mut().filter(|own| *own.pattern == *pattern) {
+                own.new = None;
+                own.from.get_or_insert(ReplayFrom::LastMs(0));
+            }
+            self.replay_later(key);
         } else {
             patterns.retain(|own| *own.pattern != *pattern);
         }
@@ -60,9 +72,12 @@ impl Delivery {
 
     /// Notes that a channel has begun by itself: no page brings it.
     pub(crate) fn has_begun(&mut self, key: SessionKey, channel: &str) {
-        for own in self.patterns_of(key).into_iter().flatten() {
-            if own.withholds(ChannelName::known(channel)) && own.named.len() < NAMED_MAX {
-                own.named.insert(hash_of(channel));
+        let Some(patterns) = self.patterns_of(key).filter(|patterns| !patterns.is_empty()) else { return };
+        let mut room = NAMED_MAX.saturating_sub(named_by(patterns));
+        for own in patterns {
+            if room > 0 && own.withholds(ChannelName::known(channel)) {
+                own.named.insert(digest_of(channel));
+                room -= 1;
             }
         }
     }
@@ -95,4 +110,9 @@ impl Delivery {
     fn patterns_of(&mut self, key: SessionKey) -> Option<&mut Vec<PatternReplay>> {
         self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()).map(|replay| &mut replay.patterns)
     }
+}
+
+/// The number of channels that these patterns name.
+fn named_by(patterns: &[PatternReplay]) -> usize {
+    patterns.iter().map(|own| own.named.len()).sum()
 }

@@ -257,7 +257,7 @@ impl SavedPattern {
             pattern: own.pattern.clone(),
             messages: own.from.as_ref().map(messages),
             behind: own.behind.clone(),
-            named: own.named.iter().copied().collect(),
+            names: own.named.iter().map(|digest| ((digest >> 64) as u64, *digest as u64)).collect(),
         }
     }
 
@@ -266,7 +266,7 @@ impl SavedPattern {
         PatternReplay {
             from: self.messages.map(from),
             behind: self.behind.clone(),
-            named: self.named.iter().copied().collect(),
+            named: self.names.iter().map(|(high, low)| u128::from(*high) << 64 | u128::from(*low)).collect(),
             ..PatternReplay::new(&self.pattern, None, now_ms)
         }
     }

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bayeux::ChannelName;
 use parking_lot::{Mutex, MutexGuard};
+use sha2::{Digest as _, Sha256};
 use slab::Slab;
 
 use lineage::random_epoch;
@@ -469,9 +470,16 @@ impl Owned {
     }
 }
 
-/// A hash that is the same in every process (FNV-1a).
+/// A hash that is the same in every process (FNV-1a). Anybody finds names with the same one.
 pub(crate) fn hash_of(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// A digest of a name, for tables that do not have the name itself: nobody finds another name with the same one (the first half of
+/// SHA-256).
+pub(crate) fn digest_of(name: &str) -> u128 {
+    let digest = Sha256::digest(name.as_bytes());
+    digest.iter().take(16).fold(0, |half, byte| half << 8 | u128::from(*byte))
 }
 
 /// The serial of the first ring.

@@ -9,7 +9,7 @@ use bayeux::{BayeuxError, ChannelName, Message, ext};
 use crate::channels::LastReceived;
 use crate::delivery::{Beginning, Begun, Given, PAGE, PatternReplay, Unnumbered};
 use crate::events::SessionKey;
-use crate::history::{Ring, RingKey, hash_of};
+use crate::history::{Ring, RingKey, digest_of};
 use crate::protocol::batch::Batch;
 use crate::protocol::replay_request::{ReplayRequest, Start};
 use crate::shard::Machines;
@@ -72,7 +72,7 @@ impl Machines {
             rest.named = self.delivery.take_named(key, name.as_str(), position != ReplayFrom::Latest);
         }
         if !matches!(position, ReplayFrom::Latest | ReplayFrom::More) {
-            rest.named.extend(named.iter().map(|channel| hash_of(channel)));
+            rest.named.extend(named.iter().map(|channel| digest_of(channel)));
             others = self.env.shared.histories.matching(name, None, PAGE + 1, |channel| !rest.names(channel));
         }
         let is_long = others.len() > PAGE;
@@ -95,7 +95,9 @@ impl Machines {
         }
         if is_long {
             (rest.from, rest.behind) = (Some(position), others.pop());
-            self.delivery.replay_pattern(key, rest);
+            if !self.delivery.replay_pattern(key, rest) {
+                return too_many();
+            }
         }
         Ok(())
     }
@@ -134,8 +136,11 @@ impl Machines {
         }
         let since_ms = replay_request.since_ms;
         let asked_ms = since_ms.unwrap_or(self.env.now.ms);
-        let has_dropped = |ring: &Ring| since_ms.is_some_and(|ms| ring.has_dropped_since(ms));
-        let look = |ring: &Ring| (Start::new(ring, position, asked_ms), has_dropped(ring));
+        let look = |ring: &Ring| {
+            let start = Start::new(ring, position, asked_ms);
+            let has_dropped = start.from == ring.oldest() && since_ms.is_some_and(|ms| ring.has_dropped_since(ms));
+            (start, has_dropped)
+        };
         let Some((start, has_dropped)) = self.env.shared.histories.with(ring, look) else { return true };
         self.env.metrics.positions_gone.add(usize::from(!start.recovered || has_dropped));
         replay_request.answer(channel, position, Some(&start));
@@ -151,7 +156,10 @@ impl Machines {
                 false => Unnumbered::None,
             };
         // At least the message before has gone since the pattern was requested.
-        let lost = start.from.checked_sub(1).filter(|_| has_dropped && *position == ReplayFrom::Earliest);
+        let lost = start
+            .from
+            .checked_sub(1)
+            .filter(|_| has_dropped && matches!(position, ReplayFrom::Earliest | ReplayFrom::LastMs(_)));
         let lost = lost.map(|offset| (offset, offset));
         let (epoch, from, next) = (start.epoch.clone(), start.from, start.next);
         let beginning = Beginning { ring, epoch, from, next, continues, lost };

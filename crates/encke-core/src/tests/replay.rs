@@ -160,6 +160,36 @@ fn a_replay_continues_beside_a_channel_with_messages_for_each_connect() {
     }
 }
 
+/// The fan-out leaves the channels of the pattern to its pages, and the client gets them by another subscription.
+#[test]
+fn a_pattern_that_is_given_up_before_all_its_positions_are_named_withholds_nothing() {
+    for by in [By::WebSocket, By::Requests] {
+        let mut client = Client::new(by, r#"{"replay":true}"#, Settings::default());
+        client.subscribe("/**", r#"{"/**":-1}"#);
+        client.subscribe("/*", r#"{"/*":{"more":true}}"#);
+        client.publish("/a", 2);
+        let mut received = positions(&client.connect());
+        assert_eq!(received, [0; 0], "they wait for the positions");
+        received.extend(positions(&client.say("/meta/unsubscribe", r#","subscription":"/*""#)));
+        client.publish("/a", 2);
+        (0..3).for_each(|_| received.extend(positions(&client.connect())));
+        assert_eq!(received.len(), 4, "{by:?}");
+        assert!(received.is_sorted_by(|one, next| one + 1 == *next), "{by:?}");
+    }
+}
+
+#[test]
+fn a_session_replays_a_limited_number_of_patterns_at_once() {
+    let mut client = Client::new(By::Requests, r#"{"replay":true}"#, Settings::default());
+    let mut subscribe = |number: usize| {
+        let name = format!("/p{number}/*");
+        client.subscribe(&name, &format!(r#"{{"{name}":{{"more":true}}}}"#))
+    };
+    assert!((0..256).all(|number| subscribe(number).contains(r#""successful":true"#)));
+    let refused = subscribe(256);
+    assert!(refused.contains(r#""successful":false"#) && refused.contains("replay"), "{refused}");
+}
+
 #[test]
 fn a_replay_on_a_websocket_does_not_wait_for_lazy_messages() {
     let mut client = Client::new(By::WebSocket, r#"{"replay":true}"#, Settings::default());

@@ -67,6 +67,14 @@ impl<T: Default> Patterns<T> {
 }
 
 impl<T> Patterns<T> {
+    /// Removes the value of exactly this channel or pattern, and returns it.
+    pub(crate) fn remove(&mut self, name: ChannelName<'_>) -> Option<T> {
+        let (kind, stem) = parts(name.as_str());
+        let is_it = |entry: &Entry<T>| parts(&entry.name) == (kind, stem);
+        let found = self.entries.find_entry(self.hasher.hash_one(stem), is_it).ok()?;
+        Some(found.remove().0.value)
+    }
+
     /// Finds the values for a channel or pattern: of each pattern that covers it, the widest first, and its own last.
     /// A pattern is covered by wider ones with two stars, as in CometD: `/a/*` by `/a/**` and `/**`.
     pub(crate) fn of(&self, channel: &str) -> Found<'_, T> {

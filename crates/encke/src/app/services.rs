@@ -32,7 +32,7 @@ struct Inner {
     context: Arc<Context>,
 }
 
-/// An entry without a service is one that was removed.
+/// An entry has a service.
 pub(crate) type Table = Patterns<Option<Arc<Registered>>>;
 
 impl Services {
@@ -59,12 +59,7 @@ impl Services {
 
     /// Removes the service with this channel or pattern. False if there is none.
     pub fn remove(&self, channel: &str) -> bool {
-        let mut table = self.0.table.write();
-        let has_it = table.named().iter().any(|(name, service)| *name == channel && service.is_some());
-        if let Some(name) = name_of(channel).filter(|_| has_it) {
-            *table.entry(name) = None;
-        }
-        has_it
+        name_of(channel).is_some_and(|name| self.0.table.write().remove(name).is_some_and(|service| service.is_some()))
     }
 
     /// The service that answers calls of this channel: the closest one.

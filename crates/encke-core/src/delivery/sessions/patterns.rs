@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use bayeux::ChannelName;
 use bayeux::ext::ReplayFrom;
 
-use crate::history::{hash_of, order};
+use crate::history::{digest_of, order};
 
 /// A pattern whose channels a session has not all begun to replay.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub(crate) struct PatternReplay {
     pub(crate) since_ms: u64,
     /// The index of the subscription to the pattern, if the session got it by this request.
     pub(crate) new: Option<u32>,
-    /// The hashes of channels that the client has named with a position.
-    pub(crate) named: HashSet<u64>,
+    /// The digests of channels that the client has named with a position.
+    pub(crate) named: HashSet<u128>,
 }
 
 /// The next channels of a pattern.
@@ -54,15 +54,18 @@ impl PatternReplay {
 
     /// True if the client has named a channel with a position.
     pub(crate) fn names(&self, channel: &str) -> bool {
-        self.named.contains(&hash_of(channel))
+        !self.named.is_empty() && self.named.contains(&digest_of(channel))
     }
 }
 
 /// The number of channels of a pattern that begin together.
 pub(crate) const PAGE: usize = 256;
 
-/// The number of positions of one pattern, in several subscribes: 16 bytes for each.
+/// The number of positions of the patterns of a session, in several subscribes: some 32 bytes for each.
 pub(crate) const NAMED_MAX: usize = 20_000;
+
+/// The number of patterns of a session whose channels have not all begun. Each costs a step in each delivery to the session.
+pub(crate) const PATTERNS_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -74,7 +77,7 @@ mod tests {
         let mut own = PatternReplay::new("/p/**", None, 0);
         assert!(withholds(&own, "/p/a") && !withholds(&own, "/q/a") && !withholds(&own, "/p"));
         own.behind = Some("/p/m".into());
-        own.named.insert(hash_of("/p/x"));
+        own.named.insert(digest_of("/p/x"));
         for (name, is_withheld) in
             [("/p/a", false), ("/p/m", false), ("/p/n", true), ("/p/a/b", true), ("/p/x", false), ("/q/z", false)]
         {
