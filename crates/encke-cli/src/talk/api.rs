@@ -34,8 +34,8 @@ pub(crate) struct Presence {
 pub(crate) struct History {
     /// Such as /stock/GOOG.
     channel: String,
-    /// Only messages after this offset.
-    #[arg(long, value_name = "OFFSET", default_value_t = 0)]
+    /// Only messages after this offset, or after this position.
+    #[arg(long, value_name = "OFFSET", default_value = "0", value_parser = parse_offset)]
     after: u64,
     #[command(flatten)]
     server: Server,
@@ -93,7 +93,7 @@ pub(crate) fn disconnect(Disconnect { session, user, server }: Disconnect) -> Ex
         };
         let answer = Api::of(server)?.send(Method::POST, "disconnect", &[], Some(body)).await?;
         print(std::slice::from_ref(&answer));
-        Ok(())
+        check_complete(&answer, "sessions of the others may be open")
     })
 }
 
@@ -149,8 +149,7 @@ impl Api {
             StatusCode::UNAUTHORIZED => "; --api-key-file or ENCKE_API_KEY has the key",
             _ => "",
         };
-        let detail = answer["detail"].as_str().or(answer["title"].as_str()).unwrap_or("no Encke server answers there");
-        Err(Failure::new(format!("{}: {detail}{hint}", response.status())))
+        Err(Failure::new(format!("{}: {}{hint}", response.status(), reason_of(&answer))))
     }
 
     /// Prints the items of all pages.
@@ -166,10 +165,40 @@ impl Api {
             }
             match page["next"].as_str() {
                 Some(next) => cursor = Some(next.into()),
-                None => return Ok(()),
+                None => return check_complete(&page, "the list is incomplete"),
             }
         }
     }
+}
+
+/// The reason in an answer that is an error: what is wrong with each field or parameter, or what is wrong at all.
+fn reason_of(answer: &Value) -> String {
+    let errors = answer["errors"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let wrong = errors.iter().filter_map(|error| {
+        let name = error["parameter"].as_str().or(error["pointer"].as_str())?;
+        Some(format!("{name}: {}", error["detail"].as_str()?))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    if !wrong.is_empty() {
+        return wrong.join("; ");
+    }
+    answer["detail"].as_str().or(answer["title"].as_str()).unwrap_or("no Encke server answers there").into()
+}
+
+/// Fails if some nodes of a cluster have not answered.
+fn check_complete(answer: &Value, otherwise: &str) -> Result<(), Failure> {
+    match (answer["answered"].as_u64(), answer["nodes"].as_u64()) {
+        (Some(answered), Some(nodes)) if answered < nodes => {
+            Err(Failure::new(format!("{answered} of {nodes} nodes have answered: {otherwise}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An offset, or a position such as `k3jd9a2f-17`.
+fn parse_offset(text: &str) -> Result<u64, String> {
+    let offset = text.rsplit_once('-').map_or(text, |(_, offset)| offset);
+    offset.parse().map_err(|_| "a number, or a position such as k3jd9a2f-17".into())
 }
 
 /// Prints values, one line each. False if the reader of the output is gone.
@@ -211,6 +240,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_error_names_what_is_wrong_and_a_partial_answer_is_one() {
+        let answer = json!({"detail": "see errors", "errors": [{"parameter": "channel", "detail": "no pattern"}]});
+        assert_eq!(reason_of(&answer), "channel: no pattern");
+        assert_eq!(reason_of(&json!({"detail": "full"})), "full");
+        let complete = |nodes| check_complete(&json!({"nodes": nodes, "answered": 2}), "");
+        assert!(complete(2).is_ok() && complete(3).is_err() && check_complete(&json!({}), "").is_ok());
+    }
+
+    #[test]
     fn the_api_is_beside_the_path_of_bayeux() {
         for (url, base) in [
             ("http://127.0.0.1:8080", Some("http://127.0.0.1:8080/api/v1")),
@@ -220,6 +258,8 @@ mod tests {
         ] {
             assert_eq!(base_of(url).as_deref(), base, "{url}");
         }
+        assert_eq!(["17", "k3jd-17"].map(parse_offset), [Ok(17), Ok(17)]);
+        assert!(["", "k3jd-", "-x"].iter().all(|text| parse_offset(text).is_err()));
         assert_eq!(escaped("/a b&c=\u{e9}").to_string(), "/a%20b%26c%3D%C3%A9");
     }
 }

@@ -24,9 +24,10 @@ pub(crate) struct Subscribe {
     /// Such as /chat/demo or /chat/**.
     #[arg(value_name = "CHANNEL", required = true)]
     channels: Vec<String>,
-    /// The position in the history of each channel: -1 now, -2 all stored messages, N after message N; continues there after a break.
-    #[arg(long, value_name = "POSITION", allow_hyphen_values = true, value_parser = value_parser!(i64).range(-2..))]
-    replay: Option<i64>,
+    /// The position in the history of each channel: -1 now, -2 all stored messages, N or EPOCH-N after message N; continues there after
+    /// a break.
+    #[arg(long, value_name = "POSITION", allow_hyphen_values = true, value_parser = parse_position)]
+    replay: Option<ReplayFrom>,
     /// Begin with the latest N stored messages of each channel.
     #[arg(long, value_name = "N", conflicts_with_all = ["replay", "since"])]
     last: Option<u64>,
@@ -89,7 +90,7 @@ impl Subscribe {
     /// The point at which channels are to begin.
     fn from(&self) -> Option<ReplayFrom> {
         let since = self.since.map(|since| ReplayFrom::LastMs(u64::try_from(since.as_millis()).unwrap_or(u64::MAX)));
-        self.replay.map(replay_from).or(self.last.map(ReplayFrom::Last)).or(since)
+        self.replay.clone().or(self.last.map(ReplayFrom::Last)).or(since)
     }
 }
 
@@ -232,13 +233,20 @@ fn gap_text(gap: &Gap) -> String {
     }
 }
 
-/// The point at which `--replay` begins.
-fn replay_from(position: i64) -> ReplayFrom {
-    match position {
-        -1 => ReplayFrom::Latest,
-        -2 => ReplayFrom::Earliest,
-        offset => ReplayFrom::After { offset: offset.unsigned_abs(), epoch: None },
+/// Reads the position of `--replay`.
+fn parse_position(text: &str) -> Result<ReplayFrom, String> {
+    let wrong = || "-1, -2, a number, or a position such as k3jd9a2f-17".to_owned();
+    match text {
+        "-1" => return Ok(ReplayFrom::Latest),
+        "-2" => return Ok(ReplayFrom::Earliest),
+        _ => {}
     }
+    let (epoch, offset) = match text.rsplit_once('-') {
+        Some(("", _)) => return Err(wrong()),
+        Some((epoch, offset)) => (Some(epoch.to_owned().into()), offset),
+        None => (None, text),
+    };
+    Ok(ReplayFrom::After { offset: offset.parse().map_err(|_| wrong())?, epoch })
 }
 
 /// The time between two stores of the positions. After a kill the messages of this time are printed again.
@@ -247,3 +255,23 @@ const STORE_EVERY: Duration = Duration::from_secs(1);
 const NOTE_MESSAGES_MAX: usize = 5_000;
 /// Tries to find the buffer with room.
 const NOTE_TRIES_MAX: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_is_a_number_or_what_messages_have() {
+        let after =
+            |offset, epoch: Option<&'static str>| Ok(ReplayFrom::After { offset, epoch: epoch.map(Into::into) });
+        for (text, position) in [
+            ("-1", Ok(ReplayFrom::Latest)),
+            ("-2", Ok(ReplayFrom::Earliest)),
+            ("7", after(7, None)),
+            ("k3jd-7", after(7, Some("k3jd"))),
+        ] {
+            assert_eq!(parse_position(text), position, "{text}");
+        }
+        assert!(["", "-3", "x", "k-", "-"].iter().all(|text| parse_position(text).is_err()));
+    }
+}
