@@ -10,6 +10,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use crate::complain;
+use crate::logs::{LogFormat, LogLevel};
 use crate::talk::server::Server;
 use crate::talk::{Failure, run};
 
@@ -49,6 +50,7 @@ struct Item {
 
 /// Publishes, and waits for the server's replies.
 pub(crate) fn publish(options: Publish) -> ExitCode {
+    LogLevel::start("warn", LogFormat::Text);
     run(async {
         let Publish { channel, data, text, count, server } = options;
         let is_each = channel == "-";

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::value::RawValue;
 
+use crate::logs::{LogFormat, LogLevel};
 use crate::talk::server::Server;
 use crate::talk::subscribe::in_one_line;
 use crate::talk::{Failure, run};
@@ -28,6 +29,7 @@ pub(crate) struct Request {
 
 /// Asks, and prints the data of the answer in one line.
 pub(crate) fn request(Request { channel, data, timeout, server }: Request) -> ExitCode {
+    LogLevel::start("warn", LogFormat::Text);
     run(async {
         let wrong = |error| format!("the data is not JSON: {error}; texts need quotes, such as '\"hello\"'");
         // As it is, with all its digits.

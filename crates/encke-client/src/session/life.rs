@@ -177,7 +177,10 @@ impl ClientSession {
                     self.state = State::Resubscribing { deadline: self.deadline(now), resumed: false };
                 }
             }
-            (Err(_), Some(Reconnect::Retry | Reconnect::Handshake)) => self.renew(now),
+            (Err(refusal), Some(Reconnect::Retry | Reconnect::Handshake)) => {
+                tracing::warn!(%refusal, "no session, trying on as the server advises");
+                self.renew(now);
+            }
             (Err(refusal), Some(Reconnect::None) | None) => self.end(refusal, now),
         }
         Ok(())
