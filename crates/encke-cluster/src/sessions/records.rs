@@ -18,7 +18,7 @@ use encke_core::{Id, NodeTag};
 use foldhash::fast::{FixedState, RandomState};
 
 use super::record::{Content, Key, Record};
-use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply};
+use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, VALUE_BYTES_MAX};
 
 /// The records of one node.
 pub(super) struct Records {
@@ -42,6 +42,10 @@ pub(super) struct Records {
     /// Records written, and commands that have failed.
     pub(super) written: u64,
     pub(super) failed: u64,
+    /// The most bytes of a record.
+    pub(super) record_bytes_max: usize,
+    /// States that had more.
+    pub(super) too_large: u64,
 }
 
 /// A session of this node.
@@ -107,6 +111,8 @@ impl Records {
             fails: false,
             written: 0,
             failed: 0,
+            record_bytes_max: VALUE_BYTES_MAX,
+            too_large: 0,
         }
     }
 
@@ -115,9 +121,13 @@ impl Records {
         (self.own.len(), self.writes.len())
     }
 
-    /// The state of a session has changed.
-    pub(super) fn changed(&mut self, id: Id, state: Content) {
+    /// The state of a session has changed. One that is too large for a record leaves an empty one: the session begins again at a take-over.
+    pub(super) fn changed(&mut self, id: Id, mut state: Content) {
         let key = Key::of(&id);
+        if state.record_bytes() > self.record_bytes_max {
+            self.too_large += 1;
+            state = Content::empty();
+        }
         let own = self.own.entry(key).or_insert_with(|| Own::of(id, 0, None));
         own.mark.take_if(|mark| state.mark.as_ref() != Some(mark));
         let hash = hash_of(&state);
@@ -284,6 +294,16 @@ impl Records {
             (Phase::Writes(_), Err(KeyFailure::Conflict)) => {
                 own.phase = Phase::Rests;
                 self.look(key);
+                None
+            }
+            (Phase::Writes(hash), Err(KeyFailure::TooLarge)) if hash != hash_of(&Content::empty()) && hash != 0 => {
+                own.phase = Phase::Rests;
+                // One that has come meanwhile may be smaller.
+                if own.pending.take_if(|state| hash_of(state) == hash).is_some() {
+                    self.too_large += 1;
+                    own.pending = Some(Content::empty());
+                }
+                self.go_on(key);
                 None
             }
             (Phase::Writes(_) | Phase::Looks, _) => {
