@@ -67,4 +67,75 @@ fn a_record_that_the_engine_does_not_take_leaves_an_empty_one_without_a_pause() 
     assert_eq!(written, [(key, live(Content::empty())), (Key::of(&id(2, 0)), live(content(b"small")))]);
     assert_eq!(records.answered(NOW_MS, key, &Ok(KeyAnswer::Written(1))), None);
     assert!(records.is_written(&key) && !records.fails && records.too_large == 1);
+    // One that is known to be too large is not even sent.
+    records.changed(id(3, 0), content(&[b'x'; VALUE_BYTES_MAX]));
+    assert_eq!(writes(&mut records, NOW_MS), [(Key::of(&id(3, 0)), live(Content::empty()))]);
+}
+
+/// Writes all that may be written now.
+fn answer_all(records: &mut Records, now_ms: u64, revision: &mut u64) -> Vec<(Key, Record)> {
+    let written = writes(records, now_ms);
+    for (key, _) in &written {
+        *revision += 1;
+        records.answered(now_ms, *key, &Ok(KeyAnswer::Written(*revision)));
+    }
+    written
+}
+
+#[test]
+fn the_end_of_a_session_is_written_before_changes_that_wait() {
+    let mut records = Records::new(tag(0), 10);
+    let (mut now_ms, mut revision) = (NOW_MS, 0);
+    let logged_out = [id(0, 0), id(1, 0)];
+    for session in logged_out {
+        records.changed(session, content(b"1"));
+        assert_eq!(answer_all(&mut records, now_ms, &mut revision).len(), 1);
+        now_ms += 100;
+    }
+    for number in 2..100 {
+        records.changed(id(number, 0), content(b"1"));
+    }
+    // One waits with a change, and the other has none.
+    records.changed(logged_out[1], content(b"2"));
+    for session in [logged_out[1], logged_out[0]] {
+        assert!(records.ended(&session));
+    }
+    for session in [logged_out[1], logged_out[0]] {
+        assert_eq!(answer_all(&mut records, now_ms, &mut revision), [(Key::of(&session), Record::Ended)]);
+        now_ms += 100;
+    }
+    for _ in 0..98 {
+        let written = answer_all(&mut records, now_ms, &mut revision);
+        assert!(matches!(written[..], [(_, Record::Live { .. })]), "each once: {written:?}");
+        now_ms += 100;
+    }
+    assert_eq!((answer_all(&mut records, now_ms, &mut revision), records.len()), (Vec::new(), (98, 0)));
+}
+
+#[test]
+fn a_large_record_counts_as_several() {
+    for (bytes, expected) in [(10, 100..=100), (100_000, 4..=6)] {
+        let mut records = Records::new(tag(0), 100);
+        for number in 0..200 {
+            records.changed(id(number, 0), content(&vec![b'x'; bytes]));
+        }
+        let mut revision = 0;
+        let written = (0..10).map(|window| answer_all(&mut records, NOW_MS + window * 100, &mut revision).len());
+        let written: usize = written.sum();
+        assert!(expected.contains(&written), "{written} records of {bytes} bytes in a second");
+    }
+}
+
+#[test]
+fn sessions_that_come_and_go_while_the_engine_is_away_leave_no_keys() {
+    let mut records = Records::new(tag(0), 1_000);
+    records.changed(id(0, 0), content(b"stays"));
+    for number in 1..20_000 {
+        records.changed(id(number, 0), content(b"goes"));
+        assert!(!records.ended(&id(number, 0)));
+    }
+    let (sessions, waiting) = records.len();
+    assert!(sessions == 1 && waiting < 2_000, "{sessions} sessions, and {waiting} keys wait");
+    let written = writes(&mut records, NOW_MS);
+    assert!(matches!(&written[..], [(key, _)] if *key == Key::of(&id(0, 0))));
 }
