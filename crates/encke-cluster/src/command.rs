@@ -144,6 +144,9 @@ pub enum KeyFailure {
     /// The key has another revision than [`Expected`]. Nothing was written.
     #[error("another revision")]
     Conflict,
+    /// The engine takes no value of so many bytes. Nothing was written.
+    #[error("too large")]
+    TooLarge,
     /// The engine does not keep keys, or is away, or has not answered. It may have been written.
     #[error("{0}")]
     Failed(String),

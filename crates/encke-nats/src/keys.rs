@@ -96,8 +96,7 @@ impl Keys {
 
     async fn put(&self, bucket: &str, key: &str, value: Bytes, expected: Expected, ttl_ms: Option<u64>) -> KeyReply {
         if value.len() > VALUE_BYTES_MAX {
-            let text = format!("the value of {key} has {} bytes, more than {VALUE_BYTES_MAX}", value.len());
-            return Err(KeyFailure::Failed(text));
+            return Err(KeyFailure::TooLarge);
         }
         let mut headers = HeaderMap::new();
         if let Some(ttl_ms) = ttl_ms {
@@ -158,6 +157,7 @@ impl Keys {
         match written {
             Ok(written) => Ok(KeyAnswer::Written(written.sequence)),
             Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Err(KeyFailure::Conflict),
+            Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => Err(KeyFailure::TooLarge),
             Err(error) => {
                 if error.kind() == PublishErrorKind::StreamNotFound {
                     self.forget(bucket);

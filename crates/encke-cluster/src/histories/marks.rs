@@ -157,7 +157,7 @@ pub(super) const TICK_MS: u64 = 500;
 /// The ticks whose marks are there: two minutes, or more if nothing is published.
 pub(crate) const TICKS_MAX: usize = 240;
 /// The bytes of a mark.
-const MARK_BYTES: usize = PARTITIONS * 16;
+pub(crate) const MARK_BYTES: usize = PARTITIONS * 16;
 const TAG_BYTES: usize = 4;
 const VERSION: u8 = 1;
 

@@ -47,7 +47,7 @@ use context::{CLAIMS, Context, Purpose, Wire};
 use entry::NodeId;
 pub use entry::{Content, Entry, Submission};
 pub use marks::SinceMs;
-pub(crate) use marks::TICKS_MAX;
+pub(crate) use marks::{MARK_BYTES, TICKS_MAX};
 use marks::{Marks, Points, read_beat, write_beat};
 use members::{BEAT_MS, Members};
 use message::{HEAD_BYTES, Message};

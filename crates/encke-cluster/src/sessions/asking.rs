@@ -199,6 +199,7 @@ impl Sessions {
                 self.restore(now_ms, number, revision, content, false);
             }
             (State::Takes(_), Err(KeyFailure::Conflict)) => self.searches.pause(number, now_ms + CONFLICT_PAUSE_MS),
+            (State::Takes(_), Err(KeyFailure::TooLarge)) => self.end_search(now_ms, number),
             // The engine keeps no keys now, or never.
             (State::Reads | State::Takes(_), _) if self.is_connected && self.records.fails => {
                 self.end_search(now_ms, number);

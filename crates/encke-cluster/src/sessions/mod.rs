@@ -30,7 +30,7 @@ use bytes::Bytes;
 use encke_core::{ExchangeId, ForNodes, FromNodes, Id, NodeTag, Saved, ShardMessage};
 use foldhash::fast::RandomState;
 
-use crate::command::{Command, KeyReply, RequestFailure};
+use crate::command::{Command, KeyReply, RequestFailure, VALUE_BYTES_MAX};
 use crate::subject::Subjects;
 use confirming::Confirming;
 use homes::Homes;
@@ -131,6 +131,8 @@ pub struct SessionCounts {
     pub records_written: u64,
     /// Reads and writes of records that have failed.
     pub records_failed: u64,
+    /// States of sessions that were too large for a record.
+    pub records_too_large: u64,
     /// Requests and WebSockets that wait for other nodes.
     pub waiting: usize,
     /// Requests of other nodes that are served here.
@@ -253,6 +255,7 @@ impl Sessions {
     /// The engine is there, and takes messages of at most so many bytes.
     pub fn connected(&mut self, now_ms: u64, body_bytes_max: usize) {
         self.body_bytes_max = body_bytes_max;
+        self.records.record_bytes_max = body_bytes_max.saturating_sub(HEADERS_BYTES).min(VALUE_BYTES_MAX);
         if self.is_connected {
             return;
         }
@@ -397,6 +400,7 @@ impl Sessions {
         SessionCounts {
             records_written: self.records.written,
             records_failed: self.records.failed,
+            records_too_large: self.records.too_large,
             waiting: self.searches.len(),
             serving: self.serving.len(),
             relays: self.relays.len(),
@@ -479,3 +483,5 @@ impl Sessions {
 /// The time for which the end of a session is known, in milliseconds: a node that was away for longer and has a copy of it would write
 /// its record again. Clients that come to that copy only keep it alive.
 const ENDED_TTL_MS: u64 = 10 * 60 * 1_000;
+/// Bytes of a message of the engine that a record leaves for its subject and its headers.
+const HEADERS_BYTES: usize = 1_024;

@@ -14,6 +14,8 @@ use bytes::Bytes;
 use encke_core::{Id, NodeTag};
 use sha2::{Digest, Sha256};
 
+use crate::histories::MARK_BYTES;
+
 /// The hash of a session's id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key([u8; KEY_BYTES]);
@@ -77,6 +79,19 @@ pub(super) struct Content {
     pub(super) mark: Option<Bytes>,
     /// All that its shard restores.
     pub(super) state: Bytes,
+}
+
+impl Content {
+    /// The state of a session that no other node can go on with.
+    pub(super) fn empty() -> Content {
+        Content { mark: None, state: Bytes::new() }
+    }
+
+    /// The bytes of its record, and of that of a node that takes the session with a mark.
+    pub(super) fn record_bytes(&self) -> usize {
+        let mark = self.mark.as_ref().map_or(0, Bytes::len).max(MARK_BYTES);
+        HEAD_BYTES + LENGTH_BYTES + mark + self.state.len()
+    }
 }
 
 impl Record {

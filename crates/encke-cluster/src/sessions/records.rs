@@ -10,7 +10,7 @@
 //!
 //! Of one key only one command is on its way. A session that has ended leaves its end, which goes by itself.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher;
 
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use encke_core::{Id, NodeTag};
 use foldhash::fast::{FixedState, RandomState};
 
 use super::record::{Content, Key, Record};
-use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply};
+use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, VALUE_BYTES_MAX};
 
 /// The records of one node.
 pub(super) struct Records {
@@ -26,14 +26,16 @@ pub(super) struct Records {
     /// Writes in a second.
     pub(super) writes_per_s_max: usize,
     own: HashMap<Key, Own, RandomState>,
-    /// Sessions that have to be written, or whose end has.
+    /// Sessions whose end has to be written. It does not wait behind changes.
+    ends: VecDeque<Key>,
+    /// Sessions that have to be written, and some that had to be.
     writes: VecDeque<Key>,
     /// Sessions whose record has to be read.
     looks: VecDeque<Key>,
     /// Those that wait for a time, in milliseconds, before they are looked at.
     later: VecDeque<(u64, Key)>,
     on_way: usize,
-    /// The end of the time in which the writes so far count, in milliseconds, and their number.
+    /// The end of the time in which the writes so far count, in milliseconds, and their number: a large one counts as several.
     window: (u64, usize),
     /// The time until which nothing is sent, because a command has failed, in milliseconds.
     paused_ms: u64,
@@ -42,6 +44,10 @@ pub(super) struct Records {
     /// Records written, and commands that have failed.
     pub(super) written: u64,
     pub(super) failed: u64,
+    /// The most bytes of a record.
+    pub(super) record_bytes_max: usize,
+    /// States that had more.
+    pub(super) too_large: u64,
 }
 
 /// A session of this node.
@@ -98,6 +104,7 @@ impl Records {
             node,
             writes_per_s_max,
             own: HashMap::default(),
+            ends: VecDeque::new(),
             writes: VecDeque::new(),
             looks: VecDeque::new(),
             later: VecDeque::new(),
@@ -107,17 +114,23 @@ impl Records {
             fails: false,
             written: 0,
             failed: 0,
+            record_bytes_max: VALUE_BYTES_MAX,
+            too_large: 0,
         }
     }
 
     /// The number of sessions, and of those that wait for a write.
     pub(super) fn len(&self) -> (usize, usize) {
-        (self.own.len(), self.writes.len())
+        (self.own.len(), self.ends.len() + self.writes.len())
     }
 
-    /// The state of a session has changed.
-    pub(super) fn changed(&mut self, id: Id, state: Content) {
+    /// The state of a session has changed. One that is too large for a record leaves an empty one: the session begins again at a take-over.
+    pub(super) fn changed(&mut self, id: Id, mut state: Content) {
         let key = Key::of(&id);
+        if state.record_bytes() > self.record_bytes_max {
+            self.too_large += 1;
+            state = Content::empty();
+        }
         let own = self.own.entry(key).or_insert_with(|| Own::of(id, 0, None));
         own.mark.take_if(|mark| state.mark.as_ref() != Some(mark));
         let hash = hash_of(&state);
@@ -135,10 +148,13 @@ impl Records {
     pub(super) fn ended(&mut self, id: &Id) -> bool {
         let key = Key::of(id);
         let Some(own) = self.own.get_mut(&key) else { return false };
-        own.is_ended = true;
+        if std::mem::replace(&mut own.is_ended, true) {
+            return true;
+        }
         own.pending = None;
         if own.revision == 0 && !own.is_unsure && matches!(own.phase, Phase::Rests | Phase::Waits) {
             self.own.remove(&key);
+            self.sweep();
             return false;
         }
         self.enqueue(key);
@@ -217,7 +233,7 @@ impl Records {
             }
         }
         while self.on_way < ON_WAY_MAX && self.may_write(now_ms) {
-            let key = self.writes.pop_front()?;
+            let key = self.ends.pop_front().or_else(|| self.writes.pop_front())?;
             let Some(own) = self.own.get_mut(&key).filter(|own| own.phase == Phase::Waits) else { continue };
             let record = match (own.is_ended, own.pending.clone()) {
                 (true, _) => Record::Ended,
@@ -234,7 +250,7 @@ impl Records {
             own.phase = Phase::Writes(hash);
             let expected = if own.revision == 0 { Expected::Absent } else { Expected::Revision(own.revision) };
             self.on_way += 1;
-            self.window.1 += 1;
+            self.window.1 += weight_of(&record);
             return Some(KeyCommand::Write(key, record, expected));
         }
         None
@@ -246,7 +262,8 @@ impl Records {
             return None;
         }
         let is_full = self.window.0 > now_ms && self.window.1 >= self.writes_in_window();
-        let writes = (!self.writes.is_empty()).then_some(if is_full { self.window.0 } else { now_ms });
+        let writes =
+            (!self.ends.is_empty() || !self.writes.is_empty()).then_some(if is_full { self.window.0 } else { now_ms });
         let looks = (!self.looks.is_empty()).then_some(now_ms);
         let next_ms = [writes, looks, self.later.front().map(|(due_ms, _)| *due_ms)].into_iter().flatten().min();
         next_ms.map(|next_ms| next_ms.max(self.paused_ms))
@@ -284,6 +301,16 @@ impl Records {
             (Phase::Writes(_), Err(KeyFailure::Conflict)) => {
                 own.phase = Phase::Rests;
                 self.look(key);
+                None
+            }
+            (Phase::Writes(hash), Err(KeyFailure::TooLarge)) if hash != hash_of(&Content::empty()) && hash != 0 => {
+                own.phase = Phase::Rests;
+                // One that has come meanwhile may be smaller.
+                if own.pending.take_if(|state| hash_of(state) == hash).is_some() {
+                    self.too_large += 1;
+                    own.pending = Some(Content::empty());
+                }
+                self.go_on(key);
                 None
             }
             (Phase::Writes(_) | Phase::Looks, _) => {
@@ -356,10 +383,23 @@ impl Records {
     }
 
     fn enqueue(&mut self, key: Key) {
-        if let Some(own) = self.own.get_mut(&key).filter(|own| own.phase == Phase::Rests) {
-            own.phase = Phase::Waits;
-            // An end does not wait behind changes.
-            if own.is_ended { self.writes.push_front(key) } else { self.writes.push_back(key) }
+        let Some(own) = self.own.get_mut(&key) else { return };
+        match own.phase {
+            // The end of one that waits for something else is not delayed by that. Its key there has no effect.
+            Phase::Rests | Phase::Waits if own.is_ended => self.ends.push_back(key),
+            Phase::Rests => self.writes.push_back(key),
+            Phase::Waits | Phase::Writes(_) | Phase::Looks => return,
+        }
+        own.phase = Phase::Waits;
+        self.sweep();
+    }
+
+    /// Forgets keys among the writes that do not wait there any more, if these are many.
+    fn sweep(&mut self) {
+        if self.writes.len() > 2 * self.own.len() + SWEEP_FROM {
+            let mut seen = HashSet::<Key, RandomState>::default();
+            let waits = |own: &Own| own.phase == Phase::Waits && !own.is_ended;
+            self.writes.retain(|key| self.own.get(key).is_some_and(waits) && seen.insert(*key));
         }
     }
 
@@ -372,7 +412,10 @@ impl Records {
 
     fn may_write(&mut self, now_ms: u64) -> bool {
         if now_ms >= self.window.0 {
-            self.window = (now_ms + WINDOW_MS, 0);
+            // Large records of the last time may count for this one, too.
+            let windows = 1 + (now_ms - self.window.0) / WINDOW_MS;
+            let paid = self.writes_in_window().saturating_mul(windows as usize);
+            self.window = (now_ms + WINDOW_MS, self.window.1.saturating_sub(paid));
         }
         self.window.1 < self.writes_in_window()
     }
@@ -403,8 +446,20 @@ fn hash_of(state: &Content) -> u64 {
     FixedState::default().hash_one(state).max(1)
 }
 
+/// The writes as which one of this record counts.
+fn weight_of(record: &Record) -> usize {
+    match record {
+        Record::Ended => 1,
+        Record::Live { content, .. } => 1 + content.record_bytes() / BYTES_OF_A_WRITE,
+    }
+}
+
 /// Commands of records on their way.
 const ON_WAY_MAX: usize = 64;
+/// The bytes of a record that count as a further write.
+const BYTES_OF_A_WRITE: usize = 4 * 1_024;
+/// The keys of sessions that do not wait any more for which it is not worth to look.
+const SWEEP_FROM: usize = 1_024;
 /// The time over which writes are counted, in milliseconds.
 const WINDOW_MS: u64 = 100;
 /// The time before a record is looked at again after a failure, in milliseconds.

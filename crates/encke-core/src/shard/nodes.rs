@@ -2,6 +2,7 @@
 //! that other nodes may have to go on with.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use bayeux::{ChannelName, Message, Reply};
 
@@ -20,10 +21,22 @@ use crate::shard::{Env, Machines};
 #[derive(Debug, Default)]
 pub(super) struct Unrecorded {
     sessions: BTreeSet<SessionKey>,
+    /// The one that was reported last.
+    last: Option<SessionKey>,
     /// The time of the next reports, in milliseconds.
     due_ms: u64,
     /// The token of the reply that waits for the end which is reported next.
     awaited: Option<u64>,
+}
+
+impl Unrecorded {
+    /// The next session in turn, which is not among them any more.
+    fn next(&mut self) -> Option<SessionKey> {
+        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.sessions.range((after, Bound::Unbounded)).next().or_else(|| self.sessions.first()).copied();
+        self.last = next;
+        next.inspect(|key| _ = self.sessions.remove(key))
+    }
 }
 
 impl Machines {
@@ -119,22 +132,28 @@ impl Machines {
         self.env.unrecorded.awaited = Some(token);
     }
 
-    /// Reports the sessions that have changed. Those that have not connected yet are reported when they have.
+    /// Reports the sessions that have changed, as many at once as a turn has room for. Those that have not connected yet are reported when they have.
     pub(super) fn report_changes(&mut self) {
         let Env { unrecorded, now, .. } = &mut self.env;
         if unrecorded.sessions.is_empty() || now.ms < unrecorded.due_ms {
             return;
         }
         unrecorded.due_ms = now.ms + REPORT_EVERY_MS;
-        let changed = std::mem::take(&mut unrecorded.sessions);
-        self.env.count_steps(changed.len());
-        changed.into_iter().for_each(|key| self.report_session(key));
+        let mut steps = 0;
+        while steps < REPORT_STEPS_MAX
+            && let Some(key) = self.env.unrecorded.next()
+        {
+            steps += 1 + self.channels.count_of(key.index);
+            self.env.count_steps(1);
+            self.report_session(key);
+        }
     }
 
     /// Reports all of a session that has to outlive its node, if it has connected.
     pub(super) fn report_session(&mut self, key: SessionKey) {
         let record = self.delivery.record(key).filter(|record| record.stage != Stage::New);
         if let Some(record) = record {
+            self.env.count_steps(self.channels.count_of(key.index));
             let (policy, since) = (self.clients.policy_of(key), self.env.confirmed.since(key));
             let id = record.id;
             let session = SavedSession { policy: None, ..self.completed(key, record, policy) };
@@ -325,6 +344,8 @@ impl Request {
 
 /// The time between two reports of changes, in milliseconds.
 const REPORT_EVERY_MS: u64 = 250;
+/// The sessions of one report and their channels, but for those of the last session.
+const REPORT_STEPS_MAX: usize = 16 * 1_024;
 /// The distance between the batch numbers of a record and those of its successor.
 const LEAP: u64 = 1 << 32;
 /// The close of a WebSocket whose session cannot be asked for now.

@@ -421,3 +421,45 @@ fn publications_on_a_channel_with_a_history_go_to_the_cluster_and_their_replies_
     assert!(stored.contains(r#""id":"1""#) && stored.contains(r#""successful":true"#), "{stored}");
     assert!(refused.contains(r#""id":"2""#) && refused.contains("503:/a:history_not_replicated"), "{refused}");
 }
+
+#[test]
+fn the_channels_of_reported_sessions_count_and_the_rest_is_reported_later_in_turn() {
+    const SESSIONS: usize = 6;
+    const CHANNELS: usize = 4_000;
+    let settings = Settings { subscriptions_max: 2 * CHANNELS, ..Settings::default() };
+    let mut rig = rig_with(settings, Box::new(NoApplication));
+    let mut sessions = Vec::new();
+    for _ in 0..SESSIONS {
+        let (socket, id) = opened(&mut rig, "{}");
+        for number in 1..CHANNELS {
+            let text = format!(
+                r#"{{"channel":"/meta/subscribe","clientId":"{}","subscription":"/many/{number}"}}"#,
+                id.as_str()
+            );
+            rig.shard.socket_text(NOW, socket, &text);
+        }
+        rig.flushed(socket);
+        sessions.push((socket, id));
+    }
+    let mut reported = Vec::new();
+    for round in 1..=2 {
+        // Those that change each time take no other's turn.
+        for (socket, id) in &sessions[..SESSIONS - 1] {
+            let text = format!(
+                r#"{{"channel":"/meta/subscribe","clientId":"{}","subscription":"/again/{round}"}}"#,
+                id.as_str()
+            );
+            rig.shard.socket_text(NOW, *socket, &text);
+        }
+        let before = rig.shard.steps();
+        let ids = reports_of(&mut rig, round * 1_000).into_iter().filter_map(|message| match message {
+            ForNodes::Changed(id, ..) => Some(id),
+            _ => None,
+        });
+        let ids: Vec<Id> = ids.collect();
+        let (steps, names) = (rig.shard.steps() - before, ids.len() * CHANNELS);
+        assert!(steps as usize >= names && names < 6 * CHANNELS, "{steps} steps for {names} channels");
+        reported.extend(ids);
+    }
+    assert!(sessions.iter().all(|(_, id)| reported.contains(id)), "{} of {SESSIONS}", reported.len());
+}

@@ -72,7 +72,7 @@ pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
 }
 
 /// Those of their records, and of what clients have confirmed.
-pub(crate) fn of_records(counts: &SessionCounts) -> [Metric; 3] {
+pub(crate) fn of_records(counts: &SessionCounts) -> [Metric; 4] {
     let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
     [
         counter(
@@ -85,6 +85,11 @@ pub(crate) fn of_records(counts: &SessionCounts) -> [Metric; 3] {
             "encke_cluster_session_records_failed",
             "Reads and writes of records of sessions that have failed.",
             counts.records_failed,
+        ),
+        counter(
+            "encke_cluster_session_records_too_large",
+            "States of sessions that were too large for a record: these sessions begin again when their node is gone.",
+            counts.records_too_large,
         ),
     ]
 }

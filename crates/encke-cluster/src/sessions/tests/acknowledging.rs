@@ -18,7 +18,7 @@ pub(super) struct Clients {
     /// The number of the last message that each has confirmed.
     pub(super) confirmed: BTreeMap<Id, u64>,
     /// The number of the last message.
-    last: u64,
+    pub(super) last: u64,
     /// True if nodes name ticks that clients have not confirmed.
     is_early: bool,
     /// The sessions that went on, and those that did not.
@@ -48,7 +48,7 @@ impl Acknowledging {
 
 impl Cluster {
     /// A node names a tick.
-    fn tick(&mut self, node: usize) {
+    pub(super) fn tick(&mut self, node: usize) {
         let last = self.clients.last;
         let member = &mut self.members[node];
         member.acknowledging.ticks.push(last);

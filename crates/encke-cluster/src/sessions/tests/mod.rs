@@ -4,6 +4,7 @@ mod acknowledging;
 mod faults;
 mod model;
 mod moves;
+mod records;
 mod shards;
 
 use encke_core::{Entropy, Id, NodeTag, Policy, Saved, SavedSession, SavedUnacked, Stage};

@@ -10,7 +10,7 @@ use encke_core::{
 
 use super::acknowledging::{Acknowledging, Clients};
 use super::{Answer, BODY_BYTES_MAX, OLD_MS, saved, settings, subjects, tag};
-use crate::command::{Command, KeyAnswer, KeyFailure, RequestFailure};
+use crate::command::{Command, KeyAnswer, KeyFailure, RequestFailure, VALUE_BYTES_MAX};
 use crate::dice::Dice;
 use crate::sessions::{Output, RelayOutput, Sessions};
 
@@ -391,6 +391,7 @@ impl Cluster {
                 let back = usize::from(reads_old && is_new);
                 Ok(KeyAnswer::Found(values.len().checked_sub(1 + back).map(|at| values[at].clone())))
             }
+            Command::Put { value, .. } if value.len() > VALUE_BYTES_MAX => Err(KeyFailure::TooLarge),
             Command::Put { key, value, expected, .. } => {
                 let values = self.keys.entry(key.clone()).or_default();
                 let last = values.last().map_or(0, |(revision, _)| *revision);

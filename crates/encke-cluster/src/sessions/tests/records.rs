@@ -1,0 +1,141 @@
+//! Records that are too large, that wait, and that are not needed any more.
+
+use bytes::Bytes;
+
+use super::model::Cluster;
+use super::{Answer, id, tag};
+use crate::command::{KeyAnswer, KeyFailure, VALUE_BYTES_MAX};
+use crate::sessions::record::{Content, Key, Record};
+use crate::sessions::records::{KeyCommand, Records};
+
+const NOW_MS: u64 = 1_000_000;
+
+fn content(state: &[u8]) -> Content {
+    Content { mark: None, state: Bytes::copy_from_slice(state) }
+}
+
+/// The keys of all commands that may be sent now. All are writes.
+fn writes(records: &mut Records, now_ms: u64) -> Vec<(Key, Record)> {
+    let next = || records.next(now_ms);
+    let write = |command| match command {
+        KeyCommand::Write(key, record, _) => (key, record),
+        KeyCommand::Read(key) => panic!("a read of {key:?}"),
+    };
+    std::iter::from_fn(next).map(write).collect()
+}
+
+#[test]
+fn a_session_that_is_too_large_for_a_record_begins_again_and_delays_no_other() {
+    let mut cluster = Cluster::new(2, 1);
+    let (large, other) = (id(1, 0), id(2, 0));
+    for session in [large, other] {
+        cluster.clients.confirmed.insert(session, 0);
+        cluster.open(0, session);
+    }
+    cluster.members[0].here.insert(large, VALUE_BYTES_MAX as u64);
+    (0..2).for_each(|_| cluster.tick(0));
+    cluster.pass(1_000);
+    // Both are late, and their records have to say so before the mark passes.
+    cluster.clients.last = 5;
+    for _ in 0..6 {
+        cluster.tick(0);
+        cluster.pass(700);
+    }
+    let counts = cluster.members[0].sessions.counts();
+    assert!(counts.records_too_large > 0 && counts.records_failed == 0, "{counts:?}");
+    assert_eq!(
+        cluster.members[1].sessions.confirming.mark_of(tag(0)),
+        Some(Bytes::copy_from_slice(&[5, 0, 0, 0, 0, 0, 0, 0]))
+    );
+    cluster.kill(0);
+    for (session, expected) in [(large, Answer::Unknown), (other, Answer::By(1))] {
+        let number = cluster.request(1, session);
+        cluster.pass(5_000);
+        assert_eq!(cluster.answer(number), Some(expected));
+    }
+}
+
+#[test]
+fn a_record_that_the_engine_does_not_take_leaves_an_empty_one_without_a_pause() {
+    let mut records = Records::new(tag(0), 1_000);
+    records.changed(id(1, 0), content(b"large"));
+    let [(key, _)] = writes(&mut records, NOW_MS)[..] else { panic!("one write") };
+    assert_eq!(records.answered(NOW_MS, key, &Err(KeyFailure::TooLarge)), None);
+    records.changed(id(2, 0), content(b"small"));
+    let written = writes(&mut records, NOW_MS);
+    let live = |content| Record::Live { node: tag(0), content };
+    assert_eq!(written, [(key, live(Content::empty())), (Key::of(&id(2, 0)), live(content(b"small")))]);
+    assert_eq!(records.answered(NOW_MS, key, &Ok(KeyAnswer::Written(1))), None);
+    assert!(records.is_written(&key) && !records.fails && records.too_large == 1);
+    // One that is known to be too large is not even sent.
+    records.changed(id(3, 0), content(&[b'x'; VALUE_BYTES_MAX]));
+    assert_eq!(writes(&mut records, NOW_MS), [(Key::of(&id(3, 0)), live(Content::empty()))]);
+}
+
+/// Writes all that may be written now.
+fn answer_all(records: &mut Records, now_ms: u64, revision: &mut u64) -> Vec<(Key, Record)> {
+    let written = writes(records, now_ms);
+    for (key, _) in &written {
+        *revision += 1;
+        records.answered(now_ms, *key, &Ok(KeyAnswer::Written(*revision)));
+    }
+    written
+}
+
+#[test]
+fn the_end_of_a_session_is_written_before_changes_that_wait() {
+    let mut records = Records::new(tag(0), 10);
+    let (mut now_ms, mut revision) = (NOW_MS, 0);
+    let logged_out = [id(0, 0), id(1, 0)];
+    for session in logged_out {
+        records.changed(session, content(b"1"));
+        assert_eq!(answer_all(&mut records, now_ms, &mut revision).len(), 1);
+        now_ms += 100;
+    }
+    for number in 2..100 {
+        records.changed(id(number, 0), content(b"1"));
+    }
+    // One waits with a change, and the other has none.
+    records.changed(logged_out[1], content(b"2"));
+    for session in [logged_out[1], logged_out[0]] {
+        assert!(records.ended(&session));
+    }
+    for session in [logged_out[1], logged_out[0]] {
+        assert_eq!(answer_all(&mut records, now_ms, &mut revision), [(Key::of(&session), Record::Ended)]);
+        now_ms += 100;
+    }
+    for _ in 0..98 {
+        let written = answer_all(&mut records, now_ms, &mut revision);
+        assert!(matches!(written[..], [(_, Record::Live { .. })]), "each once: {written:?}");
+        now_ms += 100;
+    }
+    assert_eq!((answer_all(&mut records, now_ms, &mut revision), records.len()), (Vec::new(), (98, 0)));
+}
+
+#[test]
+fn a_large_record_counts_as_several() {
+    for (bytes, expected) in [(10, 100..=100), (100_000, 4..=6)] {
+        let mut records = Records::new(tag(0), 100);
+        for number in 0..200 {
+            records.changed(id(number, 0), content(&vec![b'x'; bytes]));
+        }
+        let mut revision = 0;
+        let written = (0..10).map(|window| answer_all(&mut records, NOW_MS + window * 100, &mut revision).len());
+        let written: usize = written.sum();
+        assert!(expected.contains(&written), "{written} records of {bytes} bytes in a second");
+    }
+}
+
+#[test]
+fn sessions_that_come_and_go_while_the_engine_is_away_leave_no_keys() {
+    let mut records = Records::new(tag(0), 1_000);
+    records.changed(id(0, 0), content(b"stays"));
+    for number in 1..20_000 {
+        records.changed(id(number, 0), content(b"goes"));
+        assert!(!records.ended(&id(number, 0)));
+    }
+    let (sessions, waiting) = records.len();
+    assert!(sessions == 1 && waiting < 2_000, "{sessions} sessions, and {waiting} keys wait");
+    let written = writes(&mut records, NOW_MS);
+    assert!(matches!(&written[..], [(key, _)] if *key == Key::of(&id(0, 0))));
+}
