@@ -52,7 +52,7 @@ settings! {
         /// Longest time that a command of the HTTP API or of a handle waits for the answers of other nodes, in milliseconds.
         command_wait_ms: u64 = 5_000, positive(), at_most(30_000, "at most 30 seconds, after which other nodes forget a command");
         /// Commands and questions of this node that wait for the answers of others; and as many of other nodes that run here. Further ones
-        /// reach this node alone.
+        /// reach this node alone. Actions of hooks and services may have half.
         commands_max: usize = 1_024, positive();
         /// Bytes of the commands of this node that wait.
         commands_bytes_max: usize = 64 * 1024 * 1024, positive();
