@@ -279,7 +279,7 @@ fn calls_and_their_bytes_have_a_bound() {
     (0..3).for_each(|_| _ = calls.call(now_ms, Callee::All, CallKind::Command, large.clone()));
     calls.call(now_ms, Callee::All, CallKind::Command, Bytes::from(vec![b'x'; BODY_BYTES_MAX]));
     assert_eq!((calls.counts().waiting, calls.counts().refused), (2, 4), "bytes, and one too large for the engine");
-    assert_eq!(cluster.members[1].calls.counts().refused, 5, "one node has seven of eight places: each try of one");
+    assert_eq!(cluster.members[1].calls.counts().refused, 5, "one node has seven of eight parts: each try of one");
 }
 
 #[test]
