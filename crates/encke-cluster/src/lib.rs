@@ -31,7 +31,9 @@ pub use histories::{Content, Copied, Cursor, Entry, Histories, HistoriesSettings
 pub use histories::{HistoryOutput, Rings, SinceMs, Submission};
 pub use leases::{LeaseOutput, Leases};
 pub use node::{Counts, Node, NodeLimits};
-pub use remote_calls::{Answers, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings};
+pub use remote_calls::{
+    Answers, CallKind, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings,
+};
 pub use revocations::{RevocationCounts, RevocationOutput, Revocations};
 pub use sessions::{Output, RelayId, RelayOutput, RelayRequest, SessionCounts, Sessions, SessionsSettings};
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};

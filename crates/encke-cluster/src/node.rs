@@ -230,6 +230,7 @@ impl Node {
             except: None,
             position: None,
             token: None,
+            publisher: None,
         });
         publications.collect()
     }

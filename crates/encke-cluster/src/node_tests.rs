@@ -78,6 +78,7 @@ impl Cluster {
             except: None,
             position: None,
             token: None,
+            publisher: None,
             charge,
         });
         self.turn(index);

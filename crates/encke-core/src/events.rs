@@ -11,6 +11,7 @@ pub use crate::exchange::{
 };
 use crate::history::Position;
 use crate::id::{Id, NodeTag};
+use crate::limits::sessions::SessionOwner;
 use crate::node_messages::{ForNodes, FromNodes};
 use crate::rights::table::Granted;
 use crate::side::Side;
@@ -248,6 +249,7 @@ impl EncodedPublications {
             except: None,
             position: None,
             token: None,
+            publisher: None,
             charge,
         }
     }
@@ -270,6 +272,8 @@ pub struct EncodedPublications {
     pub position: Option<Position>,
     /// The token of the replies that wait until they are persisted. Set only on the way to the owner of the history.
     pub token: Option<PublishToken>,
+    /// The user or the address that has made them. None: the program, or not known. Set only on the way to the cluster.
+    pub publisher: Option<SessionOwner>,
     /// Releases the bytes when the last shard is done with them.
     pub charge: Charge,
 }

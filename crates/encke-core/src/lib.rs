@@ -70,7 +70,7 @@ pub use id::{Entropy, Id, NodeTag};
 pub use identity::{Head, Identity, PatternError, Patterns, SessionLimits};
 pub use limits::counts::Counts;
 pub use limits::network;
-pub use limits::sessions::SessionShares;
+pub use limits::sessions::{SessionOwner, SessionShares};
 pub use limits::shares::{Amount, Budget, Over, Share, Shares, Urgency};
 pub use memory::SessionsMemory;
 pub use metrics::{Count, Meaning, Metrics};

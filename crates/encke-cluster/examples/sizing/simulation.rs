@@ -158,6 +158,7 @@ impl Member {
             except: None,
             position: None,
             token: None,
+            publisher: None,
         });
         self.turn(2 * SETTLED_MS)
     }

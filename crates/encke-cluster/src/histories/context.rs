@@ -12,6 +12,7 @@ use super::entry::{Entry, NodeId, Term};
 use super::members::Members;
 use super::message::{Body, HEAD_BYTES, Message};
 use super::rings::Rings;
+use super::sources::Payer;
 use crate::command::{Command, Expected};
 use crate::subject::Subjects;
 
@@ -54,7 +55,7 @@ pub(super) struct Wire {
     #[cfg(test)]
     pub(super) sabotage: Option<Sabotage>,
     /// The shares of publications that wait no more.
-    pub(super) freed: Vec<Share<u64>>,
+    pub(super) freed: Vec<Share<Payer>>,
 }
 
 /// The surroundings of a partition.

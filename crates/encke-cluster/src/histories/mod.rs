@@ -37,7 +37,7 @@ use std::sync::Arc;
 use bayeux::Limits;
 use bytes::Bytes;
 use encke_core::history::{PARTITIONS, hash_of_name, partition_of};
-use encke_core::{Amount, Budget, NodeTag, Now, PublishToken, Shares, Urgency};
+use encke_core::{Amount, Budget, NodeTag, Now, PublishToken, SessionOwner, Shares, Urgency};
 
 use crate::command::{Command, Expected, KeyReply};
 use crate::outgoing::fitting;
@@ -53,7 +53,7 @@ use members::{BEAT_MS, Members};
 use message::{HEAD_BYTES, Message};
 use partition::Partition;
 pub use rings::{Copied, Cursor, Rings};
-use sources::Waiting;
+use sources::{Payer, Waiting};
 
 /// The settings of [`Histories`].
 #[derive(Clone, Debug)]
@@ -98,7 +98,7 @@ pub struct Histories {
     partitions: Vec<Partition>,
     marks: Marks,
     wire: Wire,
-    shares: Shares<u64>,
+    shares: Shares<Payer>,
     /// Messages of other nodes that have not been processed.
     arrived: Vec<Message>,
     listens: bool,
@@ -175,19 +175,21 @@ impl Histories {
         self.wire.is_connected = false;
     }
 
-    /// A publication of this node, or the removal of a history. The token is settled when it is committed, or refused.
-    pub fn publish(&mut self, submission: Submission, token: Option<PublishToken>) {
+    /// A publication of this node, or the removal of a history. The token is settled when it is committed, or refused. `publisher`: the user
+    /// or address whose share of [`HistoriesSettings::pending_bytes_max`] it takes; None for the program.
+    pub fn publish(&mut self, submission: Submission, token: Option<PublishToken>, publisher: Option<SessionOwner>) {
         let (messages, bytes) = (submission.messages().max(1), submission.bytes());
-        let (owner, number) = (hash_of_name(&submission.channel), partition_of(&submission.channel));
+        let (channel, number) = (hash_of_name(&submission.channel), partition_of(&submission.channel));
+        let (owner, inner) = (Payer::Publisher(publisher), Payer::Channel(publisher, channel));
         let parts = if self.fits(&submission) { vec![submission] } else { split(submission) };
         let fits = parts.iter().all(|part| self.fits(part));
         let budget = Budget::new(usize::MAX, self.settings.pending_bytes_max);
-        let share =
-            if fits { self.shares.take(&budget, owner, Amount::one(bytes), Urgency::Common).ok() } else { None };
-        let Some(share) = share else {
+        let (amount, urgency) = (Amount::one(bytes), Urgency::Common);
+        if !fits || self.shares.admit(&budget, &owner, Some(&inner), amount, urgency).is_err() {
             self.counts.refused += messages;
             return token.into_iter().for_each(|token| self.wire.push(HistoryOutput::Settled(token, false)));
-        };
+        }
+        let share = self.shares.take_regardless(owner, Some(inner), amount, urgency);
         let is_whole = parts.len() == 1;
         let (mut parts, mut share) = (parts.into_iter().peekable(), Some(share));
         while let Some(part) = parts.next() {

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke_core::{PublishToken, Share};
+use encke_core::{PublishToken, SessionOwner, Share};
 
 use super::entry::{Submission, Term};
 
@@ -37,8 +37,17 @@ pub(super) struct Waiting {
     pub(super) token: Option<PublishToken>,
     /// True if this is all that the publisher waits for, so that it gets the position.
     pub(super) is_whole: bool,
-    /// Its part of what may wait. The owner of the share is the channel. None: a later publication has it.
-    pub(super) share: Option<Share<u64>>,
+    /// Its part of what may wait. None: a later publication has it.
+    pub(super) share: Option<Share<Payer>>,
+}
+
+/// The owner of what waits. A channel is inside its publisher: anybody can make channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Payer {
+    /// A user or an address. None: the program.
+    Publisher(Option<SessionOwner>),
+    /// A publisher on a channel, by a hash of its name.
+    Channel(Option<SessionOwner>, u64),
 }
 
 impl Outbox {
@@ -128,7 +137,8 @@ mod tests {
         for number in 0..count {
             let token = PublishToken { shard: 0, number: number as u64 };
             let submission = Submission { channel: "/a".into(), content: Content::Clear };
-            let share = Shares::default().take_regardless(1, None, Amount::one(1), Urgency::Common);
+            let share =
+                Shares::default().take_regardless(Payer::Publisher(None), None, Amount::one(1), Urgency::Common);
             outbox.add(Waiting {
                 submission: Arc::new(submission),
                 token: Some(token),

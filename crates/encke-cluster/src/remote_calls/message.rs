@@ -2,12 +2,14 @@
 //!
 //! ```text
 //!   version 1 · 0 · node 8 · tag 4                                     a node is there
-//!   version 1 · 1 · node 8 · number 8 · settled 8 · once 1 · content   a call
+//!   version 1 · 1 · node 8 · number 8 · settled 8 · kind 1 · content   a call
 //!   version 1 · content                                                an answer
 //! ```
 
 use bytes::Bytes;
 use encke_core::NodeTag;
+
+use super::CallKind;
 
 /// A message to a node, or to all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +29,7 @@ pub(super) struct Call {
     pub(super) number: u64,
     /// All calls of that node below this number have ended.
     pub(super) settled: u64,
-    /// True if it must not run twice.
-    pub(super) is_once: bool,
+    pub(super) kind: CallKind,
     pub(super) content: Bytes,
 }
 
@@ -45,7 +46,7 @@ impl Message {
             Message::Call(call) => {
                 out.push(1);
                 [call.node, call.number, call.settled].iter().for_each(|number| out.extend(number.to_le_bytes()));
-                out.push(call.is_once.into());
+                out.push(call.kind as u8);
                 out.extend_from_slice(&call.content);
             }
         }
@@ -61,10 +62,10 @@ impl Message {
             [VERSION, 1] => {
                 let (number_of_call, rest) = number(rest)?;
                 let (settled, rest) = number(rest)?;
-                let (once, content) = rest.split_first()?;
-                let is_once = [false, true].get(usize::from(*once)).copied()?;
+                let (kind, content) = rest.split_first()?;
+                let kind = KINDS.get(usize::from(*kind)).copied()?;
                 let content = bytes.slice_ref(content);
-                Some(Message::Call(Call { node, number: number_of_call, settled, is_once, content }))
+                Some(Message::Call(Call { node, number: number_of_call, settled, kind, content }))
             }
             _ => None,
         }
@@ -89,6 +90,8 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 const VERSION: u8 = 1;
+/// The kinds of calls by their bytes.
+const KINDS: [CallKind; 3] = [CallKind::Question, CallKind::Command, CallKind::Order];
 /// The bytes of a call beside its content.
 pub(super) const HEAD_BYTES: usize = 2 + 3 * 8 + 1;
 
@@ -100,12 +103,16 @@ mod tests {
     use crate::sessions::tests::tag;
 
     fn call() -> Message {
-        Message::Call(Call { node: 7, number: 9, settled: 8, is_once: true, content: Bytes::from_static(b"abc") })
+        call_of(CallKind::Command)
+    }
+
+    fn call_of(kind: CallKind) -> Message {
+        Message::Call(Call { node: 7, number: 9, settled: 8, kind, content: Bytes::from_static(b"abc") })
     }
 
     #[test]
     fn messages_are_read_as_they_were_written() {
-        for message in [Message::Hello(7, tag(1)), call()] {
+        for message in [Message::Hello(7, tag(1))].into_iter().chain(KINDS.map(call_of)) {
             assert_eq!(Message::read(&message.write().into()), Some(message));
         }
         assert_eq!(call().write().len(), HEAD_BYTES + 3);
@@ -117,7 +124,7 @@ mod tests {
         for length in 0..HEAD_BYTES {
             assert_eq!(Message::read(&call().write()[..length].to_vec().into()), None, "{length}");
         }
-        for (at, byte) in [(0, 2), (1, 2), (HEAD_BYTES - 1, 2)] {
+        for (at, byte) in [(0, 2), (1, 2), (HEAD_BYTES - 1, 3)] {
             let mut bytes = call().write();
             bytes[at] = byte;
             assert_eq!(Message::read(&bytes.into()), None, "{at}");

@@ -12,6 +12,7 @@
 //! - Each call is done once, with the answers that have come: at the latest after [`RemoteCallsSettings::wait_ms`], at once while the engine
 //!   is away.
 //! - A call that must not run twice runs at most once on each node, though it is sent again while its answer is missing.
+//! - Orders, of which clients cause as many as they like, leave at least half of the room to what somebody waits for.
 //! - A node is called if it has said within seconds that it is there. A node for which nobody listens is gone, and is not waited for.
 
 mod message;
@@ -23,7 +24,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
-use encke_core::NodeTag;
+use encke_core::{Amount, Budget, NodeTag, Share, Shares, Urgency};
 use foldhash::fast::RandomState;
 
 use crate::command::{Command, RequestFailure};
@@ -43,10 +44,21 @@ pub struct RemoteCallsSettings {
     pub subjects: Subjects,
     /// The longest wait for the answers to a call, in milliseconds.
     pub wait_ms: u64,
-    /// Calls of this node that wait for answers, and as many of other nodes that run here.
+    /// Calls of this node that wait for answers, and as many of other nodes that run here. Orders may be half of them.
     pub calls_max: usize,
-    /// Bytes of the calls of this node that wait.
+    /// Bytes of the calls of this node that wait. Orders may have half of them.
     pub bytes_max: usize,
+}
+
+/// The kind of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallKind {
+    /// It may run twice, and somebody waits for the answers.
+    Question,
+    /// It must not run twice, and somebody waits for the answers.
+    Command,
+    /// It must not run twice, and nobody waits for the answers. Clients cause it, by hooks and services.
+    Order,
 }
 
 /// The nodes that are called.
@@ -118,7 +130,8 @@ pub struct RemoteCalls {
     served: Served,
     /// Calls that wait for answers.
     waiting: BTreeMap<u64, Waiting>,
-    waiting_bytes: usize,
+    /// Their room.
+    shares: Shares<CallKind>,
     /// The call and the node of each request on its way.
     sent: HashMap<u64, (u64, u64), RandomState>,
     last_call: u64,
@@ -134,7 +147,8 @@ pub struct RemoteCalls {
 /// A call that waits for answers.
 struct Waiting {
     content: Bytes,
-    is_once: bool,
+    kind: CallKind,
+    share: Share<CallKind>,
     /// The nodes that have not answered.
     missing: BTreeMap<u64, Missing>,
     answers: Answers,
@@ -161,7 +175,7 @@ impl RemoteCalls {
             peers: Peers::default(),
             served: Served::new(settings.calls_max),
             waiting: BTreeMap::new(),
-            waiting_bytes: 0,
+            shares: Shares::default(),
             sent: HashMap::default(),
             last_call: 0,
             last_request: RemoteCalls::NUMBERS_FROM,
@@ -203,8 +217,8 @@ impl RemoteCalls {
         }
     }
 
-    /// Calls other nodes. Returns the number of the call, which [`RemoteCallOutput::Done`] names. `is_once`: it must not run twice.
-    pub fn call(&mut self, now_ms: u64, callee: Callee, is_once: bool, content: Bytes) -> u64 {
+    /// Calls other nodes. Returns the number of the call, which [`RemoteCallOutput::Done`] names.
+    pub fn call(&mut self, now_ms: u64, callee: Callee, kind: CallKind, content: Bytes) -> u64 {
         self.last_call += 1;
         let call = self.last_call;
         let nodes: Vec<u64> = match callee {
@@ -213,22 +227,31 @@ impl RemoteCalls {
             Callee::Tagged(tag) => self.peers.tagged(tag).into_iter().collect(),
         };
         self.counts.called += u64::from(!nodes.is_empty());
-        let bytes = content.len() + ENTRY_BYTES;
-        let is_full = self.waiting.len() >= self.settings.calls_max
-            || self.waiting_bytes + bytes > self.settings.bytes_max
-            || content.len() + HEAD_BYTES > self.body_bytes_max;
+        let amount = Amount::one(content.len() + ENTRY_BYTES);
+        let is_full = !self.has_room(kind, amount) || content.len() + HEAD_BYTES > self.body_bytes_max;
         let answers = Answers { nodes: nodes.len(), answers: Vec::new() };
         if nodes.is_empty() || is_full || !self.is_connected {
             self.counts.refused += u64::from(is_full && self.is_connected && !nodes.is_empty());
             self.outputs.push(RemoteCallOutput::Done(call, answers));
             return call;
         }
-        self.waiting_bytes += bytes;
+        let share = self.shares.take_regardless(kind, None, amount, Urgency::Common);
         let missing = nodes.iter().map(|node| (*node, Missing { due_ms: Some(now_ms), absences: 0 })).collect();
         let until_ms = now_ms + self.settings.wait_ms;
-        self.waiting.insert(call, Waiting { content, is_once, missing, answers, until_ms });
+        self.waiting.insert(call, Waiting { content, kind, share, missing, answers, until_ms });
         nodes.into_iter().for_each(|node| self.send(now_ms, call, node));
         call
+    }
+
+    /// True if one more call may wait. Orders may have as much as is free, and so half.
+    fn has_room(&self, kind: CallKind, amount: Amount) -> bool {
+        let RemoteCallsSettings { calls_max, bytes_max, .. } = self.settings;
+        let used = self.shares.used();
+        if used.count >= calls_max || used.bytes + amount.bytes > bytes_max {
+            return false;
+        }
+        let budget = Budget::new(calls_max, bytes_max).with_alpha(1);
+        kind != CallKind::Order || self.shares.admit(&budget, &kind, None, amount, Urgency::Common).is_ok()
     }
 
     /// Answers a call of another node.
@@ -329,7 +352,7 @@ impl RemoteCalls {
     /// Its counts and sizes.
     pub fn counts(&self) -> RemoteCallCounts {
         let (nodes, waiting) = (1 + self.peers.len(), self.waiting.len());
-        let (waiting_bytes, serving) = (self.waiting_bytes, self.served.len());
+        let (waiting_bytes, serving) = (self.shares.used().bytes, self.served.len());
         RemoteCallCounts { nodes, waiting, waiting_bytes, serving, ..self.counts }
     }
 
@@ -348,8 +371,8 @@ impl RemoteCalls {
         self.last_request += 1;
         let number = self.last_request;
         let own = self.settings.node;
-        let (is_once, content) = (waiting.is_once, waiting.content.clone());
-        let body = Message::Call(Call { node: own, number: call, settled, is_once, content }).write();
+        let (kind, content) = (waiting.kind, waiting.content.clone());
+        let body = Message::Call(Call { node: own, number: call, settled, kind, content }).write();
         let timeout_ms = RETRY_MS.min(waiting.until_ms.saturating_sub(now_ms)).max(1);
         let subject = self.settings.subjects.of_remote_calls(node);
         self.sent.insert(number, (call, node));
@@ -359,7 +382,7 @@ impl RemoteCalls {
     /// A call is done.
     fn end(&mut self, call: u64) {
         let Some(waiting) = self.waiting.remove(&call) else { return };
-        self.waiting_bytes -= waiting.content.len() + ENTRY_BYTES;
+        self.shares.give_back(waiting.share);
         self.counts.unanswered += waiting.missing.len() as u64;
         self.outputs.push(RemoteCallOutput::Done(call, waiting.answers));
     }

@@ -1,11 +1,15 @@
 //! Calls of other nodes that this node serves. A call that must not run twice runs once, though the engine doubles it or its node sends it
 //! again: its answer is stored until its node says that the call has ended, and the number counts as known from then on.
+//!
+//! Orders have half of the room at most, and the nodes that call share it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bytes::Bytes;
+use encke_core::{Amount, Budget, Share, Shares, Urgency};
 use foldhash::fast::RandomState;
 
+use super::CallKind;
 use super::message::Call;
 
 /// The calls of other nodes.
@@ -15,8 +19,15 @@ pub(super) struct Served {
     running: HashMap<u64, Running, RandomState>,
     /// The times after which they are forgotten, in milliseconds, oldest first.
     until: VecDeque<(u64, u64)>,
-    running_max: usize,
+    room: Room,
     last: u64,
+}
+
+/// The room of calls that run. The owners are the nodes that call.
+struct Room {
+    max: usize,
+    orders: Shares<u64>,
+    others: Shares<u64>,
 }
 
 /// A node that calls.
@@ -39,6 +50,8 @@ struct Running {
     reply_to: String,
     /// The node and the number of a call that runs once.
     once: Option<(u64, u64)>,
+    kind: CallKind,
+    share: Share<u64>,
 }
 
 /// The result of [`Served::begin`].
@@ -58,13 +71,14 @@ impl Served {
     /// None. `running_max`: calls that run at once.
     pub(super) fn new(running_max: usize) -> Served {
         let (callers, running, until) = (HashMap::default(), HashMap::default(), VecDeque::new());
-        Served { callers, running, until, running_max, last: 0 }
+        let room = Room { max: running_max, orders: Shares::default(), others: Shares::default() };
+        Served { callers, running, until, room, last: 0 }
     }
 
     /// A call has come.
     pub(super) fn begin(&mut self, now_ms: u64, reply_to: &str, call: &Call) -> Begun {
-        let (run, is_full) = (self.last + 1, self.running.len() >= self.running_max);
-        let once = call.is_once.then_some((call.node, call.number));
+        let run = self.last + 1;
+        let once = (call.kind != CallKind::Question).then_some((call.node, call.number));
         if once.is_some() {
             self.make_room(call.node);
             let caller = self.callers.entry(call.node).or_default();
@@ -79,22 +93,25 @@ impl Served {
                     running.into_iter().for_each(|running| running.reply_to = reply_to.into());
                     return Begun::Known;
                 }
-                None if is_full || caller.calls.len() >= self.running_max => return Begun::Full,
-                None => _ = caller.calls.insert(call.number, State::Runs(run)),
+                None if caller.calls.len() >= self.room.remembered_max(call.kind) => return Begun::Full,
+                None => {}
             }
+        }
+        let Some(share) = self.room.take(call.kind, call.node) else { return Begun::Full };
+        if let Some(caller) = self.callers.get_mut(&call.node).filter(|_| once.is_some()) {
+            caller.calls.insert(call.number, State::Runs(run));
             caller.last = run;
-        } else if is_full {
-            return Begun::Full;
         }
         self.last = run;
-        self.running.insert(run, Running { reply_to: reply_to.into(), once });
+        self.running.insert(run, Running { reply_to: reply_to.into(), once, kind: call.kind, share });
         self.until.push_back((now_ms + RUNS_MS, run));
         Begun::Runs(run)
     }
 
     /// A call has its answer. Returns the subject to which that goes.
     pub(super) fn end(&mut self, run: u64, answer: &Bytes) -> Option<String> {
-        let Running { reply_to, once } = self.running.remove(&run)?;
+        let Running { reply_to, once, kind, share } = self.running.remove(&run)?;
+        self.room.give_back(kind, share);
         if let Some((node, number)) = once
             && let Some(state) = self.callers.get_mut(&node).and_then(|caller| caller.calls.get_mut(&number))
         {
@@ -127,6 +144,36 @@ impl Served {
     }
 }
 
+impl Room {
+    /// Takes room for a call of a node. None if there is none. One node alone may have 7 of 8 parts, which is as much as a node has for orders
+    /// that wait, so that none of them comes late.
+    fn take(&mut self, kind: CallKind, node: u64) -> Option<Share<u64>> {
+        let (shares, max) = match kind {
+            CallKind::Order => {
+                let half = self.max.div_ceil(2);
+                (&mut self.orders, half.min(self.max.saturating_sub(self.others.used().count)))
+            }
+            CallKind::Question | CallKind::Command => {
+                (&mut self.others, self.max.saturating_sub(self.orders.used().count))
+            }
+        };
+        // No part is for nodes without a call: it would be less than a node has for orders.
+        shares.take(&Budget::new(max, usize::MAX), node, Amount::of(1), Urgency::Urgent).ok()
+    }
+
+    fn give_back(&mut self, kind: CallKind, share: Share<u64>) {
+        match kind {
+            CallKind::Order => self.orders.give_back(share),
+            CallKind::Question | CallKind::Command => self.others.give_back(share),
+        }
+    }
+
+    /// The calls of one node that are remembered. Orders leave half to others.
+    fn remembered_max(&self, kind: CallKind) -> usize {
+        if kind == CallKind::Order { self.max } else { self.max.saturating_mul(2) }
+    }
+}
+
 /// The time after which a call that has no answer is forgotten, in milliseconds.
 const RUNS_MS: u64 = 60_000;
 /// The most bytes of an answer that is stored.
@@ -139,7 +186,7 @@ mod tests {
     use super::*;
 
     fn call(number: u64, settled: u64) -> Call {
-        Call { node: 7, number, settled, is_once: true, content: Bytes::new() }
+        Call { node: 7, number, settled, kind: CallKind::Command, content: Bytes::new() }
     }
 
     #[test]
@@ -156,15 +203,50 @@ mod tests {
 
     #[test]
     fn too_many_calls_are_refused_and_those_without_an_answer_are_forgotten() {
-        let mut served = Served::new(2);
+        let mut served = Served::new(3);
         assert_eq!(
             [5, 6, 7].map(|number| served.begin(0, "a", &call(number, 5))),
             [Begun::Runs(1), Begun::Runs(2), Begun::Full]
         );
-        let read = Call { is_once: false, ..call(8, 5) };
+        let read = Call { kind: CallKind::Question, ..call(8, 5) };
         assert_eq!(served.begin(0, "a", &read), Begun::Full);
         served.expire(RUNS_MS);
         assert_eq!((served.len(), served.begin(0, "a", &read)), (0, Begun::Runs(3)));
         assert_eq!(served.begin(0, "a", &read), Begun::Runs(4), "a read may run twice");
+    }
+
+    #[test]
+    fn orders_leave_half_to_others_and_no_node_takes_all() {
+        let mut served = Served::new(64);
+        let mut last = 0;
+        let mut fill = |served: &mut Served, kind: CallKind, node: u64| {
+            let begins = |_: &u64| {
+                last += 1;
+                served.begin(0, "a", &Call { node, kind, ..call(last, 0) }) != Begun::Full
+            };
+            (0..100).take_while(begins).count()
+        };
+        assert_eq!(fill(&mut served, CallKind::Order, 1), 28, "seven of eight parts of a half");
+        assert!(fill(&mut served, CallKind::Order, 2) > 0, "another node has its part");
+        (3..10).for_each(|node| _ = fill(&mut served, CallKind::Order, node));
+        assert!(served.len() <= 32, "{}", served.len());
+        let commands = fill(&mut served, CallKind::Command, 1);
+        assert!(commands >= 28, "{commands} of a node whose orders have their part");
+        assert!(fill(&mut served, CallKind::Command, 2) > 0, "another node has its part");
+        assert!(fill(&mut served, CallKind::Question, 3) > 0, "another node has its part");
+        assert!(served.len() <= 64, "{}", served.len());
+        served.expire(RUNS_MS);
+        assert_eq!((served.room.orders.owners(), served.room.others.owners()), (0, 0));
+    }
+
+    #[test]
+    fn answers_of_orders_that_are_stored_leave_room_for_commands() {
+        let mut served = Served::new(8);
+        let orders = (1..20).filter(|number| {
+            let begun = served.begin(0, "a", &Call { kind: CallKind::Order, ..call(*number, 0) });
+            matches!(begun, Begun::Runs(run) if served.end(run, &Bytes::new()).is_some())
+        });
+        assert_eq!(orders.count(), 8);
+        assert_eq!(served.begin(0, "a", &call(20, 0)), Begun::Runs(9));
     }
 }

@@ -83,8 +83,12 @@ impl Cluster {
     }
 
     fn call(&mut self, node: usize, content: &'static str) -> u64 {
-        let call =
-            self.members[node].calls.call(self.now_ms, Callee::All, true, Bytes::from_static(content.as_bytes()));
+        self.call_of(CallKind::Command, node, content)
+    }
+
+    fn call_of(&mut self, kind: CallKind, node: usize, content: &'static str) -> u64 {
+        let content = Bytes::from_static(content.as_bytes());
+        let call = self.members[node].calls.call(self.now_ms, Callee::All, kind, content);
         self.turn(node);
         call
     }
@@ -209,7 +213,7 @@ fn a_call_may_go_to_one_node_alone() {
     let now_ms = cluster.now_ms;
     let calls = &mut cluster.members[0].calls;
     let one = [Callee::Tagged(tag(1)), Callee::Node(2), Callee::Tagged(tag(9)), Callee::Node(0)]
-        .map(|callee| calls.call(now_ms, callee, false, Bytes::from_static(b"a")));
+        .map(|callee| calls.call(now_ms, callee, CallKind::Question, Bytes::from_static(b"a")));
     cluster.turn(0);
     cluster.pass(100);
     assert_eq!(one.map(|call| cluster.done(0, call).expect("done")), [(1, 1), (1, 1), (0, 0), (0, 0)]);
@@ -272,10 +276,32 @@ fn calls_and_their_bytes_have_a_bound() {
     let now_ms = cluster.now_ms;
     let calls = &mut cluster.members[0].calls;
     let large = Bytes::from(vec![b'x'; 9_000]);
-    (0..3).for_each(|_| _ = calls.call(now_ms, Callee::All, true, large.clone()));
-    calls.call(now_ms, Callee::All, true, Bytes::from(vec![b'x'; BODY_BYTES_MAX]));
+    (0..3).for_each(|_| _ = calls.call(now_ms, Callee::All, CallKind::Command, large.clone()));
+    calls.call(now_ms, Callee::All, CallKind::Command, Bytes::from(vec![b'x'; BODY_BYTES_MAX]));
     assert_eq!((calls.counts().waiting, calls.counts().refused), (2, 4), "bytes, and one too large for the engine");
-    assert_eq!(cluster.members[1].calls.counts().refused, 0);
+    assert_eq!(cluster.members[1].calls.counts().refused, 5, "one node has seven of eight parts: each try of one");
+}
+
+#[test]
+fn orders_that_wait_for_a_silent_node_leave_room_for_commands() {
+    let mut cluster = Cluster::new(3, 1);
+    cluster.members[1].holds = true;
+    (0..50).for_each(|_| _ = cluster.call_of(CallKind::Order, 0, "a"));
+    let orders = cluster.members[0].calls.counts().waiting;
+    assert!((1..=4).contains(&orders), "{orders} of eight");
+    let call = cluster.call(0, "b");
+    cluster.pass(WAIT_MS + 100);
+    assert_eq!(cluster.done(0, call), Some((2, 1)), "the node that is well has it");
+    let has_it = |node: usize| cluster.members[node].ran.iter().filter(|ran| *ran == "b").count();
+    assert_eq!((has_it(1), has_it(2)), (1, 1));
+    // Bytes likewise.
+    let now_ms = cluster.now_ms;
+    let (calls, large) = (&mut cluster.members[0].calls, Bytes::from(vec![b'x'; 4_000]));
+    (0..8).for_each(|_| _ = calls.call(now_ms, Callee::All, CallKind::Order, large.clone()));
+    assert!(calls.counts().waiting_bytes <= 10_000, "{}", calls.counts().waiting_bytes);
+    let waiting = calls.counts().waiting;
+    calls.call(now_ms, Callee::All, CallKind::Command, large);
+    assert_eq!(calls.counts().waiting, waiting + 1);
 }
 
 #[test]

@@ -25,6 +25,7 @@ fn publication(channel: &str, bytes: usize) -> Envelope {
         except: None,
         position: None,
         token: None,
+        publisher: None,
     })))
 }
 

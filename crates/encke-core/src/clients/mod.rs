@@ -311,7 +311,7 @@ impl Clients {
     }
 
     /// The owner that a session counts for below `sessions_max`.
-    fn counted_for(&self, key: SessionKey) -> Option<SessionOwner> {
+    pub(crate) fn counted_for(&self, key: SessionKey) -> Option<SessionOwner> {
         self.get(key)?.standing.owner().or_else(|position| self.newcomers.owner_of(position).ok_or(())).ok()
     }
 

@@ -70,6 +70,7 @@ impl FanOut<'_> {
             except,
             position: self.position.cloned(),
             token: self.token,
+            publisher: None,
         }
     }
 }

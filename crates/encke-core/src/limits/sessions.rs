@@ -18,7 +18,7 @@ pub struct SessionOwner(u32);
 
 impl SessionOwner {
     /// The owner with this hash.
-    pub(crate) fn of(hash: u64) -> SessionOwner {
+    pub fn of(hash: u64) -> SessionOwner {
         SessionOwner(hash as u32 & !NEWCOMER)
     }
 }

@@ -46,7 +46,7 @@ impl Shard {
         let (side, token) = (burst.side(), burst.token());
         let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position: None, token };
         match machines.env.settings.history(channel, rule) {
-            Some(terms) => machines.record(&fan_out, terms, except),
+            Some(terms) => machines.record(&fan_out, terms, (burst.from(), except)),
             None => machines.deliver_everywhere(&fan_out, except, |machines| machines.delivery.id_of(except)),
         }
     }

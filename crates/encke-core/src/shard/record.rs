@@ -29,7 +29,13 @@ use crate::shard::{Machines, Shared};
 
 impl Machines {
     /// Appends publications to their history, or sends them to the shard that owns it, or to the cluster.
-    pub(super) fn record(&mut self, fan_out: &FanOut<'_>, terms: HistoryTerms, except: Option<SessionKey>) {
+    /// The sessions are the one that has published, and the one that must not get it.
+    pub(super) fn record(
+        &mut self,
+        fan_out: &FanOut<'_>,
+        terms: HistoryTerms,
+        (from, except): (Option<SessionKey>, Option<SessionKey>),
+    ) {
         if self.env.shared.is_clustered() {
             if !crosses_nodes(fan_out.channel.as_str()) {
                 self.deliver_everywhere(&FanOut { token: None, ..*fan_out }, except, |machines| {
@@ -37,7 +43,8 @@ impl Machines {
                 });
                 return self.settle_token(fan_out.token, true);
             }
-            let publications = fan_out.to_publications(self.delivery.id_of(except), &self.env.shared.mailbox);
+            let mut publications = fan_out.to_publications(self.delivery.id_of(except), &self.env.shared.mailbox);
+            publications.publisher = from.and_then(|from| self.clients.counted_for(from));
             self.admission.add_work(publications.frames.len() as u64);
             return self.record_in_cluster(ShardMessage::Record(publications.into()));
         }

@@ -97,6 +97,7 @@ fn committed(rig: &Rig, number: usize) -> EncodedPublications {
         side: Side::Client,
         except: None,
         token: None,
+        publisher: None,
         position: Some(position),
     }
 }

@@ -182,6 +182,7 @@ impl Rig {
             side: Side::Server,
             except: None,
             token: None,
+            publisher: None,
             position: Some(position),
         }
     }

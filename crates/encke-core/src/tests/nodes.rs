@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::application::{Actions, Application, Caller, EndReason, NoApplication};
+use crate::application::{Actions, Answer, Application, Caller, EndReason, Handshake, NoApplication, Refusal};
 use crate::delivery::Received;
 use crate::events::{
     Effect, ExchangeId, NOT_HERE, OTHER_NODES, Persisted, Request, Response, Searched, ShardMessage, SocketKey,
 };
 use crate::id::{Id, NodeTag, kernel_entropy};
+use crate::identity::Identity;
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
 use crate::now::Now;
 use crate::opener::Opener;
 use crate::saved::Saved;
 use crate::settings::{ChannelRule, Settings};
 use crate::shard::Shared;
-use crate::shard::tests::{NOW, Rig, post};
+use crate::shard::tests::{NOW, Rig, member_of, post};
 
 fn rig_with(settings: Settings, application: Box<dyn Application>) -> Rig {
     let mut shared = Shared::new(1, application);
@@ -462,4 +463,32 @@ fn the_channels_of_reported_sessions_count_and_the_rest_is_reported_later_in_tur
         reported.extend(ids);
     }
     assert!(sessions.iter().all(|(_, id)| reported.contains(id)), "{} of {SESSIONS}", reported.len());
+}
+
+#[test]
+fn what_goes_to_the_cluster_names_the_user_who_has_published() {
+    let rule = ChannelRule { pattern: "/a".into(), history_messages: 10, ..ChannelRule::default() };
+    let settings = Settings { channels: vec![rule], ..Settings::default() };
+    let mut rig = rig_with(settings, Box::new(Users));
+    let publishers = ["ann", "bob", "ann"].map(|user| {
+        let (socket, client) = opened(&mut rig, &format!(r#"{{"user":"{user}"}}"#));
+        rig.shard.take_effects();
+        rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/a","clientId":"{client}","data":1,"id":"1"}}"#));
+        let recorded = |effect| match effect {
+            Effect::SendToShard(_, ShardMessage::Record(publications)) => publications.publisher,
+            _ => None,
+        };
+        rig.shard.take_effects().into_iter().find_map(recorded).expect("a publisher")
+    });
+    assert_eq!(publishers[0], publishers[2]);
+    assert_ne!(publishers[0], publishers[1], "another user");
+}
+
+/// Gives each session the user that its `ext` names.
+struct Users;
+
+impl Application for Users {
+    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        Answer::Now(Ok(handshake.ext.map(|ext| Identity::of_user(&member_of(ext, "user")))))
+    }
 }

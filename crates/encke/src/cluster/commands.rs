@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use encke_cluster::CallKind;
 use encke_core::{ChannelView, SessionView};
 use serde::{Deserialize, Serialize};
 
@@ -98,18 +99,18 @@ pub(crate) struct ListedChannel {
 }
 
 impl NodeCommand {
-    /// True if it must not run twice.
-    pub(crate) fn is_once(&self) -> bool {
+    /// The kind of its call if somebody waits for the replies.
+    pub(crate) fn kind(&self) -> CallKind {
         match self {
             NodeCommand::Deliver { .. }
             | NodeCommand::Disconnect { .. }
             | NodeCommand::Unsubscribe { .. }
             | NodeCommand::Change { .. }
-            | NodeCommand::Revoke { .. } => true,
+            | NodeCommand::Revoke { .. } => CallKind::Command,
             NodeCommand::Session { .. }
             | NodeCommand::Sessions { .. }
             | NodeCommand::Channels { .. }
-            | NodeCommand::Subscribers { .. } => false,
+            | NodeCommand::Subscribers { .. } => CallKind::Question,
         }
     }
 

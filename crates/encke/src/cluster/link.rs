@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use encke_cluster::{Answers, Callee, Counts, HistoryCounts, RemoteCallCounts, RevocationCounts, SessionCounts};
+use encke_cluster::{
+    Answers, CallKind, Callee, Counts, HistoryCounts, RemoteCallCounts, RevocationCounts, SessionCounts,
+};
 use encke_core::{Elsewhere, EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, Settings, SocketOrigin};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
@@ -56,7 +58,7 @@ pub(crate) enum ToCluster {
     /// later.
     Search { session: Id, opener: Opener, origins: [u64; 2], done: oneshot::Sender<bool> },
     /// A command or a question for other nodes.
-    Command { callee: Callee, is_once: bool, content: Bytes, done: oneshot::Sender<Answers> },
+    Command { callee: Callee, kind: CallKind, content: Bytes, done: oneshot::Sender<Answers> },
     /// An action of the application for sessions of other nodes.
     Act(Elsewhere),
     /// A part of the program wants the lease with this name, and learns until when this node holds it.
@@ -151,8 +153,8 @@ impl Link {
     /// Sends a command to other nodes, and waits for their replies. None if the thread has ended.
     pub(crate) async fn command(&self, callee: Callee, command: &NodeCommand) -> Option<Replies> {
         let (done, answers) = oneshot::channel();
-        let (is_once, content) = (command.is_once(), command.write());
-        self.send(ToCluster::Command { callee, is_once, content, done });
+        let (kind, content) = (command.kind(), command.write());
+        self.send(ToCluster::Command { callee, kind, content, done });
         Some(Replies::of(&answers.await.ok()?))
     }
 

@@ -37,7 +37,7 @@ settings! {
         /// that time, too.
         return_delay_ms: u64 = 1_000;
         /// Bytes of publications on channels with a history that wait until all nodes in sync have them, also while the engine is away.
-        /// Channels share it. Further ones are refused.
+        /// Users or addresses share it, and their channels. Further ones are refused.
         history_pending_bytes_max: usize = 64 * 1024 * 1024, positive();
         /// Requests and WebSockets of clients whose session is on another node, while this node waits for that one; and as many of other
         /// nodes that this one serves. Addresses share it. Above it a request gets status 503.
@@ -52,7 +52,7 @@ settings! {
         /// Longest time that a command of the HTTP API or of a handle waits for the answers of other nodes, in milliseconds.
         command_wait_ms: u64 = 5_000, positive(), at_most(30_000, "at most 30 seconds, after which other nodes forget a command");
         /// Commands and questions of this node that wait for the answers of others; and as many of other nodes that run here. Further ones
-        /// reach this node alone.
+        /// reach this node alone. Actions of hooks and services may have half.
         commands_max: usize = 1_024, positive();
         /// Bytes of the commands of this node that wait.
         commands_bytes_max: usize = 64 * 1024 * 1024, positive();

@@ -131,8 +131,9 @@ impl Published {
             let Burst { channel, frames, messages, token, charge } = burst;
             let frames = frames.into();
             let side = Side::Server;
+            let (except, position, publisher) = (None, None, None);
             let publication =
-                EncodedPublications { channel, frames, messages, side, except: None, position: None, token, charge };
+                EncodedPublications { channel, frames, messages, side, except, position, token, publisher, charge };
             Envelope::new(account, ShardMessage::Record(publication.into()))
         };
         (bursts.into_iter().map(envelope).collect(), messages)

@@ -185,8 +185,8 @@ impl Cluster {
                     Some(message) => self.sessions.from_shard(now_ms, message),
                     None => {}
                 },
-                ToCluster::Command { callee, is_once, content, done } => {
-                    self.node_commands.call(now_ms, callee, (is_once, content), done);
+                ToCluster::Command { callee, kind, content, done } => {
+                    self.node_commands.call(now_ms, callee, (kind, content), done);
                 }
                 ToCluster::Lease(name, waiting) => self.leases.want(now_ms, name, waiting),
                 ToCluster::Act(action) => self.node_commands.act(now_ms, action),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use encke_cluster::{
-    Answers, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings, RevocationCounts,
+    Answers, CallKind, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings, RevocationCounts,
     RevocationOutput, Revocations,
 };
 use encke_core::{Elsewhere, Id, Now};
@@ -57,10 +57,10 @@ impl NodeCommands {
         &mut self,
         now_ms: u64,
         callee: Callee,
-        (is_once, content): (bool, Bytes),
+        (kind, content): (CallKind, Bytes),
         done: oneshot::Sender<Answers>,
     ) {
-        let call = self.calls.call(now_ms, callee, is_once, content);
+        let call = self.calls.call(now_ms, callee, kind, content);
         self.waiting.insert(call, done);
     }
 
@@ -73,7 +73,7 @@ impl NodeCommands {
             Elsewhere::DeliverToUser(user, message) => NodeCommand::Deliver { to: Target::User(user), message },
             Elsewhere::DisconnectUser(user) => NodeCommand::Disconnect { to: Target::User(user) },
         };
-        self.calls.call(now_ms, Callee::All, command.is_once(), command.write());
+        self.calls.call(now_ms, Callee::All, CallKind::Order, command.write());
     }
 
     /// Answers a call of another node.
@@ -84,7 +84,7 @@ impl NodeCommands {
     /// Lets all nodes know of a revoked token. They count its sessions before they learn of it by the engine.
     pub(super) fn revoke(&mut self, now_ms: u64, revoked: ToRevoke) {
         let command = NodeCommand::Revoke { token_id: revoked.token_id.clone(), until_ms: revoked.until_ms };
-        let call = self.calls.call(now_ms, Callee::All, command.is_once(), command.write());
+        let call = self.calls.call(now_ms, Callee::All, CallKind::Command, command.write());
         self.spreading.insert(call, revoked);
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use encke_cluster::{Content, Histories, HistoriesSettings, HistoryCounts, HistoryOutput, Sessions, Submission};
 use encke_core::history::{Missed, PARTITIONS};
-use encke_core::{EncodedPublications, Id, Now, Persisted, PublishToken, Settings, ShardMessage};
+use encke_core::{EncodedPublications, Id, Now, Persisted, PublishToken, SessionOwner, Settings, ShardMessage};
 use tokio::sync::mpsc;
 
 use crate::cluster::engine::{EngineCommand, EngineEvent};
@@ -62,22 +62,23 @@ impl NodeHistories {
     pub(super) fn take_message(&mut self, message: ShardMessage) -> Option<ShardMessage> {
         match message {
             ShardMessage::Record(publications) => {
-                let EncodedPublications { channel, frames, messages, side, except, token, .. } = &*publications;
+                let EncodedPublications { channel, frames, messages, side, except, token, publisher, .. } =
+                    &*publications;
                 let frames = Bytes::copy_from_slice(frames);
                 let content = Content::Publications { side: *side, except: *except, messages: *messages, frames };
-                self.publish(Submission { channel: channel.clone(), content }, *token);
+                self.publish(Submission { channel: channel.clone(), content }, *token, *publisher);
             }
             ShardMessage::ClearHistory(channel, token) => {
-                self.publish(Submission { channel, content: Content::Clear }, Some(token));
+                self.publish(Submission { channel, content: Content::Clear }, Some(token), None);
             }
             other => return Some(other),
         }
         None
     }
 
-    fn publish(&mut self, submission: Submission, token: Option<PublishToken>) {
+    fn publish(&mut self, submission: Submission, token: Option<PublishToken>, publisher: Option<SessionOwner>) {
         // New settings come before what they bring.
-        self.machine.iter_mut().for_each(|machine| machine.publish(submission.clone(), token));
+        self.machine.iter_mut().for_each(|machine| machine.publish(submission.clone(), token, publisher));
     }
 
     /// Takes an event of the engine, if it concerns histories.

@@ -109,6 +109,7 @@ impl NodeRings<'_> {
             except,
             position,
             token: None,
+            publisher: None,
         };
         send_to_wanting(self.server, publications, &mut self.terms.scratch);
     }

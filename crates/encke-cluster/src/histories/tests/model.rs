@@ -31,7 +31,7 @@ pub(super) struct Member {
     /// It does nothing until then, in milliseconds.
     pub(super) paused_ms: u64,
     /// The time of its next turn, if nothing arrives before, in milliseconds.
-    due_ms: u64,
+    pub(super) due_ms: u64,
     /// The time since when it has been dead, cut off or paused, and until when, in milliseconds.
     absence: Absence,
     /// The difference of its time of day.
@@ -239,7 +239,7 @@ impl Cluster {
 
     pub(super) fn submit(&mut self, node: usize, submission: Submission, number: u64) {
         let member = &mut self.members[node];
-        member.histories.publish(submission, Some(PublishToken { shard: 0, number }));
+        member.histories.publish(submission, Some(PublishToken { shard: 0, number }), None);
         member.due_ms = 0;
     }
 

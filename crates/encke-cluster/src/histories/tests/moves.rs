@@ -1,9 +1,11 @@
 //! Histories that are written and read, and partitions that move, one thing at a time.
 
-use encke_core::Side;
+use encke_core::history::partition_of;
+use encke_core::{PublishToken, SessionOwner, Side};
 
 use super::faults::channels;
 use super::model::Cluster;
+use crate::envelope::tests::frame_of;
 use crate::histories::entry::NodeId;
 use crate::histories::{Content, Submission};
 
@@ -155,6 +157,39 @@ fn without_the_engine_publications_wait_within_a_bound_and_further_ones_are_refu
     cluster.connect(0);
     cluster.settle();
     assert_eq!(texts(&cluster, &channel).len(), 1_000 - refused);
+}
+
+#[test]
+fn a_publisher_on_ever_new_channels_leaves_room_for_others() {
+    let (mut cluster, channel) = cluster();
+    cluster.disconnect(0);
+    let publish = |cluster: &mut Cluster, user: u64, channel: &str, number: u64| {
+        let content = Content::Publications {
+            side: Side::Client,
+            except: None,
+            messages: 1,
+            frames: frame_of(&format!("\"0 {number}\"")).into(),
+        };
+        let submission = Submission { channel: channel.into(), content };
+        let (member, token) = (&mut cluster.members[0], PublishToken { shard: 0, number });
+        member.histories.publish(submission, Some(token), Some(SessionOwner::of(user)));
+        member.due_ms = 0;
+    };
+    let names = (0..).map(|number| format!("/new/{number}")).filter(|name| partition_of(name) < 2);
+    (0..2_000).zip(names).for_each(|(number, name)| publish(&mut cluster, 1, &name, number));
+    (2_000..2_020).for_each(|number| publish(&mut cluster, 2, &channel, number));
+    // The greedy one is on the channel of the other as well.
+    (3_000..3_020).for_each(|number| publish(&mut cluster, 1, &channel, number));
+    cluster.pass(100);
+    let refused = |numbers: std::ops::Range<u64>| {
+        numbers.filter(|number| cluster.members[0].settled.get(number) == Some(&false)).count()
+    };
+    assert!(refused(0..2_000) > 1_000 && refused(3_000..3_020) == 20, "{}", refused(0..2_000));
+    assert_eq!(refused(2_000..2_020), 0, "another user has its part");
+    cluster.connect(0);
+    cluster.settle();
+    assert_eq!(texts(&cluster, &channel).len(), 20);
+    assert_eq!(cluster.counts(0).pending_bytes, 0);
 }
 
 #[test]
