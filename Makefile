@@ -12,7 +12,7 @@ serve: ## Build the program quickly and run it on http://127.0.0.1:8080
 check: ## Check an edit: format, lints, unit tests, 2,000 simulated seeds; under three minutes
 	@scripts/test.sh --check
 
-test: ## Run everything that must hold before a change goes in; under twenty minutes
+test: ## Run everything that must hold before a change goes in; under thirty minutes
 	@scripts/test.sh $(STEPS)
 
 autobahn: ## Run all 517 cases of the WebSocket conformance suite, over ws and over wss
