@@ -24,6 +24,16 @@ impl Metric {
         Metric { name, help, kind: Meaning::Gauge, values: Vec::new() }
     }
 
+    /// A counter with one value.
+    pub(crate) fn counter_of(name: &'static str, help: &'static str, value: u64) -> Metric {
+        Metric::counter(name, help).with(&[], value)
+    }
+
+    /// A gauge with one value.
+    pub(crate) fn gauge_of(name: &'static str, help: &'static str, value: usize) -> Metric {
+        Metric::gauge(name, help).with(&[], value as u64)
+    }
+
     /// Adds a value, with names and values of labels. Each value of a metric has other labels; a value without labels is the only one.
     pub fn with(mut self, labels: &[(&'static str, &str)], value: u64) -> Metric {
         let labels = labels.iter().map(|(name, value)| (*name, value.to_string())).collect();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use encke_client::{Client, Subscription, Transport};
 use serde_json::{Value, json};
 
-use crate::histories::{start, wait_until_in_sync};
+use crate::histories::nodes;
 use crate::nats::Keeping;
 use crate::node::Node;
 use crate::proxy::Proxy;
@@ -102,10 +102,7 @@ fn a_session_that_acknowledges_loses_nothing_of_a_history_when_its_node_is_kille
     run(async {
         let nats = Keeping::start("acknowledging");
         // The first one owns all histories, and has the session.
-        let a = start(&nats.nats, "a");
-        wait_until_in_sync(&[&a]).await;
-        let [b, c] = ["b", "c"].map(|name| start(&nats.nats, name));
-        wait_until_in_sync(&[&a, &b, &c]).await;
+        let [a, b, c] = nodes(&nats.nats).await;
         let [mut client, mut late] = [(); 2].map(|()| Acknowledging::open(&a, &b));
         wait_for_records(&a, 2);
         let publisher = handshake_with(&c, &json!({}));
@@ -178,10 +175,7 @@ async fn read(mut subscription: Subscription, last: usize) -> (Vec<usize>, Subsc
 fn websockets_of_sessions_that_acknowledge_go_on_at_other_nodes_when_theirs_is_killed() {
     run(async {
         let nats = Keeping::start("websockets-acknowledging");
-        let a = start(&nats.nats, "a");
-        wait_until_in_sync(&[&a]).await;
-        let [b, c] = ["b", "c"].map(|name| start(&nats.nats, name));
-        wait_until_in_sync(&[&a, &b, &c]).await;
+        let [a, b, c] = nodes(&nats.nats).await;
         let urls = [&a, &b, &c].map(|node| node.url.trim_start_matches("http://").to_owned());
         let proxy = Proxy::to(urls.into());
         let (mut clients, mut subscriptions) = (Vec::new(), Vec::new());

@@ -16,12 +16,12 @@ const PARTITIONS: u64 = 64;
 type Read = (String, u64, usize);
 
 /// A node whose channels have histories.
-pub(crate) fn start(nats: &Nats, name: &str) -> Node {
+fn start(nats: &Nats, name: &str) -> Node {
     Node::start(nats, name, RULE)
 }
 
 /// Waits until nodes may own all histories.
-pub(crate) async fn wait_until_in_sync(nodes: &[&Node]) {
+async fn wait_until_in_sync(nodes: &[&Node]) {
     for node in nodes {
         let in_sync = || node.metric("encke_cluster_history_partitions_in_sync") == PARTITIONS;
         wait_until_async("a node is in sync", in_sync).await;
@@ -29,7 +29,7 @@ pub(crate) async fn wait_until_in_sync(nodes: &[&Node]) {
 }
 
 /// Three nodes in sync. The first one owns all.
-async fn nodes(nats: &Nats) -> [Node; 3] {
+pub(crate) async fn nodes(nats: &Nats) -> [Node; 3] {
     let first = start(nats, "a");
     wait_until_in_sync(&[&first]).await;
     let nodes = [first, start(nats, "b"), start(nats, "c")];

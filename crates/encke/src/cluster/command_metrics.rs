@@ -6,8 +6,7 @@ use crate::metric::Metric;
 
 /// The metrics of these counts.
 pub(crate) fn of(calls: &RemoteCallCounts, revocations: &RevocationCounts) -> [Metric; 12] {
-    let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
-    let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
+    let (gauge, counter) = (Metric::gauge_of, Metric::counter_of);
     [
         gauge("encke_cluster_nodes", "Nodes of the cluster that are there, with this one.", calls.nodes),
         gauge(

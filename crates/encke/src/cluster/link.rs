@@ -241,20 +241,16 @@ impl Link {
         let Status { sessions, histories, remote_calls, revocations, leases, .. } = self.status();
         let of_sessions = session_metrics::of(&sessions).into_iter().chain(session_metrics::of_records(&sessions));
         let of_parts = of_sessions.chain(history_metrics::of(&histories));
-        let held = Metric::gauge(
-            "encke_cluster_leases_held",
-            "Leases of the cluster that this node holds: work that runs once.",
-        );
-        let of_parts =
-            of_parts.chain(command_metrics::of(&remote_calls, &revocations)).chain([held.with(&[], leases as u64)]);
+        let held = "Leases of the cluster that this node holds: work that runs once.";
+        let held = Metric::gauge_of("encke_cluster_leases_held", held, leases);
+        let of_parts = of_parts.chain(command_metrics::of(&remote_calls, &revocations)).chain([held]);
         self.node_metrics().into_iter().chain(of_parts).collect()
     }
 
     fn node_metrics(&self) -> Vec<Metric> {
         let Status { is_connected, counts, subscriptions, origins, waiting_bytes: (pending, incoming), .. } =
             self.status();
-        let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
-        let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
+        let (gauge, counter) = (Metric::gauge_of, Metric::counter_of);
         vec![
             gauge(
                 "encke_cluster_connected",

@@ -6,8 +6,7 @@ use crate::metric::Metric;
 
 /// The metrics of these counts.
 pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
-    let gauge = |name, help, value: usize| Metric::gauge(name, help).with(&[], value as u64);
-    let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
+    let (gauge, counter) = (Metric::gauge_of, Metric::counter_of);
     let SessionCounts { waiting, serving, relays, recorded, records_waiting, .. } = *counts;
     [
         gauge(
@@ -73,7 +72,7 @@ pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
 
 /// Those of their records, and of what clients have confirmed.
 pub(crate) fn of_records(counts: &SessionCounts) -> [Metric; 4] {
-    let counter = |name, help, value| Metric::counter(name, help).with(&[], value);
+    let counter = Metric::counter_of;
     [
         counter(
             "encke_cluster_marks",

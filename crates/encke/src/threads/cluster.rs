@@ -219,6 +219,7 @@ impl Cluster {
         self.deliver();
         self.log(now_ms);
         let (remote_calls, revocations) = self.node_commands.counts();
+        let histories = self.histories.counts();
         self.link.set_status(Status {
             is_connected: self.node.is_connected(),
             counts: self.node.counts(),
@@ -226,8 +227,8 @@ impl Cluster {
             origins: self.node.origins(),
             waiting_bytes: self.node.waiting_bytes(),
             sessions: self.sessions.counts(),
-            histories: self.histories.counts(),
-            reading: self.histories.progress(now_ms),
+            histories,
+            reading: self.histories.progress(now_ms, histories.level),
             remote_calls,
             revocations,
             leases: self.leases.held(),

@@ -171,9 +171,9 @@ impl NodeHistories {
         machine.has_ended()
     }
 
-    /// The partitions whose messages it has, while it reads those of other nodes for the first time. None at any other time.
-    pub(super) fn progress(&mut self, now_ms: u64) -> Option<usize> {
-        let level = self.machine.as_ref()?.counts().level;
+    /// The partitions whose messages it has (`level`), while it reads those of other nodes for the first time. None at any other time.
+    pub(super) fn progress(&mut self, now_ms: u64, level: usize) -> Option<usize> {
+        self.machine.as_ref()?;
         let max_ms = if self.bytes_max.is_some() { READING_MAX_MS } else { ENGINE_MAX_MS };
         self.reading = match self.reading {
             Reading::Not => Reading::Since(now_ms),
