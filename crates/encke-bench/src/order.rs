@@ -99,6 +99,9 @@ pub struct Membership {
 pub struct ClientsSpec {
     /// The server's URL, `http://`, `https://`, `ws://` or `wss://`, `/cometd` where it has no path.
     pub target: String,
+    /// The URL of the server that the publishers use, if it is another node of a cluster. Their transport is WebSocket over HTTP/1.1.
+    #[serde(default)]
+    pub publish_to: Option<String>,
     /// The certificates that they accept.
     pub trust: Trust,
     /// Their transport.

@@ -15,7 +15,7 @@ impl Clients {
     /// # Errors
     /// As [`Clients::open`].
     pub fn unsupported(spec: &ClientsSpec) -> Result<Option<String>, Problem> {
-        let spec = ClientsSpec { clients: 1, publishers: 0, reconnect: true, ..spec.clone() };
+        let spec = ClientsSpec { clients: 1, publishers: 0, publish_to: None, reconnect: true, ..spec.clone() };
         let mut probe = Clients::prepare(&spec, 0, 1)?;
         probe.open_all(None, &mut |_| true)?;
         let unsupported = probe.missing_support();

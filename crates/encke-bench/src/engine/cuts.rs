@@ -44,6 +44,12 @@ impl Clients {
         self.opening_at_once = sessions.max(1) as usize;
     }
 
+    /// The number of subscribers that are open.
+    pub fn clients_open(&self) -> u64 {
+        let subscribers = &self.sessions[..self.subscriber_count];
+        subscribers.iter().filter(|session| session.state == SessionState::Open).count() as u64
+    }
+
     /// The subscribers that are open and have received from the server since [`Clients::reset_breaks`]: those that
     /// resumed, and those that made a new handshake.
     pub fn clients_back(&self) -> (u64, u64) {

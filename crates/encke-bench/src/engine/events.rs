@@ -19,7 +19,7 @@ impl Clients {
     /// Begins the connection of a session that is [`SessionState::Opening`].
     pub(super) fn open_connection(&mut self, index: usize) {
         let opened = match &mut self.sessions[index].connection {
-            Connection::WebSocket(link) => link.open(&self.shared),
+            Connection::WebSocket(link) => link.open(index, &self.shared),
             Connection::Stream(link) => self.http2.open(index, link, &self.shared),
             Connection::Http { link, .. } => link.open(index as u64, &self.shared),
             // Its requests go over the pool, and its stream opens with the session.

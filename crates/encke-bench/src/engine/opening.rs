@@ -30,7 +30,13 @@ impl Clients {
         let total = clients + publishers;
         check_numbers(spec, workers, total)?;
         let default_path = if spec.transport == Transport::Raw { "/" } else { "/cometd" };
-        let mut target = Target::resolve(&spec.target, default_path, &spec.trust)?;
+        if spec.publish_to.is_some() && (spec.publishers == 0 || spec.transport == Transport::LongPolling) {
+            let text = "--publish-to is for scenarios with sessions that only publish, and not for long-polling";
+            return Err(Problem::Usage(text.into()));
+        }
+        let resolve = |url: &String| Target::resolve(url, default_path, &spec.trust);
+        let mut target = resolve(&spec.target)?;
+        let publishers_at = spec.publish_to.as_ref().map(resolve).transpose()?.map(|target| (clients, target));
         let pool = if spec.transport.is_http() { POOL_CONNECTIONS } else { 0 };
         // Streams of HTTP/2 are for WebSockets.
         let streams = spec.streams_per_connection.filter(|_| !spec.transport.is_http());
@@ -45,6 +51,7 @@ impl Clients {
         let tally = Tally::new(worker, workers, spec.membership.rooms, members.chain(no_rooms));
         let reader = Reader::new(tally, (spec.transport != Transport::Raw).then(|| spec.membership.clone()));
         let mut shared = WorkerShared::new(target, spec.transport, Poll::new()?, reader);
+        shared.publishers_at = publishers_at;
         shared.inflater = spec.compress.then(Default::default);
         // Clients that do not reconnect need no positions, so their deliveries can be read by the fast path.
         if spec.reconnect && spec.recovery != Recovery::default() {
@@ -145,7 +152,7 @@ impl Clients {
 
     /// The error for a failed opening. If no session was opened, one session's error stands for all.
     fn not_opened(&self, error: &ConnectionError) -> Problem {
-        let target = &self.shared.target;
+        let target = self.shared.target_of(self.sessions.len().saturating_sub(1));
         let reason = error.reason();
         match error {
             ConnectionError::Machine(reason) => {

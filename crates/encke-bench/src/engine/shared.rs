@@ -17,6 +17,8 @@ use crate::order::Transport;
 #[derive(Debug)]
 pub(super) struct WorkerShared {
     pub(super) target: Target,
+    /// The target of the sessions from this number on, if it is another one.
+    pub(super) publishers_at: Option<(usize, Target)>,
     pub(super) transport: Transport,
     pub(super) poll: Poll,
     pub(super) scratch: Scratch,
@@ -39,6 +41,7 @@ impl WorkerShared {
         let scratch = Scratch::new();
         WorkerShared {
             target,
+            publishers_at: None,
             transport,
             poll,
             scratch,
@@ -48,6 +51,14 @@ impl WorkerShared {
             frames,
             body,
             rest,
+        }
+    }
+
+    /// The target of a session.
+    pub(super) fn target_of(&self, session: usize) -> &Target {
+        match &self.publishers_at {
+            Some((first, target)) if session >= *first => target,
+            _ => &self.target,
         }
     }
 

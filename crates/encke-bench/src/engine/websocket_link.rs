@@ -31,8 +31,8 @@ impl WebSocketLink {
     }
 
     /// Begins the connection.
-    pub(super) fn open(&mut self, shared: &WorkerShared) -> Result<(), ConnectionError> {
-        let socket = Socket::connect(&shared.target).map_err(|error| ConnectionError::connecting(&error))?;
+    pub(super) fn open(&mut self, session: usize, shared: &WorkerShared) -> Result<(), ConnectionError> {
+        let socket = Socket::connect(shared.target_of(session)).map_err(|error| ConnectionError::connecting(&error))?;
         *self = WebSocketLink { socket: Some(socket), ..WebSocketLink::default() };
         Ok(())
     }
@@ -49,7 +49,7 @@ impl WebSocketLink {
         if socket.is_connecting() {
             if ready.writable {
                 socket.connected().map_err(|error| ConnectionError::connecting(&error))?;
-                let request = shared.target.upgrade_request(&key(session), shared.inflater.is_some());
+                let request = shared.target_of(session).upgrade_request(&key(session), shared.inflater.is_some());
                 socket.out().extend_from_slice(request.as_bytes());
                 socket.flush().map_err(|error| ConnectionError::broken(&error))?;
             }

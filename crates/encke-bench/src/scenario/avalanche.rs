@@ -49,6 +49,9 @@ pub struct Avalanche {
     /// The command that starts the server, with {port} and {data} [default: this program's serve, with a history]
     #[arg(long, value_name = "COMMAND")]
     pub server: Option<String>,
+    /// The URL that the clients use: a balancer in front of several nodes, of which this run stops one [default: the server itself]
+    #[arg(long, value_name = "URL", requires = "server")]
+    pub through: Option<String>,
     /// Transport and recovery.
     #[command(flatten)]
     pub carriage: Carriage,
@@ -66,7 +69,8 @@ impl Scenario for Avalanche {
             return Err(Problem::Usage("--transport raw has no sessions that could come back".into()));
         }
         let plan = Plan::new(self.port, self.data.as_deref(), self.server.as_deref())?;
-        bench.common.target = format!("http://127.0.0.1:{}", plan.port);
+        let own = || format!("http://127.0.0.1:{}", plan.port);
+        bench.common.target = self.through.clone().unwrap_or_else(own);
         bench.target = Target::resolve(&bench.common.target, "/cometd", &bench.common.trust)?;
         let mut report = bench.report::<Self>();
         let membership = parts::membership(CHANNEL, 1, 1);
@@ -96,6 +100,7 @@ impl Avalanche {
             message_size: self.message_size,
             around: self.around,
             back_within: self.back_within,
+            is_one_of_several: self.through.is_some(),
         }
     }
 
@@ -107,7 +112,7 @@ impl Avalanche {
         let sent = counts.sent;
         let faults = Faults {
             lost: sessions.missing_confirmed(),
-            dropped_sessions: clients - connect - handshake,
+            dropped_sessions: clients - self.terms().back(sessions),
             ..sessions.faults(&[])
         };
         let mut trial = Trial {

@@ -144,6 +144,7 @@ mod tests {
                 opening: 1,
                 ack: false,
                 replay: false,
+                publish_to: None,
                 compress: false,
                 http2: false,
                 streams_per_connection: None,

@@ -16,6 +16,7 @@ pub(super) fn clients_spec(
 ) -> ClientsSpec {
     ClientsSpec {
         target: bench.common.target.clone(),
+        publish_to: carriage.publish_to.clone(),
         trust: bench.common.trust.clone(),
         transport: carriage.transport,
         recovery: carriage.recovery(),

@@ -110,6 +110,7 @@ impl SelfTest {
     fn spec(&self, address: std::net::SocketAddr) -> ClientsSpec {
         ClientsSpec {
             target: format!("ws://{address}/"),
+            publish_to: None,
             trust: Trust::default(),
             transport: Transport::Raw,
             recovery: Recovery::default(),

@@ -43,6 +43,7 @@ fn spec(target: &str, transport: Transport, clients: u32, rooms: u32) -> Clients
         transport,
         recovery: Recovery::default(),
         compress: false,
+        publish_to: None,
         streams_per_connection: None,
         clients,
         membership: Membership { channel: "/bench/a".into(), rooms, per_client: 1, seed: 1, first: 0 },

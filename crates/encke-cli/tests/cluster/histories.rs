@@ -21,7 +21,7 @@ fn start(nats: &Nats, name: &str) -> Node {
 }
 
 /// Waits until nodes may own all histories.
-async fn wait_until_in_sync(nodes: &[&Node]) {
+pub(crate) async fn wait_until_in_sync(nodes: &[&Node]) {
     for node in nodes {
         let in_sync = || node.metric("encke_cluster_history_partitions_in_sync") == PARTITIONS;
         wait_until_async("a node is in sync", in_sync).await;

@@ -153,7 +153,7 @@ fn respond(address: &str, request: &str) -> String {
 }
 
 /// A port of loopback that is free now.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }

@@ -5,6 +5,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::nats::get;
+
 /// A balancer that knows no sessions.
 pub(crate) struct Proxy {
     address: String,
@@ -13,6 +15,8 @@ pub(crate) struct Proxy {
 
 struct State {
     targets: Vec<String>,
+    /// True if targets that are not ready get no connection.
+    asks: bool,
     next: AtomicUsize,
     is_cut: AtomicBool,
     open: Mutex<Vec<TcpStream>>,
@@ -21,10 +25,19 @@ struct State {
 impl Proxy {
     /// A proxy in front of these addresses.
     pub(crate) fn to(targets: Vec<String>) -> Proxy {
+        Proxy::start(targets, false)
+    }
+
+    /// The same. Targets that are not ready get no connection.
+    pub(crate) fn to_ready(targets: Vec<String>) -> Proxy {
+        Proxy::start(targets, true)
+    }
+
+    fn start(targets: Vec<String>, asks: bool) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
         let (next, is_cut, open) = Default::default();
-        let state = Arc::new(State { targets, next, is_cut, open });
+        let state = Arc::new(State { targets, asks, next, is_cut, open });
         let of_thread = state.clone();
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
@@ -66,6 +79,9 @@ impl State {
         // Passes over those that are gone, as a balancer does that asks them for their health.
         for _ in 0..count {
             let target = &self.targets[self.next.fetch_add(1, Ordering::SeqCst) % count];
+            if self.asks && !get(target, "/readyz").starts_with("ready") {
+                continue;
+            }
             far = TcpStream::connect(target);
             if far.is_ok() {
                 break;

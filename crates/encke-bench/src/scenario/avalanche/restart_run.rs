@@ -34,6 +34,19 @@ pub(super) struct RestartTerms {
     /// Time to send messages before the stop, and after all are back.
     pub(super) around: Duration,
     pub(super) back_within: Duration,
+    /// True if others serve clients while this server is away. Only a part of the clients has to come back then.
+    pub(super) is_one_of_several: bool,
+}
+
+impl RestartTerms {
+    /// The clients that are back, or have never been away. The publisher is none of them.
+    pub(super) fn back(&self, clients: &Clients) -> u64 {
+        if self.is_one_of_several {
+            return clients.clients_open();
+        }
+        let (connect, handshake) = clients.clients_back();
+        connect + handshake
+    }
 }
 
 /// Percent of the clients that are timed.
@@ -149,9 +162,7 @@ impl<'a> RestartRun<'a> {
                 probed = Instant::now();
                 times.listened = server.is_up()?.then(|| began.elapsed());
             }
-            // The publisher is none of them.
-            let (connect, handshake) = self.clients.clients_back();
-            let connected = connect + handshake;
+            let connected = self.terms.back(self.clients);
             for (time, wanted) in times.back.iter_mut().zip(wanted) {
                 if time.is_none() && connected >= wanted && times.listened.is_some() {
                     *time = Some(began.elapsed());
