@@ -39,6 +39,8 @@ struct Waiting {
     replies: SmallVec<[(Text, To); 1]>,
     /// The epoch of the publications, and the offset of the first one.
     position: Option<(Arc<str>, u64)>,
+    /// The session that gets nothing before the reply.
+    withheld: Option<SessionKey>,
 }
 
 /// The text of a late reply.
@@ -100,6 +102,8 @@ pub(crate) struct Settled {
     pub(crate) publications: usize,
     /// The replies, in order.
     pub(crate) due: SmallVec<[Due; 1]>,
+    /// The session that gets messages again when these have left.
+    pub(crate) withheld: Option<SessionKey>,
 }
 
 /// Something that is to be sent now.
@@ -132,6 +136,8 @@ pub(crate) struct Answer {
 struct Late {
     replies: Vec<LateReply>,
     missing: usize,
+    /// True if a reply to a connect must not overtake them.
+    holds_connects: bool,
     fate: Fate,
 }
 
@@ -203,6 +209,14 @@ impl Owed {
         self.wait(token, batch, message, session, Text::Written(reply.into()));
     }
 
+    /// Notes that a session gets nothing before the reply that waits for this token. A connect of the same request waits, too:
+    /// its client takes no message before that reply.
+    pub(crate) fn withhold(&mut self, token: u64, batch: &Batch, session: SessionKey) {
+        self.waiting.get_mut(&token).into_iter().for_each(|waiting| waiting.withheld = Some(session));
+        let late = batch.late.as_ref().and_then(|key| self.late.get_mut(key.0));
+        late.into_iter().for_each(|late| late.holds_connects = true);
+    }
+
     /// True if no further reply to a subscribe may wait.
     pub(crate) fn is_full(&self) -> bool {
         self.replies >= INTEREST_REPLIES_MAX
@@ -212,7 +226,7 @@ impl Owed {
         let to = match batch.via {
             Via::Socket(socket) => To::Socket(socket, session),
             Via::Http { .. } => {
-                let open = || Late { replies: Vec::new(), missing: 0, fate: Fate::Open };
+                let open = || Late { replies: Vec::new(), missing: 0, holds_connects: false, fate: Fate::Open };
                 let LateKey(index) = *batch.late.get_or_insert_with(|| LateKey(self.late.insert(open())));
                 let late = &mut self.late[index];
                 late.replies.push(LateReply { at: batch.replies.len(), text: Vec::new() });
@@ -224,6 +238,7 @@ impl Owed {
             channel: message.channel.as_deref().unwrap_or_default().into(),
             replies: SmallVec::new(),
             position: None,
+            withheld: None,
         });
         waiting.replies.push((text, to));
         self.replies += 1;
@@ -234,7 +249,7 @@ impl Owed {
     pub(crate) fn answer(&mut self, mut answer: Answer) -> Option<Answer> {
         let Some(key) = answer.batch.late else { return Some(answer) };
         let late = self.late.get_mut(key.0)?;
-        if answer.batch.is_connected() && late.missing > 0 {
+        if answer.batch.is_connected() && late.missing > 0 && !late.holds_connects {
             // A client that waits for its connect must not wait for a disk.
             late.fate = Fate::Answered(answer.batch.session);
             answer.batch.replies = merge(&answer.batch.replies, &late.replies);
@@ -251,7 +266,7 @@ impl Owed {
         timestamp: Option<&str>,
         refusal: impl Fn(&str) -> String,
     ) -> Option<Settled> {
-        let Waiting { channel, replies, position } = self.waiting.remove(&persisted.number)?;
+        let Waiting { channel, replies, position, withheld } = self.waiting.remove(&persisted.number)?;
         let publications = replies.len();
         self.replies -= publications;
         let error = if persisted.is_persisted { String::new() } else { refusal(&channel) };
@@ -281,7 +296,7 @@ impl Owed {
             }
         }
         due.extend(on_socket.map(Due::Socket));
-        Some(Settled { channel, publications, due })
+        Some(Settled { channel, publications, due, withheld })
     }
 
     fn late_reply(&mut self, key: LateKey, index: usize, text: Vec<u8>) -> Option<Due> {

@@ -152,7 +152,7 @@ impl BesideBurst<'_> {
         session: SessionKey,
         names: Vec<Box<str>>,
         reply: Vec<u8>,
-    ) {
+    ) -> u64 {
         let token = PublishToken { shard: self.env.index as u16, number: self.requests.owed.new_token() };
         if let Via::Socket(socket) = batch.via {
             self.sessions.owe_reply(socket);
@@ -160,6 +160,7 @@ impl BesideBurst<'_> {
         self.requests.owed.owe_written(token.number, batch, message, session, reply);
         self.env.metrics.replies_waiting.set(self.requests.pending().replies);
         self.emit(Effect::AwaitInterest(names, token));
+        token.number
     }
 
     /// True if the rule for a channel gives it a history, and no further channel can have one. Otherwise the channel has its

@@ -65,7 +65,7 @@ impl Machines {
         let refusal =
             if self.env.shared.is_clustered() { BayeuxError::not_replicated } else { BayeuxError::not_stored };
         let Some(settled) = self.requests.owed.settle(stored, timestamp.as_deref(), refusal) else { return };
-        let Settled { channel, publications, due } = settled;
+        let Settled { channel, publications, due, withheld } = settled;
         self.env.metrics.replies_waiting.set(self.requests.pending().replies);
         if !stored.is_persisted {
             self.env.metrics.errors.add(publications);
@@ -78,6 +78,7 @@ impl Machines {
                 Due::Response(answer) => self.finish(*answer),
             }
         }
+        withheld.into_iter().for_each(|session| self.delivery.release_withheld(session));
     }
 
     /// Settles the tokens of subscribes: their replies leave.

@@ -199,7 +199,12 @@ impl Machines {
         }
         let mut text = Vec::new();
         reply.write(&mut text);
-        self.beside().accept_when_known(batch, message, key, unknown, text);
+        // Clients that replay take no message before the reply: it would come again after a subscribe of their session.
+        let withholds = self.delivery.withhold(key);
+        let token = self.beside().accept_when_known(batch, message, key, unknown, text);
+        if withholds {
+            self.requests.owed.withhold(token, batch, key);
+        }
     }
 
     fn subscribe_to(

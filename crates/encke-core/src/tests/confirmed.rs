@@ -256,3 +256,61 @@ fn other_sessions_have_nothing_to_confirm() {
     alone.connect(&client);
     assert!(alone.shard.machines.env.confirmed.is_empty());
 }
+
+/// The number of the token for which the replies to subscribes wait.
+fn awaited(rig: &mut Rig) -> u64 {
+    let number = rig.shard.take_effects().into_iter().find_map(|effect| match effect {
+        Effect::AwaitInterest(_, token) => Some(token.number),
+        _ => None,
+    });
+    number.expect("a reply that waits")
+}
+
+/// Checks that a text has the reply to a subscribe, and behind it these messages.
+fn check_order(text: &str, numbers: std::ops::Range<usize>) {
+    let reply = text.find("/meta/subscribe").unwrap_or_else(|| panic!("no reply: {text}"));
+    let found: Vec<usize> = text.match_indices("\"data\":").map(|(at, _)| at).collect();
+    assert_eq!(found.len(), numbers.len(), "lost or doubled: {text}");
+    assert!(found.iter().all(|at| *at > reply), "messages come before the reply: {text}");
+    for (at, number) in found.iter().zip(numbers) {
+        assert!(text[*at..].starts_with(&format!("\"data\":{number},")), "out of order: {text}");
+    }
+}
+
+// Clients that replay drop what comes before the reply to a subscribe: of a session that goes on, it comes again.
+#[test]
+fn what_a_session_replays_follows_the_reply_that_waits_for_other_nodes() {
+    let mut rig = rig();
+    (0..3).for_each(|number| deliver(&mut rig, number));
+    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+    let ext = r#""ext":{"replay":{"/a":-2}}"#;
+    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#);
+    rig.shard.socket_text(NOW, socket, &format!("[{subscribe},{connect}]"));
+    let number = awaited(&mut rig);
+    deliver(&mut rig, 3);
+    let early = rig.flushed(socket);
+    assert!(!early.contains("\"data\"") && !early.contains("100"), "neither messages nor positions: {early}");
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+    check_order(&rig.flushed(socket), 0..4);
+}
+
+#[test]
+fn a_connect_does_not_overtake_the_subscribe_of_its_request_that_waits_for_other_nodes() {
+    let mut rig = rig();
+    (0..3).for_each(|number| deliver(&mut rig, number));
+    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+    rig.shard.socket_closed(NOW, socket);
+    let ext = r#""ext":{"replay":{"/a":-2}}"#;
+    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#);
+    let exchange = rig.request(format!("[{subscribe},{connect}]"));
+    let number = awaited(&mut rig);
+    assert_eq!(rig.response(exchange), None);
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+    let response = rig.response(exchange).expect("a response");
+    check_order(&response, 0..0);
+    let next = rig.connect(&client);
+    let messages = rig.response(next).expect("messages");
+    assert_eq!(messages.matches("\"data\":").count(), 3, "{messages}");
+}
