@@ -13,6 +13,7 @@
 use std::sync::Arc;
 
 use crate::exchange::{Request, SocketKey};
+use crate::history::MissedRange;
 use crate::id::{Id, NodeTag};
 use crate::opener::Opener;
 use crate::saved::Saved;
@@ -36,9 +37,9 @@ pub enum FromNodes {
     Report(Id),
     /// All that was committed before this tick was sent to the shard before. The answer is [`ForNodes::Confirmed`].
     Tick(u64),
-    /// The answer to [`ForNodes::Resumes`]: the messages of histories that a session has missed, JSON objects, oldest first. None: they
-    /// cannot be known, and the session ends.
-    Missed(Id, Option<Vec<Box<str>>>),
+    /// The answer to [`ForNodes::Resumes`]: the messages of histories that a session has missed. All that was committed after them is sent
+    /// to the shard later. None: they cannot be known, and the session ends.
+    Missed(Id, Option<Vec<MissedRange>>),
 }
 
 /// A session that comes from another node.
@@ -173,7 +174,7 @@ impl FromNodes {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             FromNodes::Restore(_, restored) => restored.saved.bytes(),
-            FromNodes::Missed(_, Some(messages)) => messages.iter().map(|message| message.len()).sum(),
+            FromNodes::Missed(_, Some(ranges)) => size_of_val(&**ranges),
             _ => 0,
         }
     }

@@ -18,6 +18,7 @@ mod policies;
 mod presence;
 mod replay;
 mod responses;
+mod resuming;
 mod rights;
 mod schedule;
 mod shares;
