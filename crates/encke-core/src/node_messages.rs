@@ -15,6 +15,7 @@ use std::sync::Arc;
 use crate::exchange::{Request, SocketKey};
 use crate::history::MissedRange;
 use crate::id::{Id, NodeTag};
+use crate::limits::sessions::SessionOwner;
 use crate::opener::Opener;
 use crate::saved::Saved;
 
@@ -84,8 +85,8 @@ pub enum ForNodes {
     Released(u64, Given),
     /// The answer to [`FromNodes::Restore`]: publications of other nodes for the session arrive, or it is not taken and has ended.
     Restored(Id),
-    /// A session has connected, or what has to outlive its node has changed: this is all of it.
-    Changed(Id, Box<Saved>, Since),
+    /// A session of this owner has connected, or what has to outlive its node has changed: this is all of it.
+    Changed(Id, SessionOwner, Box<Saved>, Since),
     /// A session has ended. A reply of its shard may wait for
     /// [`ShardMessage::InterestKnown`](crate::ShardMessage::InterestKnown) with this number: no node goes on with it then.
     Ended(Id, Option<u64>),
@@ -185,7 +186,7 @@ impl ForNodes {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             ForNodes::Search { waiting: Searcher::Request { request, .. }, .. } => request.body.len(),
-            ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, saved, _) => saved.bytes(),
+            ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, _, saved, _) => saved.bytes(),
             ForNodes::Resumes { names, .. } => names.iter().map(|name| name.len()).sum(),
             ForNodes::Elsewhere(Elsewhere::Deliver(_, frame) | Elsewhere::DeliverToUser(_, frame)) => frame.len(),
             _ => 0,

@@ -13,8 +13,18 @@ use crate::rights::table::ServerEntry;
 use crate::shard::{Machines, Shard};
 
 impl Shard {
-    /// Publishes for the application. An invalid channel name is ignored.
-    pub(super) fn publish_from_here(&mut self, channel: &str, data: &str, ext: Option<&str>) {
+    /// Publishes for the application, which a session has called. An invalid channel name is ignored.
+    pub(super) fn publish_from_here(
+        &mut self,
+        channel: &str,
+        data: &str,
+        ext: Option<&str>,
+        caller: Option<SessionKey>,
+    ) {
+        let payer = caller.and_then(|caller| self.machines.clients.counted_for(caller));
+        if self.burst.payer() != payer {
+            self.fan_out_burst();
+        }
         let limits = self.machines.env.settings.limits().clone();
         if let Ok(name) = ChannelName::parse(channel, &limits) {
             let timestamp = self.machines.env.raw_timestamp();
@@ -27,6 +37,7 @@ impl Shard {
                 custom: &[],
             };
             self.broadcast(name, &publication, None, ServerEntry::Action.may());
+            self.burst.belongs_to(payer);
         }
     }
 
@@ -51,7 +62,7 @@ impl Shard {
         for action in actions.0 {
             match action {
                 Action::Publish { channel, data, ext } => {
-                    self.publish_from_here(&channel, &data, ext.as_deref());
+                    self.publish_from_here(&channel, &data, ext.as_deref(), call.map(|(caller, ..)| caller));
                 }
                 Action::Deliver { session, channel, data, id, ext } => {
                     let (id, ext) = (id.map(bayeux::Id::new), ext.as_deref().map(RawJson::trusted));

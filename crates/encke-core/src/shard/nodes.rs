@@ -161,7 +161,8 @@ impl Machines {
             let id = record.id;
             let session = SavedSession { policy: None, ..self.completed(key, record, policy) };
             let saved = Saved { policy, messages: Vec::new(), sessions: vec![session] };
-            self.tell_nodes(ForNodes::Changed(id, Box::new(saved), since));
+            let owner = self.clients.counted_for(key).unwrap_or_default();
+            self.tell_nodes(ForNodes::Changed(id, owner, Box::new(saved), since));
         }
     }
 
