@@ -236,13 +236,14 @@ impl Handle {
     /// When a setting cannot work: the old settings stay in force.
     pub fn reload(&self, mut settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
         check_settings(&settings)?;
-        if self.0.server_shared.cluster.is_some() {
-            ClusterSettings::check_server(&settings)?;
-        }
         let mut current = self.0.settings.lock();
         // Settings that need a restart remain unchanged here, too: the next call compares with the settings in force.
         let takes_any_port = settings.listen.port() == 0;
         let mut fixed = settings.keep_fixed(&current);
+        if self.0.server_shared.cluster.is_some() {
+            // With the `data` in force.
+            ClusterSettings::check_server(&settings)?;
+        }
         fixed.retain(|name| !(takes_any_port && *name == "listen"));
         match &self.0.server_shared.tls {
             Some(tls) => fixed.extend(tls.reload(&settings)?),
