@@ -54,6 +54,7 @@ pub(crate) fn start(
     let cluster = Cluster {
         server,
         link,
+        engine: engine.name(),
         node,
         sessions,
         histories,
@@ -81,6 +82,8 @@ pub(crate) fn start(
 struct Cluster {
     server: Arc<ServerShared>,
     link: Arc<Link>,
+    /// The name of the engine, for the log.
+    engine: String,
     node: Node,
     sessions: Sessions,
     histories: NodeHistories,
@@ -124,7 +127,7 @@ impl Cluster {
             tokio::select! {
                 () = self.link.woken() => {}
                 count = events.recv_many(&mut received, EVENTS_AT_ONCE) => if count == 0 {
-                    tracing::error!("the engine of the cluster has ended; the node goes on alone");
+                    tracing::error!("{} has ended; the node goes on alone", self.engine);
                     self.node.disconnected(&self.server.shared().interest);
                     self.sessions.disconnected();
                     self.histories.disconnected();
@@ -243,13 +246,13 @@ impl Cluster {
         let interest = &self.server.shared().interest;
         match event {
             EngineEvent::Connected { envelope_bytes_max } => {
-                tracing::info!("connected to the engine of the cluster");
+                tracing::info!("connected to {}", self.engine);
                 self.node.connected(now_ms, envelope_bytes_max);
                 self.sessions.connected(now_ms, envelope_bytes_max);
             }
             EngineEvent::Disconnected => {
                 if self.node.is_connected() {
-                    tracing::warn!("the engine of the cluster is away; the node goes on alone");
+                    tracing::warn!("{} is away; the node goes on alone", self.engine);
                 }
                 self.node.disconnected(interest);
                 self.sessions.disconnected();
@@ -282,7 +285,7 @@ impl Cluster {
             EngineEvent::Failed(error) => {
                 let (last, from_ms) = &mut self.logged.failure;
                 if *last != error || now_ms >= *from_ms {
-                    tracing::warn!(error, "the engine of the cluster reports an error");
+                    tracing::warn!(error, "{} reports an error", self.engine);
                     (*last, *from_ms) = (error, now_ms + LOG_EVERY_MS);
                 }
             }
@@ -361,7 +364,7 @@ impl Cluster {
             tracing::warn!(rejected, %reason, "the cluster has what is no envelope of a node");
         }
         if unconfirmed > 0 {
-            tracing::warn!(unconfirmed, "replies to subscribes did not wait longer for the engine of the cluster");
+            tracing::warn!(unconfirmed, "replies to subscribes did not wait longer for {}", self.engine);
         }
         (self.logged.counts, self.logged.from_ms) = (counts, now_ms + LOG_EVERY_MS);
     }
