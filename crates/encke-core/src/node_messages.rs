@@ -108,8 +108,9 @@ pub enum ForNodes {
         /// True if some [`Since`] says otherwise.
         has_late: bool,
     },
-    /// The application wants something of sessions that other nodes may have.
-    Elsewhere(Elsewhere),
+    /// The application wants something of sessions that other nodes may have. The owner is the caller of its hook or service; None: the
+    /// program.
+    Elsewhere(Elsewhere, Option<SessionOwner>),
 }
 
 /// The point before which the client of a session has confirmed all messages of histories.
@@ -188,7 +189,7 @@ impl ForNodes {
             ForNodes::Search { waiting: Searcher::Request { request, .. }, .. } => request.body.len(),
             ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, _, saved, _) => saved.bytes(),
             ForNodes::Resumes { names, .. } => names.iter().map(|name| name.len()).sum(),
-            ForNodes::Elsewhere(Elsewhere::Deliver(_, frame) | Elsewhere::DeliverToUser(_, frame)) => frame.len(),
+            ForNodes::Elsewhere(Elsewhere::Deliver(_, frame) | Elsewhere::DeliverToUser(_, frame), _) => frame.len(),
             _ => 0,
         }
     }

@@ -103,7 +103,8 @@ impl Handle {
             Action::Deliver { session, channel, data, id, ext } => {
                 let message = Outgoing::raw(data).with(ext.as_deref());
                 let frame = self.frame(terms, channel, &message, id.as_deref())?;
-                _ = Id::parse(session).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame)));
+                _ = Id::parse(session)
+                    .is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame, None)));
             }
             Action::DeliverToUser { user, channel, data } => {
                 let frame = self.frame(terms, channel, &Outgoing::raw(data), None)?;
@@ -171,7 +172,7 @@ impl Handle {
     /// Ends a session, on whatever node of a cluster. Its client gets a disconnect message. False if no session can have this id, or the server has
     /// stopped.
     pub fn disconnect(&self, client_id: &str) -> bool {
-        Id::parse(client_id).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Disconnect(id)))
+        Id::parse(client_id).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Disconnect(id, None)))
     }
 
     /// Revokes a token by its id: its sessions end, and it opens no further ones until it has expired, in milliseconds

@@ -25,7 +25,7 @@ pub(super) struct Turns<Owner, Item> {
     waiting: usize,
 }
 
-/// What one owner has waiting. An empty line is removed when its turn comes.
+/// The line of one owner. An empty line is removed when its turn comes.
 #[derive(Debug)]
 struct Line<Item> {
     turn: Turn,

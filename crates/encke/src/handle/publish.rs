@@ -108,7 +108,7 @@ impl Handle {
             return Err(PublishError::Busy);
         }
         let Some(id) = Id::parse(client_id) else { return Ok(false) };
-        Ok(self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame)))
+        Ok(self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame, None)))
     }
 
     /// The settings that concern publications.

@@ -182,8 +182,8 @@ impl Cluster {
                 ToCluster::Publications(publications) => self.node.publish(&publications),
                 ToCluster::Ask(names, token) => self.node.ask(names, token),
                 ToCluster::Message(envelope) => match self.histories.take_message(envelope.message) {
-                    Some(ShardMessage::ForNodes(ForNodes::Elsewhere(action))) => {
-                        self.node_commands.act(now_ms, action);
+                    Some(ShardMessage::ForNodes(ForNodes::Elsewhere(action, owner))) => {
+                        self.node_commands.act(now_ms, action, owner);
                     }
                     Some(message) => self.sessions.from_shard(now_ms, message),
                     None => {}
@@ -192,7 +192,7 @@ impl Cluster {
                     self.node_commands.call(now_ms, callee, (kind, content), done);
                 }
                 ToCluster::Lease(name, waiting) => self.leases.want(now_ms, name, waiting),
-                ToCluster::Act(action) => self.node_commands.act(now_ms, action),
+                ToCluster::Act(action) => self.node_commands.act(now_ms, action, None),
                 ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
                 ToCluster::Revoke(revoked) => self.node_commands.revoke(now_ms, revoked),
                 ToCluster::Settings(settings) => self.histories.set_settings(settings),
