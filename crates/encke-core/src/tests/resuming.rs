@@ -84,6 +84,25 @@ fn sessions_that_have_missed_the_same_share_its_frames() {
 }
 
 #[test]
+fn sessions_that_come_one_after_another_share_what_the_first_ones_still_hold() {
+    let (mut rig, ids) = taken(SESSIONS);
+    let before = rig.shard.memory().0;
+    for id in &ids {
+        miss(&mut rig, *id, 0..MESSAGES);
+        flush(&mut rig);
+    }
+    let (counted, walked) = rig.shard.memory();
+    assert_eq!(counted, walked);
+    assert!(counted < before + (5 << 20), "{} bytes for {SESSIONS} sessions", counted - before);
+    // Nothing is held for those that have left.
+    ids.iter().for_each(|id| tell(&mut rig, FromNodes::Leave(*id)));
+    flush(&mut rig);
+    sent(&mut rig, 20_000);
+    let (counted, walked) = rig.shard.memory();
+    assert!(counted == walked && counted < before + (1 << 20), "{counted} {walked} {before}");
+}
+
+#[test]
 fn sessions_with_other_marks_get_what_each_has_missed_and_nobody_gets_own_messages() {
     let (mut rig, ids) = taken(4);
     let own = MESSAGES;
