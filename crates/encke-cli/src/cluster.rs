@@ -4,7 +4,7 @@ use encke::{Builder, ClusterSettings, Declared, Settings};
 use encke_nats::{Nats, NatsSettings, NatsSettingsError};
 use toml::{Table, Value};
 
-use crate::layers::Problem;
+use crate::layers::{Origin, Problem, located};
 use crate::tables::table;
 
 /// The settings of a node.
@@ -52,6 +52,30 @@ impl ClusterSection {
         let node = || self.node.check().err().map(|error| Problem(format!("cluster.{error}")));
         let of_server = || ClusterSettings::check_server(server).err().map(|error| Problem(error.to_string()));
         nats.or_else(node).or_else(of_server)
+    }
+
+    /// The note that `data` of this server, which is a node, has no effect, if so: histories of a cluster and `data` exclude each other, and the environment names `data`
+    /// for whatever the server is, as that of the container image does. `origin` knows that of a path.
+    ///
+    /// # Errors
+    /// A file or a flag names `data` for this server, or ACME needs it. The problem has both origins.
+    pub(crate) fn ignores_data(
+        server: &Settings,
+        origin: impl Fn(&str) -> Option<Origin>,
+    ) -> Result<Option<String>, Problem> {
+        let with_history = server.channels.iter().enumerate().find(|(_, rule)| rule.history().is_some());
+        let Some((index, rule)) = with_history.filter(|_| !server.data.is_empty()) else { return Ok(None) };
+        let data = origin("data").map_or_else(|| "data".into(), |origin| origin.to_string());
+        let (path, value) = (format!("channels[{index}].history_messages"), &server.data);
+        if matches!(origin("data"), Some(Origin::Environment(_))) && server.acme.is_empty() {
+            let rule = located(origin(&path), &format!("{path} for {}", rule.pattern));
+            let why = "nodes of a cluster hold histories in memory";
+            return Ok(Some(format!("{data} = {value} has no effect: {rule}: {why}")));
+        }
+        let rule = format!("{path} = {} for {}", rule.history_messages, rule.pattern);
+        let wanted = "its nodes hold histories in memory, and do not start with both";
+        let problem = format!("{rule}: 0 in a cluster with data = {value:?} ({data}): {wanted}");
+        Err(located(origin(&path), &problem))
     }
 
     /// Makes a server a node, if there is a section.

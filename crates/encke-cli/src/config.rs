@@ -84,6 +84,7 @@ impl Sources {
         if !self.demo {
             config.settle_demo(config.settings.listen);
         }
+        config.settle_data().map_err(|problem| vec![problem])?;
         let cluster = config.sections.cluster.as_ref();
         if let Some(misfit) = cluster.and_then(|cluster| cluster.misfit(&config.server_settings())) {
             return Err(vec![config.located(misfit)]);
@@ -133,6 +134,22 @@ impl Config {
             self.values.insert("demo".into(), false.into());
             self.of_options.insert("demo", Origin::Implied(reason).into());
         }
+    }
+
+    /// Leaves `data` out where it has no effect.
+    ///
+    /// # Errors
+    /// See [`ClusterSection::ignores_data`].
+    fn settle_data(&mut self) -> Result<(), Problem> {
+        let is_node = self.sections.cluster.is_some();
+        if is_node && let Some(note) = ClusterSection::ignores_data(&self.server_settings(), |path| self.origin(path))?
+        {
+            self.notes.push(note);
+            self.settings.data.clear();
+            self.values.insert("data".into(), "".into());
+            self.of_options.insert("data", Origin::Implied("none in a cluster with histories").into());
+        }
+        Ok(())
     }
 
     /// The reason why the services of the demo pages are off, if nobody has turned them off.

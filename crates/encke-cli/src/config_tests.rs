@@ -317,6 +317,7 @@ fn what_does_not_work_in_a_cluster_is_reported_by_name_and_value() {
     let cluster = |lines: &str| problem(&format!("{lines}\n[cluster]\nservers = [\"nats://a\"]\n"));
     let history = "data = \"data\"\n[[channels]]\npattern = \"/a/**\"\nhistory_messages = 10";
     assert!(cluster(history).starts_with("FILE:4: channels[0].history_messages = 10 for /a/**: 0 in a cluster"));
+    assert!(cluster(history).contains("data = \"data\" (FILE:1)"), "both are named: {}", cluster(history));
     assert!(cluster("channel_bytes_max = 1000").starts_with("FILE:1: channel_bytes_max = 1000: at most 327"));
     assert!(problem("[cluster]\n").starts_with("FILE:1: cluster.servers = []: at least one URL"));
     assert!(
@@ -328,6 +329,30 @@ fn what_does_not_work_in_a_cluster_is_reported_by_name_and_value() {
             .starts_with("FILE:3: cluster.name = \"a b\": ")
     );
     assert!(problem("[cluster]\npending_bytes_max = \"x\"\n").contains("cluster.pending_bytes_max"));
+}
+
+#[test]
+fn the_data_of_an_image_have_no_effect_beside_histories_of_a_cluster() {
+    let image = [("ENCKE_DATA", "/var/lib/encke")];
+    let (rule, cluster) =
+        ("[[channels]]\npattern = \"/a/**\"\nhistory_messages = 10\n", "[cluster]\nservers = [\"nats://a\"]\n");
+    let data = |file: &str| {
+        let config = read(file, &image, &[]).expect(file);
+        (config.server_settings().data, config.value("data").to_string(), config.notes)
+    };
+    let (used, shown, notes) = data(&format!("{rule}{cluster}"));
+    assert_eq!((&*used, &*shown), ("", "\"\""));
+    let [note] = &notes[..] else { panic!("{notes:?}") };
+    let both = ["ENCKE_DATA = /var/lib/encke has no effect", ".toml:3: channels[0].history_messages for /a/**"];
+    assert!(both.iter().all(|text| note.contains(text)), "{note}");
+    for file in [rule, cluster] {
+        let (used, _, notes) = data(file);
+        assert_eq!((&*used, notes.len()), ("/var/lib/encke", 0), "{file}");
+    }
+    // A flag is for this server.
+    let both = format!("{rule}{cluster}");
+    let refused = read(&both, &image, &[("data", "own")]).expect_err("both").join(" ");
+    assert!(refused.contains("FILE:3: channels[0].history_messages = 10") && refused.contains("(--data)"), "{refused}");
 }
 
 #[test]

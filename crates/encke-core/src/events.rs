@@ -202,10 +202,10 @@ pub enum ShardMessage {
     Delivered(ExchangeId, bool),
     /// A request of this session waits to be read, so its client is not silent.
     Alive(Id),
-    /// A message for a single session.
-    Deliver(Id, Arc<[u8]>),
-    /// End a session. Its client gets a disconnect message.
-    Disconnect(Id),
+    /// A message for a single session. The owner has caused it; None: the program.
+    Deliver(Id, Arc<[u8]>, Option<SessionOwner>),
+    /// End a session. Its client gets a disconnect message. The owner has caused it; None: the program.
+    Disconnect(Id, Option<SessionOwner>),
     /// A message for all sessions of a user.
     DeliverToUser(Box<str>, Arc<[u8]>),
     /// End all sessions of a user.
@@ -297,7 +297,7 @@ impl Envelope {
             ShardMessage::InterestKnown(numbers) => size_of_val(&numbers[..]),
             ShardMessage::Request(request) => request.body.len() + request.head.as_ref().map_or(0, |head| head.bytes()),
             ShardMessage::Response(_, response) => response.body.len(),
-            ShardMessage::Deliver(_, frame) => frame.len(),
+            ShardMessage::Deliver(_, frame, _) => frame.len(),
             ShardMessage::DeliverToUser(user, frame) => user.len() + frame.len(),
             ShardMessage::DisconnectUser(name) | ShardMessage::Revoke(name) => name.len(),
             ShardMessage::ClearHistory(channel, _)
@@ -307,7 +307,7 @@ impl Envelope {
             ShardMessage::Abandoned(_)
             | ShardMessage::Delivered(..)
             | ShardMessage::Alive(_)
-            | ShardMessage::Disconnect(_)
+            | ShardMessage::Disconnect(..)
             | ShardMessage::Settings(_)
             | ShardMessage::MakeRoom
             | ShardMessage::Report(_)

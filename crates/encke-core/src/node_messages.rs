@@ -13,7 +13,9 @@
 use std::sync::Arc;
 
 use crate::exchange::{Request, SocketKey};
+use crate::history::MissedRange;
 use crate::id::{Id, NodeTag};
+use crate::limits::sessions::SessionOwner;
 use crate::opener::Opener;
 use crate::saved::Saved;
 
@@ -36,9 +38,9 @@ pub enum FromNodes {
     Report(Id),
     /// All that was committed before this tick was sent to the shard before. The answer is [`ForNodes::Confirmed`].
     Tick(u64),
-    /// The answer to [`ForNodes::Resumes`]: the messages of histories that a session has missed, JSON objects, oldest first. None: they
-    /// cannot be known, and the session ends.
-    Missed(Id, Option<Vec<Box<str>>>),
+    /// The answer to [`ForNodes::Resumes`]: the messages of histories that a session has missed. All that was committed after them is sent
+    /// to the shard later. None: they cannot be known, and the session ends.
+    Missed(Id, Option<Vec<MissedRange>>),
 }
 
 /// A session that comes from another node.
@@ -83,8 +85,8 @@ pub enum ForNodes {
     Released(u64, Given),
     /// The answer to [`FromNodes::Restore`]: publications of other nodes for the session arrive, or it is not taken and has ended.
     Restored(Id),
-    /// A session has connected, or what has to outlive its node has changed: this is all of it.
-    Changed(Id, Box<Saved>, Since),
+    /// A session of this owner has connected, or what has to outlive its node has changed: this is all of it.
+    Changed(Id, SessionOwner, Box<Saved>, Since),
     /// A session has ended. A reply of its shard may wait for
     /// [`ShardMessage::InterestKnown`](crate::ShardMessage::InterestKnown) with this number: no node goes on with it then.
     Ended(Id, Option<u64>),
@@ -106,8 +108,9 @@ pub enum ForNodes {
         /// True if some [`Since`] says otherwise.
         has_late: bool,
     },
-    /// The application wants something of sessions that other nodes may have.
-    Elsewhere(Elsewhere),
+    /// The application wants something of sessions that other nodes may have. The owner is the caller of its hook or service; None: the
+    /// program.
+    Elsewhere(Elsewhere, Option<SessionOwner>),
 }
 
 /// The point before which the client of a session has confirmed all messages of histories.
@@ -173,7 +176,7 @@ impl FromNodes {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             FromNodes::Restore(_, restored) => restored.saved.bytes(),
-            FromNodes::Missed(_, Some(messages)) => messages.iter().map(|message| message.len()).sum(),
+            FromNodes::Missed(_, Some(ranges)) => size_of_val(&**ranges),
             _ => 0,
         }
     }
@@ -184,9 +187,9 @@ impl ForNodes {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             ForNodes::Search { waiting: Searcher::Request { request, .. }, .. } => request.body.len(),
-            ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, saved, _) => saved.bytes(),
+            ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, _, saved, _) => saved.bytes(),
             ForNodes::Resumes { names, .. } => names.iter().map(|name| name.len()).sum(),
-            ForNodes::Elsewhere(Elsewhere::Deliver(_, frame) | Elsewhere::DeliverToUser(_, frame)) => frame.len(),
+            ForNodes::Elsewhere(Elsewhere::Deliver(_, frame) | Elsewhere::DeliverToUser(_, frame), _) => frame.len(),
             _ => 0,
         }
     }

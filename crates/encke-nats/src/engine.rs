@@ -31,6 +31,8 @@ use crate::settings::{NatsSettings, NatsSettingsError};
 pub struct Nats {
     options: ConnectOptions,
     addresses: Vec<ServerAddr>,
+    /// The addresses for the log. Their URLs have no secrets.
+    name: String,
     /// Copies of each key in JetStream.
     replicas: usize,
     /// The subject of confirmations, to which nobody subscribes.
@@ -46,11 +48,12 @@ impl Nats {
         let inbox = format!("encke.{cluster}.inbox");
         let options = settings.options()?.custom_inbox_prefix(inbox).request_timeout(Some(CONFIRM_TIMEOUT));
         let (addresses, confirm) = (settings.addresses()?, format!("encke.{cluster}.confirm"));
-        Ok(Nats { options, addresses, replicas: settings.replicas, confirm })
+        let name = format!("NATS ({})", settings.servers.join(", "));
+        Ok(Nats { options, addresses, name, replicas: settings.replicas, confirm })
     }
 
     async fn start(self, mut commands: EngineCommands, events: EngineEvents) {
-        let Nats { options, addresses, replicas, confirm } = self;
+        let Nats { options, addresses, replicas, confirm, .. } = self;
         let (to_states, states) = mpsc::unbounded_channel();
         let reported = events.clone();
         let of_keys = KeySettings { options: options.clone(), addresses: addresses.clone(), replicas };
@@ -83,6 +86,10 @@ impl Nats {
 }
 
 impl ClusterEngine for Nats {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
     fn run(self: Box<Self>, commands: EngineCommands, events: EngineEvents) -> EngineRun {
         Box::pin(self.start(commands, events))
     }

@@ -103,7 +103,8 @@ impl Handle {
             Action::Deliver { session, channel, data, id, ext } => {
                 let message = Outgoing::raw(data).with(ext.as_deref());
                 let frame = self.frame(terms, channel, &message, id.as_deref())?;
-                _ = Id::parse(session).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame)));
+                _ = Id::parse(session)
+                    .is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame, None)));
             }
             Action::DeliverToUser { user, channel, data } => {
                 let frame = self.frame(terms, channel, &Outgoing::raw(data), None)?;
@@ -171,7 +172,7 @@ impl Handle {
     /// Ends a session, on whatever node of a cluster. Its client gets a disconnect message. False if no session can have this id, or the server has
     /// stopped.
     pub fn disconnect(&self, client_id: &str) -> bool {
-        Id::parse(client_id).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Disconnect(id)))
+        Id::parse(client_id).is_some_and(|id| self.send_to_shard_of(&id, ShardMessage::Disconnect(id, None)))
     }
 
     /// Revokes a token by its id: its sessions end, and it opens no further ones until it has expired, in milliseconds
@@ -236,13 +237,14 @@ impl Handle {
     /// When a setting cannot work: the old settings stay in force.
     pub fn reload(&self, mut settings: Settings) -> Result<Vec<&'static str>, SettingsError> {
         check_settings(&settings)?;
-        if self.0.server_shared.cluster.is_some() {
-            ClusterSettings::check_server(&settings)?;
-        }
         let mut current = self.0.settings.lock();
         // Settings that need a restart remain unchanged here, too: the next call compares with the settings in force.
         let takes_any_port = settings.listen.port() == 0;
         let mut fixed = settings.keep_fixed(&current);
+        if self.0.server_shared.cluster.is_some() {
+            // With the `data` in force.
+            ClusterSettings::check_server(&settings)?;
+        }
         fixed.retain(|name| !(takes_any_port && *name == "listen"));
         match &self.0.server_shared.tls {
             Some(tls) => fixed.extend(tls.reload(&settings)?),

@@ -102,7 +102,7 @@ impl Presence {
                 let members = self.members(&channel, &after, limit, granted);
                 let answer = serde_json::to_string(&Answer { channel: &channel, members: &members });
                 let frame = message_frame(PRESENCE_SERVICE, &answer.unwrap_or_default(), id.as_ref(), Some(true));
-                return Some((session, ShardMessage::Deliver(session, frame.into())));
+                return Some((session, ShardMessage::Deliver(session, frame.into(), None)));
             }
         }
         self.measure(&state);

@@ -1,6 +1,8 @@
 //! `encke config check`: each mistake of a file with its line, its path and what would be right.
 
-use crate::common::{Folder, encke, text};
+use rustix::process::Signal;
+
+use crate::common::{Folder, Server, encke, text};
 
 /// The complaints about a file, with `FILE` for its path.
 fn complaints(file: &str) -> Vec<String> {
@@ -168,4 +170,26 @@ fn what_has_no_effect_is_reported_and_is_no_mistake() {
     ] {
         assert!(said.contains(note), "{note}\n{said}");
     }
+}
+
+#[test]
+fn a_node_with_histories_starts_with_the_environment_of_the_image_and_writes_no_data() {
+    let folder = Folder::new();
+    // Nothing listens there: the node serves its clients alone.
+    let file =
+        "[cluster]\nservers = [\"nats://127.0.0.1:1\"]\n[[channels]]\npattern = \"/a/**\"\nhistory_messages = 5\n";
+    let path = folder.write("node.toml", file);
+    let data = folder.0.join("data");
+    let mut command = folder.encke(&["serve", "--config", &path, "--port", "0"]);
+    command.env("ENCKE_DATA", &data);
+    let mut server = Server::spawn(command);
+    let log = server.log_until("has no effect");
+    let named = [&format!("ENCKE_DATA = {}", data.display()), "node.toml:5: channels[0].history_messages for /a/**"];
+    assert!(named.iter().all(|text| log.contains(*text)), "{log}");
+    // A new rule does not change what the process has.
+    server.signal(Signal::HUP);
+    server.log_until("settings reloaded");
+    assert!(!data.exists());
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
 }

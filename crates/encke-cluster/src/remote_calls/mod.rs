@@ -12,7 +12,8 @@
 //! - Each call is done once, with the answers that have come: at the latest after [`RemoteCallsSettings::wait_ms`], at once while the engine
 //!   is away.
 //! - A call that must not run twice runs at most once on each node, though it is sent again while its answer is missing.
-//! - Orders, of which clients cause as many as they like, leave at least half of the room to what somebody waits for.
+//! - Orders, of which clients cause as many as they like, leave at least half of the room to what somebody waits for, and no client takes
+//!   the room of the others' orders.
 //! - A node is called if it has said within seconds that it is there. A node for which nobody listens is gone, and is not waited for.
 
 mod message;
@@ -24,7 +25,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
-use encke_core::{Amount, Budget, NodeTag, Share, Shares, Urgency};
+use encke_core::{Amount, Budget, NodeTag, SessionOwner, Share, Shares, Urgency};
 use foldhash::fast::RandomState;
 
 use crate::command::{Command, RequestFailure};
@@ -132,6 +133,8 @@ pub struct RemoteCalls {
     waiting: BTreeMap<u64, Waiting>,
     /// Their room.
     shares: Shares<CallKind>,
+    /// The room of orders, by those who have caused them. None: the program.
+    orders: Shares<Option<SessionOwner>>,
     /// The call and the node of each request on its way.
     sent: HashMap<u64, (u64, u64), RandomState>,
     last_call: u64,
@@ -149,6 +152,7 @@ struct Waiting {
     content: Bytes,
     kind: CallKind,
     share: Share<CallKind>,
+    order: Option<Share<Option<SessionOwner>>>,
     /// The nodes that have not answered.
     missing: BTreeMap<u64, Missing>,
     answers: Answers,
@@ -176,6 +180,7 @@ impl RemoteCalls {
             served: Served::new(settings.calls_max),
             waiting: BTreeMap::new(),
             shares: Shares::default(),
+            orders: Shares::default(),
             sent: HashMap::default(),
             last_call: 0,
             last_request: RemoteCalls::NUMBERS_FROM,
@@ -219,6 +224,21 @@ impl RemoteCalls {
 
     /// Calls other nodes. Returns the number of the call, which [`RemoteCallOutput::Done`] names.
     pub fn call(&mut self, now_ms: u64, callee: Callee, kind: CallKind, content: Bytes) -> u64 {
+        self.begin(now_ms, callee, (kind, None), content)
+    }
+
+    /// Calls all other nodes with an order that this owner has caused. None: the program.
+    pub fn order(&mut self, now_ms: u64, owner: Option<SessionOwner>, content: Bytes) {
+        self.begin(now_ms, Callee::All, (CallKind::Order, owner), content);
+    }
+
+    fn begin(
+        &mut self,
+        now_ms: u64,
+        callee: Callee,
+        (kind, owner): (CallKind, Option<SessionOwner>),
+        content: Bytes,
+    ) -> u64 {
         self.last_call += 1;
         let call = self.last_call;
         let nodes: Vec<u64> = match callee {
@@ -228,7 +248,7 @@ impl RemoteCalls {
         };
         self.counts.called += u64::from(!nodes.is_empty());
         let amount = Amount::one(content.len() + ENTRY_BYTES);
-        let is_full = !self.has_room(kind, amount) || content.len() + HEAD_BYTES > self.body_bytes_max;
+        let is_full = !self.has_room(kind, owner, amount) || content.len() + HEAD_BYTES > self.body_bytes_max;
         let answers = Answers { nodes: nodes.len(), answers: Vec::new() };
         if nodes.is_empty() || is_full || !self.is_connected {
             self.counts.refused += u64::from(is_full && self.is_connected && !nodes.is_empty());
@@ -236,22 +256,29 @@ impl RemoteCalls {
             return call;
         }
         let share = self.shares.take_regardless(kind, None, amount, Urgency::Common);
+        let order =
+            (kind == CallKind::Order).then(|| self.orders.take_regardless(owner, None, amount, Urgency::Common));
         let missing = nodes.iter().map(|node| (*node, Missing { due_ms: Some(now_ms), absences: 0 })).collect();
         let until_ms = now_ms + self.settings.wait_ms;
-        self.waiting.insert(call, Waiting { content, kind, share, missing, answers, until_ms });
+        self.waiting.insert(call, Waiting { content, kind, share, order, missing, answers, until_ms });
         nodes.into_iter().for_each(|node| self.send(now_ms, call, node));
         call
     }
 
-    /// True if one more call may wait. Orders may have as much as is free, and so half.
-    fn has_room(&self, kind: CallKind, amount: Amount) -> bool {
+    /// True if one more call may wait. Orders may have as much as is free, and so half, which their owners share.
+    fn has_room(&self, kind: CallKind, owner: Option<SessionOwner>, amount: Amount) -> bool {
         let RemoteCallsSettings { calls_max, bytes_max, .. } = self.settings;
         let used = self.shares.used();
         if used.count >= calls_max || used.bytes + amount.bytes > bytes_max {
             return false;
         }
         let budget = Budget::new(calls_max, bytes_max).with_alpha(1);
-        kind != CallKind::Order || self.shares.admit(&budget, &kind, None, amount, Urgency::Common).is_ok()
+        // As much as all orders may have.
+        let part = |max: usize| (max.saturating_mul(7) / 16).max(1);
+        let of_orders = Budget::new(part(calls_max), part(bytes_max));
+        kind != CallKind::Order
+            || (self.shares.admit(&budget, &kind, None, amount, Urgency::Common).is_ok()
+                && self.orders.admit(&of_orders, &owner, None, amount, Urgency::Common).is_ok())
     }
 
     /// Answers a call of another node.
@@ -383,6 +410,7 @@ impl RemoteCalls {
     fn end(&mut self, call: u64) {
         let Some(waiting) = self.waiting.remove(&call) else { return };
         self.shares.give_back(waiting.share);
+        waiting.order.into_iter().for_each(|order| self.orders.give_back(order));
         self.counts.unanswered += waiting.missing.len() as u64;
         self.outputs.push(RemoteCallOutput::Done(call, waiting.answers));
     }

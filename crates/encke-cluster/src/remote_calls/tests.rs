@@ -305,6 +305,20 @@ fn orders_that_wait_for_a_silent_node_leave_room_for_commands() {
 }
 
 #[test]
+fn the_orders_of_one_client_leave_room_for_those_of_others() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.members[1].holds = true;
+    let (now_ms, calls) = (cluster.now_ms, &mut cluster.members[0].calls);
+    let mut waiting = |owner: u64| {
+        calls.order(now_ms, Some(SessionOwner::of(owner)), Bytes::from_static(b"a"));
+        calls.counts().waiting
+    };
+    let of_one = (0..50).map(|_| waiting(1)).max();
+    assert_eq!(of_one, Some(2), "of eight, three are for orders");
+    assert_eq!((waiting(2), waiting(1)), (3, 3), "another one finds room");
+}
+
+#[test]
 fn bytes_that_are_no_message_are_counted() {
     let mut cluster = Cluster::new(2, 1);
     let calls = &mut cluster.members[0].calls;

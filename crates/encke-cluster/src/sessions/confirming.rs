@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
-use encke_core::{FromNodes, Id, NodeTag, Saved, ShardMessage, Since};
+use encke_core::{FromNodes, Id, NodeTag, Saved, SessionOwner, ShardMessage, Since};
 use foldhash::fast::RandomState;
 
 use super::record::{Content, Key};
@@ -114,14 +114,14 @@ impl Sessions {
     }
 
     /// The state of a session has changed that has to outlive this node.
-    pub(super) fn changed(&mut self, id: Id, saved: &Saved, since: Since) {
+    pub(super) fn changed(&mut self, (id, owner): (Id, SessionOwner), saved: &Saved, since: Since) {
         let key = Key::of(&id);
         let mark = match since {
             Since::Common => None,
             Since::Tick(tick) => Some(self.confirming.mark(tick)),
             Since::Taken => Some(self.records.mark(&key).unwrap_or_default()),
         };
-        self.records.changed(id, Content { mark, state: (self.settings.encode)(saved).into() });
+        self.records.changed((id, owner), Content { mark, state: (self.settings.encode)(saved).into() });
         match since {
             Since::Common => self.confirming.written(&key),
             _ if self.records.is_written(&key) => self.confirming.written(&key),

@@ -23,6 +23,7 @@ mod searches;
 mod serving;
 #[cfg(test)]
 pub(crate) mod tests;
+mod turns;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -286,7 +287,9 @@ impl Sessions {
             }
             ShardMessage::ForNodes(ForNodes::Released(number, given)) => self.released(number, given),
             ShardMessage::ForNodes(ForNodes::Restored(id)) => self.restored(now_ms, &id),
-            ShardMessage::ForNodes(ForNodes::Changed(id, saved, since)) => self.changed(id, &saved, since),
+            ShardMessage::ForNodes(ForNodes::Changed(id, owner, saved, since)) => {
+                self.changed((id, owner), &saved, since);
+            }
             ShardMessage::ForNodes(ForNodes::Resumes { session, names, room }) => self.resumes(session, names, room),
             ShardMessage::ForNodes(ForNodes::Confirmed { shard, tick, has_late }) => {
                 self.shard_confirmed(shard, tick, has_late);

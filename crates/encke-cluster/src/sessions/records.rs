@@ -8,16 +8,18 @@
 //!                         └──── changed ─────┘ └───── its own ──────┘
 //! ```
 //!
-//! Of one key only one command is on its way. A session that has ended leaves its end, which goes by itself.
+//! The owners of sessions take turns, so one with many sessions that change does not delay the records of others. Of one key only one
+//! command is on its way. A session that has ended leaves its end, which goes by itself.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher;
 
 use bytes::Bytes;
-use encke_core::{Id, NodeTag};
+use encke_core::{Id, NodeTag, SessionOwner};
 use foldhash::fast::{FixedState, RandomState};
 
 use super::record::{Content, Key, Record};
+use super::turns::Turns;
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, VALUE_BYTES_MAX};
 
 /// The records of one node.
@@ -28,8 +30,8 @@ pub(super) struct Records {
     own: HashMap<Key, Own, RandomState>,
     /// Sessions whose end has to be written. It does not wait behind changes.
     ends: VecDeque<Key>,
-    /// Sessions that have to be written, and some that had to be.
-    writes: VecDeque<Key>,
+    /// Sessions that have to be written, and some that had to be. Their owners take turns.
+    writes: Turns<SessionOwner, Key>,
     /// Sessions whose record has to be read.
     looks: VecDeque<Key>,
     /// Those that wait for a time, in milliseconds, before they are looked at.
@@ -53,6 +55,8 @@ pub(super) struct Records {
 /// A session of this node.
 struct Own {
     id: Id,
+    /// Its user or address, as far as it is known.
+    owner: SessionOwner,
     /// The revision of its record. 0: none is known.
     revision: u64,
     /// A revision that another node has reported. A record that is read has this one or a later one; else it is old.
@@ -105,7 +109,7 @@ impl Records {
             writes_per_s_max,
             own: HashMap::default(),
             ends: VecDeque::new(),
-            writes: VecDeque::new(),
+            writes: Turns::default(),
             looks: VecDeque::new(),
             later: VecDeque::new(),
             on_way: 0,
@@ -125,13 +129,14 @@ impl Records {
     }
 
     /// The state of a session has changed. One that is too large for a record leaves an empty one: the session begins again at a take-over.
-    pub(super) fn changed(&mut self, id: Id, mut state: Content) {
+    pub(super) fn changed(&mut self, (id, owner): (Id, SessionOwner), mut state: Content) {
         let key = Key::of(&id);
         if state.record_bytes() > self.record_bytes_max {
             self.too_large += 1;
             state = Content::empty();
         }
         let own = self.own.entry(key).or_insert_with(|| Own::of(id, 0, None));
+        own.owner = owner;
         own.mark.take_if(|mark| state.mark.as_ref() != Some(mark));
         let hash = hash_of(&state);
         let is_known = match own.phase {
@@ -233,7 +238,9 @@ impl Records {
             }
         }
         while self.on_way < ON_WAY_MAX && self.may_write(now_ms) {
-            let key = self.ends.pop_front().or_else(|| self.writes.pop_front())?;
+            let Records { ends, writes, own, .. } = self;
+            let weight = |key: &Key| own.get(key).map_or(0, Own::weight) as u64;
+            let key = ends.pop_front().or_else(|| writes.pop(weight))?;
             let Some(own) = self.own.get_mut(&key).filter(|own| own.phase == Phase::Waits) else { continue };
             let record = match (own.is_ended, own.pending.clone()) {
                 (true, _) => Record::Ended,
@@ -262,8 +269,7 @@ impl Records {
             return None;
         }
         let is_full = self.window.0 > now_ms && self.window.1 >= self.writes_in_window();
-        let writes =
-            (!self.ends.is_empty() || !self.writes.is_empty()).then_some(if is_full { self.window.0 } else { now_ms });
+        let writes = (self.ends.len() + self.writes.len() > 0).then_some(if is_full { self.window.0 } else { now_ms });
         let looks = (!self.looks.is_empty()).then_some(now_ms);
         let next_ms = [writes, looks, self.later.front().map(|(due_ms, _)| *due_ms)].into_iter().flatten().min();
         next_ms.map(|next_ms| next_ms.max(self.paused_ms))
@@ -387,7 +393,7 @@ impl Records {
         match own.phase {
             // The end of one that waits for something else is not delayed by that. Its key there has no effect.
             Phase::Rests | Phase::Waits if own.is_ended => self.ends.push_back(key),
-            Phase::Rests => self.writes.push_back(key),
+            Phase::Rests => self.writes.push(own.owner, key),
             Phase::Waits | Phase::Writes(_) | Phase::Looks => return,
         }
         own.phase = Phase::Waits;
@@ -429,6 +435,7 @@ impl Own {
     fn of(id: Id, revision: u64, mark: Option<Bytes>) -> Own {
         Own {
             id,
+            owner: SessionOwner::default(),
             revision,
             mark,
             later_revision: 0,
@@ -441,6 +448,14 @@ impl Own {
     }
 }
 
+impl Own {
+    /// The writes as which that of its state counts. 0 if none waits.
+    fn weight(&self) -> usize {
+        let pending = self.pending.as_ref().filter(|_| self.phase == Phase::Waits && !self.is_ended);
+        pending.map_or(0, weight_of_content)
+    }
+}
+
 fn hash_of(state: &Content) -> u64 {
     // 0 stands for no state.
     FixedState::default().hash_one(state).max(1)
@@ -450,8 +465,12 @@ fn hash_of(state: &Content) -> u64 {
 fn weight_of(record: &Record) -> usize {
     match record {
         Record::Ended => 1,
-        Record::Live { content, .. } => 1 + content.record_bytes() / BYTES_OF_A_WRITE,
+        Record::Live { content, .. } => weight_of_content(content),
     }
+}
+
+fn weight_of_content(content: &Content) -> usize {
+    1 + content.record_bytes() / BYTES_OF_A_WRITE
 }
 
 /// Commands of records on their way.

@@ -68,7 +68,7 @@ impl Delivery {
 
     /// True if a flush has nothing to do.
     pub(crate) fn is_settled(&self) -> bool {
-        self.schedule.is_settled(self.now.ms) && self.effects.is_empty()
+        self.schedule.is_settled(self.now.ms) && self.resuming() == 0 && self.effects.is_empty()
     }
 
     /// Writes the queue of a session, if it has a connection. Returns true if its held connect must be answered.

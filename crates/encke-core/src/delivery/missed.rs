@@ -1,10 +1,9 @@
-//! Sessions that acknowledge, of a node of a cluster: the messages that their clients have not confirmed, and those that a session has
-//! missed while it was on no node.
+//! Sessions that acknowledge, of a node of a cluster: the messages that their clients have not confirmed, and those that come again with
+//! the ones that a session has missed.
 
 use bayeux::ext;
 
 use crate::delivery::Delivery;
-use crate::delivery::outbox::Kind;
 use crate::events::SessionKey;
 
 /// The messages of a session that acknowledges, by their numbers.
@@ -34,29 +33,5 @@ impl Delivery {
         let Some(session) = self.sessions.get_mut(key) else { return };
         self.schedule.count_steps(session.outbox.messages());
         session.withdraw(|payload| !ext::channel_of(payload).is_some_and(|channel| is_read(&channel)));
-    }
-
-    /// Queues messages that a session has missed, JSON objects. False if there is no room.
-    pub(crate) fn queue_missed(
-        &mut self,
-        key: SessionKey,
-        messages: &[Box<str>],
-        compresses: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> bool {
-        let Delivery { sessions, schedule, encoder, capacity, .. } = self;
-        let Some(session) = sessions.get_mut(key) else { return true };
-        schedule.count_steps(messages.len());
-        let bytes = messages.iter().map(|text| text.len()).sum();
-        if session.outbox.is_full(messages.len(), bytes, capacity) {
-            return false;
-        }
-        for text in messages.iter().map(|text| text.as_bytes()) {
-            let frames = encoder.publication(text.len(), compresses(text), |bytes| bytes.extend_from_slice(text));
-            session.outbox.push(&frames, Kind::Messages);
-        }
-        if !messages.is_empty() {
-            session.make_urgent(key.index, schedule);
-        }
-        true
     }
 }

@@ -15,6 +15,7 @@ mod patterns;
 mod replay;
 mod responses;
 mod restart;
+mod resuming;
 mod schedule;
 mod sessions;
 mod slow_consumers;
@@ -44,6 +45,7 @@ pub(crate) use outbox::arena::{Chunk, Frames};
 pub use outbox::format::Format;
 pub(crate) use outbox::{RUN_BYTES, Sweep, payloads};
 pub(crate) use replay::{Beginning, Begun, CaughtUp};
+pub(crate) use resuming::Incomplete;
 pub(crate) use schedule::Holder;
 pub(crate) use sessions::patterns::{PAGE, PatternReplay};
 #[cfg(test)]
@@ -61,6 +63,7 @@ use connections::sockets::Sockets;
 use encoder::Encoder;
 use outbox::Latest;
 use outbox::waste::Waste;
+use resuming::Resuming;
 use schedule::Schedule;
 use sessions::table::Sessions;
 
@@ -92,8 +95,8 @@ use crate::settings::in_force::InForce;
 ///   socket that takes too little: the owner ends it, with everything that belongs to it elsewhere.
 /// - [`Delivery::write`] when all ready tasks have run, until it returns None. It writes each session once. It returns
 ///   a session whose held connect has become due: the owner answers, because only it knows the reply.
-/// - [`Delivery::pass_over`], [`Delivery::replay_more`] and [`Delivery::go_on_with_withdrawals`] afterwards. They do a
-///   part of what is left to do for queues.
+/// - [`Delivery::pass_over`], [`Delivery::replay_more`], [`Delivery::go_on_with_resumptions`] and
+///   [`Delivery::go_on_with_withdrawals`] afterwards. They do a part of what is left to do for queues.
 /// - [`Delivery::due`] as time passes.
 /// - [`Delivery::move_effects`] to get what the environment has to do: responses and the ends of sockets.
 pub(crate) struct Delivery {
@@ -122,6 +125,8 @@ pub(crate) struct Delivery {
     pass: Latest,
     /// The queues of ended sessions.
     waste: Waste,
+    /// The sessions of other nodes that get what they have missed.
+    resuming: Resuming,
     /// The number of sessions that replay, by the form of their positions.
     forms: [usize; PositionForm::ALL.len()],
     /// The number of fan-outs. It is the stamp of the sessions that have got the last one.
@@ -156,6 +161,7 @@ impl Delivery {
             backpressure: Backpressure::default(),
             pass: Latest::default(),
             waste: Waste::default(),
+            resuming: Resuming::default(),
             forms: [0; PositionForm::ALL.len()],
             fan_outs: 0,
             effects: Vec::new(),

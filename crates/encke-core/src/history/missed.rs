@@ -1,12 +1,13 @@
 //! The messages of a cluster's histories since a time: those that a session has missed whose node is gone.
 //!
-//! A message has the time at which this node has taken it, so the times of a ring do not depend on the clocks of other nodes.
+//! A message has the time at which this node has taken it, so the times of a ring do not depend on the clocks of other nodes. The session's
+//! shard gets ranges of offsets and reads their messages itself, page by page.
 
 use std::collections::BTreeSet;
 
 use bayeux::ChannelName;
 
-use super::{Histories, Owned, PARTITIONS, partition_of};
+use super::{Histories, Owned, PARTITIONS, RingKey, partition_of};
 use crate::id::Id;
 
 /// The messages that a session may have missed.
@@ -22,47 +23,81 @@ pub struct Missed<'a> {
     pub bytes_max: usize,
 }
 
+/// Messages of one ring that a session may have missed. Its own ones may be among them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissedRange {
+    /// The ring.
+    pub ring: RingKey,
+    /// The offset of the first message.
+    pub first: u64,
+    /// One past the offset of the last message.
+    pub end: u64,
+}
+
 /// The messages found so far.
 #[derive(Default)]
 struct Found {
-    /// Texts with their times. Times of a channel never fall.
-    texts: Vec<(u64, Box<str>)>,
+    /// Ranges with the times of their first messages.
+    ranges: Vec<(u64, MissedRange)>,
+    messages: usize,
     bytes: usize,
     /// The rings that have been read.
     read: BTreeSet<(usize, u32)>,
 }
 
 impl Histories {
-    /// Reads the messages of channels and patterns that a session may have missed: JSON objects, oldest first, for each channel in its
-    /// order. None if some of them may be gone, or if there are too many.
+    /// Finds the messages of channels and patterns that a session may have missed: for each channel one range, those with the oldest
+    /// messages first. None if some of them may be gone, or if there are too many. No owner is locked for more than a page of channels.
     pub fn missed<'n>(
         &self,
         names: impl Iterator<Item = ChannelName<'n>>,
         missed: &Missed<'_>,
-    ) -> Option<Vec<Box<str>>> {
+    ) -> Option<Vec<MissedRange>> {
         let mut found = Found::default();
         for name in names {
-            if !name.is_pattern() {
-                let owner = self.owner(name.as_str());
-                let owned = self.lock(owner)?;
-                owned.has_all_since(missed.since_ms[partition_of(name.as_str())]?)?;
-                let slot = owned.names.get(name.as_str());
-                slot.map_or(Some(()), |slot| found.read(&owned, (owner, slot), missed))?;
+            if name.is_pattern() {
+                (0..self.owners.len()).try_for_each(|owner| self.missed_by_pattern(owner, name, missed, &mut found))?;
                 continue;
             }
-            for owner in 0..self.owners.len() {
-                let owned = self.lock(owner)?;
-                missed.since_ms.iter().try_for_each(|since_ms| owned.has_all_since((*since_ms)?))?;
-                owned.names.matching(name, None).try_for_each(|(_, slot)| found.read(&owned, (owner, slot), missed))?;
-            }
+            let owner = self.owner(name.as_str());
+            let owned = self.lock(owner)?;
+            owned.has_all_since(missed.since_ms[partition_of(name.as_str())]?)?;
+            let slot = owned.names.get(name.as_str());
+            slot.map_or(Some(()), |slot| found.read(&owned, (owner, slot), missed))?;
         }
-        found.texts.sort_by_key(|(at_ms, _)| *at_ms);
-        Some(found.texts.into_iter().map(|(_, text)| text).collect())
+        found.ranges.sort_by_key(|(at_ms, _)| *at_ms);
+        Some(found.ranges.into_iter().map(|(_, range)| range).collect())
+    }
+
+    /// The same for the channels of one owner that match a pattern. A ring that goes between two pages has gone before the next one is read.
+    fn missed_by_pattern(
+        &self,
+        owner: usize,
+        pattern: ChannelName<'_>,
+        missed: &Missed<'_>,
+        found: &mut Found,
+    ) -> Option<()> {
+        let mut after: Option<Box<str>> = None;
+        loop {
+            let owned = self.lock(owner)?;
+            missed.since_ms.iter().try_for_each(|since_ms| owned.has_all_since((*since_ms)?))?;
+            let (mut channels, mut last) = (0, None);
+            for (name, slot) in owned.names.matching(pattern, after.as_deref()).take(CHANNELS_AT_ONCE) {
+                found.read(&owned, (owner, slot), missed)?;
+                (channels, last) = (channels + 1, Some(name));
+            }
+            if channels < CHANNELS_AT_ONCE {
+                return Some(());
+            }
+            let last = last.map(Box::from);
+            drop(owned);
+            after = last;
+        }
     }
 }
 
 impl Found {
-    /// Reads a ring. None if it has not all of the messages, or too many.
+    /// Finds the messages of a ring. None if it has not all of them, or too many.
     fn read(&mut self, owned: &Owned, at: (usize, u32), missed: &Missed<'_>) -> Option<()> {
         if !self.read.insert(at) {
             return Some(());
@@ -71,17 +106,21 @@ impl Found {
             return None;
         }
         let ring = owned.rings.get(at.1 as usize)?;
-        let mut last_ms = 0;
+        let mut first = None;
         for entry in ring.since(missed.since_ms[partition_of(ring.name())]?)? {
-            last_ms = entry.at_ms.max(last_ms);
             if entry.except.as_deref() == Some(missed.session) {
                 continue;
             }
+            first = first.or(Some((entry.at_ms, entry.offset)));
+            self.messages += 1;
             self.bytes += entry.text.len();
-            if self.texts.len() == missed.messages_max || self.bytes > missed.bytes_max {
+            if self.messages > missed.messages_max || self.bytes > missed.bytes_max {
                 return None;
             }
-            self.texts.push((last_ms, entry.text.clone()));
+        }
+        if let Some((at_ms, first)) = first {
+            let key = RingKey { owner: at.0 as u32, slot: at.1, serial: ring.serial };
+            self.ranges.push((at_ms, MissedRange { ring: key, first, end: ring.next() }));
         }
         Some(())
     }
@@ -101,11 +140,13 @@ impl Owned {
 
 /// The channels that are read for one session. A session that has more of them begins again.
 const CHANNELS_MAX: usize = 10_000;
+/// The channels of a pattern that are read while their owner is locked.
+const CHANNELS_AT_ONCE: usize = 256;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{Birth, Lineage, Room, Stamp};
+    use crate::history::{Birth, Lineage, Ring, Room, Stamp};
     use crate::now::Now;
     use crate::{HistoryTerms, Side, kernel_entropy};
 
@@ -150,19 +191,39 @@ mod tests {
         ) -> Option<String> {
             let missed = Missed { session, since_ms, messages_max, bytes_max: 100 };
             let names = names.iter().map(|name| ChannelName::known(name));
-            self.histories.missed(names, &missed).map(|texts| texts.join(" "))
+            let ranges = self.histories.missed(names, &missed)?;
+            let texts = ranges.into_iter().flat_map(|MissedRange { ring, first, end }| {
+                let of_others = |ring: &Ring| {
+                    let entries = ring.between(first, end).filter(|entry| entry.except.as_deref() != Some(session));
+                    entries.map(|entry| entry.text.to_string()).collect::<Vec<_>>()
+                };
+                self.histories.with(ring, of_others).expect("it is there")
+            });
+            Some(texts.collect::<Vec<_>>().join(" "))
         }
     }
 
     #[test]
-    fn messages_come_since_a_time_in_order_and_once() {
+    fn messages_come_since_a_time_once_and_each_channel_in_its_order() {
         let mut rig = Rig::new(9);
         for (ms, channel) in [(10, "/a"), (20, "/p/b"), (30, "/a"), (30, "/p/c"), (40, "/p/b"), (50, "/other")] {
             rig.append(channel, ms, &format!("{channel}@{ms}"), None);
         }
-        assert_eq!(rig.missed(&["/a", "/p/*"], 20).as_deref(), Some("/p/b@20 /a@30 /p/c@30 /p/b@40"));
+        assert_eq!(rig.missed(&["/a", "/p/*"], 20).as_deref(), Some("/p/b@20 /p/b@40 /a@30 /p/c@30"));
         assert_eq!(rig.missed(&["/p/b", "/p/*", "/p/**", "/none"], 40).as_deref(), Some("/p/b@40"));
         assert_eq!(rig.missed(&["/a"], 51).as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_pattern_with_more_channels_than_a_page_misses_none() {
+        let mut rig = Rig::new(9);
+        let channels = 3 * CHANNELS_AT_ONCE;
+        (0..channels).for_each(|number| rig.append(&format!("/many/{number}"), 10, ".", None));
+        let (session, since_ms) = (Id::new(0, &mut kernel_entropy()), [Some(5); PARTITIONS]);
+        let missed = Missed { session: &session, since_ms: &since_ms, messages_max: channels, bytes_max: channels };
+        let ranges = rig.histories.missed([ChannelName::known("/many/*")].into_iter(), &missed).expect("all");
+        let rings: BTreeSet<u64> = ranges.iter().map(|range| range.ring.serial).collect();
+        assert_eq!((ranges.len(), rings.len()), (channels, channels));
     }
 
     #[test]

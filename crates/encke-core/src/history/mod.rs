@@ -33,7 +33,7 @@ use slab::Slab;
 use lineage::random_epoch;
 pub use lineage::{Lineage, PARTITIONS, hash_of_name, mixed, partition_of};
 pub use mirrored::Appended;
-pub use missed::Missed;
+pub use missed::{Missed, MissedRange};
 use names::Names;
 pub(crate) use names::order;
 pub use page::{HistoryPage, HistoryQuery, within};

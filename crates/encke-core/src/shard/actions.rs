@@ -7,14 +7,24 @@ use bayeux::{ChannelName, Publication, RawJson, Reply};
 use crate::application::{Action, Actions, EndReason};
 use crate::events::{Effect, OTHER_NODES, SessionKey, ShardMessage};
 use crate::id::Id;
+use crate::limits::sessions::SessionOwner;
 use crate::node_messages::{Elsewhere, ForNodes};
 use crate::protocol::batch::{message_frame, reply_frame};
 use crate::rights::table::ServerEntry;
 use crate::shard::{Machines, Shard};
 
 impl Shard {
-    /// Publishes for the application. An invalid channel name is ignored.
-    pub(super) fn publish_from_here(&mut self, channel: &str, data: &str, ext: Option<&str>) {
+    /// Publishes for the application, on behalf of this owner. An invalid channel name is ignored.
+    pub(super) fn publish_from_here(
+        &mut self,
+        channel: &str,
+        data: &str,
+        ext: Option<&str>,
+        payer: Option<SessionOwner>,
+    ) {
+        if self.burst.payer() != payer {
+            self.fan_out_burst();
+        }
         let limits = self.machines.env.settings.limits().clone();
         if let Ok(name) = ChannelName::parse(channel, &limits) {
             let timestamp = self.machines.env.raw_timestamp();
@@ -27,6 +37,7 @@ impl Shard {
                 custom: &[],
             };
             self.broadcast(name, &publication, None, ServerEntry::Action.may());
+            self.burst.belongs_to(payer);
         }
     }
 
@@ -48,17 +59,19 @@ impl Shard {
     /// Runs the actions of an application. `call` is the session, the channel and the id of the current message, for
     /// replies.
     pub(super) fn act(&mut self, actions: Actions, call: Option<(SessionKey, &str, Option<&bayeux::Id<'_>>)>) {
+        let caller = call.map(|(caller, ..)| caller);
+        let owner = caller.and_then(|caller| self.machines.clients.counted_for(caller));
         for action in actions.0 {
             match action {
                 Action::Publish { channel, data, ext } => {
-                    self.publish_from_here(&channel, &data, ext.as_deref());
+                    self.publish_from_here(&channel, &data, ext.as_deref(), owner);
                 }
                 Action::Deliver { session, channel, data, id, ext } => {
                     let (id, ext) = (id.map(bayeux::Id::new), ext.as_deref().map(RawJson::trusted));
                     let data = Some(RawJson::trusted(&data));
                     let frame = reply_frame(&Reply { id: id.as_ref(), data, ext, ..Reply::new(&*channel) });
                     if let Some(session) = Id::parse(&session) {
-                        self.settle_burst().deliver_by_id(session, frame);
+                        self.settle_burst().deliver_by_id(session, frame, owner);
                     }
                 }
                 Action::Reply { data, successful } => {
@@ -71,18 +84,18 @@ impl Shard {
                     let frame: Arc<[u8]> = message_frame(&channel, &data, None, None).into();
                     let machines = self.settle_burst();
                     machines.send_to_all_others(|| ShardMessage::DeliverToUser((*user).into(), frame.clone()));
-                    machines.act_elsewhere(|| Elsewhere::DeliverToUser((*user).into(), frame.clone()));
+                    machines.act_elsewhere(owner, || Elsewhere::DeliverToUser((*user).into(), frame.clone()));
                     machines.deliver_to_user(&user, &frame);
                 }
                 Action::DisconnectUser { user } => {
                     let machines = self.settle_burst();
                     machines.send_to_all_others(|| ShardMessage::DisconnectUser((*user).into()));
-                    machines.act_elsewhere(|| Elsewhere::DisconnectUser((*user).into()));
+                    machines.act_elsewhere(owner, || Elsewhere::DisconnectUser((*user).into()));
                     machines.disconnect_user(&user);
                 }
                 Action::Disconnect { session } => {
                     if let Some(session) = Id::parse(&session) {
-                        self.settle_burst().kick_by_id(session);
+                        self.settle_burst().kick_by_id(session, owner);
                     }
                 }
             }
@@ -92,44 +105,44 @@ impl Shard {
 
 impl Machines {
     /// Delivers a frame to a session on any shard.
-    fn deliver_by_id(&mut self, session: Id, frame: Vec<u8>) {
+    fn deliver_by_id(&mut self, session: Id, frame: Vec<u8>, owner: Option<SessionOwner>) {
         let home = self.env.shared.shard_of(&session);
         if home != self.env.index {
-            return self.send_to_shard(home, ShardMessage::Deliver(session, frame.into()));
+            return self.send_to_shard(home, ShardMessage::Deliver(session, frame.into(), owner));
         }
-        self.deliver_here(&session, &frame);
+        self.deliver_here(&session, &frame, owner);
     }
 
-    /// Delivers a frame to a session of this shard, if it is still there. Another node may have it.
-    pub(super) fn deliver_here(&mut self, session: &Id, frame: &[u8]) {
+    /// Delivers a frame to a session of this shard, if it is still there. Another node may have it. `owner`: the one who has caused it.
+    pub(super) fn deliver_here(&mut self, session: &Id, frame: &[u8], owner: Option<SessionOwner>) {
         match self.delivery.find(session) {
             Some(key) => self.deliver_to(key, frame),
-            None => self.act_elsewhere(|| Elsewhere::Deliver(*session, frame.into())),
+            None => self.act_elsewhere(owner, || Elsewhere::Deliver(*session, frame.into())),
         }
     }
 
     /// Ends a session on any shard.
-    fn kick_by_id(&mut self, session: Id) {
+    fn kick_by_id(&mut self, session: Id, owner: Option<SessionOwner>) {
         let home = self.env.shared.shard_of(&session);
         if home != self.env.index {
-            return self.send_to_shard(home, ShardMessage::Disconnect(session));
+            return self.send_to_shard(home, ShardMessage::Disconnect(session, owner));
         }
-        self.kick_here(&session);
+        self.kick_here(&session, owner);
     }
 
-    /// Ends a session of this shard, if it is still there. Another node may have it.
-    pub(super) fn kick_here(&mut self, session: &Id) {
+    /// Ends a session of this shard, if it is still there. Another node may have it. `owner`: the one who has caused it.
+    pub(super) fn kick_here(&mut self, session: &Id, owner: Option<SessionOwner>) {
         match self.delivery.find(session) {
             Some(key) => self.kick(key, EndReason::Kicked),
-            None => self.act_elsewhere(|| Elsewhere::Disconnect(*session)),
+            None => self.act_elsewhere(owner, || Elsewhere::Disconnect(*session)),
         }
     }
 
     /// Passes an action to the other nodes, if the server is a node of a cluster.
     #[inline(never)]
-    fn act_elsewhere(&mut self, action: impl FnOnce() -> Elsewhere) {
+    fn act_elsewhere(&mut self, owner: Option<SessionOwner>, action: impl FnOnce() -> Elsewhere) {
         if self.env.shared.is_clustered() {
-            let message = ShardMessage::ForNodes(ForNodes::Elsewhere(action()));
+            let message = ShardMessage::ForNodes(ForNodes::Elsewhere(action(), owner));
             self.emit(Effect::SendToShard(OTHER_NODES.into(), message));
         }
     }

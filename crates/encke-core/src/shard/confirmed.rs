@@ -49,6 +49,8 @@ struct Session {
     reported: u64,
     /// True until it has the messages that it has missed.
     resumes: bool,
+    /// The number of times that it has asked again for these.
+    asked_again: u8,
 }
 
 impl Confirmed {
@@ -62,7 +64,7 @@ impl Confirmed {
         let since = if resumes { Since::Taken } else { Since::Common };
         let tick = if resumes { 0 } else { self.tick };
         self.apart += usize::from(resumes);
-        self.sessions.insert(key, Session { tick, target: None, since, reported: self.tick, resumes });
+        self.sessions.insert(key, Session { tick, target: None, since, reported: self.tick, resumes, asked_again: 0 });
     }
 
     /// Forgets a session.
@@ -100,6 +102,18 @@ impl Confirmed {
     /// A session has the messages that it has missed.
     pub(super) fn resumed(&mut self, key: SessionKey) {
         self.sessions.get_mut(&key).into_iter().for_each(|session| session.resumes = false);
+    }
+
+    /// True if a session that resumes may wait and ask once more.
+    pub(super) fn may_ask_again(&mut self, key: SessionKey) -> bool {
+        let Some(session) = self.sessions.get_mut(&key) else { return false };
+        session.asked_again += 1;
+        session.asked_again <= ASKED_AGAIN_MAX
+    }
+
+    /// True if a session has not all that it has missed.
+    pub(super) fn resumes(&self, key: SessionKey) -> bool {
+        self.sessions.get(&key).is_some_and(|session| session.resumes)
     }
 
     /// A tick has come. `is_behind`: messages of other shards wait.
@@ -211,6 +225,8 @@ const REPORTS_MAX: usize = 64;
 const STUCK_TICKS: u64 = 4;
 /// The ticks after which a late session is reported again. They bound how often that happens.
 const REFRESHED_TICKS: u64 = 10;
+/// The times that a session waits for the fan-out of messages before those that it has missed. Then some come twice.
+const ASKED_AGAIN_MAX: u8 = 20;
 
 #[cfg(test)]
 mod tests {
@@ -224,7 +240,7 @@ mod tests {
     }
 
     fn session(tick: u64) -> Session {
-        Session { tick, target: None, since: Since::Common, reported: tick, resumes: false }
+        Session { tick, target: None, since: Since::Common, reported: tick, resumes: false, asked_again: 0 }
     }
 
     #[test]

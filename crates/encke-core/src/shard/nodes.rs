@@ -6,10 +6,11 @@ use std::ops::Bound;
 
 use bayeux::{ChannelName, Message, Reply};
 
-use crate::delivery::Received;
+use crate::delivery::{Incomplete, Received};
 use crate::events::{
     Closing, Effect, OTHER_NODES, PublishToken, Request, Searched, SessionKey, ShardMessage, SocketKey, crosses_nodes,
 };
+use crate::history::MissedRange;
 use crate::id::Id;
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher, Since};
 use crate::opener::Opener;
@@ -17,7 +18,7 @@ use crate::protocol::batch::{Batch, Via};
 use crate::saved::{Saved, SavedSession, Stage};
 use crate::shard::{Env, Machines};
 
-/// The sessions that have changed since they were reported.
+/// The sessions that have changed since they were reported, and what waits to be asked.
 #[derive(Debug, Default)]
 pub(super) struct Unrecorded {
     sessions: BTreeSet<SessionKey>,
@@ -27,6 +28,8 @@ pub(super) struct Unrecorded {
     due_ms: u64,
     /// The token of the reply that waits for the end which is reported next.
     awaited: Option<u64>,
+    /// Sessions that ask again for the messages that they have missed.
+    late: Vec<Id>,
 }
 
 impl Unrecorded {
@@ -67,7 +70,7 @@ impl Machines {
             FromNodes::Leave(id) => self.leave_to_node(&id),
             FromNodes::Report(id) => self.delivery.find(&id).into_iter().for_each(|key| self.note_change(key)),
             FromNodes::Tick(tick) => self.take_tick(tick),
-            FromNodes::Missed(id, messages) => self.take_missed(&id, messages),
+            FromNodes::Missed(id, ranges) => self.take_missed(&id, ranges),
         }
     }
 
@@ -158,7 +161,8 @@ impl Machines {
             let id = record.id;
             let session = SavedSession { policy: None, ..self.completed(key, record, policy) };
             let saved = Saved { policy, messages: Vec::new(), sessions: vec![session] };
-            self.tell_nodes(ForNodes::Changed(id, Box::new(saved), since));
+            let owner = self.clients.counted_for(key).unwrap_or_default();
+            self.tell_nodes(ForNodes::Changed(id, owner, Box::new(saved), since));
         }
     }
 
@@ -227,25 +231,41 @@ impl Machines {
         }
     }
 
-    /// Takes the messages that a session has missed. It was subscribed before they were read, so no further one is missing.
-    fn take_missed(&mut self, id: &Id, messages: Option<Vec<Box<str>>>) {
-        if let Some(key) = self.delivery.find(id) {
-            let settings = &mut self.env.settings;
-            self.delivery.remove_read(key, &mut |name| {
-                crosses_nodes(name) && settings.seen_history(ChannelName::known(name)).is_some()
-            });
-            let compresses = &mut |message: &[u8]| settings.compresses_message(message);
-            let has_taken = messages.is_some_and(|messages| self.delivery.queue_missed(key, &messages, compresses));
-            if has_taken {
-                self.env.confirmed.resumed(key);
-            } else {
+    /// Takes the ranges of the messages that a session has missed. It was subscribed before they were read, so no further one is missing.
+    fn take_missed(&mut self, id: &Id, ranges: Option<Vec<MissedRange>>) {
+        let Some(key) = self.delivery.find(id) else { return self.tell_nodes(ForNodes::Restored(*id)) };
+        let Some(ranges) = ranges else { return self.resumption_ended(key, Err(Incomplete)) };
+        if self.admission.waiting() > 0 && self.env.confirmed.may_ask_again(key) {
+            // Some of these messages may wait for their fan-out, and would come twice.
+            return self.env.unrecorded.late.push(*id);
+        }
+        let settings = &mut self.env.settings;
+        self.delivery.remove_read(key, &mut |name| {
+            crosses_nodes(name) && settings.seen_history(ChannelName::known(name)).is_some()
+        });
+        self.delivery.begin_resumption(key, ranges);
+    }
+
+    /// Asks again for the messages that sessions have missed, if those before them are fanned out.
+    pub(super) fn resume_late(&mut self) {
+        if !self.env.unrecorded.late.is_empty() && self.admission.waiting() == 0 {
+            std::mem::take(&mut self.env.unrecorded.late).into_iter().for_each(|id| self.is_restored(id));
+        }
+    }
+
+    /// A session has all messages that it has missed, or cannot get all.
+    pub(super) fn resumption_ended(&mut self, key: SessionKey, outcome: Result<(), Incomplete>) {
+        let Some(id) = self.delivery.id_of(Some(key)) else { return };
+        match outcome {
+            Ok(()) => self.env.confirmed.resumed(key),
+            Err(Incomplete) => {
                 self.delivery.supersede(key);
                 self.delivery.drop_queue(key);
                 self.remove_session(key);
-                self.refuse(*id, "messages that it was promised are lost with its node");
+                self.refuse(id, "messages that it was promised are lost with its node");
             }
         }
-        self.tell_nodes(ForNodes::Restored(*id));
+        self.tell_nodes(ForNodes::Restored(id));
     }
 
     /// Publications of other nodes arrive for what waits for this token. False if no session of another node does.

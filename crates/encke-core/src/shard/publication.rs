@@ -9,6 +9,7 @@ use crate::channels::LastReceived;
 use crate::delivery::{FanOut, Frames, Manner, payloads};
 use crate::events::{Effect, EncodedPublications, PublishToken, SessionKey, ShardMessage, crosses_nodes};
 use crate::id::Id;
+use crate::limits::sessions::SessionOwner;
 use crate::rights::table::{Granted, Right};
 use crate::shard::{Machines, Shard};
 use crate::side::Side;
@@ -46,7 +47,7 @@ impl Shard {
         let (side, token) = (burst.side(), burst.token());
         let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position: None, token };
         match machines.env.settings.history(channel, rule) {
-            Some(terms) => machines.record(&fan_out, terms, (burst.from(), except)),
+            Some(terms) => machines.record(&fan_out, terms, (burst.from(), except), burst.payer()),
             None => machines.deliver_everywhere(&fan_out, except, |machines| machines.delivery.id_of(except)),
         }
     }
@@ -182,6 +183,8 @@ pub(super) struct Burst {
     messages: u32,
     from: Option<SessionKey>,
     token: Option<PublishToken>,
+    /// The owner of publications that no session has made, if they have one: those of a hook belong to its caller.
+    payer: Option<SessionOwner>,
 }
 
 impl Burst {
@@ -229,6 +232,17 @@ impl Burst {
         self.messages = 1;
         self.from = from;
         self.token = token;
+        self.payer = None;
+    }
+
+    /// Notes whose the publications are.
+    pub(super) fn belongs_to(&mut self, payer: Option<SessionOwner>) {
+        self.payer = payer;
+    }
+
+    /// The owner of publications that no session has made.
+    pub(super) fn payer(&self) -> Option<SessionOwner> {
+        self.payer
     }
 
     /// Takes the frames and the number of messages. The channel and the publisher stay readable.

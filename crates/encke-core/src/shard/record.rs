@@ -23,18 +23,20 @@ use crate::events::{
 };
 use crate::history::{Ring, log_record};
 use crate::id::Id;
+use crate::limits::sessions::SessionOwner;
 use crate::rights::table::{Granted, Right};
 use crate::settings::HistoryTerms;
 use crate::shard::{Machines, Shared};
 
 impl Machines {
     /// Appends publications to their history, or sends them to the shard that owns it, or to the cluster.
-    /// The sessions are the one that has published, and the one that must not get it.
+    /// The sessions are the one that has published, and the one that must not get it. `payer`: the owner, if no session has published.
     pub(super) fn record(
         &mut self,
         fan_out: &FanOut<'_>,
         terms: HistoryTerms,
         (from, except): (Option<SessionKey>, Option<SessionKey>),
+        payer: Option<SessionOwner>,
     ) {
         if self.env.shared.is_clustered() {
             if !crosses_nodes(fan_out.channel.as_str()) {
@@ -44,7 +46,7 @@ impl Machines {
                 return self.settle_token(fan_out.token, true);
             }
             let mut publications = fan_out.to_publications(self.delivery.id_of(except), &self.env.shared.mailbox);
-            publications.publisher = from.and_then(|from| self.clients.counted_for(from));
+            publications.publisher = from.and_then(|from| self.clients.counted_for(from)).or(payer);
             self.admission.add_work(publications.frames.len() as u64);
             return self.record_in_cluster(ShardMessage::Record(publications.into()));
         }

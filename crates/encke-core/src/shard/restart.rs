@@ -35,8 +35,10 @@ impl Machines {
     fn save_all(&mut self) -> Saved {
         let policy = self.clients.policy();
         let (messages, sessions) = self.delivery.save();
-        let complete = |(key, session)| self.completed(key, session, policy);
-        Saved { policy, messages, sessions: sessions.into_iter().map(complete).collect() }
+        // Without the messages that it has missed a session must not go on. Another node can take it from its record.
+        let sessions = sessions.into_iter().filter(|(key, _)| !self.env.confirmed.resumes(*key));
+        let sessions = sessions.map(|(key, session)| self.completed(key, session, policy)).collect();
+        Saved { policy, messages, sessions }
     }
 
     /// A saved session with all that others than the delivery know of it. `policy`: the one that it need not name.

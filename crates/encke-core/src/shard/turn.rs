@@ -64,6 +64,9 @@ impl Machines {
                 break;
             }
         }
+        for (key, outcome) in self.delivery.go_on_with_resumptions() {
+            self.resumption_ended(key, outcome);
+        }
         self.delivery.go_on_with_withdrawals();
         if self.needs_memory_care() {
             self.check_memory();
@@ -110,6 +113,8 @@ impl Machines {
         self.check_memory();
         self.report_changes();
         self.visit_confirmed();
+        self.resume_late();
+        self.delivery.forget_shared_frames();
         if self.relief.gives_room_back(self.env.now.ms) {
             self.delivery.give_room_back();
             self.clients.give_room_back();

@@ -161,7 +161,7 @@ fn a_session_ended_by_the_server_on_a_websocket_gets_all_queued_messages_before_
             rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
         }
         publish(&mut rig, 10, 20_000);
-        rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id")));
+        rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id"), None));
         let mut said = rig.flushed(socket);
         let mut received = Vec::new();
         for _ in 0..10 {
@@ -198,7 +198,7 @@ fn a_connect_that_is_answered_on_a_socket_that_was_shut_leaves_nothing_there() {
     rig.flushed(socket);
     let bytes = |rig: &Rig| rig.shard.machines.delivery.socket(socket).map(|socket| socket.out_bytes());
     assert_eq!(bytes(&rig), Some(0));
-    rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id")));
+    rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id"), None));
     rig.flushed(socket);
     assert_eq!(bytes(&rig), Some(0));
 }

@@ -2,7 +2,7 @@
 
 use crate::application::NoApplication;
 use crate::events::{Effect, EncodedPublications, Envelope, OTHER_NODES, ShardMessage, SocketKey};
-use crate::history::{Appended, Birth, Lineage, PARTITIONS, Stamp};
+use crate::history::{Appended, Birth, Lineage, MissedRange, PARTITIONS, Stamp};
 use crate::id::{Id, NodeTag, kernel_entropy};
 use crate::node_messages::{ForNodes, FromNodes, Restored, Since};
 use crate::now::Now;
@@ -13,37 +13,44 @@ use crate::shard::tests::{NOW, Rig};
 use crate::side::Side;
 
 /// A shard of a node whose channel `/a` has a history.
-fn rig_with(settings: Settings) -> Rig {
+pub(super) fn rig_with(settings: Settings) -> Rig {
+    let rule = ChannelRule { pattern: "/a".into(), history_messages: 100, ..ChannelRule::default() };
+    rig_with_rule(rule, settings)
+}
+
+/// The same with this rule.
+pub(super) fn rig_with_rule(rule: ChannelRule, settings: Settings) -> Rig {
     let mut shared = Shared::new(1, Box::new(NoApplication));
     shared.node = Some(NodeTag::new(&mut kernel_entropy()));
     shared.histories.begin_in_cluster();
     (0..PARTITIONS).for_each(|partition| shared.histories.begin_partition(partition, LINEAGE));
-    let rule = ChannelRule { pattern: "/a".into(), history_messages: 100, ..ChannelRule::default() };
     Rig::with(shared, Settings { channels: vec![rule], ..settings })
 }
 
-fn rig() -> Rig {
+pub(super) fn rig() -> Rig {
     rig_with(Settings::default())
 }
 
-const LINEAGE: Lineage = Lineage { seed: 7, first: 100 };
+const LINEAGE: Lineage = Lineage { seed: 7, first: FIRST };
+/// The offset of the first message.
+const FIRST: u64 = 100;
 
 /// A session that acknowledges, connected and subscribed to `/a`, and its record.
-fn opened(rig: &mut Rig) -> (Id, Saved) {
+pub(super) fn opened(rig: &mut Rig) -> (Id, Saved) {
     let (socket, client) = rig.opened(r#"{"ack":true}"#);
     rig.connect(&client);
     rig.subscribe(socket, &client);
     rig.flushed(socket);
     let id = Id::parse(&client).expect("an id");
     let reports = sent(rig, 1_000).into_iter().find_map(|message| match message {
-        ForNodes::Changed(of, saved, Since::Common) if of == id => Some(*saved),
+        ForNodes::Changed(of, _, saved, Since::Common) if of == id => Some(*saved),
         _ => None,
     });
     (id, reports.expect("a record"))
 }
 
 /// Messages of the shard for the cluster, later.
-fn sent(rig: &mut Rig, after_ms: u64) -> Vec<ForNodes> {
+pub(super) fn sent(rig: &mut Rig, after_ms: u64) -> Vec<ForNodes> {
     rig.shard.advance(Now { ms: NOW.ms + after_ms, ..NOW });
     let sent = |effect| match effect {
         Effect::SendToShard(shard, ShardMessage::ForNodes(message)) if shard == usize::from(OTHER_NODES) => {
@@ -54,7 +61,7 @@ fn sent(rig: &mut Rig, after_ms: u64) -> Vec<ForNodes> {
     rig.shard.take_effects().into_iter().filter_map(sent).collect()
 }
 
-fn tell(rig: &mut Rig, message: FromNodes) {
+pub(super) fn tell(rig: &mut Rig, message: FromNodes) {
     rig.shard.message(NOW, ShardMessage::FromNodes(message));
 }
 
@@ -64,7 +71,7 @@ fn tick(rig: &mut Rig, tick: u64) -> (Vec<Since>, Option<(u64, bool)>) {
     let (mut late, mut confirmed) = (Vec::new(), None);
     for message in sent(rig, 0) {
         match message {
-            ForNodes::Changed(_, _, since) => late.push(since),
+            ForNodes::Changed(_, _, _, since) => late.push(since),
             ForNodes::Confirmed { shard: 0, tick, has_late } => confirmed = Some((tick, has_late)),
             _ => {}
         }
@@ -76,16 +83,20 @@ fn text(number: usize) -> String {
     format!(r#"{{"channel":"/a","data":{number}}}"#)
 }
 
-/// A message of the cluster, on its way to the shard.
+/// A message in the ring of `/a`, on its way to the shard.
 fn committed(rig: &Rig, number: usize) -> EncodedPublications {
-    let text = text(number);
+    committed_text(rig, number, &text(number), None)
+}
+
+/// The same with this text, and the session that published it.
+pub(super) fn committed_text(rig: &Rig, number: usize, text: &str, except: Option<Id>) -> EncodedPublications {
     let shared = &rig.shard.machines.env.shared;
     let terms = rig.shard.settings().channels[0].history().expect("a history");
     let (room, entropy) = (rig.shard.machines.env.history_room(), &mut kernel_entropy());
     let birth = Birth { channel: "/a", rule: "/a", terms, room, now: NOW, entropy };
-    let stamp = Stamp { now: NOW, side: Side::Client, except: None };
-    let first = 100 + number as u64;
-    let appended = shared.histories.append_at(birth, LINEAGE, first, &stamp, [&*text].into_iter());
+    let stamp = Stamp { now: NOW, side: Side::Client, except };
+    let first = FIRST + number as u64;
+    let appended = shared.histories.append_at(birth, LINEAGE, first, &stamp, [text].into_iter());
     let Appended::At(position, 0) = appended else { panic!("{appended:?}") };
     let mut frames = Vec::new();
     websocket::frame::message(websocket::Opcode::Text, format!("[{text}]").as_bytes(), &mut frames);
@@ -95,7 +106,7 @@ fn committed(rig: &Rig, number: usize) -> EncodedPublications {
         frames: frames.into(),
         messages: 1,
         side: Side::Client,
-        except: None,
+        except,
         token: None,
         publisher: None,
         position: Some(position),
@@ -107,12 +118,21 @@ fn deliver(rig: &mut Rig, number: usize) {
     rig.shard.message(NOW, ShardMessage::Publication(publications.into()));
 }
 
-fn texts(numbers: std::ops::Range<usize>) -> Vec<Box<str>> {
-    numbers.map(|number| text(number).into()).collect()
+/// The range of these messages, which are in the ring of `/a`.
+pub(super) fn range(rig: &Rig, numbers: std::ops::Range<usize>) -> Vec<MissedRange> {
+    let ring = rig.shard.machines.env.shared.histories.find("/a", 0).expect("a ring").ring;
+    vec![MissedRange { ring, first: FIRST + numbers.start as u64, end: FIRST + numbers.end as u64 }]
 }
 
-/// Restores a session on a shard. Returns the channels of which it needs the messages that it has missed.
-fn restore(rig: &mut Rig, id: Id, saved: Saved) -> Vec<Box<str>> {
+/// A session has missed these messages. Its shard reads them.
+fn miss(rig: &mut Rig, id: Id, numbers: std::ops::Range<usize>) {
+    let ranges = range(rig, numbers);
+    tell(rig, FromNodes::Missed(id, Some(ranges)));
+    rig.shard.flush(NOW, &mut rig.kernel, &mut || false);
+}
+
+/// Takes a session to a shard. Returns the shard's messages.
+pub(super) fn take(rig: &mut Rig, id: Id, saved: Saved) -> Vec<ForNodes> {
     let restored = Restored { saved, is_whole: false, has_mark: true, origins: [0, 5] };
     tell(rig, FromNodes::Restore(id, Box::new(restored)));
     let number = rig.shard.take_effects().into_iter().find_map(|effect| match effect {
@@ -120,8 +140,13 @@ fn restore(rig: &mut Rig, id: Id, saved: Saved) -> Vec<Box<str>> {
         _ => None,
     });
     rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number.expect("it waits until publications arrive")]));
-    let messages = sent(rig, 0);
-    let is_taken = |message: &ForNodes| matches!(message, ForNodes::Changed(of, _, Since::Taken) if *of == id);
+    sent(rig, 0)
+}
+
+/// Restores a session on a shard. Returns the channels of which it needs the messages that it has missed.
+fn restore(rig: &mut Rig, id: Id, saved: Saved) -> Vec<Box<str>> {
+    let messages = take(rig, id, saved);
+    let is_taken = |message: &ForNodes| matches!(message, ForNodes::Changed(of, _, _, Since::Taken) if *of == id);
     assert!(messages.iter().any(is_taken), "its record has the mark with which it was taken: {messages:?}");
     let needed = messages.into_iter().find_map(|message| match message {
         ForNodes::Resumes { session, names, .. } if session == id => Some(names),
@@ -132,7 +157,7 @@ fn restore(rig: &mut Rig, id: Id, saved: Saved) -> Vec<Box<str>> {
 }
 
 /// Connects, and confirms a batch. Returns the data that comes, and the number of the next batch.
-fn connect(rig: &mut Rig, client: &Id, socket: SocketKey, ack: u64) -> (Vec<usize>, u64) {
+pub(super) fn connect(rig: &mut Rig, client: &Id, socket: SocketKey, ack: u64) -> (Vec<usize>, u64) {
     let connect = format!(
         r#"{{"channel":"/meta/connect","clientId":"{client}","ext":{{"ack":{ack}}},"advice":{{"timeout":0}}}}"#
     );
@@ -150,9 +175,10 @@ fn a_session_resumes_with_what_it_has_missed_and_goes_on_with_what_comes_then() 
     let (id, saved) = opened(&mut rig());
     let mut other = rig();
     assert_eq!(restore(&mut other, id, saved), ["/a".into()]);
-    // They come between the subscription and the reading of the histories, and after it.
+    // They come before the subscription, between it and the reading of the histories, and after that.
+    (1..4).for_each(|number| drop(committed(&other, number)));
     (4..6).for_each(|number| deliver(&mut other, number));
-    tell(&mut other, FromNodes::Missed(id, Some(texts(1..6))));
+    miss(&mut other, id, 1..6);
     assert!(sent(&mut other, 0).iter().any(|message| matches!(message, ForNodes::Restored(of) if *of == id)));
     (6..8).for_each(|number| deliver(&mut other, number));
     let socket = other.shard.socket_opened(NOW, None);
@@ -163,11 +189,15 @@ fn a_session_resumes_with_what_it_has_missed_and_goes_on_with_what_comes_then() 
 
 #[test]
 fn a_session_ends_whose_missed_messages_are_unknown_or_too_many() {
-    for (missed, outbox_messages_max) in [(None, 100), (Some(texts(0..20)), 10)] {
+    for (is_known, outbox_messages_max) in [(false, 100), (true, 10)] {
         let (id, saved) = opened(&mut rig());
         let mut other = rig_with(Settings { outbox_messages_max, ..Settings::default() });
         restore(&mut other, id, saved);
-        tell(&mut other, FromNodes::Missed(id, missed));
+        (0..20).for_each(|number| drop(committed(&other, number)));
+        match is_known {
+            true => miss(&mut other, id, 0..20),
+            false => tell(&mut other, FromNodes::Missed(id, None)),
+        }
         let messages = sent(&mut other, 0);
         assert!(
             matches!(&messages[..], [ForNodes::Ended(of, None), ForNodes::Restored(_)] if *of == id),
@@ -199,7 +229,9 @@ fn a_session_that_resumes_is_reported_as_taken_until_its_client_has_confirmed_wh
     let mut other = rig();
     restore(&mut other, id, saved);
     assert_eq!(tick(&mut other, 20), (vec![], Some((19, true))), "it has nothing to confirm, and does not count");
-    tell(&mut other, FromNodes::Missed(id, Some(texts(1..3))));
+    (1..3).for_each(|number| drop(committed(&other, number)));
+    miss(&mut other, id, 1..3);
+    sent(&mut other, 0);
     assert_eq!(tick(&mut other, 31), (vec![], Some((30, true))));
     let socket = other.shard.socket_opened(NOW, None);
     let (_, batch) = connect(&mut other, &id, socket, 0);

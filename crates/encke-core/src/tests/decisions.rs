@@ -390,7 +390,7 @@ fn a_session_that_ends_while_its_batch_waits_is_unknown_to_the_rest() {
     rig.send(socket, &client, &[SLOW, LAST]);
     let (awaited, ..) = rig.waits();
     let id = crate::id::Id::parse(&client).expect("an id");
-    rig.shard.message(NOW, ShardMessage::Disconnect(id));
+    rig.shard.message(NOW, ShardMessage::Disconnect(id, None));
     rig.resolve(awaited[0], Resolved::Publish(Verdict::Forward));
     assert_eq!((rig.shard.sessions(), rig.waiting()), (0, 0));
 }

@@ -20,7 +20,7 @@ fn rig(is_clustered: bool) -> Rig {
 /// The actions for other nodes among the effects.
 fn elsewhere(rig: &mut Rig) -> Vec<Elsewhere> {
     let of = |effect| match effect {
-        Effect::SendToShard(shard, ShardMessage::ForNodes(ForNodes::Elsewhere(action)))
+        Effect::SendToShard(shard, ShardMessage::ForNodes(ForNodes::Elsewhere(action, None)))
             if shard == usize::from(OTHER_NODES) =>
         {
             Some(action)
@@ -37,12 +37,12 @@ fn what_is_for_a_session_of_another_node_goes_there() {
     let here = Id::parse(&client).expect("an id");
     let there = Id::of_node(0, NodeTag::new(&mut kernel_entropy()), &mut kernel_entropy());
     let message: Arc<[u8]> = message_frame("/a", "1", None, None).into();
-    rig.shard.message(NOW, ShardMessage::Deliver(here, message.clone()));
+    rig.shard.message(NOW, ShardMessage::Deliver(here, message.clone(), None));
     assert_eq!(elsewhere(&mut rig), []);
-    rig.shard.message(NOW, ShardMessage::Deliver(there, message.clone()));
-    rig.shard.message(NOW, ShardMessage::Disconnect(there));
+    rig.shard.message(NOW, ShardMessage::Deliver(there, message.clone(), None));
+    rig.shard.message(NOW, ShardMessage::Disconnect(there, None));
     assert_eq!(elsewhere(&mut rig), [Elsewhere::Deliver(there, message), Elsewhere::Disconnect(there)]);
-    rig.shard.message(NOW, ShardMessage::Disconnect(here));
+    rig.shard.message(NOW, ShardMessage::Disconnect(here, None));
     assert_eq!(elsewhere(&mut rig), [], "it was here");
 }
 
@@ -50,7 +50,7 @@ fn what_is_for_a_session_of_another_node_goes_there() {
 fn without_a_cluster_nothing_leaves_the_node() {
     let mut rig = rig(false);
     let gone = Id::new(0, &mut kernel_entropy());
-    rig.shard.message(NOW, ShardMessage::Deliver(gone, message_frame("/a", "1", None, None).into()));
-    rig.shard.message(NOW, ShardMessage::Disconnect(gone));
+    rig.shard.message(NOW, ShardMessage::Deliver(gone, message_frame("/a", "1", None, None).into(), None));
+    rig.shard.message(NOW, ShardMessage::Disconnect(gone, None));
     assert_eq!(elsewhere(&mut rig), []);
 }

@@ -258,7 +258,7 @@ fn a_session_whose_token_is_revoked_gets_no_message_any_more() {
     rig.shard.message(NOW, ShardMessage::DeliverToUser("ann".into(), frame("1").into()));
     rig.shard.message(NOW, ShardMessage::Revoke("t1".into()));
     rig.shard.message(NOW, ShardMessage::DeliverToUser("ann".into(), frame("2").into()));
-    rig.shard.message(NOW, ShardMessage::Deliver(id, frame("3").into()));
+    rig.shard.message(NOW, ShardMessage::Deliver(id, frame("3").into(), None));
     let socket = rig.shard.socket_opened(NOW, None);
     rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
     let text = rig.flushed(socket);

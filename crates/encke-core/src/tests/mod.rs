@@ -16,8 +16,10 @@ mod nodes;
 mod pending_replies;
 mod policies;
 mod presence;
+mod publishers;
 mod replay;
 mod responses;
+mod resuming;
 mod rights;
 mod schedule;
 mod shares;
@@ -196,7 +198,7 @@ impl Shard {
     /// Broadcasts like an application.
     pub(super) fn publish_now(&mut self, channel: &str, data: &str) {
         self.settle_burst_at(NOW);
-        self.publish_from_here(channel, data, None);
+        self.publish_from_here(channel, data, None, None);
         self.settle_burst().update_gauges();
     }
 }

@@ -3,22 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::application::{Actions, Answer, Application, Caller, EndReason, Handshake, NoApplication, Refusal};
+use crate::application::{Actions, Application, Caller, EndReason, NoApplication};
 use crate::delivery::Received;
 use crate::events::{
     Effect, ExchangeId, NOT_HERE, OTHER_NODES, Persisted, Request, Response, Searched, ShardMessage, SocketKey,
 };
 use crate::id::{Id, NodeTag, kernel_entropy};
-use crate::identity::Identity;
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher};
 use crate::now::Now;
 use crate::opener::Opener;
 use crate::saved::Saved;
 use crate::settings::{ChannelRule, Settings};
 use crate::shard::Shared;
-use crate::shard::tests::{NOW, Rig, member_of, post};
+use crate::shard::tests::{NOW, Rig, post};
 
-fn rig_with(settings: Settings, application: Box<dyn Application>) -> Rig {
+pub(super) fn rig_with(settings: Settings, application: Box<dyn Application>) -> Rig {
     let mut shared = Shared::new(1, application);
     shared.node = Some(NodeTag::new(&mut kernel_entropy()));
     Rig::with(shared, settings)
@@ -29,7 +28,7 @@ fn rig() -> Rig {
 }
 
 /// A session with this `ext` on a WebSocket, connected and subscribed to `/a`.
-fn opened(rig: &mut Rig, ext: &str) -> (SocketKey, Id) {
+pub(super) fn opened(rig: &mut Rig, ext: &str) -> (SocketKey, Id) {
     let (socket, client) = rig.opened(ext);
     let text = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
     rig.shard.socket_text(NOW, socket, &text);
@@ -81,7 +80,7 @@ fn given(given: Given) -> Saved {
 /// The record of the only session that is reported.
 fn reported(rig: &mut Rig) -> Saved {
     let mut reported = reports_of(rig, 1_000).into_iter().filter_map(|message| match message {
-        ForNodes::Changed(_, saved, _) => Some(*saved),
+        ForNodes::Changed(_, _, saved, _) => Some(*saved),
         _ => None,
     });
     let saved = reported.next().expect("a record");
@@ -197,7 +196,7 @@ fn sessions_are_reported_when_they_have_connected_and_when_something_of_them_has
     rig.publish(1);
     rig.shard.advance(Now { ms: NOW.ms + 3_000, ..NOW });
     let saved = reports_of(&mut rig, 3_000);
-    let [ForNodes::Changed(_, saved, _)] = &saved[..] else { panic!("{saved:?}") };
+    let [ForNodes::Changed(_, _, saved, _)] = &saved[..] else { panic!("{saved:?}") };
     assert_eq!((saved.messages.len(), &*saved.sessions[0].subscriptions), (0, &["/a".into()][..]));
     rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#));
     assert!(matches!(&reports_of(&mut rig, 4_000)[..], [ForNodes::Ended(id, _)] if id.is(&client)));
@@ -463,32 +462,4 @@ fn the_channels_of_reported_sessions_count_and_the_rest_is_reported_later_in_tur
         reported.extend(ids);
     }
     assert!(sessions.iter().all(|(_, id)| reported.contains(id)), "{} of {SESSIONS}", reported.len());
-}
-
-#[test]
-fn what_goes_to_the_cluster_names_the_user_who_has_published() {
-    let rule = ChannelRule { pattern: "/a".into(), history_messages: 10, ..ChannelRule::default() };
-    let settings = Settings { channels: vec![rule], ..Settings::default() };
-    let mut rig = rig_with(settings, Box::new(Users));
-    let publishers = ["ann", "bob", "ann"].map(|user| {
-        let (socket, client) = opened(&mut rig, &format!(r#"{{"user":"{user}"}}"#));
-        rig.shard.take_effects();
-        rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/a","clientId":"{client}","data":1,"id":"1"}}"#));
-        let recorded = |effect| match effect {
-            Effect::SendToShard(_, ShardMessage::Record(publications)) => publications.publisher,
-            _ => None,
-        };
-        rig.shard.take_effects().into_iter().find_map(recorded).expect("a publisher")
-    });
-    assert_eq!(publishers[0], publishers[2]);
-    assert_ne!(publishers[0], publishers[1], "another user");
-}
-
-/// Gives each session the user that its `ext` names.
-struct Users;
-
-impl Application for Users {
-    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
-        Answer::Now(Ok(handshake.ext.map(|ext| Identity::of_user(&member_of(ext, "user")))))
-    }
 }

@@ -210,7 +210,7 @@ fn a_session_ended_by_the_server_gets_all_queued_messages_before_the_last_reply(
     let mut rig = Rig::new(1, Settings { response_bytes_max: 2_000, ..trusting() }, Box::new(NoApplication));
     let client = poller(&mut rig, "{}");
     (0..10).for_each(|number| publish(&mut rig, number, 500));
-    rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id")));
+    rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id"), None));
     let (mut received, mut said) = (Vec::new(), String::new());
     while rig.shard.sessions() > 0 {
         assert!(!said.contains("/meta/disconnect") && !said.contains("unknown"), "{said}");
@@ -229,7 +229,7 @@ fn an_ending_session_cannot_subscribe() {
         let mut rig = Rig::new(1, Settings { response_bytes_max: 2_000, ..trusting() }, Box::new(NoApplication));
         let client = poller(&mut rig, ext);
         (0..10).for_each(|number| publish(&mut rig, number, 500));
-        rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id")));
+        rig.shard.message(NOW, ShardMessage::Disconnect(Id::parse(&client).expect("an id"), None));
         let mut received = String::new();
         for name in ["/a", "/b"] {
             let subscribe =

@@ -26,6 +26,11 @@ pub use encke_cluster::{
 /// - Each [`EngineCommand::Request`] is answered once, by an answer or a failure; so is each command about a key.
 /// - Commands about keys begin in order and may end in any. Of one key only one should be on its way.
 pub trait ClusterEngine: Send + 'static {
+    /// The engine with its addresses, as operators know it, for the log: `NATS (nats://10.0.0.1:4222)`. It shows no secret.
+    fn name(&self) -> String {
+        "the engine of the cluster".into()
+    }
+
     /// Runs it on the thread of the cluster, until there are no commands any more. It connects by itself, again and again.
     fn run(self: Box<Self>, commands: EngineCommands, events: EngineEvents) -> EngineRun;
 }

@@ -108,7 +108,7 @@ impl Handle {
             return Err(PublishError::Busy);
         }
         let Some(id) = Id::parse(client_id) else { return Ok(false) };
-        Ok(self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame)))
+        Ok(self.send_to_shard_of(&id, ShardMessage::Deliver(id, frame, None)))
     }
 
     /// The settings that concern publications.
@@ -138,7 +138,7 @@ impl Handle {
         let account = self.0.server_shared.mailboxes.account();
         let has_room = weight == Weight::Light || account.has_room(weight);
         let wanted = wanted.map(|positions| (positions, 0));
-        if has_room && self.0.server_shared.publish(&message, wanted, ServerEntry::HandlePublish.may()) {
+        if has_room && self.0.server_shared.publish(&message, None, wanted, ServerEntry::HandlePublish.may()) {
             return Ok(());
         }
         Err(PublishError::Busy)

@@ -14,9 +14,9 @@ impl ServerShared {
     pub(crate) async fn run_here(&self, command: &NodeCommand) -> NodeReply {
         let reply = match command {
             NodeCommand::Deliver { to, message } => {
-                self.reach(to, |id| ShardMessage::Deliver(id, message.clone())).await
+                self.reach(to, |id| ShardMessage::Deliver(id, message.clone(), None)).await
             }
-            NodeCommand::Disconnect { to } => self.reach(to, ShardMessage::Disconnect).await,
+            NodeCommand::Disconnect { to } => self.reach(to, |id| ShardMessage::Disconnect(id, None)).await,
             NodeCommand::Unsubscribe { user, channel } => self.unsubscribe_user_here(user, channel).await,
             NodeCommand::Change { session, channel, subscribes } => {
                 self.change_here(session, channel, *subscribes).await

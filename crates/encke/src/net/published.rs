@@ -1,7 +1,7 @@
 //! Publications of handles on their way to a shard, batched by channel.
 //!
 //! The first publication wakes the shard. The shard then looks again before it sleeps, so a thread that publishes without
-//! a pause wakes it once. Publications on one channel form one burst, even if others come between them.
+//! a pause wakes it once. Publications of one owner on one channel form one burst, even if others come between them.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use tokio::sync::oneshot;
 
 use super::outcomes::{Outcome, Outcomes};
 use encke_core::{
-    Charge, ENVELOPE_BYTES, EncodedPublications, Envelope, MailboxAccount, PublishToken, ShardMessage, Side,
+    Charge, ENVELOPE_BYTES, EncodedPublications, Envelope, MailboxAccount, PublishToken, SessionOwner, ShardMessage,
+    Side,
 };
 
 /// The publications of handles for one shard.
@@ -40,6 +41,8 @@ struct Burst {
     messages: u32,
     /// The token of those who wait for its position.
     token: Option<PublishToken>,
+    /// The owner of its publications. None: the program.
+    publisher: Option<SessionOwner>,
     charge: Charge,
 }
 
@@ -86,11 +89,12 @@ pub(crate) enum Added {
 }
 
 impl Published {
-    /// Adds a publication. If its position is wanted, notes it there with its index in the request.
+    /// Adds a publication of an owner, or of the program. If its position is wanted, notes it there with its index in the request.
     pub(crate) fn add(
         &self,
         account: &Arc<MailboxAccount>,
         message: &bayeux::Publication<'_>,
+        publisher: Option<SessionOwner>,
         wanted: Option<(&mut Positions<'_>, usize)>,
     ) -> Added {
         let payload_bytes = message.encoded_bytes() + 2;
@@ -98,7 +102,7 @@ impl Published {
         if queue.is_closed {
             return Added::Closed;
         }
-        let Burst { frames, messages, charge, token, .. } = queue.burst(account, message.channel);
+        let Burst { frames, messages, charge, token, .. } = queue.burst(account, message.channel, publisher);
         let room = frames.capacity();
         frames.reserve(frame::header_bytes(payload_bytes) + payload_bytes);
         if frames.capacity() > room {
@@ -128,10 +132,10 @@ impl Published {
         };
         let messages = bursts.iter().map(|burst| burst.messages as usize).sum();
         let envelope = |burst: Burst| {
-            let Burst { channel, frames, messages, token, charge } = burst;
+            let Burst { channel, frames, messages, token, publisher, charge } = burst;
             let frames = frames.into();
             let side = Side::Server;
-            let (except, position, publisher) = (None, None, None);
+            let (except, position) = (None, None);
             let publication =
                 EncodedPublications { channel, frames, messages, side, except, position, token, publisher, charge };
             Envelope::new(account, ShardMessage::Record(publication.into()))
@@ -147,9 +151,9 @@ impl Published {
 
 impl Queue {
     /// Returns the burst that a publication on a channel is added to, which may be a new one.
-    fn burst(&mut self, account: &Arc<MailboxAccount>, channel: &str) -> &mut Burst {
+    fn burst(&mut self, account: &Arc<MailboxAccount>, channel: &str, publisher: Option<SessionOwner>) -> &mut Burst {
         let Queue { bursts, latest, hasher, .. } = self;
-        let has_room = |burst: &Burst| burst.frames.len() < BURST_BYTES;
+        let has_room = |burst: &Burst| burst.frames.len() < BURST_BYTES && burst.publisher == publisher;
         let is_last = bursts.last().is_some_and(|last| &*last.channel == channel && has_room(last));
         let mut at = bursts.len().wrapping_sub(1);
         if !is_last {
@@ -166,7 +170,8 @@ impl Queue {
                     }
                 }
                 let charge = account.charge(ENVELOPE_BYTES + channel.len());
-                bursts.push(Burst { channel: channel.into(), frames: Vec::new(), messages: 0, token: None, charge });
+                let channel = channel.into();
+                bursts.push(Burst { channel, frames: Vec::new(), messages: 0, token: None, publisher, charge });
             }
         }
         &mut bursts[at]
@@ -205,7 +210,7 @@ mod tests {
     fn channels_published_to_in_turn_have_one_burst_each_in_order() {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
         for number in 0..300 {
-            published.add(&account, &message(["/a", "/b", "/c"][number % 3], &number.to_string()), None);
+            published.add(&account, &message(["/a", "/b", "/c"][number % 3], &number.to_string()), None, None);
         }
         let taken = taken(&published, &account);
         assert_eq!(taken.len(), 3);
@@ -222,8 +227,8 @@ mod tests {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
         let data = format!("\"{}\"", "x".repeat(BURST_BYTES / 2));
         for number in 0..5 {
-            published.add(&account, &message("/a", &data), None);
-            published.add(&account, &message("/b", &number.to_string()), None);
+            published.add(&account, &message("/a", &data), None, None);
+            published.add(&account, &message("/b", &number.to_string()), None, None);
         }
         let charged = account.bytes();
         assert!((5 * BURST_BYTES / 2..8 * BURST_BYTES).contains(&charged), "{charged} bytes for what is held");
@@ -234,9 +239,24 @@ mod tests {
     }
 
     #[test]
+    fn publications_of_several_owners_on_a_channel_keep_their_order_and_their_owners() {
+        let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
+        let owner = |number| Some(SessionOwner::of(number));
+        for (data, publisher) in [("1", owner(1)), ("2", owner(1)), ("3", owner(2)), ("4", None), ("5", owner(1))] {
+            published.add(&account, &message("/a", data), publisher, None);
+        }
+        let of = |envelope: Envelope| match envelope.message {
+            ShardMessage::Record(publications) => (publications.messages, publications.publisher),
+            _ => panic!("publications only"),
+        };
+        let taken: Vec<_> = published.take(&account).0.into_iter().map(of).collect();
+        assert_eq!(taken, [(2, owner(1)), (1, owner(2)), (1, None), (1, owner(1))]);
+    }
+
+    #[test]
     fn a_shard_is_woken_once_until_it_finds_the_queue_empty() {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
-        let add = || published.add(&account, &message("/a", "1"), None);
+        let add = || published.add(&account, &message("/a", "1"), None, None);
         assert_eq!([add(), add()], [Added::First, Added::Noted]);
         assert_eq!(published.take(&account).1, 2);
         assert_eq!(add(), Added::Noted, "it looks again");

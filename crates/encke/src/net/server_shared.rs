@@ -21,7 +21,7 @@ use crate::local::Local;
 use crate::presence::Presence;
 use crate::revocations::Revocations;
 use crate::tls::Tls;
-use encke_core::{Granted, PublishToken, Right, Shard, ShardMessage, Shared};
+use encke_core::{Granted, PublishToken, Right, SessionOwner, Shard, ShardMessage, Shared};
 use encke_local::Holds;
 
 /// Data shared by all shards of a server.
@@ -73,13 +73,14 @@ impl ServerShared {
     pub(crate) fn publish(
         &self,
         message: &Publication<'_>,
+        publisher: Option<SessionOwner>,
         wanted: Option<(&mut Positions<'_>, usize)>,
         granted: Granted,
     ) -> bool {
         granted.use_for(Right::Publish);
         let owner = self.shared().histories.owner(message.channel);
         let Some(published) = self.published.get(owner) else { return false };
-        match published.add(self.mailboxes.account(), message, wanted) {
+        match published.add(self.mailboxes.account(), message, publisher, wanted) {
             Added::Noted => {}
             Added::First => _ = self.mailboxes.send(owner, ThreadMessage::Published),
             Added::Closed => return false,

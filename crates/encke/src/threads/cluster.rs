@@ -54,6 +54,7 @@ pub(crate) fn start(
     let cluster = Cluster {
         server,
         link,
+        engine: engine.name(),
         node,
         sessions,
         histories,
@@ -81,6 +82,8 @@ pub(crate) fn start(
 struct Cluster {
     server: Arc<ServerShared>,
     link: Arc<Link>,
+    /// The name of the engine, for the log.
+    engine: String,
     node: Node,
     sessions: Sessions,
     histories: NodeHistories,
@@ -124,7 +127,7 @@ impl Cluster {
             tokio::select! {
                 () = self.link.woken() => {}
                 count = events.recv_many(&mut received, EVENTS_AT_ONCE) => if count == 0 {
-                    tracing::error!("the engine of the cluster has ended; the node goes on alone");
+                    tracing::error!("{} has ended; the node goes on alone", self.engine);
                     self.node.disconnected(&self.server.shared().interest);
                     self.sessions.disconnected();
                     self.histories.disconnected();
@@ -179,8 +182,8 @@ impl Cluster {
                 ToCluster::Publications(publications) => self.node.publish(&publications),
                 ToCluster::Ask(names, token) => self.node.ask(names, token),
                 ToCluster::Message(envelope) => match self.histories.take_message(envelope.message) {
-                    Some(ShardMessage::ForNodes(ForNodes::Elsewhere(action))) => {
-                        self.node_commands.act(now_ms, action);
+                    Some(ShardMessage::ForNodes(ForNodes::Elsewhere(action, owner))) => {
+                        self.node_commands.act(now_ms, action, owner);
                     }
                     Some(message) => self.sessions.from_shard(now_ms, message),
                     None => {}
@@ -189,7 +192,7 @@ impl Cluster {
                     self.node_commands.call(now_ms, callee, (kind, content), done);
                 }
                 ToCluster::Lease(name, waiting) => self.leases.want(now_ms, name, waiting),
-                ToCluster::Act(action) => self.node_commands.act(now_ms, action),
+                ToCluster::Act(action) => self.node_commands.act(now_ms, action, None),
                 ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
                 ToCluster::Revoke(revoked) => self.node_commands.revoke(now_ms, revoked),
                 ToCluster::Settings(settings) => self.histories.set_settings(settings),
@@ -243,13 +246,13 @@ impl Cluster {
         let interest = &self.server.shared().interest;
         match event {
             EngineEvent::Connected { envelope_bytes_max } => {
-                tracing::info!("connected to the engine of the cluster");
+                tracing::info!("connected to {}", self.engine);
                 self.node.connected(now_ms, envelope_bytes_max);
                 self.sessions.connected(now_ms, envelope_bytes_max);
             }
             EngineEvent::Disconnected => {
                 if self.node.is_connected() {
-                    tracing::warn!("the engine of the cluster is away; the node goes on alone");
+                    tracing::warn!("{} is away; the node goes on alone", self.engine);
                 }
                 self.node.disconnected(interest);
                 self.sessions.disconnected();
@@ -282,7 +285,7 @@ impl Cluster {
             EngineEvent::Failed(error) => {
                 let (last, from_ms) = &mut self.logged.failure;
                 if *last != error || now_ms >= *from_ms {
-                    tracing::warn!(error, "the engine of the cluster reports an error");
+                    tracing::warn!(error, "{} reports an error", self.engine);
                     (*last, *from_ms) = (error, now_ms + LOG_EVERY_MS);
                 }
             }
@@ -361,7 +364,7 @@ impl Cluster {
             tracing::warn!(rejected, %reason, "the cluster has what is no envelope of a node");
         }
         if unconfirmed > 0 {
-            tracing::warn!(unconfirmed, "replies to subscribes did not wait longer for the engine of the cluster");
+            tracing::warn!(unconfirmed, "replies to subscribes did not wait longer for {}", self.engine);
         }
         (self.logged.counts, self.logged.from_ms) = (counts, now_ms + LOG_EVERY_MS);
     }

@@ -8,7 +8,7 @@ use encke_cluster::{
     Answers, CallKind, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings, RevocationCounts,
     RevocationOutput, Revocations,
 };
-use encke_core::{Elsewhere, Id, Now};
+use encke_core::{Elsewhere, Id, Now, SessionOwner};
 use foldhash::fast::RandomState;
 use tokio::sync::{mpsc, oneshot};
 
@@ -64,8 +64,8 @@ impl NodeCommands {
         self.waiting.insert(call, done);
     }
 
-    /// Passes an action of the application to other nodes. Nobody waits for their answers.
-    pub(super) fn act(&mut self, now_ms: u64, action: Elsewhere) {
+    /// Passes an action of the application, which this owner has caused, to other nodes. Nobody waits for their answers.
+    pub(super) fn act(&mut self, now_ms: u64, action: Elsewhere, owner: Option<SessionOwner>) {
         let session = |id: Id| Target::Session(id.as_str().into());
         let command = match action {
             Elsewhere::Deliver(id, message) => NodeCommand::Deliver { to: session(id), message },
@@ -73,7 +73,7 @@ impl NodeCommands {
             Elsewhere::DeliverToUser(user, message) => NodeCommand::Deliver { to: Target::User(user), message },
             Elsewhere::DisconnectUser(user) => NodeCommand::Disconnect { to: Target::User(user) },
         };
-        self.calls.call(now_ms, Callee::All, CallKind::Order, command.write());
+        self.calls.order(now_ms, owner, command.write());
     }
 
     /// Answers a call of another node.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use encke_cluster::{Content, Histories, HistoriesSettings, HistoryCounts, HistoryOutput, Sessions, Submission};
-use encke_core::history::{Missed, PARTITIONS};
+use encke_core::history::{Missed, MissedRange, PARTITIONS};
 use encke_core::{EncodedPublications, Id, Now, Persisted, PublishToken, SessionOwner, Settings, ShardMessage};
 use tokio::sync::mpsc;
 
@@ -139,15 +139,15 @@ impl NodeHistories {
         self.machine.iter_mut().for_each(|machine| machine.confirmed(tick, has_late));
     }
 
-    /// The messages behind a mark that a session has missed on these channels and patterns. None if that cannot be known, or if they
-    /// are too many.
+    /// The messages behind a mark that a session has missed on these channels and patterns, as ranges of rings. None if that cannot be
+    /// known, or if they are too many.
     pub(super) fn missed(
         &mut self,
         now: Now,
         server: &Arc<ServerShared>,
         (session, names, mark): (&Id, &[Box<str>], &[u8]),
         room: (usize, usize),
-    ) -> Option<Vec<Box<str>>> {
+    ) -> Option<Vec<MissedRange>> {
         let since_ms = self.machine.as_ref()?.since(mark)?;
         let missed = Missed { session, since_ms: &since_ms, messages_max: room.0, bytes_max: room.1 };
         NodeRings { server, terms: &mut self.terms, now }.missed(names, &missed)

@@ -7,7 +7,9 @@ use bayeux::ChannelName;
 use bytes::Bytes;
 use encke_cluster::{Content, Copied, Cursor, Entry as ClusterEntry, Rings};
 use encke_core::history::log_record::{self, LoggedMessage, Record};
-use encke_core::history::{Appended, Birth, Histories, Lineage, Missed, Position, Room, Stamp, partition_of};
+use encke_core::history::{
+    Appended, Birth, Histories, Lineage, Missed, MissedRange, Position, Room, Stamp, partition_of,
+};
 use encke_core::{
     EncodedPublications, Entropy, Envelope, HistoryTerms, Now, PublishToken, Report, Rules, Settings, ShardMessage,
     Weight,
@@ -115,7 +117,7 @@ impl NodeRings<'_> {
     }
 
     /// The messages that a session has missed on these channels and patterns. Nothing comes to a ring meanwhile.
-    pub(super) fn missed(&mut self, names: &[Box<str>], missed: &Missed<'_>) -> Option<Vec<Box<str>>> {
+    pub(super) fn missed(&mut self, names: &[Box<str>], missed: &Missed<'_>) -> Option<Vec<MissedRange>> {
         let names = names.iter().map(|name| ChannelName::known(name));
         let terms = &mut self.terms;
         let recorded = names.filter(|name| name.is_pattern() || terms.of(name.as_str()).is_some());

@@ -189,7 +189,7 @@ impl World {
             let session = &mut self.checker.sessions[session];
             session.kicked = true;
             let id = session.id;
-            self.send_to_shard(id.shard(), outside, ShardMessage::Disconnect(id));
+            self.send_to_shard(id.shard(), outside, ShardMessage::Disconnect(id, None));
         } else {
             let which = self.rng.below(2);
             let settings = Arc::new(self.scenario.settings[which].clone());

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use encke_core::{
-    ExchangeId, ForNodes, HttpTransport, Id, NodeTag, Opener, Peer, Request, Searched, Searcher, ShardMessage,
-    SocketKey,
+    ExchangeId, ForNodes, HttpTransport, Id, NodeTag, Opener, Peer, Request, Searched, Searcher, SessionOwner,
+    ShardMessage, SocketKey,
 };
 
 use super::acknowledging::{Acknowledging, Clients};
@@ -161,7 +161,7 @@ impl Cluster {
     pub(super) fn report(&mut self, node: usize, id: Id) {
         let Some(waiting) = self.members[node].here.get(&id) else { return };
         let since = self.members[node].acknowledging.since(&id);
-        let message = ForNodes::Changed(id, Box::new(saved(id, *waiting)), since);
+        let message = ForNodes::Changed(id, SessionOwner::default(), Box::new(saved(id, *waiting)), since);
         self.tell(node, ShardMessage::ForNodes(message));
     }
 

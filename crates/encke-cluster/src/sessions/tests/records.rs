@@ -1,6 +1,7 @@
 //! Records that are too large, that wait, and that are not needed any more.
 
 use bytes::Bytes;
+use encke_core::{Id, SessionOwner};
 
 use super::model::Cluster;
 use super::{Answer, id, tag};
@@ -12,6 +13,11 @@ const NOW_MS: u64 = 1_000_000;
 
 fn content(state: &[u8]) -> Content {
     Content { mark: None, state: Bytes::copy_from_slice(state) }
+}
+
+/// A session with an owner.
+fn owned(session: Id) -> (Id, SessionOwner) {
+    (session, SessionOwner::of(7))
 }
 
 /// The keys of all commands that may be sent now. All are writes.
@@ -58,17 +64,17 @@ fn a_session_that_is_too_large_for_a_record_begins_again_and_delays_no_other() {
 #[test]
 fn a_record_that_the_engine_does_not_take_leaves_an_empty_one_without_a_pause() {
     let mut records = Records::new(tag(0), 1_000);
-    records.changed(id(1, 0), content(b"large"));
+    records.changed(owned(id(1, 0)), content(b"large"));
     let [(key, _)] = writes(&mut records, NOW_MS)[..] else { panic!("one write") };
     assert_eq!(records.answered(NOW_MS, key, &Err(KeyFailure::TooLarge)), None);
-    records.changed(id(2, 0), content(b"small"));
+    records.changed(owned(id(2, 0)), content(b"small"));
     let written = writes(&mut records, NOW_MS);
     let live = |content| Record::Live { node: tag(0), content };
     assert_eq!(written, [(key, live(Content::empty())), (Key::of(&id(2, 0)), live(content(b"small")))]);
     assert_eq!(records.answered(NOW_MS, key, &Ok(KeyAnswer::Written(1))), None);
     assert!(records.is_written(&key) && !records.fails && records.too_large == 1);
     // One that is known to be too large is not even sent.
-    records.changed(id(3, 0), content(&[b'x'; VALUE_BYTES_MAX]));
+    records.changed(owned(id(3, 0)), content(&[b'x'; VALUE_BYTES_MAX]));
     assert_eq!(writes(&mut records, NOW_MS), [(Key::of(&id(3, 0)), live(Content::empty()))]);
 }
 
@@ -88,15 +94,15 @@ fn the_end_of_a_session_is_written_before_changes_that_wait() {
     let (mut now_ms, mut revision) = (NOW_MS, 0);
     let logged_out = [id(0, 0), id(1, 0)];
     for session in logged_out {
-        records.changed(session, content(b"1"));
+        records.changed(owned(session), content(b"1"));
         assert_eq!(answer_all(&mut records, now_ms, &mut revision).len(), 1);
         now_ms += 100;
     }
     for number in 2..100 {
-        records.changed(id(number, 0), content(b"1"));
+        records.changed(owned(id(number, 0)), content(b"1"));
     }
     // One waits with a change, and the other has none.
-    records.changed(logged_out[1], content(b"2"));
+    records.changed(owned(logged_out[1]), content(b"2"));
     for session in [logged_out[1], logged_out[0]] {
         assert!(records.ended(&session));
     }
@@ -117,7 +123,7 @@ fn a_large_record_counts_as_several() {
     for (bytes, expected) in [(10, 100..=100), (100_000, 4..=6)] {
         let mut records = Records::new(tag(0), 100);
         for number in 0..200 {
-            records.changed(id(number, 0), content(&vec![b'x'; bytes]));
+            records.changed(owned(id(number, 0)), content(&vec![b'x'; bytes]));
         }
         let mut revision = 0;
         let written = (0..10).map(|window| answer_all(&mut records, NOW_MS + window * 100, &mut revision).len());
@@ -129,13 +135,36 @@ fn a_large_record_counts_as_several() {
 #[test]
 fn sessions_that_come_and_go_while_the_engine_is_away_leave_no_keys() {
     let mut records = Records::new(tag(0), 1_000);
-    records.changed(id(0, 0), content(b"stays"));
+    records.changed(owned(id(0, 0)), content(b"stays"));
     for number in 1..20_000 {
-        records.changed(id(number, 0), content(b"goes"));
+        records.changed(owned(id(number, 0)), content(b"goes"));
         assert!(!records.ended(&id(number, 0)));
     }
     let (sessions, waiting) = records.len();
     assert!(sessions == 1 && waiting < 2_000, "{sessions} sessions, and {waiting} keys wait");
     let written = writes(&mut records, NOW_MS);
     assert!(matches!(&written[..], [(key, _)] if *key == Key::of(&id(0, 0))));
+}
+
+#[test]
+fn one_owner_with_many_sessions_that_change_all_the_time_does_not_delay_the_records_of_others() {
+    let (hoarder, other) = (SessionOwner::of(1), SessionOwner::of(2));
+    let mut records = Records::new(tag(0), 100);
+    let (mut now_ms, mut revision, mut version) = (NOW_MS, 0, 0_u64);
+    for round in 0..50 {
+        for number in 0..2_000 {
+            version += 1;
+            records.changed((id(number, 0), hoarder), content(&version.to_le_bytes()));
+        }
+        let session = id(10_000 + round, 0);
+        records.changed((session, other), content(b"1"));
+        let written = answer_all(&mut records, now_ms, &mut revision);
+        assert!(
+            written.iter().any(|(key, _)| *key == Key::of(&session)),
+            "it waits behind the others, in round {round}"
+        );
+        assert_eq!(written.len(), 10, "the window is used");
+        now_ms += 100;
+    }
+    assert!(records.len().1 > 1_000);
 }

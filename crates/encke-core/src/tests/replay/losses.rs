@@ -131,7 +131,7 @@ fn no_reply_reports_a_loss_behind_messages_that_a_full_queue_may_leave_to_the_hi
         client
             .rig
             .shard
-            .message(NOW, ShardMessage::Deliver(Id::parse(&client.id).expect("an id"), frame.clone().into()));
+            .message(NOW, ShardMessage::Deliver(Id::parse(&client.id).expect("an id"), frame.clone().into(), None));
     }
     client.rig.kernel.room = usize::MAX / 2;
     client.rig.shard.socket_writable(NOW, client.socket.expect("a WebSocket"));

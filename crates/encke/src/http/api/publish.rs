@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bayeux::{ChannelName, Publication, RawJson, ext};
 use bytes::Bytes;
-use encke_core::ServerEntry;
+use encke_core::{ServerEntry, SessionOwner};
 use foldhash::fast::RandomState;
 
 use super::call::{Answer, Call, going_away};
@@ -149,10 +149,12 @@ fn publish_now(call: &Call<'_>, publications: &[Checked<'_>]) -> Result<Vec<(Str
     let timestamp = call.settings.timestamps.then(|| format!("\"{}\"", ext::timestamp(node.now().wall_ms as i64)));
     let timestamp = timestamp.as_deref().map(RawJson::trusted);
     let mut positions = Positions::new(&server_shared.outcomes);
+    // Each key has its own share of what waits for the other nodes of a cluster.
+    let owner = Some(SessionOwner::of(server_shared.shared().limits.buckets.key(("api key", call.key_name))));
     for (index, (channel, data)) in publications.iter().enumerate() {
         let message = Publication { channel: channel.as_str(), data: Some(*data), timestamp, ..Publication::default() };
         let wanted = shard.has_history(*channel).then_some((&mut positions, index));
-        if !server_shared.publish(&message, wanted, ServerEntry::ApiPublish.may()) {
+        if !server_shared.publish(&message, owner, wanted, ServerEntry::ApiPublish.may()) {
             return Err(going_away());
         }
     }

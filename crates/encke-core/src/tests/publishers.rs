@@ -1,0 +1,72 @@
+//! The owners of what goes to a cluster: each has a share of what may wait there.
+
+use crate::application::{Actions, Answer, Application, Handshake, Pending, Refusal, Service};
+use crate::events::{Effect, ShardMessage};
+use crate::identity::Identity;
+use crate::settings::{ChannelRule, Settings};
+use crate::shard::tests::nodes::{opened, rig_with};
+use crate::shard::tests::{NOW, member_of};
+
+#[test]
+fn what_goes_to_the_cluster_names_the_user_who_has_published() {
+    let rule = ChannelRule { pattern: "/a".into(), history_messages: 10, ..ChannelRule::default() };
+    let settings = Settings { channels: vec![rule], ..Settings::default() };
+    let mut rig = rig_with(settings, Box::new(Users));
+    let publishers = ["ann", "bob", "ann"].map(|user| {
+        let (socket, client) = opened(&mut rig, &format!(r#"{{"user":"{user}"}}"#));
+        rig.shard.take_effects();
+        rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/a","clientId":"{client}","data":1,"id":"1"}}"#));
+        let recorded = |effect| match effect {
+            Effect::SendToShard(_, ShardMessage::Record(publications)) => publications.publisher,
+            _ => None,
+        };
+        rig.shard.take_effects().into_iter().find_map(recorded).expect("a publisher")
+    });
+    assert_eq!(publishers[0], publishers[2]);
+    assert_ne!(publishers[0], publishers[1], "another user");
+}
+
+#[test]
+fn what_a_service_publishes_belongs_to_its_caller() {
+    let rule = ChannelRule { pattern: "/a".into(), history_messages: 10, ..ChannelRule::default() };
+    let settings = Settings { channels: vec![rule], ..Settings::default() };
+    let mut rig = rig_with(settings, Box::new(Users));
+    let sockets = ["ann", "bob"].map(|user| opened(&mut rig, &format!(r#"{{"user":"{user}"}}"#)));
+    rig.shard.take_effects();
+    // Both are called before anything is fanned out.
+    for (socket, client) in &sockets {
+        let call = format!(r#"{{"channel":"/service/a","clientId":"{client}","data":1}}"#);
+        rig.shard.socket_text(NOW, *socket, &format!("[{call},{call}]"));
+    }
+    let recorded = |effect| match effect {
+        Effect::SendToShard(_, ShardMessage::Record(publications)) => {
+            Some((publications.messages, publications.publisher))
+        }
+        _ => None,
+    };
+    let recorded: Vec<_> = rig.shard.take_effects().into_iter().filter_map(recorded).collect();
+    let owners: Vec<_> = recorded.iter().map(|(_, owner)| owner.expect("a caller")).collect();
+    let session = |index: usize| rig.shard.machines.delivery.find(&sockets[index].1).expect("it is there");
+    let of = |index: usize| rig.shard.machines.clients.counted_for(session(index));
+    assert!(owners.iter().any(|owner| Some(*owner) == of(0)) && owners.iter().any(|owner| Some(*owner) == of(1)));
+    assert_eq!(recorded.iter().map(|(messages, _)| messages).sum::<u32>(), 4);
+    assert!(owners.is_sorted_by_key(|owner| Some(*owner) != of(0)), "in the order of the calls: {owners:?}");
+}
+
+/// Gives each session the user that its `ext` names. Its services publish.
+struct Users;
+
+impl Application for Users {
+    fn serves(&self, _channel: &str) -> bool {
+        true
+    }
+
+    fn service(&self, _message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
+        actions.publish("/a", "1");
+        None
+    }
+
+    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        Answer::Now(Ok(handshake.ext.map(|ext| Identity::of_user(&member_of(ext, "user")))))
+    }
+}
