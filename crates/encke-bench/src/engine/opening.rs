@@ -30,9 +30,8 @@ impl Clients {
         let total = clients + publishers;
         check_numbers(spec, workers, total)?;
         let default_path = if spec.transport == Transport::Raw { "/" } else { "/cometd" };
-        if spec.publish_to.is_some() && (spec.publishers == 0 || spec.transport == Transport::LongPolling) {
-            let text = "--publish-to is for scenarios with sessions that only publish, and not for long-polling";
-            return Err(Problem::Usage(text.into()));
+        if spec.publish_to.is_some() && spec.publishers == 0 {
+            return Err(Problem::Usage("--publish-to is for scenarios with sessions that only publish".into()));
         }
         let resolve = |url: &String| Target::resolve(url, default_path, &spec.trust);
         let mut target = resolve(&spec.target)?;
@@ -142,6 +141,9 @@ impl Clients {
         let transport = match self.shared.transport {
             // A publisher gets no events, and its requests would wait for each other.
             Transport::Eventsource if index >= self.subscriber_count => Transport::Websocket,
+            Transport::LongPolling if self.shared.publishers_at.as_ref().is_some_and(|(first, _)| index >= *first) => {
+                Transport::Websocket
+            }
             transport => transport,
         };
         self.sessions.push(Session::new(transport, shares, self.recovery, rooms, &channels));

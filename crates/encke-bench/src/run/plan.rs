@@ -163,6 +163,7 @@ mod tests {
         let membership = Membership { channel: "/a".into(), rooms: 1, per_client: 1, seed: 0, first: 0 };
         ClientsSpec {
             target: String::new(),
+            publish_to: None,
             trust: Trust::default(),
             transport: Transport::Websocket,
             recovery: Recovery::default(),

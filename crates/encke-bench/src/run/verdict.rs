@@ -169,6 +169,7 @@ mod tests {
     fn spec() -> ClientsSpec {
         ClientsSpec {
             target: String::new(),
+            publish_to: None,
             trust: Trust::default(),
             transport: Transport::Websocket,
             recovery: Recovery::default(),
