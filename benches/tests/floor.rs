@@ -35,6 +35,7 @@ fn clients(floor: &Floor, reconnect: bool) -> Clients {
         transport: Transport::Raw,
         recovery: Recovery::default(),
         compress: false,
+        publish_to: None,
         streams_per_connection: None,
         clients: 30,
         membership: Membership { channel: "/bench/a".into(), rooms: 10, per_client: 2, seed: 3, first: 0 },
