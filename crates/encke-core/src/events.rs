@@ -14,6 +14,7 @@ use crate::id::{Id, NodeTag};
 use crate::limits::sessions::SessionOwner;
 use crate::node_messages::{ForNodes, FromNodes};
 use crate::rights::table::Granted;
+use crate::session_terms::SessionTerms;
 use crate::side::Side;
 
 /// The close code of a WebSocket and a short neutral reason (RFC 6455 §7.4).
@@ -146,11 +147,11 @@ pub enum Report {
     /// Messages were removed from a history: the number of the token, and of the messages. None if the channel has no
     /// history.
     Cleared(u64, Option<usize>),
-    /// A subscription was changed, or why not: the number of the token.
+    /// A session was changed, or why not: the number of the token.
     Changed(u64, Changed),
 }
 
-/// The outcome of a change of a subscription.
+/// The outcome of a change of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// It is as requested.
@@ -190,6 +191,8 @@ pub enum ShardMessage {
     Subscribe(Id, Box<str>, PublishToken),
     /// Unsubscribe a session for a handle. The token is settled with the outcome.
     Unsubscribe(Id, Box<str>, PublishToken),
+    /// Give a session terms above those of its identity, for a handle. The token is settled with the outcome.
+    SetTerms(Id, Box<SessionTerms>, PublishToken),
     /// The outcome of a request of a handle.
     Report(Report),
     /// A request for a session of the receiving shard.
@@ -309,6 +312,7 @@ impl Envelope {
             | ShardMessage::Alive(_)
             | ShardMessage::Disconnect(_)
             | ShardMessage::Settings(_)
+            | ShardMessage::SetTerms(..)
             | ShardMessage::MakeRoom
             | ShardMessage::Report(_)
             | ShardMessage::Drain => 0,

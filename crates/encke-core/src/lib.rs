@@ -40,6 +40,7 @@ mod requests;
 mod rights;
 mod saved;
 mod secret;
+mod session_terms;
 mod settings;
 mod shard;
 mod side;
@@ -85,6 +86,7 @@ pub use saved::{
     Saved, SavedBatch, SavedCursor, SavedLoss, SavedPattern, SavedReplay, SavedSession, SavedUnacked, Span, Stage,
 };
 pub use secret::Secret;
+pub use session_terms::{SessionTerms, SessionTermsError};
 pub use settings::{
     CertificateName, ChannelRule, Declared, FileRule, Group, HistoryCommit, HistoryTerms, ListenerSettings, Publishers,
     SHARDS_MAX, Setting, Settings, SlowConsumer, TlsClient, TlsPair, TransportName, TrustedProxy, TrustedProxyError,

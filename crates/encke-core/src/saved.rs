@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::Id;
 use crate::identity::Identity;
 use crate::rights::policy::Policy;
+use crate::session_terms::SessionTerms;
 
 /// The sessions of one shard, or of all shards, to be restored by the next process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,9 @@ pub struct SavedSession {
     /// The policy by which it was admitted, if another has come into force since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
+    /// The terms that the application has given it since its handshake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<SessionTerms>,
     /// The stage of its life.
     pub stage: Stage,
     /// The interval that its client asked for last, in milliseconds.

@@ -5,7 +5,8 @@
 use std::borrow::Cow;
 
 use encke_core::{
-    Decision, EXT_BYTES_MAX, HandshakeReply, Identity, Patterns, Refusal, Replacement, SessionLimits, Verdict,
+    Decision, EXT_BYTES_MAX, HandshakeReply, Identity, Patterns, Refusal, Replacement, SessionLimits, SessionTerms,
+    Verdict,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -107,6 +108,7 @@ struct IdentityAnswer {
     publish: Option<Vec<Box<str>>>,
     #[serde(default)]
     limits: SessionLimits,
+    terms: Option<SessionTerms>,
     ext: Option<Box<RawValue>>,
     fields: Option<Box<RawValue>>,
     #[serde(default)]
@@ -213,6 +215,7 @@ impl IdentityAnswer {
         if !claims.is_empty() && !claims.starts_with('{') {
             return Err(Unusable("claims are an object".into()));
         }
+        self.terms.map_or(Ok(()), |terms| terms.check()).map_err(|wrong| Unusable(format!("terms: {wrong}")))?;
         let identity = Identity {
             user: self.user,
             claims,
@@ -221,6 +224,7 @@ impl IdentityAnswer {
             subscribe: patterns(self.subscribe)?,
             publish: patterns(self.publish)?,
             limits: self.limits,
+            terms: self.terms.map(Box::new),
             reply,
         };
         Ok(Answered { answer: Answer::Identity(Ok(identity)), actions: self.actions })
@@ -296,7 +300,7 @@ mod tests {
     #[test]
     fn a_handshake_is_answered_with_an_identity_or_a_refusal() {
         let body = r#"{"allow":true,"user":"ann","claims":{"role":"x"},"token_id":"t1","expires_in_ms":500,
-            "subscribe":["/a/**"],"publish":[],"limits":{"subscriptions_max":3}}"#;
+            "subscribe":["/a/**"],"publish":[],"limits":{"subscriptions_max":3},"terms":{"timeout_ms":9}}"#;
         let Answer::Identity(Ok(identity)) = read(EventKind::Handshake, body).expect("usable").answer else {
             panic!("not allowed")
         };
@@ -305,6 +309,7 @@ mod tests {
         assert!(identity.subscribe.is_some_and(|patterns| patterns.allow("/a/b") && !patterns.allow("/b")));
         assert!(identity.publish.is_some_and(|patterns| !patterns.allow("/a/b")));
         assert_eq!(identity.limits.subscriptions_max, Some(3));
+        assert_eq!(identity.terms.and_then(|terms| terms.timeout_ms), Some(9));
 
         let refused = read(EventKind::Refresh, r#"{"allow":false,"code":401,"reason":"who","retry_after_ms":9}"#);
         let Answer::Identity(Err(refusal)) = refused.expect("usable").answer else { panic!("allowed") };
@@ -353,6 +358,8 @@ mod tests {
             (EventKind::Handshake, r#"{"allow":"yes"}"#),
             (EventKind::Handshake, r#"{"allow":true,"limts":{}}"#),
             (EventKind::Handshake, r#"{"allow":true,"limits":{"subscription_max":1}}"#),
+            (EventKind::Handshake, r#"{"allow":true,"terms":{"timeout":1}}"#),
+            (EventKind::Handshake, r#"{"allow":true,"terms":{"timeout_ms":0}}"#),
             (EventKind::Handshake, r#"{"allow":true,"subscribe":["no slash"]}"#),
             (EventKind::Handshake, r#"{"allow":true,"claims":[1]}"#),
             (EventKind::Handshake, r#"{"allow":false,"code":200}"#),

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use encke_core::SessionTermsError;
 use encke_store::StoreError;
 
 /// A setting that cannot work: its name, its value and a description of valid values.
@@ -166,6 +167,21 @@ pub enum SubscriptionError {
     /// The session has `subscriptions_max` subscriptions, or its shard `channels_max` channels.
     #[error("the session has subscriptions_max subscriptions, or its shard channels_max channels")]
     Full,
+    /// The server has stopped.
+    #[error("the server has stopped")]
+    Stopped,
+}
+
+/// The reason why [`Handle::set_session_terms`](crate::Handle::set_session_terms) changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionTermsChangeError {
+    /// A number is out of its range.
+    #[error(transparent)]
+    Terms(#[from] SessionTermsError),
+    /// No session has this id.
+    #[error("there is no such session")]
+    SessionUnknown,
     /// The server has stopped.
     #[error("the server has stopped")]
     Stopped,

@@ -2,6 +2,7 @@
 
 mod lists;
 mod publish;
+mod session;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};

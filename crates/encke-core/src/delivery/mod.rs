@@ -20,6 +20,7 @@ mod sessions;
 mod slow_consumers;
 mod sockets;
 mod stream;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -63,6 +64,7 @@ use outbox::Latest;
 use outbox::waste::Waste;
 use schedule::Schedule;
 use sessions::table::Sessions;
+use terms::OwnTerms;
 
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::history::Histories;
@@ -101,6 +103,8 @@ pub(crate) struct Delivery {
     settings: Arc<Settings>,
     capacity: Capacity,
     terms: Terms,
+    /// The terms of sessions that differ from these.
+    own_terms: OwnTerms,
     metrics: Arc<Metrics>,
     /// The histories that replays read.
     histories: Arc<Histories>,
@@ -144,6 +148,7 @@ impl Delivery {
             settings: settings.given().clone(),
             capacity: *settings.capacity(),
             terms: settings.terms(),
+            own_terms: OwnTerms::default(),
             metrics,
             histories,
             memory,

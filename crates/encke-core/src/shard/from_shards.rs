@@ -87,6 +87,10 @@ impl Shard {
                 let changed = machines.unsubscribe_for_handle(&session, &channel);
                 machines.report_change(token, changed);
             }
+            ShardMessage::SetTerms(session, terms, token) => {
+                let changed = machines.set_terms(&session, *terms);
+                machines.report_change(token, changed);
+            }
             ShardMessage::Report(Report::Recorded(number, epoch, first)) => {
                 machines.requests.owed.recorded(number, epoch, first);
             }

@@ -23,6 +23,7 @@ mod schedule;
 mod shares;
 mod steps;
 mod streams;
+mod terms;
 mod withdrawals;
 
 use std::collections::HashMap;

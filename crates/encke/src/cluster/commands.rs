@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use encke_cluster::CallKind;
-use encke_core::{ChannelView, SessionView};
+use encke_core::{ChannelView, SessionTerms, SessionView};
 use serde::{Deserialize, Serialize};
 
 /// A command or a question for a node.
@@ -24,6 +24,8 @@ pub(crate) enum NodeCommand {
     Unsubscribe { user: Box<str>, channel: Box<str> },
     /// Subscribe a session to a channel or pattern, or end its subscription.
     Change { session: String, channel: Box<str>, subscribes: bool },
+    /// Give a session terms above those of its identity.
+    Terms { session: String, terms: SessionTerms },
     /// Revoke a token, until a time in milliseconds since 1970.
     Revoke { token_id: Box<str>, until_ms: u64 },
     /// Show a session.
@@ -106,6 +108,7 @@ impl NodeCommand {
             | NodeCommand::Disconnect { .. }
             | NodeCommand::Unsubscribe { .. }
             | NodeCommand::Change { .. }
+            | NodeCommand::Terms { .. }
             | NodeCommand::Revoke { .. } => CallKind::Command,
             NodeCommand::Session { .. }
             | NodeCommand::Sessions { .. }
@@ -203,6 +206,10 @@ mod tests {
             NodeCommand::Deliver { to, message },
             NodeCommand::Disconnect { to: user },
             NodeCommand::Change { session: "a".into(), channel: "/b".into(), subscribes: true },
+            NodeCommand::Terms {
+                session: "a".into(),
+                terms: SessionTerms { timeout_ms: Some(1), ..SessionTerms::default() },
+            },
             NodeCommand::Revoke { token_id: "t".into(), until_ms: u64::MAX },
             NodeCommand::Sessions { from: (1, 2), limit: 3 },
             NodeCommand::Channels { from: (1, 2), limit: 3, pattern: None },

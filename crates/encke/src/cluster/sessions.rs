@@ -93,6 +93,7 @@ mod tests {
             id: Id::new(3, &mut kernel_entropy()),
             browser: Some(Id::new(0, &mut kernel_entropy())),
             identity: Some(Identity::of_user("ann")),
+            terms: None,
             policy: None,
             stage: Stage::Connected,
             interval_ms: Some(7),

@@ -1,7 +1,7 @@
 //! Commands of this node and of others about the sessions that are here. They return when this node has done them.
 
 use bayeux::{ChannelKind, ChannelName, Limits};
-use encke_core::{Id, Owner, SessionView, ShardMessage, Weight};
+use encke_core::{Changed, Id, Owner, SessionTerms, SessionView, ShardMessage, Weight};
 
 use super::listing::{Cursor, List};
 use super::requests::Change;
@@ -21,6 +21,7 @@ impl ServerShared {
             NodeCommand::Change { session, channel, subscribes } => {
                 self.change_here(session, channel, *subscribes).await
             }
+            NodeCommand::Terms { session, terms } => self.set_terms_here(session, *terms).await,
             NodeCommand::Revoke { token_id, until_ms } => {
                 self.take_revoked(token_id, *until_ms).await.map(NodeReply::Count)
             }
@@ -116,6 +117,17 @@ impl ServerShared {
         }
     }
 
+    async fn set_terms_here(&self, session: &str, terms: SessionTerms) -> Option<NodeReply> {
+        let id = match self.find(session).await? {
+            Ok((view, _)) => view.id,
+            Err(reply) => return Some(reply),
+        };
+        Some(match self.set_terms(id, terms).await? {
+            Changed::Done => NodeReply::Count(1),
+            _ => NodeReply::Unknown,
+        })
+    }
+
     async fn unsubscribe_user_here(&self, user: &str, channel: &str) -> Option<NodeReply> {
         let mut sessions = 0;
         for id in self.sessions_of(Owner::User(user.into())).await? {
@@ -154,6 +166,7 @@ fn is_valid(command: &NodeCommand) -> bool {
         NodeCommand::Unsubscribe { channel, .. } | NodeCommand::Change { channel, .. } => {
             kind(channel) == Some(ChannelKind::Broadcast)
         }
+        NodeCommand::Terms { terms, .. } => terms.check().is_ok(),
         NodeCommand::Sessions { limit, .. } => (1..=LIMIT_MAX).contains(limit),
         NodeCommand::Channels { limit, pattern, .. } => {
             (1..=LIMIT_MAX).contains(limit) && pattern.as_deref().is_none_or(|pattern| kind(pattern).is_some())

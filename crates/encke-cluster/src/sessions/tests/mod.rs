@@ -63,6 +63,7 @@ fn saved(id: Id, waiting: u64) -> Saved {
         id,
         browser: None,
         identity: None,
+        terms: None,
         policy: None,
         stage: Stage::Connected,
         interval_ms: None,

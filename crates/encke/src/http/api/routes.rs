@@ -9,8 +9,8 @@ use super::call::{Answer, Call};
 use super::problem::Problem;
 use super::types::{
     ChannelList, Deliver, Disconnect, History, Info, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, OneSession, PresenceList,
-    Publish, PublishBatch, Published, Reached, Removed, Revoke, RevokedToken, SessionList, Subscription, channel,
-    channel_or_pattern,
+    Publish, PublishBatch, Published, Reached, Removed, Revoke, RevokedToken, SessionList, SetTerms, Subscription,
+    channel, channel_or_pattern,
 };
 use super::{added, channels, info, publish, sessions};
 use crate::added_operation::ApiOperation;
@@ -189,6 +189,14 @@ pub(super) const ROUTES: &[Route] = &[
         errors: &[404],
         run: |call| Box::pin(sessions::change(call, false)),
         ..post("/unsubscribe", "unsubscribe", Scope::Manage, of::<Subscription>, of::<Reached>)
+    },
+    Route {
+        summary: "Give a session other terms than the settings",
+        description: "Its times, and the way in which it gets messages. They stand above those of its token, in place of those that an earlier \
+                      request gave it, until it ends.",
+        errors: &[404],
+        run: |call| Box::pin(sessions::set_terms(call)),
+        ..post("/terms", "setSessionTerms", Scope::Manage, of::<SetTerms>, of::<Reached>)
     },
     Route {
         summary: "Revoke a token",

@@ -13,7 +13,8 @@ use super::call::{Answer, Call, going_away};
 use super::input::{self, any_channel};
 use super::problem::{Kind, Problem};
 use super::types::{
-    Deliver, Disconnect, Nodes, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem, SessionList, Subscription,
+    Deliver, Disconnect, Nodes, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem, SessionList, SetTerms,
+    Subscription,
 };
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -86,6 +87,13 @@ pub(super) async fn change(call: &Call<'_>, subscribes: bool) -> Result<Answer, 
     let channel: Box<str> = channel.into();
     let command = |session| NodeCommand::Change { session, channel: channel.clone(), subscribes };
     reach_session(call, &session, command).await
+}
+
+/// Gives a session terms above those of its identity, and waits for the outcome.
+pub(super) async fn set_terms(call: &Call<'_>) -> Result<Answer, Problem> {
+    let SetTerms { session, terms } = input::json(call.body)?;
+    terms.check().map_err(|error| Problem::field(&format!("/terms/{}", error.name), error.wanted))?;
+    reach_session(call, &session, |session| NodeCommand::Terms { session, terms }).await
 }
 
 /// The sessions that a request is about.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use encke_core::SessionTerms;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -126,6 +127,40 @@ pub(super) struct Subscription {
     /// The channel or pattern: none below `/meta/` or `/service/`.
     #[schemars(schema_with = "subscription")]
     pub(super) channel: String,
+}
+
+/// A session and its terms.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SetTerms {
+    /// The session: its `id` in a list, or its `clientId`.
+    #[schemars(with = "String", length(min = 1))]
+    pub(super) session: String,
+    /// The terms. Those that are missing are as the token of the session and the settings say.
+    #[schemars(with = "Terms")]
+    pub(super) terms: SessionTerms,
+}
+
+/// Terms of one session that differ from the settings.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "it stands in the document for a type of the core")]
+struct Terms {
+    /// Time that a connect is held, in milliseconds.
+    #[schemars(with = "u64", range(min = 1, max = 1_000_000_000_000_u64))]
+    timeout_ms: Option<u64>,
+    /// Time that its client waits between two connects, in milliseconds.
+    #[schemars(with = "u64", range(max = 1_000_000_000_000_u64))]
+    interval_ms: Option<u64>,
+    /// Time that it lives in silence after `interval_ms`, in milliseconds.
+    #[schemars(with = "u64", range(min = 1, max = 1_000_000_000_000_u64))]
+    max_interval_ms: Option<u64>,
+    /// True if it gets its own messages on channels to which it subscribes.
+    #[schemars(with = "bool")]
+    broadcast_to_publisher: Option<bool>,
+    /// True if its messages come with connect replies only, even on a WebSocket.
+    #[schemars(with = "bool")]
+    connect_deliver_only: Option<bool>,
 }
 
 /// A token.
