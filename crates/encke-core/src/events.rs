@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::Settings;
 use crate::admission::account::{Charge, MailboxAccount};
+use crate::attributes::AttributeChange;
 use crate::decision::{Awaited, Resolved, WaitKey};
 pub use crate::exchange::{
     ExchangeId, HttpTransport, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, SessionKey, SocketKey,
@@ -158,8 +159,12 @@ pub enum Changed {
     Done,
     /// The session is gone, or ends.
     SessionUnknown,
-    /// The session has as many subscriptions as it may have, or the shard as many channels.
+    /// The session has as many subscriptions or attributes as it may have, or the shard as many channels.
     Full,
+    /// An attribute is as requested. This is the version of the attributes now.
+    Version(u64),
+    /// The attributes have this version, and not the expected one.
+    Conflict(u64),
 }
 
 /// The result for the publications that a token stands for.
@@ -193,6 +198,8 @@ pub enum ShardMessage {
     Unsubscribe(Id, Box<str>, PublishToken),
     /// Give a session terms above those of its identity, for a handle. The token is settled with the outcome.
     SetTerms(Id, Box<SessionTerms>, PublishToken),
+    /// Change an attribute of a session: for a handle, if there is a token, which is settled with the outcome; else for a hook.
+    ChangeAttribute(Id, Box<AttributeChange>, Option<PublishToken>),
     /// The outcome of a request of a handle.
     Report(Report),
     /// A request for a session of the receiving shard.
@@ -306,6 +313,7 @@ impl Envelope {
             ShardMessage::ClearHistory(channel, _)
             | ShardMessage::Subscribe(_, channel, _)
             | ShardMessage::Unsubscribe(_, channel, _) => channel.len(),
+            ShardMessage::ChangeAttribute(_, change, _) => change.bytes(),
             ShardMessage::Resolved(_, resolved) => resolved.bytes(),
             ShardMessage::Abandoned(_)
             | ShardMessage::Delivered(..)

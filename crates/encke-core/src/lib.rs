@@ -18,6 +18,7 @@
 mod actions;
 mod admission;
 mod application;
+mod attributes;
 mod channels;
 mod clients;
 mod decision;
@@ -53,6 +54,7 @@ pub use application::{
     Action, Actions, Answer, Application, Caller, Decision, EXT_BYTES_MAX, EndReason, Handshake, NoApplication,
     Pending, Publishing, Refusal, Replacement, Service, Subscribing, Verdict,
 };
+pub use attributes::{AttributeChange, AttributeError, Attributes};
 pub use channels::interest::Interest;
 pub use channels::rules::Rules;
 pub use clients::owners::Revoked;

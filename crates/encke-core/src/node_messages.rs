@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use crate::attributes::AttributeChange;
 use crate::exchange::{Request, SocketKey};
 use crate::id::{Id, NodeTag};
 use crate::opener::Opener;
@@ -129,6 +130,8 @@ pub enum Elsewhere {
     Deliver(Id, Arc<[u8]>),
     /// End a session that is not here.
     Disconnect(Id),
+    /// Change an attribute of a session that is not here.
+    ChangeAttribute(Id, Box<AttributeChange>),
     /// Send this frame to the sessions of a user. Those of this node have it.
     DeliverToUser(Box<str>, Arc<[u8]>),
     /// End the sessions of a user. Those of this node end.
@@ -186,6 +189,7 @@ impl ForNodes {
             ForNodes::Search { waiting: Searcher::Request { request, .. }, .. } => request.body.len(),
             ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, saved, _) => saved.bytes(),
             ForNodes::Resumes { names, .. } => names.iter().map(|name| name.len()).sum(),
+            ForNodes::Elsewhere(Elsewhere::ChangeAttribute(_, change)) => change.bytes(),
             ForNodes::Elsewhere(Elsewhere::Deliver(_, frame) | Elsewhere::DeliverToUser(_, frame)) => frame.len(),
             _ => 0,
         }

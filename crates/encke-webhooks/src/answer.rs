@@ -3,10 +3,11 @@
 //! An unknown member makes an answer unusable: a misspelt limit must not be no limit.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use encke_core::{
-    Decision, EXT_BYTES_MAX, HandshakeReply, Identity, Patterns, Refusal, Replacement, SessionLimits, SessionTerms,
-    Verdict,
+    AttributeChange, Decision, EXT_BYTES_MAX, HandshakeReply, Identity, Patterns, Refusal, Replacement, SessionLimits,
+    SessionTerms, Verdict,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -53,6 +54,8 @@ pub(crate) enum Action {
     Deliver(Deliver),
     /// End a session, or all sessions of a user.
     Disconnect(Target),
+    /// Change attributes of a session.
+    SetAttributes(SetAttributes),
 }
 
 /// A message to broadcast.
@@ -77,6 +80,24 @@ pub(crate) struct Deliver {
     pub(crate) ext: Option<Box<RawValue>>,
     /// The id of the call that it answers.
     pub(crate) id: Option<String>,
+}
+
+/// New values of attributes of a session. One without a value is removed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SetAttributes {
+    pub(crate) session: String,
+    attributes: BTreeMap<String, Option<Box<RawValue>>>,
+}
+
+impl SetAttributes {
+    /// The changes, in the order of the names.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = AttributeChange> {
+        self.attributes.iter().map(|(name, value)| match value {
+            Some(value) => AttributeChange::set(name, value.get()),
+            None => AttributeChange::remove(name),
+        })
+    }
 }
 
 /// The sessions of an action: one of the members.
@@ -187,6 +208,10 @@ impl Action {
             {
                 Err(Unusable("an action names a session or a user".into()))
             }
+            Action::SetAttributes(set) => set.changes().try_for_each(|change| {
+                let checked = change.check(bayeux::Limits::default().json_depth_max);
+                checked.map_err(|wrong| Unusable(format!("set_attributes: {wrong}")))
+            }),
             _ => Ok(()),
         }
     }
@@ -373,6 +398,8 @@ mod tests {
             (EventKind::Service, r#"{"actions":[{"disconnect":{}}]}"#),
             (EventKind::Service, r#"{"actions":[{"disconnect":{"session":"s","user":"u"}}]}"#),
             (EventKind::Service, r#"{"actions":[{"explode":{}}]}"#),
+            (EventKind::Service, r#"{"actions":[{"set_attributes":{"attributes":{}}}]}"#),
+            (EventKind::Service, r#"{"actions":[{"set_attributes":{"session":"s","attributes":{"":1}}}]}"#),
             (EventKind::Ended, "OK"),
         ] {
             assert!(read(kind, body).is_err(), "{body}");

@@ -115,6 +115,7 @@ impl Handle {
                 self.send_to_all_shards(|| ShardMessage::DisconnectUser((**user).into()));
                 self.act_elsewhere(|| Elsewhere::DisconnectUser((**user).into()));
             }
+            Action::ChangeAttribute { session, change } => self.act_on_attribute(session, change),
             Action::Disconnect { session } => _ = self.disconnect(session),
             _ => {}
         }

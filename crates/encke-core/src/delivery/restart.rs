@@ -194,6 +194,7 @@ fn saved(
         identity: None,
         policy: None,
         terms: None,
+        attributes: None,
         stage: match session.protocol.stage() {
             ProtocolStage::New => Stage::New,
             ProtocolStage::Connected => Stage::Connected,

@@ -80,6 +80,11 @@ impl Shard {
                     machines.act_elsewhere(|| Elsewhere::DisconnectUser((*user).into()));
                     machines.disconnect_user(&user);
                 }
+                Action::ChangeAttribute { session, change } => {
+                    if let Some(session) = Id::parse(&session) {
+                        self.settle_burst().change_attribute_by_id(session, change);
+                    }
+                }
                 Action::Disconnect { session } => {
                     if let Some(session) = Id::parse(&session) {
                         self.settle_burst().kick_by_id(session);
@@ -127,7 +132,7 @@ impl Machines {
 
     /// Passes an action to the other nodes, if the server is a node of a cluster.
     #[inline(never)]
-    fn act_elsewhere(&mut self, action: impl FnOnce() -> Elsewhere) {
+    pub(super) fn act_elsewhere(&mut self, action: impl FnOnce() -> Elsewhere) {
         if self.env.shared.is_clustered() {
             let message = ShardMessage::ForNodes(ForNodes::Elsewhere(action()));
             self.emit(Effect::SendToShard(OTHER_NODES.into(), message));
@@ -141,7 +146,7 @@ impl Machines {
         }
     }
 
-    fn send_to_shard(&mut self, shard: usize, message: ShardMessage) {
+    pub(super) fn send_to_shard(&mut self, shard: usize, message: ShardMessage) {
         if shard < self.env.shared.shards {
             self.emit(Effect::SendToShard(shard, message));
         }

@@ -91,6 +91,11 @@ impl Shard {
                 let changed = machines.set_terms(&session, *terms);
                 machines.report_change(token, changed);
             }
+            ShardMessage::ChangeAttribute(session, change, None) => machines.change_attribute_here(&session, *change),
+            ShardMessage::ChangeAttribute(session, change, Some(token)) => {
+                let changed = machines.change_attribute(&session, *change);
+                machines.report_change(token, changed);
+            }
             ShardMessage::Report(Report::Recorded(number, epoch, first)) => {
                 machines.requests.owed.recorded(number, epoch, first);
             }

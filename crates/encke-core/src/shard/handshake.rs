@@ -293,7 +293,8 @@ impl Machines {
 
     /// A session as the application's hooks see it.
     pub(super) fn caller(&self, key: SessionKey) -> Option<Caller<'_>> {
-        Some(Caller::new(self.delivery.session(key)?.id().as_str(), self.clients.identity(key)))
+        let caller = Caller::new(self.delivery.session(key)?.id().as_str(), self.clients.identity(key));
+        Some(caller.with_attributes(self.clients.attributes(key)))
     }
 
     pub(super) fn disconnect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {

@@ -1,6 +1,7 @@
 //! Minimal tests for the defects that the simulator found.
 
 mod ack;
+mod attributes;
 mod bounds;
 mod by_handle;
 mod cluster;

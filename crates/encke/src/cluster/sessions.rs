@@ -94,6 +94,7 @@ mod tests {
             browser: Some(Id::new(0, &mut kernel_entropy())),
             identity: Some(Identity::of_user("ann")),
             terms: None,
+            attributes: None,
             policy: None,
             stage: Stage::Connected,
             interval_ms: Some(7),

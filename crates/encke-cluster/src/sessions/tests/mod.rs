@@ -64,6 +64,7 @@ fn saved(id: Id, waiting: u64) -> Saved {
         browser: None,
         identity: None,
         terms: None,
+        attributes: None,
         policy: None,
         stage: Stage::Connected,
         interval_ms: None,

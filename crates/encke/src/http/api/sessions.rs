@@ -130,7 +130,7 @@ async fn reach_session(
 }
 
 /// No node has a session. `have_all_answered`: no node can have it.
-fn unknown(have_all_answered: bool) -> Problem {
+pub(super) fn unknown(have_all_answered: bool) -> Problem {
     match have_all_answered {
         true => Problem::new(Kind::NOT_FOUND, "there is no such session"),
         false => Problem::new(Kind::BUSY, "no node has this session, and some have not answered"),

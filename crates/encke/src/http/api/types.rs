@@ -1,6 +1,7 @@
 //! The requests and responses of the HTTP API. The OpenAPI document is made from these types.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use encke_core::SessionTerms;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -265,6 +266,39 @@ pub(super) struct OneSession {
     pub(super) channels: Vec<String>,
 }
 
+/// The attributes of a session.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SessionAttributes {
+    /// The number of their changes so far. A change may name the version that it expects.
+    pub(super) version: u64,
+    /// The values by their names: any JSON.
+    pub(super) attributes: BTreeMap<String, Box<RawValue>>,
+}
+
+/// A new value of an attribute.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SetAttribute<'a> {
+    /// The name of the attribute: no control characters.
+    #[serde(borrow)]
+    #[schemars(length(min = 1, max = 255))]
+    pub(super) name: Cow<'a, str>,
+    /// The value: any JSON.
+    #[serde(borrow)]
+    pub(super) value: &'a RawValue,
+    /// The version that the attributes must have. Missing: any.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "u64")]
+    pub(super) version: Option<u64>,
+}
+
+/// The version of the attributes of a session.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct AttributesVersion {
+    /// The version after the change.
+    pub(super) version: u64,
+}
+
 /// Channels with subscribers, a page of them.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct ChannelList {
@@ -370,8 +404,8 @@ pub(super) struct Info {
 }
 
 /// Reads an optional field that, if it is there, has a value: `null` is refused.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    String::deserialize(deserializer).map(Some)
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 /// A channel to publish on.
