@@ -225,6 +225,16 @@ impl Session {
         }
     }
 
+    /// Other terms hold from now on. A held connect is answered when it was to be. A client that is silent has been so for as long as
+    /// before. Before its first connect the session expires as it was to.
+    pub fn terms_changed(&mut self, before: &Terms, terms: &Terms) {
+        let alive_ms = self.alive_ms(before);
+        let silent_ms = self.expiry(alive_ms, terms);
+        if let State::Waiting { expires_ms } = &mut self.state {
+            *expires_ms = silent_ms;
+        }
+    }
+
     /// The server ends the session. One more connect may fetch the waiting messages.
     pub fn end(&mut self, now_ms: u64, terms: &Terms) {
         self.state = State::Ending { expires_ms: now_ms + terms.interval_ms + terms.max_interval_ms };
@@ -342,6 +352,22 @@ mod tests {
         let session = connected();
         assert_eq!(session.due(9_999), None);
         assert_eq!(session.due(10_000), Some(Due::Expiry));
+    }
+
+    #[test]
+    fn other_terms_count_from_the_last_sign_of_life() {
+        let longer = Terms { timeout_ms: 5_000, max_interval_ms: 30_000, ..TERMS };
+        let mut session = connected();
+        session.received(4_000, &TERMS);
+        session.terms_changed(&TERMS, &longer);
+        assert_eq!(session.deadline_ms(), 34_000);
+        session.terms_changed(&longer, &TERMS);
+        assert_eq!(session.deadline_ms(), 14_000, "and back");
+        assert_eq!(session.connect(5_000, &longer, &plain()), Verdict::Hold { until_ms: 10_000 });
+        session.terms_changed(&longer, &TERMS);
+        assert_eq!(session.deadline_ms(), 10_000, "a held connect is answered when it was to be");
+        session.release(10_000, &TERMS);
+        assert_eq!((session.deadline_ms(), session.take_advice(&longer).is_some()), (20_000, true));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The claims of a token whose signature is right: checks them, and makes an identity of them.
 
-use encke::{Identity, Patterns, SessionLimits};
-use serde::Deserialize as _;
+use encke::{Identity, Patterns, SessionLimits, SessionTerms};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::error::TokenError;
@@ -37,13 +37,9 @@ pub(crate) fn identity(settings: &AuthSettings, text: &str, now_ms: u64) -> Resu
         None if settings.channel_claims_required => Ok(Some(Patterns::default())),
         None => Ok(None),
     };
-    let limits = match claims.0.get(&settings.limits_claim) {
-        Some(limits @ Value::Object(_)) => {
-            SessionLimits::deserialize(limits).map_err(|error| wrong(&settings.limits_claim, error))?
-        }
-        Some(_) => return Err(wrong(&settings.limits_claim, "an object")),
-        None => SessionLimits::default(),
-    };
+    let limits = claims.object::<SessionLimits>(&settings.limits_claim)?.unwrap_or_default();
+    let terms = claims.object::<SessionTerms>(&settings.terms_claim)?;
+    terms.map_or(Ok(()), |terms| terms.check()).map_err(|error| wrong(&settings.terms_claim, error))?;
     Ok(Identity {
         user: claims.user(&settings.user_claim)?.into(),
         claims: text.into(),
@@ -52,6 +48,7 @@ pub(crate) fn identity(settings: &AuthSettings, text: &str, now_ms: u64) -> Resu
         subscribe: channels(&settings.subscribe_claim)?,
         publish: channels(&settings.publish_claim)?,
         limits,
+        terms: terms.map(Box::new),
         reply: None,
     })
 }
@@ -80,6 +77,15 @@ impl<'a> Claims<'a> {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
             Some(_) => Err(wrong(claim, "a text")),
+        }
+    }
+
+    /// An object of this type.
+    fn object<T: Deserialize<'a>>(&self, claim: &str) -> Result<Option<T>, TokenError> {
+        match self.0.get(claim) {
+            None => Ok(None),
+            Some(object @ Value::Object(_)) => T::deserialize(object).map(Some).map_err(|error| wrong(claim, error)),
+            Some(_) => Err(wrong(claim, "an object")),
         }
     }
 

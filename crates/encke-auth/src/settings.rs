@@ -70,6 +70,8 @@ encke::settings! {
         publish_claim: String = "publish".into();
         /// The claim with the limits of a session: an object.
         limits_claim: String = "limits".into();
+        /// The claim with the terms of a session that differ from the settings: an object.
+        terms_claim: String = "session_terms".into();
         /// True if a token without a claim for channels allows none. Otherwise it sets no limit.
         channel_claims_required: bool = false;
         /// True if a handshake without a token opens a session of nobody.
@@ -83,7 +85,7 @@ encke::settings! {
 
 impl AuthSettings {
     /// A text that changes with the tokens that are taken, and with the rights that they give. Keys are not in it: a session
-    /// lives on when the key that signed its token is replaced.
+    /// lives on when the key that signed its token is replaced. Terms of sessions give no rights.
     pub(crate) fn policy(&self) -> String {
         let tokens = (&self.algorithms, &self.audience, &self.issuer, self.expiry_required);
         let claims = (&self.user_claim, &self.subscribe_claim, &self.publish_claim, &self.limits_claim);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use encke::SessionTerms;
 use encke_auth::{AuthSettings, Jwt, KeyPair, Secret, SigningKey, TokenError};
 use serde_json::{Map, Value, json};
 
@@ -154,13 +155,16 @@ fn audience_and_issuer_are_checked() {
 fn claims_become_rights_and_limits() {
     let token = signed(json!({
         "sub": 42, "exp": LATE, "jti": "t1", "subscribe": ["/news/**", "/me"], "publish": "/chat/*",
-        "limits": {"messages_per_s_max": 5},
+        "limits": {"messages_per_s_max": 5}, "session_terms": {"timeout_ms": 50_000, "broadcast_to_publisher": false},
     }));
     let identity = verify(&with_secret(), &token).expect("accepted");
     assert_eq!((&*identity.user, identity.token_id.as_deref()), ("42", Some("t1")));
     assert!(identity.may_subscribe("/news/a") && !identity.may_subscribe("/chat/a"));
     assert!(identity.may_publish("/chat/a") && !identity.may_publish("/news/a"));
     assert_eq!(identity.limits.messages_per_s_max, Some(5));
+    let terms =
+        SessionTerms { timeout_ms: Some(50_000), broadcast_to_publisher: Some(false), ..SessionTerms::default() };
+    assert_eq!(identity.terms.as_deref(), Some(&terms));
     assert!(identity.claims.contains("\"jti\":\"t1\""));
     let named = AuthSettings { user_claim: "https://a.example/name".into(), ..with_secret() };
     let token = signed(json!({"https://a.example/name": "bob", "exp": LATE}));
@@ -179,6 +183,10 @@ fn claims_of_a_wrong_type_give_no_rights() {
         json!({"publish": ["/a/**/b"]}),
         json!({"limits": 5}),
         json!({"limits": {"messages_per_s_max": -1}}),
+        json!({"session_terms": true}),
+        json!({"session_terms": {"timeout": 5}}),
+        json!({"session_terms": {"timeout_ms": 0}}),
+        json!({"session_terms": {"interval_ms": 1e13}}),
         json!({"sub": ""}),
         json!({"sub": null}),
         json!({"sub": "a\nb"}),

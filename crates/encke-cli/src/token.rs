@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
-use encke::{Patterns, SessionLimits};
+use encke::{Patterns, SessionLimits, SessionTerms};
 use encke_auth::{AuthSettings, Jwt, KeyPair, SigningKey};
 use serde::Deserialize as _;
 use serde_json::{Map, Value};
@@ -302,6 +302,10 @@ fn check_claim(name: &str, value: &Value) -> Result<(), String> {
     let wrong = |reason: &dyn Display| format!("--claim {name}={value}: {reason}");
     match (name, value) {
         ("limits", _) => SessionLimits::deserialize(value).map(drop).map_err(|error| wrong(&error)),
+        ("session_terms", _) => {
+            let terms = SessionTerms::deserialize(value).map_err(|error| wrong(&error))?;
+            terms.check().map_err(|error| wrong(&error))
+        }
         ("subscribe" | "publish", Value::String(channel)) => {
             parse_channel(channel).map(drop).map_err(|error| wrong(&error))
         }

@@ -1,5 +1,7 @@
 //! The actions that an application requests.
 
+use crate::attributes::AttributeChange;
+
 /// The actions that an application requests, in order. They go into messages as they are, so their data has to be valid
 /// JSON: `serde_json::to_string` makes it, for example.
 #[derive(Debug, Default)]
@@ -52,6 +54,13 @@ pub enum Action {
         /// The user.
         user: String,
     },
+    /// Change an attribute of a session.
+    ChangeAttribute {
+        /// The session's client id.
+        session: String,
+        /// The change.
+        change: AttributeChange,
+    },
     /// End a session.
     Disconnect {
         /// The session's client id.
@@ -70,6 +79,7 @@ impl Action {
             Action::Reply { data, .. } => data.len(),
             Action::DeliverToUser { user, channel, data } => user.len() + channel.len() + data.len(),
             Action::DisconnectUser { user } => user.len(),
+            Action::ChangeAttribute { session, change } => session.len() + change.bytes(),
             Action::Disconnect { session } => session.len(),
         }
     }
@@ -116,6 +126,23 @@ impl Actions {
     /// Answers the current remote call as failed.
     pub fn fail(&mut self, data: impl Into<String>) {
         self.0.push(Action::Reply { data: data.into(), successful: false });
+    }
+
+    /// Sets an attribute of a session, wherever it lives, to this value (valid JSON). It is there for the next message of the session, if
+    /// the hook is about a message of it. Beyond `session_attributes_max` or `session_attributes_bytes_max` it stays as it was, which a
+    /// metric counts.
+    pub fn set_attribute(&mut self, session: &str, name: &str, value: &str) {
+        self.change_attribute(session, AttributeChange::set(name, value));
+    }
+
+    /// Removes an attribute of a session, if there is one with this name.
+    pub fn remove_attribute(&mut self, session: &str, name: &str) {
+        self.change_attribute(session, AttributeChange::remove(name));
+    }
+
+    /// Changes an attribute of a session. A change that expects another version than that of the attributes does nothing.
+    pub fn change_attribute(&mut self, session: &str, change: AttributeChange) {
+        self.0.push(Action::ChangeAttribute { session: session.into(), change });
     }
 
     /// Adds other actions after these.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use strum::IntoStaticStr;
 
+use crate::attributes::Attributes;
 use crate::handshake_reply::HandshakeReply;
 use crate::identity::{Head, Identity, add_to_reply};
 use crate::rights::policy::Policy;
@@ -211,12 +212,25 @@ pub struct Caller<'a> {
     pub id: &'a str,
     /// Its owner, if its handshake was authenticated.
     pub identity: Option<&'a Arc<Identity>>,
+    /// Its attributes, as they are now. None if none was ever set.
+    pub attributes: Option<&'a Arc<Attributes>>,
 }
 
 impl<'a> Caller<'a> {
     /// A session with this client id and owner.
     pub fn new(id: &'a str, identity: Option<&'a Arc<Identity>>) -> Caller<'a> {
-        Caller { id, identity }
+        Caller { id, identity, attributes: None }
+    }
+
+    /// The same with these attributes.
+    #[must_use]
+    pub fn with_attributes(self, attributes: Option<&'a Arc<Attributes>>) -> Caller<'a> {
+        Caller { attributes, ..self }
+    }
+
+    /// An attribute of the session, as raw JSON.
+    pub fn attribute(&self, name: &str) -> Option<&'a str> {
+        self.attributes?.get(name)
     }
 
     /// The name of its user. Empty: anonymous.

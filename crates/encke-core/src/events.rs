@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::Settings;
 use crate::admission::account::{Charge, MailboxAccount};
+use crate::attributes::AttributeChange;
 use crate::decision::{Awaited, Resolved, WaitKey};
 pub use crate::exchange::{
     ExchangeId, HttpTransport, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, SessionKey, SocketKey,
@@ -14,6 +15,7 @@ use crate::id::{Id, NodeTag};
 use crate::limits::sessions::SessionOwner;
 use crate::node_messages::{ForNodes, FromNodes};
 use crate::rights::table::Granted;
+use crate::session_terms::SessionTerms;
 use crate::side::Side;
 
 /// The close code of a WebSocket and a short neutral reason (RFC 6455 §7.4).
@@ -146,19 +148,23 @@ pub enum Report {
     /// Messages were removed from a history: the number of the token, and of the messages. None if the channel has no
     /// history.
     Cleared(u64, Option<usize>),
-    /// A subscription was changed, or why not: the number of the token.
+    /// A session was changed, or why not: the number of the token.
     Changed(u64, Changed),
 }
 
-/// The outcome of a change of a subscription.
+/// The outcome of a change of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// It is as requested.
     Done,
     /// The session is gone, or ends.
     SessionUnknown,
-    /// The session has as many subscriptions as it may have, or the shard as many channels.
+    /// The session has as many subscriptions or attributes as it may have, or the shard as many channels.
     Full,
+    /// An attribute is as requested. This is the version of the attributes now.
+    Version(u64),
+    /// The attributes have this version, and not the expected one.
+    Conflict(u64),
 }
 
 /// The result for the publications that a token stands for.
@@ -168,6 +174,15 @@ pub struct Persisted {
     pub number: u64,
     /// True if they count as persisted. If not, they were delivered, but may be lost with the process.
     pub is_persisted: bool,
+}
+
+/// The asker for a change of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedBy {
+    /// A handle. The token is settled with the outcome.
+    Handle(PublishToken),
+    /// A hook. The owner has caused it; None: the program.
+    Hook(Option<SessionOwner>),
 }
 
 /// A message from one shard to another.
@@ -190,6 +205,10 @@ pub enum ShardMessage {
     Subscribe(Id, Box<str>, PublishToken),
     /// Unsubscribe a session for a handle. The token is settled with the outcome.
     Unsubscribe(Id, Box<str>, PublishToken),
+    /// Give a session terms above those of its identity, for a handle. The token is settled with the outcome.
+    SetTerms(Id, Box<SessionTerms>, PublishToken),
+    /// Change an attribute of a session.
+    ChangeAttribute(Id, Box<AttributeChange>, AskedBy),
     /// The outcome of a request of a handle.
     Report(Report),
     /// A request for a session of the receiving shard.
@@ -303,12 +322,14 @@ impl Envelope {
             ShardMessage::ClearHistory(channel, _)
             | ShardMessage::Subscribe(_, channel, _)
             | ShardMessage::Unsubscribe(_, channel, _) => channel.len(),
+            ShardMessage::ChangeAttribute(_, change, _) => change.bytes(),
             ShardMessage::Resolved(_, resolved) => resolved.bytes(),
             ShardMessage::Abandoned(_)
             | ShardMessage::Delivered(..)
             | ShardMessage::Alive(_)
             | ShardMessage::Disconnect(..)
             | ShardMessage::Settings(_)
+            | ShardMessage::SetTerms(..)
             | ShardMessage::MakeRoom
             | ShardMessage::Report(_)
             | ShardMessage::Drain => 0,

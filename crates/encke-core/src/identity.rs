@@ -9,6 +9,7 @@ use bayeux::{ChannelName, Limits};
 use serde::{Deserialize, Serialize};
 
 use crate::handshake_reply::{HandshakeReply, HandshakeReplyError};
+use crate::session_terms::SessionTerms;
 
 /// The owner of a session, and the rights that its credentials give.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +28,9 @@ pub struct Identity {
     pub publish: Option<Patterns>,
     /// Limits of the session that differ from the settings.
     pub limits: SessionLimits,
+    /// Terms of the session that differ from the settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Box<SessionTerms>>,
     /// Additions to the reply to the handshake. The session does not retain them.
     #[serde(skip)]
     pub reply: Option<Box<HandshakeReply>>,
@@ -36,6 +40,13 @@ impl Identity {
     /// The identity of a user without further rights or limits.
     pub fn of_user(user: &str) -> Identity {
         Identity { user: user.into(), ..Identity::default() }
+    }
+
+    /// The same with terms of the session that differ from the settings. A handshake or a refresh with a number out of its range is
+    /// refused (`503:session_terms_invalid`), and logged: see [`SessionTerms::check`].
+    #[must_use]
+    pub fn with_terms(self, terms: SessionTerms) -> Identity {
+        Identity { terms: Some(Box::new(terms)), ..self }
     }
 
     /// Adds a member to the `ext` of the reply to the handshake, with raw JSON as its value. One that cannot be added is logged, and left
@@ -66,7 +77,8 @@ impl Identity {
     pub fn bytes(&self) -> usize {
         let texts = self.user.len() + self.claims.len() + self.token_id.as_ref().map_or(0, |token_id| token_id.len());
         let patterns = [&self.subscribe, &self.publish].into_iter().flatten().map(Patterns::bytes).sum::<usize>();
-        size_of::<Identity>() + texts + patterns
+        let terms = self.terms.as_ref().map_or(0, |_| size_of::<SessionTerms>());
+        size_of::<Identity>() + texts + patterns + terms
     }
 
     /// True if its credentials have ended at this time, in milliseconds since 1970.

@@ -18,6 +18,7 @@
 mod actions;
 mod admission;
 mod application;
+mod attributes;
 mod channels;
 mod clients;
 mod decision;
@@ -40,6 +41,7 @@ mod requests;
 mod rights;
 mod saved;
 mod secret;
+mod session_terms;
 mod settings;
 mod shard;
 mod side;
@@ -52,13 +54,14 @@ pub use application::{
     Action, Actions, Answer, Application, Caller, Decision, EXT_BYTES_MAX, EndReason, Handshake, NoApplication,
     Pending, Publishing, Refusal, Replacement, Service, Subscribing, Verdict,
 };
+pub use attributes::{AttributeChange, AttributeError, Attributes};
 pub use channels::interest::Interest;
 pub use channels::rules::Rules;
 pub use clients::owners::Revoked;
 pub use decision::{Awaited, Resolved, WaitKey};
 pub use delivery::{Format, Reached, Received, SocketOrigin, Wire};
 pub use events::{
-    Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HISTORY_SERVICE,
+    AskedBy, Changed, Closing, ENVELOPE_BYTES, Effect, EncodedPublications, Envelope, ExchangeId, HISTORY_SERVICE,
     HttpTransport, NOT_HERE, OTHER_NODES, PRESENCE_CHANNEL, PRESENCE_SERVICE, Peer, PersistRequest, Persisted,
     PresenceEvent, PublishToken, Report, Request, Response, Searched, SessionKey, ShardMessage, SocketKey,
     crosses_nodes,
@@ -85,6 +88,7 @@ pub use saved::{
     Saved, SavedBatch, SavedCursor, SavedLoss, SavedPattern, SavedReplay, SavedSession, SavedUnacked, Span, Stage,
 };
 pub use secret::Secret;
+pub use session_terms::{SessionTerms, SessionTermsError};
 pub use settings::{
     CertificateName, ChannelRule, Declared, FileRule, Group, HistoryCommit, HistoryTerms, ListenerSettings, Publishers,
     SHARDS_MAX, Setting, Settings, SlowConsumer, TlsClient, TlsPair, TransportName, TrustedProxy, TrustedProxyError,

@@ -138,6 +138,7 @@ metrics! {
     Counter credentials_too_large "encke_credentials_too_large" "Handshakes and refreshes refused because of credentials_bytes_max."
     Counter results_late "encke_results_late" "Decisions and answers that came after their time-out, and were dropped."
     Counter subscriptions_refused "encke_subscriptions_refused" "Subscriptions refused by a limit."
+    Counter attributes_refused "encke_session_attributes_refused" "Attributes not set because their session has session_attributes_max of them, or session_attributes_bytes_max."
     Counter session_rates_exceeded "encke_session_rates_exceeded" "Messages and refreshes refused because their session sent too many."
     Counter user_rates_exceeded "encke_user_rates_exceeded" "Messages and handshakes refused because their user sent too many."
     Counter address_rates_exceeded "encke_address_rates_exceeded" "Messages and handshakes refused because their address sent too many."

@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use crate::attributes::AttributeChange;
 use crate::exchange::{Request, SocketKey};
 use crate::history::MissedRange;
 use crate::id::{Id, NodeTag};
@@ -132,6 +133,8 @@ pub enum Elsewhere {
     Deliver(Id, Arc<[u8]>),
     /// End a session that is not here.
     Disconnect(Id),
+    /// Change an attribute of a session that is not here.
+    ChangeAttribute(Id, Box<AttributeChange>),
     /// Send this frame to the sessions of a user. Those of this node have it.
     DeliverToUser(Box<str>, Arc<[u8]>),
     /// End the sessions of a user. Those of this node end.
@@ -189,6 +192,7 @@ impl ForNodes {
             ForNodes::Search { waiting: Searcher::Request { request, .. }, .. } => request.body.len(),
             ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, _, saved, _) => saved.bytes(),
             ForNodes::Resumes { names, .. } => names.iter().map(|name| name.len()).sum(),
+            ForNodes::Elsewhere(Elsewhere::ChangeAttribute(_, change), _) => change.bytes(),
             ForNodes::Elsewhere(Elsewhere::Deliver(_, frame) | Elsewhere::DeliverToUser(_, frame), _) => frame.len(),
             _ => 0,
         }

@@ -9,9 +9,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::attributes::Attributes;
 use crate::id::Id;
 use crate::identity::Identity;
 use crate::rights::policy::Policy;
+use crate::session_terms::SessionTerms;
 
 /// The sessions of one shard, or of all shards, to be restored by the next process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +39,12 @@ pub struct SavedSession {
     /// The policy by which it was admitted, if another has come into force since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
+    /// The terms that the application has given it since its handshake.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<SessionTerms>,
+    /// Its attributes, if it has had some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Attributes>,
     /// The stage of its life.
     pub stage: Stage,
     /// The interval that its client asked for last, in milliseconds.
@@ -161,7 +169,8 @@ impl Saved {
     pub fn bytes(&self) -> usize {
         let of_session = |session: &SavedSession| {
             let names: usize = session.subscriptions.iter().map(|name| name.len() + size_of::<Box<str>>()).sum();
-            size_of::<SavedSession>() + names
+            let attributes = session.attributes.as_ref().map_or(0, Attributes::bytes);
+            size_of::<SavedSession>() + names + attributes
         };
         let messages: usize = self.messages.iter().map(|message| message.len() + size_of::<Box<str>>()).sum();
         messages + self.sessions.iter().map(of_session).sum::<usize>()

@@ -240,6 +240,10 @@ crate::settings! {
         address_connections_max: usize = 0;
         /// Sessions of the whole server, in shares: a user, or an address, leaves room for others.
         sessions_max: usize = 1_000_000, positive();
+        /// Attributes of one session, which the application sets.
+        session_attributes_max: usize = 32;
+        /// Bytes of the names and values of all attributes of one session.
+        session_attributes_bytes_max: usize = 16 * 1024;
         /// Requests below `hold_path` that are held at the same time, of the whole server.
         held_requests_max: usize = 100_000;
         /// Requests below `hold_path` that are held at the same time, of one address.

@@ -3,9 +3,11 @@
 //! An unknown member makes an answer unusable: a misspelt limit must not be no limit.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use encke_core::{
-    Decision, EXT_BYTES_MAX, HandshakeReply, Identity, Patterns, Refusal, Replacement, SessionLimits, Verdict,
+    AttributeChange, Decision, EXT_BYTES_MAX, HandshakeReply, Identity, Patterns, Refusal, Replacement, SessionLimits,
+    SessionTerms, Verdict,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -52,6 +54,8 @@ pub(crate) enum Action {
     Deliver(Deliver),
     /// End a session, or all sessions of a user.
     Disconnect(Target),
+    /// Change attributes of a session.
+    SetAttributes(SetAttributes),
 }
 
 /// A message to broadcast.
@@ -76,6 +80,24 @@ pub(crate) struct Deliver {
     pub(crate) ext: Option<Box<RawValue>>,
     /// The id of the call that it answers.
     pub(crate) id: Option<String>,
+}
+
+/// New values of attributes of a session. One without a value is removed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SetAttributes {
+    pub(crate) session: String,
+    attributes: BTreeMap<String, Option<Box<RawValue>>>,
+}
+
+impl SetAttributes {
+    /// The changes, in the order of the names.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = AttributeChange> {
+        self.attributes.iter().map(|(name, value)| match value {
+            Some(value) => AttributeChange::set(name, value.get()),
+            None => AttributeChange::remove(name),
+        })
+    }
 }
 
 /// The sessions of an action: one of the members.
@@ -107,6 +129,7 @@ struct IdentityAnswer {
     publish: Option<Vec<Box<str>>>,
     #[serde(default)]
     limits: SessionLimits,
+    terms: Option<SessionTerms>,
     ext: Option<Box<RawValue>>,
     fields: Option<Box<RawValue>>,
     #[serde(default)]
@@ -185,6 +208,10 @@ impl Action {
             {
                 Err(Unusable("an action names a session or a user".into()))
             }
+            Action::SetAttributes(set) => set.changes().try_for_each(|change| {
+                let checked = change.check(bayeux::Limits::default().json_depth_max);
+                checked.map_err(|wrong| Unusable(format!("set_attributes: {wrong}")))
+            }),
             _ => Ok(()),
         }
     }
@@ -213,6 +240,7 @@ impl IdentityAnswer {
         if !claims.is_empty() && !claims.starts_with('{') {
             return Err(Unusable("claims are an object".into()));
         }
+        self.terms.map_or(Ok(()), |terms| terms.check()).map_err(|wrong| Unusable(format!("terms: {wrong}")))?;
         let identity = Identity {
             user: self.user,
             claims,
@@ -221,6 +249,7 @@ impl IdentityAnswer {
             subscribe: patterns(self.subscribe)?,
             publish: patterns(self.publish)?,
             limits: self.limits,
+            terms: self.terms.map(Box::new),
             reply,
         };
         Ok(Answered { answer: Answer::Identity(Ok(identity)), actions: self.actions })
@@ -296,7 +325,7 @@ mod tests {
     #[test]
     fn a_handshake_is_answered_with_an_identity_or_a_refusal() {
         let body = r#"{"allow":true,"user":"ann","claims":{"role":"x"},"token_id":"t1","expires_in_ms":500,
-            "subscribe":["/a/**"],"publish":[],"limits":{"subscriptions_max":3}}"#;
+            "subscribe":["/a/**"],"publish":[],"limits":{"subscriptions_max":3},"terms":{"timeout_ms":9}}"#;
         let Answer::Identity(Ok(identity)) = read(EventKind::Handshake, body).expect("usable").answer else {
             panic!("not allowed")
         };
@@ -305,6 +334,7 @@ mod tests {
         assert!(identity.subscribe.is_some_and(|patterns| patterns.allow("/a/b") && !patterns.allow("/b")));
         assert!(identity.publish.is_some_and(|patterns| !patterns.allow("/a/b")));
         assert_eq!(identity.limits.subscriptions_max, Some(3));
+        assert_eq!(identity.terms.and_then(|terms| terms.timeout_ms), Some(9));
 
         let refused = read(EventKind::Refresh, r#"{"allow":false,"code":401,"reason":"who","retry_after_ms":9}"#);
         let Answer::Identity(Err(refusal)) = refused.expect("usable").answer else { panic!("allowed") };
@@ -353,6 +383,8 @@ mod tests {
             (EventKind::Handshake, r#"{"allow":"yes"}"#),
             (EventKind::Handshake, r#"{"allow":true,"limts":{}}"#),
             (EventKind::Handshake, r#"{"allow":true,"limits":{"subscription_max":1}}"#),
+            (EventKind::Handshake, r#"{"allow":true,"terms":{"timeout":1}}"#),
+            (EventKind::Handshake, r#"{"allow":true,"terms":{"timeout_ms":0}}"#),
             (EventKind::Handshake, r#"{"allow":true,"subscribe":["no slash"]}"#),
             (EventKind::Handshake, r#"{"allow":true,"claims":[1]}"#),
             (EventKind::Handshake, r#"{"allow":false,"code":200}"#),
@@ -366,6 +398,8 @@ mod tests {
             (EventKind::Service, r#"{"actions":[{"disconnect":{}}]}"#),
             (EventKind::Service, r#"{"actions":[{"disconnect":{"session":"s","user":"u"}}]}"#),
             (EventKind::Service, r#"{"actions":[{"explode":{}}]}"#),
+            (EventKind::Service, r#"{"actions":[{"set_attributes":{"attributes":{}}}]}"#),
+            (EventKind::Service, r#"{"actions":[{"set_attributes":{"session":"s","attributes":{"":1}}}]}"#),
             (EventKind::Ended, "OK"),
         ] {
             assert!(read(kind, body).is_err(), "{body}");

@@ -53,10 +53,13 @@ impl Writer {
         self
     }
 
-    /// The session that the event is about, and its owner.
+    /// The session that the event is about, its owner, and its attributes if it has some.
     pub(crate) fn caller(self, caller: &Caller<'_>) -> Writer {
         let claims = caller.identity.map(|identity| &*identity.claims);
-        self.text("session", caller.id).text("user", caller.user()).raw("claims", claims)
+        let attributes = caller.attributes.filter(|attributes| !attributes.is_empty());
+        let attributes = attributes.map(|attributes| attributes.to_json());
+        let owner = self.text("session", caller.id).text("user", caller.user());
+        owner.raw("claims", claims).raw("attributes", attributes.as_deref())
     }
 
     /// The request that opened the connection: its path with the query, and its headers. Values of one name are joined as HTTP says.

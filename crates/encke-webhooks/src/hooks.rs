@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use encke_core::{
-    Actions, Answer as Later, Application, Caller, Decision, EndReason, Handshake, Identity, Pending, Policy,
-    Publishing, Refusal, Replacement, Service, Subscribing, Verdict,
+    Actions, Answer as Later, Application, Attributes, Caller, Decision, EndReason, Handshake, Identity, Pending,
+    Policy, Publishing, Refusal, Replacement, Service, Subscribing, Verdict,
 };
 
 use crate::answer::{Answer, Answered};
@@ -27,19 +27,21 @@ pub(crate) struct Hooks {
     inner: Box<dyn Application>,
 }
 
-/// A session and its owner, which wait with a decision.
+/// A session with its owner and its attributes, which wait with a decision.
 struct Owner {
     id: Arc<str>,
     identity: Option<Arc<Identity>>,
+    attributes: Option<Arc<Attributes>>,
 }
 
 impl Owner {
     fn of(caller: &Caller<'_>) -> Owner {
-        Owner { id: caller.id.into(), identity: caller.identity.cloned() }
+        let (identity, attributes) = (caller.identity.cloned(), caller.attributes.cloned());
+        Owner { id: caller.id.into(), identity, attributes }
     }
 
     fn caller(&self) -> Caller<'_> {
-        Caller::new(&self.id, self.identity.as_ref())
+        Caller::new(&self.id, self.identity.as_ref()).with_attributes(self.attributes.as_ref())
     }
 }
 

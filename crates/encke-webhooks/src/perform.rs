@@ -22,6 +22,7 @@ pub(crate) fn with_reply(action: Action, actions: &mut Actions) -> Option<Action
             actions.deliver(&session, &channel, data.get(), id.as_deref());
         }
         Action::Disconnect(Target { session: Some(session), .. }) => actions.disconnect(&session),
+        Action::SetAttributes(set) => set.changes().for_each(|change| actions.change_attribute(&set.session, change)),
         of_user => return Some(of_user),
     }
     None
@@ -50,6 +51,15 @@ async fn once(server: &Handle, action: &Action) -> Result<(), PublishError> {
         }
         Action::Disconnect(Target { session: Some(session), .. }) => {
             server.disconnect(session);
+            Ok(())
+        }
+        Action::SetAttributes(set) => {
+            for change in set.changes() {
+                let name = change.name.clone();
+                if let Err(error) = server.change_session_attribute(&set.session, change).await {
+                    tracing::debug!(name = &*name, %error, "an attribute of a session is not changed as a backend wants");
+                }
+            }
             Ok(())
         }
         Action::Disconnect(Target { user, .. }) => {

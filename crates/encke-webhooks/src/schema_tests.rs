@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use encke_core::{Caller, Head, Identity};
+use encke_core::{Attributes, Caller, Head, Identity};
 use serde_json::Value;
 
 use crate::answer::Answered;
@@ -36,7 +36,8 @@ fn check(schema: &Value, value: &Value, path: &str) {
 fn events() -> Vec<Event> {
     let identity = Arc::new(Identity { claims: r#"{"role":"x"}"#.into(), ..Identity::of_user("ann \"the\" first") });
     let head = Head::new("/cometd?a=b", [("cookie", b"a=1".as_slice()), ("cookie", b"b=2"), ("accept", b"*/*")], None);
-    let caller = Caller::new("s1", Some(&identity));
+    let attributes = Arc::new(Attributes::of([("cart", r#"["tea"]"#)]));
+    let caller = Caller::new("s1", Some(&identity)).with_attributes(Some(&attributes));
     let begin = |kind| Writer::new(kind, "msg_1".into(), 1_700_000_000_123);
     let about = |kind| begin(kind).caller(&caller);
     let (data, ext) = (Some(r#"{"big":12345678901234567890}"#), Some(r#"{"a":[1]}"#));
@@ -86,7 +87,11 @@ fn raw_json_of_clients_stays_as_it_is_and_headers_are_joined() {
     let text = |index: usize| std::str::from_utf8(&events[index].body).expect("UTF-8").to_string();
     assert!(text(5).contains(r#""data":{"big":12345678901234567890}"#), "{}", text(5));
     assert!(text(0).contains(r#""headers":{"accept":"*/*","cookie":"a=1; b=2"}"#), "{}", text(0));
-    assert!(text(2).contains(r#""user":"ann \"the\" first","claims":{"role":"x"}"#), "{}", text(2));
+    assert!(
+        text(2).contains(r#""user":"ann \"the\" first","claims":{"role":"x"},"attributes":{"cart":["tea"]}"#),
+        "{}",
+        text(2)
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use encke_core::{AttributeError, SessionTermsError};
 use encke_store::StoreError;
 
 /// A setting that cannot work: its name, its value and a description of valid values.
@@ -167,6 +168,42 @@ pub enum SubscriptionError {
     #[error("the session has subscriptions_max subscriptions, or its shard channels_max channels")]
     Full,
     /// The server has stopped.
+    #[error("the server has stopped")]
+    Stopped,
+}
+
+/// The reason why [`Handle::set_session_terms`](crate::Handle::set_session_terms) changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionTermsChangeError {
+    /// A number is out of its range.
+    #[error(transparent)]
+    Terms(#[from] SessionTermsError),
+    /// No session has this id.
+    #[error("there is no such session")]
+    SessionUnknown,
+    /// The server has stopped, or the node of the session cannot do it now.
+    #[error("the server has stopped")]
+    Stopped,
+}
+
+/// The reason why [`Handle::change_session_attribute`](crate::Handle::change_session_attribute) changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttributeChangeError {
+    /// The name or the value is not valid.
+    #[error(transparent)]
+    Attribute(#[from] AttributeError),
+    /// The attributes have this version now, and not the one that the change expects.
+    #[error("another change came first: the attributes have version {0}")]
+    Conflict(u64),
+    /// The session has `session_attributes_max` attributes, or `session_attributes_bytes_max` bytes of them.
+    #[error("the session has session_attributes_max attributes, or session_attributes_bytes_max bytes of them")]
+    Full,
+    /// No session has this id.
+    #[error("there is no such session")]
+    SessionUnknown,
+    /// The server has stopped, or the node of the session cannot do it now.
     #[error("the server has stopped")]
     Stopped,
 }

@@ -2,6 +2,7 @@
 
 mod lists;
 mod publish;
+mod session;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,6 +116,7 @@ impl Handle {
                 self.send_to_all_shards(|| ShardMessage::DisconnectUser((**user).into()));
                 self.act_elsewhere(|| Elsewhere::DisconnectUser((**user).into()));
             }
+            Action::ChangeAttribute { session, change } => self.act_on_attribute(session, change),
             Action::Disconnect { session } => _ = self.disconnect(session),
             _ => {}
         }

@@ -273,19 +273,20 @@ pub use cluster::engine::{
 pub use cluster::settings::ClusterSettings;
 pub use embedded::{EnckeService, all_paths, service};
 pub use encke_core::{
-    Action, Actions, Amount, Budget, CertificateName, ChannelRule, ChannelView, Declared, EXT_BYTES_MAX, EndReason,
-    FileRule, Group as SettingGroup, HANDSHAKE_REPLY_BYTES_MAX, HandshakeReply, HandshakeReplyError, Head,
-    HistoryCommit, HistoryTerms, Id, Identity, ListenerSettings, Over, PatternError, Patterns, Pending, Publishers,
-    Refusal, Replacement, Secret, SessionLimits, SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer,
-    TlsClient, TlsPair, TransportName, TrustedProxy, TrustedProxyError, Urgency, Verdict, network, settings,
+    Action, Actions, Amount, AttributeChange, AttributeError, Attributes, Budget, CertificateName, ChannelRule,
+    ChannelView, Declared, EXT_BYTES_MAX, EndReason, FileRule, Group as SettingGroup, HANDSHAKE_REPLY_BYTES_MAX,
+    HandshakeReply, HandshakeReplyError, Head, HistoryCommit, HistoryTerms, Id, Identity, ListenerSettings, Over,
+    PatternError, Patterns, Pending, Publishers, Refusal, Replacement, Secret, SessionLimits, SessionTerms,
+    SessionTermsError, SessionView, Setting, Settings, Share, Shares, Side, SlowConsumer, TlsClient, TlsPair,
+    TransportName, TrustedProxy, TrustedProxyError, Urgency, Verdict, network, settings,
 };
 pub use encke_local::{
     Gap, Member, Members, Message, Position, PositionError, Positions, PresenceCounts, Start, SubscribeError,
     Subscription,
 };
 pub use error::{
-    HookError, PublishError, PublishManyError, RemovalError, RevocationError, SettingsError, StartError,
-    StoreMessageError, SubscriptionError,
+    AttributeChangeError, HookError, PublishError, PublishManyError, RemovalError, RevocationError,
+    SessionTermsChangeError, SettingsError, StartError, StoreMessageError, SubscriptionError,
 };
 pub use fallback::{Fallback, FallbackResponse, OtherBody, RequestBody, ResponseBody, TakeOver};
 pub use handle::Handle;

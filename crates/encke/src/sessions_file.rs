@@ -172,6 +172,8 @@ mod tests {
             id: Id::new(0, &mut entropy),
             browser: Some(Id::new(0, &mut entropy)),
             identity: Some(Identity { token_id: Some("t".into()), ..Identity::of_user("ann") }),
+            terms: None,
+            attributes: None,
             policy: Some(Policy::default().authenticated_by("other tokens")),
             stage: Stage::Connected,
             interval_ms: None,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::nats::{Keeping, Nats};
 use crate::node::Node;
-use crate::sessions::{handshake, poll};
+use crate::sessions::{handshake, poll, wait_for_records};
 use crate::{EVENT_MAX, next, run, wait_until};
 
 const KEY: &str = "commanding-key-0123456789";
@@ -301,5 +301,42 @@ fn a_program_reaches_sessions_of_other_nodes_by_its_handle_in_order() {
         wait_until("the session ends", || api(&a, "GET", &format!("/api/v1/sessions/{id}"), None).0 == 404);
         handle.drain();
         program.join();
+    });
+}
+
+#[test]
+fn attributes_set_on_any_node_are_read_on_each_and_survive_the_kill_of_their_node() {
+    run(async {
+        let nats = Keeping::start("attributes");
+        let key = format!("[[api_keys]]\nname = \"m\"\nkey = \"{KEY}\"\nscopes = [\"read\", \"manage\"]\n");
+        let nodes = ["a", "b", "c"].map(|name| Node::start(&nats.nats, name, &key));
+        nodes.iter().for_each(|node| node.wait_for("encke_cluster_nodes", 3));
+        let [a, b, c] = nodes;
+        let session = handshake(&a);
+        assert_eq!(poll(&a, &session).0, 200);
+        let path = format!("/api/v1/sessions/{}/attributes", session.id);
+        let set = |node: &Node, body: Value| api(node, "POST", &path, Some(&body));
+        let read = |node: &Node| api(node, "GET", &path, None);
+        assert_eq!(set(&b, json!({"name": "cart", "value": ["tea"]})), (200, json!({"version": 1})));
+        assert_eq!(set(&c, json!({"name": "seat", "value": 7, "version": 1})), (200, json!({"version": 2})));
+        assert_eq!(set(&b, json!({"name": "seat", "value": 8, "version": 1})).0, 409, "c was first");
+        let expected = json!({"version": 2, "attributes": {"cart": ["tea"], "seat": 7}});
+        for node in [&a, &b, &c] {
+            assert_eq!(read(node), (200, expected.clone()));
+        }
+        let terms = json!({"session": session.id, "terms": {"timeout_ms": 7_000}});
+        assert_eq!(post(&c, "terms", &terms).0, 200);
+        wait_for_records(&a, 1);
+        a.signal("KILL");
+        let mut advice = Value::Null;
+        wait_until("another node has taken it", || {
+            let (status, replies) = poll(&b, &session);
+            advice = replies[0]["advice"].clone();
+            status == 200 && replies[0]["successful"] == true
+        });
+        assert_eq!(advice["timeout"], 7_000);
+        assert_eq!((read(&b), read(&c)), ((200, expected.clone()), (200, expected)));
+        assert_eq!(api(&c, "DELETE", &format!("{path}?name=cart"), None), (200, json!({"version": 3})));
+        assert_eq!(read(&b).1["attributes"], json!({"seat": 7}));
     });
 }

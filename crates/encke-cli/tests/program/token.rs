@@ -106,6 +106,7 @@ fn a_token_that_no_server_would_take_as_it_was_meant_is_not_made() {
         (&["--secret-file", "good", "--publish", "/news/"], "a channel such as /news/today"),
         (&["--secret-file", "good", "--claim", "publish=[\"news\"]"], "a channel such as /news/today"),
         (&["--secret-file", "good", "--claim", "limits={\"message_per_s_max\":1}"], "message_per_s_max"),
+        (&["--secret-file", "good", "--claim", "session_terms={\"timeout_ms\":0}"], "timeout_ms = 0"),
         (&["--secret-file", "good", "--expires", "90"], "such as 90s or 15m"),
     ] {
         let (_, error) = folder.refused(&[&["token", "make", "alice"], args].concat());

@@ -1,6 +1,7 @@
 //! The clients of a shard: to whom each session belongs, until when its credentials hold, what it has used of its rates,
 //! and which sessions have not connected yet. The machine knows a session by its key only.
 
+mod attributes;
 pub(crate) mod newcomers;
 pub(crate) mod owners;
 #[cfg(test)]
@@ -12,6 +13,8 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use crate::application::EndReason;
+use crate::attributes::{AttributeChange, AttributeLimits, Attributes, Unchanged};
+use crate::clients::attributes::SessionAttributes;
 use crate::clients::newcomers::{Newcomers, Origins};
 use crate::clients::owners::{Owners, Slots};
 use crate::events::SessionKey;
@@ -31,6 +34,8 @@ pub(crate) struct Clients {
     pub(crate) owners: Owners,
     /// The sessions that have not connected yet.
     pub(crate) newcomers: Newcomers,
+    /// The attributes of sessions that have some.
+    attributes: SessionAttributes,
     /// The policies by which sessions were admitted, each with the generation of the last session before it.
     policies: Vec<(u32, Policy)>,
     /// The generation of the last session.
@@ -105,7 +110,8 @@ impl Clients {
     pub(crate) fn new(policy: Policy, hasher: RandomState, account: &Rc<Account>) -> Clients {
         let (owners, newcomers) = (Owners::default(), Newcomers::new(hasher));
         let (clients, policies) = (Vec::new(), vec![(0, policy)]);
-        Clients { clients, owners, newcomers, policies, generation: 0, account: account.clone() }
+        let attributes = SessionAttributes::default();
+        Clients { clients, owners, newcomers, attributes, policies, generation: 0, account: account.clone() }
     }
 
     /// Notes the policy that admits sessions from now on.
@@ -141,9 +147,12 @@ impl Clients {
         self.clients[index] = Client { generation: key.generation, standing, owner: None, buckets: None };
     }
 
-    /// Removes the client of a session that has ended. Returns the owner that it counted for below `sessions_max`, and
-    /// its own owner.
-    pub(crate) fn close(&mut self, key: SessionKey) -> (Option<SessionOwner>, Option<Departed>) {
+    /// Removes the client of a session that has ended. Returns the owner that it counted for below `sessions_max`, its own owner, and its
+    /// attributes.
+    pub(crate) fn close(
+        &mut self,
+        key: SessionKey,
+    ) -> (Option<SessionOwner>, Option<Departed>, Option<Arc<Attributes>>) {
         self.has_connected(key);
         let (counted_for, owner) = (self.counted_for(key), self.take_owner(key));
         if let Some(client) = self.get_mut(key) {
@@ -153,7 +162,7 @@ impl Clients {
             let Owner { identity, is_counted, ends, armed_ms, .. } = *owner;
             Departed { identity, is_counted, ends, armed_ms }
         });
-        (counted_for, departed)
+        (counted_for, departed, self.attributes.take(key))
     }
 
     /// Releases the memory of most clients if most are gone.
@@ -192,9 +201,30 @@ impl Clients {
         self.owner_mut(key).into_iter().for_each(|owner| owner.ends = Some(why));
     }
 
-    /// The bytes that the owner of a session takes.
+    /// The bytes that the owner of a session and its attributes take.
     pub(crate) fn bytes_of(&self, key: SessionKey) -> usize {
-        self.owner(key).map_or(0, |owner| owner.counted.bytes())
+        self.owner(key).map_or(0, |owner| owner.counted.bytes()) + self.attributes.bytes_of(key)
+    }
+
+    /// The attributes of a session, if it has had some.
+    #[inline]
+    pub(crate) fn attributes(&self, key: SessionKey) -> Option<&Arc<Attributes>> {
+        self.attributes.of(key)
+    }
+
+    /// Changes an attribute of a session. Returns the version after it.
+    pub(crate) fn change_attribute(
+        &mut self,
+        key: SessionKey,
+        change: AttributeChange,
+        limits: AttributeLimits,
+    ) -> Result<u64, Unchanged> {
+        self.attributes.change(key, change, limits, &self.account)
+    }
+
+    /// Gives a session the attributes that it had before a restart, or on another node.
+    pub(crate) fn restore_attributes(&mut self, key: SessionKey, attributes: Attributes) {
+        self.attributes.set(key, attributes.into(), &self.account);
     }
 
     /// Gives a session its owner, or another one of the same user instead. `is_counted`: it counts among the sessions of

@@ -47,7 +47,7 @@ impl Delivery {
     /// sides hold.
     pub(super) fn is_blocked_behind(&mut self, key: SessionKey) {
         let kernel_bytes = KERNEL_BYTES.max(2 * self.settings.socket_send_buffer_bytes);
-        let (now_ms, terms) = (self.now.ms, self.terms);
+        let (now_ms, terms) = (self.now.ms, self.terms_of(key));
         if let Some(session) = self.sessions.get_mut(key) {
             session.has_to_read(kernel_bytes, now_ms, &terms);
         }
@@ -55,7 +55,7 @@ impl Delivery {
 
     /// Keeps a session from expiring before its client comes back as a draining server advises.
     pub(crate) fn await_return(&mut self, key: SessionKey) {
-        let (ms, terms) = (self.now.ms + self.settings.drain_spread_ms, self.terms);
+        let (ms, terms) = (self.now.ms + self.settings.drain_spread_ms, self.terms_of(key));
         self.sessions.get_mut(key).into_iter().for_each(|session| session.protocol.received(ms, &terms));
     }
 }
@@ -79,7 +79,7 @@ impl Aside<'_> {
 
     /// Notes that a session's client lives.
     pub(crate) fn received(&mut self, key: SessionKey) {
-        let (now_ms, terms) = (self.0.now.ms, self.0.terms);
+        let (now_ms, terms) = (self.0.now.ms, self.0.terms_of(key));
         if let Some(session) = self.0.sessions.get_mut(key) {
             session.protocol.received(now_ms, &terms);
         }
@@ -88,7 +88,7 @@ impl Aside<'_> {
     /// Notes that the client did something other than connecting (the activity extension). It is alive.
     #[inline]
     pub(crate) fn active(&mut self, key: SessionKey) {
-        let (now_ms, terms) = (self.0.now.ms, self.0.terms);
+        let (now_ms, terms) = (self.0.now.ms, self.0.terms_of(key));
         if let Some(session) = self.0.sessions.get_mut(key) {
             session.active_ms = now_ms;
             session.protocol.received(now_ms, &terms);

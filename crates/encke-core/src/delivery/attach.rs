@@ -25,6 +25,7 @@ impl Delivery {
         }
         self.supersede(session);
         self.detach(session);
+        self.settle_manner(session);
         let is_stream = self.is_stream(socket);
         let Some(state) = self.sessions.get_mut(session) else { return };
         if is_stream {
@@ -44,7 +45,7 @@ impl Delivery {
     /// Detaches a session from its socket. A socket that has only a part of a frame cannot send anything else and is
     /// shut. A stream ends.
     pub(crate) fn detach(&mut self, session: SessionKey) {
-        let now_ms = self.now.ms;
+        let (now_ms, terms) = (self.now.ms, self.terms_of(session));
         let Some(socket) = self.sessions.get(session).and_then(|session| session.socket()) else { return };
         let is_stream = self.is_stream(socket);
         self.take_back(socket);
@@ -53,7 +54,7 @@ impl Delivery {
         let left = state.detach();
         if is_stream {
             // Its client was not silent until now.
-            state.protocol.received(now_ms, &self.terms);
+            state.protocol.received(now_ms, &terms);
             self.has_left_stream(browser);
         }
         let Some(state) = self.sessions.get_mut(session) else { return };
@@ -115,7 +116,7 @@ impl Delivery {
 
     /// Marks the session as holding no connect. Its expiry counts from now.
     pub(crate) fn release(&mut self, key: SessionKey) {
-        let (now_ms, terms) = (self.now.ms, self.terms);
+        let (now_ms, terms) = (self.now.ms, self.terms_of(key));
         if let Some(session) = self.sessions.get_mut(key) {
             session.protocol.release(now_ms, &terms);
             self.arm(key);

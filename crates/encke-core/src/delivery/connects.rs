@@ -82,16 +82,17 @@ impl Delivery {
     ) -> Option<Connected> {
         let room = self.response_room();
         let has_room = on.is_some() || room.is_some();
+        let terms = self.terms_of(key);
         let session = self.sessions.get_mut(key)?;
         let queued = session.next_on(on) == Next::Respond && has_room;
         // Messages that do not fit into a response come with the next connect. The last connect gets the disconnect
         // advice.
         let is_last = session.fits(on, room.unwrap_or(0));
         let circumstances = Circumstances { advice, may_hold, queued };
-        let verdict = session.protocol.connect(self.now.ms, &self.terms, &circumstances);
+        let verdict = session.protocol.connect(self.now.ms, &terms, &circumstances);
         if verdict == Verdict::Disconnect && on.is_some() {
             // Each connect takes some of the queue, so the client is not silent.
-            session.protocol.end(self.now.ms, &self.terms);
+            session.protocol.end(self.now.ms, &terms);
         }
         Some(Connected { verdict, is_last, could_be_held: may_hold && !queued })
     }
@@ -117,7 +118,7 @@ impl Delivery {
 
     /// The advice for a connect reply, if its client needs any.
     pub(crate) fn take_advice(&mut self, key: SessionKey) -> Option<Advice> {
-        let (terms, advises_grace) = (self.terms, self.settings.handshake_reconnect);
+        let (terms, advises_grace) = (self.terms_of(key), self.settings.handshake_reconnect);
         let protocol = &mut self.sessions.get_mut(key)?.protocol;
         let max_interval_ms = advises_grace.then(|| protocol.grace_ms(&terms));
         protocol.take_advice(&terms).map(|advice| Advice { max_interval_ms, ..advice })
@@ -140,11 +141,12 @@ impl Delivery {
 
     /// Queues the last message of a session that ends with one of its next connects. Returns false if it ends already.
     pub(crate) fn end_later(&mut self, key: SessionKey, last: &[u8]) -> bool {
+        let terms = self.terms_of(key);
         let Some(session) = self.sessions.get_mut(key).filter(|session| !session.protocol.is_ending()) else {
             return false;
         };
         if !session.protocol.is_held() {
-            session.protocol.end(self.now.ms, &self.terms);
+            session.protocol.end(self.now.ms, &terms);
         }
         let write = |bytes: &mut Vec<u8>| bytes.extend_from_slice(last);
         let frames = self.encoder.single(websocket::Opcode::Text, last.len(), write);
@@ -156,7 +158,7 @@ impl Delivery {
 
     /// Lets a session whose held connect was answered end with its next connects.
     pub(crate) fn end_with_next_connects(&mut self, key: SessionKey) {
-        let (now_ms, terms) = (self.now.ms, self.terms);
+        let (now_ms, terms) = (self.now.ms, self.terms_of(key));
         self.sessions.get_mut(key).into_iter().for_each(|session| session.protocol.end(now_ms, &terms));
         self.arm(key);
     }
@@ -176,6 +178,7 @@ impl Delivery {
         // Its HTTP request must not wait forever.
         self.end_held(key, 503);
         let mut session = self.sessions.remove(key)?;
+        self.own_terms.forget(key.index);
         session.replay.iter().for_each(|replay| self.forms[replay.form as usize] -= 1);
         self.disarm(session.armed_ms);
         if let Some(exchange) = session.response_in_flight() {

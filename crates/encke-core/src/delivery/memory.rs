@@ -102,8 +102,8 @@ impl Delivery {
 
     /// The bytes of everything that holds chunks, without chunks that are in `seen`.
     pub(crate) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
-        let mut walked = self.waste.recount(seen) + self.encoder.recount(seen) + self.pass.recount(seen);
-        walked += self.resuming.recount(seen);
+        let mut walked = self.own_terms.bytes() + self.resuming.recount(seen);
+        walked += self.waste.recount(seen) + self.encoder.recount(seen) + self.pass.recount(seen);
         for (_, socket) in self.sockets.with_keys() {
             walked += socket.out().map_or(0, |out| out.recount(seen));
             walked += socket.head.as_ref().map_or(0, |head| head.counted.bytes());

@@ -21,6 +21,7 @@ mod sessions;
 mod slow_consumers;
 mod sockets;
 mod stream;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -66,6 +67,7 @@ use outbox::waste::Waste;
 use resuming::Resuming;
 use schedule::Schedule;
 use sessions::table::Sessions;
+use terms::OwnTerms;
 
 use crate::events::{Effect, SessionKey, SocketKey};
 use crate::history::Histories;
@@ -104,6 +106,8 @@ pub(crate) struct Delivery {
     settings: Arc<Settings>,
     capacity: Capacity,
     terms: Terms,
+    /// The terms of sessions that differ from these.
+    own_terms: OwnTerms,
     metrics: Arc<Metrics>,
     /// The histories that replays read.
     histories: Arc<Histories>,
@@ -149,6 +153,7 @@ impl Delivery {
             settings: settings.given().clone(),
             capacity: *settings.capacity(),
             terms: settings.terms(),
+            own_terms: OwnTerms::default(),
             metrics,
             histories,
             memory,

@@ -54,12 +54,13 @@ impl Delivery {
         // Small bodies are freed as soon as they are made.
         let is_large = body.capacity() >= COUNTED_BYTES;
         let mut confirm = None;
+        let terms = session.map_or(self.terms, |key| self.terms_of(key));
         if (written.is_some() || is_large)
             && let Some(key) = session
             && let Some(session) = self.sessions.get_mut(key)
         {
             session.response_begins();
-            session.has_to_read(body.len(), self.now.ms, &self.terms);
+            session.has_to_read(body.len(), self.now.ms, &terms);
             self.exchanges.respond(exchange, key);
             confirm = Some(self.index as u16);
         }
@@ -156,10 +157,11 @@ impl Delivery {
     /// not silent.
     pub(crate) fn delivered(&mut self, exchange: ExchangeId, is_taken: bool) {
         let Some(key) = self.exchanges.end(&exchange) else { return };
+        let terms = self.terms_of(key);
         let Some(session) = self.sessions.get_mut(key) else { return };
         self.metrics.deliveries.add(session.response_ends(exchange, is_taken));
         if !session.is_taking() {
-            session.protocol.resume(self.now.ms, &self.terms);
+            session.protocol.resume(self.now.ms, &terms);
         }
         let wanted = session.urgent || session.unacked().is_some() || session.socket().is_some();
         if wanted && session.next() != Next::Wait {

@@ -34,7 +34,11 @@ impl Delivery {
         let mut pile = Pile::default();
         // A client without Bayeux goes on with another session.
         let sessions = self.sessions.with_keys().filter(|(_, session)| !session.is_plain());
-        let sessions = sessions.map(|(key, session)| (key, save_session(session, &mut pile))).collect();
+        let sessions = sessions.map(|(key, session)| {
+            let terms = self.set_terms_of(key);
+            (key, SavedSession { terms, ..save_session(session, &mut pile) })
+        });
+        let sessions = sessions.collect();
         (pile.messages, sessions)
     }
 
@@ -55,7 +59,8 @@ impl Delivery {
         self.detach(key);
         self.settle_response(key, true);
         let mut pile = Pile::default();
-        let saved = save_session(self.sessions.get(key)?, &mut pile);
+        let terms = self.set_terms_of(key);
+        let saved = SavedSession { terms, ..save_session(self.sessions.get(key)?, &mut pile) };
         self.drop_queue(key);
         Some((pile.messages, saved))
     }
@@ -70,7 +75,8 @@ impl Delivery {
             patterns: Vec::new(),
             losses: Vec::new(),
         });
-        Some(saved(session, Vec::new(), ack, replay))
+        let terms = self.set_terms_of(key);
+        Some(SavedSession { terms, ..saved(session, Vec::new(), ack, replay) })
     }
 
     /// The bytes that wait for a session or that it has not confirmed, and true if a response with messages is on its way.
@@ -98,7 +104,10 @@ impl Delivery {
         let requested = RequestedTiming { interval_ms: saved.interval_ms, max_interval_ms: saved.max_interval_ms };
         // A draining server may have advised the client to come back as late as that.
         let since_ms = self.now.ms + self.settings.drain_spread_ms;
-        let protocol = bayeux::Session::restored(since_ms, &self.terms, stage, requested);
+        let granted_terms = saved.identity.as_ref().and_then(|identity| identity.terms.as_deref().copied());
+        let set_terms = saved.terms.unwrap_or_default();
+        let terms = set_terms.or(granted_terms.unwrap_or_default()).applied_to(self.terms);
+        let protocol = bayeux::Session::restored(since_ms, &terms, stage, requested);
         let mut outbox = Outbox::default();
         let mut push = |delivery: &mut Delivery, outbox: &mut Outbox, spans: &[Span]| {
             for message in spans.iter().flat_map(|Span(first, count)| *first..*first + *count) {
@@ -124,6 +133,7 @@ impl Delivery {
         let session = self.sessions.at(key.index);
         session.urgent = !outbox.is_empty();
         session.outbox = outbox;
+        self.restore_terms(key, granted_terms.unwrap_or_default(), set_terms);
         if let Some(replay) = replay {
             self.set_replay(key, replay);
         }
@@ -183,6 +193,8 @@ fn saved(
         browser: session.browser,
         identity: None,
         policy: None,
+        terms: None,
+        attributes: None,
         stage: match session.protocol.stage() {
             ProtocolStage::New => Stage::New,
             ProtocolStage::Connected => Stage::Connected,

@@ -70,12 +70,17 @@ impl Setting {
         self.doc.trim_start()
     }
 
+    /// The description of valid numbers, if this one is out of its range.
+    pub(crate) fn refusal(&self, number: u64) -> Option<&'static str> {
+        let ((least, above), (most, below)) = (self.least, self.most);
+        let wanted = if number < least { above } else { below };
+        (!(least..=most).contains(&number)).then_some(wanted)
+    }
+
     /// A number out of its range, with the description of valid ones. Other values have no range.
     fn out_of_range(&self, value: &dyn Any) -> Option<(u64, &'static str)> {
         let number = number(value)?;
-        let ((least, above), (most, below)) = (self.least, self.most);
-        let wanted = if number < least { above } else { below };
-        (!(least..=most).contains(&number)).then_some((number, wanted))
+        Some((number, self.refusal(number)?))
     }
 }
 
@@ -89,6 +94,11 @@ pub trait Declared {
 
     /// Takes the settings that need a restart from those in force. Returns the names of those that would have changed.
     fn keep_fixed(&mut self, in_force: &Self) -> Vec<&'static str>;
+
+    /// The setting with this name.
+    fn declared(name: &str) -> Option<&'static Setting> {
+        Self::DECLARED.iter().flat_map(|group| group.settings).find(|setting| setting.name == name)
+    }
 
     /// The numbers that are out of their ranges: for each its setting, its value, and a description of valid values.
     fn out_of_range(&self) -> Vec<(&'static Setting, u64, &'static str)> {

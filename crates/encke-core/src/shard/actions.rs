@@ -93,6 +93,11 @@ impl Shard {
                     machines.act_elsewhere(owner, || Elsewhere::DisconnectUser((*user).into()));
                     machines.disconnect_user(&user);
                 }
+                Action::ChangeAttribute { session, change } => {
+                    if let Some(session) = Id::parse(&session) {
+                        self.settle_burst().change_attribute_by_id(session, change, owner);
+                    }
+                }
                 Action::Disconnect { session } => {
                     if let Some(session) = Id::parse(&session) {
                         self.settle_burst().kick_by_id(session, owner);
@@ -140,7 +145,7 @@ impl Machines {
 
     /// Passes an action to the other nodes, if the server is a node of a cluster.
     #[inline(never)]
-    fn act_elsewhere(&mut self, owner: Option<SessionOwner>, action: impl FnOnce() -> Elsewhere) {
+    pub(super) fn act_elsewhere(&mut self, owner: Option<SessionOwner>, action: impl FnOnce() -> Elsewhere) {
         if self.env.shared.is_clustered() {
             let message = ShardMessage::ForNodes(ForNodes::Elsewhere(action(), owner));
             self.emit(Effect::SendToShard(OTHER_NODES.into(), message));
@@ -154,7 +159,7 @@ impl Machines {
         }
     }
 
-    fn send_to_shard(&mut self, shard: usize, message: ShardMessage) {
+    pub(super) fn send_to_shard(&mut self, shard: usize, message: ShardMessage) {
         if shard < self.env.shared.shards {
             self.emit(Effect::SendToShard(shard, message));
         }

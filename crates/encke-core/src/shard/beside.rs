@@ -65,7 +65,10 @@ impl BesideBurst<'_> {
     #[inline]
     pub(super) fn may(&mut self, entry: Entry, key: SessionKey, wish: &Wish<'_>, decided: Option<Resolved>) -> May {
         let client = match (self.sessions.id_of(key), self.clients.entitled(key)) {
-            (Some(id), Ok(identity)) => Client::Session(Caller::new(id.as_str(), identity)),
+            (Some(id), Ok(identity)) => {
+                let attributes = self.clients.attributes(key);
+                Client::Session(Caller::new(id.as_str(), identity).with_attributes(attributes))
+            }
             _ => Client::Ended,
         };
         self.env.rights().may(entry, &client, wish, decided)

@@ -125,7 +125,7 @@ impl Machines {
         let advice = self.delivery.take_advice(key);
         if self.env.is_draining && self.delivery.has(key) {
             self.delivery.await_return(key);
-            return Some(Advice::retry(self.env.settings.terms().timeout_ms, self.env.jitter_ms()));
+            return Some(Advice::retry(self.delivery.terms_of(key).timeout_ms, self.env.jitter_ms()));
         }
         advice
     }

@@ -1,7 +1,10 @@
 //! The end of a session or of a socket: by its client, by expiry, by the server, because its client does not read, or for
 //! memory. All machines forget it, and the application hears of it.
 
+use std::sync::Arc;
+
 use crate::application::{Actions, Caller, EndReason};
+use crate::attributes::Attributes;
 use crate::clients::Departed;
 use crate::delivery::{GivenUp, Socket};
 use crate::events::{SessionKey, SocketKey};
@@ -29,7 +32,7 @@ impl Machines {
 
     /// Ends a session and everything that belongs to it. Its connection stays open; the callers decide about that.
     pub(super) fn end_session(&mut self, key: SessionKey, why: EndReason) {
-        let Some((id, owner)) = self.remove_session(key) else { return };
+        let Some((id, owner, attributes)) = self.remove_session(key) else { return };
         self.note_end(id);
         // A session whose client was away ends later, by another way.
         let own = owner.as_ref().and_then(|owner| owner.ends).filter(|_| why == EndReason::Kicked);
@@ -46,20 +49,24 @@ impl Machines {
         }
         tracing::debug!(session = ?id, why = ?why, "session ended");
         let caller = Caller::new(id.as_str(), owner.as_ref().map(|owner| &owner.identity));
+        let caller = caller.with_attributes(attributes.as_ref());
         let mut actions = Actions::default();
         self.env.shared.application.ended(&caller, why, &mut actions);
         self.act_later(actions);
     }
 
-    /// Removes a session from all machines. Returns its id and its owner.
-    pub(super) fn remove_session(&mut self, key: SessionKey) -> Option<(Id, Option<Departed>)> {
+    /// Removes a session from all machines. Returns its id, its owner, and its attributes.
+    pub(super) fn remove_session(
+        &mut self,
+        key: SessionKey,
+    ) -> Option<(Id, Option<Departed>, Option<Arc<Attributes>>)> {
         if !self.delivery.has(key) {
             return None;
         }
         self.env.count_steps(1 + self.channels.count_of(key.index));
         self.drop_subscriptions(key);
         self.has_arrived(key);
-        let (counted_for, owner) = self.clients.close(key);
+        let (counted_for, owner, attributes) = self.clients.close(key);
         owner.iter().for_each(|owner| self.disarm(owner.armed_ms));
         let id = self.delivery.close(key)?;
         self.env.confirmed.remove(key);
@@ -68,7 +75,7 @@ impl Machines {
         if let Some(owner) = owner.as_ref().filter(|owner| owner.is_counted) {
             self.env.release_user(&owner.identity);
         }
-        Some((id, owner))
+        Some((id, owner, attributes))
     }
 
     /// Runs an application's actions later: publications may be on their way through outboxes, and the actions come

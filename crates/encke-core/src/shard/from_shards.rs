@@ -5,7 +5,7 @@ use bayeux::ChannelName;
 
 use crate::admission::Turn;
 use crate::admission::budget::Weight;
-use crate::events::{Envelope, ExchangeId, Report, ShardMessage};
+use crate::events::{AskedBy, Envelope, ExchangeId, Report, ShardMessage};
 use crate::id::Id;
 use crate::now::Now;
 use crate::protocol::batch::client_of;
@@ -85,6 +85,17 @@ impl Shard {
             }
             ShardMessage::Unsubscribe(session, channel, token) => {
                 let changed = machines.unsubscribe_for_handle(&session, &channel);
+                machines.report_change(token, changed);
+            }
+            ShardMessage::SetTerms(session, terms, token) => {
+                let changed = machines.set_terms(&session, *terms);
+                machines.report_change(token, changed);
+            }
+            ShardMessage::ChangeAttribute(session, change, AskedBy::Hook(owner)) => {
+                machines.change_attribute_here(&session, *change, owner);
+            }
+            ShardMessage::ChangeAttribute(session, change, AskedBy::Handle(token)) => {
+                let changed = machines.change_attribute(&session, *change);
                 machines.report_change(token, changed);
             }
             ShardMessage::Report(Report::Recorded(number, epoch, first)) => {

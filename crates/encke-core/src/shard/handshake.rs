@@ -22,6 +22,7 @@ use crate::rights::table::{Entry, Granted};
 use crate::rights::{Client, May, Wish};
 use crate::settings::{Settings, TransportName};
 use crate::shard::Machines;
+use crate::shard::owners::check_terms;
 
 impl Machines {
     pub(super) fn handshake(&mut self, batch: &mut Batch, message: &Message<'_>) {
@@ -37,7 +38,8 @@ impl Machines {
         };
         let id = self.env.new_session_id();
         let browser = self.browser_of(batch);
-        let terms = self.env.settings.terms();
+        let own_terms = identity.as_ref().and_then(|identity| identity.terms.as_deref().copied());
+        let terms = own_terms.unwrap_or_default().applied_to(self.env.settings.terms());
         let mut protocol = bayeux::Session::new(self.env.now.ms, &terms);
         // A client that asks for a grace period gets the granted value in the reply.
         let asked_ms = message.advice.and_then(|advice| advice.max_interval_ms).filter(|ms| *ms > 0);
@@ -150,7 +152,10 @@ impl Machines {
             Some(_) => Answer::Now(Err(Refusal::new(503, "decision_failed"))),
         };
         let identity = match answer {
-            Answer::Now(Ok(identity)) => identity,
+            Answer::Now(Ok(identity)) => match identity.as_ref().map_or(Ok(()), check_terms) {
+                Ok(()) => identity,
+                Err(refusal) => return Admission::RefusedBy(refusal),
+            },
             Answer::Now(Err(refusal)) => return Admission::RefusedBy(refusal),
             Answer::Later(_) if !self.beside().may_wait(batch) => {
                 let error = BayeuxError::DecisionsWaitingMax.as_str();
@@ -288,7 +293,8 @@ impl Machines {
 
     /// A session as the application's hooks see it.
     pub(super) fn caller(&self, key: SessionKey) -> Option<Caller<'_>> {
-        Some(Caller::new(self.delivery.session(key)?.id().as_str(), self.clients.identity(key)))
+        let caller = Caller::new(self.delivery.session(key)?.id().as_str(), self.clients.identity(key));
+        Some(caller.with_attributes(self.clients.attributes(key)))
     }
 
     pub(super) fn disconnect(&mut self, batch: &mut Batch, message: &Message<'_>, key: SessionKey) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bayeux::ChannelName;
 
+use crate::attributes::Attributes;
 use crate::clients::owners::Revoked;
 use crate::delivery::{Session, Socket};
 use crate::events::{SessionKey, SocketKey};
@@ -199,6 +200,12 @@ impl Shard {
     pub fn session(&self, id: &Id) -> Option<(SessionView, Vec<Box<str>>)> {
         let (key, session) = self.found(id)?;
         Some((self.view(key, session), self.machines.channels.names_of(key.index).map(Box::from).collect()))
+    }
+
+    /// The attributes of a session. None if it is unknown.
+    pub fn attributes(&self, id: &Id) -> Option<Arc<Attributes>> {
+        let (key, _) = self.found(id)?;
+        Some(self.machines.clients.attributes(key).cloned().unwrap_or_default())
     }
 
     /// The channels and patterns with subscribers from this slot of the table on, at most `max` of those that are

@@ -9,6 +9,7 @@
 //! ```
 
 mod actions;
+mod attributes;
 mod batch;
 mod beside;
 mod channels;

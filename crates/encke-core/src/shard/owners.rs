@@ -8,7 +8,8 @@ use bayeux::{BayeuxError, ChannelName, Message, json};
 use crate::application::{Answer, EndReason, Refusal};
 use crate::clients::Credentials;
 use crate::decision::Awaited;
-use crate::events::SessionKey;
+use crate::events::{Changed, SessionKey};
+use crate::id::Id;
 use crate::identity::Identity;
 use crate::limits::rate::Rate;
 use crate::limits::shares::Urgency;
@@ -16,6 +17,7 @@ use crate::protocol::batch::{Batch, failed_call_frame, message_frame};
 use crate::requests::{Call, Payer};
 use crate::rights::table::{Entry, Granted, Right};
 use crate::rights::{By, Client, Denial, May, Wish};
+use crate::session_terms::SessionTerms;
 use crate::shard::beside::BesideBurst;
 use crate::shard::{Env, Machines, Timer};
 
@@ -76,7 +78,7 @@ impl Machines {
         }
         let Some(own) = self.clients.identity(key) else { return };
         let refused = |code, reason: &str| Err(BayeuxError::RefreshDenied.with_code(code, reason));
-        let result = match result {
+        let result = match result.and_then(|identity| check_terms(&identity).map(|()| identity)) {
             Err(Refusal { code, reason, .. }) => refused(code, &reason),
             Ok(identity) if identity.user != own.user => refused(403, "another_user"),
             Ok(identity) => {
@@ -126,6 +128,14 @@ impl Machines {
         names
     }
 
+    /// Gives a session of this shard terms above those of its identity.
+    pub(super) fn set_terms(&mut self, session: &Id, terms: SessionTerms) -> Changed {
+        let Some(key) = self.delivery.find(session) else { return Changed::SessionUnknown };
+        self.delivery.set_terms(key, terms);
+        self.note_change(key);
+        Changed::Done
+    }
+
     /// Delivers a frame to all sessions of a user on this shard.
     pub(super) fn deliver_to_user(&mut self, user: &str, frame: &[u8]) {
         let sessions = self.clients.owners.of_user(user);
@@ -163,6 +173,7 @@ impl Machines {
         is_counted: bool,
         authentication: u64,
     ) {
+        self.delivery.grant_terms(key, identity.terms.as_deref().copied().unwrap_or_default());
         if let Some(armed_ms) = self.clients.set_owner(key, identity, is_counted, authentication) {
             self.disarm(armed_ms);
         }
@@ -223,6 +234,14 @@ impl BesideBurst<'_> {
         }
         has_room
     }
+}
+
+/// Refuses an identity with terms out of their ranges: a mistake of the application, which the log describes.
+pub(super) fn check_terms(identity: &Identity) -> Result<(), Refusal> {
+    identity.terms.as_ref().map_or(Ok(()), |terms| terms.check()).map_err(|error| {
+        tracing::error!(user = &*identity.user, %error, "the application gives a session terms out of their ranges");
+        Refusal::new(503, "session_terms_invalid")
+    })
 }
 
 /// The service that takes new credentials.

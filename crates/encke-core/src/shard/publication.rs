@@ -43,7 +43,7 @@ impl Shard {
         let Some((frames, messages)) = burst.finish() else { return };
         let channel = ChannelName::known(burst.channel());
         let rule = machines.env.settings.rule_of(channel);
-        let except = burst.from().filter(|_| !machines.env.settings.returns_to_publisher(rule));
+        let except = burst.from().filter(|from| !machines.returns_to(*from, rule));
         let (side, token) = (burst.side(), burst.token());
         let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position: None, token };
         match machines.env.settings.history(channel, rule) {
@@ -54,6 +54,12 @@ impl Shard {
 }
 
 impl Machines {
+    /// True if a publisher gets its own messages on a channel with this rule.
+    fn returns_to(&self, publisher: SessionKey, rule: Option<usize>) -> bool {
+        let own = self.delivery.broadcasts_to(publisher);
+        own.unwrap_or_else(|| self.env.settings.returns_to_publisher(rule))
+    }
+
     /// Fans out publications of another shard. Their bytes are copied as they are.
     pub(super) fn publication_from_shard(&mut self, publications: &EncodedPublications) {
         let channel = ChannelName::known(&publications.channel);

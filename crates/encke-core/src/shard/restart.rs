@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bayeux::ChannelName;
 
 use crate::application::{Caller, EndReason};
+use crate::attributes::Attributes;
 use crate::delivery::Frames;
 use crate::events::SessionKey;
 use crate::identity::Identity;
@@ -45,6 +46,7 @@ impl Machines {
     pub(super) fn completed(&self, key: SessionKey, session: SavedSession, policy: Policy) -> SavedSession {
         SavedSession {
             identity: self.clients.identity(key).map(|identity| Identity::clone(identity)),
+            attributes: self.clients.attributes(key).map(|attributes| Attributes::clone(attributes)),
             policy: Some(self.clients.policy_of(key)).filter(|own| *own != policy),
             subscriptions: self.channels.names_of(key.index).map(Box::from).collect(),
             ..session
@@ -129,6 +131,9 @@ impl Machines {
             // It was within the limits before the restart.
             let is_counted = self.env.count_session_of(&identity);
             self.set_owner(key, identity, is_counted, self.clients.policy().authentication);
+        }
+        if let Some(attributes) = &saved.attributes {
+            self.clients.restore_attributes(key, attributes.clone());
         }
         for (name, granted) in saved.subscriptions.iter().zip(subscriptions) {
             self.resubscribe(key, name, granted);

@@ -1,6 +1,7 @@
 //! Minimal tests for the defects that the simulator found.
 
 mod ack;
+mod attributes;
 mod bounds;
 mod by_handle;
 mod cluster;
@@ -25,6 +26,7 @@ mod schedule;
 mod shares;
 mod steps;
 mod streams;
+mod terms;
 mod withdrawals;
 
 use std::collections::HashMap;

@@ -273,6 +273,50 @@ async fn a_backend_adds_to_the_replies_of_handshakes_and_to_the_ext_of_messages(
 }
 
 #[tokio::test]
+async fn a_backend_gives_sessions_terms_and_attributes_and_sees_these_in_later_events() {
+    let backend = Backend::start(|seen| {
+        let set = |attributes: Value| json!([{ "set_attributes": { "session": seen.data["session"], "attributes": attributes } }]);
+        Answer::Json(match seen.kind.as_str() {
+            "handshake" => json!({ "allow": true, "terms": { "timeout_ms": 7_000, "broadcast_to_publisher": false } }),
+            "opened" => json!({ "actions": set(json!({ "seat": 7 })) }),
+            "service" => {
+                json!({ "reply": { "seen": seen.data["attributes"] }, "actions": set(json!({ "cart": seen.data["data"], "seat": null })) })
+            }
+            _ => Value::Null,
+        })
+    });
+    let kinds = [EventKind::Handshake, EventKind::Opened, EventKind::Service, EventKind::Ended];
+    let world = World::start(&[webhook(backend.address, &kinds)]);
+    let reply = world
+        .post(r#"[{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["long-polling"]}]"#)
+        .await;
+    assert_eq!(reply[0]["advice"]["timeout"], 7_000);
+    let client = world.client("ann").await.expect("a session");
+    backend.wait_for(4).await;
+    let call = async |data: Value| {
+        let reply = soon(client.request("/service/cart", &data)).await.expect("answered");
+        reply.json::<Value>().expect("JSON")["seen"].clone()
+    };
+    // The answer to `opened` may come later than the first call.
+    let mut seen = call(json!(["tea"])).await;
+    if seen.is_null() {
+        seen = call(json!(["tea"])).await;
+    }
+    assert!(seen == json!({ "seat": 7 }) || seen == json!({ "cart": ["tea"] }), "{seen}");
+    assert_eq!(call(json!(["tea", "cups"])).await["cart"], json!(["tea"]));
+    assert_eq!(call(json!(1)).await, json!({ "cart": ["tea", "cups"] }));
+    soon(client.disconnect()).await.expect("disconnects");
+    let ended = async || loop {
+        let all = backend.seen();
+        if let Some(ended) = all.iter().find(|seen| seen.kind == "ended") {
+            break ended.data["attributes"].clone();
+        }
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(soon(ended()).await, json!({ "cart": 1 }));
+}
+
+#[tokio::test]
 async fn a_backend_learns_of_subscriptions_to_its_channels_and_of_their_ends() {
     let backend = Backend::start(|_| Answer::Json(Value::Null));
     let world = World::start(&[webhook(backend.address, &[EventKind::Subscribed, EventKind::Unsubscribed])]);

@@ -4,7 +4,7 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use encke_core::{Identity, Service};
+use encke_core::{Attributes, Identity, Service};
 use serde::de::DeserializeOwned;
 
 use super::caller::Caller;
@@ -30,6 +30,7 @@ struct Content {
     data: Option<Box<str>>,
     ext: Option<Box<str>>,
     identity: Option<Arc<Identity>>,
+    attributes: Option<Arc<Attributes>>,
     context: Arc<Context>,
 }
 
@@ -96,7 +97,8 @@ impl Call {
     /// The call as it arrived: the form from which arguments are taken ([`FromCall`]).
     pub fn calling(&self) -> Calling<'_> {
         let mut message = Service::new(self.session(), self.channel(), "");
-        message.caller = encke_core::Caller::new(self.session(), self.identity());
+        message.caller =
+            encke_core::Caller::new(self.session(), self.identity()).with_attributes(self.0.attributes.as_ref());
         (message.id, message.data, message.ext) = (self.id(), self.data(), self.ext());
         Calling { message, context: &self.0.context }
     }
@@ -138,7 +140,12 @@ impl Call {
 
     /// The session and its identity.
     pub fn caller(&self) -> Caller<'_> {
-        Caller::from(&encke_core::Caller::new(self.session(), self.identity()))
+        Caller::from(&self.calling().message.caller)
+    }
+
+    /// An attribute of the session, as raw JSON: see [`Caller::attribute`].
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        self.0.attributes.as_ref()?.get(name)
     }
 
     /// A handle of the server. None when the server has ended.
@@ -160,8 +167,7 @@ impl<'a> Calling<'a> {
         ext: Option<&'a str>,
         context: &'a Arc<Context>,
     ) -> Calling<'a> {
-        let caller = encke_core::Caller::new(caller.session(), caller.identity());
-        Calling::of_caller(caller, channel, data, ext, context)
+        Calling::of_caller(caller.to_core(), channel, data, ext, context)
     }
 
     /// The same for an event of a session, which has no message.
@@ -216,6 +222,7 @@ impl<'a> Calling<'a> {
             data: service.data.map(Box::from),
             ext: service.ext.map(Box::from),
             identity: service.caller.identity.cloned(),
+            attributes: service.caller.attributes.cloned(),
             context: self.context.clone(),
         }))
     }

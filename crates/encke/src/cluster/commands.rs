@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use encke_cluster::CallKind;
-use encke_core::{ChannelView, SessionView};
+use encke_core::{AttributeChange, Attributes, ChannelView, SessionTerms, SessionView};
 use serde::{Deserialize, Serialize};
 
 /// A command or a question for a node.
@@ -24,6 +24,12 @@ pub(crate) enum NodeCommand {
     Unsubscribe { user: Box<str>, channel: Box<str> },
     /// Subscribe a session to a channel or pattern, or end its subscription.
     Change { session: String, channel: Box<str>, subscribes: bool },
+    /// Give a session terms above those of its identity.
+    Terms { session: String, terms: SessionTerms },
+    /// Change an attribute of a session.
+    ChangeAttribute { session: String, change: AttributeChange },
+    /// Show the attributes of a session.
+    Attributes { session: String },
     /// Revoke a token, until a time in milliseconds since 1970.
     Revoke { token_id: Box<str>, until_ms: u64 },
     /// Show a session.
@@ -56,8 +62,14 @@ pub(crate) enum NodeReply {
     Unknown,
     /// The session is not here, and has this id.
     Elsewhere(String),
-    /// The session has too many subscriptions.
+    /// The session has too many subscriptions or attributes.
     Full,
+    /// An attribute is changed: the version of the attributes.
+    Version(u64),
+    /// An attribute is not changed: the attributes have this version.
+    Conflict(u64),
+    /// The attributes of a session.
+    Attributes(Attributes),
     /// It could not be done now.
     Failed,
     /// A session with the channels and patterns that it subscribes to.
@@ -106,8 +118,11 @@ impl NodeCommand {
             | NodeCommand::Disconnect { .. }
             | NodeCommand::Unsubscribe { .. }
             | NodeCommand::Change { .. }
+            | NodeCommand::Terms { .. }
+            | NodeCommand::ChangeAttribute { .. }
             | NodeCommand::Revoke { .. } => CallKind::Command,
             NodeCommand::Session { .. }
+            | NodeCommand::Attributes { .. }
             | NodeCommand::Sessions { .. }
             | NodeCommand::Channels { .. }
             | NodeCommand::Subscribers { .. } => CallKind::Question,
@@ -203,6 +218,15 @@ mod tests {
             NodeCommand::Deliver { to, message },
             NodeCommand::Disconnect { to: user },
             NodeCommand::Change { session: "a".into(), channel: "/b".into(), subscribes: true },
+            NodeCommand::Terms {
+                session: "a".into(),
+                terms: SessionTerms { timeout_ms: Some(1), ..SessionTerms::default() },
+            },
+            NodeCommand::ChangeAttribute {
+                session: "a".into(),
+                change: AttributeChange::set("b", "[1, \"é\"]").if_version(7),
+            },
+            NodeCommand::Attributes { session: "a".into() },
             NodeCommand::Revoke { token_id: "t".into(), until_ms: u64::MAX },
             NodeCommand::Sessions { from: (1, 2), limit: 3 },
             NodeCommand::Channels { from: (1, 2), limit: 3, pattern: None },
@@ -211,7 +235,8 @@ mod tests {
         for command in commands {
             assert_eq!(NodeCommand::read(&command.write()), Some(command));
         }
-        for reply in [NodeReply::Count(3), NodeReply::Unknown, NodeReply::Elsewhere("a".into())] {
+        let attributes = NodeReply::Attributes(Attributes::of([("a", "[1]")]));
+        for reply in [NodeReply::Count(3), NodeReply::Unknown, NodeReply::Elsewhere("a".into()), attributes] {
             assert_eq!(NodeReply::read(&reply.write()), reply);
         }
     }

@@ -93,6 +93,8 @@ mod tests {
             id: Id::new(3, &mut kernel_entropy()),
             browser: Some(Id::new(0, &mut kernel_entropy())),
             identity: Some(Identity::of_user("ann")),
+            terms: None,
+            attributes: None,
             policy: None,
             stage: Stage::Connected,
             interval_ms: Some(7),

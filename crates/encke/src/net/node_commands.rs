@@ -1,7 +1,7 @@
 //! Commands of this node and of others about the sessions that are here. They return when this node has done them.
 
 use bayeux::{ChannelKind, ChannelName, Limits};
-use encke_core::{Id, Owner, SessionView, ShardMessage, Weight};
+use encke_core::{AttributeChange, Attributes, Changed, Id, Owner, SessionTerms, SessionView, ShardMessage, Weight};
 
 use super::listing::{Cursor, List};
 use super::requests::Change;
@@ -21,6 +21,9 @@ impl ServerShared {
             NodeCommand::Change { session, channel, subscribes } => {
                 self.change_here(session, channel, *subscribes).await
             }
+            NodeCommand::Terms { session, terms } => self.set_terms_here(session, *terms).await,
+            NodeCommand::ChangeAttribute { session, change } => self.change_attribute_here(session, change).await,
+            NodeCommand::Attributes { session } => self.show_attributes(session).await,
             NodeCommand::Revoke { token_id, until_ms } => {
                 self.take_revoked(token_id, *until_ms).await.map(NodeReply::Count)
             }
@@ -116,6 +119,40 @@ impl ServerShared {
         }
     }
 
+    async fn set_terms_here(&self, session: &str, terms: SessionTerms) -> Option<NodeReply> {
+        let id = match self.find(session).await? {
+            Ok((view, _)) => view.id,
+            Err(reply) => return Some(reply),
+        };
+        Some(match self.set_terms(id, terms).await? {
+            Changed::Done => NodeReply::Count(1),
+            _ => NodeReply::Unknown,
+        })
+    }
+
+    async fn change_attribute_here(&self, session: &str, change: &AttributeChange) -> Option<NodeReply> {
+        let id = match self.find(session).await? {
+            Ok((view, _)) => view.id,
+            Err(reply) => return Some(reply),
+        };
+        Some(match self.change_attribute(id, change.clone()).await? {
+            Changed::Version(version) => NodeReply::Version(version),
+            Changed::Conflict(version) => NodeReply::Conflict(version),
+            Changed::Full => NodeReply::Full,
+            _ => NodeReply::Unknown,
+        })
+    }
+
+    async fn show_attributes(&self, session: &str) -> Option<NodeReply> {
+        let id = match self.find(session).await? {
+            Ok((view, _)) => view.id,
+            Err(reply) => return Some(reply),
+        };
+        let attributes = self.inspect(self.shared().shard_of(&id), move |shard| shard.attributes(&id)).await?;
+        // It may have ended meanwhile.
+        Some(attributes.map_or(NodeReply::Unknown, |attributes| NodeReply::Attributes(Attributes::clone(&attributes))))
+    }
+
     async fn unsubscribe_user_here(&self, user: &str, channel: &str) -> Option<NodeReply> {
         let mut sessions = 0;
         for id in self.sessions_of(Owner::User(user.into())).await? {
@@ -154,6 +191,9 @@ fn is_valid(command: &NodeCommand) -> bool {
         NodeCommand::Unsubscribe { channel, .. } | NodeCommand::Change { channel, .. } => {
             kind(channel) == Some(ChannelKind::Broadcast)
         }
+        NodeCommand::Terms { terms, .. } => terms.check().is_ok(),
+        // The other node may have a higher `json_depth_max`.
+        NodeCommand::ChangeAttribute { change, .. } => change.check(usize::MAX).is_ok(),
         NodeCommand::Sessions { limit, .. } => (1..=LIMIT_MAX).contains(limit),
         NodeCommand::Channels { limit, pattern, .. } => {
             (1..=LIMIT_MAX).contains(limit) && pattern.as_deref().is_none_or(|pattern| kind(pattern).is_some())
@@ -180,6 +220,19 @@ mod tests {
         );
         let sessions = |limit| NodeCommand::Sessions { from: (0, 0), limit };
         assert_eq!([0, 1, 1_000, 1_001].map(|limit| is_valid(&sessions(limit))), [false, true, true, false]);
+        let terms = |timeout_ms| {
+            let terms = SessionTerms { timeout_ms, ..SessionTerms::default() };
+            NodeCommand::Terms { session: "a".into(), terms }
+        };
+        assert_eq!([None, Some(1), Some(0)].map(|ms| is_valid(&terms(ms))), [true, true, false]);
+        let set = |name: &str, value: &str| {
+            let change = AttributeChange::set(name, value);
+            NodeCommand::ChangeAttribute { session: "a".into(), change }
+        };
+        assert_eq!(
+            [("a", "[1]"), ("", "1"), ("a", "[")].map(|(name, value)| is_valid(&set(name, value))),
+            [true, false, false]
+        );
         let names = |count| NodeCommand::Subscribers { names: vec!["/a".into(); count] };
         assert_eq!([1_000, 1_001].map(|count| is_valid(&names(count))), [true, false]);
     }

@@ -1,7 +1,7 @@
 //! Requests of handles and of the HTTP API whose outcome they wait for: subscriptions of a session, removals from a history,
 //! and revocations.
 
-use encke_core::{Changed, Id, Owner, PublishToken, ShardMessage};
+use encke_core::{AskedBy, AttributeChange, Changed, Id, Owner, PublishToken, SessionTerms, ShardMessage};
 
 use super::everywhere::ClusterNodes;
 use super::outcomes::Outcome;
@@ -127,8 +127,23 @@ impl ServerShared {
         match outcome.changed {
             Some(Changed::Done) => Ok(()),
             Some(Changed::Full) => Err(SubscriptionError::Full),
-            Some(Changed::SessionUnknown) | None => Err(SubscriptionError::SessionUnknown),
+            _ => Err(SubscriptionError::SessionUnknown),
         }
+    }
+
+    /// Gives a session of this node terms above those of its identity. None if the server stops.
+    pub(crate) async fn set_terms(&self, id: Id, terms: SessionTerms) -> Option<Changed> {
+        let home = self.shared().shard_of(&id);
+        let outcome = self.request(home, |token| ShardMessage::SetTerms(id, Box::new(terms), token)).await?;
+        Some(outcome.changed.unwrap_or(Changed::SessionUnknown))
+    }
+
+    /// Changes an attribute of a session of this node. None if the server stops.
+    pub(crate) async fn change_attribute(&self, id: Id, change: AttributeChange) -> Option<Changed> {
+        let home = self.shared().shard_of(&id);
+        let message = |token| ShardMessage::ChangeAttribute(id, Box::new(change), AskedBy::Handle(token));
+        let outcome = self.request(home, message).await?;
+        Some(outcome.changed.unwrap_or(Changed::SessionUnknown))
     }
 
     /// Removes all messages from the history of a channel. Returns their number.

@@ -71,6 +71,9 @@ impl NodeCommands {
             Elsewhere::Deliver(id, message) => NodeCommand::Deliver { to: session(id), message },
             Elsewhere::Disconnect(id) => NodeCommand::Disconnect { to: session(id) },
             Elsewhere::DeliverToUser(user, message) => NodeCommand::Deliver { to: Target::User(user), message },
+            Elsewhere::ChangeAttribute(id, change) => {
+                NodeCommand::ChangeAttribute { session: id.as_str().into(), change: *change }
+            }
             Elsewhere::DisconnectUser(user) => NodeCommand::Disconnect { to: Target::User(user) },
         };
         self.calls.order(now_ms, owner, command.write());

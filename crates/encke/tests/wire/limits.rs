@@ -467,6 +467,7 @@ fn every_limit_has_its_test() {
             include_str!("limits/held.rs"),
             include_str!("limits/rates.rs"),
             include_str!("limits/waits.rs"),
+            include_str!("session_attributes.rs"),
         ];
         assert!(files.iter().any(|file| file.contains(&test)), "no test is named after {name}");
     }

@@ -43,6 +43,8 @@ mod replay_patterns;
 mod replies;
 mod restarts;
 mod rights;
+mod session_attributes;
+mod session_terms;
 mod sessions;
 mod slow_consumers;
 mod streams;

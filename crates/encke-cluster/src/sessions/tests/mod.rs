@@ -63,6 +63,8 @@ fn saved(id: Id, waiting: u64) -> Saved {
         id,
         browser: None,
         identity: None,
+        terms: None,
+        attributes: None,
         policy: None,
         stage: Stage::Connected,
         interval_ms: None,

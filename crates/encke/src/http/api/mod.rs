@@ -9,6 +9,7 @@
 
 mod access;
 mod added;
+mod attributes;
 mod call;
 mod channels;
 mod info;

@@ -36,6 +36,7 @@ impl Kind {
     pub(super) const TIMEOUT: Kind = Kind("timeout", "The request took too long", StatusCode::REQUEST_TIMEOUT);
     pub(super) const IN_PROGRESS: Kind =
         Kind("in-progress", "The first request is still in progress", StatusCode::CONFLICT);
+    pub(super) const CHANGED: Kind = Kind("changed", "Another change came first", StatusCode::CONFLICT);
     pub(super) const FULL: Kind = Kind("full", "A limit is reached", StatusCode::CONFLICT);
     pub(super) const TOO_LARGE: Kind = Kind("too-large", "The body is too large", StatusCode::PAYLOAD_TOO_LARGE);
     pub(super) const MEDIA_TYPE: Kind =

@@ -8,11 +8,11 @@ use schemars::{Schema, SchemaGenerator};
 use super::call::{Answer, Call};
 use super::problem::Problem;
 use super::types::{
-    ChannelList, Deliver, Disconnect, History, Info, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX, OneSession, PresenceList,
-    Publish, PublishBatch, Published, Reached, Removed, Revoke, RevokedToken, SessionList, Subscription, channel,
-    channel_or_pattern,
+    AttributesVersion, ChannelList, Deliver, Disconnect, History, Info, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX,
+    OneSession, PresenceList, Publish, PublishBatch, Published, Reached, Removed, Revoke, RevokedToken,
+    SessionAttributes, SessionList, SetAttribute, SetTerms, Subscription, channel, channel_or_pattern,
 };
-use super::{added, channels, info, publish, sessions};
+use super::{added, attributes, channels, info, publish, sessions};
 use crate::added_operation::ApiOperation;
 use crate::api_keys::Scope;
 
@@ -91,7 +91,10 @@ pub(super) fn find<'a>(
 fn id_in<'p>(path: &'p str, route: &Route) -> Option<&'p str> {
     match route.path.split_once("{id}") {
         None => path.strip_prefix(route.path).filter(|rest| rest.is_empty()),
-        Some((before, _)) => path.strip_prefix(before).filter(|id| !id.is_empty() && !id.contains('/')),
+        Some((before, after)) => {
+            let id = path.strip_prefix(before)?.strip_suffix(after);
+            id.filter(|id| !id.is_empty() && !id.contains('/'))
+        }
     }
 }
 
@@ -139,6 +142,11 @@ const CLUSTER: Parameter = parameter(
     boolean,
     "False: only this node of a cluster. Its cursors belong to lists of one node. Without a cluster it changes nothing.",
 );
+const SESSION: Parameter = Parameter {
+    is_required: true,
+    is_in_path: true,
+    ..parameter("id", text, "The session: its `id` in a list, or its `clientId`.")
+};
 const CHANNEL: Parameter = Parameter { is_required: true, ..parameter("channel", channel, "The channel.") };
 
 /// The path of all operations.
@@ -191,6 +199,14 @@ pub(super) const ROUTES: &[Route] = &[
         ..post("/unsubscribe", "unsubscribe", Scope::Manage, of::<Subscription>, of::<Reached>)
     },
     Route {
+        summary: "Give a session other terms than the settings",
+        description: "Its times, and the way in which it gets messages. They stand above those of its token, in place of those that an earlier \
+                      request gave it, until it ends.",
+        errors: &[404],
+        run: |call| Box::pin(sessions::set_terms(call)),
+        ..post("/terms", "setSessionTerms", Scope::Manage, of::<SetTerms>, of::<Reached>)
+    },
+    Route {
         summary: "Revoke a token",
         description: "All sessions that were opened with the token end, and it opens no other for 30 days, on no node of a cluster. If the \
                       server has a data directory, or is a node of a cluster, the answer comes when the revocation is stored.",
@@ -209,14 +225,46 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         summary: "Show one session",
         description: "With the channels and patterns that it subscribes to.",
-        parameters: &[Parameter {
-            is_required: true,
-            is_in_path: true,
-            ..parameter("id", text, "The session: its `id` in a list, or its `clientId`.")
-        }],
+        parameters: &[SESSION],
         errors: &[404],
         run: |call| Box::pin(sessions::one(call)),
         ..without_body("/sessions/{id}", "getSession", Scope::Read, of::<OneSession>)
+    },
+    Route {
+        summary: "Show the attributes of a session",
+        description: "The values that the application has set for it.",
+        parameters: &[SESSION],
+        errors: &[404],
+        run: |call| Box::pin(attributes::all(call)),
+        ..without_body("/sessions/{id}/attributes", "getSessionAttributes", Scope::Read, of::<SessionAttributes>)
+    },
+    Route {
+        summary: "Set an attribute of a session",
+        description: "The session keeps it until it ends, also over a clean restart. With a version it is set only if no other change came \
+                      first.",
+        parameters: &[SESSION],
+        errors: &[404, 409],
+        run: |call| Box::pin(attributes::set(call)),
+        ..post(
+            "/sessions/{id}/attributes",
+            "setSessionAttribute",
+            Scope::Manage,
+            of::<SetAttribute<'_>>,
+            of::<AttributesVersion>,
+        )
+    },
+    Route {
+        method: "DELETE",
+        summary: "Remove an attribute of a session",
+        description: "One that it does not have is no error.",
+        parameters: &[
+            SESSION,
+            Parameter { is_required: true, ..parameter("name", text, "The name of the attribute.") },
+            parameter("version", offset, "The version that the attributes must have. Missing: any."),
+        ],
+        errors: &[404, 409],
+        run: |call| Box::pin(attributes::remove(call)),
+        ..without_body("/sessions/{id}/attributes", "removeSessionAttribute", Scope::Manage, of::<AttributesVersion>)
     },
     Route {
         summary: "List channels and patterns with subscribers",
@@ -281,9 +329,13 @@ mod tests {
         assert_eq!(found("/publish", "POST"), Some(Ok(("publish", ""))));
         assert_eq!(found("/publish", "GET"), Some(Err("POST")));
         assert_eq!(found("/sessions/abc", "GET"), Some(Ok(("getSession", "abc"))));
+        let attributes = found("/sessions/abc/attributes", "DELETE");
+        assert_eq!(attributes, Some(Ok(("removeSessionAttribute", "abc"))));
+        assert_eq!(found("/sessions/abc/attributes", "PUT"), Some(Err("GET, HEAD, POST, DELETE")));
         assert_eq!(found("/history", "POST"), Some(Err("GET, HEAD, DELETE")));
         assert_eq!(find("/history", "PATCH", &[]).map(|found| found.err()), Some(Some("GET, HEAD, DELETE")));
-        for path in ["", "/", "/publish/", "/sessions/", "/sessions/a/b", "/PUBLISH", "/other"] {
+        for path in ["", "/", "/publish/", "/sessions/", "/sessions/a/b", "/sessions//attributes", "/PUBLISH", "/other"]
+        {
             assert_eq!(found(path, "GET"), None, "{path}");
         }
     }

@@ -13,7 +13,8 @@ use super::call::{Answer, Call, going_away};
 use super::input::{self, any_channel};
 use super::problem::{Kind, Problem};
 use super::types::{
-    Deliver, Disconnect, Nodes, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem, SessionList, Subscription,
+    Deliver, Disconnect, Nodes, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem, SessionList, SetTerms,
+    Subscription,
 };
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -88,6 +89,13 @@ pub(super) async fn change(call: &Call<'_>, subscribes: bool) -> Result<Answer, 
     reach_session(call, &session, command).await
 }
 
+/// Gives a session terms above those of its identity, and waits for the outcome.
+pub(super) async fn set_terms(call: &Call<'_>) -> Result<Answer, Problem> {
+    let SetTerms { session, terms } = input::json(call.body)?;
+    terms.check().map_err(|error| Problem::field(&format!("/terms/{}", error.name), error.wanted))?;
+    reach_session(call, &session, |session| NodeCommand::Terms { session, terms }).await
+}
+
 /// The sessions that a request is about.
 fn target_of(session: Option<String>, user: Option<String>) -> Result<Target, Problem> {
     match (session, user) {
@@ -122,7 +130,7 @@ async fn reach_session(
 }
 
 /// No node has a session. `have_all_answered`: no node can have it.
-fn unknown(have_all_answered: bool) -> Problem {
+pub(super) fn unknown(have_all_answered: bool) -> Problem {
     match have_all_answered {
         true => Problem::new(Kind::NOT_FOUND, "there is no such session"),
         false => Problem::new(Kind::BUSY, "no node has this session, and some have not answered"),

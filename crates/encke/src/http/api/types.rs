@@ -1,7 +1,9 @@
 //! The requests and responses of the HTTP API. The OpenAPI document is made from these types.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
+use encke_core::SessionTerms;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -128,6 +130,40 @@ pub(super) struct Subscription {
     pub(super) channel: String,
 }
 
+/// A session and its terms.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SetTerms {
+    /// The session: its `id` in a list, or its `clientId`.
+    #[schemars(with = "String", length(min = 1))]
+    pub(super) session: String,
+    /// The terms. Those that are missing are as the token of the session and the settings say.
+    #[schemars(with = "Terms")]
+    pub(super) terms: SessionTerms,
+}
+
+/// Terms of one session that differ from the settings.
+#[derive(JsonSchema)]
+#[schemars(deny_unknown_fields)]
+#[expect(dead_code, reason = "it stands in the document for a type of the core")]
+struct Terms {
+    /// Time that a connect is held, in milliseconds.
+    #[schemars(with = "u64", range(min = 1, max = 1_000_000_000_000_u64))]
+    timeout_ms: Option<u64>,
+    /// Time that its client waits between two connects, in milliseconds.
+    #[schemars(with = "u64", range(max = 1_000_000_000_000_u64))]
+    interval_ms: Option<u64>,
+    /// Time that it lives in silence after `interval_ms`, in milliseconds.
+    #[schemars(with = "u64", range(min = 1, max = 1_000_000_000_000_u64))]
+    max_interval_ms: Option<u64>,
+    /// True if it gets its own messages on channels to which it subscribes.
+    #[schemars(with = "bool")]
+    broadcast_to_publisher: Option<bool>,
+    /// True if its messages come with connect replies only, even on a WebSocket.
+    #[schemars(with = "bool")]
+    connect_deliver_only: Option<bool>,
+}
+
 /// A token.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -228,6 +264,39 @@ pub(super) struct OneSession {
     pub(super) session: SessionItem,
     /// The channels and patterns that it subscribes to.
     pub(super) channels: Vec<String>,
+}
+
+/// The attributes of a session.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct SessionAttributes {
+    /// The number of their changes so far. A change may name the version that it expects.
+    pub(super) version: u64,
+    /// The values by their names: any JSON.
+    pub(super) attributes: BTreeMap<String, Box<RawValue>>,
+}
+
+/// A new value of an attribute.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SetAttribute<'a> {
+    /// The name of the attribute: no control characters.
+    #[serde(borrow)]
+    #[schemars(length(min = 1, max = 255))]
+    pub(super) name: Cow<'a, str>,
+    /// The value: any JSON.
+    #[serde(borrow)]
+    pub(super) value: &'a RawValue,
+    /// The version that the attributes must have. Missing: any.
+    #[serde(default, deserialize_with = "given")]
+    #[schemars(with = "u64")]
+    pub(super) version: Option<u64>,
+}
+
+/// The version of the attributes of a session.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct AttributesVersion {
+    /// The version after the change.
+    pub(super) version: u64,
 }
 
 /// Channels with subscribers, a page of them.
@@ -335,8 +404,8 @@ pub(super) struct Info {
 }
 
 /// Reads an optional field that, if it is there, has a value: `null` is refused.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    String::deserialize(deserializer).map(Some)
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 /// A channel to publish on.

@@ -50,6 +50,8 @@ const LIMITS: &[(&str, Kind)] = &[
     ("channel_segments_max", Own),
     ("channels_max", Without),
     ("subscriptions_max", Own),
+    ("session_attributes_max", Own),
+    ("session_attributes_bytes_max", Own),
     ("outbox_messages_max", Own),
     ("outbox_bytes_max", Own),
     ("sessions_bytes_max", Without),
