@@ -218,6 +218,8 @@ pub enum ShardMessage {
     Resolved(WaitKey, Resolved),
     /// New settings.
     Settings(Arc<Settings>),
+    /// The application decides in another way from now on, or wants to hear of other channels.
+    Application,
     /// Advise all clients to come back later, and close their WebSockets.
     Drain,
     /// Something about a session that moves between nodes, from the cluster.
@@ -309,6 +311,7 @@ impl Envelope {
             | ShardMessage::Alive(_)
             | ShardMessage::Disconnect(_)
             | ShardMessage::Settings(_)
+            | ShardMessage::Application
             | ShardMessage::MakeRoom
             | ShardMessage::Report(_)
             | ShardMessage::Drain => 0,
