@@ -199,8 +199,8 @@ pub(crate) struct Table {
     pub(crate) channels: Patterns<ChannelHooks>,
     /// The number of hooks that have been added.
     added: u64,
-    /// Changes with the hooks of which shards have to know: authorizers and listeners for the first and last subscriber.
-    pub(crate) shards_see: u64,
+    /// Grows with each change of the hooks of which shards have to know: authorizers, and listeners for the first and last subscriber.
+    pub(crate) revision: u64,
     /// True if some channel has an authorizer or a listener for its first and last subscriber.
     pub(crate) counts: bool,
     /// True if some channel has a listener for the subscriptions of each session.
@@ -226,7 +226,7 @@ impl Table {
         let hooks = hooks.map_err(other)?;
         self.added += 1;
         let id = HookId(self.added);
-        self.shards_see += u64::from(matches!(hook.kind, Kind::Authorizer(_) | Kind::OnChannel(_)));
+        self.revision += u64::from(matches!(hook.kind, Kind::Authorizer(_) | Kind::OnChannel(_)));
         let mut is_replaced = false;
         match hook.kind {
             Kind::Authorizer(authorizer) => hooks.authorizers.push((id, authorizer)),
@@ -260,7 +260,7 @@ impl Table {
             let (before, seen_before) = (hooks.len(), hooks.seen());
             remove(hooks);
             removed += before - hooks.len();
-            self.shards_see += u64::from(hooks.seen() != seen_before);
+            self.revision += u64::from(hooks.seen() != seen_before);
             hooks.len() > 0
         });
         self.update();

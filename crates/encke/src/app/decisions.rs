@@ -19,6 +19,7 @@ use super::filter::Publishing;
 use super::handlers::AnyAuthenticate;
 use super::hook::poll_once;
 use super::hooks::BuilderHooks;
+use super::params::INVALID_PARAMETERS;
 use super::passage::{Concerned, Next, Passage, Said};
 use super::patterns::Found;
 use super::reply::Failure;
@@ -69,6 +70,8 @@ impl Decisions {
     fn notify(&self, listener: impl FnOnce() -> Result<(), Failure>) {
         match catch_unwind(AssertUnwindSafe(listener)) {
             Ok(Ok(())) => {}
+            // Clients name channels.
+            Ok(Err(failure)) if failure.class() == INVALID_PARAMETERS => {}
             Ok(Err(failure)) => tracing::error!(failure = failure.data(), "a listener did not run"),
             Err(_) => tracing::error!("a listener panicked"),
         }

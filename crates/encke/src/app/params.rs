@@ -33,22 +33,25 @@ use super::reply::Failure;
 /// # drop(server);
 /// ```
 ///
-/// A message whose segment is not of the type is refused, with `invalid_parameters` as its reason; the hook does not run. A
-/// subscription to a pattern such as `/room/*` leaves the parameter open: its value is `*`, so an authorizer that takes a number refuses
-/// it. Values of a route are as in the path, with its percent signs.
+/// A message whose segment is not of the type is refused, with `invalid_parameters` as its reason; the hook does not run, nor does a
+/// listener for an event of such a channel. A subscription to a pattern such as `/room/*` leaves the parameter open: its value is `*`, so
+/// an authorizer that takes a number refuses it. Values of a route are as in the path, with its percent signs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Params<T>(pub T);
 
 impl<T: DeserializeOwned> FromCall for Params<T> {
     fn from_call(call: &Calling<'_>) -> Result<Params<T>, Failure> {
         let read = T::deserialize(Parameters(call.parameters().collect()));
-        read.map(Params).map_err(|error| Failure::new("invalid_parameters", &error.0))
+        read.map(Params).map_err(|error| Failure::new(INVALID_PARAMETERS, &error.0))
     }
 
     fn needs() -> Option<Need> {
         Some(Need::parameters())
     }
 }
+
+/// The class of the failure if the parameters are of other types.
+pub(super) const INVALID_PARAMETERS: &str = "invalid_parameters";
 
 /// Reads names and values.
 struct Parameters<'a>(Vec<(&'a str, &'a str)>);

@@ -88,10 +88,10 @@ impl Hooks {
         let before = self.0.table.load_full();
         let mut table = Table::clone(&before);
         let result = change(&mut table);
-        let concerns_shards = table.shards_see != before.shards_see;
+        let shards_have_to_know = table.revision != before.revision;
         self.0.table.store(Arc::new(table));
         drop(changing);
-        if concerns_shards && let Some(handle) = self.0.context.handle() {
+        if shards_have_to_know && let Some(handle) = self.0.context.handle() {
             handle.application_changed();
         }
         result

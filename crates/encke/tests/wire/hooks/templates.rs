@@ -20,7 +20,7 @@ struct Seat {
 #[test]
 fn all_hooks_take_the_parameters_of_their_template() {
     let log = Arc::new(Mutex::new(Vec::new()));
-    let (of_channels, of_subscriptions) = (log.clone(), log.clone());
+    let (of_channels, of_subscriptions, of_seats) = (log.clone(), log.clone(), log.clone());
     let server = TestServer::of(
         server()
             .authorize("/room/{id}", |_: &Access, Params(id): Params<u32>| match id {
@@ -47,11 +47,18 @@ fn all_hooks_take_the_parameters_of_their_template() {
             .on_subscription("/room/{id}", move |_: &SubscriptionEvent, _: &mut Actions, Params(id): Params<String>| {
                 of_subscriptions.lock().expect("no panic").push(format!("subscription {id}"));
             })
+            .on_subscription("/seat/{n}", move |_: &SubscriptionEvent, _: &mut Actions, Params(n): Params<u32>| {
+                of_seats.lock().expect("no panic").push(format!("seat {n}"));
+            })
             .route("/orders/{number}/lines", async |_: RouteRequest, Params(number): Params<u32>| Data(number + 1)),
     );
     let (mut ws, mut publisher) = (server.session(), server.session());
     ws.subscribe("/room/7");
     assert_eq!(*log.lock().expect("no panic"), ["subscription 7", "channel 7"]);
+    for seat in ["/seat/*", "/seat/x", "/seat/5"] {
+        ws.subscribe(seat);
+    }
+    assert_eq!(log.lock().expect("no panic")[2..], ["seat 5"], "the others are of other types");
     publisher.publish("/room/7", json!("x"));
     assert_eq!(ws.next_json()[0]["data"], 7);
     ws.subscribe("/room/7/ann");
