@@ -30,7 +30,7 @@ impl ClusterSection {
             ClusterSettings::DECLARED.iter().flat_map(|group| group.settings).any(|setting| setting.name == name)
         };
         let (node, nats): (Table, Table) = all.clone().into_iter().partition(|(name, _)| of_node(name));
-        let names_servers = nats.contains_key("servers");
+        let names_servers = nats.get("servers").and_then(Value::as_array).is_some_and(|servers| !servers.is_empty());
         let wrong_nats = |nats: &NatsSettings| {
             let mut wrong = wrong_in("cluster", nats, nats.wrong());
             // A flag or a variable may name them.
