@@ -118,7 +118,7 @@ impl ChannelHook {
     }
 }
 
-/// The identity of a hook, to remove it: [`Hooks::remove`](crate::Hooks::remove).
+/// The identity of a hook of a server, to remove it there: [`Hooks::remove`](crate::Hooks::remove).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HookId(u64);
 
