@@ -13,7 +13,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
-use super::template::{filled, segments};
+use super::template::{Kind, Name, filled, segments};
 
 /// Values by channel, pattern or template.
 #[derive(Clone, Debug)]
@@ -34,22 +34,6 @@ pub(crate) struct Patterns<T> {
 struct Entry<T> {
     name: Name,
     value: T,
-}
-
-/// A channel, a pattern or a template, as a program writes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Name {
-    text: Box<str>,
-    kind: Kind,
-    /// Bit *i* is set if segment *i* is a parameter.
-    parameters: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Name,
-    Shallow,
-    Deep,
 }
 
 /// The templates with parameters in the same segments.
@@ -76,58 +60,13 @@ impl<T> Default for Patterns<T> {
     }
 }
 
-impl Name {
-    /// A valid name: `parameters` has a bit for each segment that is one.
-    pub(crate) fn new(text: &str, parameters: u64) -> Name {
-        Name { text: text.into(), kind: parts(text).0, parameters }
-    }
-
-    /// True if it is a template.
-    pub(crate) fn has_parameters(&self) -> bool {
-        self.parameters != 0
-    }
-
-    fn stem(&self) -> &str {
-        parts(&self.text).1
-    }
-
-    fn shape(&self) -> Shape {
-        Shape { kind: self.kind, depth: segments(self.stem()).count(), parameters: self.parameters }
-    }
-
-    /// True if the other name covers the same channels: parameters may have other names.
-    fn is_same(&self, other: &Name) -> bool {
-        self.kind == other.kind && self.parameters == other.parameters && self.fits(other.stem())
-    }
-
-    /// True if this stem is that of the name, whatever stands for its parameters.
-    fn fits(&self, stem: &str) -> bool {
-        if self.parameters == 0 {
-            return self.stem() == stem;
-        }
-        let (mut own, mut others) = (segments(self.stem()).enumerate(), segments(stem));
-        loop {
-            match (own.next(), others.next()) {
-                (None, None) => return true,
-                (Some((at, own)), Some(other)) => {
-                    let is_parameter = self.parameters & bit(at) != 0;
-                    if (is_parameter && other.is_empty()) || (!is_parameter && own != other) {
-                        return false;
-                    }
-                }
-                _ => return false,
-            }
-        }
-    }
-}
-
 impl<T> Patterns<T> {
     /// The value of exactly this channel, pattern or template; that of `new` if there was none.
     ///
     /// # Errors
     /// The template that there is already, with other names of its parameters.
     pub(crate) fn entry(&mut self, name: &Name, new: impl FnOnce() -> T) -> Result<&mut T, Box<str>> {
-        let shape = name.shape();
+        let shape = Shape::of(name);
         match name.kind {
             _ if name.has_parameters() => {
                 if let Err(at) = self.shapes.binary_search_by_key(&shape.key(), Shape::key) {
@@ -150,7 +89,7 @@ impl<T> Patterns<T> {
     pub(crate) fn retain(&mut self, mut is_wanted: impl FnMut(&mut T) -> bool) {
         self.entries.retain(|entry| is_wanted(&mut entry.value));
         let Patterns { entries, shapes, .. } = self;
-        shapes.retain(|shape| entries.iter().any(|entry| entry.name.shape() == *shape));
+        shapes.retain(|shape| entries.iter().any(|entry| Shape::of(&entry.name) == *shape));
     }
 
     /// Finds the values for a channel or pattern: of each pattern that covers it, the widest first, and its own last.
@@ -231,6 +170,10 @@ impl<T> Patterns<T> {
 }
 
 impl Shape {
+    fn of(name: &Name) -> Shape {
+        Shape { kind: name.kind, depth: segments(name.stem()).count(), parameters: name.parameters }
+    }
+
     /// Of two shapes of one kind and depth the wider one has the smaller key: the first segment that differs is a parameter.
     fn key(&self) -> (u8, usize, u64) {
         (self.kind as u8, self.depth, !self.parameters.reverse_bits())
@@ -254,13 +197,6 @@ fn hash(hasher: &RandomState, stem: &str, parameters: u64) -> u64 {
 /// The bit of a depth or a segment. Very deep names share the last one, which may cost a look-up and changes nothing else.
 fn bit(depth: usize) -> u64 {
     1 << depth.min(63)
-}
-
-fn parts(name: &str) -> (Kind, &str) {
-    if let Some(stem) = name.strip_suffix("/**") {
-        return (Kind::Deep, stem);
-    }
-    name.strip_suffix("/*").map_or((Kind::Name, name), |stem| (Kind::Shallow, stem))
 }
 
 #[cfg(test)]

@@ -2,8 +2,66 @@
 
 use bayeux::{ChannelName, Limits};
 
-use super::patterns::Name;
 use crate::error::HookError;
+
+/// A channel, a pattern or a template, as a program writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(super) text: Box<str>,
+    pub(super) kind: Kind,
+    /// Bit *i* is set if segment *i* is a parameter.
+    pub(super) parameters: u64,
+}
+
+/// The end of a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Name,
+    Shallow,
+    Deep,
+}
+
+impl Name {
+    /// A valid name: `parameters` has a bit for each segment that is one.
+    fn new(text: &str, parameters: u64) -> Name {
+        Name { text: text.into(), kind: parts(text).0, parameters }
+    }
+
+    /// True if it is a template.
+    pub(crate) fn has_parameters(&self) -> bool {
+        self.parameters != 0
+    }
+
+    /// The text without stars at its end.
+    pub(super) fn stem(&self) -> &str {
+        parts(&self.text).1
+    }
+
+    /// True if the other name covers the same channels: parameters may have other names.
+    pub(super) fn is_same(&self, other: &Name) -> bool {
+        self.kind == other.kind && self.parameters == other.parameters && self.fits(other.stem())
+    }
+
+    /// True if this stem is that of the name, whatever stands for its parameters.
+    pub(super) fn fits(&self, stem: &str) -> bool {
+        if self.parameters == 0 {
+            return self.stem() == stem;
+        }
+        let (mut own, mut others) = (segments(self.stem()).enumerate(), segments(stem));
+        loop {
+            match (own.next(), others.next()) {
+                (None, None) => return true,
+                (Some((at, own)), Some(other)) => {
+                    let is_parameter = at < PARAMETERS_MAX && self.parameters & (1 << at) != 0;
+                    if (is_parameter && other.is_empty()) || (!is_parameter && own != other) {
+                        return false;
+                    }
+                }
+                _ => return false,
+            }
+        }
+    }
+}
 
 /// The channel, pattern or template with this text. Settings limit only the names of clients.
 ///
@@ -52,6 +110,13 @@ pub(super) fn filled(template: &str, pattern: &str) -> String {
         filled.push_str(value.unwrap_or(segment));
     }
     filled
+}
+
+fn parts(name: &str) -> (Kind, &str) {
+    if let Some(stem) = name.strip_suffix("/**") {
+        return (Kind::Deep, stem);
+    }
+    name.strip_suffix("/*").map_or((Kind::Name, name), |stem| (Kind::Shallow, stem))
 }
 
 /// A parameter is among the first segments of a name.
