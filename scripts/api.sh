@@ -71,7 +71,7 @@ if [ -z "${ENCKE_BIN:-}" ]; then
     need_encke
     ENCKE_BIN=$encke
 fi
-need_built dev -p encke --example http_api
+need_built dev --workspace --example http_api
 start_encke
 run_examples
 fuzz | tee "$work/fuzz.out"

@@ -56,7 +56,7 @@ mkdir -p "$built"
 ran=0
 whole=a_backend_names_users_protects_channels_changes_messages_and_answers
 orders=an_order_service_takes_orders_by_webhooks_and_publishes_by_the_api
-need_built dev -p encke-webhooks --example webhook_backend
+need_built dev --workspace --example webhook_backend
 try 'the example in Rust' "$whole" "$(realpath "$target_dir/debug/examples/webhook_backend")"
 if command -v go >/dev/null; then go build -o "$built/backend-go" examples/webhooks/go/backend.go; fi
 try_with node 'the example in Node' "$whole" node examples/webhooks/node/backend.mjs

@@ -8,6 +8,7 @@
 #   encke subscribe              in the foreground it ends with the block
 #   encke bench, make, cargo     their options and targets are checked; other tests run them
 #   docker, helm, systemctl      the files that they name are checked; scripts/deploy.sh runs them
+#   useradd, install             without another user
 set -euo pipefail
 ip link set lo up
 waiting=()
@@ -101,6 +102,19 @@ helm() { named_files "$@"; }
 systemctl() { for word in "$@"; do [[ $word != encke.* ]] || [ -e "$REPOSITORY/deploy/systemd/$word" ] || fail "there is no unit $word"; done; }
 named_files() { for word in "$@"; do [[ $word != deploy/* ]] || [ -e "$word" ] || fail "there is no $word"; done; }
 sudo() { "$@"; }
+# The machine of the tests has no user of the server, and gets none.
+useradd() { [ "${*: -1}" = encke ]; }
+install() {
+    local arguments=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+        -g | -o) shift ;;
+        *) arguments+=("$1") ;;
+        esac
+        shift
+    done
+    command install "${arguments[@]}"
+}
 
 # The end of a block.
 finish() {

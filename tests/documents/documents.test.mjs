@@ -50,7 +50,7 @@ const BEFORE = {
         -keyout push.example.com.key -out push.example.com.pem 2>/dev/null`,
     "docs/screenpush.md": "printf picture >picture.png",
     "docs/files.md": "mkdir -p srv/www/assets && touch srv/www/assets/app.js && echo '{}' >srv/preload.json",
-    "docs/production.md": "mkdir -p etc/encke var/lib/encke usr/local/bin target/release && cp \"$ENCKE\" target/release/encke; TOKEN=of-a-block-before",
+    "docs/production.md": "mkdir -p etc/systemd/system var/lib/encke usr/local/bin target/release && cp \"$ENCKE\" target/release/encke; TOKEN=of-a-block-before",
 };
 
 /** Files that a configuration names and that only its reader has; `config check` misses them, and nothing else. */
@@ -90,7 +90,7 @@ class Page {
     shell(text) {
         // Paths of a real system are below the folder here.
         const commands = text
-            .replaceAll(/(?<![\w/.}])\/(etc\/encke|var\/lib\/encke|usr\/local\/bin|srv)/g, `${this.folder}/$1`)
+            .replaceAll(/(?<![\w/.}])\/(etc\/encke|etc\/systemd\/system|var\/lib\/encke|usr\/local\/bin|srv)/g, `${this.folder}/$1`)
             .replaceAll("target/serve/encke ", "encke ")
             // Other tests run these.
             .replaceAll(/^scripts\/\S+/gm, '[ -x "$REPOSITORY/$&" ] #');

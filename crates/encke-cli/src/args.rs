@@ -31,10 +31,13 @@ pub(crate) fn command() -> Command {
         .subcommand(
             Command::new("check")
                 .about("Report the errors in a file and the environment")
-                .arg(file.help("The file to check [default: encke.toml if it exists]"))
+                .arg(file.clone().help("The file to check [default: encke.toml if it exists]"))
                 .arg(named),
         )
-        .subcommand(with_settings(Command::new("show").about("Show all effective settings and their sources")))
+        .subcommand(
+            with_settings(Command::new("show").about("Show all effective settings and their sources"))
+                .arg(file.help("The same as --config").conflicts_with("config")),
+        )
         .subcommand(Command::new("docs").about("Print docs/configuration.md").hide(true));
     Command::new("encke")
         .version(env!("CARGO_PKG_VERSION"))

@@ -5,7 +5,7 @@ use encke_nats::{Nats, NatsSettings, NatsSettingsError};
 use toml::{Table, Value};
 
 use crate::layers::{Origin, Problem, located};
-use crate::tables::table;
+use crate::tables::{checked, table, wrong_in};
 
 /// The settings of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,7 +30,15 @@ impl ClusterSection {
             ClusterSettings::DECLARED.iter().flat_map(|group| group.settings).any(|setting| setting.name == name)
         };
         let (node, nats): (Table, Table) = all.clone().into_iter().partition(|(name, _)| of_node(name));
-        match (table("cluster", &Value::Table(node)), table("cluster", &Value::Table(nats))) {
+        let names_servers = nats.get("servers").and_then(Value::as_array).is_some_and(|servers| !servers.is_empty());
+        let wrong_nats = |nats: &NatsSettings| {
+            let mut wrong = wrong_in("cluster", nats, nats.wrong());
+            // A flag or a variable may name them.
+            wrong.retain(|wrong| names_servers || !wrong.starts_with("cluster.servers"));
+            wrong
+        };
+        match (checked("cluster", &Value::Table(node), wrong_node), checked("cluster", &Value::Table(nats), wrong_nats))
+        {
             (Ok(node), Ok(nats)) => Ok(Some(ClusterSection { node, nats })),
             (node, nats) => Err([node.err(), nats.err()].into_iter().flatten().flatten().collect()),
         }
@@ -46,12 +54,11 @@ impl ClusterSection {
         Some(section)
     }
 
-    /// The first setting that cannot work in a cluster, of the section or of the server.
-    pub(crate) fn misfit(&self, server: &Settings) -> Option<Problem> {
-        let nats = self.nats.check().err().map(|error| Problem(error.to_string()));
-        let node = || self.node.check().err().map(|error| Problem(format!("cluster.{error}")));
-        let of_server = || ClusterSettings::check_server(server).err().map(|error| Problem(error.to_string()));
-        nats.or_else(node).or_else(of_server)
+    /// The settings that cannot work in a cluster, of the section or of the server.
+    pub(crate) fn misfits(&self, server: &Settings) -> Vec<Problem> {
+        let mut wrong = wrong_in("cluster", &self.nats, self.nats.wrong());
+        wrong.extend(wrong_node(&self.node));
+        wrong.into_iter().map(Problem).chain(misfits_of_server(server)).collect()
     }
 
     /// The note that `data` of this server, which is a node, has no effect, if so: histories of a cluster and `data` exclude each other, and the environment names `data`
@@ -87,4 +94,14 @@ impl ClusterSection {
         let engine = Nats::new(nats.clone(), &node.name)?;
         Ok(server.cluster(node.clone(), engine))
     }
+}
+
+/// The settings of a server that cannot work in a cluster.
+pub(crate) fn misfits_of_server(server: &Settings) -> Vec<Problem> {
+    ClusterSettings::check_server(server).err().map(|error| Problem(error.to_string())).into_iter().collect()
+}
+
+/// The settings of a node that cannot work.
+fn wrong_node(node: &ClusterSettings) -> Vec<String> {
+    wrong_in("cluster", node, node.check().map_err(|error| format!("cluster.{error}")).err())
 }

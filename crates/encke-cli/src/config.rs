@@ -9,7 +9,7 @@ use encke::{Declared as _, Setting, Settings};
 use serde::Deserialize as _;
 use toml::{Table, Value};
 
-use crate::cluster::ClusterSection;
+use crate::cluster::{self, ClusterSection};
 use crate::demo;
 use crate::layers::{self, Given, Origin, Origins, Problem, Raw, located};
 use crate::logs;
@@ -69,27 +69,40 @@ impl Sources {
             merge.apply_file(layers::of_text(demo::ORIGIN, demo::SETTINGS)?, &mut sections);
         }
         let of_demo = std::mem::take(&mut sections.sources);
-        if let Some(path) = &file {
-            merge.apply_file(layers::of_file(path)?, &mut sections);
+        let mut is_read = true;
+        match file.as_deref().map(layers::of_file) {
+            Some(Ok(given)) => merge.apply_file(given, &mut sections),
+            Some(Err(problems)) => (is_read, merge.problems) = (false, problems),
+            None => {}
         }
         demo::add_sources(of_demo, &mut sections.sources);
         merge.apply(layers::of_environment(self.environment.iter().cloned()), options::find_variable);
         merge.apply(self.flags.clone(), options::find);
-        let mut config = merge.finish()?;
-        if let Some(misfit) = sections.misfit(&config.settings) {
-            return Err(vec![config.located(misfit)]);
+        if !is_read {
+            // The settings may be right with those of the file.
+            return Err(merge.problems);
         }
+        let (mut config, mut problems) = merge.finish()?;
+        let located = |config: &Config, misfits: Vec<Problem>| {
+            misfits.into_iter().map(|it| config.located(it)).collect::<Vec<_>>()
+        };
+        problems.extend(located(&config, sections.misfits(&config.settings)));
         sections.cluster = ClusterSection::with_servers(sections.cluster.take(), &config.program.cluster);
         (config.file, config.sections) = (file, sections);
         if !self.demo {
             config.settle_demo(config.settings.listen);
         }
-        config.settle_data().map_err(|problem| vec![problem])?;
-        let cluster = config.sections.cluster.as_ref();
-        if let Some(misfit) = cluster.and_then(|cluster| cluster.misfit(&config.server_settings())) {
-            return Err(vec![config.located(misfit)]);
-        }
-        Ok(config)
+        problems.extend(config.settle_data().err());
+        let misfits = match &config.sections.cluster {
+            Some(cluster) => cluster.misfits(&config.server_settings()),
+            // The section has mistakes.
+            None if !problems.is_empty() && config.of_sections.origin("cluster").is_some() => {
+                cluster::misfits_of_server(&config.settings)
+            }
+            None => Vec::new(),
+        };
+        problems.extend(located(&config, misfits));
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
     fn file(&self) -> Option<PathBuf> {
@@ -226,7 +239,8 @@ impl Merge {
             }
         }
         self.problems.extend(of_sections.iter().filter_map(|given| sections.read(given).err()).flatten());
-        self.problems.extend(sections.contradiction());
+        let contradiction = sections.contradiction();
+        self.problems.extend(contradiction.map(|it| located(self.of_sections.of_part(&it.0), &it)));
     }
 
     fn apply(&mut self, mut layer: Vec<Given>, find: fn(&str) -> Result<Found, NotFound>) {
@@ -328,10 +342,16 @@ impl Merge {
         Ok(Value::String(listen.to_string()))
     }
 
-    fn finish(mut self) -> Result<Config, Vec<Problem>> {
+    /// The configuration of the values without mistakes, and all mistakes.
+    ///
+    /// # Errors
+    /// The mistakes, if there can be no configuration.
+    fn finish(mut self) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
         let (program, settings) =
             self.values.clone().into_iter().partition::<Table, _>(|(name, _)| is_of_program(name));
-        let whole = |error: toml::de::Error| vec![Problem(error.message().into())];
+        let whole = |error: toml::de::Error| {
+            self.problems.iter().cloned().chain([Problem(error.message().into())]).collect::<Vec<_>>()
+        };
         let settings = Settings::deserialize(settings).map_err(whole)?;
         let program = Program::deserialize(program).map_err(whole)?;
         let wrong = encke::wrong_settings(&settings)
@@ -341,21 +361,10 @@ impl Merge {
         let hidden = hidden.map(|(first, hidden)| self.hidden_rule(&settings, first, hidden));
         let more: Vec<Problem> = wrong.chain(hidden).collect();
         self.problems.extend(more);
-        if !self.problems.is_empty() {
-            return Err(self.problems);
-        }
         self.notes.dedup();
-        let Merge { values, of_options, of_sections, notes, .. } = self;
-        Ok(Config {
-            settings,
-            program,
-            sections: Sections::default(),
-            file: None,
-            notes,
-            values,
-            of_options,
-            of_sections,
-        })
+        let Merge { values, of_options, of_sections, notes, problems, .. } = self;
+        let sections = Sections::default();
+        Ok((Config { settings, program, sections, file: None, notes, values, of_options, of_sections }, problems))
     }
 
     /// A rule that can never apply, with both lines of the file.

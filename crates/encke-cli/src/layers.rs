@@ -86,7 +86,7 @@ pub(crate) fn located(origin: Option<Origin>, problem: &impl fmt::Display) -> Pr
 }
 
 /// The path with which a text begins.
-fn path_of(text: &str) -> &str {
+pub(crate) fn path_of(text: &str) -> &str {
     let is_of_path = |char: char| char.is_ascii_alphanumeric() || "_-.[]".contains(char);
     text.split(|char| !is_of_path(char)).next().unwrap_or_default()
 }

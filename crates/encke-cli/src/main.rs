@@ -1,6 +1,6 @@
 //! The program `encke`: the server, its configuration, two small clients, tokens, and the load that measures servers.
 //!
-//! Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 no server answers.
+//! Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 no server answers, 130 interrupted.
 
 mod allocator;
 mod args;
@@ -66,7 +66,11 @@ fn config(matches: &ArgMatches) -> ExitCode {
     match matches.subcommand() {
         Some(("init", matches)) => config_command::init(&file(matches).unwrap_or_else(|| config::FILE.into())),
         Some(("check", matches)) => config_command::check(&config::Sources::of_file(file(matches))),
-        Some(("show", matches)) => config_command::show(&args::sources(matches)),
+        Some(("show", matches)) => {
+            let sources = args::sources(matches);
+            let file = file(matches).or(sources.file);
+            config_command::show(&config::Sources { file, ..sources })
+        }
         Some(("docs", _)) => config_command::docs(),
         _ => ExitCode::from(USAGE),
     }
@@ -85,3 +89,6 @@ const USAGE: u8 = 2;
 
 /// No server answers.
 const UNREACHABLE: u8 = 3;
+
+/// Interrupted by a signal, as shells report it.
+const INTERRUPTED: u8 = 130;

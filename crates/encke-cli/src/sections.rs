@@ -9,7 +9,7 @@ use toml::Value;
 
 use crate::cluster::ClusterSection;
 use crate::layers::{Given, Problem, Raw};
-use crate::tables::{all_or_mistakes, explain, list, table};
+use crate::tables::{checked, explain, list, wrong_in};
 
 /// All sections.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,9 +46,13 @@ impl Sections {
         read.map_err(|all| all.iter().map(|mistake| given.source.located(mistake)).collect())
     }
 
-    /// An error about a section that contradicts the settings of the server.
-    pub(crate) fn misfit(&self, settings: &Settings) -> Option<Problem> {
-        Webhooks::check_times(&self.webhooks, settings).err().map(|error| Problem(error.to_string()))
+    /// Errors about sections that contradict the settings of the server.
+    pub(crate) fn misfits(&self, settings: &Settings) -> Vec<Problem> {
+        let of_webhook = |(index, webhook): (usize, &WebhookSettings)| {
+            let error = Webhooks::check_times(std::slice::from_ref(webhook), settings).err()?;
+            Some(Problem(error.to_string().replacen("[0]", &format!("[{index}]"), 1)))
+        };
+        self.webhooks.iter().enumerate().filter_map(of_webhook).collect()
     }
 
     /// An error about sections that contradict each other.
@@ -57,17 +61,16 @@ impl Sections {
             webhook.events.iter().any(|event| matches!(event, EventKind::Handshake | EventKind::Refresh))
         };
         let both = self.auth.is_some() && self.webhooks.iter().any(decides);
-        both.then(|| Problem("[auth] and a webhook both decide about handshakes: remove one of them".into()))
+        both.then(|| Problem("auth: a webhook decides about handshakes, too: remove one of them".into()))
     }
 }
 
 fn api_keys(value: &Value) -> Result<ApiKeys, Vec<String>> {
-    let keys: Vec<ApiKey> = list("api_keys", value)?;
-    let alone = |(index, key): (usize, &ApiKey)| {
-        let of_first = |error: encke::ApiKeysError| error.to_string().replacen("[0]", &format!("[{index}]"), 1);
-        ApiKeys::new(std::slice::from_ref(key)).map_err(|error| vec![of_first(error)])
+    let alone = |index: usize, key: &ApiKey| {
+        let error = ApiKeys::new(std::slice::from_ref(key)).err();
+        error.map(|error| error.to_string().replacen("[0]", &format!("[{index}]"), 1)).into_iter().collect()
     };
-    all_or_mistakes(keys.iter().enumerate().map(alone))?;
+    let keys: Vec<ApiKey> = list("api_keys", value, alone)?;
     ApiKeys::new(&keys).map_err(|error| vec![error.to_string()])
 }
 
@@ -83,25 +86,20 @@ fn sources(value: &Value) -> Result<Vec<SourceSettings>, Vec<String>> {
 }
 
 fn webhooks(value: &Value) -> Result<Vec<WebhookSettings>, Vec<String>> {
-    let webhooks: Vec<WebhookSettings> = list("webhooks", value)?;
-    let alone = |(index, webhook): (usize, &WebhookSettings)| {
-        let checked = Webhooks::check(std::slice::from_ref(webhook));
-        checked.map_err(|error| vec![error.to_string().replacen("[0]", &format!("[{index}]"), 1)])
+    let alone = |index: usize, webhook: &WebhookSettings| {
+        let error = Webhooks::check(std::slice::from_ref(webhook)).err();
+        error.map(|error| error.to_string().replacen("[0]", &format!("[{index}]"), 1)).into_iter().collect()
     };
-    all_or_mistakes(webhooks.iter().enumerate().map(alone))?;
+    let webhooks: Vec<WebhookSettings> = list("webhooks", value, alone)?;
     Webhooks::check(&webhooks).map_err(|error| vec![error.to_string()])?;
     Ok(webhooks)
 }
 
 fn auth(value: &Value) -> Result<AuthSettings, Vec<String>> {
-    let settings = table("auth", value)?;
     // The keys are read again when the server starts.
-    Jwt::new(&settings).map_err(|error| vec![error.to_string()])?;
-    Ok(settings)
+    checked("auth", value, |settings| wrong_in("auth", settings, Jwt::new(settings).err()))
 }
 
 fn proxy(value: &Value) -> Result<ProxySettings, Vec<String>> {
-    let settings: ProxySettings = table("proxy", value)?;
-    settings.check().map_err(|error| vec![error.to_string()])?;
-    Ok(settings)
+    checked("proxy", value, |settings: &ProxySettings| wrong_in("proxy", settings, settings.check().err()))
 }

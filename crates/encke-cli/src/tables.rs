@@ -2,9 +2,13 @@
 //!
 //! A mistake is a line of text that begins with its path, such as `channels[1].history_ms: …`. So its line in the file can be found.
 
+use std::fmt::Display;
+
+use encke::Declared;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+use crate::layers::path_of;
 use crate::options::nearest_of;
 use crate::units::Unit;
 
@@ -13,28 +17,74 @@ use crate::units::Unit;
 /// # Errors
 /// Each mistake.
 pub(crate) fn table<T: DeserializeOwned>(section: &str, value: &Value) -> Result<T, Vec<String>> {
-    let Value::Table(all) = value else { return Err(vec![format!("{section}: a table, [{section}]")]) };
-    let mistakes = mistakes_in(section, all, false, |table| T::deserialize(table).err());
-    if !mistakes.is_empty() {
-        return Err(mistakes);
-    }
-    T::deserialize(all.clone()).map_err(|error| vec![format!("{section}: {}", explain("", error.message()))])
+    checked(section, value, |_| Vec::new())
 }
 
-/// Reads a section that is a list of tables.
+/// The same with a check of the whole. Beside fields with mistakes, it counts only for fields that are given and have none.
+pub(crate) fn checked<T: DeserializeOwned>(
+    section: &str,
+    value: &Value,
+    check: impl FnOnce(&T) -> Vec<String>,
+) -> Result<T, Vec<String>> {
+    let Value::Table(all) = value else { return Err(vec![format!("{section}: a table, [{section}]")]) };
+    let mut mistakes = mistakes_in(section, all, false, |table| T::deserialize(table).err());
+    let is_of = |mistake: &str, key: &str| is_about(mistake, &format!("{section}.{key}"));
+    let mut rest = all.clone();
+    rest.retain(|key, _| !mistakes.iter().any(|mistake| is_of(mistake, key)));
+    match T::deserialize(rest.clone()) {
+        Ok(value) => {
+            let mut wrong = check(&value);
+            wrong.retain(|wrong| mistakes.is_empty() || rest.keys().any(|key| is_of(wrong, key)));
+            mistakes.extend(wrong);
+            if mistakes.is_empty() { Ok(value) } else { Err(mistakes) }
+        }
+        // Most likely a field with a mistake is missing.
+        Err(_) if !mistakes.is_empty() => Err(mistakes),
+        Err(error) => Err(vec![format!("{section}: {}", explain("", error.message()))]),
+    }
+}
+
+/// The numbers of a section that are out of their ranges, and what else a check has found.
+pub(crate) fn wrong_in<T: Declared>(
+    section: &str,
+    settings: &T,
+    found: impl IntoIterator<Item = impl Display>,
+) -> Vec<String> {
+    let of_range = settings.out_of_range().into_iter();
+    let of_range = of_range.map(|(setting, value, wanted)| format!("{section}.{} = {value}: {wanted}", setting.name));
+    let mut wrong: Vec<String> = of_range.collect();
+    for found in found.into_iter().map(|found| found.to_string()) {
+        if !wrong.iter().any(|wrong| path_of(wrong) == path_of(&found)) {
+            wrong.push(found);
+        }
+    }
+    wrong
+}
+
+/// True if a mistake is about the field with this path, or about a part of it.
+fn is_about(mistake: &str, path: &str) -> bool {
+    path_of(mistake).strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// Reads a section that is a list of tables, and checks each of them.
 ///
 /// # Errors
 /// Each mistake.
-pub(crate) fn list<T: DeserializeOwned>(section: &str, value: &Value) -> Result<Vec<T>, Vec<String>> {
+pub(crate) fn list<T: DeserializeOwned>(
+    section: &str,
+    value: &Value,
+    check: impl Fn(usize, &T) -> Vec<String>,
+) -> Result<Vec<T>, Vec<String>> {
     let Value::Array(items) = value else {
         return Err(vec![format!("{section}: a list; each of its entries begins with [[{section}]]")]);
     };
-    let read = |(index, item): (usize, &Value)| table(&format!("{section}[{index}]"), item);
+    let read =
+        |(index, item): (usize, &Value)| checked(&format!("{section}[{index}]"), item, |entry| check(index, entry));
     all_or_mistakes(items.iter().enumerate().map(read))
 }
 
 /// All values, or all mistakes.
-pub(crate) fn all_or_mistakes<T>(results: impl Iterator<Item = Result<T, Vec<String>>>) -> Result<Vec<T>, Vec<String>> {
+fn all_or_mistakes<T>(results: impl Iterator<Item = Result<T, Vec<String>>>) -> Result<Vec<T>, Vec<String>> {
     let (mut values, mut mistakes) = (Vec::new(), Vec::new());
     for result in results {
         match result {

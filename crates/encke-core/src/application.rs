@@ -103,9 +103,25 @@ pub trait Application: Send + Sync {
         let _ = (caller, channel);
     }
 
+    /// Called when a channel or pattern has its first subscriber on this shard, also after a restart.
+    fn first_subscribed(&self, channel: &str, shard: usize) {
+        let _ = (channel, shard);
+    }
+
+    /// Called when a channel or pattern has lost its last subscriber on this shard.
+    fn last_unsubscribed(&self, channel: &str, shard: usize) {
+        let _ = (channel, shard);
+    }
+
+    /// Called for each channel or pattern with subscribers on this shard after the application has changed
+    /// ([`ShardMessage::Application`](crate::ShardMessage::Application)).
+    fn has_subscribers(&self, channel: &str, shard: usize) {
+        let _ = (channel, shard);
+    }
+
     /// The fingerprint of its policy: of that which authenticates, and of that which decides about subscriptions. Sessions
     /// that were saved under another authentication are not restored. Shards ask at the start, and at each change of
-    /// the settings.
+    /// the settings or of the application.
     fn policy(&self) -> Policy {
         Policy::default()
     }

@@ -237,6 +237,8 @@ pub enum ShardMessage {
     Resolved(WaitKey, Resolved),
     /// New settings.
     Settings(Arc<Settings>),
+    /// The application decides in another way from now on, or wants to hear of other channels.
+    Application,
     /// Advise all clients to come back later, and close their WebSockets.
     Drain,
     /// Something about a session that moves between nodes, from the cluster.
@@ -330,6 +332,7 @@ impl Envelope {
             | ShardMessage::Disconnect(..)
             | ShardMessage::Settings(_)
             | ShardMessage::SetTerms(..)
+            | ShardMessage::Application
             | ShardMessage::MakeRoom
             | ShardMessage::Report(_)
             | ShardMessage::Drain => 0,

@@ -46,7 +46,7 @@ encke::settings! {
         /// Longest pause between two attempts to connect, in milliseconds.
         reconnect_delay_max_ms: u64 = 1_000, positive();
         /// Copies of what the nodes keep in JetStream, each on another NATS server: 1, 3 or 5. It counts when that is made, by the first node.
-        replicas: usize = 1, at_least(1, "a number from 1 to 5"), at_most(5, "a number from 1 to 5");
+        replicas: usize = 1, at_least(1, "1, 3 or 5"), at_most(5, "1, 3 or 5");
     }
 }
 
@@ -69,8 +69,13 @@ impl NatsSettings {
     /// # Errors
     /// The first setting that cannot work.
     pub fn check(&self) -> Result<(), NatsSettingsError> {
-        self.addresses()?;
-        self.options().map(drop)
+        self.wrong().into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Checks the settings, and reads the files and variables that they name. Returns the first one of the servers that cannot work,
+    /// and the first other setting.
+    pub fn wrong(&self) -> Vec<NatsSettingsError> {
+        self.addresses().err().into_iter().chain(self.options().err()).collect()
     }
 
     /// The servers.
@@ -97,6 +102,10 @@ impl NatsSettings {
     pub(crate) fn options(&self) -> Result<ConnectOptions, NatsSettingsError> {
         if let Some((setting, value, wanted)) = self.out_of_range().first().copied() {
             return fail(setting.name, &value.to_string(), wanted);
+        }
+        if self.replicas.is_multiple_of(2) {
+            // With two or four copies the loss of half of them stops the writes, as with one fewer.
+            return fail("replicas", &self.replicas.to_string(), "1, 3 or 5");
         }
         let delay_max_ms = self.reconnect_delay_max_ms;
         let name = if self.node.is_empty() { "encke" } else { &self.node };
@@ -213,6 +222,11 @@ mod tests {
         assert!(with(|it| it.ca_file = Some("/no/such/file".into())).starts_with("cluster.ca_file = /no/such/file: "));
         assert!(with(|it| it.credentials_file = Some("/dev/null".into())).contains("a JWT"));
         assert!(with(|it| it.token_env = Some("ENCKE_NO_SUCH_VARIABLE".into())).contains("that is set"));
+        assert_eq!([1, 3, 5].map(|replicas| with(|it| it.replicas = replicas)), ["", "", ""]);
+        for replicas in [0, 2, 4, 6] {
+            let refused = with(|it| it.replicas = replicas);
+            assert_eq!(refused, format!("cluster.replicas = {replicas}: 1, 3 or 5"));
+        }
         assert!(with(|it| it.ping_interval_ms = 0).starts_with("cluster.ping_interval_ms = 0: "));
         let both = |it: &mut NatsSettings| (it.token, it.nkey_file) = (Some("a".into()), Some("/dev/null".into()));
         assert!(with(both).contains("only one of"));

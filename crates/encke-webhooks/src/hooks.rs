@@ -265,6 +265,18 @@ impl Application for Hooks {
         self.inner.unsubscribed(caller, channel);
     }
 
+    fn first_subscribed(&self, channel: &str, shard: usize) {
+        self.inner.first_subscribed(channel, shard);
+    }
+
+    fn last_unsubscribed(&self, channel: &str, shard: usize) {
+        self.inner.last_unsubscribed(channel, shard);
+    }
+
+    fn has_subscribers(&self, channel: &str, shard: usize) {
+        self.inner.has_subscribers(channel, shard);
+    }
+
     fn policy(&self) -> Policy {
         let mut policy = self.inner.policy();
         for backend in self.wanting(EventKind::Handshake) {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use encke_core::{Actions, Application, Settings, Verdict};
+use encke_core::{Actions, Application, Settings};
 use http::{Request, Response};
 use hyper::body::Body as HttpBody;
 use serde::Serialize;
@@ -13,18 +13,16 @@ use serde::de::DeserializeOwned;
 use tower_service::Service;
 
 use crate::api_keys::ApiKeys;
-use crate::app::access::{Access, Authorizer};
 use crate::app::call::Calling;
-use crate::app::events::{ChannelEvent, SessionEvent, SubscriptionEvent};
-use crate::app::filter::{Filter, Publishing};
+use crate::app::channel_hooks::ChannelHook;
+use crate::app::events::SessionEvent;
 use crate::app::handlers::{
     AuthenticateHandler, Authenticator, AuthorizeAsyncHandler, AuthorizeHandler, ChannelListener, FilterAsyncHandler,
     FilterHandler, SessionListener, SubscriptionListener,
 };
-use crate::app::hooks::Hooks;
-use crate::app::reply::Data;
+use crate::app::hooks::BuilderHooks;
 use crate::app::route::{Route, RouteHandler};
-use crate::app::service::{Registered, ServiceHandler};
+use crate::app::service::ServiceHandler;
 use crate::asset::Asset;
 use crate::beside::Beside;
 use crate::cluster::engine::ClusterEngine;
@@ -66,6 +64,13 @@ use crate::tls::TicketKey;
 /// # drop(server);
 /// ```
 ///
+/// A hook is for a channel, for a pattern (`/room/*` for one segment more, `/room/**` for any number), or for a template: in
+/// `/room/{id}/log` the parameter `{id}` stands for one segment, and the hook takes it as [`Params`](crate::Params). A channel has the hooks
+/// of all names that cover it. Authorizers and filters of the widest come first: `/**`, `/room/**`, `/room/*`, then `/room/{id}`, then
+/// `/room/7`. Of services and routes the closest one answers, so in the opposite order. Of two templates that one is closer whose first
+/// segment that differs is no parameter. Two templates that stand for the same channels name their parameters alike.
+/// [`Running::hooks`](crate::Running::hooks) adds and removes hooks while the server runs.
+///
 /// Hooks that do not wait run on the thread of a shard, between reading and writing: they must be short and never block. A
 /// future is first polled there, too. If it is not ready, it continues on the threads of the application
 /// ([`Settings::application_threads`]); the message of its session waits for it, and the messages after it. The rest of the
@@ -82,7 +87,7 @@ use crate::tls::TicketKey;
 #[must_use = "a builder does nothing until it is started"]
 pub struct Builder {
     pub(crate) settings: Settings,
-    pub(crate) hooks: Hooks,
+    pub(crate) hooks: BuilderHooks,
     pub(crate) assets: &'static [Asset],
     pub(crate) listener: Option<TcpListener>,
     pub(crate) further_listeners: Vec<OwnedFd>,
@@ -129,11 +134,11 @@ impl Builder {
         self
     }
 
-    /// Adds an authorizer for a channel or pattern. Once a channel has any, at least one of them must grant an operation
+    /// Adds an authorizer for a channel, a pattern or a template. Once a channel has any, at least one of them must grant an operation
     /// and none deny it. Those of wider patterns are asked first.
     ///
     /// Whoever subscribes to a pattern gets all channels that it matches. So the authorizers of `/room/*` are asked about
-    /// `/room/**` and `/**`, too: beside those that cover the whole pattern, each name that it reaches has to grant.
+    /// `/room/**` and `/**`, too: beside those that cover the whole pattern, each name that it reaches has to grant. For that, `/room/{id}` is as `/room/*`.
     /// Authorizers of `/room/*` do not decide about `/room/a/b`. The start warns of that; those of `/room/**` do.
     ///
     /// ```
@@ -147,25 +152,17 @@ impl Builder {
     /// # drop(server);
     /// ```
     pub fn authorize<T, H: AuthorizeHandler<T>>(mut self, pattern: &str, authorizer: H) -> Builder {
-        self.hooks.needs(&format!("the authorizer of {pattern}"), authorizer.needs());
-        if let Some(hooks) = self.hooks.channel(pattern) {
-            let answer = move |access: &Access<'_>, calling: &Calling<'_>| authorizer.answer(access, calling);
-            hooks.authorizers.push(Authorizer::Plain(Box::new(answer)));
-        }
+        self.hooks.add(pattern, ChannelHook::authorize(authorizer));
         self
     }
 
     /// Adds an authorizer that may wait, for a database, for example.
     pub fn authorize_async<T, H: AuthorizeAsyncHandler<T>>(mut self, pattern: &str, authorizer: H) -> Builder {
-        self.hooks.needs(&format!("the authorizer of {pattern}"), authorizer.needs());
-        if let Some(hooks) = self.hooks.channel(pattern) {
-            let answer = move |access: &Access<'_>, calling: &Calling<'_>| authorizer.answer(access, calling);
-            hooks.authorizers.push(Authorizer::Async(Box::new(answer)));
-        }
+        self.hooks.add(pattern, ChannelHook::authorize_async(authorizer));
         self
     }
 
-    /// Adds a service: an async function that answers the calls to a channel below `/service/`, or to a pattern. The
+    /// Adds a service: an async function that answers the calls to a channel below `/service/`, or to a pattern or a template. The
     /// closest one answers. [`ServiceHandler`] tells what it may take and return.
     ///
     /// ```
@@ -179,7 +176,7 @@ impl Builder {
     /// # drop(server);
     /// ```
     pub fn service<T, H: ServiceHandler<T>>(mut self, channel: &str, handler: H) -> Builder {
-        self.hooks.service(channel, Registered::new(handler));
+        self.hooks.add(channel, ChannelHook::service(handler));
         self
     }
 
@@ -189,7 +186,7 @@ impl Builder {
         self
     }
 
-    /// Adds a filter for what clients publish on a channel or pattern: it passes a message on, changes it, drops it or
+    /// Adds a filter for what clients publish on a channel, or on those of a pattern or a template: it passes a message on, changes it, drops it or
     /// refuses it. Each filter sees the changes of those before it. Those of wider patterns come first, then those that were
     /// added first.
     ///
@@ -203,11 +200,7 @@ impl Builder {
     /// # drop(server);
     /// ```
     pub fn filter<T, H: FilterHandler<T>>(mut self, pattern: &str, filter: H) -> Builder {
-        self.hooks.needs(&format!("the filter of {pattern}"), filter.needs());
-        if let Some(hooks) = self.hooks.channel(pattern) {
-            let answer = move |message: &Publishing<'_>, calling: &Calling<'_>| filter.answer(message, calling);
-            hooks.filters.push(Filter::Plain(Box::new(answer)));
-        }
+        self.hooks.add(pattern, ChannelHook::filter(filter));
         self
     }
 
@@ -230,64 +223,47 @@ impl Builder {
     /// });
     /// # drop(server);
     /// ```
-    pub fn filter_json<D, F>(self, pattern: &str, filter: F) -> Builder
+    pub fn filter_json<D, F>(mut self, pattern: &str, filter: F) -> Builder
     where
         D: DeserializeOwned + Serialize,
         F: Fn(D) -> Option<D> + Send + Sync + 'static,
     {
-        self.filter(pattern, move |_: &Publishing<'_>, Data(data): Data<D>| {
-            filter(data).map_or(Verdict::Delete, |data| Verdict::from(Data(data)))
-        })
+        self.hooks.add(pattern, ChannelHook::filter_json(filter));
+        self
     }
 
     /// Adds a filter that may wait.
     pub fn filter_async<T, H: FilterAsyncHandler<T>>(mut self, pattern: &str, filter: H) -> Builder {
-        self.hooks.needs(&format!("the filter of {pattern}"), filter.needs());
-        if let Some(hooks) = self.hooks.channel(pattern) {
-            let answer = move |message: &Publishing<'_>, calling: &Calling<'_>| filter.answer(message, calling);
-            hooks.filters.push(Filter::Async(Box::new(answer)));
-        }
+        self.hooks.add(pattern, ChannelHook::filter_async(filter));
         self
     }
 
     /// Adds a listener for the beginnings and ends of sessions. What it requests through [`Actions`] is done after it.
     pub fn on_session<T, H: SessionListener<T>>(mut self, listener: H) -> Builder {
-        self.hooks.needs("a listener for sessions", listener.needs());
+        let needs = listener.needs();
         let notify = move |event: &SessionEvent<'_>, actions: &mut Actions, calling: &Calling<'_>| {
             listener.notify(event, actions, calling)
         };
-        self.hooks.sessions.push(Box::new(notify));
+        self.hooks.on_session(Box::new(notify), needs);
         self
     }
 
     /// Adds a listener for the subscribers of a channel, or of the channels that a pattern covers: the first one, and that
     /// the last one is gone.
     pub fn on_channel<T, H: ChannelListener<T>>(mut self, pattern: &str, listener: H) -> Builder {
-        self.hooks.needs(&format!("the listener for {pattern}"), listener.needs());
-        if let Some(hooks) = self.hooks.channel(pattern) {
-            let notify = move |event: &ChannelEvent<'_>, actions: &mut Actions, calling: &Calling<'_>| {
-                listener.notify(event, actions, calling)
-            };
-            hooks.listeners.push(Box::new(notify));
-        }
+        self.hooks.add(pattern, ChannelHook::on_channel(listener));
         self
     }
 
     /// Adds a listener for the subscriptions of each session to a channel, or to the channels and patterns that a pattern covers. It
     /// runs on the thread of the shard, also for subscriptions that a restart restores.
     pub fn on_subscription<T, H: SubscriptionListener<T>>(mut self, pattern: &str, listener: H) -> Builder {
-        self.hooks.needs(&format!("the listener for {pattern}"), listener.needs());
-        if let Some(hooks) = self.hooks.channel(pattern) {
-            let notify = move |event: &SubscriptionEvent<'_>, actions: &mut Actions, calling: &Calling<'_>| {
-                listener.notify(event, actions, calling)
-            };
-            hooks.subscription_listeners.push(Box::new(notify));
-        }
+        self.hooks.add(pattern, ChannelHook::on_subscription(listener));
         self
     }
 
-    /// Adds a route: an async function that answers the HTTP requests for a path, or for the paths that a pattern covers
-    /// (`/orders/*` one segment more, `/orders/**` any number). The closest one answers, and in front of
+    /// Adds a route: an async function that answers the HTTP requests for a path, or for the paths that a pattern or a template
+    /// covers (`/orders/*` one segment more, `/orders/**` any number, `/orders/{id}/lines`). The closest one answers, and in front of
     /// [`Builder::fallback`]. The server's own paths stay its own.
     ///
     /// The function may await anything. A [`Hold`](crate::Hold) waits for messages of channels, a time or a condition, and
@@ -313,7 +289,7 @@ impl Builder {
     /// # drop(server);
     /// ```
     pub fn route<T, H: RouteHandler<T>>(mut self, path: &str, handler: H) -> Builder {
-        self.hooks.route(path, Route::new(handler));
+        self.hooks.route(path, Route::new(path, handler));
         self
     }
 

@@ -49,6 +49,19 @@ pub enum HookError {
     /// Two services have the same name.
     #[error("there are two services {0}")]
     TwoServices(String),
+    /// The name has braces, and is not a template.
+    #[error("{0:?} is no template: a parameter is a whole segment such as {{id}}, and each has another name")]
+    Template(String),
+    /// Two templates cover the same channels, with other names of their parameters.
+    #[error("the templates {0} and {1} stand for the same channels: name their parameters alike")]
+    TwoTemplates(String, String),
+    /// A hook takes parameters, and its name has none.
+    #[error("{hook} takes Params, but has no parameter such as {{id}}")]
+    #[non_exhaustive]
+    NoParameters {
+        /// The kind of the hook and its channel, such as `the service /service/x`.
+        hook: String,
+    },
     /// The path of a route is neither a path nor a pattern of paths.
     #[error("{0:?} is not a path such as /orders/wait, nor a pattern such as /orders/* or /orders/**")]
     Path(String),

@@ -130,6 +130,11 @@ impl Handle {
         }
     }
 
+    /// Lets the shards know that the hooks have changed.
+    pub(crate) fn application_changed(&self) {
+        self.send_to_all_shards(|| ShardMessage::Application);
+    }
+
     /// True if a channel exists although nobody subscribes to it: it has a history, or a rule names it.
     pub(crate) fn knows(&self, channel: &str) -> bool {
         self.0.named.read().contains(channel) || self.0.server_shared.shared().histories.has(channel)

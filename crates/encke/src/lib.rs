@@ -156,6 +156,32 @@
 //! session run at the same time; each answer comes when it is ready. [`with_timeout`] limits one service,
 //! [`Settings::call_timeout_ms`] all of them.
 //!
+//! # Channels with parameters, and hooks of a running server
+//!
+//! A hook may have a template instead of a channel: `{room}` stands for one segment, and the hook takes it as [`Params`]. [`Builder`] says
+//! in which order the hooks of a channel come. [`Running::hooks`] adds hooks to a server that runs, and removes them.
+//!
+//! ```
+//! use encke::{Access, ChannelHook, Data, Grant, Params, Server, Settings};
+//!
+//! let settings = Settings { listen: ([127, 0, 0, 1], 0).into(), ..Settings::default() };
+//! let running = Server::builder()
+//!     .settings(settings)
+//!     .service("/service/room/{room}/seats", async |Params(room): Params<u32>| Data(10 * room))
+//!     .start()?;
+//!
+//! let closed = |_: &Access, Params(room): Params<u32>| match room {
+//!     13 => Grant::deny("closed"),
+//!     _ => Grant::Grant,
+//! };
+//! let closed = running.hooks().add("/room/{room}", ChannelHook::authorize(closed))?;
+//! assert!(running.hooks().remove(closed));
+//!
+//! running.handle().drain();
+//! running.join();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Sessions and subscribers
 //!
 //! [`Builder::on_session`] reports when a session begins, and when and why it ends; [`Builder::on_channel`] when a channel gets its first
@@ -253,16 +279,18 @@ pub use app::access::{Access, Grant, Operation};
 pub use app::authenticate::{Authenticate, Handshake};
 pub use app::call::{AppState, Call, Calling, FromCall, Need, User};
 pub use app::caller::Caller;
+pub use app::channel_hooks::{ChannelHook, HookId};
 pub use app::events::{ChannelEvent, SessionEvent, SubscriptionEvent};
 pub use app::filter::Publishing;
 pub use app::handlers::{
     AuthenticateHandler, AuthorizeAsyncHandler, AuthorizeHandler, ChannelListener, FilterAsyncHandler, FilterHandler,
     SessionListener, SubscriptionListener,
 };
+pub use app::params::Params;
 pub use app::reply::{Data, Failure, IntoReply, Raw};
 pub use app::route::{RouteHandler, RouteReply, RouteRequest};
+pub use app::running::Hooks;
 pub use app::service::{ServiceHandler, WithTimeout, with_timeout};
-pub use app::services::Services;
 pub use asset::{Asset, Encoded};
 pub use builder::Builder;
 pub use byte_stream::ByteStream;

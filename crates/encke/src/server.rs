@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
 use crate::app::decisions::Decisions;
-use crate::app::hooks::Hooks;
+use crate::app::hooks::BuilderHooks;
 use crate::app::route::Routes;
-use crate::app::services::Services;
+use crate::app::running::Hooks;
 use crate::asset::Asset;
 use crate::beside::{Beside, Tower};
 use crate::builder::Builder;
@@ -99,7 +99,7 @@ impl Builder {
         let routes = std::mem::take(&mut registered.routes);
         let decisions =
             Box::new(Decisions::new(registered, threads.handle().clone(), !settings.tls_client_ca.is_empty()));
-        let (hooks, services) = (decisions.context().clone(), decisions.services().clone());
+        let (handlers, hooks) = (decisions.context().clone(), decisions.hooks().clone());
         let application = self.layers.into_iter().fold(decisions as Box<dyn Application>, |inner, layer| layer(inner));
         let mut shared = Shared::new(shards, application);
         let data = Data::open(&settings, &mut shared, clock.now())?;
@@ -128,14 +128,14 @@ impl Builder {
             revocations: data.as_ref().map(Data::revocations).cloned().unwrap_or_default(),
             directory: open_directory(&settings, &metrics),
             metrics,
-            pages: Pages::new(self.assets, Arc::new(Routes::new(routes, hooks.clone(), threads.handle().clone()))),
+            pages: Pages::new(self.assets, Arc::new(Routes::new(routes, handlers.clone(), threads.handle().clone()))),
             echo: self.echo,
             reclaim_memory: self.reclaim_memory,
         });
         let handle = Handle::new(server_shared.clone(), settings.clone(), !settings.data.is_empty(), to_visit);
         let announcer = handle.downgrade();
         server_shared.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
-        hooks.set(handle.downgrade());
+        handlers.set(handle.downgrade());
         handle.set_fallback(fallback_of(self.fallback, &server_shared, self.assets));
         let cluster = start_cluster(&server_shared, self.cluster, &settings)?;
         let (history_store, data, saved) = start_data(data, &server_shared, settings.sessions_max)?;
@@ -152,7 +152,7 @@ impl Builder {
         data.as_ref().map_or(Ok(()), DataInUse::forget_sessions)?;
         // A thread that panicked has already logged it.
         starts.into_iter().for_each(|start| _ = start.send(()));
-        Ok(Running { address, handle, services, threads, cluster, listeners, data })
+        Ok(Running { address, handle, hooks, threads, cluster, listeners, data })
     }
 }
 
@@ -253,7 +253,7 @@ fn open_directory(settings: &Settings, metrics: &ServerMetrics) -> Directory {
 }
 
 /// Names the channels below those of authorizers about which nobody decides.
-fn warn_of_holes(hooks: &Hooks) {
+fn warn_of_holes(hooks: &BuilderHooks) {
     let open = hooks.open_below();
     if !open.is_empty() {
         let open = open.join(" ");
@@ -361,7 +361,7 @@ impl ThreadContext {
 pub struct Running {
     address: SocketAddr,
     handle: Handle,
-    services: Services,
+    hooks: Hooks,
     threads: Vec<ShardThread>,
     /// The thread of the cluster.
     cluster: Option<JoinHandle<()>>,
@@ -376,9 +376,9 @@ impl Running {
         self.address
     }
 
-    /// Its services, to which the program may add others, and from which it may remove them.
-    pub fn services(&self) -> &Services {
-        &self.services
+    /// Its hooks for channels, to which the program may add others, and from which it may remove them.
+    pub fn hooks(&self) -> &Hooks {
+        &self.hooks
     }
 
     /// True if it speaks TLS there.

@@ -56,6 +56,6 @@ pub fn wrong_settings(settings: &Settings) -> Vec<SettingsError> {
     }
     check::rules(settings, &mut found);
     check::listeners(settings, &mut found);
-    found.0.extend(tls::check(settings).err());
+    found.0.extend(tls::check(settings));
     found.0
 }

@@ -10,6 +10,7 @@ use http::{Method, Request, StatusCode, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
+use crate::complain;
 use crate::talk::server::Server;
 use crate::talk::{Failure, run};
 
@@ -56,12 +57,18 @@ pub(crate) struct Disconnect {
 
 /// Prints all sessions.
 pub(crate) fn sessions(Sessions { server }: Sessions) -> ExitCode {
-    run(async { Api::of(server)?.print_pages("sessions", &[], "sessions").await })
+    run(async { Api::of(server)?.print_pages("sessions", &[], "sessions").await.map(drop) })
 }
 
 /// Prints the users on a channel.
 pub(crate) fn presence(Presence { channel, server }: Presence) -> ExitCode {
-    run(async { Api::of(server)?.print_pages("presence", &[("channel", &channel)], "members").await })
+    run(async {
+        if Api::of(server)?.print_pages("presence", &[("channel", &channel)], "members").await? == 0 {
+            // Beside the output, which is for programs.
+            complain(&format_args!("nobody is on {channel}"));
+        }
+        Ok(())
+    })
 }
 
 /// Prints the messages of a channel.
@@ -152,20 +159,22 @@ impl Api {
         Err(Failure::new(format!("{}: {}{hint}", response.status(), reason_of(&answer))))
     }
 
-    /// Prints the items of all pages.
-    async fn print_pages(&self, operation: &str, query: &[(&str, &str)], items: &str) -> Result<(), Failure> {
-        let mut cursor = None::<String>;
+    /// Prints the items of all pages. Returns their number.
+    async fn print_pages(&self, operation: &str, query: &[(&str, &str)], items: &str) -> Result<usize, Failure> {
+        let (mut cursor, mut printed) = (None::<String>, 0);
         loop {
             let mut query = query.to_vec();
             query.push(("limit", PAGE));
             query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
             let page = self.get(operation, &query).await?;
-            if !print(page[items].as_array().map(Vec::as_slice).unwrap_or_default()) {
-                return Ok(());
+            let of_page = page[items].as_array().map(Vec::as_slice).unwrap_or_default();
+            printed += of_page.len();
+            if !print(of_page) {
+                return Ok(printed);
             }
             match page["next"].as_str() {
                 Some(next) => cursor = Some(next.into()),
-                None => return check_complete(&page, "the list is incomplete"),
+                None => return check_complete(&page, "the list is incomplete").map(|()| printed),
             }
         }
     }

@@ -21,11 +21,10 @@ pub(crate) use publish::{Publish, publish};
 pub(crate) use request::{Request, request};
 pub(crate) use subscribe::{Subscribe, subscribe};
 
-use crate::{FAILED, UNREACHABLE, USAGE, complain};
+use crate::{FAILED, INTERRUPTED, UNREACHABLE, USAGE, complain};
 
 /// The exit codes, for `--help`.
-pub(crate) const EXIT_CODES: &str =
-    "Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 no server answers.";
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 all is well, 1 refused or failed, 2 used or configured wrongly, 3 no server answers, 130 interrupted.";
 
 /// The reason why a command failed, in one line, and its exit code.
 #[derive(Debug)]
@@ -48,6 +47,11 @@ impl Failure {
     /// No server answers.
     pub(crate) fn unreachable(text: String) -> Failure {
         Failure { text, code: UNREACHABLE }
+    }
+
+    /// A signal has come before it was done.
+    pub(crate) fn interrupted(text: &str) -> Failure {
+        Failure { text: text.into(), code: INTERRUPTED }
     }
 
     /// Tells the user.
@@ -81,7 +85,7 @@ fn run(work: impl Future<Output = Result<(), Failure>>) -> ExitCode {
     run_to_its_end(async {
         tokio::select! {
             outcome = work => outcome,
-            () = stopped() => Ok(()),
+            () = stopped() => Err(Failure::interrupted("interrupted")),
         }
     })
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::BufRead as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, value_parser};
 use encke_client::{Client, Error, PendingPublish, RawJson};
@@ -12,7 +13,7 @@ use tokio::sync::mpsc;
 use crate::complain;
 use crate::logs::{LogFormat, LogLevel};
 use crate::talk::server::Server;
-use crate::talk::{Failure, run};
+use crate::talk::{Failure, run_to_its_end, stopped};
 
 /// Publish messages: one, or one for each line of the input.
 #[derive(Args)]
@@ -28,6 +29,9 @@ pub(crate) struct Publish {
     /// Publish the message so many times.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
     count: u64,
+    /// The longest time until the session is open, and until each reply, such as 500ms or 1m.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    timeout: Duration,
     #[command(flatten)]
     server: Server,
 }
@@ -51,34 +55,45 @@ struct Item {
 /// Publishes, and waits for the server's replies.
 pub(crate) fn publish(options: Publish) -> ExitCode {
     LogLevel::start("warn", LogFormat::Text);
-    run(async {
-        let Publish { channel, data, text, count, server } = options;
-        let is_each = channel == "-";
-        let given = match data {
-            Some(data) if !is_each => data,
-            None if is_each => "-".into(),
-            Some(_) => return Err(Failure::usage("the channel - takes channel and data from each line".into())),
-            None => return Err(Failure::usage("the data is missing; - takes it from the input".into())),
-        };
-        let lines = Lines { channel: (!is_each).then_some(channel), is_text: text };
-        // A mistake in the message is reported before a server is asked.
-        let single = (given != "-").then(|| lines.item(0, &given)).transpose().map_err(Failure::usage)?;
-        let server = server.resolved()?;
-        let client = server.client()?.reconnect(false).connect(server.url()).await?;
-        let outcome = match single {
-            Some(item) => {
-                let mut sender = Sender::new(client.clone());
-                for _ in 0..count {
-                    sender.send(&item).await?;
-                }
-                sender.finish().await
-            }
-            None => publish_lines(client.clone(), lines).await,
+    run_to_its_end(async {
+        let (client, outcome) = tokio::select! {
+            published = publish_all(options) => published?,
+            () = stopped() => return Err(Failure::interrupted("interrupted: not all messages are confirmed")),
         };
         // The messages have arrived; a disconnect that gets lost changes nothing.
-        let _ = client.disconnect().await;
+        tokio::select! {
+            _ = client.disconnect() => {}
+            () = stopped() => {}
+        }
         outcome
     })
+}
+
+/// Publishes everything, and waits until it is confirmed or refused.
+async fn publish_all(options: Publish) -> Result<(Client, Result<(), Failure>), Failure> {
+    let Publish { channel, data, text, count, timeout, server } = options;
+    let is_each = channel == "-";
+    let given = match data {
+        Some(data) if !is_each => data,
+        None if is_each => "-".into(),
+        Some(_) => return Err(Failure::usage("the channel - takes channel and data from each line".into())),
+        None => return Err(Failure::usage("the data is missing; - takes it from the input".into())),
+    };
+    let lines = Lines { channel: (!is_each).then_some(channel), is_text: text };
+    // A mistake in the message is reported before a server is asked.
+    let single = (given != "-").then(|| lines.item(0, &given)).transpose().map_err(Failure::usage)?;
+    let client = server.resolved()?.connect_once(timeout).await?;
+    let outcome = match single {
+        Some(item) => {
+            let mut sender = Sender::new(client.clone());
+            for _ in 0..count {
+                sender.send(&item).await?;
+            }
+            sender.finish().await
+        }
+        None => publish_lines(client.clone(), lines).await,
+    };
+    Ok((client, outcome))
 }
 
 async fn publish_lines(client: Client, lines: Lines) -> Result<(), Failure> {

@@ -20,7 +20,7 @@ pub(crate) struct Request {
     /// The data.
     #[arg(value_name = "JSON", allow_hyphen_values = true)]
     data: String,
-    /// The longest time that the answer may take, such as 500ms or 1m.
+    /// The longest time until the session is open, and until the answer, such as 500ms or 1m.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     timeout: Duration,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub(crate) fn request(Request { channel, data, timeout, server }: Request) -> Ex
         // As it is, with all its digits.
         let data: &RawValue = serde_json::from_str(&data).map_err(|error| Failure::usage(wrong(error)))?;
         let server = server.resolved()?;
-        let client = server.client()?.reconnect(false).reply_timeout(timeout).connect(server.url()).await?;
+        let client = server.connect_once(timeout).await?;
         let answer = client.request(&channel, data).await?;
         // If nobody reads it, nothing is left to do.
         let _ = writeln!(std::io::stdout().lock(), "{}", in_one_line(answer.data()));

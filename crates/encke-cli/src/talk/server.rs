@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
@@ -122,6 +123,21 @@ impl Server {
             client = client.extension(Token { file: Some(file.clone()), sent });
         }
         Ok(client)
+    }
+
+    /// Opens a session, once, within a time; each reply may take as long.
+    ///
+    /// # Errors
+    /// The server refuses, cannot be reached, or advises to try again until the time is over.
+    pub(crate) async fn connect_once(&self, timeout: Duration) -> Result<Client, Failure> {
+        let client = self.client()?.reconnect(false).reply_timeout(timeout);
+        match tokio::time::timeout(timeout, client.connect(self.url())).await {
+            Ok(client) => Ok(client?),
+            Err(_) => {
+                let time = humantime::format_duration(timeout);
+                Err(Failure::new(format!("{} has opened no session within {time}", self.url())))
+            }
+        }
     }
 
     /// The key of the HTTP API, if there is one.

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
-use encke_client::{Gap, GapCause, Message, RawJson, ReplayFrom, Subscription};
+use encke_client::{Gap, GapCause, Message, Position, RawJson, ReplayFrom, Subscription};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::complain;
@@ -63,6 +63,7 @@ pub(crate) fn subscribe(options: Subscribe) -> ExitCode {
         let server = options.server.resolved()?;
         let mut positions = options.positions.as_deref().map(Positions::read).transpose()?;
         let mut builder = server.client()?.ack(options.ack).compress(options.compress);
+        let asks_for_stored = matches!(from, Some(ReplayFrom::Earliest | ReplayFrom::Last(_) | ReplayFrom::LastMs(_)));
         if let Some(from) = begin(from, positions.as_ref()) {
             builder = builder.replay(from);
         }
@@ -78,6 +79,9 @@ pub(crate) fn subscribe(options: Subscribe) -> ExitCode {
             subscribed = subscribed => subscribed?,
             () = stopped() => return Ok(()),
         };
+        if asks_for_stored {
+            warn_of_missing(&options.channels, &subscription.positions().await?);
+        }
         let left = options.count.unwrap_or(u64::MAX);
         let mut printer = Printer { subscription, left, is_raw: options.raw };
         printer.print_all(positions.as_mut()).await?;
@@ -102,6 +106,16 @@ fn begin(from: Option<ReplayFrom>, positions: Option<&Positions>) -> Option<Repl
         (Some(from), _) => Some(from),
         (None, Some(_)) => Some(ReplayFrom::Latest),
         (None, None) => None,
+    }
+}
+
+/// Names the channels that have no history. Of a pattern nobody knows the channels.
+fn warn_of_missing(channels: &[String], positions: &[(String, Position)]) {
+    let is_missing = |channel: &&String| {
+        !channel.ends_with('*') && !positions.iter().any(|(with_history, _)| with_history == *channel)
+    };
+    for channel in channels.iter().filter(is_missing) {
+        complain(&format_args!("{channel} has no history: no stored messages come first"));
     }
 }
 

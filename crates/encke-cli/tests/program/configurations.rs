@@ -66,7 +66,11 @@ const BROKEN: &[(&str, &[&str])] = &[
     (
         "[[api_keys]]\nname = \"a\"\nkey = \"0123456789abcdef\"\nscopes = [\"read\"]\n[[api_keys]]\nname = \"b\"\nkey = \"short\"\n\
          scopes = [\"read\"]\n[[api_keys]]\nname = \"c\"\nkeys = \"x\"\nscopes = [\"all\"]",
-        &["FILE:11: api_keys[2].keys: there is no such setting; did you mean key?", "FILE:12: api_keys[2].scopes: "],
+        &[
+            "FILE:5: api_keys[1], \"b\": a key has 16 to 1024 visible",
+            "FILE:11: api_keys[2].keys: there is no such setting; did you mean key?",
+            "FILE:12: api_keys[2].scopes: ",
+        ],
     ),
     (
         "[[api_keys]]\nname = \"a\"\nkey = \"short\"\nscopes = [\"read\"]\n[[api_keys]]\nname = \"b\"\nkey_file = \"/nowhere\"\n\
@@ -113,6 +117,37 @@ const BROKEN: &[(&str, &[&str])] = &[
             "FILE:4: listeners[1].address = everywhere: an address",
             "FILE:5: listeners[1].tls = true: only with tls_cert",
         ],
+    ),
+    // Mistakes of each stage of the check, all at once.
+    (
+        "timeout_ms = true\ntls_cert = \"/nowhere/cert.pem\"\n[cluster]\nservers = [\"nats://127.0.0.1:1\"]\nreplicas = 2\n\
+         leave_delay_ms = \"soon\"\nsubscriptions_max = 0\n[proxy]\nbackend = \"ftp://a\"\nconnect_timeout_ms = 0\n\
+         [[webhooks]]\nurl = \"http://127.0.0.1:1/\"\nevents = [\"publish\"]\ndecision_timeout_ms = 60000\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\n\
+         [[webhooks]]\nurl = \"http://127.0.0.2:1/\"\nevents = [\"publish\"]\ndecision_timeout_ms = 60000\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\n",
+        &[
+            "FILE:1: timeout_ms = true: a whole number of milliseconds",
+            "FILE:2: tls_cert = /nowhere/cert.pem: only with tls_key, the PEM file of its private key",
+            "FILE:5: cluster.replicas = 2: 1, 3 or 5",
+            "FILE:6: cluster.leave_delay_ms: a whole number of milliseconds",
+            "FILE:7: cluster.subscriptions_max = 0: ",
+            "FILE:9: proxy.backend: \"ftp://a\" is not a URL such as http://127.0.0.1:3000",
+            "FILE:10: proxy.connect_timeout_ms = 0: ",
+            "FILE:14: webhooks[0].decision_timeout_ms = 60000: ",
+            "FILE:19: webhooks[1].decision_timeout_ms = 60000: ",
+        ],
+    ),
+    (
+        "channel_bytes_max = 400\n[cluster]\nservers = [\"http://127.0.0.1:1\"]\nreplicas = 2",
+        &[
+            "FILE:1: channel_bytes_max = 400: at most 327 in a cluster",
+            "FILE:3: cluster.servers = \"http://127.0.0.1:1\": a URL such as nats://",
+            "FILE:4: cluster.replicas = 2: 1, 3 or 5",
+        ],
+    ),
+    (
+        "[auth]\nsecret = \"0123456789abcdef0123456789abcdef\"\n[[webhooks]]\nurl = \"http://127.0.0.1:1/\"\n\
+         events = [\"handshake\"]\nsecret = \"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\"\n",
+        &["FILE:1: auth: a webhook decides about handshakes, too: remove one of them"],
     ),
     (
         "[proxy]\nbackend = \"http://127.0.0.1:1\"\npath = [\"/app\"]",
@@ -192,4 +227,31 @@ fn a_node_with_histories_starts_with_the_environment_of_the_image_and_writes_no_
     assert!(!data.exists());
     server.signal(Signal::TERM);
     assert_eq!(server.end().0, Some(0));
+}
+
+#[test]
+fn mistakes_in_variables_and_flags_are_reported_beside_those_of_a_file() {
+    let folder = Folder::new();
+    folder.write("encke.toml", "timeout_ms = = 5");
+    let mut command = folder.encke(&["config", "show", "encke.toml", "--shards", "many"]);
+    let output = command.env("ENCKE_DEMO", "perhaps").output().expect("runs");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for expected in
+        ["encke.toml:1: ", "ENCKE_DEMO: demo = \"perhaps\": true or false", "--shards: shards = \"many\": a whole"]
+    {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+}
+
+#[test]
+fn a_file_to_show_is_named_as_one_to_check() {
+    let folder = Folder::new();
+    folder.write("other.toml", "timeout_ms = 20000\n");
+    for args in [&["config", "show", "other.toml"][..], &["config", "show", "--config", "other.toml"]] {
+        let output = folder.encke(args).output().expect("runs");
+        assert!(text(&output.stdout).contains("timeout_ms = 20000  # other.toml:1"), "{}", text(&output.stdout));
+    }
+    let both = folder.encke(&["config", "show", "other.toml", "--config", "other.toml"]).output().expect("runs");
+    assert_eq!(both.status.code(), Some(2));
 }

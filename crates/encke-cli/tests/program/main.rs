@@ -10,6 +10,7 @@ mod demo;
 mod log;
 mod revocations;
 mod secrets;
+mod small_clients;
 mod sources;
 mod tls;
 mod token;

@@ -116,9 +116,37 @@ impl Clients {
 
     /// Notes the policy that admits sessions from now on.
     pub(crate) fn are_admitted_by(&mut self, policy: Policy) {
+        if self.policy() == policy {
+            return;
+        }
+        // Nobody was admitted by the last one.
+        if self.policies.len() > 1 && self.policies.last().is_some_and(|(before, _)| *before == self.generation) {
+            self.policies.pop();
+        }
         if self.policy() != policy {
             self.policies.push((self.generation, policy));
         }
+        if self.policies.len() >= POLICIES_RETAINED && self.policies.len().is_power_of_two() {
+            self.forget_policies();
+        }
+    }
+
+    /// Forgets the policies that have admitted none of the sessions that live.
+    fn forget_policies(&mut self) {
+        let mut is_used = vec![false; self.policies.len()];
+        for client in self.clients.iter().filter(|client| client.generation > 0) {
+            self.admitted_by(client.generation).into_iter().for_each(|at| is_used[at] = true);
+        }
+        is_used.last_mut().into_iter().for_each(|last| *last = true);
+        let mut is_used = is_used.into_iter();
+        self.policies.retain(|_| is_used.next().unwrap_or(true));
+    }
+
+    /// The index of the policy by which a session of this generation was admitted.
+    fn admitted_by(&self, generation: u32) -> Option<usize> {
+        // Generations wrap around, but their distances do not.
+        let age = |generation: u32| self.generation.wrapping_sub(generation);
+        self.policies.iter().rposition(|(before, _)| age(*before) > age(generation))
     }
 
     /// The policy that admits sessions.
@@ -128,10 +156,7 @@ impl Clients {
 
     /// The policy by which a session was admitted. A refresh of its credentials changes the authentication in it.
     pub(crate) fn policy_of(&self, key: SessionKey) -> Policy {
-        // Generations wrap around, but their distances do not.
-        let age = |generation: u32| self.generation.wrapping_sub(generation);
-        let of_session = |(before, _): &&(u32, Policy)| age(*before) > age(key.generation);
-        let admitted_by = self.policies.iter().rev().find(of_session).map(|(_, policy)| *policy).unwrap_or_default();
+        let admitted_by = self.admitted_by(key.generation).map(|at| self.policies[at].1).unwrap_or_default();
         let authentication = self.owner(key).map_or(admitted_by.authentication, |owner| owner.authentication);
         Policy { authentication, ..admitted_by }
     }
@@ -377,3 +402,5 @@ impl Clients {
 
 /// The number of clients for which the table keeps room.
 const ROOM_RETAINED: usize = 64;
+/// The number of policies from which on those that no session needs are forgotten.
+const POLICIES_RETAINED: usize = 64;

@@ -146,3 +146,23 @@ fn a_refresh_renames_the_means_that_have_authenticated_a_session() {
     clients.open(key(2), SessionOwner::default());
     assert_eq!(clients.policy_of(key(2)), now);
 }
+
+#[test]
+fn policies_that_have_admitted_nobody_who_lives_are_forgotten() {
+    let mut clients = clients();
+    let policy = |number: u32| Policy::default().decided_by(&number.to_string());
+    for number in 0..1_000 {
+        clients.are_admitted_by(policy(number));
+        clients.are_admitted_by(policy(number + 5_000));
+        clients.are_admitted_by(policy(number));
+        clients.open(key(number), SessionOwner::default());
+        if number % 100 != 0 {
+            clients.close(key(number));
+        }
+    }
+    assert!(clients.policies.len() <= 2 * POLICIES_RETAINED, "{}", clients.policies.len());
+    for number in (0..1_000).step_by(100) {
+        assert_eq!(clients.policy_of(key(number)), policy(number));
+    }
+    assert_eq!(clients.policy(), policy(999));
+}

@@ -64,6 +64,9 @@ impl Machines {
         let Subscribed { channel, is_first } = self.channels.subscribe(key.index, name, follows);
         self.note_change(key);
         self.env.shared.application.subscribed(&self.caller(key)?, name);
+        if is_first {
+            self.env.shared.application.first_subscribed(name, self.env.index);
+        }
         if is_first && self.env.shared.notes_interest() {
             self.env.shared.interest.add(name, self.env.index);
             // Also for a plain channel: if the session already receives it by a pattern, it has no cursor that keeps
@@ -93,10 +96,11 @@ impl Machines {
         let name = is_watched.then(|| name.to_string());
         let gone = self.channels.unsubscribe(key.index, slot, session.replays());
         self.note_change(key);
-        if let Some(name) = gone
-            && self.env.shared.notes_interest()
-        {
-            self.env.shared.interest.remove(&name, self.env.index);
+        if let Some(name) = gone {
+            self.env.shared.application.last_unsubscribed(&name, self.env.index);
+            if self.env.shared.notes_interest() {
+                self.env.shared.interest.remove(&name, self.env.index);
+            }
         }
         self.beside().uncount_subscription(key);
         if let Some(name) = name {

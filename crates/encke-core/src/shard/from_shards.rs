@@ -121,6 +121,7 @@ impl Shard {
             ShardMessage::Revoke(token_id) => machines.revoke(&token_id),
             ShardMessage::Resolved(key, resolved) => self.resolved(now, key, resolved),
             ShardMessage::Settings(settings) => machines.take_settings(InForce::new(settings)),
+            ShardMessage::Application => machines.take_application(),
             ShardMessage::MakeRoom => machines.make_room_for_others(),
             ShardMessage::Drain => machines.drain(),
             ShardMessage::FromNodes(message) => machines.take_from_nodes(message),
@@ -154,6 +155,16 @@ impl Machines {
         self.restate_presence(&members);
         self.restate_counts(&before);
         self.clients.are_admitted_by(self.env.shared.application.policy());
+    }
+
+    /// Notes that the application has changed: its policy admits the next sessions, and it learns which channels have subscribers here.
+    fn take_application(&mut self) {
+        let application = &self.env.shared.application;
+        self.clients.are_admitted_by(application.policy());
+        for (name, _) in (0..self.channels.slots()).filter_map(|slot| self.channels.in_slot(slot)) {
+            application.has_subscribers(name, self.env.index);
+        }
+        self.env.count_steps(self.channels.slots());
     }
 }
 

@@ -35,7 +35,8 @@ impl Shard {
     /// - a search of one outbox, which holds at most twice `outbox_messages_max`: for withdrawn messages, or for those that
     ///   a history has;
     /// - the subscriptions of each session that ends;
-    /// - those of all sessions, when settings change.
+    /// - those of all sessions, when settings change;
+    /// - all channels, when the application changes.
     pub fn steps(&self) -> u64 {
         self.machines.steps()
     }
@@ -217,6 +218,11 @@ impl Shard {
             let (name, subscribers) = channels.in_slot(slot).filter(|(name, _)| is_wanted(name))?;
             Some(ChannelView { name: name.into(), subscribers })
         })
+    }
+
+    /// True if a channel has presence by its rule.
+    pub fn has_presence(&mut self, name: &str) -> bool {
+        self.machines.has_presence(name)
     }
 
     /// The number of subscribers of exactly this channel or pattern on this shard.

@@ -79,3 +79,53 @@ fn a_session_has_the_policy_under_which_its_refresh_was_asked_for() {
     let saved = rig.shard.save(NOW);
     assert_eq!(["old", "new", "newest"].map(|policy| restored_under(policy, &saved)), [1, 1, 0]);
 }
+
+/// Notes what it hears of the subscribers of channels.
+#[derive(Clone, Default)]
+struct Listener(Arc<Mutex<Vec<String>>>);
+
+impl Listener {
+    fn note(&self, what: &str, channel: &str, shard: usize) {
+        self.0.lock().expect("no panic").push(format!("{what} {channel} {shard}"));
+    }
+
+    fn taken(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().expect("no panic"))
+    }
+}
+
+impl Application for Listener {
+    fn first_subscribed(&self, channel: &str, shard: usize) {
+        self.note("first", channel, shard);
+    }
+
+    fn last_unsubscribed(&self, channel: &str, shard: usize) {
+        self.note("last", channel, shard);
+    }
+
+    fn has_subscribers(&self, channel: &str, shard: usize) {
+        self.note("has", channel, shard);
+    }
+}
+
+#[test]
+fn an_application_that_changes_learns_which_channels_have_subscribers() {
+    let listener = Listener::default();
+    let mut rig = Rig::new(2, Settings::default(), Box::new(listener.clone()));
+    let sessions = [rig.opened("{}"), rig.opened("{}")];
+    let mut send = |meta: &str, (socket, client): &(_, String), name: &str| {
+        let text = format!(r#"{{"channel":"/meta/{meta}","clientId":"{client}","subscription":"{name}"}}"#);
+        rig.shard.socket_text(NOW, *socket, &text);
+    };
+    for session in &sessions {
+        send("subscribe", session, "/a");
+    }
+    send("subscribe", &sessions[0], "/b/*");
+    assert_eq!(listener.taken(), ["first /a 0", "first /b/* 0"]);
+    for session in &sessions {
+        send("unsubscribe", session, "/a");
+    }
+    assert_eq!(listener.taken(), ["last /a 0"]);
+    rig.shard.message(NOW, ShardMessage::Application);
+    assert_eq!(listener.taken(), ["has /b/* 0"]);
+}

@@ -9,12 +9,15 @@ use serde::de::DeserializeOwned;
 
 use super::caller::Caller;
 use super::reply::{Data, Failure, Raw};
+use super::template;
 use crate::handle::{Handle, WeakHandle};
 
 /// A call of a service as it arrives, before a handler has taken anything from it. It borrows from the message.
 #[derive(Clone, Copy, Debug)]
 pub struct Calling<'a> {
     message: Service<'a>,
+    /// The channel, pattern or template of the hook. Empty: it has none.
+    pattern: &'a str,
     context: &'a Arc<Context>,
 }
 
@@ -31,6 +34,7 @@ struct Content {
     ext: Option<Box<str>>,
     identity: Option<Arc<Identity>>,
     attributes: Option<Arc<Attributes>>,
+    pattern: Box<str>,
     context: Arc<Context>,
 }
 
@@ -84,7 +88,12 @@ impl Call {
     /// server.
     pub fn new(session: &str, channel: &str, data: &str) -> Call {
         let context = Arc::new(Context::new(States::default()));
-        Calling::new(&Service::new(session, channel, data), &context).to_call()
+        Calling::new(&Service::new(session, channel, data), "", &context).to_call()
+    }
+
+    /// The same for a service with this template, for tests of a handler that takes [`Params`](crate::Params).
+    pub fn with_template(self, template: &str) -> Call {
+        Calling { pattern: template, ..self.calling() }.to_call()
     }
 
     /// The same with an id.
@@ -100,7 +109,7 @@ impl Call {
         message.caller =
             encke_core::Caller::new(self.session(), self.identity()).with_attributes(self.0.attributes.as_ref());
         (message.id, message.data, message.ext) = (self.id(), self.data(), self.ext());
-        Calling { message, context: &self.0.context }
+        Calling { message, pattern: &self.0.pattern, context: &self.0.context }
     }
 
     /// The id of the session that calls: its client id.
@@ -155,8 +164,13 @@ impl Call {
 }
 
 impl<'a> Calling<'a> {
-    pub(crate) fn new(message: &Service<'a>, context: &'a Arc<Context>) -> Calling<'a> {
-        Calling { message: *message, context }
+    pub(crate) fn new(message: &Service<'a>, pattern: &'a str, context: &'a Arc<Context>) -> Calling<'a> {
+        Calling { message: *message, pattern, context }
+    }
+
+    /// The same for the hook with this channel, pattern or template.
+    pub(crate) fn of_hook(self, pattern: &'a str) -> Calling<'a> {
+        Calling { pattern, ..self }
     }
 
     /// The source of the values of a hook about a message.
@@ -189,10 +203,10 @@ impl<'a> Calling<'a> {
     ) -> Calling<'a> {
         let mut message = Service::new("", channel, "");
         (message.caller, message.data, message.ext) = (caller, data, ext);
-        Calling { message, context }
+        Calling { message, pattern: "", context }
     }
 
-    /// The channel of the message.
+    /// The channel of the message, or the pattern of a subscription. Of a route it is the path.
     pub fn channel(&self) -> &'a str {
         self.message.channel
     }
@@ -212,6 +226,12 @@ impl<'a> Calling<'a> {
         self.message.caller.identity
     }
 
+    /// The parameters of the template of the hook, in its order, with their values in the channel. Without a template there are none.
+    /// In a subscription to a pattern that leaves a parameter open its value is `*`.
+    pub fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+        template::parameters(self.pattern, self.message.channel)
+    }
+
     /// The same with all of the message, without references.
     pub fn to_call(&self) -> Call {
         let service = &self.message;
@@ -223,13 +243,14 @@ impl<'a> Calling<'a> {
             ext: service.ext.map(Box::from),
             identity: service.caller.identity.cloned(),
             attributes: service.caller.attributes.cloned(),
+            pattern: self.pattern.into(),
             context: self.context.clone(),
         }))
     }
 }
 
-/// A value that a service takes from its call, and another hook from what it is about: [`Data`], [`Raw`], [`AppState`], [`User`],
-/// [`Handle`], of a call [`Call`] itself. Events have no data: it reads as `null`.
+/// A value that a service takes from its call, and another hook from what it is about: [`Data`], [`Raw`], [`Params`](crate::Params), [`AppState`],
+/// [`User`], [`Handle`], of a call [`Call`] itself. Events have no data: it reads as `null`.
 pub trait FromCall: Sized {
     /// Takes it, on the thread of the shard.
     ///
@@ -237,28 +258,45 @@ pub trait FromCall: Sized {
     /// The failure that the caller gets, if the call has no such value. The handler does not run then.
     fn from_call(call: &Calling<'_>) -> Result<Self, Failure>;
 
-    /// The type of a state that must have been given to the builder. The start fails without it.
+    /// A state that must have been given to the builder, or the need for a template. The start fails without it.
     fn needs() -> Option<Need> {
         None
     }
 }
 
-/// A state that a handler needs.
+/// Something that a handler needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Need {
-    id: TypeId,
-    name: &'static str,
+pub struct Need(Needed);
+
+#[derive(Clone, Copy, Debug)]
+enum Needed {
+    /// A state of this type, with its name.
+    State(TypeId, &'static str),
+    /// A template.
+    Parameters,
 }
 
 impl Need {
     /// The need for a state of this type.
     pub fn of<T: 'static>() -> Need {
-        Need { id: TypeId::of::<T>(), name: type_name::<T>() }
+        Need(Needed::State(TypeId::of::<T>(), type_name::<T>()))
     }
 
-    /// The name of the type, if it is missing.
+    /// The need for a channel with parameters: see [`Params`](crate::Params).
+    pub fn parameters() -> Need {
+        Need(Needed::Parameters)
+    }
+
+    pub(crate) fn is_parameters(&self) -> bool {
+        matches!(self.0, Needed::Parameters)
+    }
+
+    /// The name of the type of a state, if it is missing.
     pub(crate) fn missing(self, states: &States) -> Option<&'static str> {
-        (!states.0.contains_key(&self.id)).then_some(self.name)
+        match self.0 {
+            Needed::State(id, name) => (!states.0.contains_key(&id)).then_some(name),
+            Needed::Parameters => None,
+        }
     }
 }
 

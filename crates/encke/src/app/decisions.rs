@@ -13,14 +13,17 @@ use super::access::Operation;
 use super::authenticate::Handshake;
 use super::call::{Calling, Context};
 use super::caller::Caller;
-use super::events::{ChannelEvent, SessionEvent, SubscriptionEvent};
+use super::channel_hooks::{ChannelHooks, Table};
+use super::events::{ChannelEvent, OnSession, SessionEvent, SubscriptionEvent};
 use super::filter::Publishing;
+use super::handlers::AnyAuthenticate;
 use super::hook::poll_once;
-use super::hooks::{ChannelHooks, Hooks};
+use super::hooks::BuilderHooks;
+use super::params::INVALID_PARAMETERS;
 use super::passage::{Concerned, Next, Passage, Said};
 use super::patterns::Found;
 use super::reply::Failure;
-use super::services::Services;
+use super::running::Hooks;
 use super::subscribers::Subscribers;
 
 /// The application that a builder makes.
@@ -28,14 +31,11 @@ use super::subscribers::Subscribers;
 pub(crate) struct Decisions(Arc<Inner>);
 
 struct Inner {
+    authenticator: Option<Arc<dyn AnyAuthenticate>>,
+    sessions: Vec<OnSession>,
     hooks: Hooks,
     context: Arc<Context>,
-    services: Services,
     subscribers: Subscribers,
-    /// True if some channel has an authorizer or a listener: its subscribers are counted then.
-    counts: bool,
-    /// True if some channel has a listener for the subscriptions of each session.
-    follows: bool,
     /// True if clients have certificates. Without an authenticator, one that names a user is the identity.
     has_certificates: bool,
     runtime: tokio::runtime::Handle,
@@ -43,13 +43,11 @@ struct Inner {
 
 impl Decisions {
     /// The application with these hooks. Futures are polled in the context of this runtime.
-    pub(crate) fn new(mut hooks: Hooks, runtime: tokio::runtime::Handle, has_certificates: bool) -> Decisions {
-        let context = Arc::new(Context::new(std::mem::take(&mut hooks.states)));
-        let counts = hooks.channels.values().any(|hooks| !hooks.authorizers.is_empty() || !hooks.listeners.is_empty());
-        let services = Services::new(std::mem::take(&mut hooks.services), context.clone());
-        let follows = hooks.channels.values().any(|hooks| !hooks.subscription_listeners.is_empty());
-        let subscribers = Subscribers::default();
-        Decisions(Arc::new(Inner { hooks, context, services, subscribers, counts, follows, has_certificates, runtime }))
+    pub(crate) fn new(hooks: BuilderHooks, runtime: tokio::runtime::Handle, has_certificates: bool) -> Decisions {
+        let BuilderHooks { authenticator, sessions, table, states, .. } = hooks;
+        let context = Arc::new(Context::new(states));
+        let (hooks, subscribers) = (Hooks::new(table, context.clone()), Subscribers::default());
+        Decisions(Arc::new(Inner { authenticator, sessions, hooks, context, subscribers, has_certificates, runtime }))
     }
 
     /// The data that handlers share.
@@ -57,9 +55,9 @@ impl Decisions {
         &self.0.context
     }
 
-    /// The services, to which the program may add others.
-    pub(crate) fn services(&self) -> &Services {
-        &self.0.services
+    /// The hooks for channels, to which the program may add others.
+    pub(crate) fn hooks(&self) -> &Hooks {
+        &self.0.hooks
     }
 
     /// Polls a future once, in the context of the runtime.
@@ -72,6 +70,8 @@ impl Decisions {
     fn notify(&self, listener: impl FnOnce() -> Result<(), Failure>) {
         match catch_unwind(AssertUnwindSafe(listener)) {
             Ok(Ok(())) => {}
+            // Clients name channels.
+            Ok(Err(failure)) if failure.class() == INVALID_PARAMETERS => {}
             Ok(Err(failure)) => tracing::error!(failure = failure.data(), "a listener did not run"),
             Err(_) => tracing::error!("a listener panicked"),
         }
@@ -79,27 +79,29 @@ impl Decisions {
 
     fn notify_channel(&self, found: &Found<'_, ChannelHooks>, channel: &str, event: ChannelEvent<'_>) {
         let mut actions = Actions::default();
-        let calling = Calling::of_nobody(channel, None, &self.0.context);
-        for listener in found.iter().flat_map(|hooks| &hooks.listeners) {
-            self.notify(|| listener(&event, &mut actions, &calling));
+        for hooks in found {
+            let calling = Calling::of_nobody(channel, None, &self.0.context).of_hook(&hooks.pattern);
+            hooks.listeners().for_each(|listener| self.notify(|| listener(&event, &mut actions, &calling)));
         }
         self.act(actions);
     }
 
     /// Runs the listeners for the subscriptions of each session.
     fn notify_subscription(&self, caller: &encke_core::Caller<'_>, channel: &str, has_begun: bool) {
-        if !self.0.follows {
+        let table = self.0.hooks.table();
+        if !table.follows {
             return;
         }
-        let found = self.0.hooks.channels.of(channel);
         let (mut actions, caller) = (Actions::default(), Caller::from(caller));
-        let calling = Calling::of_session(&caller, channel, &self.0.context);
         let event = match has_begun {
             true => SubscriptionEvent::Subscribed { caller: caller.clone(), channel },
             false => SubscriptionEvent::Unsubscribed { caller: caller.clone(), channel },
         };
-        for listener in found.iter().flat_map(|hooks| &hooks.subscription_listeners) {
-            self.notify(|| listener(&event, &mut actions, &calling));
+        for hooks in table.channels.of(channel) {
+            let calling = Calling::of_session(&caller, channel, &self.0.context).of_hook(&hooks.pattern);
+            hooks
+                .subscription_listeners()
+                .for_each(|listener| self.notify(|| listener(&event, &mut actions, &calling)));
         }
         self.act(actions);
     }
@@ -112,14 +114,15 @@ impl Decisions {
 
     fn notify_session(&self, event: &SessionEvent<'_>, caller: &Caller<'_>, actions: &mut Actions) {
         let calling = Calling::of_session(caller, "", &self.0.context);
-        for listener in &self.0.hooks.sessions {
+        for listener in &self.0.sessions {
             self.notify(|| listener(event, actions, &calling));
         }
     }
 
-    /// Decides about an operation. Nothing is allocated or copied unless a hook waits.
+    /// Decides about an operation. Nothing is allocated or copied unless a hook waits. Then the operation goes on with these hooks.
     fn decide<T: Send + 'static>(
         &self,
+        table: &Arc<Table>,
         concerned: &Concerned<'_>,
         mut passage: Passage<'_>,
         then: fn(Verdict) -> T,
@@ -127,8 +130,8 @@ impl Decisions {
         caught(|| match passage.go_on(concerned, &self.0.context, &self.0.runtime) {
             Next::Decided(verdict) => Answer::Now(then(verdict)),
             Next::Waits(waits) => {
-                let (inner, passage) = (self.0.clone(), passage.into_owned());
-                Answer::Later(Box::pin(async move { then(inner.finish(passage, waits).await) }))
+                let (inner, table, passage) = (self.0.clone(), table.clone(), passage.into_owned());
+                Answer::Later(Box::pin(async move { then(inner.finish(&table, passage, waits).await) }))
             }
         })
     }
@@ -142,12 +145,12 @@ fn caught<T: Send + 'static>(hooks: impl FnOnce() -> Answer<T>) -> Answer<T> {
 
 impl Inner {
     /// Decides about an operation of which a hook waits.
-    async fn finish(&self, mut passage: Passage<'static>, mut waits: Pending<Said>) -> Verdict {
+    async fn finish(&self, table: &Table, mut passage: Passage<'static>, mut waits: Pending<Said>) -> Verdict {
         loop {
             if let Some(verdict) = passage.take(waits.await) {
                 return verdict;
             }
-            let concerned = passage.concerned(&self.hooks.channels);
+            let concerned = passage.concerned(&table.channels);
             match passage.go_on(&concerned, &self.context, &self.runtime) {
                 Next::Decided(verdict) => return verdict,
                 Next::Waits(next) => waits = next,
@@ -163,7 +166,7 @@ impl Inner {
 
 impl Application for Decisions {
     fn handshake(&self, handshake: &encke_core::Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
-        let Some(authenticator) = self.0.hooks.authenticator.clone() else {
+        let Some(authenticator) = self.0.authenticator.clone() else {
             let user = handshake.head.and_then(|head| head.certificate());
             return Answer::Now(Ok(user.map(Identity::of_user)));
         };
@@ -179,53 +182,57 @@ impl Application for Decisions {
     }
 
     fn refresh(&self, caller: &encke_core::Caller<'_>, credentials: &str) -> Answer<Result<Identity, Refusal>> {
-        let Some(authenticator) = self.0.hooks.authenticator.clone() else {
+        let Some(authenticator) = self.0.authenticator.clone() else {
             return Answer::Now(Err(Refusal::new(403, "refresh_unsupported")));
         };
         self.poll_once(|| authenticator.refresh(Caller::from(caller).into_owned(), credentials.into()))
     }
 
     fn subscribe(&self, subscribing: &encke_core::Subscribing<'_>) -> Answer<Decision> {
-        let concerned = Concerned::reached(&self.0.hooks.channels, subscribing.channel);
+        let table = self.0.hooks.table();
+        let concerned = Concerned::reached(&table.channels, subscribing.channel);
         if !concerned.has_authorizer() {
             return Answer::Now(Decision::Allow);
         }
         let message = Publishing::of(&subscribing.caller, subscribing.channel, None, subscribing.ext);
         // Whoever has a subscription does not create its channel.
         let creates = !subscribing.is_held && !self.0.exists(subscribing.channel);
-        self.decide(&concerned, Passage::new(Operation::Subscribe, message, creates, false), decision_of)
+        self.decide(&table, &concerned, Passage::new(Operation::Subscribe, message, creates, false), decision_of)
     }
 
     fn publish(&self, publishing: &encke_core::Publishing<'_>) -> Answer<Verdict> {
-        let concerned = Concerned::covering(self.0.hooks.channels.of(publishing.channel));
+        let table = self.0.hooks.table();
+        let concerned = Concerned::covering(table.channels.of(publishing.channel));
         if concerned.is_empty() {
             return Answer::Now(Verdict::Forward);
         }
         let creates = concerned.has_authorizer() && !self.0.exists(publishing.channel);
         let message = Publishing::of(&publishing.caller, publishing.channel, publishing.data, publishing.ext);
-        self.decide(&concerned, Passage::new(Operation::Publish, message, creates, true), |verdict| verdict)
+        self.decide(&table, &concerned, Passage::new(Operation::Publish, message, creates, true), |verdict| verdict)
     }
 
     fn call(&self, message: &encke_core::Publishing<'_>) -> Answer<Decision> {
-        let concerned = Concerned::covering(self.0.hooks.channels.of(message.channel));
+        let table = self.0.hooks.table();
+        let concerned = Concerned::covering(table.channels.of(message.channel));
         if !concerned.has_authorizer() {
             return Answer::Now(Decision::Allow);
         }
         let message = Publishing::of(&message.caller, message.channel, message.data, message.ext);
         // Nobody creates the channel of a service.
-        self.decide(&concerned, Passage::new(Operation::Publish, message, false, false), decision_of)
+        self.decide(&table, &concerned, Passage::new(Operation::Publish, message, false, false), decision_of)
     }
 
     fn serves(&self, channel: &str) -> bool {
-        self.0.services.closest(channel).is_some()
+        self.0.hooks.table().service(channel).is_some()
     }
 
     fn service(&self, message: &Service<'_>, actions: &mut Actions) -> Option<Pending<Actions>> {
         let inner = &self.0;
-        let service = inner.services.closest(message.channel)?;
-        let call = Calling::new(message, &inner.context);
+        let table = inner.hooks.table();
+        let (pattern, service) = table.service(message.channel)?;
+        let call = Calling::new(message, pattern, &inner.context);
         let _entered = inner.runtime.enter();
-        let answer = caught(|| service.answer(&call));
+        let answer = caught(|| service(&call));
         match answer {
             Answer::Now(now) => {
                 *actions = now;
@@ -247,41 +254,47 @@ impl Application for Decisions {
 
     fn subscribed(&self, caller: &encke_core::Caller<'_>, channel: &str) {
         self.notify_subscription(caller, channel, true);
-        let Some(found) = self.counted(channel) else { return };
-        let event = ChannelEvent::FirstSubscribed { channel };
-        self.0.subscribers.add(channel, || self.notify_channel(&found, channel, event));
     }
 
     fn unsubscribed(&self, caller: &encke_core::Caller<'_>, channel: &str) {
         self.notify_subscription(caller, channel, false);
-        let Some(found) = self.counted(channel) else { return };
-        let event = ChannelEvent::LastUnsubscribed { channel };
-        self.0.subscribers.remove(channel, || self.notify_channel(&found, channel, event));
+    }
+
+    fn first_subscribed(&self, channel: &str, shard: usize) {
+        let table = self.0.hooks.table();
+        let Some(found) = table.counted(channel) else { return };
+        let event = ChannelEvent::FirstSubscribed { channel };
+        self.0.subscribers.add(channel, shard, || self.notify_channel(&found, channel, event));
+    }
+
+    fn last_unsubscribed(&self, channel: &str, shard: usize) {
+        // Also if no hook needs it any more: another one may be added.
+        self.0.subscribers.remove(channel, shard, || {
+            let table = self.0.hooks.table();
+            let event = ChannelEvent::LastUnsubscribed { channel };
+            table.counted(channel).iter().for_each(|found| self.notify_channel(found, channel, event));
+        });
+    }
+
+    fn has_subscribers(&self, channel: &str, shard: usize) {
+        if self.0.hooks.table().counted(channel).is_some() {
+            self.0.subscribers.add(channel, shard, || {});
+        }
     }
 
     fn policy(&self) -> Policy {
-        let hooks = &self.0.hooks;
         let mut policy = Policy::default();
         if self.0.has_certificates {
             policy = policy.authenticated_by("certificates");
         }
-        if let Some(authenticator) = &hooks.authenticator {
+        if let Some(authenticator) = &self.0.authenticator {
             policy = policy.authenticated_by(&authenticator.policy());
         }
-        hooks.authorized().iter().fold(policy, |policy, name| policy.decided_by(name))
+        self.0.hooks.table().authorized().iter().fold(policy, |policy, name| policy.decided_by(name))
     }
 
     fn reads_heads(&self) -> bool {
-        self.0.hooks.authenticator.is_some() || self.0.has_certificates
-    }
-}
-
-impl Decisions {
-    /// The hooks of a channel whose subscribers are counted.
-    fn counted(&self, channel: &str) -> Option<Found<'_, ChannelHooks>> {
-        let found = self.0.counts.then(|| self.0.hooks.channels.of(channel))?;
-        let counts = |hooks: &&ChannelHooks| !hooks.authorizers.is_empty() || !hooks.listeners.is_empty();
-        found.iter().any(counts).then_some(found)
+        self.0.authenticator.is_some() || self.0.has_certificates
     }
 }
 

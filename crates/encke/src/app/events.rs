@@ -1,5 +1,7 @@
 //! Events of sessions and channels, for listeners.
 
+use std::sync::Arc;
+
 use encke_core::{Actions, EndReason};
 
 use super::call::Calling;
@@ -64,10 +66,10 @@ pub enum SubscriptionEvent<'a> {
 pub(crate) type OnSession = Box<dyn Fn(&SessionEvent<'_>, &mut Actions, &Calling<'_>) -> Noted + Send + Sync>;
 
 /// A registered listener for channels.
-pub(crate) type OnChannel = Box<dyn Fn(&ChannelEvent<'_>, &mut Actions, &Calling<'_>) -> Noted + Send + Sync>;
+pub(crate) type OnChannel = Arc<dyn Fn(&ChannelEvent<'_>, &mut Actions, &Calling<'_>) -> Noted + Send + Sync>;
 
 /// A registered listener for subscriptions.
-pub(crate) type OnSubscription = Box<dyn Fn(&SubscriptionEvent<'_>, &mut Actions, &Calling<'_>) -> Noted + Send + Sync>;
+pub(crate) type OnSubscription = Arc<dyn Fn(&SubscriptionEvent<'_>, &mut Actions, &Calling<'_>) -> Noted + Send + Sync>;
 
 /// A failure is that of a value that the listener takes.
 type Noted = Result<(), Failure>;

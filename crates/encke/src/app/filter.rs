@@ -38,9 +38,9 @@ impl<'a> Publishing<'a> {
         Publishing { caller: Caller::from(caller), channel: channel.into(), data, ext }
     }
 
-    /// The source of the further values of its hooks.
-    pub(crate) fn calling<'c>(&'c self, context: &'c Arc<Context>) -> Calling<'c> {
-        Calling::of_message(&self.caller, self.channel(), self.data(), self.ext(), context)
+    /// The source of the further values of a hook with this channel, pattern or template.
+    pub(crate) fn calling<'c>(&'c self, pattern: &'c str, context: &'c Arc<Context>) -> Calling<'c> {
+        Calling::of_message(&self.caller, self.channel(), self.data(), self.ext(), context).of_hook(pattern)
     }
 
     /// The publisher.

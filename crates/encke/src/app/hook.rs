@@ -1,5 +1,6 @@
 //! One hook about a message: a plain function, or an async one.
 
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use encke_core::{Answer, Pending};
@@ -24,9 +25,18 @@ pub(crate) trait HookAnswer: Send + 'static {
 /// A hook that answers with `A`.
 pub(crate) enum Hook<S: Subject, A> {
     /// It answers at once.
-    Plain(Box<Plain<S, A>>),
+    Plain(Arc<Plain<S, A>>),
     /// It may wait.
-    Async(Box<Async<S, A>>),
+    Async(Arc<Async<S, A>>),
+}
+
+impl<S: Subject, A> Clone for Hook<S, A> {
+    fn clone(&self) -> Hook<S, A> {
+        match self {
+            Hook::Plain(function) => Hook::Plain(function.clone()),
+            Hook::Async(function) => Hook::Async(function.clone()),
+        }
+    }
 }
 
 type Plain<S, A> = dyn Fn(&<S as Subject>::View<'_>, &Calling<'_>) -> Result<A, Failure> + Send + Sync;

@@ -2,25 +2,21 @@
 
 use std::sync::Arc;
 
-use bayeux::{ChannelKind, ChannelName, Limits};
-
-use super::access::Authorizer;
 use super::call::{Need, States};
-use super::events::{OnChannel, OnSession, OnSubscription};
-use super::filter::Filter;
+use super::channel_hooks::{ChannelHook, Table};
+use super::events::OnSession;
 use super::handlers::AnyAuthenticate;
 use super::patterns::Patterns;
 use super::route::Route;
-use super::service::Registered;
+use super::template::name_of;
 use crate::error::HookError;
 
-/// The hooks of an application.
+/// The hooks that a builder was given.
 #[derive(Default)]
-pub(crate) struct Hooks {
+pub(crate) struct BuilderHooks {
     pub(crate) authenticator: Option<Arc<dyn AnyAuthenticate>>,
-    pub(crate) channels: Patterns<ChannelHooks>,
-    pub(crate) services: Patterns<Option<Arc<Registered>>>,
-    pub(crate) routes: Patterns<Option<Route>>,
+    pub(crate) table: Table,
+    pub(crate) routes: Patterns<Route>,
     pub(crate) sessions: Vec<OnSession>,
     pub(crate) states: States,
     /// The states that hooks need, with a description of the hook.
@@ -29,74 +25,77 @@ pub(crate) struct Hooks {
     errors: Vec<HookError>,
 }
 
-/// The hooks of one channel or pattern, each kind in the order of its registration.
-#[derive(Default)]
-pub(crate) struct ChannelHooks {
-    pub(crate) authorizers: Vec<Authorizer>,
-    pub(crate) filters: Vec<Filter>,
-    pub(crate) listeners: Vec<OnChannel>,
-    pub(crate) subscription_listeners: Vec<OnSubscription>,
-}
-
-impl Hooks {
-    /// The hooks of a channel or pattern. None if the name is no such thing: the start reports it.
-    pub(crate) fn channel(&mut self, pattern: &str) -> Option<&mut ChannelHooks> {
-        let name = self.named(pattern, HookError::Pattern)?;
-        Some(self.channels.entry(name))
+impl BuilderHooks {
+    /// Adds a hook for a channel, a pattern or a template. The start reports a mistake.
+    pub(crate) fn add(&mut self, pattern: &str, hook: ChannelHook) {
+        self.needs(&hook.described(pattern), hook.needs().to_vec());
+        match self.table.add(pattern, hook) {
+            Ok((_, is_replaced)) => self.errors.extend(is_replaced.then(|| HookError::TwoServices(pattern.into()))),
+            Err(error) => self.errors.push(error),
+        }
     }
 
-    /// Notes the states that a hook needs.
-    pub(crate) fn needs(&mut self, hook: &str, needs: Vec<Need>) {
-        self.needs.extend(needs.into_iter().map(|need| (hook.to_owned(), need)));
+    /// Adds a listener for sessions.
+    pub(crate) fn on_session(&mut self, listener: OnSession, needs: Vec<Need>) {
+        self.needs_no_parameters("a listener for sessions", needs);
+        self.sessions.push(listener);
     }
 
     pub(crate) fn authenticate(&mut self, authenticator: Arc<dyn AnyAuthenticate>) {
-        self.needs("the authenticator", authenticator.needs());
+        self.needs_no_parameters("the authenticator", authenticator.needs());
         if self.authenticator.replace(authenticator).is_some() {
             self.errors.push(HookError::TwoAuthenticators);
         }
     }
 
-    pub(crate) fn service(&mut self, channel: &str, service: Registered) {
-        let Some(name) = self.named(channel, HookError::Pattern) else { return };
-        if name.kind() != ChannelKind::Service {
-            return self.errors.push(HookError::NotAService(channel.into()));
-        }
-        self.needs(&format!("the service {channel}"), service.needs.clone());
-        if self.services.entry(name).replace(Arc::new(service)).is_some() {
-            self.errors.push(HookError::TwoServices(channel.into()));
-        }
-    }
-
     pub(crate) fn route(&mut self, path: &str, route: Route) {
-        self.needs(&format!("the route {path}"), route.needs.clone());
-        if let Some(name) = self.named(path, HookError::Path)
-            && self.routes.entry(name).replace(route).is_some()
-        {
-            self.errors.push(HookError::TwoRoutes(path.into()));
+        let hook = format!("the route {path}");
+        let name = name_of(path).map_err(|error| match error {
+            HookError::Pattern(path) => HookError::Path(path),
+            error => error,
+        });
+        let name = match name {
+            Ok(name) => name,
+            Err(error) => return self.errors.push(error),
+        };
+        match name.has_parameters() {
+            true => self.needs(&hook, route.needs.clone()),
+            false => self.needs_no_parameters(&hook, route.needs.clone()),
+        }
+        let mut is_first = false;
+        let new = || {
+            is_first = true;
+            route
+        };
+        match self.routes.entry(&name, new).map(|_| ()) {
+            Err(other) => self.errors.push(HookError::TwoTemplates(other.into(), path.into())),
+            Ok(()) => self.errors.extend((!is_first).then(|| HookError::TwoRoutes(path.into()))),
         }
     }
 
-    /// The name with this text. None if it is none: the start reports it.
-    fn named<'n>(&mut self, text: &'n str, error: fn(String) -> HookError) -> Option<ChannelName<'n>> {
-        let name = name_of(text);
-        self.errors.extend(name.is_none().then(|| error(text.into())));
-        name
+    /// Notes the states that a hook needs.
+    fn needs(&mut self, hook: &str, needs: Vec<Need>) {
+        self.needs.extend(needs.into_iter().map(|need| (hook.to_owned(), need)));
     }
 
-    /// The channels and patterns with authorizers, in the order of their names.
-    pub(crate) fn authorized(&self) -> Vec<String> {
-        let named = self.channels.named().into_iter().filter(|(_, hooks)| !hooks.authorizers.is_empty());
-        named.map(|(name, _)| name.to_owned()).collect()
+    /// Notes the states that a hook without a template needs.
+    fn needs_no_parameters(&mut self, hook: &str, needs: Vec<Need>) {
+        if needs.iter().any(Need::is_parameters) {
+            self.errors.push(HookError::NoParameters { hook: hook.into() });
+        }
+        self.needs(hook, needs);
     }
 
-    /// The patterns of a single level with authorizers below which channels are open to everybody: those of `/room/*` do not
-    /// decide about `/room/a/b`, and no others do.
+    /// The patterns and templates of a single level with authorizers below which channels are open to everybody: those of `/room/*`
+    /// or `/room/{id}` do not decide about `/room/a/b`, and no others do.
     pub(crate) fn open_below(&self) -> Vec<String> {
-        let authorized = self.authorized();
+        let authorized = self.table.authorized();
         let Ok(decided) = encke_core::Patterns::new(&authorized) else { return Vec::new() };
-        let is_open = |name: &String| name.ends_with("/*") && !decided.allow(&format!("{name}*"));
-        authorized.iter().filter(|name| is_open(name)).cloned().collect()
+        let is_open = |name: &&String| {
+            let level = name.rsplit_once('/').filter(|(_, last)| *last == "*" || last.starts_with('{'));
+            level.is_some_and(|(above, _)| !decided.allow(&format!("{above}/**")))
+        };
+        authorized.iter().filter(is_open).cloned().collect()
     }
 
     /// Checks that everything can work.
@@ -111,10 +110,4 @@ impl Hooks {
         let state_missing = |(hook, state): (&String, _)| HookError::StateMissing { hook: hook.clone(), state };
         missing.next().map_or(Ok(()), |found| Err(state_missing(found)))
     }
-}
-
-/// The channel or pattern with this text. Settings limit only the names of clients.
-pub(crate) fn name_of(text: &str) -> Option<ChannelName<'_>> {
-    let limits = Limits { channel_bytes_max: usize::MAX, channel_segments_max: usize::MAX, ..Limits::default() };
-    ChannelName::parse(text, &limits).ok()
 }

@@ -13,8 +13,8 @@ use tokio::runtime::Handle;
 
 use super::access::{Access, Grant, Operation};
 use super::call::Context;
+use super::channel_hooks::ChannelHooks;
 use super::filter::Publishing;
-use super::hooks::ChannelHooks;
 use super::patterns::{Found, Patterns};
 
 /// An operation on its way through the hooks.
@@ -67,7 +67,7 @@ impl<'t> Concerned<'t> {
     }
 
     pub(crate) fn has_authorizer(&self) -> bool {
-        self.found.iter().any(|hooks| !hooks.authorizers.is_empty())
+        self.found.iter().any(|hooks| hooks.has_authorizer())
     }
 
     /// True if there is no hook at all.
@@ -133,10 +133,11 @@ impl<'a> Passage<'a> {
     }
 
     /// Asks the hooks one after the other, until one waits or the operation is decided about.
-    pub(crate) fn go_on(&mut self, concerned: &Concerned<'_>, context: &Arc<Context>, runtime: &Handle) -> Next {
+    pub(crate) fn go_on<'h>(&mut self, concerned: &Concerned<'h>, context: &Arc<Context>, runtime: &Handle) -> Next {
         while let Some(found) = concerned.group(self.progress.group) {
-            for authorizer in found.iter().flat_map(|hooks| &hooks.authorizers).skip(self.progress.asked) {
-                let calling = self.access.message.calling(context);
+            let of_hooks = |hooks: &'h ChannelHooks| hooks.authorizers().map(move |authorizer| (hooks, authorizer));
+            for (hooks, authorizer) in found.iter().copied().flat_map(of_hooks).skip(self.progress.asked) {
+                let calling = self.access.message.calling(&hooks.pattern, context);
                 match authorizer.ask(&self.access, &calling, runtime) {
                     Answer::Now(grant) => {
                         if let Some(refusal) = self.take_grant(grant) {
@@ -157,8 +158,10 @@ impl<'a> Passage<'a> {
         }
         let is_filtered = self.progress.is_filtered;
         let found = concerned.group(0).unwrap_or_default();
-        for filter in found.iter().filter(|_| is_filtered).flat_map(|hooks| &hooks.filters).skip(self.progress.asked) {
-            let calling = self.access.message.calling(context);
+        let of_hooks = |hooks: &'h ChannelHooks| hooks.filters().map(move |filter| (hooks, filter));
+        let filters = found.iter().copied().filter(|_| is_filtered).flat_map(of_hooks);
+        for (hooks, filter) in filters.skip(self.progress.asked) {
+            let calling = self.access.message.calling(&hooks.pattern, context);
             match filter.ask(&self.access.message, &calling, runtime) {
                 Answer::Now(verdict) => {
                     if let Some(refusal) = self.take_verdict(verdict) {

@@ -192,6 +192,8 @@ answers!(A a B b);
 
 /// A registered route.
 pub(crate) struct Route {
+    /// Its path, pattern or template.
+    path: Box<str>,
     answer: Box<AnswerRoute>,
     pub(crate) needs: Vec<Need>,
 }
@@ -199,7 +201,7 @@ pub(crate) struct Route {
 type AnswerRoute = dyn Fn(RouteRequest, &Calling<'_>) -> RouteAnswer + Send + Sync;
 
 impl Route {
-    pub(crate) fn new<T, H: RouteHandler<T>>(handler: H) -> Route {
+    pub(crate) fn new<T, H: RouteHandler<T>>(path: &str, handler: H) -> Route {
         let (needs, handler) = (handler.needs(), Arc::new(handler));
         let answer = move |request: RouteRequest, calling: &Calling<'_>| -> RouteAnswer {
             let path = request.path().to_owned();
@@ -219,20 +221,20 @@ impl Route {
                 })
             })
         };
-        Route { answer: Box::new(answer), needs }
+        Route { path: path.into(), answer: Box::new(answer), needs }
     }
 }
 
 /// The routes of a server, in front of its fallback.
 pub(crate) struct Routes {
-    routes: Patterns<Option<Route>>,
+    routes: Patterns<Route>,
     context: Arc<Context>,
     threads: runtime::Handle,
 }
 
 impl Routes {
     /// The routes of a server, on these threads.
-    pub(crate) fn new(routes: Patterns<Option<Route>>, context: Arc<Context>, threads: runtime::Handle) -> Routes {
+    pub(crate) fn new(routes: Patterns<Route>, context: Arc<Context>, threads: runtime::Handle) -> Routes {
         Routes { routes, context, threads }
     }
 }
@@ -243,11 +245,12 @@ impl Fallback for Routes {
     }
 
     fn answer(&self, request: Request<RequestBody>, client: RequestClient) -> FallbackResponse {
-        let route = self.routes.closest(request.uri().path()).and_then(Option::as_ref);
+        let path = request.uri().path().to_owned();
+        let route = self.routes.closest(&path);
         let Some((route, handle)) = route.zip(self.context.handle()) else {
             return Box::pin(std::future::ready(StatusCode::SERVICE_UNAVAILABLE.into_response()));
         };
-        let calling = Calling::of_nobody("", None, &self.context);
+        let calling = Calling::of_nobody(&path, None, &self.context).of_hook(&route.path);
         let answer = (route.answer)(RouteRequest { request, peer: client.address, handle }, &calling);
         run_on(&self.threads, async { Ok(answer.await) })
     }

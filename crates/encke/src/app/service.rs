@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::time::Duration;
 
 use encke_core::{Actions, Answer};
@@ -90,20 +91,4 @@ impl<T: 'static, H: ServiceHandler<T>> ServiceHandler<WithTimeout<T, H>> for Wit
 }
 
 /// A registered service.
-pub(crate) struct Registered {
-    answer: Box<AnswerCall>,
-    pub(crate) needs: Vec<Need>,
-}
-
-type AnswerCall = dyn Fn(&Calling<'_>) -> Answer<Actions> + Send + Sync;
-
-impl Registered {
-    pub(crate) fn new<T, H: ServiceHandler<T>>(handler: H) -> Registered {
-        let needs = handler.needs();
-        Registered { answer: Box::new(move |call| handler.answer(call)), needs }
-    }
-
-    pub(crate) fn answer(&self, call: &Calling<'_>) -> Answer<Actions> {
-        (self.answer)(call)
-    }
-}
+pub(crate) type AnswerCall = Arc<dyn Fn(&Calling<'_>) -> Answer<Actions> + Send + Sync>;

@@ -34,8 +34,8 @@ pub(crate) fn provider() -> &'static Arc<CryptoProvider> {
     &PROVIDER
 }
 
-/// Checks the settings of TLS, and reads its files.
-pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
+/// The settings of TLS that cannot work. Reads the files, if everything else is right.
+pub(crate) fn check(settings: &Settings) -> Vec<SettingsError> {
     let Settings { tls_cert, tls_key, tls, dev_tls, tls_client_ca, tls_client_crl, acme, data, .. } = settings;
     let first = tls.first().map_or("", |pair| &pair.cert);
     let without_cert = tls_cert.is_empty();
@@ -43,8 +43,18 @@ pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
         (*dev_tls && !without_cert, "dev_tls", "true", "only without tls_cert"),
         (*dev_tls && !acme.is_empty(), "dev_tls", "true", "only without acme"),
         (data.is_empty() && !acme.is_empty(), "acme", "", "only with data, where the certificate is stored"),
-        (without_cert && !tls_key.is_empty(), "tls_cert", "", "the PEM file with the certificate of tls_key"),
-        (!without_cert && tls_key.is_empty(), "tls_key", "", "the PEM file with the private key of tls_cert"),
+        (
+            without_cert && !tls_key.is_empty(),
+            "tls_key",
+            tls_key,
+            "only with tls_cert, the PEM file of its certificate",
+        ),
+        (
+            !without_cert && tls_key.is_empty(),
+            "tls_cert",
+            tls_cert,
+            "only with tls_key, the PEM file of its private key",
+        ),
         (
             without_cert && !tls.is_empty(),
             "tls.cert",
@@ -64,13 +74,13 @@ pub(crate) fn check(settings: &Settings) -> Result<(), SettingsError> {
             "only with tls_client_ca",
         ),
     ];
-    match checks.into_iter().find(|(is_wrong, ..)| *is_wrong) {
-        Some((_, name, value, wanted)) => Err(SettingsError::new(name, value, wanted)),
-        None => {
-            Certificates::read(provider(), settings, Arc::default())?;
-            Verifiers::read(provider(), settings).map(drop)
-        }
+    let wrong = checks.into_iter().filter(|(is_wrong, ..)| *is_wrong);
+    let mut wrong: Vec<_> = wrong.map(|(_, name, value, wanted)| SettingsError::new(name, value, wanted)).collect();
+    if wrong.is_empty() {
+        wrong.extend(Certificates::read(provider(), settings, Arc::default()).err());
+        wrong.extend(Verifiers::read(provider(), settings).err());
     }
+    wrong
 }
 
 /// TLS of one server.

@@ -1,6 +1,8 @@
 //! The hooks of a program: what they may do, in which order, and what happens when they misbehave.
 
 mod late;
+mod running;
+mod templates;
 mod values;
 
 use std::sync::{Arc, Mutex};

@@ -322,10 +322,10 @@ fn settings_of_tls_that_do_not_fit_are_refused_by_name() {
     assert_eq!(refused(&|settings| settings.tls_cert = missing.clone()), "tls_cert");
     assert_eq!(refused(&|settings| settings.tls_cert = junk.clone()), "tls_cert");
     assert_eq!(refused(&|settings| settings.tls_cert = pair.key.clone()), "tls_cert");
-    assert_eq!(refused(&|settings| settings.tls_cert = String::new()), "tls_cert");
+    assert_eq!(refused(&|settings| settings.tls_cert = String::new()), "tls_key", "alone");
     assert_eq!(refused(&|settings| settings.tls_key = missing.clone()), "tls_key");
     assert_eq!(refused(&|settings| settings.tls_key = pair.cert.clone()), "tls_key");
-    assert_eq!(refused(&|settings| settings.tls_key = String::new()), "tls_key");
+    assert_eq!(refused(&|settings| settings.tls_key = String::new()), "tls_cert", "alone");
     assert_eq!(refused(&|settings| settings.dev_tls = true), "dev_tls");
     let further = || TlsPair { cert: missing.clone(), key: pair.key.clone() };
     assert_eq!(refused(&|settings| settings.tls = vec![further()]), "tls_cert");

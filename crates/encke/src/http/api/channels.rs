@@ -38,6 +38,10 @@ pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
 pub(super) async fn presence(call: &Call<'_>) -> Result<Answer, Problem> {
     let (limit, channel) = (call.limit()?, channel(call)?);
     let after = call.query.text("cursor").unwrap_or_default();
+    if !call.connection.node.shard_mut().has_presence(&channel) {
+        let detail = "the channel has no presence: no rule has presence for it";
+        return Err(Problem::new(Kind::NOT_FOUND, detail));
+    }
     let members =
         call.connection.node.server().presence.members(&channel, after, limit, ServerEntry::ApiPresence.may());
     let item = |member: Member| {

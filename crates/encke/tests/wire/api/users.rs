@@ -157,5 +157,10 @@ fn presence_lists_the_users_on_a_channel_page_by_page() {
     let name = api.get(&format!("/sessions/{}", sessions[3].id))["id"].clone();
     assert_eq!(rest["members"][0]["session_ids"], json!([name]));
     assert_ne!(name, json!(sessions[3].id));
-    assert_eq!(api.get("/presence?channel=/other")["users"], 0);
+    assert_eq!(api.get("/presence?channel=/room/2")["users"], 0);
+    let problem = api.problem("GET", "/presence?channel=/other", "");
+    assert_eq!(
+        (&problem["status"], &problem["detail"]),
+        (&json!(404), &json!("the channel has no presence: no rule has presence for it"))
+    );
 }

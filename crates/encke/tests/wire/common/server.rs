@@ -4,7 +4,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use encke::{Builder, Handle, PublishError, Running, Server, SessionView, Settings};
+use encke::{Builder, Handle, Hooks, PublishError, Running, Server, SessionView, Settings};
 use serde_json::json;
 
 use super::tls::over_tls;
@@ -59,6 +59,10 @@ impl TestServer {
 
     pub fn address(&self) -> std::net::SocketAddr {
         self.running.as_ref().expect("running").address()
+    }
+
+    pub fn hooks(&self) -> &Hooks {
+        self.running.as_ref().expect("running").hooks()
     }
 
     /// Its socket, for the server that takes over.

@@ -9,7 +9,7 @@ use encke::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{call, error, server, subscribe};
+use super::{error, server, subscribe};
 use crate::common::{TestServer, Ws, data, wait_until};
 
 type Log = Arc<Mutex<Vec<String>>>;
@@ -143,31 +143,4 @@ fn a_program_learns_of_each_subscription_and_its_end() {
         assert_eq!(count(id, rest), 1, "{id} {rest}");
     }
     assert_eq!(count(&one.id, "true /c/x") + count(&two.id, "true /c/*"), 2);
-}
-
-#[test]
-fn services_are_added_replaced_and_removed_while_the_server_runs() {
-    let running = server().state(Log::default()).service("/service/a/*", async || Data("any")).start().expect("starts");
-    let mut ws = Ws::connect(running.address(), &[]);
-    ws.handshake();
-    let services = running.services().clone();
-    let mut answered = |channel: &str| call(&mut ws, channel, json!(1))["data"].clone();
-    assert_eq!(answered("/service/a/b"), "any");
-    services.add("/service/a/b", async || Data("first")).expect("a service");
-    assert_eq!((answered("/service/a/b"), answered("/service/a/c")), (json!("first"), json!("any")));
-    let noting = async |AppState(log): AppState<Log>| {
-        note(&log, "called");
-        Data("second")
-    };
-    services.add("/service/a/b", noting).expect("a service");
-    assert_eq!(answered("/service/a/b"), "second");
-    assert!(services.remove("/service/a/b") && !services.remove("/service/a/b"));
-    assert_eq!(answered("/service/a/b"), "any", "the pattern again");
-    assert!(services.remove("/service/a/*"));
-    assert_eq!(error(&ws.call(json!({"id": "n", "channel": "/service/a/b", "data": 1}))), "404::service_unknown");
-    let missing = services.add("/service/x", async |AppState(_): AppState<u8>| ()).expect_err("a state");
-    assert_eq!(missing.to_string(), "the service /service/x takes AppState<u8>, but Builder::state got none");
-    assert!(services.add("/x", async || ()).is_err() && services.add("/service/*/x", async || ()).is_err());
-    running.handle().drain();
-    running.join();
 }
