@@ -189,11 +189,15 @@ impl InForce {
         own.unwrap_or(self.settings.broadcast_to_publisher)
     }
 
-    /// The time by which messages of now leave, in milliseconds, if those of a channel with this rule are lazy.
-    pub(crate) fn lazy_due_ms(&self, rule: Option<usize>, now_ms: u64) -> Option<u64> {
-        let (rule, most) = (&self.settings.channels[rule?], self.settings.lazy_timeout_max_ms);
-        let wait_ms = if rule.lazy_timeout_ms == 0 { most } else { rule.lazy_timeout_ms.min(most) };
-        rule.lazy.then_some(now_ms + wait_ms)
+    /// The time by which messages of now leave, in milliseconds, if they are lazy, or those of a channel with this rule.
+    pub(crate) fn lazy_due_ms(&self, rule: Option<usize>, are_lazy: bool, now_ms: u64) -> Option<u64> {
+        let rule = rule.map(|rule| &self.settings.channels[rule]);
+        if !are_lazy && !rule.is_some_and(|rule| rule.lazy) {
+            return None;
+        }
+        let most = self.settings.lazy_timeout_max_ms;
+        let own = rule.map_or(0, |rule| rule.lazy_timeout_ms);
+        Some(now_ms + if own == 0 { most } else { own.min(most) })
     }
 
     /// The policy for sessions that are too slow for a channel with this rule.

@@ -14,7 +14,7 @@ use crate::shard::{Machines, Shard};
 
 impl Shard {
     /// Publishes for the application. An invalid channel name is ignored.
-    pub(super) fn publish_from_here(&mut self, channel: &str, data: &str, ext: Option<&str>) {
+    pub(super) fn publish_from_here(&mut self, channel: &str, data: &str, ext: Option<&str>, is_lazy: bool) {
         let limits = self.machines.env.settings.limits().clone();
         if let Ok(name) = ChannelName::parse(channel, &limits) {
             let timestamp = self.machines.env.raw_timestamp();
@@ -26,7 +26,7 @@ impl Shard {
                 id: None,
                 custom: &[],
             };
-            self.broadcast(name, &publication, None, ServerEntry::Action.may());
+            self.broadcast(name, &publication, (None, is_lazy), ServerEntry::Action.may());
         }
     }
 
@@ -50,8 +50,8 @@ impl Shard {
     pub(super) fn act(&mut self, actions: Actions, call: Option<(SessionKey, &str, Option<&bayeux::Id<'_>>)>) {
         for action in actions.0 {
             match action {
-                Action::Publish { channel, data, ext } => {
-                    self.publish_from_here(&channel, &data, ext.as_deref());
+                Action::Publish { channel, data, ext, is_lazy } => {
+                    self.publish_from_here(&channel, &data, ext.as_deref(), is_lazy);
                 }
                 Action::Deliver { session, channel, data, id, ext } => {
                     let (id, ext) = (id.map(bayeux::Id::new), ext.as_deref().map(RawJson::trusted));

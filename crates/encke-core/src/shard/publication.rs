@@ -15,12 +15,12 @@ use crate::side::Side;
 
 impl Shard {
     /// Publishes to all subscribers on all shards. Returns the token for which the reply to the publisher waits, if it
-    /// has to wait.
+    /// has to wait. `from` is the session that publishes, if one does; the delivery of lazy publications may wait.
     pub(super) fn broadcast(
         &mut self,
         channel: ChannelName<'_>,
         publication: &Publication<'_>,
-        from: Option<SessionKey>,
+        (from, is_lazy): (Option<SessionKey>, bool),
         granted: Granted,
     ) -> Option<PublishToken> {
         granted.use_for(Right::Publish);
@@ -28,10 +28,10 @@ impl Shard {
         env.metrics.publications.add(1);
         let (bytes, compresses) = (publication.encoded_bytes(), env.settings.compresses(channel));
         let frames = delivery.encoder().publication(bytes, compresses, |bytes| publication.write(bytes));
-        if !self.burst.take(channel, &frames, from) {
+        if !self.burst.take(channel, &frames, (from, is_lazy)) {
             let machines = self.settle_burst();
             let token = from.and_then(|from| machines.token(channel, from));
-            self.burst.start(channel, frames, from, token);
+            self.burst.start(channel, frames, (from, is_lazy), token);
         }
         self.burst.token()
     }
@@ -43,8 +43,8 @@ impl Shard {
         let channel = ChannelName::known(burst.channel());
         let rule = machines.env.settings.rule_of(channel);
         let except = burst.from().filter(|_| !machines.env.settings.returns_to_publisher(rule));
-        let (side, token) = (burst.side(), burst.token());
-        let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position: None, token };
+        let (side, is_lazy, token) = (burst.side(), burst.is_lazy, burst.token());
+        let fan_out = FanOut { channel, frames: &frames, messages, side, is_lazy, rule, position: None, token };
         match machines.env.settings.history(channel, rule) {
             Some(terms) => machines.record(&fan_out, terms, (burst.from(), except)),
             None => machines.deliver_everywhere(&fan_out, except, |machines| machines.delivery.id_of(except)),
@@ -60,8 +60,9 @@ impl Machines {
         let frames = self.delivery.encoder().copy(&publications.frames, compresses);
         let rule = self.env.settings.rule_of(channel);
         let except = publications.except.and_then(|id| self.delivery.find(&id));
-        let (messages, side, position) = (publications.messages, publications.side, publications.position.as_ref());
-        let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position, token: None };
+        let EncodedPublications { messages, side, is_lazy, ref position, .. } = *publications;
+        let position = position.as_ref();
+        let fan_out = FanOut { channel, frames: &frames, messages, side, is_lazy, rule, position, token: None };
         self.fan_out(&fan_out, except.map(|key| key.index));
     }
 
@@ -121,7 +122,7 @@ impl Machines {
         let (settings, rule) = (&env.settings, fan_out.rule);
         let manner = Manner {
             except,
-            lazy_due_ms: settings.lazy_due_ms(rule, env.now.ms),
+            lazy_due_ms: settings.lazy_due_ms(rule, fan_out.is_lazy, env.now.ms),
             active_ms: settings.given().activity_counts_deliveries.then_some(env.now.ms),
             room: settings.room_of(rule),
             policy: settings.policy(rule),
@@ -181,6 +182,7 @@ pub(super) struct Burst {
     frames: Option<Frames>,
     messages: u32,
     from: Option<SessionKey>,
+    is_lazy: bool,
     token: Option<PublishToken>,
 }
 
@@ -200,12 +202,17 @@ impl Burst {
         if self.is_empty() { 0 } else { self.messages as usize }
     }
 
-    /// Adds a publication if it continues the burst: same channel, same publisher, adjacent bytes. Returns true if it
-    /// did.
-    pub(super) fn take(&mut self, channel: ChannelName<'_>, frames: &Frames, from: Option<SessionKey>) -> bool {
+    /// Adds a publication if it continues the burst: same channel, same publisher, as lazy, adjacent bytes. Returns true
+    /// if it did.
+    pub(super) fn take(
+        &mut self,
+        channel: ChannelName<'_>,
+        frames: &Frames,
+        (from, is_lazy): (Option<SessionKey>, bool),
+    ) -> bool {
         let continued = self.frames.as_mut().filter(|last| last.is_followed_by(frames));
         match continued {
-            Some(last) if self.from == from && self.channel == channel.as_str() => {
+            Some(last) if self.from == from && self.is_lazy == is_lazy && self.channel == channel.as_str() => {
                 last.end = frames.end;
                 self.messages += 1;
                 true
@@ -220,7 +227,7 @@ impl Burst {
         &mut self,
         channel: ChannelName<'_>,
         frames: Frames,
-        from: Option<SessionKey>,
+        (from, is_lazy): (Option<SessionKey>, bool),
         token: Option<PublishToken>,
     ) {
         self.channel.clear();
@@ -228,6 +235,7 @@ impl Burst {
         self.frames = Some(frames);
         self.messages = 1;
         self.from = from;
+        self.is_lazy = is_lazy;
         self.token = token;
     }
 

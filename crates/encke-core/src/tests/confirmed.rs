@@ -95,6 +95,7 @@ fn committed(rig: &Rig, number: usize) -> EncodedPublications {
         frames: frames.into(),
         messages: 1,
         side: Side::Client,
+        is_lazy: false,
         except: None,
         token: None,
         publisher: None,

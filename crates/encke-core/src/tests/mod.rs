@@ -180,6 +180,7 @@ impl Rig {
             frames: frames.into(),
             messages: 1,
             side: Side::Server,
+            is_lazy: false,
             except: None,
             token: None,
             publisher: None,
@@ -196,7 +197,7 @@ impl Shard {
     /// Broadcasts like an application.
     pub(super) fn publish_now(&mut self, channel: &str, data: &str) {
         self.settle_burst_at(NOW);
-        self.publish_from_here(channel, data, None);
+        self.publish_from_here(channel, data, None, false);
         self.settle_burst().update_gauges();
     }
 }

@@ -38,6 +38,7 @@ struct Burst {
     channel: Box<str>,
     frames: Vec<u8>,
     messages: u32,
+    is_lazy: bool,
     /// The token of those who wait for its position.
     token: Option<PublishToken>,
     charge: Charge,
@@ -86,11 +87,11 @@ pub(crate) enum Added {
 }
 
 impl Published {
-    /// Adds a publication. If its position is wanted, notes it there with its index in the request.
+    /// Adds a publication, which may be lazy. If its position is wanted, notes it there with its index in the request.
     pub(crate) fn add(
         &self,
         account: &Arc<MailboxAccount>,
-        message: &bayeux::Publication<'_>,
+        (message, is_lazy): (&bayeux::Publication<'_>, bool),
         wanted: Option<(&mut Positions<'_>, usize)>,
     ) -> Added {
         let payload_bytes = message.encoded_bytes() + 2;
@@ -98,7 +99,7 @@ impl Published {
         if queue.is_closed {
             return Added::Closed;
         }
-        let Burst { frames, messages, charge, token, .. } = queue.burst(account, message.channel);
+        let Burst { frames, messages, charge, token, .. } = queue.burst(account, message.channel, is_lazy);
         let room = frames.capacity();
         frames.reserve(frame::header_bytes(payload_bytes) + payload_bytes);
         if frames.capacity() > room {
@@ -128,12 +129,19 @@ impl Published {
         };
         let messages = bursts.iter().map(|burst| burst.messages as usize).sum();
         let envelope = |burst: Burst| {
-            let Burst { channel, frames, messages, token, charge } = burst;
-            let frames = frames.into();
-            let side = Side::Server;
-            let (except, position, publisher) = (None, None, None);
-            let publication =
-                EncodedPublications { channel, frames, messages, side, except, position, token, publisher, charge };
+            let Burst { channel, frames, messages, is_lazy, token, charge } = burst;
+            let publication = EncodedPublications {
+                channel,
+                frames: frames.into(),
+                messages,
+                side: Side::Server,
+                is_lazy,
+                except: None,
+                position: None,
+                token,
+                publisher: None,
+                charge,
+            };
             Envelope::new(account, ShardMessage::Record(publication.into()))
         };
         (bursts.into_iter().map(envelope).collect(), messages)
@@ -147,16 +155,16 @@ impl Published {
 
 impl Queue {
     /// Returns the burst that a publication on a channel is added to, which may be a new one.
-    fn burst(&mut self, account: &Arc<MailboxAccount>, channel: &str) -> &mut Burst {
+    fn burst(&mut self, account: &Arc<MailboxAccount>, channel: &str, is_lazy: bool) -> &mut Burst {
         let Queue { bursts, latest, hasher, .. } = self;
-        let has_room = |burst: &Burst| burst.frames.len() < BURST_BYTES;
-        let is_last = bursts.last().is_some_and(|last| &*last.channel == channel && has_room(last));
+        let goes_on = |burst: &Burst| burst.is_lazy == is_lazy && burst.frames.len() < BURST_BYTES;
+        let is_last = bursts.last().is_some_and(|last| &*last.channel == channel && goes_on(last));
         let mut at = bursts.len().wrapping_sub(1);
         if !is_last {
             let hash = hasher.hash_one(channel);
             let known = latest.find_mut(hash, |at| &*bursts[*at as usize].channel == channel);
             at = known.as_deref().map_or(bursts.len(), |at| *at as usize);
-            if at == bursts.len() || !has_room(&bursts[at]) {
+            if at == bursts.len() || !goes_on(&bursts[at]) {
                 at = bursts.len();
                 match known {
                     Some(known) => *known = at as u32,
@@ -166,7 +174,8 @@ impl Queue {
                     }
                 }
                 let charge = account.charge(ENVELOPE_BYTES + channel.len());
-                bursts.push(Burst { channel: channel.into(), frames: Vec::new(), messages: 0, token: None, charge });
+                let channel = channel.into();
+                bursts.push(Burst { channel, frames: Vec::new(), messages: 0, is_lazy, token: None, charge });
             }
         }
         &mut bursts[at]
@@ -205,7 +214,7 @@ mod tests {
     fn channels_published_to_in_turn_have_one_burst_each_in_order() {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
         for number in 0..300 {
-            published.add(&account, &message(["/a", "/b", "/c"][number % 3], &number.to_string()), None);
+            published.add(&account, (&message(["/a", "/b", "/c"][number % 3], &number.to_string()), false), None);
         }
         let taken = taken(&published, &account);
         assert_eq!(taken.len(), 3);
@@ -222,8 +231,8 @@ mod tests {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
         let data = format!("\"{}\"", "x".repeat(BURST_BYTES / 2));
         for number in 0..5 {
-            published.add(&account, &message("/a", &data), None);
-            published.add(&account, &message("/b", &number.to_string()), None);
+            published.add(&account, (&message("/a", &data), false), None);
+            published.add(&account, (&message("/b", &number.to_string()), false), None);
         }
         let charged = account.bytes();
         assert!((5 * BURST_BYTES / 2..8 * BURST_BYTES).contains(&charged), "{charged} bytes for what is held");
@@ -234,9 +243,21 @@ mod tests {
     }
 
     #[test]
+    fn lazy_messages_and_others_of_a_channel_are_separate_bursts_in_order() {
+        let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
+        for (number, is_lazy) in [false, true, true, false, false].into_iter().enumerate() {
+            published.add(&account, (&message("/a", &number.to_string()), is_lazy), None);
+            published.add(&account, (&message("/b", "0"), false), None);
+        }
+        let counts: Vec<_> = taken(&published, &account).into_iter().map(|(name, count, _)| (name, count)).collect();
+        let count = |name: &str, messages: u32| (name.to_owned(), messages);
+        assert_eq!(counts, [count("/a", 1), count("/b", 5), count("/a", 2), count("/a", 2)]);
+    }
+
+    #[test]
     fn a_shard_is_woken_once_until_it_finds_the_queue_empty() {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
-        let add = || published.add(&account, &message("/a", "1"), None);
+        let add = || published.add(&account, (&message("/a", "1"), false), None);
         assert_eq!([add(), add()], [Added::First, Added::Noted]);
         assert_eq!(published.take(&account).1, 2);
         assert_eq!(add(), Added::Noted, "it looks again");

@@ -73,13 +73,14 @@ impl ServerShared {
     pub(crate) fn publish(
         &self,
         message: &Publication<'_>,
+        is_lazy: bool,
         wanted: Option<(&mut Positions<'_>, usize)>,
         granted: Granted,
     ) -> bool {
         granted.use_for(Right::Publish);
         let owner = self.shared().histories.owner(message.channel);
         let Some(published) = self.published.get(owner) else { return false };
-        match published.add(self.mailboxes.account(), message, wanted) {
+        match published.add(self.mailboxes.account(), (message, is_lazy), wanted) {
             Added::Noted => {}
             Added::First => _ = self.mailboxes.send(owner, ThreadMessage::Published),
             Added::Closed => return false,
