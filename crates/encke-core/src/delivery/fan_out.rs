@@ -117,6 +117,11 @@ impl Delivery {
         given_up
     }
 
+    /// Leaves a subscriber out of the next fan-out.
+    pub(crate) fn pass_by(&mut self, session: u32) {
+        self.sessions.at(session).stamp = self.fan_outs + 1;
+    }
+
     /// Encodes publications once for each form of positions that a session uses.
     fn positioned(&mut self, frames: &Frames, position: &Position) -> Positioned {
         Positioned(PositionForm::ALL.map(|form| match self.forms[form as usize] {

@@ -31,6 +31,7 @@ pub(crate) struct InForce {
     rules_have_subscribers: bool,
     rules_have_presence: bool,
     rules_compress: bool,
+    rules_have_intervals: bool,
 }
 
 /// The rates of messages and of their bytes.
@@ -80,6 +81,7 @@ impl InForce {
             rules_have_subscribers: has(|rule| rule.subscribers_max > 0),
             rules_have_presence: has(|rule| rule.presence),
             rules_compress: settings.compresses(),
+            rules_have_intervals: has(|rule| rule.min_interval_ms > 0),
             settings,
         }
     }
@@ -155,6 +157,17 @@ impl InForce {
     /// True if a channel may have presence.
     pub(crate) fn rules_have_presence(&self) -> bool {
         self.rules_have_presence
+    }
+
+    /// True if the rule for a channel may have an interval.
+    #[inline]
+    pub(crate) fn rules_have_intervals(&self) -> bool {
+        self.rules_have_intervals
+    }
+
+    /// The least time between two messages of a channel with this rule, in milliseconds; 0 for none.
+    pub(crate) fn min_interval_ms(&self, rule: Option<usize>) -> u32 {
+        rule.map_or(0, |rule| self.settings.channels[rule].min_interval_ms)
     }
 
     /// True if messages on this channel are compressed.

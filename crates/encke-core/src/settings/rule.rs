@@ -21,6 +21,10 @@ pub struct ChannelRule {
     /// one by one. 0: `lazy_timeout_max_ms`.
     #[serde(default)]
     pub lazy_timeout_ms: u64,
+    /// The least time between two messages of each of these channels for a subscriber, in milliseconds, up to one minute: it gets the
+    /// latest message. 0: all messages.
+    #[serde(default)]
+    pub min_interval_ms: u32,
     /// True: messages are compressed for WebSockets whose clients take that. Not for channels where secrets stand beside
     /// text that others choose.
     #[serde(default)]

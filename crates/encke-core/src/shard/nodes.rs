@@ -219,7 +219,9 @@ impl Machines {
         let resumes = |key: &SessionKey| self.env.confirmed.since(*key) == Since::Taken;
         match self.delivery.find(&id).filter(resumes) {
             Some(key) => {
-                let names = self.channels.names_of(key.index).map(Box::from).collect();
+                // Those with an interval get the messages of now only.
+                let own = self.channels.names_of(key.index).zip(self.channels.intervals_of(key.index));
+                let names = own.filter(|(_, interval)| interval.is_none()).map(|(name, _)| Box::from(name)).collect();
                 let room = self.delivery.outbox_room();
                 self.tell_nodes(ForNodes::Resumes { session: id, names, room });
             }
@@ -230,9 +232,11 @@ impl Machines {
     /// Takes the messages that a session has missed. It was subscribed before they were read, so no further one is missing.
     fn take_missed(&mut self, id: &Id, messages: Option<Vec<Box<str>>>) {
         if let Some(key) = self.delivery.find(id) {
-            let settings = &mut self.env.settings;
+            let (settings, channels) = (&mut self.env.settings, &self.channels);
             self.delivery.remove_read(key, &mut |name| {
-                crosses_nodes(name) && settings.seen_history(ChannelName::known(name)).is_some()
+                crosses_nodes(name)
+                    && channels.receives(key.index, name)
+                    && settings.seen_history(ChannelName::known(name)).is_some()
             });
             let compresses = &mut |message: &[u8]| settings.compresses_message(message);
             let has_taken = messages.is_some_and(|messages| self.delivery.queue_missed(key, &messages, compresses));
@@ -287,6 +291,7 @@ impl Machines {
         if is_busy && !release.is_urgent {
             return Given::Busy;
         }
+        self.send_waiting_to(key);
         let socket = self.delivery.session(key).and_then(|session| session.socket());
         let Some((messages, session)) = self.delivery.give(key) else { return Given::Unknown };
         let session = SavedSession { policy: None, ..self.completed(key, session, policy) };

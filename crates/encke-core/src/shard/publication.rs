@@ -63,7 +63,7 @@ impl Machines {
         let EncodedPublications { messages, side, is_lazy, ref position, .. } = *publications;
         let position = position.as_ref();
         let fan_out = FanOut { channel, frames: &frames, messages, side, is_lazy, rule, position, token: None };
-        self.fan_out(&fan_out, except.map(|key| key.index));
+        self.fan_out(&fan_out, except);
     }
 
     /// Delivers to the subscribers of this shard, to the other shards that have some, and to the other nodes of a cluster, but not to
@@ -75,7 +75,7 @@ impl Machines {
         except: Option<SessionKey>,
         id_of: impl FnOnce(&Machines) -> Option<Id>,
     ) {
-        self.fan_out(fan_out, except.map(|key| key.index));
+        self.fan_out(fan_out, except);
         if !self.env.shared.interest.is_empty() || self.env.shared.is_clustered() {
             self.send_to_others(fan_out, id_of(self));
         }
@@ -100,17 +100,33 @@ impl Machines {
         }
     }
 
-    /// Pushes to the outbox of each subscriber of this shard.
-    fn fan_out(&mut self, fan_out: &FanOut<'_>, except: Option<u32>) {
-        let bytes = fan_out.frames.bytes();
+    /// Pushes to the outbox of each subscriber of this shard, or lets the messages wait for their interval.
+    fn fan_out(&mut self, fan_out: &FanOut<'_>, except: Option<SessionKey>) {
+        if self.channels.has_no_groups() && !self.env.settings.rules_have_intervals() {
+            self.fan_out_to_all(fan_out, except);
+        } else {
+            self.conflate(fan_out, except);
+        }
+    }
+
+    /// Pushes to the outbox of each subscriber of this shard that has no interval.
+    #[inline]
+    pub(super) fn fan_out_to_all(&mut self, fan_out: &FanOut<'_>, except: Option<SessionKey>) {
         let lists = self.channels.route(fan_out.channel);
+        self.fan_out_to(&lists, fan_out, except);
+        self.channels.reuse(lists);
+    }
+
+    /// Pushes to the outbox of each subscriber in these lists.
+    #[inline]
+    pub(super) fn fan_out_to(&mut self, lists: &[u32], fan_out: &FanOut<'_>, except: Option<SessionKey>) {
+        let bytes = fan_out.frames.bytes();
         let subscribers: usize = lists.iter().map(|list| self.channels.subscribers(*list).len()).sum();
         self.env.count_steps(subscribers);
         self.admission.spend(fan_out.messages as usize, bytes, (bytes * subscribers) as u64);
         if !lists.is_empty() {
-            self.push_to(&lists, fan_out, except);
+            self.push_to(lists, fan_out, except.map(|key| key.index));
         }
-        self.channels.reuse(lists);
         if self.delivery.bytes() > self.relief.check_from() {
             self.check_memory();
         }

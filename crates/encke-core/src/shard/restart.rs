@@ -9,6 +9,7 @@ use crate::application::{Caller, EndReason};
 use crate::delivery::Frames;
 use crate::events::SessionKey;
 use crate::identity::Identity;
+use crate::interval::Interval;
 use crate::limits::sessions::SessionOwner;
 use crate::now::Now;
 use crate::rights::policy::Policy;
@@ -33,6 +34,8 @@ impl Shard {
 
 impl Machines {
     fn save_all(&mut self) -> Saved {
+        // They go on with the sessions.
+        self.send_all_waiting();
         let policy = self.clients.policy();
         let (messages, sessions) = self.delivery.save();
         let complete = |(key, session)| self.completed(key, session, policy);
@@ -45,8 +48,18 @@ impl Machines {
             identity: self.clients.identity(key).map(|identity| Identity::clone(identity)),
             policy: Some(self.clients.policy_of(key)).filter(|own| *own != policy),
             subscriptions: self.channels.names_of(key.index).map(Box::from).collect(),
+            intervals: self.saved_intervals(key),
             ..session
         }
+    }
+
+    /// The intervals of a session's subscriptions that have one.
+    fn saved_intervals(&self, key: SessionKey) -> Vec<(u32, u32)> {
+        if self.channels.has_no_groups() {
+            return Vec::new();
+        }
+        let intervals = self.channels.intervals_of(key.index).enumerate();
+        intervals.filter(|(_, interval)| !interval.is_none()).map(|(at, interval)| (at as u32, interval.ms())).collect()
     }
 
     fn restore_all(&mut self, saved: &Saved) {
@@ -128,8 +141,9 @@ impl Machines {
             let is_counted = self.env.count_session_of(&identity);
             self.set_owner(key, identity, is_counted, self.clients.policy().authentication);
         }
-        for (name, granted) in saved.subscriptions.iter().zip(subscriptions) {
-            self.resubscribe(key, name, granted);
+        for (at, (name, granted)) in saved.subscriptions.iter().zip(subscriptions).enumerate() {
+            let interval = Interval::at_least(saved.interval_ms(at)).unwrap_or_default();
+            self.resubscribe(key, name, interval, granted);
         }
         self.delivery.arm(key);
         self.note_change(key);

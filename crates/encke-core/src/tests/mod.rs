@@ -5,6 +5,7 @@ mod bounds;
 mod by_handle;
 mod cluster;
 mod confirmed;
+mod conflation;
 mod decisions;
 mod edges;
 mod elsewhere;

@@ -6,6 +6,7 @@
 mod clients;
 mod files;
 mod held;
+mod intervals;
 mod owners;
 mod rates;
 mod waits;
