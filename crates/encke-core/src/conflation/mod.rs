@@ -8,6 +8,7 @@
 //! Receivers with the same interval share a group: the subscribers of a channel or pattern with an interval, or those without one where
 //! the rule of the channel has one. The work for a publication is one step for each group, whatever the number of members.
 
+mod message;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -17,8 +18,9 @@ use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 
+pub(crate) use message::{Due, Group, Offer, Offered, Room, Waiting};
+
 use crate::conflation::table::Table;
-use crate::events::SessionKey;
 use crate::memory::Account;
 
 /// The messages of a shard that wait for the interval of their channel and group.
@@ -40,62 +42,6 @@ struct Members {
     /// The members that get a channel by several subscriptions: they get messages up to this number by the group whatever their other
     /// subscriptions are, because those began later.
     overlaps: HashMap<u32, u64, RandomState>,
-}
-
-/// The receivers of messages: the index of a group in the table of channels, or [`Conflation::EVERYBODY`].
-pub(crate) type Group = u32;
-
-/// A message that is offered to a group.
-pub(crate) struct Offer<'a> {
-    pub(crate) group: Group,
-    pub(crate) channel: &'a str,
-    /// The interval in milliseconds.
-    pub(crate) interval_ms: u32,
-    /// Its frame.
-    pub(crate) frame: &'a [u8],
-    /// The session that must not get it.
-    pub(crate) except: Option<SessionKey>,
-    /// True if its delivery may wait for other messages.
-    pub(crate) is_lazy: bool,
-}
-
-/// A message that has waited.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    /// Its frame.
-    pub(crate) frame: Vec<u8>,
-    pub(crate) except: Option<SessionKey>,
-    pub(crate) is_lazy: bool,
-    /// The number of the publication.
-    pub(crate) number: u64,
-}
-
-/// A message that goes now.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Due {
-    pub(crate) group: Group,
-    pub(crate) channel: Box<str>,
-    pub(crate) message: Waiting,
-}
-
-/// The outcome of an offer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offered {
-    /// The message goes now.
-    Goes,
-    /// There is no room for it to wait: it goes now.
-    HasNoRoom,
-    /// It waits.
-    Waits,
-    /// It waits in place of an older one.
-    Replaces,
-}
-
-/// The most channels, one for each group, and the most bytes of messages that wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    pub(crate) channels_max: usize,
-    pub(crate) bytes_max: usize,
 }
 
 impl Conflation {

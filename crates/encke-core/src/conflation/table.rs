@@ -8,7 +8,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use slab::Slab;
 
-use crate::conflation::{Due, Group, Offer, Offered, Room, Waiting};
+use crate::conflation::message::{Due, Group, Offer, Offered, Room, Waiting};
 use crate::memory::Account;
 
 /// The channels of groups, within bounds of their number and of the bytes that wait.

@@ -466,6 +466,7 @@ fn every_limit_has_its_test() {
             include_str!("limits/clients.rs"),
             include_str!("limits/files.rs"),
             include_str!("limits/held.rs"),
+            include_str!("limits/intervals.rs"),
             include_str!("limits/rates.rs"),
             include_str!("limits/waits.rs"),
         ];

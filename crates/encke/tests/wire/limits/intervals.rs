@@ -5,20 +5,26 @@ use serde_json::json;
 
 use crate::common::{TestServer, settings};
 
-#[test]
-fn min_interval_channels_max_and_bytes_max_let_further_messages_go_at_once() {
-    let few = Settings { min_interval_channels_max: 1, shards: 1, ..settings() };
-    let small = Settings { min_interval_bytes_max: 1, shards: 1, ..settings() };
-    for (limits, channels) in [(few, ["/a", "/b"]), (small, ["/a", "/a"])] {
-        let server = TestServer::start(limits);
-        let mut ws = server.session();
-        let subscribe = json!({"id": "s", "channel": "/meta/subscribe", "subscription": ["/a", "/b"],
-            "ext": {"min_interval_ms": 60_000}});
-        assert_eq!(ws.call(subscribe)["successful"], true);
-        for (number, channel) in [channels[0], channels[1], channels[1]].into_iter().enumerate() {
-            server.publish(channel, &number.to_string());
-            assert_eq!(ws.next_json(), json!([{"channel": channel, "data": number}]));
-        }
-        assert!(server.metric("encke_min_interval_overflows") >= 2);
+/// Publishes on the first channel, and twice on the second one, to a subscriber with an interval of a minute, who gets all.
+fn all_go_at_once(limits: Settings, channels: [&str; 2]) {
+    let server = TestServer::start(Settings { shards: 1, ..limits });
+    let mut ws = server.session();
+    let subscribe = json!({"id": "s", "channel": "/meta/subscribe", "subscription": ["/a", "/b"],
+        "ext": {"min_interval_ms": 60_000}});
+    assert_eq!(ws.call(subscribe)["successful"], true);
+    for (number, channel) in [channels[0], channels[1], channels[1]].into_iter().enumerate() {
+        server.publish(channel, &number.to_string());
+        assert_eq!(ws.next_json(), json!([{"channel": channel, "data": number}]));
     }
+    assert_eq!(server.metric("encke_min_interval_overflows"), 2);
+}
+
+#[test]
+fn min_interval_channels_max_lets_messages_of_further_channels_go_at_once() {
+    all_go_at_once(Settings { min_interval_channels_max: 1, ..settings() }, ["/a", "/b"]);
+}
+
+#[test]
+fn min_interval_bytes_max_lets_messages_without_room_go_at_once() {
+    all_go_at_once(Settings { min_interval_bytes_max: 1, ..settings() }, ["/a", "/a"]);
 }
