@@ -177,7 +177,7 @@ impl Table {
     }
 }
 
-/// The bytes of an entry with its places in the index and in the queue.
+/// The bytes of an entry with its slots in the index and in the queue.
 const ENTRY_BYTES: usize = size_of::<Entry>() + 64;
 /// An empty table retains room for so many entries.
 const ROOM_RETAINED: usize = 1_024;

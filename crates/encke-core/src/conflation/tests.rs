@@ -1,3 +1,5 @@
+//! Conflation by itself: intervals, their bounds, and members with several subscriptions.
+
 use super::*;
 
 const ROOM: Room = Room { channels_max: 100, bytes_max: 100_000 };

@@ -28,7 +28,7 @@ impl Machines {
         self.conflation.number_next();
         let last = last_of(fan_out.frames);
         let last = FanOut { frames: &last, messages: 1, position: None, token: None, ..*fan_out };
-        // What waits must not outlive a later message that found nobody.
+        // A waiting message must not outlive a later one that found nobody.
         let everybody = Conflation::EVERYBODY;
         let is_wanted =
             own_ms > 0 && (self.channels.reach(channel) > 0 || self.conflation.holds(everybody, channel.as_str()));
