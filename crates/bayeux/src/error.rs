@@ -42,6 +42,10 @@ errors! {
     ExtInvalid = "400::ext_invalid";
     /// A subscribe contains an invalid position.
     ReplayInvalid = "400::replay_invalid";
+    /// A subscribe contains an interval that is no integer from 0 to 60,000.
+    MinIntervalInvalid = "400::min_interval_invalid";
+    /// A subscribe names a position and an interval: a subscription with an interval has no positions.
+    MinIntervalWithPositions = "400::min_interval_with_positions";
     /// No session has this client id, or the sender may not use it. Clients recover by a new handshake.
     SessionUnknown = "402::session_unknown";
     /// The policy forbids a session for this client.

@@ -8,7 +8,9 @@ mod stamp;
 
 use std::collections::BTreeMap;
 
+use crate::error::BayeuxError;
 use crate::json::{self, RawJson, escape_into};
+use crate::limits::INTERVAL_MS_MAX;
 
 pub use binary::{BINARY_EXT, binary_data, binary_of};
 pub use limits::{ClientLimits, asks_limits};
@@ -79,6 +81,17 @@ pub fn declines_reply(ext: RawJson<'_>) -> bool {
             && ext.member("reply").is_some_and(|reply| reply.as_str() == "false")
 }
 
+/// The least time between two messages of a channel, in milliseconds, that the `ext` of a subscribe asks for:
+/// `"ext":{"min_interval_ms":500}`. 0 asks for all messages; `None` says nothing.
+///
+/// # Errors
+/// [`BayeuxError::MinIntervalInvalid`] if it is no integer from 0 to [`INTERVAL_MS_MAX`].
+pub fn min_interval_ms(ext: RawJson<'_>) -> Result<Option<u32>, BayeuxError> {
+    let Some(interval) = ext.member("min_interval_ms") else { return Ok(None) };
+    let ms = interval.as_str().parse().ok().filter(|ms| *ms <= INTERVAL_MS_MAX);
+    ms.map(Some).ok_or(BayeuxError::MinIntervalInvalid)
+}
+
 /// The `ext` by which [`declines_reply`] is true.
 pub const NO_REPLY: &str = r#"{"reply":false}"#;
 
@@ -125,6 +138,11 @@ impl ExtWriter {
     /// Declines the reply, in a publication; see [`declines_reply`].
     pub fn decline_reply(&mut self) {
         self.member("reply", |out| out.extend_from_slice(b"false"));
+    }
+
+    /// Asks for the least time between two messages of a channel, in a subscribe; see [`min_interval_ms`].
+    pub fn min_interval(&mut self, ms: u32) {
+        self.member("min_interval_ms", |out| out.extend_from_slice(ms.to_string().as_bytes()));
     }
 
     /// The points at which channels begin, in a subscribe; see [`Positions`].

@@ -3,6 +3,8 @@
 /// The limit of positions in one subscribe: a server refuses more (`413::replay_channels_max`), a client sends several. It is the
 /// number of subscriptions that a session may have by default.
 pub const REPLAY_POSITIONS_MAX: usize = 1_000;
+/// The longest interval that a subscribe asks for (`"ext":{"min_interval_ms":…}`), in milliseconds.
+pub const INTERVAL_MS_MAX: u32 = 60_000;
 /// The most messages in one text of a server that a client reads. A parsed message takes some 250 bytes however short it is.
 pub const SERVER_BATCH_MESSAGES_MAX: usize = 100_000;
 

@@ -93,15 +93,11 @@ impl Sources {
             config.settle_demo(config.settings.listen);
         }
         problems.extend(config.settle_data().err());
-        let misfits = match &config.sections.cluster {
-            Some(cluster) => cluster.misfits(&config.server_settings()),
-            // The section has mistakes.
-            None if !problems.is_empty() && config.of_sections.origin("cluster").is_some() => {
-                cluster::misfits_of_server(&config.settings)
-            }
-            None => Vec::new(),
-        };
-        problems.extend(located(&config, misfits));
+        // A section with mistakes is not there, and the server is to be a node all the same.
+        let is_broken = !problems.is_empty() && config.of_sections.origin("cluster").is_some();
+        let misfits = config.sections.cluster.as_ref().map(|cluster| cluster.misfits(&config.server_settings()));
+        let misfits = misfits.or_else(|| is_broken.then(|| cluster::misfits_of_server(&config.settings)));
+        problems.extend(located(&config, misfits.unwrap_or_default()));
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 

@@ -57,7 +57,8 @@ fn of_options(config: &Config) -> [(&'static str, bool, &'static str); 9] {
 /// Fields of a rule for channels that have no effect, with the reason.
 fn of_rule(index: usize, rule: &Value) -> impl Iterator<Item = (String, &'static str)> {
     let has_history = rule.get("history_messages").and_then(Value::as_integer).is_some_and(|messages| messages > 0);
-    let is_lazy = rule.get("lazy").and_then(Value::as_bool) == Some(true);
+    let pattern = rule.get("pattern").and_then(Value::as_str);
+    let is_presence = pattern.is_some_and(|pattern| pattern.starts_with("/presence/"));
     let slow_consumer = rule.get("slow_consumer").and_then(Value::as_str);
     let drops = slow_consumer.is_some_and(|policy| policy != "disconnect");
     let without_history = "without history_messages";
@@ -65,7 +66,7 @@ fn of_rule(index: usize, rule: &Value) -> impl Iterator<Item = (String, &'static
         ("history_ms", has_history, without_history),
         ("history_bytes", has_history, without_history),
         ("persistent", has_history, without_history),
-        ("lazy_timeout_ms", is_lazy, "without lazy = true"),
+        ("min_interval_ms", !is_presence, "on announcements of members, which are all delivered"),
         ("slow_consumer_bytes", drops, "without slow_consumer = \"drop-oldest\" or \"keep-latest\""),
     ]
     .into_iter()

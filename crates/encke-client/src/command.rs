@@ -115,6 +115,8 @@ pub(crate) enum Kind {
     From(ReplayFrom),
     /// Each channel from its position, the others from this point.
     FromPositions(Vec<(String, Position)>, ReplayFrom),
+    /// With at most one message of a channel in so many milliseconds.
+    Interval(u32),
     /// Without a subscribe to the server.
     Listen,
 }

@@ -53,7 +53,7 @@ impl Registry {
                 let _gone = reply.send(Ok(()));
                 return;
             }
-            Kind::From(_) | Kind::FromPositions(..) if !channel.subscribers.is_empty() => {
+            Kind::From(_) | Kind::FromPositions(..) | Kind::Interval(_) if !channel.subscribers.is_empty() => {
                 let _gone = reply.send(Err(Error::AlreadySubscribed(name.into())));
                 return;
             }
@@ -67,6 +67,7 @@ impl Registry {
             }
             Kind::From(from) => session.subscribe_from(&name, from),
             Kind::FromPositions(positions, default) => session.subscribe_from_positions(&name, positions, default),
+            Kind::Interval(ms) => session.subscribe_with_interval(&name, ms),
             Kind::Default => session.subscribe(&[name.into()]),
         };
         channel.subscribers.push(buffer);

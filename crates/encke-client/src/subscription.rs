@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_core::Stream;
 use tokio::sync::oneshot;
@@ -136,6 +137,26 @@ impl Client {
     ) -> Result<Subscription, Error> {
         let kind = Kind::FromPositions(positions.into_iter().collect(), default);
         self.add_subscription([(pattern.into(), kind)].into()).await
+    }
+
+    /// As [`Client::subscribe`], with at most one message of each channel in this time: the first one at once, then the latest when the
+    /// time is over. For a board of quotes that nobody could read otherwise. Encke rounds the time up to one of few steps, of 50 ms to one
+    /// minute; other servers send all messages. The messages have no positions, and what was published during a break is missed.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example(client: &encke_client::Client) -> Result<(), encke_client::Error> {
+    /// let mut board = client.subscribe_with_interval("/stock/*", Duration::from_millis(500)).await?;
+    /// # drop(board);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Client::subscribe_from`]; and the server's refusal of a time above one minute.
+    pub async fn subscribe_with_interval(&self, channel: &str, min_interval: Duration) -> Result<Subscription, Error> {
+        let ms = u32::try_from(min_interval.as_millis()).unwrap_or(u32::MAX);
+        self.add_subscription([(channel.into(), Kind::Interval(ms))].into()).await
     }
 
     /// Receives the messages of a channel without a subscribe to the server, for a service that sends messages to this session

@@ -7,7 +7,8 @@
 //!
 //! *Frames* are encoded publications as shards exchange them: whole WebSocket text frames, each with one message in an array.
 //! So the receiving node parses and encodes nothing again. It checks lengths, UTF-8 and the ends of each array, because its
-//! clients could not read on otherwise. *Extra* is room for what later versions add and this one does not need.
+//! clients could not read on otherwise. *Extra* is room for what later versions add and others do not need. Its first byte is 1 if the
+//! messages are lazy: a node that does not know it delivers them at once.
 
 use std::fmt;
 
@@ -17,6 +18,8 @@ use websocket::frame;
 
 /// The version of envelopes.
 const VERSION: u8 = 1;
+/// The extra of an envelope with lazy messages.
+const LAZY: u8 = 1;
 /// The bytes of a head without extra and channel.
 const HEAD_BYTES: usize = 1 + 8 + 8 + 2 + 2;
 /// The bytes of the head of a part.
@@ -33,6 +36,8 @@ pub struct Envelope<'a> {
     pub(crate) number: u64,
     /// The channel of the publications.
     pub channel: &'a str,
+    /// True if its messages are lazy.
+    pub(crate) is_lazy: bool,
     parts: &'a [u8],
 }
 
@@ -63,11 +68,13 @@ pub enum EnvelopeError {
 }
 
 /// Writes the head of an envelope. Its parts follow.
-pub(crate) fn write_head(channel: &str, out: &mut Vec<u8>) {
+pub(crate) fn write_head(channel: &str, is_lazy: bool, out: &mut Vec<u8>) {
     out.push(VERSION);
     // The origin and the number are written when it leaves.
     out.extend_from_slice(&[0; 16]);
-    out.extend_from_slice(&0_u16.to_le_bytes());
+    let extra: &[u8] = if is_lazy { &[LAZY] } else { &[] };
+    out.extend_from_slice(&(extra.len() as u16).to_le_bytes());
+    out.extend_from_slice(extra);
     out.extend_from_slice(&(channel.len() as u16).to_le_bytes());
     out.extend_from_slice(channel.as_bytes());
 }
@@ -99,9 +106,9 @@ pub(crate) fn extend_part(at: usize, messages: u32, frames: &[u8], out: &mut Vec
     out.extend_from_slice(frames);
 }
 
-/// The bytes of an envelope with one part of this many bytes.
+/// The most bytes of an envelope with one part of this many bytes.
 pub(crate) fn bytes_with(channel: &str, frames: usize) -> usize {
-    HEAD_BYTES + channel.len() + PART_BYTES + frames
+    HEAD_BYTES + 1 + channel.len() + PART_BYTES + frames
 }
 
 impl<'a> Envelope<'a> {
@@ -118,14 +125,14 @@ impl<'a> Envelope<'a> {
         let origin = Origin(u64::from_le_bytes(rest.array()?));
         let number = u64::from_le_bytes(rest.array()?);
         let extra = usize::from(u16::from_le_bytes(rest.array()?));
-        rest.take(extra)?;
+        let is_lazy = rest.take(extra)?.first() == Some(&LAZY);
         let channel = usize::from(u16::from_le_bytes(rest.array()?));
         let channel = str::from_utf8(rest.take(channel)?).map_err(|_| EnvelopeError::Channel)?;
         let name = ChannelName::parse(channel, limits).map_err(|_| EnvelopeError::Channel)?;
         if name.kind() != ChannelKind::Broadcast || !crosses_nodes(channel) {
             return Err(EnvelopeError::Channel);
         }
-        Ok(Envelope { origin, number, channel, parts: rest.0 })
+        Ok(Envelope { origin, number, channel, is_lazy, parts: rest.0 })
     }
 
     /// Checks the parts.
@@ -220,7 +227,7 @@ pub(crate) mod tests {
 
     fn envelope(channel: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
-        write_head(channel, &mut bytes);
+        write_head(channel, false, &mut bytes);
         let at = write_part(Side::Client, 1, &frame_of("1"), &mut bytes);
         extend_part(at, 1, &frame_of("\"\u{e4}\""), &mut bytes);
         write_part(Side::Server, 1, &frame_of(&"x".repeat(300)), &mut bytes);
@@ -247,7 +254,8 @@ pub(crate) mod tests {
     fn what_a_later_version_adds_is_skipped() {
         let mut bytes = envelope("/a");
         bytes.splice(17..19, [3, 0, 9, 9, 9]);
-        assert_eq!(read(&bytes).expect("valid").channel, "/a");
+        let envelope = read(&bytes).expect("valid");
+        assert_eq!((envelope.channel, envelope.is_lazy), ("/a", false));
     }
 
     #[test]

@@ -133,8 +133,8 @@ impl Node {
 
     /// Takes publications of this node.
     pub fn publish(&mut self, publications: &EncodedPublications) {
-        let EncodedPublications { channel, frames, messages, side, .. } = publications;
-        let lost = self.outgoing.add(channel, *side, *messages, frames);
+        let EncodedPublications { channel, frames, messages, side, is_lazy, .. } = publications;
+        let lost = self.outgoing.add(channel, (*side, *is_lazy), *messages, frames);
         self.counts.lost_out += u64::from(lost);
     }
 
@@ -227,6 +227,7 @@ impl Node {
             frames: part.frames.into(),
             messages: part.messages,
             side: part.side,
+            is_lazy: envelope.is_lazy,
             except: None,
             position: None,
             token: None,

@@ -75,6 +75,7 @@ impl Cluster {
             frames,
             messages: 1,
             side,
+            is_lazy: false,
             except: None,
             position: None,
             token: None,
@@ -279,7 +280,7 @@ fn what_arrives_while_there_is_no_room_waits_within_a_bound() {
     let mut envelopes = Vec::new();
     for number in 0..200 {
         let mut outgoing = Outgoing::new(Origin(9), 1 << 20);
-        outgoing.add("/a", Side::Client, 1, &frame_of(&format!("\"{number:050}\"")));
+        outgoing.add("/a", (Side::Client, false), 1, &frame_of(&format!("\"{number:050}\"")));
         let mut bytes = outgoing.next().expect("one").expect("it fits").bytes;
         crate::envelope::seal(&mut bytes, Origin(9), number);
         envelopes.push(bytes);

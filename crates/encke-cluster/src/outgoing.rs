@@ -28,6 +28,8 @@ struct Waiting {
     channel: Box<str>,
     bytes: Vec<u8>,
     messages: u32,
+    /// True if its messages are lazy.
+    is_lazy: bool,
     /// The side of the last part, and where that begins.
     part: (Side, usize),
 }
@@ -59,28 +61,28 @@ impl Outgoing {
         self.envelope_bytes_max = bytes_max;
     }
 
-    /// Adds publications. Returns the number of messages that have no room and are lost.
-    pub(crate) fn add(&mut self, channel: &str, side: Side, messages: u32, frames: &[u8]) -> u32 {
+    /// Adds publications of this side, lazy ones or others. Returns the number of messages that have no room and are lost.
+    pub(crate) fn add(&mut self, channel: &str, manner: (Side, bool), messages: u32, frames: &[u8]) -> u32 {
         if envelope::bytes_with(channel, frames.len()) <= PACKED_BYTES_MAX {
-            return self.add_packed(channel, side, messages, frames);
+            return self.add_packed(channel, manner, messages, frames);
         }
         let (mut rest, mut lost) = (frames, 0);
         while !rest.is_empty() {
             let (count, bytes) = fitting(channel, rest);
-            lost += self.add_packed(channel, side, count, &rest[..bytes]);
+            lost += self.add_packed(channel, manner, count, &rest[..bytes]);
             rest = &rest[bytes..];
         }
         lost
     }
 
-    fn add_packed(&mut self, channel: &str, side: Side, messages: u32, frames: &[u8]) -> u32 {
+    fn add_packed(&mut self, channel: &str, (side, is_lazy): (Side, bool), messages: u32, frames: &[u8]) -> u32 {
         let more = envelope::bytes_with(channel, frames.len());
         if self.bytes + more > self.bytes_max || more > self.envelope_bytes_max {
             return messages;
         }
         let last = self.latest.get(channel).and_then(|index| index.checked_sub(self.left));
         let last = last.and_then(|index| self.waiting.get_mut(index as usize));
-        match last.filter(|last| last.bytes.len() + more <= PACKED_BYTES_MAX) {
+        match last.filter(|last| last.is_lazy == is_lazy && last.bytes.len() + more <= PACKED_BYTES_MAX) {
             Some(last) => {
                 let before = last.bytes.len();
                 if last.part.0 == side {
@@ -93,11 +95,11 @@ impl Outgoing {
             }
             None => {
                 let mut bytes = Vec::with_capacity(more);
-                envelope::write_head(channel, &mut bytes);
+                envelope::write_head(channel, is_lazy, &mut bytes);
                 let part = (side, envelope::write_part(side, messages, frames, &mut bytes));
                 self.bytes += bytes.len();
                 self.latest.insert(channel.into(), self.left + self.waiting.len() as u64);
-                self.waiting.push_back(Waiting { channel: channel.into(), bytes, messages, part });
+                self.waiting.push_back(Waiting { channel: channel.into(), bytes, messages, is_lazy, part });
             }
         }
         0
@@ -171,7 +173,8 @@ mod tests {
             let parts = envelope.parts().map(|part| format!("{:?}{}", part.side, part.messages));
             assert_eq!(envelope.parts().map(|part| part.messages).sum::<u32>(), sealed.messages);
             assert_eq!(envelope.channel, &*sealed.channel);
-            format!("{} {} {}", envelope.number, envelope.channel, parts.collect::<Vec<_>>().join("+"))
+            let lazy = if envelope.is_lazy { " lazy" } else { "" };
+            format!("{} {}{lazy} {}", envelope.number, envelope.channel, parts.collect::<Vec<_>>().join("+"))
         };
         sealed.map(show).collect()
     }
@@ -182,11 +185,11 @@ mod tests {
         for number in 0..300 {
             let channel = ["/a", "/b", "/c"][number % 3];
             let side = if number < 290 { Side::Client } else { Side::Server };
-            assert_eq!(outgoing.add(channel, side, 1, &frame_of(&number.to_string())), 0);
+            assert_eq!(outgoing.add(channel, (side, false), 1, &frame_of(&number.to_string())), 0);
         }
         assert_eq!(sent(&mut outgoing), ["1 /a Client97+Server3", "2 /b Client97+Server3", "3 /c Client96+Server4"]);
         assert_eq!((outgoing.bytes(), outgoing.latest.len()), (0, 0));
-        outgoing.add("/a", Side::Client, 1, &frame_of("1"));
+        outgoing.add("/a", (Side::Client, false), 1, &frame_of("1"));
         assert_eq!(sent(&mut outgoing), ["4 /a Client1"]);
     }
 
@@ -194,10 +197,19 @@ mod tests {
     fn a_full_envelope_is_followed_by_another_and_a_burst_is_split_between_frames() {
         let mut outgoing = outgoing(1 << 20);
         let burst: Vec<u8> = (0..5).flat_map(|_| frame_of(&"x".repeat(30_000))).collect();
-        assert_eq!(outgoing.add("/a", Side::Client, 5, &burst), 0);
-        assert_eq!(outgoing.add("/b", Side::Client, 1, &frame_of("1")), 0);
-        assert_eq!(outgoing.add("/a", Side::Client, 1, &frame_of("1")), 0);
+        assert_eq!(outgoing.add("/a", (Side::Client, false), 5, &burst), 0);
+        assert_eq!(outgoing.add("/b", (Side::Client, false), 1, &frame_of("1")), 0);
+        assert_eq!(outgoing.add("/a", (Side::Client, false), 1, &frame_of("1")), 0);
         assert_eq!(sent(&mut outgoing), ["1 /a Client2", "2 /a Client2", "3 /a Client2", "4 /b Client1"]);
+    }
+
+    #[test]
+    fn lazy_messages_have_separate_envelopes_in_order() {
+        let mut outgoing = outgoing(1 << 20);
+        for (number, is_lazy) in [false, true, true, false].into_iter().enumerate() {
+            assert_eq!(outgoing.add("/a", (Side::Server, is_lazy), 1, &frame_of(&number.to_string())), 0);
+        }
+        assert_eq!(sent(&mut outgoing), ["1 /a Server1", "2 /a lazy Server2", "3 /a Server1"]);
     }
 
     #[test]
@@ -206,7 +218,7 @@ mod tests {
         outgoing.set_envelope_bytes_max(200_000);
         let burst =
             [frame_of("1"), frame_of(&"x".repeat(100_000)), frame_of(&"x".repeat(300_000)), frame_of("2")].concat();
-        assert_eq!(outgoing.add("/a", Side::Client, 4, &burst), 1);
+        assert_eq!(outgoing.add("/a", (Side::Client, false), 4, &burst), 1);
         outgoing.set_envelope_bytes_max(50_000);
         let lost: u32 = std::iter::from_fn(|| outgoing.next()).filter_map(Result::err).sum();
         assert_eq!((lost, outgoing.number, outgoing.bytes()), (1, 2, 0));
@@ -216,9 +228,9 @@ mod tests {
     fn what_waits_has_a_bound() {
         let mut outgoing = outgoing(1_000);
         let lost: u32 =
-            (0..1_000).map(|number| outgoing.add("/a", Side::Client, 1, &frame_of(&number.to_string()))).sum();
+            (0..1_000).map(|number| outgoing.add("/a", (Side::Client, false), 1, &frame_of(&number.to_string()))).sum();
         assert!((500..1_000).contains(&lost) && outgoing.bytes() <= 1_000, "{lost} of 1000");
         assert_eq!(sent(&mut outgoing), [format!("1 /a Client{}", 1_000 - lost)]);
-        assert_eq!(outgoing.add("/a", Side::Client, 1, &frame_of("1")), 0);
+        assert_eq!(outgoing.add("/a", (Side::Client, false), 1, &frame_of("1")), 0);
     }
 }

@@ -19,6 +19,8 @@ pub enum Action {
         data: String,
         /// A JSON object.
         ext: Option<String>,
+        /// True if its delivery may wait: see [`Actions::publish_lazily`].
+        is_lazy: bool,
     },
     /// Send a message to one session.
     Deliver {
@@ -72,7 +74,9 @@ impl Action {
     /// The bytes of its texts.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Action::Publish { channel, data, ext } => channel.len() + data.len() + ext.as_ref().map_or(0, String::len),
+            Action::Publish { channel, data, ext, .. } => {
+                channel.len() + data.len() + ext.as_ref().map_or(0, String::len)
+            }
             Action::Deliver { session, channel, data, ext, .. } => {
                 session.len() + channel.len() + data.len() + ext.as_ref().map_or(0, String::len)
             }
@@ -88,12 +92,20 @@ impl Action {
 impl Actions {
     /// Broadcasts `data` (valid JSON) on a channel.
     pub fn publish(&mut self, channel: &str, data: &str) {
-        self.0.push(Action::Publish { channel: channel.into(), data: data.into(), ext: None });
+        self.0.push(Action::Publish { channel: channel.into(), data: data.into(), ext: None, is_lazy: false });
     }
 
     /// The same with an `ext`, a JSON object.
     pub fn publish_with_ext(&mut self, channel: &str, data: &str, ext: &str) {
-        self.0.push(Action::Publish { channel: channel.into(), data: data.into(), ext: Some(ext.into()) });
+        let (channel, data, ext) = (channel.into(), data.into(), Some(ext.into()));
+        self.0.push(Action::Publish { channel, data, ext, is_lazy: false });
+    }
+
+    /// Broadcasts a lazy message, with or without an `ext`: it waits until its subscribers get another message, at most
+    /// `lazy_timeout_ms` of the channel's rule. A history has it at once.
+    pub fn publish_lazily(&mut self, channel: &str, data: &str, ext: Option<&str>) {
+        let (channel, data, ext) = (channel.into(), data.into(), ext.map(String::from));
+        self.0.push(Action::Publish { channel, data, ext, is_lazy: true });
     }
 
     /// Sends `data` (valid JSON) to one session, wherever it lives, as a message of `channel`, with an id if it answers one.

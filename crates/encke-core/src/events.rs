@@ -267,6 +267,7 @@ impl EncodedPublications {
             frames,
             messages: 1,
             side: Side::Server,
+            is_lazy: false,
             except: None,
             position: None,
             token: None,
@@ -287,6 +288,8 @@ pub struct EncodedPublications {
     pub messages: u32,
     /// The side that has made them.
     pub side: Side,
+    /// True if their delivery may wait, whatever the rule of the channel says.
+    pub is_lazy: bool,
     /// The session that published them, if it must not get them back.
     pub except: Option<Id>,
     /// Their position in the history of the channel.

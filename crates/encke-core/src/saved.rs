@@ -53,6 +53,9 @@ pub struct SavedSession {
     pub max_interval_ms: Option<u32>,
     /// Channels and patterns.
     pub subscriptions: Vec<Box<str>>,
+    /// The intervals of the subscriptions that have one: the index of each, and milliseconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<(u32, u32)>,
     /// The messages queued for it, oldest first.
     pub waiting: Vec<Span>,
     /// Its unconfirmed messages, if it acknowledges.
@@ -185,6 +188,12 @@ impl Saved {
 }
 
 impl SavedSession {
+    /// The interval of the subscription with this index, in milliseconds; 0 for none.
+    pub(crate) fn interval_ms(&self, subscription: usize) -> u32 {
+        let own = self.intervals.iter().find(|(index, _)| *index as usize == subscription);
+        own.map_or(0, |(_, ms)| *ms)
+    }
+
     fn spans(&self) -> impl Iterator<Item = &Span> {
         let batches = self.ack.iter().flat_map(|ack| &ack.batches);
         batches.flat_map(|batch| &batch.messages).chain(&self.waiting)

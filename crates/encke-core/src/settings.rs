@@ -270,6 +270,11 @@ crate::settings! {
         channel_segments_max: usize = 16, positive();
         /// Channels and patterns with a subscriber, of one shard.
         channels_max: usize = 1_000_000, positive();
+        /// Channels of one shard, each as often as there are intervals for it, of which a message has gone within the interval
+        /// (`min_interval_ms` of rules and of clients). Messages of further channels go at once.
+        min_interval_channels_max: usize = 65_536, positive();
+        /// Bytes of the messages of one shard that wait for their interval, with the names of their channels; further messages go at once.
+        min_interval_bytes_max: usize = 64 * 1024 * 1024, positive();
         /// Subscriptions of one session.
         subscriptions_max: usize = 1_000, positive();
         /// Messages that wait in the outbox of one session.

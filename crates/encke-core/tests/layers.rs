@@ -15,7 +15,8 @@ type Edges = BTreeMap<String, BTreeMap<String, String>>;
 const LAYERED: &[&str] =
     &["bayeux", "encke", "encke-bench", "encke-cli", "encke-client", "encke-sources", "simulator", "websocket"];
 /// The machines of the core, and their conductor.
-const MACHINES: &[&str] = &["admission", "channels", "clients", "delivery", "relief", "requests", "shard"];
+const MACHINES: &[&str] =
+    &["admission", "channels", "clients", "conflation", "delivery", "relief", "requests", "shard"];
 
 #[test]
 fn no_machine_of_the_core_depends_on_one_that_depends_on_it() {

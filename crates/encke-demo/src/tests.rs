@@ -33,7 +33,7 @@ fn join_cometd(demo: &Demo, now_ms: u64, session: &str, user: &str) -> Vec<Actio
 }
 
 fn change(data: &str) -> Action {
-    Action::Publish { channel: "/demo/members/lobby".into(), data: data.into(), ext: None }
+    Action::Publish { channel: "/demo/members/lobby".into(), data: data.into(), ext: None, is_lazy: false }
 }
 
 fn list(names: &str, version: u64) -> Action {
@@ -41,7 +41,7 @@ fn list(names: &str, version: u64) -> Action {
 }
 
 fn all(names: &str) -> Vec<Action> {
-    vec![Action::Publish { channel: "/members/demo".into(), data: names.into(), ext: None }]
+    vec![Action::Publish { channel: "/members/demo".into(), data: names.into(), ext: None, is_lazy: false }]
 }
 
 /// The bytes sent to each subscriber of the members' channel.

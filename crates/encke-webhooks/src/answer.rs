@@ -66,6 +66,9 @@ pub(crate) struct Publish {
     pub(crate) data: Box<RawValue>,
     /// An object.
     pub(crate) ext: Option<Box<RawValue>>,
+    /// True: subscribers get it with their next other message.
+    #[serde(default)]
+    pub(crate) lazy: bool,
 }
 
 /// A message for one receiver.

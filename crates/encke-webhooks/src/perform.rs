@@ -11,8 +11,11 @@ use crate::answer::{Action, Deliver, Publish, Target};
 /// Adds an action to those of a service call, which the shard performs with the reply. Returns an action that only a handle can perform.
 pub(crate) fn with_reply(action: Action, actions: &mut Actions) -> Option<Action> {
     match action {
-        Action::Publish(Publish { channel, data, ext: None }) => actions.publish(&channel, data.get()),
-        Action::Publish(Publish { channel, data, ext: Some(ext) }) => {
+        Action::Publish(Publish { channel, data, ext, lazy: true }) => {
+            actions.publish_lazily(&channel, data.get(), ext.as_deref().map(RawValue::get));
+        }
+        Action::Publish(Publish { channel, data, ext: None, .. }) => actions.publish(&channel, data.get()),
+        Action::Publish(Publish { channel, data, ext: Some(ext), .. }) => {
             actions.publish_with_ext(&channel, data.get(), ext.get());
         }
         Action::Deliver(Deliver { session: Some(session), channel, data, id: None, ext: Some(ext), .. }) => {
@@ -41,7 +44,10 @@ pub(crate) async fn by_handle(server: &Handle, action: &Action) -> Result<(), Pu
 
 async fn once(server: &Handle, action: &Action) -> Result<(), PublishError> {
     match action {
-        Action::Publish(Publish { channel, data, ext }) => server.publish_message(channel, &message(data, ext)),
+        Action::Publish(Publish { channel, data, ext, lazy }) => {
+            let message = message(data, ext);
+            server.publish_message(channel, &if *lazy { message.lazy() } else { message })
+        }
         Action::Deliver(Deliver { session: Some(session), channel, data, ext, .. }) => {
             server.deliver_message(session, channel, &message(data, ext)).map(drop)
         }
@@ -77,3 +83,29 @@ fn message<'a>(data: &'a RawValue, ext: &'a Option<Box<RawValue>>) -> Outgoing<'
 /// Tries while the server is busy, with a pause after each.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_publication_of_an_answer_has_its_ext_and_is_lazy_if_it_says_so() {
+        let mut actions = Actions::default();
+        for text in [
+            r#"{"publish": {"channel": "/a", "data": 1}}"#,
+            r#"{"publish": {"channel": "/a", "data": 2, "lazy": true}}"#,
+            r#"{"publish": {"channel": "/a", "data": 3, "ext": {"x": 1}, "lazy": true}}"#,
+        ] {
+            let action = serde_json::from_str(text).expect("an action");
+            assert!(with_reply(action, &mut actions).is_none());
+        }
+        let publish = |data: &str, ext: Option<&str>, is_lazy| encke_core::Action::Publish {
+            channel: "/a".into(),
+            data: data.into(),
+            ext: ext.map(String::from),
+            is_lazy,
+        };
+        let expected = [publish("1", None, false), publish("2", None, true), publish("3", Some(r#"{"x": 1}"#), true)];
+        assert_eq!(actions.as_slice(), expected);
+    }
+}

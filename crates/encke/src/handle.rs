@@ -97,8 +97,8 @@ impl Handle {
 
     fn perform(&self, terms: &Terms, action: &Action) -> Result<(), PublishError> {
         match action {
-            Action::Publish { channel, data, ext } => {
-                let message = Outgoing::raw(data).with(ext.as_deref());
+            Action::Publish { channel, data, ext, is_lazy } => {
+                let message = Outgoing { is_lazy: *is_lazy, ..Outgoing::raw(data).with(ext.as_deref()) };
                 self.broadcast(terms, channel, &message, Weight::Light, None)?;
             }
             Action::Deliver { session, channel, data, id, ext } => {

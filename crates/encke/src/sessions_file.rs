@@ -179,6 +179,7 @@ mod tests {
             interval_ms: None,
             max_interval_ms: Some(60_000),
             subscriptions: vec!["/a".into(), "/b/**".into()],
+            intervals: vec![(1, 500)],
             waiting: vec![Span(1, 1)],
             ack: Some(SavedUnacked {
                 closed: 4,

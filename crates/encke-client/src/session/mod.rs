@@ -34,7 +34,7 @@ mod tests;
 mod timing;
 mod token;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use bayeux::channel::{META_DISCONNECT, META_HANDSHAKE, META_SUBSCRIBE, META_UNSUBSCRIBE};
@@ -58,6 +58,8 @@ pub struct ClientSession {
     client_id: Option<Box<str>>,
     /// The channels that the server has subscribed this session to.
     subscriptions: Vec<String>,
+    /// The intervals of those that asked for one, in milliseconds.
+    intervals: HashMap<String, u32>,
     /// Subscribes and unsubscribes without a reply; they are sent again after a break.
     pending_changes: Vec<PendingChange>,
     /// Subscribes that repeat all subscriptions after a break and are not granted yet.
@@ -219,6 +221,7 @@ impl ClientSession {
             state: State::Disconnected,
             client_id: None,
             subscriptions: Vec::new(),
+            intervals: HashMap::new(),
             pending_changes: Vec::new(),
             resubscribes: Vec::new(),
             token: None,
@@ -253,6 +256,12 @@ impl ClientSession {
     /// Granted subscriptions are repeated in a new session.
     pub fn subscribe(&mut self, channels: &[String]) -> u64 {
         self.change_subscriptions(Change::Subscribe, channels)
+    }
+
+    /// As [`ClientSession::subscribe`], to one channel or pattern, with at most one message of each channel in so many milliseconds: the
+    /// latest. Its messages have no positions.
+    pub fn subscribe_with_interval(&mut self, channel: &str, min_interval_ms: u32) -> u64 {
+        self.change_with_interval(Change::Subscribe, &[channel.into()], Some(min_interval_ms))
     }
 
     /// Ends subscriptions with one message and returns its id.
@@ -335,6 +344,16 @@ impl ClientSession {
     }
 
     fn change_subscriptions(&mut self, change: Change, channels: &[String]) -> u64 {
+        self.change_with_interval(change, channels, None)
+    }
+
+    fn change_with_interval(&mut self, change: Change, channels: &[String], interval_ms: Option<u32>) -> u64 {
+        for channel in channels {
+            match interval_ms {
+                Some(ms) => _ = self.intervals.insert(channel.clone(), ms),
+                None => _ = self.intervals.remove(channel),
+            }
+        }
         let id = self.next_id();
         if matches!(self.state, State::Ended | State::Disconnecting { .. }) {
             self.replied(id, change.channel(), Err(Error::Closed));
@@ -379,7 +398,12 @@ impl ClientSession {
         if channel == META_HANDSHAKE {
             ext.ask_limits();
         }
-        if let Some(recovery) = &mut self.recovery {
+        // The names of a subscribe have the same interval. Those with one have no positions.
+        let interval_ms =
+            channels.first().filter(|_| channel == META_SUBSCRIBE).and_then(|name| self.intervals.get(name));
+        if let Some(ms) = interval_ms {
+            ext.min_interval(*ms);
+        } else if let Some(recovery) = &mut self.recovery {
             recovery.outgoing(&channel, channels, again, &mut ext);
         }
         let ext = ext.finish();

@@ -98,7 +98,7 @@ impl ClientSession {
     }
 
     /// All subscriptions, and pending ones that messages have come for, in parts: each has no more positions than a subscribe
-    /// takes.
+    /// takes, and names with the same interval.
     fn parts(&self) -> Vec<Vec<String>> {
         let replay = self.recovery.as_ref().and_then(|recovery| recovery.replay.as_ref());
         let replay = replay.filter(|replay| replay.is_supported);
@@ -106,9 +106,13 @@ impl ClientSession {
         let received = |name: &&String| replay.is_some_and(|replay| replay.has_received(name));
         let pending = pending.flat_map(|pending| &pending.channels).filter(received);
         let (mut parts, mut room) = (Vec::<Vec<String>>::new(), 0);
-        for name in self.subscriptions.iter().chain(pending.filter(|name| !self.subscriptions.contains(name))) {
+        let names = self.subscriptions.iter().chain(pending.filter(|name| !self.subscriptions.contains(name)));
+        let mut names: Vec<&String> = names.collect();
+        let interval = |name: &String| self.intervals.get(name).copied();
+        names.sort_by_key(|name| interval(name));
+        for name in names {
             let positions = replay.map_or(1, |replay| replay.positions_of(name));
-            match parts.last_mut().filter(|_| positions <= room) {
+            match parts.last_mut().filter(|part| positions <= room && interval(&part[0]) == interval(name)) {
                 Some(part) => part.push(name.clone()),
                 None => {
                     parts.push(vec![name.clone()]);

@@ -155,6 +155,7 @@ impl Member {
             frames,
             messages: 1,
             side: Side::Server,
+            is_lazy: false,
             except: None,
             position: None,
             token: None,

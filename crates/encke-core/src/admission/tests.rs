@@ -22,6 +22,7 @@ fn publication(channel: &str, bytes: usize) -> Envelope {
         frames: vec![0; bytes].into(),
         messages: 1,
         side: Side::Server,
+        is_lazy: false,
         except: None,
         position: None,
         token: None,

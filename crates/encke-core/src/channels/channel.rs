@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::interval::Interval;
+
 /// A subscriber in the list of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Subscriber {
@@ -20,11 +22,12 @@ pub(super) struct Subscription {
     pub(super) position: u32,
 }
 
-/// A channel or a pattern with its subscribers.
+/// A channel or a pattern with those of its subscribers that have the same interval. A group is one whose subscribers have an interval.
 #[derive(Debug)]
 pub(super) struct Channel {
     /// Its name.
     pub(super) name: Box<str>,
+    pub(super) interval: Interval,
     pub(super) subscribers: Vec<Subscriber>,
     /// The number of subscribers that asked for positions.
     pub(super) position_subscribers: u32,

@@ -7,9 +7,11 @@
 use std::hash::BuildHasher;
 
 use bayeux::ChannelName;
+use smallvec::SmallVec;
 
 use crate::channels::Channels;
 use crate::channels::channel::{Channel, LastReceived, Subscriber, Subscription};
+use crate::interval::Interval;
 
 /// A correction for the caller to make after a removal: the subscription at `slot` of the session `session` now has
 /// this `position`.
@@ -46,10 +48,51 @@ impl Channels {
         SUBSCRIPTION_BYTES + self.channels.get(subscription.channel as usize).map_or(0, of_channel)
     }
 
-    /// The index of a channel or pattern that has subscribers.
+    /// The index of a channel or pattern that has subscribers without an interval.
     pub(super) fn find(&self, name: &str) -> Option<u32> {
+        self.find_with(name, Interval::NONE)
+    }
+
+    /// The index of a channel or pattern that has subscribers with this interval.
+    #[inline]
+    fn find_with(&self, name: &str, interval: Interval) -> Option<u32> {
         let hash = self.hasher.hash_one(name);
-        self.names.find(hash, |index| self.name(*index) == name).copied()
+        let is_it = |channel: &Channel| *channel.name == *name && channel.interval == interval;
+        self.names.find(hash, |index| self.channels.get(*index as usize).is_some_and(is_it)).copied()
+    }
+
+    /// The indexes of a channel or pattern: of its subscribers without an interval, and of its groups.
+    pub(super) fn all_of(&self, name: &str) -> impl Iterator<Item = u32> {
+        let hash = self.hasher.hash_one(name);
+        self.names.iter_hash(hash).copied().filter(move |index| self.name(*index) == name)
+    }
+
+    /// True if no subscriber of the shard has an interval.
+    #[inline]
+    pub(crate) fn has_no_groups(&self) -> bool {
+        self.groups == 0
+    }
+
+    /// The groups that a publication to `channel` goes to, with their intervals.
+    pub(crate) fn groups(&mut self, channel: ChannelName<'_>) -> SmallVec<[(u32, Interval); 4]> {
+        let mut groups = SmallVec::new();
+        if self.has_no_groups() {
+            return groups;
+        }
+        let mut spelling = std::mem::take(&mut self.spelling);
+        let mut add = |name: &str| {
+            let own = self.all_of(name).map(|index| (index, self.interval(index)));
+            groups.extend(own.filter(|(_, interval)| !interval.is_none()));
+        };
+        add(channel.as_str());
+        channel.patterns(&mut spelling, add);
+        self.spelling = spelling;
+        groups
+    }
+
+    /// The interval of a channel's subscribers.
+    pub(crate) fn interval(&self, channel: u32) -> Interval {
+        self.channels.get(channel as usize).map_or(Interval::NONE, |channel| channel.interval)
     }
 
     /// The number of slots, empty or occupied.
@@ -62,15 +105,22 @@ impl Channels {
         self.channels.get(channel as usize).map_or("", |channel| &channel.name)
     }
 
-    /// Adds a subscriber. Returns its subscription, and true if it is the channel's first.
-    pub(super) fn add_subscriber(&mut self, name: &str, subscriber: Subscriber, follows: bool) -> (Subscription, bool) {
-        let channel = self.find(name).unwrap_or_else(|| self.create(name));
-        self.channels[channel as usize].position_subscribers += u32::from(follows);
+    /// Adds a subscriber with this interval. Returns its subscription, and true if it is the channel's first.
+    pub(super) fn add_subscriber(
+        &mut self,
+        name: &str,
+        subscriber: Subscriber,
+        interval: Interval,
+        follows: bool,
+    ) -> (Subscription, bool) {
+        let is_first = !self.has(name);
+        let channel = self.find_with(name, interval).unwrap_or_else(|| self.create(name, interval));
+        self.channels[channel as usize].position_subscribers += u32::from(follows && interval.is_none());
         let subscribers = &mut self.channels[channel as usize].subscribers;
         let position = subscribers.len() as u32;
         subscribers.push(subscriber);
         self.subscriptions += 1;
-        (Subscription { channel, position }, position == 0)
+        (Subscription { channel, position }, is_first)
     }
 
     /// Removes a subscriber. Returns the subscriber that took over its index, and the channel's name if it was the
@@ -81,13 +131,15 @@ impl Channels {
         follows: bool,
     ) -> (Option<Moved>, Option<Box<str>>) {
         let Subscription { channel, position } = subscription;
-        self.channels[channel as usize].position_subscribers -= u32::from(follows);
+        let has_positions = follows && self.interval(channel).is_none();
+        self.channels[channel as usize].position_subscribers -= u32::from(has_positions);
         let subscribers = &mut self.channels[channel as usize].subscribers;
         subscribers.swap_remove(position as usize);
         self.subscriptions -= 1;
         let moved = subscribers.get(position as usize).map(|s| Moved { session: s.session, slot: s.slot, position });
         if subscribers.is_empty() {
-            return (None, Some(self.destroy(channel)));
+            let name = self.destroy(channel);
+            return (None, (!self.has(&name)).then_some(name));
         }
         // Shrinks a list that was long.
         if subscribers.capacity() > 64 && subscribers.len() < subscribers.capacity() / 4 {
@@ -171,9 +223,10 @@ impl Channels {
         }
     }
 
-    fn create(&mut self, name: &str) -> u32 {
+    fn create(&mut self, name: &str, interval: Interval) -> u32 {
         let channel = self.channels.insert(Channel {
             name: name.into(),
+            interval,
             subscribers: Vec::new(),
             position_subscribers: 0,
             received: None,
@@ -181,6 +234,7 @@ impl Channels {
         }) as u32;
         self.name_bytes += name.len();
         self.patterns += usize::from(is_pattern(name));
+        self.groups += usize::from(!interval.is_none());
         let hash = self.hasher.hash_one(name);
         let (hasher, channels) = (&self.hasher, &self.channels);
         self.names.insert_unique(hash, channel, |index| hasher.hash_one(&*channels[*index as usize].name));
@@ -188,7 +242,8 @@ impl Channels {
     }
 
     fn destroy(&mut self, channel: u32) -> Box<str> {
-        let name = self.channels.remove(channel as usize).name;
+        let Channel { name, interval, .. } = self.channels.remove(channel as usize);
+        self.groups -= usize::from(!interval.is_none());
         self.name_bytes -= name.len();
         self.patterns -= usize::from(is_pattern(&name));
         if let Ok(entry) = self.names.find_entry(self.hasher.hash_one(&*name), |index| *index == channel) {

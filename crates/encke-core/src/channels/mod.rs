@@ -20,6 +20,7 @@ pub(crate) use channel::{LastReceived, Subscriber};
 
 use crate::channels::channel::{Channel, Subscription};
 use crate::channels::interest::Interest;
+use crate::interval::Interval;
 use crate::memory::Account;
 
 /// The channels of a shard, and the subscriptions of its sessions.
@@ -35,6 +36,8 @@ pub(crate) struct Channels {
     name_bytes: usize,
     /// The number of patterns among the names.
     patterns: usize,
+    /// The number of groups: channels and patterns whose subscribers have an interval.
+    groups: usize,
     /// The subscriptions of each session, by the session's index.
     sessions: Vec<Subscriptions>,
     /// The account of the memory that subscriptions take.
@@ -54,6 +57,8 @@ pub(crate) struct Subscribed {
     pub(crate) channel: u32,
     /// True if it had no subscriber on this shard: other shards must send its publications from now on.
     pub(crate) is_first: bool,
+    /// True if it had none with the same interval.
+    pub(crate) begins: bool,
 }
 
 impl Channels {
@@ -66,6 +71,7 @@ impl Channels {
             subscriptions: 0,
             name_bytes: 0,
             patterns: 0,
+            groups: 0,
             sessions: Vec::new(),
             account: account.clone(),
             spelling: String::new(),
@@ -76,17 +82,21 @@ impl Channels {
     /// The channel or pattern in a slot, with the number of its subscribers.
     pub(crate) fn in_slot(&self, slot: usize) -> Option<(&str, usize)> {
         let name = self.name(slot as u32);
-        (!name.is_empty()).then(|| (name, self.subscribers(slot as u32).len()))
+        if self.has_no_groups() || name.is_empty() {
+            return (!name.is_empty()).then(|| (name, self.subscribers(slot as u32).len()));
+        }
+        // The groups of a name are listed with the first of them.
+        (self.all_of(name).min() == Some(slot as u32)).then(|| (name, self.subscribers_of(name)))
     }
 
     /// True if a channel or pattern has subscribers.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.find(name).is_some()
+        self.all_of(name).next().is_some()
     }
 
     /// The number of subscribers of exactly this channel or pattern.
     pub(crate) fn subscribers_of(&self, name: &str) -> usize {
-        self.find(name).map_or(0, |channel| self.subscribers(channel).len())
+        self.all_of(name).map(|channel| self.subscribers(channel).len()).sum()
     }
 
     /// Releases the memory of most channels and sessions if most are gone.
@@ -99,18 +109,19 @@ impl Channels {
         }
     }
 
-    /// Adds a subscription of a session, which must not have it yet. `follows`: the session asked for positions.
-    pub(crate) fn subscribe(&mut self, session: u32, name: &str, follows: bool) -> Subscribed {
+    /// Adds a subscription of a session with this interval, which must not have it yet. `follows`: the session asked for
+    /// positions; a subscription with an interval has none.
+    pub(crate) fn subscribe(&mut self, session: u32, name: &str, interval: Interval, follows: bool) -> Subscribed {
         let index = session as usize;
         if self.sessions.len() <= index {
             self.sessions.resize_with(index + 1, Subscriptions::new);
         }
         let slot = self.sessions[index].len() as u32;
         let bytes_before = self.bytes();
-        let (subscription, is_first) = self.add_subscriber(name, Subscriber { session, slot }, follows);
+        let (subscription, is_first) = self.add_subscriber(name, Subscriber { session, slot }, interval, follows);
         self.account.queue_changed(bytes_before, self.bytes());
         self.sessions[index].push(subscription);
-        Subscribed { channel: subscription.channel, is_first }
+        Subscribed { channel: subscription.channel, is_first, begins: subscription.position == 0 }
     }
 
     /// Removes the subscription at `slot` of a session. The session's last subscription takes that slot. Returns the name
@@ -149,19 +160,66 @@ impl Channels {
 
     /// The slot of a session's subscription to exactly this channel or pattern.
     pub(crate) fn slot_of(&self, session: u32, name: &str) -> Option<usize> {
-        let known = self.find(name)?;
-        self.of(session).iter().position(|own| own.channel == known)
+        if self.has_no_groups() {
+            let known = self.find(name)?;
+            return self.of(session).iter().position(|own| own.channel == known);
+        }
+        let known: SmallVec<[u32; 4]> = self.all_of(name).collect();
+        self.of(session).iter().position(|own| known.contains(&own.channel))
     }
 
-    /// True if a session receives a channel.
+    /// The index of the channel at `slot` of a session, and the interval of the subscription.
+    pub(crate) fn list_at(&self, session: u32, slot: usize) -> Option<(u32, Interval)> {
+        let own = self.of(session).get(slot)?;
+        Some((own.channel, self.interval(own.channel)))
+    }
+
+    /// The interval of a session's subscription to exactly this channel or pattern.
+    pub(crate) fn interval_of(&self, session: u32, name: &str) -> Interval {
+        let own = self.slot_of(session, name).and_then(|slot| self.list_at(session, slot));
+        own.map(|(_, interval)| interval).unwrap_or_default()
+    }
+
+    /// The intervals of a session's subscriptions, in the order of their slots.
+    pub(crate) fn intervals_of(&self, session: u32) -> impl Iterator<Item = Interval> {
+        self.of(session).iter().map(|own| self.interval(own.channel))
+    }
+
+    /// True if a session is a member of a group.
+    pub(crate) fn is_member(&self, session: u32, group: u32) -> bool {
+        self.of(session).iter().any(|own| own.channel == group)
+    }
+
+    /// True if a session gets a channel by another subscription than that to this group: it gets each message by the one with the
+    /// shortest interval.
+    pub(crate) fn is_served_before(&self, session: u32, group: u32, channel: ChannelName<'_>) -> bool {
+        let own = (self.interval(group), group);
+        let is_before = |other: u32| (self.interval(other), other) < own;
+        let mut others = self.of(session).iter().filter(|other| is_before(other.channel));
+        others.any(|other| ChannelName::known(self.name(other.channel)).matches(channel))
+    }
+
+    /// The subscriptions of a session that may get messages of the same channels as its subscription to `list`, where one of both
+    /// has an interval.
+    pub(crate) fn overlapping(&self, session: u32, list: u32) -> impl Iterator<Item = u32> {
+        let (name, interval) = (self.name(list), self.interval(list));
+        let others = self.of(session).iter().map(|own| own.channel);
+        others.filter(move |other| {
+            let is_in_group = !interval.is_none() || !self.interval(*other).is_none();
+            *other != list && is_in_group && may_overlap(name, self.name(*other))
+        })
+    }
+
+    /// True if a session receives all messages of a channel: by a subscription without an interval.
     pub(crate) fn receives(&self, session: u32, channel: &str) -> bool {
         self.receives_beside(session, channel, None)
     }
 
-    /// True if a session receives a channel by a subscription other than that to the channel or pattern `but`.
+    /// The same by a subscription other than that to the channel or pattern `but`.
     pub(crate) fn receives_beside(&self, session: u32, channel: &str, but: Option<u32>) -> bool {
         let channel = ChannelName::known(channel);
-        let mut others = self.of(session).iter().filter(|own| Some(own.channel) != but);
+        let counts = |own: &&Subscription| Some(own.channel) != but && self.interval(own.channel).is_none();
+        let mut others = self.of(session).iter().filter(counts);
         others.any(|own| ChannelName::known(self.name(own.channel)).matches(channel))
     }
 
@@ -173,7 +231,8 @@ impl Channels {
     /// Notes that a session asks for positions from now on.
     pub(crate) fn follow(&mut self, session: u32) {
         for own in self.sessions.get(session as usize).into_iter().flatten() {
-            self.channels[own.channel as usize].position_subscribers += 1;
+            let channel = &mut self.channels[own.channel as usize];
+            channel.position_subscribers += u32::from(channel.interval.is_none());
         }
     }
 
@@ -225,6 +284,16 @@ impl Channels {
     fn of(&self, session: u32) -> &[Subscription] {
         self.sessions.get(session as usize).map_or(&[], |own| own)
     }
+}
+
+/// True if two channels or patterns may match the same channel. Two channels do not, as a session has each once.
+fn may_overlap(one: &str, other: &str) -> bool {
+    if !one.ends_with('*') && !other.ends_with('*') {
+        return false;
+    }
+    let parent = |name: &str| name.trim_end_matches('*').len();
+    let shared = parent(one).min(parent(other));
+    one.as_bytes()[..shared] == other.as_bytes()[..shared]
 }
 
 /// The number of sessions for which the table keeps room.

@@ -31,6 +31,8 @@ pub(crate) struct FanOut<'a> {
     pub(crate) frames: &'a Frames,
     pub(crate) messages: u32,
     pub(crate) side: Side,
+    /// True if the delivery may wait, whatever the rule says.
+    pub(crate) is_lazy: bool,
     /// The index of the channel's rule.
     pub(crate) rule: Option<usize>,
     /// Their position in the history of the channel.
@@ -67,6 +69,7 @@ impl FanOut<'_> {
             frames,
             messages: self.messages,
             side: self.side,
+            is_lazy: self.is_lazy,
             except,
             position: self.position.cloned(),
             token: self.token,
@@ -112,6 +115,11 @@ impl Delivery {
             self.overflow(&full, fan_out, manner, receives, &mut given_up);
         }
         given_up
+    }
+
+    /// Leaves a subscriber out of the next fan-out.
+    pub(crate) fn pass_by(&mut self, session: u32) {
+        self.sessions.at(session).stamp = self.fan_outs + 1;
     }
 
     /// Encodes publications once for each form of positions that a session uses.

@@ -44,7 +44,7 @@ pub(crate) use flush::Writes;
 pub(crate) use missed::Unconfirmed;
 pub(crate) use outbox::arena::{Chunk, Frames};
 pub use outbox::format::Format;
-pub(crate) use outbox::{RUN_BYTES, Sweep, payloads};
+pub(crate) use outbox::{RUN_BYTES, Sweep, last_of, payloads};
 pub(crate) use replay::{Beginning, Begun, CaughtUp};
 pub(crate) use resuming::Incomplete;
 pub(crate) use schedule::Holder;

@@ -203,6 +203,7 @@ fn saved(
         interval_ms,
         max_interval_ms,
         subscriptions: Vec::new(),
+        intervals: Vec::new(),
         ack,
         waiting,
         replay,

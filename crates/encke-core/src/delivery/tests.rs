@@ -66,7 +66,7 @@ fn publish(delivery: &mut Delivery, data: &str, sessions: &[SessionKey], policy:
         delivery.encoder().publication(payload.len(), false, |bytes| bytes.extend_from_slice(payload.as_bytes()));
     let channel = bayeux::ChannelName::known("/a");
     let (rule, position, token, side) = (None, None, None, Side::Server);
-    let fan_out = FanOut { channel, frames: &frames, messages: 1, side, rule, position, token };
+    let fan_out = FanOut { channel, frames: &frames, messages: 1, side, is_lazy: false, rule, position, token };
     let manner = Manner { except: None, lazy_due_ms: None, active_ms: None, room: delivery.capacity, policy };
     let subscribers: Vec<_> = sessions.iter().map(|key| Subscriber { session: key.index, slot: 0 }).collect();
     delivery.fan_out(&fan_out, &manner, [(&subscribers[..], false)].into_iter(), false, &|_, _| true)

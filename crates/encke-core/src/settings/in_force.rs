@@ -31,6 +31,7 @@ pub(crate) struct InForce {
     rules_have_subscribers: bool,
     rules_have_presence: bool,
     rules_compress: bool,
+    rules_have_intervals: bool,
 }
 
 /// The rates of messages and of their bytes.
@@ -80,6 +81,7 @@ impl InForce {
             rules_have_subscribers: has(|rule| rule.subscribers_max > 0),
             rules_have_presence: has(|rule| rule.presence),
             rules_compress: settings.compresses(),
+            rules_have_intervals: has(|rule| rule.min_interval_ms > 0),
             settings,
         }
     }
@@ -157,6 +159,17 @@ impl InForce {
         self.rules_have_presence
     }
 
+    /// True if the rule for a channel may have an interval.
+    #[inline]
+    pub(crate) fn rules_have_intervals(&self) -> bool {
+        self.rules_have_intervals
+    }
+
+    /// The least time between two messages of a channel with this rule, in milliseconds; 0 for none.
+    pub(crate) fn min_interval_ms(&self, rule: Option<usize>) -> u32 {
+        rule.map_or(0, |rule| self.settings.channels[rule].min_interval_ms)
+    }
+
     /// True if messages on this channel are compressed.
     #[inline]
     pub(crate) fn compresses(&mut self, channel: ChannelName<'_>) -> bool {
@@ -189,11 +202,15 @@ impl InForce {
         own.unwrap_or(self.settings.broadcast_to_publisher)
     }
 
-    /// The time by which messages of now leave, in milliseconds, if those of a channel with this rule are lazy.
-    pub(crate) fn lazy_due_ms(&self, rule: Option<usize>, now_ms: u64) -> Option<u64> {
-        let (rule, most) = (&self.settings.channels[rule?], self.settings.lazy_timeout_max_ms);
-        let wait_ms = if rule.lazy_timeout_ms == 0 { most } else { rule.lazy_timeout_ms.min(most) };
-        rule.lazy.then_some(now_ms + wait_ms)
+    /// The time by which messages of now leave, in milliseconds, if they are lazy, or those of a channel with this rule.
+    pub(crate) fn lazy_due_ms(&self, rule: Option<usize>, are_lazy: bool, now_ms: u64) -> Option<u64> {
+        let rule = rule.map(|rule| &self.settings.channels[rule]);
+        if !are_lazy && !rule.is_some_and(|rule| rule.lazy) {
+            return None;
+        }
+        let most = self.settings.lazy_timeout_max_ms;
+        let own = rule.map_or(0, |rule| rule.lazy_timeout_ms);
+        Some(now_ms + if own == 0 { most } else { own.min(most) })
     }
 
     /// The policy for sessions that are too slow for a channel with this rule.

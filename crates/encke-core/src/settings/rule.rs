@@ -17,9 +17,14 @@ pub struct ChannelRule {
     /// True: messages are lazy. They are delayed until the next other message, or until their time is over.
     #[serde(default)]
     pub lazy: bool,
-    /// Longest time that lazy messages of these channels are delayed, in milliseconds. 0: `lazy_timeout_max_ms`.
+    /// Longest time that lazy messages of these channels are delayed, in milliseconds, also those that the program has made lazy
+    /// one by one. 0: `lazy_timeout_max_ms`.
     #[serde(default)]
     pub lazy_timeout_ms: u64,
+    /// The least time between two messages of each of these channels for a subscriber, in milliseconds, up to one minute: it gets the
+    /// latest message. 0: all messages.
+    #[serde(default)]
+    pub min_interval_ms: u32,
     /// True: messages are compressed for WebSockets whose clients take that. Not for channels where secrets stand beside
     /// text that others choose.
     #[serde(default)]

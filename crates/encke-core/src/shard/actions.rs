@@ -21,6 +21,7 @@ impl Shard {
         data: &str,
         ext: Option<&str>,
         payer: Option<SessionOwner>,
+        is_lazy: bool,
     ) {
         if self.burst.payer() != payer {
             self.fan_out_burst();
@@ -36,7 +37,7 @@ impl Shard {
                 id: None,
                 custom: &[],
             };
-            self.broadcast(name, &publication, None, ServerEntry::Action.may());
+            self.broadcast(name, &publication, (None, is_lazy), ServerEntry::Action.may());
             self.burst.belongs_to(payer);
         }
     }
@@ -63,8 +64,8 @@ impl Shard {
         let owner = caller.and_then(|caller| self.machines.clients.counted_for(caller));
         for action in actions.0 {
             match action {
-                Action::Publish { channel, data, ext } => {
-                    self.publish_from_here(&channel, &data, ext.as_deref(), owner);
+                Action::Publish { channel, data, ext, is_lazy } => {
+                    self.publish_from_here(&channel, &data, ext.as_deref(), owner, is_lazy);
                 }
                 Action::Deliver { session, channel, data, id, ext } => {
                     let (id, ext) = (id.map(bayeux::Id::new), ext.as_deref().map(RawJson::trusted));

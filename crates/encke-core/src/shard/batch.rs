@@ -185,7 +185,7 @@ impl Shard {
         let forwarded = publication.ext.and_then(ext::forwarded);
         publication.ext = forwarded.as_deref().map(RawJson::trusted);
         publication.timestamp = stamp.as_deref().map(RawJson::trusted).or(publication.timestamp);
-        match self.broadcast(channel, &publication, Some(key), granted) {
+        match self.broadcast(channel, &publication, (Some(key), false), granted) {
             None => self.machines.env.accept(batch, message),
             Some(_) if declines_reply(message) => {}
             Some(token) => {

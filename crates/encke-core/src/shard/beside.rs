@@ -239,11 +239,12 @@ impl Env {
         u64::from(u32::from_le_bytes(random)) % self.settings.given().drain_spread_ms.max(1)
     }
 
-    /// The history settings of a channel. None if it has no history.
-    pub(super) fn history_of(&mut self, channel: &str) -> Option<HistoryTerms> {
+    /// The history settings of a channel that sessions replay. None if it has no history, or if its messages come with an interval: they
+    /// have no positions.
+    pub(super) fn replayed_history_of(&mut self, channel: &str) -> Option<HistoryTerms> {
         let channel = ChannelName::parse(channel, self.settings.limits()).ok()?;
         let rule = self.settings.rule_of(channel);
-        self.settings.history(channel, rule)
+        self.settings.history(channel, rule).filter(|_| !self.is_conflated(channel.as_str()))
     }
 
     /// The beginning of a ring of this channel.

@@ -8,6 +8,7 @@ use bayeux::{ChannelKind, ChannelName};
 use crate::channels::{LastReceived, Subscribed};
 use crate::events::{Changed, PublishToken, Report, SessionKey};
 use crate::id::Id;
+use crate::interval::Interval;
 use crate::protocol::replay_request::ReplayRequest;
 use crate::rights::table::{Granted, Right, ServerEntry};
 use crate::shard::Machines;
@@ -35,17 +36,18 @@ impl Machines {
     }
 
     /// Subscribes again after a restart.
-    pub(super) fn resubscribe(&mut self, key: SessionKey, name: &str, granted: Granted) {
+    pub(super) fn resubscribe(&mut self, key: SessionKey, name: &str, interval: Interval, granted: Granted) {
         let limits = self.env.settings.limits().clone();
         let Ok(channel) = ChannelName::parse(name, &limits) else { return };
         // It was within the limits before the restart.
         let _counted = self.beside().count_subscription(key, channel, false);
-        if self.enlist(key, channel, granted).is_none() {
+        if self.enlist(key, channel, interval, granted).is_none() {
             return;
         }
         // All messages of the history were fanned out before the restart. A session with an empty queue is at the end
         // of the ring.
-        let end = self.env.shared.histories.find(name, 0).and_then(|position| {
+        let has_positions = interval.is_none() && !self.env.is_conflated(name);
+        let end = self.env.shared.histories.find(name, 0).filter(|_| has_positions).and_then(|position| {
             let next = self.env.shared.histories.with(position.ring, |ring| ring.next())?;
             Some(LastReceived { serial: position.ring.serial, epoch: position.epoch, offset: next.checked_sub(1)? })
         });
@@ -55,13 +57,23 @@ impl Machines {
         self.joined(key, name, false);
     }
 
-    /// Adds a session to the subscribers of a channel, to which it must not subscribe yet. Returns the channel's index
-    /// in the hub, or None if the session is gone.
-    pub(super) fn enlist(&mut self, key: SessionKey, channel: ChannelName<'_>, granted: Granted) -> Option<u32> {
+    /// Adds a session to the subscribers of a channel with this interval, to which it must not subscribe yet. Returns the channel's
+    /// index in the hub, or None if the session is gone.
+    pub(super) fn enlist(
+        &mut self,
+        key: SessionKey,
+        channel: ChannelName<'_>,
+        interval: Interval,
+        granted: Granted,
+    ) -> Option<u32> {
         granted.use_for(Right::Subscribe);
         let name = channel.as_str();
         let follows = self.delivery.session(key)?.replays();
-        let Subscribed { channel, is_first } = self.channels.subscribe(key.index, name, follows);
+        let Subscribed { channel, is_first, begins } = self.channels.subscribe(key.index, name, interval, follows);
+        if begins && !interval.is_none() {
+            self.conflation.begins(channel);
+        }
+        self.note_overlaps(key, channel);
         self.note_change(key);
         self.env.shared.application.subscribed(&self.caller(key)?, name);
         if is_first {
@@ -69,6 +81,8 @@ impl Machines {
         }
         if is_first && self.env.shared.notes_interest() {
             self.env.shared.interest.add(name, self.env.index);
+        }
+        if begins && interval.is_none() && self.env.shared.notes_interest() {
             // Also for a plain channel: if the session already receives it by a pattern, it has no cursor that keeps
             // older messages out.
             if self.env.settings.given().channels.iter().any(|rule| rule.history().is_some()) {
@@ -94,7 +108,11 @@ impl Machines {
         self.env.shared.application.unsubscribed(&caller, name);
         let is_watched = self.env.settings.rules_have_subscribers() || self.env.settings.rules_have_presence();
         let name = is_watched.then(|| name.to_string());
+        let group = self.channels.list_at(key.index, slot).filter(|(_, interval)| !interval.is_none());
         let gone = self.channels.unsubscribe(key.index, slot, session.replays());
+        if let Some((group, _)) = group {
+            self.conflation.left(group, key.index, self.channels.subscribers(group).is_empty());
+        }
         self.note_change(key);
         if let Some(name) = gone {
             self.env.shared.application.last_unsubscribed(&name, self.env.index);
@@ -128,8 +146,9 @@ impl Machines {
         // A session with replay begins at the end of the history: messages that are on their way already are older.
         let mut latest = replays.then(ReplayRequest::latest);
         let granted = ServerEntry::SessionSubscribe.may();
-        let added =
-            self.check_room(key, name).and_then(|()| self.add_subscription(key, channel, granted, latest.as_mut()));
+        let added = self
+            .check_room(key, name)
+            .and_then(|()| self.add_subscription(key, channel, Interval::NONE, granted, latest.as_mut()));
         added.map_or(Changed::Full, |()| Changed::Done)
     }
 

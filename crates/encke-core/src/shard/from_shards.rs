@@ -148,12 +148,15 @@ impl Shard {
 impl Machines {
     /// Notes the settings that hold from now on. New settings of the application come with these.
     fn take_settings(&mut self, settings: InForce) {
+        // Waiting messages go by the rules that they came by.
+        self.send_all_waiting();
         let members = self.memberships();
         self.env.shared.mailbox.set_bytes_max(settings.given().mailbox_bytes_max);
         self.delivery.set_settings(&settings);
         let before = std::mem::replace(&mut self.env.settings, settings);
         self.restate_presence(&members);
         self.restate_counts(&before);
+        self.end_conflated_replays();
         self.clients.are_admitted_by(self.env.shared.application.policy());
     }
 

@@ -122,11 +122,11 @@ impl Shard {
     /// over everything. For tests.
     pub fn memory(&self) -> (usize, usize) {
         let mut seen = HashSet::new();
-        let Machines { delivery, channels, clients, relief, .. } = &self.machines;
+        let Machines { delivery, channels, conflation, clients, relief, .. } = &self.machines;
         let pending = self.burst.frames().map_or(0, |frames| frames.chunk.recount(&mut seen));
         let owners: usize = delivery.keys().into_iter().map(|key| clients.bytes_of(key)).sum();
         let queues = relief.recount(&mut seen) + delivery.recount(&mut seen);
-        (delivery.bytes(), pending + queues + channels.bytes() + owners)
+        (delivery.bytes(), pending + queues + channels.bytes() + conflation.bytes() + owners)
     }
 
     /// Bytes that sessions and sockets hold, without the room reserved for the next message.

@@ -14,6 +14,7 @@ mod batch;
 mod beside;
 mod channels;
 mod confirmed;
+mod conflated;
 mod connect;
 mod decisions;
 mod ending;
@@ -60,6 +61,7 @@ use crate::channels::interest::Interest;
 use crate::clients::Clients;
 use crate::clients::newcomers;
 use crate::clients::owners::Revoked;
+use crate::conflation::Conflation;
 use crate::decision::WaitKey;
 use crate::delivery::Delivery;
 use crate::events::{Effect, Peer, SessionKey};
@@ -97,6 +99,8 @@ struct Machines {
     delivery: Delivery,
     /// The subscriptions.
     channels: Channels,
+    /// Messages that wait for the interval of their channel.
+    conflation: Conflation,
     /// The owners of sessions.
     clients: Clients,
     /// The requests that are not answered yet.
@@ -152,6 +156,7 @@ impl Shard {
         let delivery = Delivery::new(index, &settings, histories, memory, metrics.clone(), now);
         let machines = Machines {
             channels: Channels::new(delivery.account()),
+            conflation: Conflation::new(delivery.account()),
             clients: Clients::new(shared.policy, shared.limits.buckets.hasher(), delivery.account()),
             delivery,
             requests: Requests::default(),

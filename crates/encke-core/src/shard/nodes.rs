@@ -223,7 +223,9 @@ impl Machines {
         let resumes = |key: &SessionKey| self.env.confirmed.since(*key) == Since::Taken;
         match self.delivery.find(&id).filter(resumes) {
             Some(key) => {
-                let names = self.channels.names_of(key.index).map(Box::from).collect();
+                // Those with an interval get the messages of now only.
+                let own = self.channels.names_of(key.index).zip(self.channels.intervals_of(key.index));
+                let names = own.filter(|(_, interval)| interval.is_none()).map(|(name, _)| Box::from(name)).collect();
                 let room = self.delivery.outbox_room();
                 self.tell_nodes(ForNodes::Resumes { session: id, names, room });
             }
@@ -239,9 +241,11 @@ impl Machines {
             // Some of these messages may wait for their fan-out, and would come twice.
             return self.env.unrecorded.late.push(*id);
         }
-        let settings = &mut self.env.settings;
+        let (settings, channels) = (&mut self.env.settings, &self.channels);
         self.delivery.remove_read(key, &mut |name| {
-            crosses_nodes(name) && settings.seen_history(ChannelName::known(name)).is_some()
+            crosses_nodes(name)
+                && channels.receives(key.index, name)
+                && settings.seen_history(ChannelName::known(name)).is_some()
         });
         self.delivery.begin_resumption(key, ranges);
     }
@@ -307,6 +311,7 @@ impl Machines {
         if is_busy && !release.is_urgent {
             return Given::Busy;
         }
+        self.send_waiting_to(key);
         let socket = self.delivery.session(key).and_then(|session| session.socket());
         let Some((messages, session)) = self.delivery.give(key) else { return Given::Unknown };
         let session = SavedSession { policy: None, ..self.completed(key, session, policy) };

@@ -16,12 +16,12 @@ use crate::side::Side;
 
 impl Shard {
     /// Publishes to all subscribers on all shards. Returns the token for which the reply to the publisher waits, if it
-    /// has to wait.
+    /// has to wait. `from` is the session that publishes, if one does; the delivery of lazy publications may wait.
     pub(super) fn broadcast(
         &mut self,
         channel: ChannelName<'_>,
         publication: &Publication<'_>,
-        from: Option<SessionKey>,
+        (from, is_lazy): (Option<SessionKey>, bool),
         granted: Granted,
     ) -> Option<PublishToken> {
         granted.use_for(Right::Publish);
@@ -29,10 +29,10 @@ impl Shard {
         env.metrics.publications.add(1);
         let (bytes, compresses) = (publication.encoded_bytes(), env.settings.compresses(channel));
         let frames = delivery.encoder().publication(bytes, compresses, |bytes| publication.write(bytes));
-        if !self.burst.take(channel, &frames, from) {
+        if !self.burst.take(channel, &frames, (from, is_lazy)) {
             let machines = self.settle_burst();
             let token = from.and_then(|from| machines.token(channel, from));
-            self.burst.start(channel, frames, from, token);
+            self.burst.start(channel, frames, (from, is_lazy), token);
         }
         self.burst.token()
     }
@@ -44,8 +44,8 @@ impl Shard {
         let channel = ChannelName::known(burst.channel());
         let rule = machines.env.settings.rule_of(channel);
         let except = burst.from().filter(|from| !machines.returns_to(*from, rule));
-        let (side, token) = (burst.side(), burst.token());
-        let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position: None, token };
+        let (side, is_lazy, token) = (burst.side(), burst.is_lazy, burst.token());
+        let fan_out = FanOut { channel, frames: &frames, messages, side, is_lazy, rule, position: None, token };
         match machines.env.settings.history(channel, rule) {
             Some(terms) => machines.record(&fan_out, terms, (burst.from(), except), burst.payer()),
             None => machines.deliver_everywhere(&fan_out, except, |machines| machines.delivery.id_of(except)),
@@ -67,9 +67,10 @@ impl Machines {
         let frames = self.delivery.encoder().copy(&publications.frames, compresses);
         let rule = self.env.settings.rule_of(channel);
         let except = publications.except.and_then(|id| self.delivery.find(&id));
-        let (messages, side, position) = (publications.messages, publications.side, publications.position.as_ref());
-        let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position, token: None };
-        self.fan_out(&fan_out, except.map(|key| key.index));
+        let EncodedPublications { messages, side, is_lazy, ref position, .. } = *publications;
+        let position = position.as_ref();
+        let fan_out = FanOut { channel, frames: &frames, messages, side, is_lazy, rule, position, token: None };
+        self.fan_out(&fan_out, except);
     }
 
     /// Delivers to the subscribers of this shard, to the other shards that have some, and to the other nodes of a cluster, but not to
@@ -81,7 +82,7 @@ impl Machines {
         except: Option<SessionKey>,
         id_of: impl FnOnce(&Machines) -> Option<Id>,
     ) {
-        self.fan_out(fan_out, except.map(|key| key.index));
+        self.fan_out(fan_out, except);
         if !self.env.shared.interest.is_empty() || self.env.shared.is_clustered() {
             self.send_to_others(fan_out, id_of(self));
         }
@@ -106,17 +107,33 @@ impl Machines {
         }
     }
 
-    /// Pushes to the outbox of each subscriber of this shard.
-    fn fan_out(&mut self, fan_out: &FanOut<'_>, except: Option<u32>) {
-        let bytes = fan_out.frames.bytes();
+    /// Pushes to the outbox of each subscriber of this shard, or lets the messages wait for their interval.
+    fn fan_out(&mut self, fan_out: &FanOut<'_>, except: Option<SessionKey>) {
+        if self.channels.has_no_groups() && !self.env.settings.rules_have_intervals() {
+            self.fan_out_to_all(fan_out, except);
+        } else {
+            self.conflate(fan_out, except);
+        }
+    }
+
+    /// Pushes to the outbox of each subscriber of this shard that has no interval.
+    #[inline]
+    pub(super) fn fan_out_to_all(&mut self, fan_out: &FanOut<'_>, except: Option<SessionKey>) {
         let lists = self.channels.route(fan_out.channel);
+        self.fan_out_to(&lists, fan_out, except);
+        self.channels.reuse(lists);
+    }
+
+    /// Pushes to the outbox of each subscriber in these lists.
+    #[inline]
+    pub(super) fn fan_out_to(&mut self, lists: &[u32], fan_out: &FanOut<'_>, except: Option<SessionKey>) {
+        let bytes = fan_out.frames.bytes();
         let subscribers: usize = lists.iter().map(|list| self.channels.subscribers(*list).len()).sum();
         self.env.count_steps(subscribers);
         self.admission.spend(fan_out.messages as usize, bytes, (bytes * subscribers) as u64);
         if !lists.is_empty() {
-            self.push_to(&lists, fan_out, except);
+            self.push_to(lists, fan_out, except.map(|key| key.index));
         }
-        self.channels.reuse(lists);
         if self.delivery.bytes() > self.relief.check_from() {
             self.check_memory();
         }
@@ -128,7 +145,7 @@ impl Machines {
         let (settings, rule) = (&env.settings, fan_out.rule);
         let manner = Manner {
             except,
-            lazy_due_ms: settings.lazy_due_ms(rule, env.now.ms),
+            lazy_due_ms: settings.lazy_due_ms(rule, fan_out.is_lazy, env.now.ms),
             active_ms: settings.given().activity_counts_deliveries.then_some(env.now.ms),
             room: settings.room_of(rule),
             policy: settings.policy(rule),
@@ -188,6 +205,7 @@ pub(super) struct Burst {
     frames: Option<Frames>,
     messages: u32,
     from: Option<SessionKey>,
+    is_lazy: bool,
     token: Option<PublishToken>,
     /// The owner of publications that no session has made, if they have one: those of a hook belong to its caller.
     payer: Option<SessionOwner>,
@@ -209,12 +227,17 @@ impl Burst {
         if self.is_empty() { 0 } else { self.messages as usize }
     }
 
-    /// Adds a publication if it continues the burst: same channel, same publisher, adjacent bytes. Returns true if it
-    /// did.
-    pub(super) fn take(&mut self, channel: ChannelName<'_>, frames: &Frames, from: Option<SessionKey>) -> bool {
+    /// Adds a publication if it continues the burst: same channel, same publisher, as lazy, adjacent bytes. Returns true
+    /// if it did.
+    pub(super) fn take(
+        &mut self,
+        channel: ChannelName<'_>,
+        frames: &Frames,
+        (from, is_lazy): (Option<SessionKey>, bool),
+    ) -> bool {
         let continued = self.frames.as_mut().filter(|last| last.is_followed_by(frames));
         match continued {
-            Some(last) if self.from == from && self.channel == channel.as_str() => {
+            Some(last) if self.from == from && self.is_lazy == is_lazy && self.channel == channel.as_str() => {
                 last.end = frames.end;
                 self.messages += 1;
                 true
@@ -229,7 +252,7 @@ impl Burst {
         &mut self,
         channel: ChannelName<'_>,
         frames: Frames,
-        from: Option<SessionKey>,
+        (from, is_lazy): (Option<SessionKey>, bool),
         token: Option<PublishToken>,
     ) {
         self.channel.clear();
@@ -237,6 +260,7 @@ impl Burst {
         self.frames = Some(frames);
         self.messages = 1;
         self.from = from;
+        self.is_lazy = is_lazy;
         self.token = token;
         self.payer = None;
     }

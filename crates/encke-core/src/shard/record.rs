@@ -65,7 +65,7 @@ impl Machines {
 
     /// Appends publications of another shard, or of a handle, to a history that this shard owns.
     pub(super) fn record_from_shard(&mut self, publications: &Arc<EncodedPublications>) {
-        let EncodedPublications { messages, side, token, .. } = **publications;
+        let EncodedPublications { messages, side, is_lazy, token, .. } = **publications;
         let channel = ChannelName::known(&publications.channel);
         let rule = self.env.settings.rule_of(channel);
         let mut terms = self.env.settings.history(channel, rule);
@@ -75,7 +75,7 @@ impl Machines {
         let compresses = self.env.settings.compresses(channel);
         let frames = self.delivery.encoder().copy(&publications.frames, compresses);
         let except = publications.except.and_then(|id| self.delivery.find(&id));
-        let fan_out = FanOut { channel, frames: &frames, messages, side, rule, position: None, token };
+        let fan_out = FanOut { channel, frames: &frames, messages, side, is_lazy, rule, position: None, token };
         match terms {
             Some(terms) => self.append_to_history(&fan_out, terms, except, publications.except),
             // The channel has no history: the settings have changed meanwhile, or the application has published.

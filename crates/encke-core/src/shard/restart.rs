@@ -10,6 +10,7 @@ use crate::attributes::Attributes;
 use crate::delivery::Frames;
 use crate::events::SessionKey;
 use crate::identity::Identity;
+use crate::interval::Interval;
 use crate::limits::sessions::SessionOwner;
 use crate::now::Now;
 use crate::rights::policy::Policy;
@@ -34,6 +35,8 @@ impl Shard {
 
 impl Machines {
     fn save_all(&mut self) -> Saved {
+        // They go on with the sessions.
+        self.send_all_waiting();
         let policy = self.clients.policy();
         let (messages, sessions) = self.delivery.save();
         // Without the messages that it has missed a session must not go on. Another node can take it from its record.
@@ -49,8 +52,18 @@ impl Machines {
             attributes: self.clients.attributes(key).map(|attributes| Attributes::clone(attributes)),
             policy: Some(self.clients.policy_of(key)).filter(|own| *own != policy),
             subscriptions: self.channels.names_of(key.index).map(Box::from).collect(),
+            intervals: self.saved_intervals(key),
             ..session
         }
+    }
+
+    /// The intervals of a session's subscriptions that have one.
+    fn saved_intervals(&self, key: SessionKey) -> Vec<(u32, u32)> {
+        if self.channels.has_no_groups() {
+            return Vec::new();
+        }
+        let intervals = self.channels.intervals_of(key.index).enumerate();
+        intervals.filter(|(_, interval)| !interval.is_none()).map(|(at, interval)| (at as u32, interval.ms())).collect()
     }
 
     fn restore_all(&mut self, saved: &Saved) {
@@ -135,8 +148,9 @@ impl Machines {
         if let Some(attributes) = &saved.attributes {
             self.clients.restore_attributes(key, attributes.clone());
         }
-        for (name, granted) in saved.subscriptions.iter().zip(subscriptions) {
-            self.resubscribe(key, name, granted);
+        for (at, (name, granted)) in saved.subscriptions.iter().zip(subscriptions).enumerate() {
+            let interval = Interval::at_least(saved.interval_ms(at)).unwrap_or_default();
+            self.resubscribe(key, name, interval, granted);
         }
         self.delivery.arm(key);
         self.note_change(key);

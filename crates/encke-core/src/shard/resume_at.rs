@@ -118,7 +118,7 @@ impl Machines {
             return false;
         }
         replay_request.begun.channels += 1;
-        let Some(terms) = self.env.history_of(channel) else {
+        let Some(terms) = self.env.replayed_history_of(channel) else {
             if matches!(position, ReplayFrom::After { .. }) {
                 replay_request.answer(channel, position, None);
             }

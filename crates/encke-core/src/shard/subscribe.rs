@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::application::Decision;
 use crate::decision::Resolved;
 use crate::events::{SessionKey, crosses_nodes};
+use crate::interval::Interval;
 use crate::protocol::batch::{Batch, ext_of, success};
 use crate::protocol::replay_request::ReplayRequest;
 use crate::rights::table::{Entry, Granted, Right};
@@ -24,7 +25,11 @@ impl Machines {
             return self.beside().refuse(batch, message, &BayeuxError::SubscribeDenied.because("session_ending"));
         }
         let Some((raw, names)) = self.names(batch, message, key) else { return };
-        let Some(decisions) = self.decide(batch, message, key, &names) else { return };
+        let interval = match self.interval_of(message) {
+            Ok(interval) => interval,
+            Err(error) => return self.beside().refuse(batch, message, error.as_str()),
+        };
+        let Some(decisions) = self.decide(batch, message, key, &names, interval) else { return };
         let mut replay_request = match self.replay_request(batch, key, message) {
             Ok(replay_request) => replay_request,
             Err(error) => return self.beside().refuse(batch, message, error.as_str()),
@@ -32,7 +37,7 @@ impl Machines {
         let mut decisions = decisions.into_iter();
         let result = each(&names, |name| {
             let decided = decisions.next().unwrap_or_default();
-            self.subscribe_to(key, name, decided, replay_request.as_mut())
+            self.subscribe_to((key, name), interval, decided, replay_request.as_mut())
         });
         let mut replay = None;
         if let Some(replay_request) = replay_request {
@@ -109,6 +114,7 @@ impl Machines {
         message: &Message<'_>,
         key: SessionKey,
         names: &Names<'_>,
+        interval: Option<Interval>,
     ) -> Option<Decided> {
         let mut made = batch.decisions.as_mut().map(|later| std::mem::take(&mut later.made)).unwrap_or_default();
         let mut decisions = Decided::new();
@@ -116,7 +122,7 @@ impl Machines {
         let replays = message.ext.is_some_and(bayeux::ext::uses_replay);
         let mut added = 0;
         for (index, name) in names.iter().enumerate() {
-            let Some(entry) = self.entry_of(key, name, added, replays) else {
+            let Some(entry) = self.entry_of((key, name), interval, added, replays) else {
                 decisions.push(None);
                 continue;
             };
@@ -151,16 +157,23 @@ impl Machines {
     /// The right that a name in a subscribe needs. None if the name cannot be subscribed to, does not fit the limits, or
     /// nothing is to be done for it. `replays`: the message names positions. `added`: the number of subscriptions that
     /// will be made before.
-    fn entry_of(&self, key: SessionKey, name: &str, added: usize, replays: bool) -> Option<Entry> {
+    fn entry_of(
+        &self,
+        (key, name): (SessionKey, &str),
+        interval: Option<Interval>,
+        added: usize,
+        replays: bool,
+    ) -> Option<Entry> {
         let channel = parse(name, self.env.settings.limits()).ok()?;
         if channel.kind() != ChannelKind::Broadcast {
             None
-        } else if self.subscribes(key, name) {
+        } else if self.holds(key, name, interval) {
             replays.then_some(Entry::Replay)
         } else {
             let is_plain = self.delivery.session(key).is_some_and(|session| session.is_plain());
             let entry = if is_plain { Entry::Stream } else { Entry::Subscribe };
-            self.full(key, name, added).is_none().then_some(entry)
+            let is_in_place_of_own = interval.is_some() && self.subscribes(key, name);
+            (is_in_place_of_own || self.full(key, name, added).is_none()).then_some(entry)
         }
     }
 
@@ -209,8 +222,8 @@ impl Machines {
 
     fn subscribe_to(
         &mut self,
-        key: SessionKey,
-        name: &str,
+        (key, name): (SessionKey, &str),
+        interval: Option<Interval>,
         decided: Option<Result<Granted, Denial>>,
         replay_request: Option<&mut ReplayRequest<'_>>,
     ) -> Result<(), Refusal> {
@@ -223,8 +236,9 @@ impl Machines {
             _ if channel.is_pattern() => return Err(BayeuxError::CreateDenied.as_str().into()),
             _ => return Err(BayeuxError::SubscribeDenied.as_str().into()),
         }
-        let is_held = self.subscribes(key, name);
-        if !is_held {
+        let is_held = self.holds(key, name, interval);
+        let is_in_place_of_own = !is_held && self.subscribes(key, name);
+        if !is_held && !is_in_place_of_own {
             self.check_room(key, name)?;
         }
         let granted = match decided {
@@ -233,16 +247,29 @@ impl Machines {
             None if is_held => return Ok(()),
             None => return Err(BayeuxError::DecisionFailed.as_str().into()),
         };
+        if is_in_place_of_own {
+            // Another interval: the subscription ends, and another one begins.
+            self.unsubscribe_from(key, name)?;
+        }
         if !is_held {
-            return self.add_subscription(key, channel, granted, replay_request);
+            return self.add_subscription(key, channel, interval.unwrap_or_default(), granted, replay_request);
         }
         granted.use_for(Right::History);
+        if !self.channels.interval_of(key.index, name).is_none() {
+            return Err(BayeuxError::MinIntervalWithPositions.as_str().into());
+        }
         replay_request.map_or(Ok(()), |replay_request| self.follow(key, channel, None, replay_request))
     }
 
     /// True if a session has a subscription to exactly this channel or pattern.
     pub(super) fn subscribes(&self, key: SessionKey, name: &str) -> bool {
         self.delivery.has(key) && self.channels.slot_of(key.index, name).is_some()
+    }
+
+    /// The same with this interval, if one is named.
+    fn holds(&self, key: SessionKey, name: &str, interval: Option<Interval>) -> bool {
+        let has_it = || self.channels.interval_of(key.index, name);
+        self.subscribes(key, name) && interval.is_none_or(|interval| interval == has_it())
     }
 
     /// Refuses one more subscription of a session if there are too many.
@@ -252,11 +279,12 @@ impl Machines {
         Err(full.as_str().into())
     }
 
-    /// Makes a subscription. The counted limits hold.
+    /// Makes a subscription with this interval. The counted limits hold.
     pub(super) fn add_subscription(
         &mut self,
         key: SessionKey,
         channel: ChannelName<'_>,
+        interval: Interval,
         granted: Granted,
         replay_request: Option<&mut ReplayRequest<'_>>,
     ) -> Result<(), Refusal> {
@@ -267,8 +295,9 @@ impl Machines {
         let slot = self.channels.count_of(key.index);
         self.beside().count_subscription(key, channel, true)?;
         // Before the reply leaves: a publication by a client that has seen the reply reaches this session.
-        let Some(listed) = self.enlist(key, channel, granted) else { return Ok(()) };
+        let Some(listed) = self.enlist(key, channel, interval, granted) else { return Ok(()) };
         // After the subscription: later publications arrive live, and earlier ones are in the history.
+        let replay_request = replay_request.filter(|_| interval.is_none());
         let followed =
             replay_request.map_or(Ok(()), |replay_request| self.follow(key, channel, Some(listed), replay_request));
         if followed.is_err() {
@@ -292,7 +321,8 @@ impl Machines {
         let Some(session) = self.delivery.session(key) else { return Ok(()) };
         let follows = session.replays();
         if let Some(slot) = self.channels.slot_of(key.index, name) {
-            if follows {
+            let interval = self.channels.list_at(key.index, slot).map(|(_, interval)| interval);
+            if follows && interval.is_some_and(Interval::is_none) {
                 self.channels.hand_over(key.index, slot);
             }
             self.drop_subscription(key, slot);

@@ -107,6 +107,7 @@ impl Machines {
         if self.admission.is_held_back() && self.delivery.is_complete() {
             self.renew_budget();
         }
+        self.send_due();
         self.delivery.look_for_room();
         self.delivery.go_on_with_withdrawals();
         self.sweep_history();

@@ -106,6 +106,7 @@ pub(super) fn committed_text(rig: &Rig, number: usize, text: &str, except: Optio
         frames: frames.into(),
         messages: 1,
         side: Side::Client,
+        is_lazy: false,
         except,
         token: None,
         publisher: None,

@@ -6,6 +6,7 @@ mod bounds;
 mod by_handle;
 mod cluster;
 mod confirmed;
+mod conflation;
 mod decisions;
 mod edges;
 mod elsewhere;
@@ -184,6 +185,7 @@ impl Rig {
             frames: frames.into(),
             messages: 1,
             side: Side::Server,
+            is_lazy: false,
             except: None,
             token: None,
             publisher: None,
@@ -200,7 +202,7 @@ impl Shard {
     /// Broadcasts like an application.
     pub(super) fn publish_now(&mut self, channel: &str, data: &str) {
         self.settle_burst_at(NOW);
-        self.publish_from_here(channel, data, None, None);
+        self.publish_from_here(channel, data, None, None, false);
         self.settle_burst().update_gauges();
     }
 }

@@ -100,6 +100,7 @@ mod tests {
             interval_ms: Some(7),
             max_interval_ms: None,
             subscriptions: vec!["/a/*".into(), "/b".into()],
+            intervals: vec![(1, 500)],
             waiting: vec![Span(0, 2)],
             ack: Some(SavedUnacked { closed: 9, batches: Vec::new() }),
             replay: None,

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Handle;
 use crate::error::{PublishError, PublishManyError, StoreMessageError};
-use crate::net::published::{InBurst, Positions};
+use crate::net::published::{InBurst, Marks, Positions};
 use crate::outgoing::Outgoing;
 use encke_core::{EXT_BYTES_MAX, Id, ServerEntry, ShardMessage, Weight};
 use encke_local::Position;
@@ -34,7 +34,7 @@ impl Handle {
         self.publish_message(channel, &Outgoing::json(data)?)
     }
 
-    /// As [`Handle::publish`], with an `ext` or binary data.
+    /// As [`Handle::publish`], with an `ext` or binary data, or lazily.
     ///
     /// # Errors
     /// As [`Handle::publish`].
@@ -134,11 +134,13 @@ impl Handle {
         let now = || ext::timestamp(self.0.server_shared.clock.now().wall_ms as i64);
         let timestamp = has_timestamp.then(|| format!("\"{}\"", now()));
         let timestamp = timestamp.as_deref().map(RawJson::trusted);
+        let is_lazy = message.is_lazy;
         let message = Publication { channel, data: Some(data), ext, timestamp, ..Publication::default() };
         let account = self.0.server_shared.mailboxes.account();
         let has_room = weight == Weight::Light || account.has_room(weight);
         let wanted = wanted.map(|positions| (positions, 0));
-        if has_room && self.0.server_shared.publish(&message, None, wanted, ServerEntry::HandlePublish.may()) {
+        let marks = Marks { publisher: None, is_lazy };
+        if has_room && self.0.server_shared.publish(&message, marks, wanted, ServerEntry::HandlePublish.may()) {
             return Ok(());
         }
         Err(PublishError::Busy)

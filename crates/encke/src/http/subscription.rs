@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bayeux::ext::{ExtWriter, Recovery, ReplayFrom};
+use bayeux::limits::INTERVAL_MS_MAX;
 use bayeux::{ChannelName, RawJson, escape_into};
 use http::header::{HeaderName, ORIGIN, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
@@ -80,6 +81,8 @@ struct Wanted {
     /// The client comes back with an id that names no positions.
     has_lost_position: bool,
     padding_bytes: usize,
+    /// The least time between two messages of a channel, in milliseconds.
+    min_interval_ms: u32,
 }
 
 impl Wanted {
@@ -96,7 +99,7 @@ impl Wanted {
             Some(Format::Lines) => Format::MessageLines,
             _ => Format::Messages,
         };
-        let (mut after, mut padding_bytes) = (None, 0);
+        let (mut after, mut padding_bytes, mut min_interval_ms) = (None, 0, 0);
         for field in form::fields(request.uri().query().unwrap_or_default().as_bytes()) {
             let (name, value) = field.ok_or("the query is not UTF-8\n")?;
             match (name.as_str(), value.as_str()) {
@@ -104,6 +107,9 @@ impl Wanted {
                 ("format", "ndjson") => format = Format::MessageLines,
                 ("format", "events") => format = Format::Messages,
                 ("format", _) => return Err("format is events or ndjson\n"),
+                ("min_interval_ms", _) => {
+                    min_interval_ms = value.parse().ok().filter(|ms| *ms <= INTERVAL_MS_MAX).ok_or(NO_INTERVAL)?
+                }
                 ("padding", _) => padding_bytes = value.parse().map_err(|_| "padding is not a number of bytes\n")?,
                 _ => {}
             }
@@ -118,8 +124,9 @@ impl Wanted {
         if padding_bytes > PADDING_BYTES_MAX {
             return Err("padding is at most 65536 bytes\n");
         }
-        let wanted = Wanted { names, format, start, has_lost_position, padding_bytes };
+        let wanted = Wanted { names, format, start, has_lost_position, padding_bytes, min_interval_ms };
         match &wanted.start {
+            Start::After(_) | Start::Earliest if min_interval_ms > 0 => Err(NO_POSITION_WITH_INTERVAL),
             Start::After(positions) if wanted.has_several() && !positions.are_named() => Err(NO_POSITION),
             _ => Ok(wanted),
         }
@@ -181,7 +188,12 @@ async fn subscribe(
     let member = |name: &str| RawJson::trusted(&reply).member(name).and_then(RawJson::text);
     let client = member("clientId").unwrap_or_default().into_owned();
     // Before the subscription, so that nothing is missed.
-    let latest = if wanted.start == Start::Latest && wanted.has_several() { latest(connection, wanted) } else { None };
+    let has_positions = wanted.min_interval_ms == 0;
+    let latest = if has_positions && wanted.start == Start::Latest && wanted.has_several() {
+        latest(connection, wanted)
+    } else {
+        None
+    };
     let mut subscribe = br#"[{"channel":"/meta/subscribe","clientId":""#.to_vec();
     subscribe.extend_from_slice(client.as_bytes());
     subscribe.extend_from_slice(br#"","subscription":["#);
@@ -190,7 +202,10 @@ async fn subscribe(
         escape_into(name, &mut subscribe);
     }
     let mut ext = ExtWriter::default();
-    ext.positions(&positions(wanted, latest.as_ref()));
+    match wanted.min_interval_ms {
+        0 => ext.positions(&positions(wanted, latest.as_ref())),
+        ms => ext.min_interval(ms),
+    }
     subscribe.extend_from_slice(b"],\"ext\":");
     subscribe.extend_from_slice(ext.finish().unwrap_or_else(|| "{}".into()).as_bytes());
     subscribe.extend_from_slice(b"}]");
@@ -300,6 +315,8 @@ fn introduce(client: String, reply: &str, wanted: &Wanted, knows_all: bool) -> S
 }
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+const NO_INTERVAL: &str = "min_interval_ms is from 0 to 60000\n";
+const NO_POSITION_WITH_INTERVAL: &str = "min_interval_ms and a position exclude each other\n";
 const NO_POSITION: &str = "Last-Event-ID or after is not a position\n";
 /// The most channels and patterns in one path.
 const NAMES_MAX: usize = 64;

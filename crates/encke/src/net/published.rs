@@ -39,11 +39,19 @@ struct Burst {
     channel: Box<str>,
     frames: Vec<u8>,
     messages: u32,
+    marks: Marks,
     /// The token of those who wait for its position.
     token: Option<PublishToken>,
-    /// The owner of its publications. None: the program.
-    publisher: Option<SessionOwner>,
     charge: Charge,
+}
+
+/// The owner of a publication, and its urgency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// Its owner. None: the program.
+    pub(crate) publisher: Option<SessionOwner>,
+    /// True if its delivery may wait for other messages.
+    pub(crate) is_lazy: bool,
 }
 
 /// Publications of one request whose positions it waits for.
@@ -89,12 +97,12 @@ pub(crate) enum Added {
 }
 
 impl Published {
-    /// Adds a publication of an owner, or of the program. If its position is wanted, notes it there with its index in the request.
+    /// Adds a publication. If its position is wanted, notes it there with its index in the request.
     pub(crate) fn add(
         &self,
         account: &Arc<MailboxAccount>,
         message: &bayeux::Publication<'_>,
-        publisher: Option<SessionOwner>,
+        marks: Marks,
         wanted: Option<(&mut Positions<'_>, usize)>,
     ) -> Added {
         let payload_bytes = message.encoded_bytes() + 2;
@@ -102,7 +110,7 @@ impl Published {
         if queue.is_closed {
             return Added::Closed;
         }
-        let Burst { frames, messages, charge, token, .. } = queue.burst(account, message.channel, publisher);
+        let Burst { frames, messages, charge, token, .. } = queue.burst(account, message.channel, marks);
         let room = frames.capacity();
         frames.reserve(frame::header_bytes(payload_bytes) + payload_bytes);
         if frames.capacity() > room {
@@ -132,12 +140,19 @@ impl Published {
         };
         let messages = bursts.iter().map(|burst| burst.messages as usize).sum();
         let envelope = |burst: Burst| {
-            let Burst { channel, frames, messages, token, publisher, charge } = burst;
-            let frames = frames.into();
-            let side = Side::Server;
-            let (except, position) = (None, None);
-            let publication =
-                EncodedPublications { channel, frames, messages, side, except, position, token, publisher, charge };
+            let Burst { channel, frames, messages, marks, token, charge } = burst;
+            let publication = EncodedPublications {
+                channel,
+                frames: frames.into(),
+                messages,
+                side: Side::Server,
+                is_lazy: marks.is_lazy,
+                except: None,
+                position: None,
+                token,
+                publisher: marks.publisher,
+                charge,
+            };
             Envelope::new(account, ShardMessage::Record(publication.into()))
         };
         (bursts.into_iter().map(envelope).collect(), messages)
@@ -151,16 +166,16 @@ impl Published {
 
 impl Queue {
     /// Returns the burst that a publication on a channel is added to, which may be a new one.
-    fn burst(&mut self, account: &Arc<MailboxAccount>, channel: &str, publisher: Option<SessionOwner>) -> &mut Burst {
+    fn burst(&mut self, account: &Arc<MailboxAccount>, channel: &str, marks: Marks) -> &mut Burst {
         let Queue { bursts, latest, hasher, .. } = self;
-        let has_room = |burst: &Burst| burst.frames.len() < BURST_BYTES && burst.publisher == publisher;
-        let is_last = bursts.last().is_some_and(|last| &*last.channel == channel && has_room(last));
+        let goes_on = |burst: &Burst| burst.marks == marks && burst.frames.len() < BURST_BYTES;
+        let is_last = bursts.last().is_some_and(|last| &*last.channel == channel && goes_on(last));
         let mut at = bursts.len().wrapping_sub(1);
         if !is_last {
             let hash = hasher.hash_one(channel);
             let known = latest.find_mut(hash, |at| &*bursts[*at as usize].channel == channel);
             at = known.as_deref().map_or(bursts.len(), |at| *at as usize);
-            if at == bursts.len() || !has_room(&bursts[at]) {
+            if at == bursts.len() || !goes_on(&bursts[at]) {
                 at = bursts.len();
                 match known {
                     Some(known) => *known = at as u32,
@@ -171,7 +186,7 @@ impl Queue {
                 }
                 let charge = account.charge(ENVELOPE_BYTES + channel.len());
                 let channel = channel.into();
-                bursts.push(Burst { channel, frames: Vec::new(), messages: 0, token: None, publisher, charge });
+                bursts.push(Burst { channel, frames: Vec::new(), messages: 0, marks, token: None, charge });
             }
         }
         &mut bursts[at]
@@ -188,6 +203,8 @@ mod tests {
     use bayeux::json::RawJson;
 
     use super::*;
+
+    const PLAIN: Marks = Marks { publisher: None, is_lazy: false };
 
     fn message<'a>(channel: &'a str, data: &'a str) -> bayeux::Publication<'a> {
         let data = Some(RawJson::trusted(data));
@@ -210,7 +227,7 @@ mod tests {
     fn channels_published_to_in_turn_have_one_burst_each_in_order() {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
         for number in 0..300 {
-            published.add(&account, &message(["/a", "/b", "/c"][number % 3], &number.to_string()), None, None);
+            published.add(&account, &message(["/a", "/b", "/c"][number % 3], &number.to_string()), PLAIN, None);
         }
         let taken = taken(&published, &account);
         assert_eq!(taken.len(), 3);
@@ -227,8 +244,8 @@ mod tests {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
         let data = format!("\"{}\"", "x".repeat(BURST_BYTES / 2));
         for number in 0..5 {
-            published.add(&account, &message("/a", &data), None, None);
-            published.add(&account, &message("/b", &number.to_string()), None, None);
+            published.add(&account, &message("/a", &data), PLAIN, None);
+            published.add(&account, &message("/b", &number.to_string()), PLAIN, None);
         }
         let charged = account.bytes();
         assert!((5 * BURST_BYTES / 2..8 * BURST_BYTES).contains(&charged), "{charged} bytes for what is held");
@@ -243,7 +260,7 @@ mod tests {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
         let owner = |number| Some(SessionOwner::of(number));
         for (data, publisher) in [("1", owner(1)), ("2", owner(1)), ("3", owner(2)), ("4", None), ("5", owner(1))] {
-            published.add(&account, &message("/a", data), publisher, None);
+            published.add(&account, &message("/a", data), Marks { publisher, ..PLAIN }, None);
         }
         let of = |envelope: Envelope| match envelope.message {
             ShardMessage::Record(publications) => (publications.messages, publications.publisher),
@@ -254,9 +271,21 @@ mod tests {
     }
 
     #[test]
+    fn lazy_messages_and_others_of_a_channel_are_separate_bursts_in_order() {
+        let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
+        for (number, is_lazy) in [false, true, true, false, false].into_iter().enumerate() {
+            published.add(&account, &message("/a", &number.to_string()), Marks { is_lazy, ..PLAIN }, None);
+            published.add(&account, &message("/b", "0"), PLAIN, None);
+        }
+        let counts: Vec<_> = taken(&published, &account).into_iter().map(|(name, count, _)| (name, count)).collect();
+        let count = |name: &str, messages: u32| (name.to_owned(), messages);
+        assert_eq!(counts, [count("/a", 1), count("/b", 5), count("/a", 2), count("/a", 2)]);
+    }
+
+    #[test]
     fn a_shard_is_woken_once_until_it_finds_the_queue_empty() {
         let (published, account) = (Published::default(), Arc::<MailboxAccount>::default());
-        let add = || published.add(&account, &message("/a", "1"), None, None);
+        let add = || published.add(&account, &message("/a", "1"), PLAIN, None);
         assert_eq!([add(), add()], [Added::First, Added::Noted]);
         assert_eq!(published.take(&account).1, 2);
         assert_eq!(add(), Added::Noted, "it looks again");

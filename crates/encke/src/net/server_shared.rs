@@ -18,10 +18,11 @@ use crate::cluster::link::Link;
 use crate::fallback::Pages;
 use crate::files::Directory;
 use crate::local::Local;
+use crate::net::published::Marks;
 use crate::presence::Presence;
 use crate::revocations::Revocations;
 use crate::tls::Tls;
-use encke_core::{Granted, PublishToken, Right, SessionOwner, Shard, ShardMessage, Shared};
+use encke_core::{Granted, PublishToken, Right, Shard, ShardMessage, Shared};
 use encke_local::Holds;
 
 /// Data shared by all shards of a server.
@@ -73,14 +74,14 @@ impl ServerShared {
     pub(crate) fn publish(
         &self,
         message: &Publication<'_>,
-        publisher: Option<SessionOwner>,
+        marks: Marks,
         wanted: Option<(&mut Positions<'_>, usize)>,
         granted: Granted,
     ) -> bool {
         granted.use_for(Right::Publish);
         let owner = self.shared().histories.owner(message.channel);
         let Some(published) = self.published.get(owner) else { return false };
-        match published.add(self.mailboxes.account(), message, publisher, wanted) {
+        match published.add(self.mailboxes.account(), message, marks, wanted) {
             Added::Noted => {}
             Added::First => _ = self.mailboxes.send(owner, ThreadMessage::Published),
             Added::Closed => return false,

@@ -132,6 +132,10 @@ pub(super) fn file_rules(settings: &Settings, found: &mut Found) {
 pub(super) fn rules(settings: &Settings, found: &mut Found) {
     let limits = bayeux::Limits::from(settings);
     for (entry, rule) in settings.channels.iter().enumerate() {
+        if rule.min_interval_ms > bayeux::limits::INTERVAL_MS_MAX {
+            let (name, value) = ("channels.min_interval_ms", rule.min_interval_ms.to_string());
+            found.0.push(SettingsError { entry: Some(entry), ..SettingsError::new(name, value, "at most 60000") });
+        }
         let wanted = match bayeux::ChannelName::parse(&rule.pattern, &limits) {
             Ok(name) if name.kind() == bayeux::ChannelKind::Broadcast => continue,
             Ok(_) => "a channel that is published to; no rule holds below /meta/ and /service/",
@@ -328,6 +332,15 @@ mod tests {
         for pattern in [&deep[2..], "/**", "/stock/GOOG"] {
             assert_eq!(set(pattern), None, "{pattern}");
         }
+    }
+
+    #[test]
+    fn the_interval_of_a_rule_is_a_minute_at_most() {
+        let wrong_interval = |min_interval_ms| {
+            let rule = ChannelRule { pattern: "/a".into(), min_interval_ms, ..ChannelRule::default() };
+            wrong(|settings| settings.channels = vec![rule])
+        };
+        assert_eq!((wrong_interval(60_000), wrong_interval(60_001)), (None, Some("channels.min_interval_ms")));
     }
 
     #[test]

@@ -108,6 +108,7 @@ impl NodeRings<'_> {
             frames: burst.frames.into(),
             messages: burst.messages,
             side,
+            is_lazy: false,
             except,
             position,
             token: None,

@@ -3,7 +3,7 @@
 use encke::{ChannelRule, Identity, Outgoing, PublishError, Server, Settings, StoreMessageError, SubscriptionError};
 use serde_json::json;
 
-use crate::common::{TestServer, settings};
+use crate::common::{TestServer, publications, settings, wait_until};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(future)
@@ -38,6 +38,42 @@ fn typed_data_ext_and_bytes_reach_subscribers_and_single_sessions() {
     }
     let unwritable = std::collections::BTreeMap::from([((1, 2), 3)]);
     assert_eq!(handle.publish_json("/a", &unwritable), Err(PublishError::Data));
+}
+
+#[test]
+fn a_lazy_message_waits_for_another_one_and_keeps_the_order() {
+    for shards in [1, 3] {
+        let server = TestServer::start(Settings { lazy_timeout_max_ms: 60_000, ..with_history(shards) });
+        let (mut ws, mut poller) = (server.session(), server.poller());
+        for channel in ["/a", "/stored/a"] {
+            ws.subscribe(channel);
+            poller.subscribe(channel);
+        }
+        poller.start_poll(json!({}));
+        server.wait_for_exactly("encke_held_connects", 1);
+        let publish = |channel, message| server.handle.publish_message(channel, &message).expect("published");
+        publish("/stored/a", Outgoing::raw("1").lazy());
+        let stored = || server.handle.read_history("/stored/a", None, 10).map_or(0, |page| page.messages.len());
+        wait_until("the history has it at once", || stored() == 1);
+        publish("/stored/a", Outgoing::raw("2").lazy());
+        wait_until("the history has it at once", || stored() == 2);
+        assert_eq!(server.metric("encke_held_connects"), 1, "nobody is woken for them");
+        publish("/stored/a", Outgoing::raw("3"));
+        let expected = [1, 2, 3].map(|data| json!({"channel": "/stored/a", "data": data}));
+        let received: Vec<_> = std::iter::repeat_with(|| ws.next_json()[0].take()).take(3).collect();
+        assert_eq!(received, expected);
+        assert_eq!(publications(&poller.end_poll()), expected);
+    }
+}
+
+#[test]
+fn a_lazy_message_leaves_by_itself_after_the_time_of_its_channel() {
+    let rule = ChannelRule { pattern: "/a".into(), lazy_timeout_ms: 50, ..ChannelRule::default() };
+    let server = TestServer::start(Settings { channels: vec![rule], lazy_timeout_max_ms: 3_600_000, ..settings() });
+    let mut ws = server.session();
+    ws.subscribe("/a");
+    server.handle.publish_message("/a", &Outgoing::raw("1").lazy()).expect("published");
+    assert_eq!(ws.next_json(), json!([{"channel": "/a", "data": 1}]));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod clients;
 mod files;
 mod held;
+mod intervals;
 mod owners;
 mod rates;
 mod waits;
@@ -465,6 +466,7 @@ fn every_limit_has_its_test() {
             include_str!("limits/clients.rs"),
             include_str!("limits/files.rs"),
             include_str!("limits/held.rs"),
+            include_str!("limits/intervals.rs"),
             include_str!("limits/rates.rs"),
             include_str!("limits/waits.rs"),
             include_str!("session_attributes.rs"),

@@ -289,6 +289,29 @@ fn a_get_is_a_subscription_that_goes_on_at_its_last_event() {
 }
 
 #[test]
+fn a_stream_with_an_interval_has_the_first_and_the_last_message() {
+    for name in ["/stock/GOOG", "/stock/*"] {
+        let server = market(settings());
+        let mut publisher = server.session();
+        let mut stream = subscription(&server, &format!("/stream{name}?min_interval_ms=200"), &[]);
+        server.wait_for_exactly("encke_streams", 1);
+        for price in 0..20 {
+            publisher.publish("/stock/GOOG", json!({ "price": price }));
+        }
+        let mut prices = Vec::new();
+        while prices.last() != Some(&json!(19)) {
+            let Some(event) = stream.event() else { break };
+            if let Some((_, data)) = event.split_once("data: ") {
+                assert!(!event.contains("id: ") && !event.contains("position"), "{event}");
+                let message: Value = serde_json::from_str(data).expect("JSON");
+                prices.push(message["data"]["price"].clone());
+            }
+        }
+        assert!(prices.len() < 20 && prices.first() == Some(&json!(0)), "{prices:?}");
+    }
+}
+
+#[test]
 fn a_gap_is_reported_before_the_messages_that_are_left() {
     let server = market(settings());
     let mut publisher = server.session();
@@ -396,6 +419,9 @@ fn a_request_for_no_stream_is_refused() {
         ("/stream/a?padding=65537", &[]),
         ("/stream/a?padding=-1", &[]),
         ("/stream/a?format=xml", &[]),
+        ("/stream/a?min_interval_ms=60001", &[]),
+        ("/stream/a?min_interval_ms=x", &[]),
+        ("/stream/a?min_interval_ms=500&after=earliest", &[]),
         ("/stream/a,/b?after=e-1", &[]),
         ("/stream/a", &[("last-event-id", "e-1\u{b}x")]),
         ("/stream/a", &[("last-event-id", &"9".repeat(6_000))]),

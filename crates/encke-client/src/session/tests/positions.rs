@@ -31,6 +31,28 @@ fn a_reply_that_comes_after_the_messages_of_another_history_does_not_move_the_po
 }
 
 #[test]
+fn subscriptions_with_an_interval_name_no_position_and_ask_for_it_again_in_a_new_session() {
+    let mut rig = Rig::recovering(replaying(ReplayFrom::Latest));
+    rig.sent();
+    rig.session.subscribe_with_interval("/q/*", 500);
+    let subscribe = rig.sent_one("/meta/subscribe");
+    assert_eq!(subscribe["ext"], json!({"min_interval_ms": 500}));
+    rig.receive(granted(&subscribe, json!({})));
+    rig.events();
+    for channel in ["/a", "/b"] {
+        rig.subscribe_at(channel, 10);
+    }
+    rig.lose_session();
+    let sent: Vec<Value> = rig.sent().into_iter().flat_map(|(_, messages)| messages).collect();
+    let asked = |message: &Value| (message["subscription"].clone(), message["ext"]["min_interval_ms"].clone());
+    assert_eq!(
+        sent.iter().map(asked).collect::<Vec<_>>(),
+        [(json!(["/a", "/b"]), json!(null)), (json!(["/q/*"]), json!(500))]
+    );
+    assert!(sent[0]["ext"]["replay"].is_object() && sent[1]["ext"]["replay"].is_null(), "{sent:?}");
+}
+
+#[test]
 fn a_reply_moves_the_position_back_where_the_server_has_another_history_or_less_of_it() {
     for (answer, next) in [
         (json!({"recovered": false, "epoch": "f", "from": 3, "latest": 4, "lost": null}), positioned("/a", "f", 3)),

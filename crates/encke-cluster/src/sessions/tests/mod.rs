@@ -70,6 +70,7 @@ fn saved(id: Id, waiting: u64) -> Saved {
         interval_ms: None,
         max_interval_ms: None,
         subscriptions: vec!["/a".into()],
+        intervals: Vec::new(),
         waiting: Vec::new(),
         ack: Some(SavedUnacked { closed: 0, batches: Vec::new() }),
         replay: None,

@@ -459,6 +459,12 @@ pub fn singly(all: &Frames) -> Vec<Frames> {
     frames(&bytes).map(&mut next).collect()
 }
 
+/// The last of several frames.
+pub fn last_of(all: &Frames) -> Frames {
+    let last = frames(&all.chunk.slice(all.start, all.end)).last().map_or(all.bytes(), <[u8]>::len);
+    Frames { chunk: all.chunk.clone(), start: all.end - last as u32, end: all.end }
+}
+
 /// Iterates over the frames in a run.
 fn frames(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {

@@ -14,17 +14,17 @@ use super::input::{self, broadcast_channel};
 use super::problem::{Kind, Problem};
 use super::types::{BatchMessage, ChannelPosition, Publish, PublishBatch, Published};
 use crate::idempotency::{Known, Reservation, Window, sum_of};
-use crate::net::published::{InBurst, Positions};
+use crate::net::published::{InBurst, Marks, Positions};
 
-/// A checked publication: its channel and its data.
-type Checked<'a> = (ChannelName<'a>, RawJson<'a>);
+/// A checked publication: its channel, its data, and true if it is lazy.
+type Checked<'a> = (ChannelName<'a>, RawJson<'a>, bool);
 
 pub(super) async fn one(call: &Call<'_>) -> Result<Answer, Problem> {
-    let Publish { channel, data, idempotency_key } = input::json(call.body)?;
+    let Publish { channel, data, lazy, idempotency_key } = input::json(call.body)?;
     let limits = call.limits();
     let channel = broadcast_channel(&channel, &limits).map_err(|detail| Problem::field("/channel", detail))?;
     let data = call.data(data.get(), &limits).map_err(|detail| Problem::field("/data", detail))?;
-    publish(call, idempotency_key, &[(channel, data)]).await
+    publish(call, idempotency_key, &[(channel, data, lazy)]).await
 }
 
 pub(super) async fn batch(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -48,7 +48,7 @@ pub(super) async fn batch(call: &Call<'_>) -> Result<Answer, Problem> {
         return refused("/messages".into(), detail);
     }
     let mut checked = Vec::with_capacity(count);
-    for (index, BatchMessage { channels, data }) in messages.iter().enumerate() {
+    for (index, BatchMessage { channels, data, lazy }) in messages.iter().enumerate() {
         if channels.is_empty() {
             return refused(format!("/messages/{index}/channels"), "it is empty: one channel or more".into());
         }
@@ -58,7 +58,7 @@ pub(super) async fn batch(call: &Call<'_>) -> Result<Answer, Problem> {
         };
         for (at, channel) in channels.iter().enumerate() {
             match broadcast_channel(&channel.0, &limits) {
-                Ok(channel) => checked.push((channel, data)),
+                Ok(channel) => checked.push((channel, data, *lazy)),
                 Err(detail) => return refused(format!("/messages/{index}/channels/{at}"), detail),
             }
         }
@@ -150,16 +150,17 @@ fn publish_now(call: &Call<'_>, publications: &[Checked<'_>]) -> Result<Vec<(Str
     let timestamp = timestamp.as_deref().map(RawJson::trusted);
     let mut positions = Positions::new(&server_shared.outcomes);
     // Each key has its own share of what waits for the other nodes of a cluster.
-    let owner = Some(SessionOwner::of(server_shared.shared().limits.buckets.key(("api key", call.key_name))));
-    for (index, (channel, data)) in publications.iter().enumerate() {
+    let publisher = Some(SessionOwner::of(server_shared.shared().limits.buckets.key(("api key", call.key_name))));
+    for (index, (channel, data, is_lazy)) in publications.iter().enumerate() {
         let message = Publication { channel: channel.as_str(), data: Some(*data), timestamp, ..Publication::default() };
         let wanted = shard.has_history(*channel).then_some((&mut positions, index));
-        if !server_shared.publish(&message, owner, wanted, ServerEntry::ApiPublish.may()) {
+        let marks = Marks { publisher, is_lazy: *is_lazy };
+        if !server_shared.publish(&message, marks, wanted, ServerEntry::ApiPublish.may()) {
             return Err(going_away());
         }
     }
     let with_channel = |burst: InBurst| {
-        let channel = publications.get(burst.publication).map_or("", |(channel, _)| channel.as_str());
+        let channel = publications.get(burst.publication).map_or("", |(channel, ..)| channel.as_str());
         (channel.to_owned(), burst)
     };
     Ok(positions.bursts.into_iter().map(with_channel).collect())

@@ -22,6 +22,9 @@ pub(super) struct Publish<'a> {
     /// The data: any JSON.
     #[serde(borrow)]
     pub(super) data: &'a RawValue,
+    /// True: a lazy message. Subscribers get it with their next other message, at most `lazy_timeout_ms` later.
+    #[serde(default)]
+    pub(super) lazy: bool,
     /// The same as the header `Idempotency-Key`.
     #[serde(default, deserialize_with = "given")]
     #[schemars(schema_with = "idempotency_key")]
@@ -54,6 +57,9 @@ pub(super) struct BatchMessage<'a> {
     /// The data: any JSON.
     #[serde(borrow)]
     pub(super) data: &'a RawValue,
+    /// True: a lazy message. Subscribers get it with their next other message, at most `lazy_timeout_ms` later.
+    #[serde(default)]
+    pub(super) lazy: bool,
 }
 
 /// A text that is borrowed from the body where it has no escapes.

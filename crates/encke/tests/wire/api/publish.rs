@@ -34,6 +34,23 @@ fn a_publication_reaches_subscribers_on_all_shards_unchanged() {
 }
 
 #[test]
+fn lazy_publications_wait_for_others() {
+    let server = serve(Settings { shards: 2, lazy_timeout_max_ms: 3_600_000, ..settings() });
+    let mut poller = server.poller();
+    poller.subscribe("/a");
+    poller.start_poll(json!({}));
+    server.wait_for_exactly("encke_held_connects", 1);
+    let mut api = Api::of(&server);
+    api.post("/publish", &json!({"channel": "/a", "data": 1, "lazy": true}));
+    api.post("/publish/batch", &json!({"messages": [{"channels": ["/a"], "data": 2, "lazy": true}]}));
+    server.wait_for("encke_publications", 2);
+    assert_eq!(server.metric("encke_held_connects"), 1, "nobody is woken for them");
+    api.post("/publish", &json!({"channel": "/a", "data": 3, "lazy": false}));
+    let received: Vec<Value> = publications(&poller.end_poll()).iter().map(|message| message["data"].clone()).collect();
+    assert_eq!(received, [1, 2, 3]);
+}
+
+#[test]
 fn a_batch_publishes_each_message_on_each_of_its_channels_in_order() {
     let server = serve(Settings { shards: 2, ..settings() });
     let mut ws = server.session();

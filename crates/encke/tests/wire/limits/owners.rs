@@ -49,6 +49,8 @@ const LIMITS: &[(&str, Kind)] = &[
     ("channel_bytes_max", Own),
     ("channel_segments_max", Own),
     ("channels_max", Without),
+    ("min_interval_channels_max", Without),
+    ("min_interval_bytes_max", Without),
     ("subscriptions_max", Own),
     ("session_attributes_max", Own),
     ("session_attributes_bytes_max", Own),
