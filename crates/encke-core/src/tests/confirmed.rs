@@ -347,3 +347,61 @@ fn a_connect_does_not_overtake_the_subscribe_of_its_request_that_waits_for_other
     let messages = rig.response(next).expect("messages");
     assert_eq!(messages.matches("\"data\":").count(), 3, "{messages}");
 }
+
+#[test]
+fn the_reply_comes_first_also_on_the_next_socket() {
+    for from in ["-2", "-1"] {
+        let mut rig = rig();
+        (0..3).for_each(|number| deliver(&mut rig, number));
+        let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+        let ext = format!(r#""ext":{{"replay":{{"/a":{from}}}}}"#);
+        let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
+        rig.shard.socket_text(NOW, socket, &subscribe);
+        let number = awaited(&mut rig);
+        deliver(&mut rig, 3);
+        rig.shard.socket_closed(NOW, socket);
+        let next = rig.shard.socket_opened(NOW, None);
+        rig.shard.socket_text(NOW, next, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+        let early = rig.flushed(next);
+        assert!(!early.contains("\"data\""), "{early}");
+        rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+        check_order(&rig.flushed(next), if from == "-2" { 0..4 } else { 3..4 });
+    }
+}
+
+#[test]
+fn two_subscribes_that_wait_withhold_the_session_until_the_second_reply() {
+    let mut rig = rig();
+    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+    let ext = r#""ext":{"replay":{"/a":-2}}"#;
+    let mut numbers = Vec::new();
+    for name in ["/a", "/b"] {
+        let subscribe =
+            format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}",{ext}}}"#);
+        rig.shard.socket_text(NOW, socket, &subscribe);
+        numbers.push(awaited(&mut rig));
+    }
+    deliver(&mut rig, 0);
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![numbers[1]]));
+    let early = rig.flushed(socket);
+    assert!(!early.contains("\"data\""), "{early}");
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![numbers[0]]));
+    check_order(&rig.flushed(socket), 0..1);
+}
+
+#[test]
+fn a_live_message_follows_the_reply_that_waits() {
+    for (from, earlier) in [("-2", 0), ("-1", 3)] {
+        let mut rig = rig();
+        (0..earlier).for_each(|number| deliver(&mut rig, number));
+        let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+        let ext = format!(r#""ext":{{"replay":{{"/a":{from}}}}}"#);
+        let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
+        rig.shard.socket_text(NOW, socket, &subscribe);
+        let number = awaited(&mut rig);
+        deliver(&mut rig, earlier);
+        assert!(!rig.flushed(socket).contains("\"data\""));
+        rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+        check_order(&rig.flushed(socket), earlier..earlier + 1);
+    }
+}
