@@ -347,3 +347,80 @@ fn a_connect_does_not_overtake_the_subscribe_of_its_request_that_waits_for_other
     let messages = rig.response(next).expect("messages");
     assert_eq!(messages.matches("\"data\":").count(), 3, "{messages}");
 }
+
+#[test]
+fn attack_a_session_that_ends_while_it_resumes_ends_the_search() {
+    for by_client in [false, true] {
+        let (id, saved) = opened(&mut rig());
+        let mut other = rig();
+        restore(&mut other, id, saved);
+        (1..4).for_each(|number| drop(committed(&other, number)));
+        let ranges = range(&other, 1..4);
+        tell(&mut other, FromNodes::Missed(id, Some(ranges)));
+        if by_client {
+            other.request(format!(r#"{{"channel":"/meta/disconnect","clientId":"{id}"}}"#));
+        } else {
+            tell(&mut other, FromNodes::Leave(id));
+        }
+        assert_eq!(other.shard.sessions(), 0);
+        other.shard.flush(NOW, &mut other.kernel, &mut || false);
+        let messages = sent(&mut other, 0);
+        let is_told = messages.iter().any(|message| matches!(message, ForNodes::Restored(of) if *of == id));
+        assert!(is_told, "by the client: {by_client}: {messages:?}");
+    }
+}
+
+// The first request waits in the search for the session; another one of the client comes to the shard that has it.
+#[test]
+fn attack_a_second_request_while_a_session_resumes_gets_nothing_out_of_order() {
+    let (id, saved) = opened(&mut rig());
+    let mut other = rig();
+    restore(&mut other, id, saved);
+    (1..4).for_each(|number| drop(committed(&other, number)));
+    let ranges = range(&other, 1..4);
+    tell(&mut other, FromNodes::Missed(id, Some(ranges)));
+    (4..6).for_each(|number| deliver(&mut other, number));
+    let connect = |ack: u64| {
+        format!(r#"{{"channel":"/meta/connect","clientId":"{id}","ext":{{"ack":{ack}}},"advice":{{"timeout":0}}}}"#)
+    };
+    let exchange = other.request(connect(3));
+    let mut all = other.response(exchange).unwrap_or_default();
+    other.shard.flush(NOW, &mut other.kernel, &mut || false);
+    let ack = all.split("\"ack\":").last().map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+    let exchange = other.request(connect(ack.and_then(|ack| ack.parse().ok()).unwrap_or(3)));
+    all += &other.response(exchange).unwrap_or_default();
+    let numbers: Vec<&str> = all.split("\"data\":").skip(1).map(|rest| &rest[..1]).collect();
+    assert_eq!(numbers, ["1", "2", "3", "4", "5"], "{all}");
+}
+
+#[test]
+fn attack_missed_messages_that_come_twice_are_queued_once() {
+    let (id, saved) = opened(&mut rig());
+    let mut other = rig();
+    restore(&mut other, id, saved);
+    (1..4).for_each(|number| drop(committed(&other, number)));
+    let ranges = range(&other, 1..4);
+    tell(&mut other, FromNodes::Missed(id, Some(ranges.clone())));
+    tell(&mut other, FromNodes::Missed(id, Some(ranges)));
+    other.shard.flush(NOW, &mut other.kernel, &mut || false);
+    let socket = other.shard.socket_opened(NOW, None);
+    let (data, _) = connect(&mut other, &id, socket, 3);
+    assert_eq!(data, [1, 2, 3]);
+}
+
+#[test]
+fn attack_what_waits_for_an_interval_comes_once_to_a_session_that_has_missed_it() {
+    let (id, saved) = opened(&mut rig());
+    let rule =
+        ChannelRule { pattern: "/a".into(), history_messages: 100, min_interval_ms: 500, ..ChannelRule::default() };
+    let mut other = rig_with_rule(rule, Settings::default());
+    restore(&mut other, id, saved);
+    (1..3).for_each(|number| deliver(&mut other, number));
+    miss(&mut other, id, 1..3);
+    let socket = other.shard.socket_opened(NOW, None);
+    let (mut data, batch) = connect(&mut other, &id, socket, 3);
+    sent(&mut other, 600);
+    let (more, _) = connect(&mut other, &id, socket, batch);
+    data.extend(more);
+    assert_eq!(data, [1, 2], "doubled or out of order");
+}

@@ -129,3 +129,43 @@ fn an_application_that_changes_learns_which_channels_have_subscribers() {
     rig.shard.message(NOW, ShardMessage::Application);
     assert_eq!(listener.taken(), ["has /b/* 0"]);
 }
+
+/// An application whose authorizer comes and goes, as `Hooks::add` and `Hooks::remove` do.
+#[derive(Clone, Default)]
+struct Changing(Arc<Mutex<(bool, usize)>>);
+
+impl Application for Changing {
+    fn subscribe(&self, _: &crate::application::Subscribing<'_>) -> Answer<crate::application::Decision> {
+        let mut state = self.0.lock().expect("no panic");
+        state.1 += usize::from(state.0);
+        Answer::Now(match state.0 {
+            true => crate::application::Decision::Deny("secret".into()),
+            false => crate::application::Decision::Allow,
+        })
+    }
+
+    fn policy(&self) -> Policy {
+        match self.0.lock().expect("no panic").0 {
+            true => Policy::default().decided_by("/secret"),
+            false => Policy::default(),
+        }
+    }
+}
+
+#[test]
+fn attack_an_authorizer_that_came_back_is_asked_about_what_was_subscribed_without_it() {
+    let application = Changing::default();
+    application.0.lock().expect("no panic").0 = true;
+    let mut rig = Rig::new(1, Settings::default(), Box::new(application.clone()));
+    let (socket, client) = rig.opened("{}");
+    application.0.lock().expect("no panic").0 = false;
+    rig.shard.message(NOW, ShardMessage::Application);
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/secret"}}"#);
+    rig.shard.socket_text(NOW, socket, &text);
+    application.0.lock().expect("no panic").0 = true;
+    rig.shard.message(NOW, ShardMessage::Application);
+    let saved = rig.shard.save(NOW);
+    let mut next = Rig::new(1, Settings::default(), Box::new(application.clone()));
+    next.shard.restore(NOW, &saved);
+    assert_eq!(next.shard.subscribers_of("/secret"), 0, "asked {} times", application.0.lock().expect("no panic").1);
+}
