@@ -537,11 +537,52 @@ fn attack_messages_that_are_due_at_once_cost_a_turn_a_bounded_number_of_steps() 
     assert!(steps < 50_000, "{steps} steps in one turn");
 }
 
+
 #[test]
-fn attack_a_failed_change_of_the_interval_leaves_the_subscription() {
-    let mut rig = Rig::of(with_rule(ChannelRule { pattern: "/a".into(), subscribers_max: 1, ..ChannelRule::default() }));
+fn attack_a_refused_change_of_the_interval_leaves_the_subscription() {
+    let rule = |subscribers_max| ChannelRule { pattern: "/a".into(), subscribers_max, ..ChannelRule::default() };
+    let mut rig = Rig::of(with_rule(rule(2)));
+    let (session, other) = (rig.session("{}"), rig.session("{}"));
+    rig.subscribe_with(0, &session, r#""/a""#, "{}");
+    rig.subscribe_with(0, &other, r#""/a""#, "{}");
+    rig.shard.message(after(1), ShardMessage::Settings(Arc::new(with_rule(rule(1)))));
+    let reply = rig.subscribe_with(10, &session, r#""/a""#, HALF_A_SECOND);
+    rig.publish_at(20, "/a", 1);
+    assert_eq!(rig.received(20, &session), ["/a 1"], "it has lost its subscription: {reply}");
+}
+
+#[test]
+fn attack_another_interval_is_no_departure_for_presence() {
+    let mut rig = Rig::of(with_rule(ChannelRule { pattern: "/a".into(), presence: true, ..ChannelRule::default() }));
     let session = rig.session("{}");
     rig.subscribe_with(0, &session, r#""/a""#, "{}");
-    let reply = rig.subscribe_with(10, &session, r#""/a""#, HALF_A_SECOND);
-    assert!(reply.contains("\"successful\":true"), "{reply}");
+    rig.shard.take_effects();
+    rig.shard.socket_text(
+        after(10),
+        session.0,
+        &format!(
+            r#"{{"channel":"/meta/subscribe","clientId":"{}","subscription":"/a","ext":{HALF_A_SECOND}}}"#,
+            session.1
+        ),
+    );
+    let presence = |effect: &crate::events::Effect| matches!(effect, crate::events::Effect::Presence(_));
+    let announced: Vec<_> = rig.shard.take_effects().into_iter().filter(presence).collect();
+    assert!(announced.is_empty(), "{announced:?}");
+}
+
+#[test]
+fn attack_a_session_that_moves_costs_steps_for_all_that_waits() {
+    let mut rig = rig();
+    let (session, paced) = (rig.session("{}"), rig.session("{}"));
+    rig.subscribe_with(0, &paced, r#""/a/*""#, r#"{"min_interval_ms":60000}"#);
+    for data in 0..2 {
+        (0..10_000).for_each(|channel| rig.publish_at(0, &format!("/a/{channel}"), data));
+        rig.flushed(paced.0);
+    }
+    let id = crate::id::Id::parse(&session.1).expect("an id");
+    let key = rig.shard.machines.delivery.find(&id).expect("it is here");
+    let before = rig.shard.steps();
+    rig.shard.machines.send_waiting_to(key);
+    let steps = rig.shard.steps() - before;
+    assert!(steps >= 10_000, "{steps} steps counted for a walk over 10,000 entries");
 }

@@ -167,5 +167,6 @@ fn attack_an_authorizer_that_came_back_is_asked_about_what_was_subscribed_withou
     let saved = rig.shard.save(NOW);
     let mut next = Rig::new(1, Settings::default(), Box::new(application.clone()));
     next.shard.restore(NOW, &saved);
+    assert_eq!(next.shard.metrics().restored.get(), 1);
     assert_eq!(next.shard.subscribers_of("/secret"), 0, "asked {} times", application.0.lock().expect("no panic").1);
 }
