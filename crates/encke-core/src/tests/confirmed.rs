@@ -424,3 +424,43 @@ fn attack_what_waits_for_an_interval_comes_once_to_a_session_that_has_missed_it(
     data.extend(more);
     assert_eq!(data, [1, 2], "doubled or out of order");
 }
+
+#[test]
+fn attack_the_reply_comes_first_also_on_the_next_socket() {
+    for from in ["-2", "-1"] {
+        let mut rig = rig();
+        (0..3).for_each(|number| deliver(&mut rig, number));
+        let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+        let ext = format!(r#""ext":{{"replay":{{"/a":{from}}}}}"#);
+        let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
+        rig.shard.socket_text(NOW, socket, &subscribe);
+        let number = awaited(&mut rig);
+        deliver(&mut rig, 3);
+        rig.shard.socket_closed(NOW, socket);
+        let next = rig.shard.socket_opened(NOW, None);
+        rig.shard.socket_text(NOW, next, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
+        let early = rig.flushed(next);
+        assert!(!early.contains("\"data\""), "{early}");
+        rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+        check_order(&rig.flushed(next), if from == "-2" { 0..4 } else { 3..4 });
+    }
+}
+
+#[test]
+fn attack_two_subscribes_that_wait_withhold_until_the_second_reply() {
+    let mut rig = rig();
+    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+    let ext = r#""ext":{"replay":{"/a":-2}}"#;
+    let mut numbers = Vec::new();
+    for name in ["/a", "/b"] {
+        let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}",{ext}}}"#);
+        rig.shard.socket_text(NOW, socket, &subscribe);
+        numbers.push(awaited(&mut rig));
+    }
+    deliver(&mut rig, 0);
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![numbers[1]]));
+    let early = rig.flushed(socket);
+    assert!(!early.contains("\"data\""), "{early}");
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![numbers[0]]));
+    check_order(&rig.flushed(socket), 0..1);
+}
