@@ -464,3 +464,20 @@ fn attack_two_subscribes_that_wait_withhold_until_the_second_reply() {
     rig.shard.message(NOW, ShardMessage::InterestKnown(vec![numbers[0]]));
     check_order(&rig.flushed(socket), 0..1);
 }
+
+#[test]
+fn attack_a_live_message_follows_the_reply_that_waits() {
+    for (from, earlier) in [("-2", 0), ("-1", 3)] {
+        let mut rig = rig();
+        (0..earlier).for_each(|number| deliver(&mut rig, number));
+        let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+        let ext = format!(r#""ext":{{"replay":{{"/a":{from}}}}}"#);
+        let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
+        rig.shard.socket_text(NOW, socket, &subscribe);
+        let number = awaited(&mut rig);
+        deliver(&mut rig, earlier);
+        assert!(!rig.flushed(socket).contains("\"data\""));
+        rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+        check_order(&rig.flushed(socket), earlier..earlier + 1);
+    }
+}
