@@ -386,7 +386,8 @@ fn attack_a_second_request_while_a_session_resumes_gets_nothing_out_of_order() {
     let exchange = other.request(connect(3));
     let mut all = other.response(exchange).unwrap_or_default();
     other.shard.flush(NOW, &mut other.kernel, &mut || false);
-    let ack = all.split("\"ack\":").last().map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+    let ack =
+        all.split("\"ack\":").last().map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
     let exchange = other.request(connect(ack.and_then(|ack| ack.parse().ok()).unwrap_or(3)));
     all += &other.response(exchange).unwrap_or_default();
     let numbers: Vec<&str> = all.split("\"data\":").skip(1).map(|rest| &rest[..1]).collect();
@@ -453,7 +454,8 @@ fn attack_two_subscribes_that_wait_withhold_until_the_second_reply() {
     let ext = r#""ext":{"replay":{"/a":-2}}"#;
     let mut numbers = Vec::new();
     for name in ["/a", "/b"] {
-        let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}",{ext}}}"#);
+        let subscribe =
+            format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}",{ext}}}"#);
         rig.shard.socket_text(NOW, socket, &subscribe);
         numbers.push(awaited(&mut rig));
     }

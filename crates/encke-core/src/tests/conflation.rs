@@ -537,7 +537,6 @@ fn attack_messages_that_are_due_at_once_cost_a_turn_a_bounded_number_of_steps() 
     assert!(steps < 50_000, "{steps} steps in one turn");
 }
 
-
 #[test]
 fn attack_a_refused_change_of_the_interval_leaves_the_subscription() {
     let rule = |subscribers_max| ChannelRule { pattern: "/a".into(), subscribers_max, ..ChannelRule::default() };
