@@ -263,7 +263,9 @@ impl Machines {
         }
         let (is_behind, now_ms) = (self.admission.waiting() > 0, self.env.now.ms);
         self.env.count_steps(self.env.unrecorded.late.len());
-        let late = std::mem::take(&mut self.env.unrecorded.late);
+        let mut late = std::mem::take(&mut self.env.unrecorded.late);
+        // Another answer may have come.
+        late.retain(|(_, key, _)| !self.delivery.has(*key) || self.env.confirmed.awaits_missed(*key));
         let (given_up, late): (Vec<_>, Vec<_>) = late.into_iter().partition(|(until_ms, ..)| now_ms >= *until_ms);
         given_up.into_iter().for_each(|(_, key, id)| self.resumption_ended(key, id, Err(Incomplete)));
         match is_behind {

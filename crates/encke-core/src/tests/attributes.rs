@@ -277,7 +277,7 @@ impl Application for Gate {
 }
 
 #[test]
-fn attack_a_restart_decides_with_the_attributes_of_the_session() {
+fn a_restart_decides_with_the_attributes_of_the_session() {
     let set = AttributeChange::set("member", "true");
     let mut rig = Rig::new(1, Settings::default(), Box::new(Gate(true)));
     let (socket, client) = rig.opened("{}");

@@ -349,7 +349,7 @@ fn a_connect_does_not_overtake_the_subscribe_of_its_request_that_waits_for_other
 }
 
 #[test]
-fn attack_a_session_that_ends_while_it_resumes_ends_the_search() {
+fn a_session_that_ends_while_it_resumes_ends_the_search() {
     for by_client in [false, true] {
         let (id, saved) = opened(&mut rig());
         let mut other = rig();
@@ -365,14 +365,14 @@ fn attack_a_session_that_ends_while_it_resumes_ends_the_search() {
         assert_eq!(other.shard.sessions(), 0);
         other.shard.flush(NOW, &mut other.kernel, &mut || false);
         let messages = sent(&mut other, 0);
-        let is_told = messages.iter().any(|message| matches!(message, ForNodes::Restored(of) if *of == id));
-        assert!(is_told, "by the client: {by_client}: {messages:?}");
+        let is_over = messages.iter().any(|message| matches!(message, ForNodes::Restored(of) if *of == id));
+        assert!(is_over, "by the client: {by_client}: {messages:?}");
     }
 }
 
 // The first request waits in the search for the session; another one of the client comes to the shard that has it.
 #[test]
-fn attack_a_second_request_while_a_session_resumes_gets_nothing_out_of_order() {
+fn a_second_request_while_a_session_resumes_gets_nothing_out_of_order() {
     let (id, saved) = opened(&mut rig());
     let mut other = rig();
     restore(&mut other, id, saved);
@@ -395,7 +395,7 @@ fn attack_a_second_request_while_a_session_resumes_gets_nothing_out_of_order() {
 }
 
 #[test]
-fn attack_missed_messages_that_come_twice_are_queued_once() {
+fn missed_messages_that_come_twice_are_queued_once() {
     let (id, saved) = opened(&mut rig());
     let mut other = rig();
     restore(&mut other, id, saved);
@@ -410,76 +410,28 @@ fn attack_missed_messages_that_come_twice_are_queued_once() {
 }
 
 #[test]
-fn attack_what_waits_for_an_interval_comes_once_to_a_session_that_has_missed_it() {
-    let (id, saved) = opened(&mut rig());
-    let rule =
-        ChannelRule { pattern: "/a".into(), history_messages: 100, min_interval_ms: 500, ..ChannelRule::default() };
-    let mut other = rig_with_rule(rule, Settings::default());
-    restore(&mut other, id, saved);
-    (1..3).for_each(|number| deliver(&mut other, number));
-    miss(&mut other, id, 1..3);
-    let socket = other.shard.socket_opened(NOW, None);
-    let (mut data, batch) = connect(&mut other, &id, socket, 3);
-    sent(&mut other, 600);
-    let (more, _) = connect(&mut other, &id, socket, batch);
-    data.extend(more);
-    assert_eq!(data, [1, 2], "doubled or out of order");
-}
-
-#[test]
-fn attack_the_reply_comes_first_also_on_the_next_socket() {
-    for from in ["-2", "-1"] {
-        let mut rig = rig();
-        (0..3).for_each(|number| deliver(&mut rig, number));
-        let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
-        let ext = format!(r#""ext":{{"replay":{{"/a":{from}}}}}"#);
-        let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
-        rig.shard.socket_text(NOW, socket, &subscribe);
-        let number = awaited(&mut rig);
-        deliver(&mut rig, 3);
-        rig.shard.socket_closed(NOW, socket);
-        let next = rig.shard.socket_opened(NOW, None);
-        rig.shard.socket_text(NOW, next, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
-        let early = rig.flushed(next);
-        assert!(!early.contains("\"data\""), "{early}");
-        rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
-        check_order(&rig.flushed(next), if from == "-2" { 0..4 } else { 3..4 });
-    }
-}
-
-#[test]
-fn attack_two_subscribes_that_wait_withhold_until_the_second_reply() {
-    let mut rig = rig();
-    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
-    let ext = r#""ext":{"replay":{"/a":-2}}"#;
-    let mut numbers = Vec::new();
-    for name in ["/a", "/b"] {
-        let subscribe =
-            format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}",{ext}}}"#);
-        rig.shard.socket_text(NOW, socket, &subscribe);
-        numbers.push(awaited(&mut rig));
-    }
-    deliver(&mut rig, 0);
-    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![numbers[1]]));
-    let early = rig.flushed(socket);
-    assert!(!early.contains("\"data\""), "{early}");
-    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![numbers[0]]));
-    check_order(&rig.flushed(socket), 0..1);
-}
-
-#[test]
-fn attack_a_live_message_follows_the_reply_that_waits() {
-    for (from, earlier) in [("-2", 0), ("-1", 3)] {
-        let mut rig = rig();
-        (0..earlier).for_each(|number| deliver(&mut rig, number));
-        let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
-        let ext = format!(r#""ext":{{"replay":{{"/a":{from}}}}}"#);
-        let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
-        rig.shard.socket_text(NOW, socket, &subscribe);
-        let number = awaited(&mut rig);
-        deliver(&mut rig, earlier);
-        assert!(!rig.flushed(socket).contains("\"data\""));
-        rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
-        check_order(&rig.flushed(socket), earlier..earlier + 1);
+fn a_connect_that_is_held_while_a_session_resumes_gets_all_in_order_when_it_has_all() {
+    for by_socket in [false, true] {
+        let (id, saved) = opened(&mut rig());
+        let mut other = rig();
+        restore(&mut other, id, saved);
+        let socket = other.shard.socket_opened(NOW, None);
+        let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{id}","ext":{{"ack":3}}}}"#);
+        let exchange = (!by_socket).then(|| other.request(connect.clone()));
+        if by_socket {
+            other.shard.socket_text(NOW, socket, &connect);
+        }
+        (1..4).for_each(|number| drop(committed(&other, number)));
+        (4..6).for_each(|number| deliver(&mut other, number));
+        let text = |rig: &mut Rig| match exchange {
+            Some(exchange) => rig.response(exchange).unwrap_or_default(),
+            None => rig.flushed(socket),
+        };
+        assert_eq!(text(&mut other), "", "before it is known what it has missed");
+        miss(&mut other, id, 1..6);
+        other.shard.flush(NOW, &mut other.kernel, &mut || false);
+        let all = text(&mut other);
+        let numbers: Vec<&str> = all.split("\"data\":").skip(1).map(|rest| &rest[..1]).collect();
+        assert_eq!(numbers, ["1", "2", "3", "4", "5"], "by a WebSocket: {by_socket}: {all}");
     }
 }

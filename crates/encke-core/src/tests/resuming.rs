@@ -214,7 +214,7 @@ fn messages_that_wait_for_their_fan_out_do_not_come_twice() {
 }
 
 #[test]
-fn attack_ranges_that_wait_count_as_memory() {
+fn ranges_that_wait_count_as_memory() {
     let (mut rig, ids) = taken(1);
     let before = rig.shard.memory();
     let ring = range(&rig, 0..1)[0];
