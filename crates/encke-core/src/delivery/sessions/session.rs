@@ -440,8 +440,7 @@ impl Session {
 
     /// True if it gets nothing for now: older messages come first, or some are withdrawn or come again after a decision about positions.
     pub(in crate::delivery) fn is_withheld(&self) -> bool {
-        self.marks.resumes()
-            || self.replay.as_ref().is_some_and(|replay| replay.withdrawn.is_some() || replay.undecided > 0)
+        self.marks.resumes() || self.replay.as_ref().is_some_and(|own| own.withdrawn.is_some() || own.undecided > 0)
     }
 
     /// True if it has something to replay, or a loss to report.
