@@ -405,3 +405,91 @@ fn a_live_message_follows_the_reply_that_waits() {
         check_order(&rig.flushed(socket), earlier..earlier + 1);
     }
 }
+
+#[test]
+fn a_session_that_ends_while_it_resumes_ends_the_search() {
+    for by_client in [false, true] {
+        let (id, saved) = opened(&mut rig());
+        let mut other = rig();
+        restore(&mut other, id, saved);
+        (1..4).for_each(|number| drop(committed(&other, number)));
+        let ranges = range(&other, 1..4);
+        tell(&mut other, FromNodes::Missed(id, Some(ranges)));
+        if by_client {
+            other.request(format!(r#"{{"channel":"/meta/disconnect","clientId":"{id}"}}"#));
+        } else {
+            tell(&mut other, FromNodes::Leave(id));
+        }
+        assert_eq!(other.shard.sessions(), 0);
+        other.shard.flush(NOW, &mut other.kernel, &mut || false);
+        let messages = sent(&mut other, 0);
+        let is_over = messages.iter().any(|message| matches!(message, ForNodes::Restored(of) if *of == id));
+        assert!(is_over, "by the client: {by_client}: {messages:?}");
+    }
+}
+
+// The first request waits in the search for the session; another one of the client comes to the shard that has it.
+#[test]
+fn a_second_request_while_a_session_resumes_gets_nothing_out_of_order() {
+    let (id, saved) = opened(&mut rig());
+    let mut other = rig();
+    restore(&mut other, id, saved);
+    (1..4).for_each(|number| drop(committed(&other, number)));
+    let ranges = range(&other, 1..4);
+    tell(&mut other, FromNodes::Missed(id, Some(ranges)));
+    (4..6).for_each(|number| deliver(&mut other, number));
+    let connect = |ack: u64| {
+        format!(r#"{{"channel":"/meta/connect","clientId":"{id}","ext":{{"ack":{ack}}},"advice":{{"timeout":0}}}}"#)
+    };
+    let exchange = other.request(connect(3));
+    let mut all = other.response(exchange).unwrap_or_default();
+    other.shard.flush(NOW, &mut other.kernel, &mut || false);
+    let ack =
+        all.split("\"ack\":").last().map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+    let exchange = other.request(connect(ack.and_then(|ack| ack.parse().ok()).unwrap_or(3)));
+    all += &other.response(exchange).unwrap_or_default();
+    let numbers: Vec<&str> = all.split("\"data\":").skip(1).map(|rest| &rest[..1]).collect();
+    assert_eq!(numbers, ["1", "2", "3", "4", "5"], "{all}");
+}
+
+#[test]
+fn missed_messages_that_come_twice_are_queued_once() {
+    let (id, saved) = opened(&mut rig());
+    let mut other = rig();
+    restore(&mut other, id, saved);
+    (1..4).for_each(|number| drop(committed(&other, number)));
+    let ranges = range(&other, 1..4);
+    tell(&mut other, FromNodes::Missed(id, Some(ranges.clone())));
+    tell(&mut other, FromNodes::Missed(id, Some(ranges)));
+    other.shard.flush(NOW, &mut other.kernel, &mut || false);
+    let socket = other.shard.socket_opened(NOW, None);
+    let (data, _) = connect(&mut other, &id, socket, 3);
+    assert_eq!(data, [1, 2, 3]);
+}
+
+#[test]
+fn a_connect_that_is_held_while_a_session_resumes_gets_all_in_order_when_it_has_all() {
+    for by_socket in [false, true] {
+        let (id, saved) = opened(&mut rig());
+        let mut other = rig();
+        restore(&mut other, id, saved);
+        let socket = other.shard.socket_opened(NOW, None);
+        let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{id}","ext":{{"ack":3}}}}"#);
+        let exchange = (!by_socket).then(|| other.request(connect.clone()));
+        if by_socket {
+            other.shard.socket_text(NOW, socket, &connect);
+        }
+        (1..4).for_each(|number| drop(committed(&other, number)));
+        (4..6).for_each(|number| deliver(&mut other, number));
+        let text = |rig: &mut Rig| match exchange {
+            Some(exchange) => rig.response(exchange).unwrap_or_default(),
+            None => rig.flushed(socket),
+        };
+        assert_eq!(text(&mut other), "", "before it is known what it has missed");
+        miss(&mut other, id, 1..6);
+        other.shard.flush(NOW, &mut other.kernel, &mut || false);
+        let all = text(&mut other);
+        let numbers: Vec<&str> = all.split("\"data\":").skip(1).map(|rest| &rest[..1]).collect();
+        assert_eq!(numbers, ["1", "2", "3", "4", "5"], "by a WebSocket: {by_socket}: {all}");
+    }
+}
