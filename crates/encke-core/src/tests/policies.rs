@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::{NOW, Rig};
 use crate::application::{Answer, Application, Caller, Handshake, Refusal};
 use crate::decision::Resolved;
-use crate::events::{Effect, ShardMessage};
+use crate::events::{Effect, ShardMessage, SocketKey};
 use crate::identity::Identity;
 use crate::rights::policy::Policy;
 use crate::saved::Saved;
@@ -153,20 +153,62 @@ impl Application for Changing {
     }
 }
 
-#[test]
-fn attack_an_authorizer_that_came_back_is_asked_about_what_was_subscribed_without_it() {
-    let application = Changing::default();
-    application.0.lock().expect("no panic").0 = true;
-    let mut rig = Rig::new(1, Settings::default(), Box::new(application.clone()));
-    let (socket, client) = rig.opened("{}");
-    application.0.lock().expect("no panic").0 = false;
-    rig.shard.message(NOW, ShardMessage::Application);
+impl Changing {
+    fn with_authorizer(is_there: bool) -> Changing {
+        Changing(Arc::new(Mutex::new((is_there, 0))))
+    }
+
+    fn change(&self, rig: &mut Rig, is_there: bool) {
+        self.0.lock().expect("no panic").0 = is_there;
+        rig.shard.message(NOW, ShardMessage::Application);
+    }
+
+    /// The number of subscribers after a restart with the authorizer, or without.
+    fn restored(&self, rig: &mut Rig) -> usize {
+        let saved = rig.shard.save(NOW);
+        let mut next = Rig::new(1, Settings::default(), Box::new(self.clone()));
+        next.shard.restore(NOW, &saved);
+        next.shard.subscribers_of("/secret")
+    }
+}
+
+fn subscribe(rig: &mut Rig, (socket, client): &(SocketKey, String)) {
     let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/secret"}}"#);
-    rig.shard.socket_text(NOW, socket, &text);
-    application.0.lock().expect("no panic").0 = true;
-    rig.shard.message(NOW, ShardMessage::Application);
-    let saved = rig.shard.save(NOW);
-    let mut next = Rig::new(1, Settings::default(), Box::new(application.clone()));
-    next.shard.restore(NOW, &saved);
-    assert_eq!(next.shard.subscribers_of("/secret"), 0, "asked {} times", application.0.lock().expect("no panic").1);
+    rig.shard.socket_text(NOW, *socket, &text);
+}
+
+/// The wait of the last subscribe, and its answer.
+fn granted(rig: &mut Rig) {
+    let wait = rig.shard.take_effects().into_iter().find_map(|effect| match effect {
+        Effect::Await(key, _) => Some(key),
+        _ => None,
+    });
+    let allowed = Resolved::Subscribe(crate::application::Decision::Allow);
+    rig.shard.message(NOW, ShardMessage::Resolved(wait.expect("a question"), allowed));
+}
+
+#[test]
+fn an_authorizer_that_came_back_is_asked_about_what_was_subscribed_without_it() {
+    let application = Changing::with_authorizer(true);
+    let mut rig = Rig::new(1, Settings::default(), Box::new(application.clone()));
+    let session = rig.opened("{}");
+    application.change(&mut rig, false);
+    subscribe(&mut rig, &session);
+    application.change(&mut rig, true);
+    assert_eq!(application.restored(&mut rig), 0, "asked {} times", application.0.lock().expect("no panic").1);
+}
+
+#[test]
+fn a_subscription_is_restored_unasked_only_if_the_policy_of_its_session_was_asked() {
+    for (changes, restored) in [([true, true], 1), ([false, true], 0), ([true, false], 0)] {
+        let application = Changing::with_authorizer(changes[0]);
+        let mut rig = Rig::new(1, Settings::default(), Box::new(application.clone()));
+        let session = rig.opened("{}");
+        application.change(&mut rig, true);
+        subscribe(&mut rig, &session);
+        application.change(&mut rig, changes[1]);
+        granted(&mut rig);
+        application.change(&mut rig, true);
+        assert_eq!(application.restored(&mut rig), restored, "{changes:?}");
+    }
 }
