@@ -177,7 +177,7 @@ fn subscribe(rig: &mut Rig, (socket, client): &(SocketKey, String)) {
     rig.shard.socket_text(NOW, *socket, &text);
 }
 
-/// The wait of the last subscribe, and its answer.
+/// Answers the subscribe that waits: it is allowed.
 fn granted(rig: &mut Rig) {
     let wait = rig.shard.take_effects().into_iter().find_map(|effect| match effect {
         Effect::Await(key, _) => Some(key),
