@@ -369,9 +369,13 @@ impl Env {
     }
 }
 
-/// A session whose batches get higher numbers: its client may have confirmed some that its record does not know.
+/// A session whose batches and attributes get higher numbers: its client may have confirmed batches that its record does not know, and
+/// the program may have seen a later version of the attributes.
 fn leapt(mut session: SavedSession, leap: u64) -> SavedSession {
     session.ack.iter_mut().for_each(|ack| ack.closed += leap);
+    if leap > 0 {
+        session.attributes.get_or_insert_default().leap(leap);
+    }
     session
 }
 
@@ -387,7 +391,7 @@ impl Request {
 const REPORT_EVERY_MS: u64 = 250;
 /// The sessions of one report and their channels, but for those of the last session.
 const REPORT_STEPS_MAX: usize = 16 * 1_024;
-/// The distance between the batch numbers of a record and those of its successor.
+/// The distance between the numbers of a record and those of its successor.
 const LEAP: u64 = 1 << 32;
 /// The close of a WebSocket whose session cannot be asked for now.
 const TRY_AGAIN: Closing = Closing { code: 1013, reason: "its node cannot be asked" };

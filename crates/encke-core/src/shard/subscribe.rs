@@ -126,6 +126,10 @@ impl Machines {
                 decisions.push(None);
                 continue;
             };
+            if entry != Entry::Replay {
+                // Also before an answer that may come under another policy.
+                self.clients.decides_about(key);
+            }
             let earlier = made.iter().position(|(of, _)| *of == index).map(|at| made.swap_remove(at).1);
             let wish = Wish { ext, is_held: entry == Entry::Replay, ..Wish::of(name) };
             let decision = match self.beside().may(entry, key, &wish, earlier) {

@@ -217,7 +217,13 @@ fn a_change_of_attributes_is_recorded_for_other_nodes_which_go_on_with_them() {
     let mut other = node();
     let restored = Restored { saved: record.expect("a record"), is_whole: false, has_mark: false, origins: [0, 5] };
     other.shard.message(NOW, ShardMessage::FromNodes(FromNodes::Restore(id, Box::new(restored))));
-    assert_eq!(other.shard.attributes(&id).map(|own| own.to_json()).as_deref(), Some(r#"{"cart":[1]}"#));
+    let own = other.shard.attributes(&id).expect("attributes");
+    assert_eq!(own.to_json(), r#"{"cart":[1]}"#);
+    assert!(
+        own.version() > 1 << 20,
+        "the program may have seen versions that the record does not know: {}",
+        own.version()
+    );
 
     // A hook of a node that does not have the session.
     let there = Id::of_node(0, NodeTag::new(&mut kernel_entropy()), &mut kernel_entropy());
