@@ -265,36 +265,3 @@ fn a_view_of_attributes_does_not_change_under_its_holder() {
     assert_eq!((view.get("cart"), view.version()), (Some("1"), 1));
     assert_eq!(rig.shard.attributes(&id).and_then(|own| own.get("cart").map(String::from)).as_deref(), Some("2"));
 }
-
-/// Grants subscriptions to sessions with an attribute, or to those without it.
-struct Gate(bool);
-
-impl Application for Gate {
-    fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
-        let is_member = subscribing.caller.attribute("member").is_some();
-        Answer::Now(if is_member == self.0 { Decision::Allow } else { Decision::Deny("gate".into()) })
-    }
-}
-
-#[test]
-fn attack_a_restart_decides_with_the_attributes_of_the_session() {
-    let set = AttributeChange::set("member", "true");
-    let mut rig = Rig::new(1, Settings::default(), Box::new(Gate(true)));
-    let (socket, client) = rig.opened("{}");
-    assert_eq!(set_by_handle(&mut rig, &client, set.clone()), Changed::Version(1));
-    let reply = send(&mut rig, socket, &client, r#""channel":"/meta/subscribe","subscription":"/a""#);
-    assert!(reply.contains("\"successful\":true"), "{reply}");
-    let saved = rig.shard.save(NOW);
-    let mut next = Rig::new(1, Settings::default(), Box::new(Gate(true)));
-    next.shard.restore(NOW, &saved);
-    let granted = next.shard.sessions();
-    // One whose attribute shuts it out since.
-    let mut rig = Rig::new(1, Settings::default(), Box::new(Gate(false)));
-    let (socket, client) = rig.opened("{}");
-    send(&mut rig, socket, &client, r#""channel":"/meta/subscribe","subscription":"/a""#);
-    set_by_handle(&mut rig, &client, set);
-    let saved = rig.shard.save(NOW);
-    let mut next = Rig::new(1, Settings::default(), Box::new(Gate(false)));
-    next.shard.restore(NOW, &saved);
-    assert_eq!((granted, next.shard.sessions()), (1, 0), "(the member, the one that is shut out)");
-}

@@ -70,32 +70,3 @@ impl Application for Users {
         Answer::Now(Ok(handshake.ext.map(|ext| Identity::of_user(&member_of(ext, "user")))))
     }
 }
-
-/// Publishes when a session begins and when it ends.
-struct Greeter;
-
-impl Application for Greeter {
-    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
-        Users.handshake(handshake)
-    }
-
-    fn opened(&self, _: &crate::application::Caller<'_>, actions: &mut Actions) {
-        actions.publish("/a", "1");
-    }
-}
-
-#[test]
-fn attack_what_the_hook_of_a_new_session_publishes_belongs_to_its_user() {
-    let rule = ChannelRule { pattern: "/a".into(), history_messages: 10, ..ChannelRule::default() };
-    let settings = Settings { channels: vec![rule], ..Settings::default() };
-    let mut rig = rig_with(settings, Box::new(Greeter));
-    let key = rig.shard.socket_opened(NOW, None);
-    rig.shard.socket_text(NOW, key, r#"{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["websocket"],"ext":{"user":"ann"}}"#);
-    rig.shard.settle_burst();
-    let recorded = |effect| match effect {
-        Effect::SendToShard(_, ShardMessage::Record(publications)) => Some(publications.publisher),
-        _ => None,
-    };
-    let recorded: Vec<_> = rig.shard.take_effects().into_iter().filter_map(recorded).collect();
-    assert!(matches!(recorded[..], [Some(_)]), "{recorded:?}");
-}

@@ -195,15 +195,3 @@ fn messages_that_wait_for_their_fan_out_do_not_come_twice() {
     let socket = rig.shard.socket_opened(NOW, None);
     assert_eq!(connect(&mut rig, &id, socket, 0).0, (0..number).collect::<Vec<_>>());
 }
-
-#[test]
-fn attack_ranges_that_wait_count_as_memory() {
-    let (mut rig, ids) = taken(1);
-    let before = rig.shard.memory();
-    let ring = range(&rig, 0..1)[0];
-    let ranges = vec![ring; 10_000];
-    let bytes = size_of_val(&ranges[..]);
-    tell(&mut rig, FromNodes::Missed(ids[0], Some(ranges)));
-    let after = rig.shard.memory();
-    assert!(after.0 >= before.0 + bytes / 2, "{bytes} bytes of ranges count as {}", after.0 - before.0);
-}
