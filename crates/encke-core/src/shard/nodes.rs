@@ -253,6 +253,7 @@ impl Machines {
                 && channels.receives(key.index, name)
                 && settings.seen_history(ChannelName::known(name)).is_some()
         });
+        self.note_had_of_histories(key);
         self.delivery.begin_resumption(key, ranges);
     }
 

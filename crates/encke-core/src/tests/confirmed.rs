@@ -492,4 +492,18 @@ fn a_connect_that_is_held_while_a_session_resumes_gets_all_in_order_when_it_has_
         let numbers: Vec<&str> = all.split("\"data\":").skip(1).map(|rest| &rest[..1]).collect();
         assert_eq!(numbers, ["1", "2", "3", "4", "5"], "by a WebSocket: {by_socket}: {all}");
     }
+fn what_waits_for_an_interval_comes_once_to_a_session_that_has_missed_it() {
+    let (id, saved) = opened(&mut rig());
+    let rule =
+        ChannelRule { pattern: "/a".into(), history_messages: 100, min_interval_ms: 500, ..ChannelRule::default() };
+    let mut other = rig_with_rule(rule, Settings::default());
+    restore(&mut other, id, saved);
+    (1..3).for_each(|number| deliver(&mut other, number));
+    miss(&mut other, id, 1..3);
+    let socket = other.shard.socket_opened(NOW, None);
+    let (mut data, batch) = connect(&mut other, &id, socket, 3);
+    sent(&mut other, 600);
+    let (more, _) = connect(&mut other, &id, socket, batch);
+    data.extend(more);
+    assert_eq!(data, [1, 2], "doubled or out of order");
 }
