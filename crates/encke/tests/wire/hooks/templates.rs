@@ -127,7 +127,9 @@ fn a_pattern_that_leaves_a_parameter_open_is_refused_to_a_user_with_the_name_of_
     let server = TestServer::of(
         server()
             .authorize("/user/{name}", move |_: &Access, Params(name): Params<String>| of(&name))
-            .authorize_async("/later/{name}", async move |_: Access<'static>, Params(name): Params<String>| of(&name)),
+            .authorize_async("/later/{name}", move |_: Access<'static>, Params(name): Params<String>| async move {
+                of(&name)
+            }),
     );
     let mut ws = server.session();
     for name in ["/user/*", "/user/**", "/later/*", "/later/**", "/**"] {
