@@ -33,7 +33,7 @@ impl Machines {
 
     /// Ends a session and everything that belongs to it. Its connection stays open; the callers decide about that.
     pub(super) fn end_session(&mut self, key: SessionKey, why: EndReason) {
-        let Some((id, counted_for, owner, attributes)) = self.remove_session(key) else { return };
+        let Some(Removed { id, counted_for, owner, attributes }) = self.remove_session(key) else { return };
         self.note_end(id);
         // A session whose client was away ends later, by another way.
         let own = owner.as_ref().and_then(|owner| owner.ends).filter(|_| why == EndReason::Kicked);
@@ -56,11 +56,8 @@ impl Machines {
         self.act_later(actions, counted_for);
     }
 
-    /// Removes a session from all machines. Returns its id, the owner that it counted for, its own owner, and its attributes.
-    pub(super) fn remove_session(
-        &mut self,
-        key: SessionKey,
-    ) -> Option<(Id, Option<SessionOwner>, Option<Departed>, Option<Arc<Attributes>>)> {
+    /// Removes a session from all machines.
+    pub(super) fn remove_session(&mut self, key: SessionKey) -> Option<Removed> {
         if !self.delivery.has(key) {
             return None;
         }
@@ -76,7 +73,7 @@ impl Machines {
         if let Some(owner) = owner.as_ref().filter(|owner| owner.is_counted) {
             self.env.release_user(&owner.identity);
         }
-        Some((id, counted_for, owner, attributes))
+        Some(Removed { id, counted_for, owner, attributes })
     }
 
     /// Runs an application's actions later: publications may be on their way through outboxes, and the actions come
@@ -96,4 +93,14 @@ impl Machines {
         }
         self.delivery.reset_socket(key);
     }
+}
+
+/// A session that was removed.
+pub(super) struct Removed {
+    id: Id,
+    /// The owner that it counted for.
+    counted_for: Option<SessionOwner>,
+    /// Its own owner.
+    owner: Option<Departed>,
+    attributes: Option<Arc<Attributes>>,
 }
