@@ -290,14 +290,20 @@ fn other_sessions_have_nothing_to_confirm() {
     assert!(alone.shard.machines.env.confirmed.is_empty());
 }
 
+/// A shard with a session of another node that has missed three messages, its id, and their ranges.
+fn missing() -> (Rig, Id, Vec<MissedRange>) {
+    let (id, saved) = opened(&mut rig());
+    let mut other = rig();
+    restore(&mut other, id, saved);
+    (1..4).for_each(|number| drop(committed(&other, number)));
+    let ranges = range(&other, 1..4);
+    (other, id, ranges)
+}
+
 #[test]
 fn a_session_that_ends_while_it_resumes_ends_the_search() {
     for by_client in [false, true] {
-        let (id, saved) = opened(&mut rig());
-        let mut other = rig();
-        restore(&mut other, id, saved);
-        (1..4).for_each(|number| drop(committed(&other, number)));
-        let ranges = range(&other, 1..4);
+        let (mut other, id, ranges) = missing();
         tell(&mut other, FromNodes::Missed(id, Some(ranges)));
         if by_client {
             other.request(format!(r#"{{"channel":"/meta/disconnect","clientId":"{id}"}}"#));
@@ -315,11 +321,7 @@ fn a_session_that_ends_while_it_resumes_ends_the_search() {
 // The first request waits in the search for the session; another one of the client comes to the shard that has it.
 #[test]
 fn a_second_request_while_a_session_resumes_gets_nothing_out_of_order() {
-    let (id, saved) = opened(&mut rig());
-    let mut other = rig();
-    restore(&mut other, id, saved);
-    (1..4).for_each(|number| drop(committed(&other, number)));
-    let ranges = range(&other, 1..4);
+    let (mut other, id, ranges) = missing();
     tell(&mut other, FromNodes::Missed(id, Some(ranges)));
     (4..6).for_each(|number| deliver(&mut other, number));
     let connect = |ack: u64| {
@@ -338,11 +340,7 @@ fn a_second_request_while_a_session_resumes_gets_nothing_out_of_order() {
 
 #[test]
 fn missed_messages_that_come_twice_are_queued_once() {
-    let (id, saved) = opened(&mut rig());
-    let mut other = rig();
-    restore(&mut other, id, saved);
-    (1..4).for_each(|number| drop(committed(&other, number)));
-    let ranges = range(&other, 1..4);
+    let (mut other, id, ranges) = missing();
     tell(&mut other, FromNodes::Missed(id, Some(ranges.clone())));
     tell(&mut other, FromNodes::Missed(id, Some(ranges)));
     other.shard.flush(NOW, &mut other.kernel, &mut || false);

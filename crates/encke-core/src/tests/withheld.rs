@@ -4,6 +4,12 @@ use crate::events::{Effect, ShardMessage};
 use crate::shard::tests::confirmed::{deliver, rig};
 use crate::shard::tests::{NOW, Rig};
 
+/// A subscribe that begins at a position of `/a`.
+fn subscribe_from(client: &str, name: &str, position: &str) -> String {
+    let ext = format!(r#""ext":{{"replay":{{"/a":{position}}}}}"#);
+    format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}",{ext}}}"#)
+}
+
 /// The number of the token for which the replies to subscribes wait.
 fn awaited(rig: &mut Rig) -> u64 {
     let number = rig.shard.take_effects().into_iter().find_map(|effect| match effect {
@@ -30,8 +36,7 @@ fn what_a_session_replays_follows_the_reply_that_waits_for_other_nodes() {
     let mut rig = rig();
     (0..3).for_each(|number| deliver(&mut rig, number));
     let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
-    let ext = r#""ext":{"replay":{"/a":-2}}"#;
-    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
+    let subscribe = subscribe_from(&client, "/a", "-2");
     let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#);
     rig.shard.socket_text(NOW, socket, &format!("[{subscribe},{connect}]"));
     let number = awaited(&mut rig);
@@ -48,8 +53,7 @@ fn a_connect_does_not_overtake_the_subscribe_of_its_request_that_waits_for_other
     (0..3).for_each(|number| deliver(&mut rig, number));
     let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
     rig.shard.socket_closed(NOW, socket);
-    let ext = r#""ext":{"replay":{"/a":-2}}"#;
-    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
+    let subscribe = subscribe_from(&client, "/a", "-2");
     let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#);
     let exchange = rig.request(format!("[{subscribe},{connect}]"));
     let number = awaited(&mut rig);
@@ -68,8 +72,7 @@ fn the_reply_comes_first_also_on_the_next_socket() {
         let mut rig = rig();
         (0..3).for_each(|number| deliver(&mut rig, number));
         let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
-        let ext = format!(r#""ext":{{"replay":{{"/a":{from}}}}}"#);
-        let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
+        let subscribe = subscribe_from(&client, "/a", from);
         rig.shard.socket_text(NOW, socket, &subscribe);
         let number = awaited(&mut rig);
         deliver(&mut rig, 3);
@@ -87,11 +90,9 @@ fn the_reply_comes_first_also_on_the_next_socket() {
 fn two_subscribes_that_wait_withhold_the_session_until_the_second_reply() {
     let mut rig = rig();
     let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
-    let ext = r#""ext":{"replay":{"/a":-2}}"#;
     let mut numbers = Vec::new();
     for name in ["/a", "/b"] {
-        let subscribe =
-            format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}",{ext}}}"#);
+        let subscribe = subscribe_from(&client, name, "-2");
         rig.shard.socket_text(NOW, socket, &subscribe);
         numbers.push(awaited(&mut rig));
     }
@@ -109,8 +110,7 @@ fn a_live_message_follows_the_reply_that_waits() {
         let mut rig = rig();
         (0..earlier).for_each(|number| deliver(&mut rig, number));
         let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
-        let ext = format!(r#""ext":{{"replay":{{"/a":{from}}}}}"#);
-        let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
+        let subscribe = subscribe_from(&client, "/a", from);
         rig.shard.socket_text(NOW, socket, &subscribe);
         let number = awaited(&mut rig);
         deliver(&mut rig, earlier);
