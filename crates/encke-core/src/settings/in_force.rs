@@ -32,6 +32,8 @@ pub(crate) struct InForce {
     rules_have_presence: bool,
     rules_compress: bool,
     rules_have_intervals: bool,
+    /// The patterns of rules by which the latest message is retained.
+    retaining: Box<[Box<str>]>,
 }
 
 /// The rates of messages and of their bytes.
@@ -82,6 +84,12 @@ impl InForce {
             rules_have_presence: has(|rule| rule.presence),
             rules_compress: settings.compresses(),
             rules_have_intervals: has(|rule| rule.min_interval_ms > 0),
+            retaining: settings
+                .channels
+                .iter()
+                .filter(|rule| rule.retain_last)
+                .map(|rule| (*rule.pattern).into())
+                .collect(),
             settings,
         }
     }
@@ -168,6 +176,21 @@ impl InForce {
     /// The least time between two messages of a channel with this rule, in milliseconds; 0 for none.
     pub(crate) fn min_interval_ms(&self, rule: Option<usize>) -> u32 {
         rule.map_or(0, |rule| self.settings.channels[rule].min_interval_ms)
+    }
+
+    /// True if a new subscription to this channel gets its latest message.
+    pub(crate) fn retains(&mut self, channel: ChannelName<'_>) -> bool {
+        !self.retaining.is_empty() && self.rule_of(channel).is_some_and(|rule| self.settings.channels[rule].retain_last)
+    }
+
+    /// False if that is so for no channel that this name matches. A pattern may match some.
+    pub(crate) fn may_retain(&self, name: ChannelName<'_>) -> bool {
+        let parent = |name: &str| name.trim_end_matches('*').len();
+        let name = name.as_str();
+        self.retaining.iter().any(|pattern| {
+            let shared = parent(pattern).min(parent(name));
+            pattern.as_bytes()[..shared] == name.as_bytes()[..shared]
+        })
     }
 
     /// True if messages on this channel are compressed.

@@ -13,7 +13,11 @@ impl Machines {
         let mut request = ReplayRequest::page(page.since_ms);
         let mut begins = |channel: &str| {
             // It may have unsubscribed meanwhile.
-            !self.channels.receives(key.index, channel) || self.begin(key, channel, &page.from, page.new, &mut request)
+            if !self.channels.receives(key.index, channel) {
+                return true;
+            }
+            let retained = page.with_retained.then(|| self.retained_start(key, channel, page.new)).flatten();
+            self.begin(key, channel, retained.as_ref().unwrap_or(&page.from), page.new, &mut request)
         };
         let begun = page.channels.iter().take_while(|channel| begins(channel)).count();
         if let Some(withdrawn) = request.begun.take_withdrawn() {

@@ -141,6 +141,9 @@ impl Machines {
 
     /// Pushes to the outbox of each subscriber in these lists. Ends the sessions that are too slow.
     fn push_to(&mut self, lists: &[u32], fan_out: &FanOut<'_>, except: Option<u32>) {
+        if !self.env.retained.is_empty() {
+            self.leave_out_given(fan_out);
+        }
         let Machines { env, delivery, channels, .. } = self;
         let (settings, rule) = (&env.settings, fan_out.rule);
         let manner = Manner {

@@ -51,9 +51,18 @@ impl Machines {
         replay_request: &mut ReplayRequest<'_>,
     ) -> Result<(), std::borrow::Cow<'static, str>> {
         let too_many = || Err(BayeuxError::ReplayChannelsMax.as_str().into());
-        let position = replay_request.positions.of(name.as_str()).to_owned();
+        let requested = replay_request.positions.requested(name.as_str()).map(ReplayFrom::to_owned);
+        let with_retained = requested.is_none() && new.is_some() && self.env.settings.may_retain(name);
+        let mut position = requested.unwrap_or_default();
         if !name.is_pattern() {
+            if with_retained && let Some(retained) = self.retained_start(key, name.as_str(), new) {
+                position = retained;
+            }
             return if self.begin(key, name.as_str(), &position, new, replay_request) { Ok(()) } else { too_many() };
+        }
+        if with_retained {
+            // In pages, others get what was left to these.
+            position = ReplayFrom::LastMs(0);
         }
         let matches = |channel: &&str| {
             let channel = ChannelName::parse(channel, self.env.settings.limits());
@@ -75,7 +84,7 @@ impl Machines {
             rest.named.extend(named.iter().map(|channel| digest_of(channel)));
             others = self.env.shared.histories.matching(name, None, PAGE + 1, |channel| !rest.names(channel));
         }
-        let is_long = others.len() > PAGE;
+        let is_long = others.len() > PAGE && !(with_retained && replay_request.begun.is_first);
         if is_long && (replay_request.begun.is_first || matches!(position, ReplayFrom::After { .. })) {
             // An offset means nothing to so many channels, and what waits without positions can be searched for once.
             return too_many();
@@ -88,18 +97,20 @@ impl Machines {
             }
         }
         replay_request.is_of_pattern = true;
-        let have_begun = others.iter().all(|channel| self.begin(key, channel, &position, new, replay_request));
+        let have_begun = others.iter().all(|channel| {
+            let retained = with_retained.then(|| self.retained_start(key, channel, new));
+            let own = match &retained {
+                None => &position,
+                Some(Some(retained)) => retained,
+                Some(None) => return true,
+            };
+            self.begin(key, channel, own, new, replay_request)
+        });
         replay_request.is_of_pattern = false;
-        if !have_begun {
-            return too_many();
-        }
-        if is_long {
-            (rest.from, rest.behind) = (Some(position), others.pop());
-            if !self.delivery.replay_pattern(key, rest) {
-                return too_many();
-            }
-        }
-        Ok(())
+        (rest.from, rest.behind, rest.with_retained) = (Some(position), others.pop(), with_retained);
+        let is_done = have_begun && (!is_long || self.delivery.replay_pattern(key, rest));
+        // A client that asks for no position subscribes in any case.
+        if is_done || with_retained { Ok(()) } else { too_many() }
     }
 
     /// Begins at a single channel. Returns false if the session already has as many cursors as it may.
@@ -137,7 +148,11 @@ impl Machines {
         let since_ms = replay_request.since_ms;
         let asked_ms = since_ms.unwrap_or(self.env.now.ms);
         let look = |ring: &Ring| {
-            let start = Start::new(ring, position, asked_ms);
+            let mut start = Start::new(ring, position, asked_ms);
+            if let (Some(ms), ReplayFrom::Last(_)) = (since_ms, position) {
+                // The fan-out has left those that came since to this page.
+                start.from = start.from.min(ring.first_since(ms));
+            }
             let has_dropped = start.from == ring.oldest() && since_ms.is_some_and(|ms| ring.has_dropped_since(ms));
             (start, has_dropped)
         };

@@ -305,6 +305,7 @@ impl Machines {
             self.forget_cursors(key, name);
         } else {
             self.joined(key, name, true);
+            self.give_retained(key, channel, listed, interval);
         }
         followed
     }

@@ -19,6 +19,8 @@ pub(crate) struct PatternReplay {
     pub(crate) pattern: Box<str>,
     /// The point at which its channels begin. None while the client names further positions.
     pub(crate) from: Option<ReplayFrom<'static>>,
+    /// True if channels that retain their latest message begin with that.
+    pub(crate) with_retained: bool,
     /// The channels up to this one have begun.
     pub(crate) behind: Option<Box<str>>,
     /// The time when it was requested, in milliseconds.
@@ -34,6 +36,7 @@ pub(crate) struct PatternReplay {
 pub(crate) struct Page {
     pub(crate) pattern: Box<str>,
     pub(crate) from: ReplayFrom<'static>,
+    pub(crate) with_retained: bool,
     pub(crate) since_ms: u64,
     pub(crate) new: Option<u32>,
     pub(crate) channels: Vec<Box<str>>,
@@ -42,7 +45,15 @@ pub(crate) struct Page {
 impl PatternReplay {
     /// A pattern of which no channel has begun, at this time in milliseconds.
     pub(crate) fn new(pattern: &str, new: Option<u32>, since_ms: u64) -> PatternReplay {
-        PatternReplay { pattern: pattern.into(), from: None, behind: None, since_ms, new, named: HashSet::new() }
+        PatternReplay {
+            pattern: pattern.into(),
+            from: None,
+            with_retained: false,
+            behind: None,
+            since_ms,
+            new,
+            named: HashSet::new(),
+        }
     }
 
     /// True if the session gets the messages of this channel from the ring later.
