@@ -96,6 +96,14 @@ impl ChannelRule {
             compresses: self.compress,
         })
     }
+
+    /// The setting by which these channels have a history: its name, its value, and the value without one. For errors.
+    pub fn history_setting(&self) -> (&'static str, String, &'static str) {
+        match self.history_messages {
+            0 => ("channels.retain_last", self.retain_last.to_string(), "false"),
+            messages => ("channels.history_messages", messages.to_string(), "0"),
+        }
+    }
 }
 
 /// The policy for a session whose outbox is full. A session that acknowledges is always ended: it was promised every
