@@ -1,5 +1,7 @@
 //! The latest message of a channel whose rule retains it, for new subscriptions.
 
+use std::cell::Cell;
+
 use crate::application::NoApplication;
 use crate::events::{PublishToken, ShardMessage, SocketKey};
 use crate::id::Id;
@@ -26,21 +28,30 @@ fn rig(shards: usize) -> Rig {
 }
 
 /// A session on a WebSocket.
-type Session = (SocketKey, String);
+struct Session {
+    key: SocketKey,
+    client: String,
+    /// The last batch that it has got, if it acknowledges.
+    batch: Option<Cell<u64>>,
+}
 
 impl Rig {
     fn open(&mut self, ext: &str) -> Session {
         let (key, client) = self.opened(ext);
-        self.shard.socket_text(NOW, key, &format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#));
-        self.flushed(key);
-        (key, client)
+        let session = Session { key, client, batch: ext.contains("ack").then(Cell::default) };
+        self.send_meta(&session, "connect", r#""ext":{"ack":0}"#);
+        session
     }
 
     /// Sends a message, and returns the messages that come then.
-    fn send_meta(&mut self, (key, client): &Session, channel: &str, fields: &str) -> Vec<String> {
+    fn send_meta(&mut self, session: &Session, channel: &str, fields: &str) -> Vec<String> {
+        self.say_meta(session, channel, fields);
+        self.data_of(session)
+    }
+
+    fn say_meta(&mut self, Session { key, client, .. }: &Session, channel: &str, fields: &str) {
         let text = format!(r#"{{"channel":"/meta/{channel}","clientId":"{client}",{fields}}}"#);
         self.shard.socket_text(NOW, *key, &text);
-        self.data_of(&(*key, client.clone()))
     }
 
     fn subscribe_by(&mut self, session: &Session, names: &str, ext: &str) -> Vec<String> {
@@ -48,14 +59,22 @@ impl Rig {
     }
 
     /// The messages that have come, each as its channel and its data.
-    fn data_of(&mut self, (key, _): &Session) -> Vec<String> {
+    fn data_of(&mut self, session: &Session) -> Vec<String> {
         let mut text = String::new();
         loop {
-            let more = self.flushed(*key);
-            if more.is_empty() {
+            if let Some(batch) = &session.batch {
+                let fields = format!(r#""ext":{{"ack":{}}},"advice":{{"timeout":0}}"#, batch.get());
+                self.say_meta(session, "connect", &fields);
+            }
+            let more = self.flushed(session.key);
+            if let (Some(batch), Some((_, rest))) = (&session.batch, more.rsplit_once("\"ack\":")) {
+                batch.set(rest.split('}').next().and_then(|batch| batch.parse().ok()).unwrap_or_default());
+            }
+            let is_end = if session.batch.is_some() { !more.contains("\"data\":") } else { more.is_empty() };
+            text += &more;
+            if is_end {
                 break;
             }
-            text += &more;
         }
         let show = |message: &str| {
             let (channel, rest) = message.split_once('"')?;
@@ -131,14 +150,14 @@ fn a_restored_session_gets_no_second_one() {
         rig.shard.publish_now("/q/a", "1");
         let session = rig.open(ext);
         assert_eq!(rig.subscribe_by(&session, r#"["/q/a","/q/*"]"#, "{}"), ["/q/a 1"]);
-        rig.send_meta(&session, "connect", r#""ext":{"ack":1}"#);
         let saved = rig.shard.save(NOW);
         let mut next = self::rig(1);
         next.shard.publish_now("/q/a", "1");
         next.shard.restore(NOW, &saved);
         let socket = next.shard.socket_opened(NOW, None);
-        let again = (socket, session.1.clone());
-        assert_eq!(next.send_meta(&again, "connect", r#""ext":{"ack":1}"#), [""; 0], "{ext}");
+        let again = Session { key: socket, ..session };
+        let batch = again.batch.as_ref().map_or(0, Cell::get);
+        assert_eq!(next.send_meta(&again, "connect", &format!(r#""ext":{{"ack":{batch}}}"#)), [""; 0], "{ext}");
         next.shard.publish_now("/q/a", "2");
         assert_eq!(next.data_of(&again), ["/q/a 2"], "{ext}");
     }
@@ -150,7 +169,7 @@ fn a_subscription_by_a_handle_gets_it() {
         let mut rig = rig(1);
         rig.shard.publish_now("/q/a", "1");
         let session = rig.open(ext);
-        let id = Id::parse(&session.1).expect("an id");
+        let id = Id::parse(&session.client).expect("an id");
         let token = PublishToken { shard: PublishToken::HANDLES, number: 1 };
         rig.shard.message(NOW, ShardMessage::Subscribe(id, "/q/*".into(), token));
         assert_eq!(rig.data_of(&session), ["/q/a 1"], "{ext}");
@@ -175,8 +194,8 @@ fn the_own_message_of_a_session_does_not_come_back_where_it_would_not_live() {
     for ext in KINDS {
         let mut rig = rig(1);
         let (session, other) = (rig.open(ext), rig.open(ext));
-        let text = format!(r#"{{"channel":"/own/a","clientId":"{}","data":1}}"#, session.1);
-        rig.shard.socket_text(NOW, session.0, &text);
+        let text = format!(r#"{{"channel":"/own/a","clientId":"{}","data":1}}"#, session.client);
+        rig.shard.socket_text(NOW, session.key, &text);
         assert_eq!(rig.subscribe_by(&session, r#""/own/a""#, "{}"), [""; 0], "{ext}");
         assert_eq!(rig.subscribe_by(&other, r#""/own/a""#, "{}"), ["/own/a 1"], "{ext}");
     }
@@ -209,8 +228,8 @@ fn messages_left_to_a_later_page_all_come() {
         rig.shard.publish_now(&format!("/q/{number:03}"), "1");
     }
     let session = rig.open(REPLAYS);
-    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{}","subscription":"/**"}}"#, session.1);
-    rig.shard.socket_text(NOW, session.0, &text);
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{}","subscription":"/**"}}"#, session.client);
+    rig.shard.socket_text(NOW, session.key, &text);
     for data in ["2", "3"] {
         rig.shard.publish_now("/q/599", data);
         rig.shard.publish_now("/past/a", data);
