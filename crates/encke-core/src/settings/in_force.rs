@@ -32,8 +32,8 @@ pub(crate) struct InForce {
     rules_have_presence: bool,
     rules_compress: bool,
     rules_have_intervals: bool,
-    /// The patterns of rules by which the latest message is retained.
-    retaining: Box<[Box<str>]>,
+    /// The indices of the rules by which the latest message is retained.
+    retaining: Box<[usize]>,
 }
 
 /// The rates of messages and of their bytes.
@@ -84,12 +84,7 @@ impl InForce {
             rules_have_presence: has(|rule| rule.presence),
             rules_compress: settings.compresses(),
             rules_have_intervals: has(|rule| rule.min_interval_ms > 0),
-            retaining: settings
-                .channels
-                .iter()
-                .filter(|rule| rule.retain_last)
-                .map(|rule| (*rule.pattern).into())
-                .collect(),
+            retaining: (0..settings.channels.len()).filter(|rule| settings.channels[*rule].retain_last).collect(),
             settings,
         }
     }
@@ -185,12 +180,13 @@ impl InForce {
 
     /// False if that is so for no channel that this name matches. A pattern may match some.
     pub(crate) fn may_retain(&self, name: ChannelName<'_>) -> bool {
-        let parent = |name: &str| name.trim_end_matches('*').len();
-        let name = name.as_str();
-        self.retaining.iter().any(|pattern| {
-            let shared = parent(pattern).min(parent(name));
-            pattern.as_bytes()[..shared] == name.as_bytes()[..shared]
-        })
+        self.retaining.iter().any(|rule| may_overlap(&self.settings.channels[*rule].pattern, name.as_str()))
+    }
+
+    /// The same for channels whose rule also has an interval.
+    pub(crate) fn may_retain_with_interval(&self, name: ChannelName<'_>) -> bool {
+        let rules = self.retaining.iter().map(|rule| &self.settings.channels[*rule]);
+        rules.filter(|rule| rule.min_interval_ms > 0).any(|rule| may_overlap(&rule.pattern, name.as_str()))
     }
 
     /// True if messages on this channel are compressed.
@@ -251,4 +247,11 @@ impl InForce {
         };
         Capacity { bytes_max: self.capacity.bytes_max.min(bytes), ..self.capacity }
     }
+}
+
+/// False if two names, which may be patterns, match no channel in common.
+fn may_overlap(one: &str, other: &str) -> bool {
+    let parent = |name: &str| name.trim_end_matches('*').len();
+    let shared = parent(one).min(parent(other));
+    one.as_bytes()[..shared] == other.as_bytes()[..shared]
 }

@@ -28,12 +28,10 @@ impl Machines {
 
     /// Gives a session the latest messages of the channels of its new subscription, as far as it does not replay them.
     pub(super) fn give_retained(&mut self, key: SessionKey, name: ChannelName<'_>, new: u32, interval: Interval) {
-        if !self.env.settings.may_retain(name) {
-            return;
-        }
         let Some(session) = self.delivery.session(key) else { return };
         let replays = session.replays() && interval.is_none();
-        if replays && !self.env.settings.rules_have_intervals() {
+        let settings = &self.env.settings;
+        if !(if replays { settings.may_retain_with_interval(name) } else { settings.may_retain(name) }) {
             return;
         }
         if !name.is_pattern() {
@@ -170,3 +168,35 @@ impl Retained {
 const ON_ITS_WAY_MS: u64 = 60_000;
 /// The number of latest messages that a shard remembers, in some 150 bytes each.
 const GIVEN_MAX: usize = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(at_ms: u64, next: u64) -> Given {
+        Given { session: SessionKey { index: 1, generation: 1 }, serial: 1, next, at_ms }
+    }
+
+    #[test]
+    fn it_forgets_the_oldest_above_its_limit_and_all_after_a_minute() {
+        let mut retained = Retained::default();
+        let dropped = (0..GIVEN_MAX as u64 + 3).filter(|at| retained.note(&format!("/{at}"), given(*at, 5))).count();
+        assert_eq!(dropped, 3);
+        let mut is_late = |channel: &str| retained.late(channel, 1, (4, 5)).count() == 1;
+        assert_eq!([is_late("/2"), is_late("/3")], [false, true]);
+        retained.expire(ON_ITS_WAY_MS + 10);
+        assert_eq!([retained.late("/10", 1, (4, 5)).count(), retained.late("/11", 1, (4, 5)).count()], [0, 1]);
+        retained.expire(2 * ON_ITS_WAY_MS);
+        assert!(retained.is_empty() && retained.channels.is_empty());
+    }
+
+    #[test]
+    fn a_message_behind_the_given_one_is_not_late() {
+        let mut retained = Retained::default();
+        retained.note("/a", given(0, 5));
+        assert_eq!(retained.late("/a", 0, (90, 91)).count(), 1, "of an earlier ring");
+        assert_eq!(retained.late("/a", 1, (1, 3)).count(), 1);
+        assert_eq!(retained.late("/a", 1, (5, 6)).count(), 0);
+        assert_eq!(retained.late("/a", 1, (1, 3)).count(), 0, "those before have come");
+    }
+}
