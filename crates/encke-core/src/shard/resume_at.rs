@@ -78,7 +78,9 @@ impl Machines {
         let mut rest = PatternReplay::new(name.as_str(), new, self.env.now.ms);
         let mut others = Vec::new();
         if position != ReplayFrom::More {
-            rest.named = self.delivery.take_named(key, name.as_str(), position != ReplayFrom::Latest);
+            // Without a position, what was left to earlier pages for another subscription still comes.
+            let begins_anew = position != ReplayFrom::Latest && !with_retained;
+            rest.named = self.delivery.take_named(key, name.as_str(), begins_anew);
         }
         if !matches!(position, ReplayFrom::Latest | ReplayFrom::More) {
             rest.named.extend(named.iter().map(|channel| digest_of(channel)));
