@@ -79,8 +79,8 @@ impl Machines {
         let mut others = Vec::new();
         if position != ReplayFrom::More {
             // Without a position, what was left to earlier pages for another subscription still comes.
-            let begins_anew = position != ReplayFrom::Latest && !with_retained;
-            rest.named = self.delivery.take_named(key, name.as_str(), begins_anew);
+            let starts_over = position != ReplayFrom::Latest && !with_retained;
+            rest.named = self.delivery.take_named(key, name.as_str(), starts_over);
         }
         if !matches!(position, ReplayFrom::Latest | ReplayFrom::More) {
             rest.named.extend(named.iter().map(|channel| digest_of(channel)));
