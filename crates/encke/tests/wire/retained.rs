@@ -60,7 +60,7 @@ fn handshake(transport: &str, ext: &Value) -> Value {
 #[test]
 fn a_new_subscription_gets_the_latest_message_at_once_and_then_live_ones_over_either_transport() {
     let plain = json!({});
-    let kinds = [plain.clone(), json!({"ack": true}), json!({"replay": offer()})];
+    let kinds = [plain.clone(), json!({"replay": offer()})];
     let opens: [fn(&TestServer, &Value) -> Client; 2] = [Client::websocket, Client::poller];
     for ((shards, open), ext) in [1, 3]
         .into_iter()
