@@ -5,6 +5,7 @@
 #   scripts/cargo-tests.sh unit    without those that use real sockets, processes and clocks
 #   scripts/cargo-tests.sh tls     those of the server over real sockets, with TLS on both ends
 #   scripts/cargo-tests.sh http2   the same over HTTP/2, by a gateway in front of each server; `http2-tls` with TLS
+#   scripts/cargo-tests.sh cluster those of nodes of a cluster, by scripts/cluster.sh
 #
 # A test of the crates in `real_time` that fails is run once more, alone. If it passes then, it is flaky: it is counted and listed, and
 # both outputs stay in target/test/flaky. All other tests are deterministic, so their failure is final, as is one that says that a
@@ -144,7 +145,8 @@ http2 | http2-tls)
     # The tests of proxies choose TLS for each connection.
     [ "$1" = http2 ] || options+=(--skip proxies::)
     ;;
-*) echo "usage: scripts/cargo-tests.sh [unit|tls|http2|http2-tls]" >&2; exit 2 ;;
+cluster) options=(--test cluster) ;;
+*) echo "usage: scripts/cargo-tests.sh [unit|tls|http2|http2-tls|cluster]" >&2; exit 2 ;;
 esac
 
 need_rust

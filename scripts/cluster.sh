@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Nodes of a cluster on a real NATS server: publications between them, interest, order, and what happens when one of them or NATS ends. `NATS_SERVER`
-# names another program.
+# Nodes of a cluster on a real NATS server: publications between them, interest, order, and what happens when one of them or NATS ends.
+#
+#   scripts/cluster.sh             all tests; one that fails runs again, alone: scripts/cargo-tests.sh
+#   scripts/cluster.sh FILTER…     those whose names contain it
+#
+# `NATS_SERVER` names another program.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_nats
-need_rust
-# With the features of the whole workspace, so that nothing is built again.
-output=$(mktemp)
-trap 'rm -f "$output"' EXIT
-NATS_SERVER=$NATS_SERVER cargo test --locked --workspace --test cluster -- --test-threads "${RUST_TEST_THREADS:-4}" "$@" 2>&1 | tee "$output"
-note passed "$(sed -n 's/^test result: .* \([0-9]*\) passed; .*/\1/p' "$output")"
+export NATS_SERVER RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
+if [ $# -gt 0 ]; then
+    need_rust
+    exec cargo test --locked --workspace --test cluster -- "$@"
+fi
+exec bash scripts/cargo-tests.sh cluster

@@ -159,6 +159,7 @@ is_healthy() { curl --silent --fail --max-time 5 "http://$(at "monitor-$1")/heal
 is_connected() { curl --silent --max-time 5 "http://$(at "encke-$1")/readyz" | grep -qx ready; }
 # metric NODE NAME: its value.
 metric() { curl --silent --max-time 5 --header "Authorization: Bearer $key" "http://$(at "encke-$1")/metrics" | awk -v name="$2" '$1 == name { print $2 }'; }
+has_session() { [ "$(metric "$1" encke_sessions)" -ge 1 ]; }
 # routed NUMBER: HAProxy has so many nodes in use.
 routed() { [ "$(curl --silent --max-time 5 "http://$(at stats)/;csv" | awk -F, '$1 == "nodes" && $2 != "BACKEND" && $18 ~ /^UP/' | wc -l)" = "$1" ]; }
 
@@ -201,12 +202,12 @@ compose() {
     done
     wait_until 'HAProxy uses all nodes' routed 3
     for number in 1 2 3; do
-        "$ENCKE_BIN" subscribe --url "$clients" /deployed >"$work/subscriber-$number.out" 2>"$work/subscriber-$number.err" &
+        "$ENCKE_BIN" subscribe --url "$clients" --header "Cookie: ENCKE_NODE=encke-$number" /deployed >"$work/subscriber-$number.out" 2>"$work/subscriber-$number.err" &
         pid[subscriber-$number]=$!
     done
     wait_until 'all subscribers get a message' all_got first
     for number in 1 2 3; do
-        [ "$(metric "$number" encke_sessions)" -ge 1 ] || { echo "encke-$number has no session" >&2; return 1; }
+        wait_until "encke-$number has a session" has_session "$number"
     done
     passed 'nodes, NATS and HAProxy of the compose file: each node has a client, and all get a message'
     curl --silent --header "Authorization: Bearer $key" "http://$(at encke-1)/metrics" >"$work/metrics"

@@ -62,7 +62,7 @@ step held aside 900 'held requests: backends in Python, Node and Go' bash script
 step mail aside 900 'mail: the notifier with a real POP3 and IMAP server' bash scripts/twice.sh mail
 step proxies aside 900 'proxies: nginx and HAProxy in front, with every transport' bash scripts/twice.sh proxies
 step acme aside 900 'ACME: certificates of an authority, their renewal' bash scripts/twice.sh acme
-step cluster aside 1200 'cluster: nodes on a real NATS server' bash scripts/twice.sh cluster
+step cluster aside 1200 'cluster: nodes on a real NATS server' bash scripts/cluster.sh
 step documents aside 900 'documents: every code block runs, in its language' bash scripts/twice.sh documents
 step deploy aside 2400 'deploying: container file, compose file, chart, alerts; the topology of the compose file runs' bash scripts/twice.sh deploy
 step client-js aside 900 'the JavaScript client: seeded faults, the real server, Faye, Chromium, Firefox' bash scripts/client-js.sh

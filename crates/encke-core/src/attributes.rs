@@ -93,7 +93,8 @@ impl Attributes {
         self.values.is_empty()
     }
 
-    /// The number of changes so far.
+    /// The number of changes so far. It leaps forward when another node goes on with the session from a record, which may lack the latest
+    /// changes.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -141,9 +142,14 @@ impl Attributes {
         if is_full && grows { Err(Unchanged::Full) } else { Ok(()) }
     }
 
+    /// Skips versions that others may have seen.
+    pub(crate) fn leap(&mut self, versions: u64) {
+        self.version = self.version.saturating_add(versions);
+    }
+
     /// Makes a change that is admitted.
     pub(crate) fn change(&mut self, change: AttributeChange) {
-        self.version += 1;
+        self.leap(1);
         match change.value {
             Some(value) => _ = self.values.insert(change.name, value),
             None => _ = self.values.remove(&change.name),
@@ -165,7 +171,7 @@ impl AttributeChange {
         AttributeChange { name: name.into(), value: None, version: None }
     }
 
-    /// The same, only if the attributes have this version: 0 before the first change.
+    /// The same, only if the attributes have this version: 0 before the first change, see [`Attributes::version`].
     #[must_use]
     pub fn if_version(self, version: u64) -> AttributeChange {
         AttributeChange { version: Some(version), ..self }

@@ -134,7 +134,9 @@ impl Series {
                 continue;
             }
             println!("{name} with {shards}: once more; what fails twice has failed");
-            if self.reports[at].is_idle() {
+            let complaints = self.reports[at].complaints().join("; ");
+            let was_idle = self.reports[at].is_idle();
+            if was_idle {
                 // On a busy machine attackers of low priority need longer to begin.
                 scenario.lasts_ms *= IDLE_TIMES;
             }
@@ -143,7 +145,10 @@ impl Series {
                 self.report_it(at);
             }
             match (first, self.reports[at].verdict()) {
-                (Verdict::Failed, Verdict::Passed) => println!("flaky: {name} with {shards} shards"),
+                // An attack that did not begin said nothing about the server.
+                (Verdict::Failed, Verdict::Passed) if !was_idle => {
+                    println!("flaky: {name} with {shards} shards: {complaints}");
+                }
                 (_, Verdict::NotMeasured) => println!("skipped: {name} with {shards} shards: the machine was too busy"),
                 _ => {}
             }

@@ -59,7 +59,7 @@ pub struct ClientSession {
     /// The channels that the server has subscribed this session to.
     subscriptions: Vec<String>,
     /// The intervals of those that asked for one, in milliseconds.
-    intervals: HashMap<String, u32>,
+    intervals: Option<Box<Intervals>>,
     /// Subscribes and unsubscribes without a reply; they are sent again after a break.
     pending_changes: Vec<PendingChange>,
     /// Subscribes that repeat all subscriptions after a break and are not granted yet.
@@ -77,6 +77,10 @@ pub struct ClientSession {
     out: VecDeque<Transmission>,
     events: VecDeque<Event>,
 }
+
+/// Intervals by channel or pattern. Most sessions have none.
+#[derive(Debug, Default)]
+struct Intervals(HashMap<String, u32>);
 
 /// The request that carries a text over long-polling. A WebSocket carries all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +225,7 @@ impl ClientSession {
             state: State::Disconnected,
             client_id: None,
             subscriptions: Vec::new(),
-            intervals: HashMap::new(),
+            intervals: None,
             pending_changes: Vec::new(),
             resubscribes: Vec::new(),
             token: None,
@@ -347,11 +351,16 @@ impl ClientSession {
         self.change_with_interval(change, channels, None)
     }
 
+    /// The interval that a subscription asked for, in milliseconds.
+    fn interval_of(&self, name: &str) -> Option<u32> {
+        self.intervals.as_ref()?.0.get(name).copied()
+    }
+
     fn change_with_interval(&mut self, change: Change, channels: &[String], interval_ms: Option<u32>) -> u64 {
         for channel in channels {
             match interval_ms {
-                Some(ms) => _ = self.intervals.insert(channel.clone(), ms),
-                None => _ = self.intervals.remove(channel),
+                Some(ms) => _ = self.intervals.get_or_insert_default().0.insert(channel.clone(), ms),
+                None => _ = self.intervals.as_mut().and_then(|intervals| intervals.0.remove(channel)),
             }
         }
         let id = self.next_id();
@@ -400,9 +409,9 @@ impl ClientSession {
         }
         // The names of a subscribe have the same interval. Those with one have no positions.
         let interval_ms =
-            channels.first().filter(|_| channel == META_SUBSCRIBE).and_then(|name| self.intervals.get(name));
+            channels.first().filter(|_| channel == META_SUBSCRIBE).and_then(|name| self.interval_of(name));
         if let Some(ms) = interval_ms {
-            ext.min_interval(*ms);
+            ext.min_interval(ms);
         } else if let Some(recovery) = &mut self.recovery {
             recovery.outgoing(&channel, channels, again, &mut ext);
         }

@@ -108,7 +108,7 @@ impl ClientSession {
         let (mut parts, mut room) = (Vec::<Vec<String>>::new(), 0);
         let names = self.subscriptions.iter().chain(pending.filter(|name| !self.subscriptions.contains(name)));
         let mut names: Vec<&String> = names.collect();
-        let interval = |name: &String| self.intervals.get(name).copied();
+        let interval = |name: &String| self.interval_of(name);
         names.sort_by_key(|name| interval(name));
         for name in names {
             let positions = replay.map_or(1, |replay| replay.positions_of(name));

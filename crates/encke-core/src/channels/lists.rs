@@ -101,7 +101,7 @@ impl Channels {
     }
 
     /// The name of a channel. Empty if there is none at this index.
-    pub(super) fn name(&self, channel: u32) -> &str {
+    pub(crate) fn name(&self, channel: u32) -> &str {
         self.channels.get(channel as usize).map_or("", |channel| &channel.name)
     }
 

@@ -141,6 +141,21 @@ impl Channels {
         gone
     }
 
+    /// Gives the subscription at `slot` of a session another interval. Returns its new list.
+    pub(crate) fn change_interval(
+        &mut self,
+        session: u32,
+        slot: usize,
+        interval: Interval,
+        follows: bool,
+    ) -> Subscribed {
+        let name = self.at(session, slot).0.to_owned();
+        // The new one takes the slot of the other.
+        let subscribed = self.subscribe(session, &name, interval, follows);
+        self.unsubscribe(session, slot, follows);
+        subscribed
+    }
+
     /// The number of subscriptions of a session.
     #[inline]
     pub(crate) fn count_of(&self, session: u32) -> usize {
@@ -185,9 +200,9 @@ impl Channels {
         self.of(session).iter().map(|own| self.interval(own.channel))
     }
 
-    /// True if a session is a member of a group.
-    pub(crate) fn is_member(&self, session: u32, group: u32) -> bool {
-        self.of(session).iter().any(|own| own.channel == group)
+    /// The indexes of the channels and patterns that a session subscribes to.
+    pub(crate) fn lists_of(&self, session: u32) -> impl Iterator<Item = u32> {
+        self.of(session).iter().map(|own| own.channel)
     }
 
     /// True if a session gets a channel by another subscription than that to this group: it gets each message by the one with the

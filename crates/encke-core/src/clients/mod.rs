@@ -7,6 +7,7 @@ pub(crate) mod owners;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub(crate) struct Clients {
     attributes: SessionAttributes,
     /// The policies by which sessions were admitted, each with the generation of the last session before it.
     policies: Vec<(u32, Policy)>,
+    /// The sessions with a subscription that was decided about under another policy than the one that admitted them.
+    of_several: HashSet<SessionKey, RandomState>,
     /// The generation of the last session.
     generation: u32,
     /// The account of the memory that owners take.
@@ -111,7 +114,17 @@ impl Clients {
         let (owners, newcomers) = (Owners::default(), Newcomers::new(hasher));
         let (clients, policies) = (Vec::new(), vec![(0, policy)]);
         let attributes = SessionAttributes::default();
-        Clients { clients, owners, newcomers, attributes, policies, generation: 0, account: account.clone() }
+        let of_several = HashSet::default();
+        Clients {
+            clients,
+            owners,
+            newcomers,
+            attributes,
+            policies,
+            of_several,
+            generation: 0,
+            account: account.clone(),
+        }
     }
 
     /// Notes the policy that admits sessions from now on.
@@ -156,9 +169,20 @@ impl Clients {
 
     /// The policy by which a session was admitted. A refresh of its credentials changes the authentication in it.
     pub(crate) fn policy_of(&self, key: SessionKey) -> Policy {
-        let admitted_by = self.admitted_by(key.generation).map(|at| self.policies[at].1).unwrap_or_default();
+        let mut admitted_by = self.admitted_by(key.generation).map(|at| self.policies[at].1).unwrap_or_default();
+        if self.of_several.contains(&key) {
+            admitted_by = admitted_by.of_several();
+        }
         let authentication = self.owner(key).map_or(admitted_by.authentication, |owner| owner.authentication);
         Policy { authentication, ..admitted_by }
+    }
+
+    /// Notes that the policy of now decides about a subscription of a session.
+    #[inline]
+    pub(crate) fn decides_about(&mut self, key: SessionKey) {
+        if self.policies.len() > 1 && self.policy_of(key).decisions != self.policy().decisions {
+            self.of_several.insert(key);
+        }
     }
 
     /// Adds the client of a new session, which counts for this owner below `sessions_max`.
@@ -179,6 +203,9 @@ impl Clients {
         key: SessionKey,
     ) -> (Option<SessionOwner>, Option<Departed>, Option<Arc<Attributes>>) {
         self.has_connected(key);
+        if self.of_several.remove(&key) && self.of_several.is_empty() {
+            self.of_several = HashSet::default();
+        }
         let (counted_for, owner) = (self.counted_for(key), self.take_owner(key));
         if let Some(client) = self.get_mut(key) {
             (client.generation, client.buckets) = (0, None);

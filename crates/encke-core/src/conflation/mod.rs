@@ -16,6 +16,7 @@ mod tests;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use bayeux::ChannelName;
 use foldhash::fast::RandomState;
 
 pub(crate) use message::{Due, Group, Offer, Offered, Room, Waiting};
@@ -31,17 +32,12 @@ pub(crate) struct Conflation {
     table: Table,
     /// The number of publications that were offered.
     offered: u64,
-    groups: HashMap<Group, Members, RandomState>,
-}
-
-/// A group that has members.
-#[derive(Default)]
-struct Members {
-    /// The number of the last publication before it.
-    since: u64,
-    /// The members that get a channel by several subscriptions: they get messages up to this number by the group whatever their other
-    /// subscriptions are, because those began later.
-    overlaps: HashMap<u32, u64, RandomState>,
+    /// The members of groups that get a channel by several subscriptions: they get messages up to this number by the group whatever
+    /// their other subscriptions are, because those began later.
+    overlaps: HashMap<Group, HashMap<u32, u64, RandomState>, RandomState>,
+    /// The number of all overlaps.
+    overlaps_len: usize,
+    account: Rc<Account>,
 }
 
 impl Conflation {
@@ -50,7 +46,13 @@ impl Conflation {
 
     /// Nothing waits. What waits counts in this account.
     pub(crate) fn new(account: &Rc<Account>) -> Conflation {
-        Conflation { table: Table::new(account), offered: 0, groups: HashMap::default() }
+        Conflation {
+            table: Table::new(account),
+            offered: 0,
+            overlaps: HashMap::default(),
+            overlaps_len: 0,
+            account: account.clone(),
+        }
     }
 
     /// The number of the last publication.
@@ -65,7 +67,7 @@ impl Conflation {
 
     /// The bytes that count in the account.
     pub(crate) fn bytes(&self) -> usize {
-        self.table.bytes()
+        self.table.bytes() + self.overlaps_bytes()
     }
 
     /// Numbers a publication, which is offered to groups next.
@@ -83,9 +85,34 @@ impl Conflation {
         self.table.take_due(now_ms)
     }
 
-    /// The messages that wait, of all groups.
-    pub(crate) fn waiting(&self) -> impl Iterator<Item = (Group, &str, &Waiting)> {
-        self.table.waiting()
+    /// The messages of a group that wait on the channels of this name, and the number of steps to find them.
+    pub(crate) fn waiting(&self, group: Group, name: ChannelName<'_>) -> (Vec<(&str, &Waiting)>, usize) {
+        self.table.waiting(group, name)
+    }
+
+    /// Ends all intervals: whatever waits is due now.
+    pub(crate) fn end_intervals(&mut self) {
+        self.table.end_intervals();
+    }
+
+    /// Drops what waits on a channel of a group, because a later message has gone.
+    pub(crate) fn drop_waiting(&mut self, group: Group, channel: &str) {
+        self.table.drop_waiting(group, channel);
+    }
+
+    /// Notes that a session has had all publications of the channels of this name: what waits for a group is not for it.
+    pub(crate) fn note_had(&mut self, group: Group, session: u32, name: &str) {
+        self.table.note_had(group, session, name, self.offered);
+    }
+
+    /// The sessions that have had a message which waits for a group.
+    pub(crate) fn had(&self, group: Group, channel: &str, number: u64) -> impl Iterator<Item = u32> {
+        self.table.had(group, channel, number)
+    }
+
+    /// True if a session has had a message which waits for a group.
+    pub(crate) fn has_had(&self, group: Group, session: u32, channel: &str, number: u64) -> bool {
+        self.table.has_had(group, session, channel, number)
     }
 
     /// Takes all that waits, as if its time had come. No channel has an interval then.
@@ -95,28 +122,30 @@ impl Conflation {
 
     /// Notes that a member of a group has another subscription which may get messages of the same channels, since this publication.
     pub(crate) fn overlaps(&mut self, group: Group, session: u32, since: u64) {
-        if let Some(members) = self.groups.get_mut(&group) {
-            members.overlaps.entry(session).or_insert(since);
+        let before = self.overlaps_bytes();
+        let members = self.overlaps.entry(group).or_default();
+        self.overlaps_len += usize::from(!members.contains_key(&session));
+        members.entry(session).or_insert(since);
+        self.account.queue_changed(before, self.overlaps_bytes());
+    }
+
+    /// Notes that a session has left a group, or that the group has ended with it. Returns the number of steps.
+    pub(crate) fn left(&mut self, group: Group, session: u32, has_ended: bool) -> usize {
+        let before = self.overlaps_bytes();
+        if let Some(members) = self.overlaps.get_mut(&group) {
+            self.overlaps_len -= usize::from(members.remove(&session).is_some());
+            if members.is_empty() {
+                self.overlaps.remove(&group);
+            }
         }
+        self.account.queue_changed(before, self.overlaps_bytes());
+        self.table.left(group, session);
+        // Another group may take its slot.
+        if has_ended { self.table.drop_group(group) } else { 0 }
     }
 
-    /// Notes that a group has its first member.
-    pub(crate) fn begins(&mut self, group: Group) {
-        self.groups.insert(group, Members { since: self.offered, ..Members::default() });
-    }
-
-    /// Notes that a session has left a group, or that the group has ended with it.
-    pub(crate) fn left(&mut self, group: Group, session: u32, has_ended: bool) {
-        if has_ended {
-            self.groups.remove(&group);
-        } else if let Some(members) = self.groups.get_mut(&group) {
-            members.overlaps.remove(&session);
-        }
-    }
-
-    /// True if a publication with this number was offered to this group, and not to another one in its slot.
-    pub(crate) fn was_offered(&self, group: Group, number: u64) -> bool {
-        self.groups.get(&group).is_some_and(|members| members.since < number)
+    fn overlaps_bytes(&self) -> usize {
+        self.overlaps.len() * GROUP_BYTES + self.overlaps_len * OVERLAP_BYTES
     }
 
     /// True if a channel of a group has an interval now.
@@ -126,7 +155,17 @@ impl Conflation {
 
     /// The members of a group that may get the publication with this number by another subscription.
     pub(crate) fn shared(&self, group: Group, number: u64) -> impl Iterator<Item = u32> {
-        let members = self.groups.get(&group).into_iter().flat_map(|members| &members.overlaps);
+        let members = self.overlaps.get(&group).into_iter().flatten();
         members.filter(move |(_, since)| **since < number).map(|(session, _)| *session)
     }
+
+    /// True if a member of a group may get the publication with this number by another subscription.
+    pub(crate) fn is_shared(&self, group: Group, session: u32, number: u64) -> bool {
+        self.overlaps.get(&group).and_then(|members| members.get(&session)).is_some_and(|since| *since < number)
+    }
 }
+
+/// The bytes of a group with overlaps.
+const GROUP_BYTES: usize = 64;
+/// The bytes of an overlap.
+const OVERLAP_BYTES: usize = 24;

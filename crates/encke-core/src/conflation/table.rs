@@ -1,9 +1,10 @@
 //! The channels of groups that have an interval now, and the latest message of each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::rc::Rc;
 
+use bayeux::ChannelName;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use slab::Slab;
@@ -19,7 +20,9 @@ pub(super) struct Table {
     hasher: RandomState,
     /// The entries by the time at which their interval is over.
     queue: BTreeSet<(u64, u32)>,
-    /// The bytes of channel names and messages.
+    /// The groups that have entries.
+    groups: HashMap<Group, OfGroup, RandomState>,
+    /// The bytes of channel names, messages, and notes of what members have had.
     held_bytes: usize,
     account: Rc<Account>,
 }
@@ -35,6 +38,20 @@ struct Entry {
     waiting: Option<Waiting>,
 }
 
+/// The entries of a group.
+#[derive(Default)]
+struct OfGroup {
+    entries: HashSet<u32, RandomState>,
+    /// The members that have had what waits, up to a number, on the channels of a name.
+    had: HashMap<u32, Vec<Had>, RandomState>,
+}
+
+/// A member has had the messages of the channels that this name matches, up to this number.
+struct Had {
+    name: Box<str>,
+    number: u64,
+}
+
 impl Table {
     pub(super) fn new(account: &Rc<Account>) -> Table {
         Table {
@@ -42,6 +59,7 @@ impl Table {
             index: HashTable::new(),
             hasher: RandomState::default(),
             queue: BTreeSet::new(),
+            groups: HashMap::default(),
             held_bytes: 0,
             account: account.clone(),
         }
@@ -94,14 +112,90 @@ impl Table {
         self.find(group, channel).is_some()
     }
 
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (Group, &str, &Waiting)> {
-        let entries = self.entries.iter().map(|(_, entry)| entry);
-        entries.filter_map(|entry| Some((entry.group, &*entry.channel, entry.waiting.as_ref()?)))
+    /// The messages of a group that wait on the channels of this name, and the entries that were looked at.
+    pub(super) fn waiting(&self, group: Group, name: ChannelName<'_>) -> (Vec<(&str, &Waiting)>, usize) {
+        let waiting = |at: u32| {
+            let entry = &self.entries[at as usize];
+            Some((&*entry.channel, entry.waiting.as_ref()?))
+        };
+        if !name.is_pattern() {
+            return (self.find(group, name.as_str()).and_then(waiting).into_iter().collect(), 1);
+        }
+        let Some(of_group) = self.groups.get(&group) else { return (Vec::new(), 1) };
+        let all = of_group.entries.iter().filter_map(|at| waiting(*at));
+        (all.filter(|(channel, _)| name.matches(ChannelName::known(channel))).collect(), of_group.entries.len())
+    }
+
+    /// Notes that a member of a group has had what waits on the channels of this name, up to this number.
+    pub(super) fn note_had(&mut self, group: Group, session: u32, name: &str, number: u64) {
+        let before = self.bytes();
+        let Some(of_group) = self.groups.get_mut(&group) else { return };
+        let had = of_group.had.entry(session).or_default();
+        self.held_bytes -= bytes_of(had);
+        had.retain(|other| *other.name != *name);
+        if had.len() == HAD_MAX {
+            had.remove(0);
+        }
+        had.push(Had { name: name.into(), number });
+        self.held_bytes += bytes_of(had);
+        self.account.queue_changed(before, self.bytes());
+    }
+
+    /// The members of a group that have had the message with this number.
+    pub(super) fn had(&self, group: Group, channel: &str, number: u64) -> impl Iterator<Item = u32> {
+        let had = self.groups.get(&group).into_iter().flat_map(|of_group| &of_group.had);
+        had.filter(move |(_, had)| covers(had, channel, number)).map(|(session, _)| *session)
+    }
+
+    /// True if a member of a group has had the message with this number.
+    pub(super) fn has_had(&self, group: Group, session: u32, channel: &str, number: u64) -> bool {
+        let had = self.groups.get(&group).and_then(|of_group| of_group.had.get(&session));
+        had.is_some_and(|had| covers(had, channel, number))
+    }
+
+    /// Forgets a member of a group.
+    pub(super) fn left(&mut self, group: Group, session: u32) {
+        let before = self.bytes();
+        let Some(of_group) = self.groups.get_mut(&group) else { return };
+        let had = of_group.had.remove(&session);
+        self.held_bytes -= had.as_ref().map_or(0, |had| bytes_of(had));
+        self.account.queue_changed(before, self.bytes());
+    }
+
+    /// Drops all entries of a group. Returns their number.
+    pub(super) fn drop_group(&mut self, group: Group) -> usize {
+        let before = self.bytes();
+        let entries: Vec<u32> = self.groups.get(&group).into_iter().flat_map(|of| &of.entries).copied().collect();
+        for at in &entries {
+            self.take_waiting(*at);
+            self.remove(*at);
+        }
+        self.account.queue_changed(before, self.bytes());
+        entries.len()
+    }
+
+    /// Drops what waits on a channel of a group.
+    pub(super) fn drop_waiting(&mut self, group: Group, channel: &str) {
+        let before = self.bytes();
+        if let Some(at) = self.find(group, channel) {
+            self.take_waiting(at);
+        }
+        self.account.queue_changed(before, self.bytes());
+    }
+
+    /// Ends all intervals: whatever waits is due now.
+    pub(super) fn end_intervals(&mut self) {
+        self.queue.clear();
+        for (at, entry) in &mut self.entries {
+            (entry.interval_ms, entry.next_ms) = (0, 0);
+            self.queue.insert((0, at as u32));
+        }
     }
 
     pub(super) fn take_all(&mut self) -> Vec<Due> {
         self.account.queue_changed(self.bytes(), 0);
         (self.queue, self.index, self.held_bytes) = (BTreeSet::new(), HashTable::new(), 0);
+        self.groups = HashMap::default();
         let entries = std::mem::take(&mut self.entries).into_iter();
         let due = |Entry { group, channel, waiting, .. }| Some(Due { group, channel, message: waiting? });
         entries.filter_map(|(_, entry)| due(entry)).collect()
@@ -146,6 +240,7 @@ impl Table {
         let hash_of = |at: &u32| hasher.hash_one((entries[*at as usize].group, &*entries[*at as usize].channel));
         self.index.insert_unique(hash_of(&at), at, hash_of);
         self.queue.insert((next_ms, at));
+        self.groups.entry(group).or_default().entries.insert(at);
         self.held_bytes += channel.len();
     }
 
@@ -167,6 +262,13 @@ impl Table {
         let entry = self.entries.remove(at as usize);
         self.queue.remove(&(entry.next_ms, at));
         self.held_bytes -= entry.channel.len();
+        if let Some(of_group) = self.groups.get_mut(&entry.group) {
+            of_group.entries.remove(&at);
+            if of_group.entries.is_empty() {
+                self.held_bytes -= of_group.had.values().map(|had| bytes_of(had)).sum::<usize>();
+                self.groups.remove(&entry.group);
+            }
+        }
         let hash = self.hasher.hash_one((entry.group, &*entry.channel));
         if let Ok(found) = self.index.find_entry(hash, |other| *other == at) {
             found.remove();
@@ -177,7 +279,20 @@ impl Table {
     }
 }
 
-/// The bytes of an entry with its slots in the index and in the queue.
-const ENTRY_BYTES: usize = size_of::<Entry>() + 64;
+fn covers(had: &[Had], channel: &str, number: u64) -> bool {
+    let channel = ChannelName::known(channel);
+    had.iter().any(|had| number <= had.number && ChannelName::known(&had.name).matches(channel))
+}
+
+/// The bytes of the notes of a member.
+fn bytes_of(had: &[Had]) -> usize {
+    let notes: usize = had.iter().map(|had| size_of::<Had>() + had.name.len()).sum();
+    if had.is_empty() { 0 } else { notes + 48 }
+}
+
+/// The most notes of a member in a group. With more, a message that waits comes twice.
+const HAD_MAX: usize = 16;
+/// The bytes of an entry with its slots in the index, in the queue and in its group.
+const ENTRY_BYTES: usize = size_of::<Entry>() + 96;
 /// An empty table retains room for so many entries.
 const ROOM_RETAINED: usize = 1_024;

@@ -40,6 +40,8 @@ struct Resumption {
     ranges: VecDeque<MissedRange>,
     /// Those that it has.
     missed: Outbox,
+    /// The memory of this, without `missed`.
+    counted: Counted,
 }
 
 /// A session does not get all messages that it has missed: some are gone, or there is no room for them.
@@ -84,17 +86,24 @@ struct Budget {
 }
 
 impl Delivery {
+    /// Lets a session get nothing before the messages that it has missed: those are to come.
+    pub(crate) fn await_missed(&mut self, key: SessionKey) {
+        self.sessions.get_mut(key).into_iter().for_each(|session| session.marks.set_resumes(true));
+    }
+
     /// Lets a session get the messages that it has missed, before all that waits for it. [`Delivery::go_on_with_resumptions`] returns the
     /// session when it has them.
     pub(crate) fn begin_resumption(&mut self, key: SessionKey, ranges: Vec<MissedRange>) {
         if let Some(session) = self.sessions.get(key) {
-            let (id, ranges, missed) = (session.id, ranges.into(), Outbox::default());
-            self.resuming.sessions.push_back(Resumption { key, id, ranges, missed });
+            let (id, missed) = (session.id, Outbox::default());
+            let bytes = size_of::<Resumption>() + ranges.capacity() * size_of::<MissedRange>();
+            let (ranges, counted) = (ranges.into(), Counted::new(self.account(), bytes));
+            self.resuming.sessions.push_back(Resumption { key, id, ranges, missed, counted });
         }
     }
 
-    /// Gives sessions that resume a part of their messages. Returns those that have all, and those that cannot get all.
-    pub(crate) fn go_on_with_resumptions(&mut self) -> Vec<(SessionKey, Result<(), Incomplete>)> {
+    /// Gives sessions that resume a part of their messages. Returns those that have all, those that cannot get all, and those that are gone.
+    pub(crate) fn go_on_with_resumptions(&mut self) -> Vec<(SessionKey, Id, Result<(), Incomplete>)> {
         let mut ended = Vec::new();
         if self.resuming.sessions.is_empty() {
             return ended;
@@ -105,6 +114,8 @@ impl Delivery {
         {
             let before = budget.messages;
             let Some(session) = self.sessions.get(resumption.key) else {
+                budget.messages = budget.messages.saturating_sub(1);
+                ended.push((resumption.key, resumption.id, Ok(())));
                 self.discard(resumption.missed);
                 continue;
             };
@@ -115,10 +126,10 @@ impl Delivery {
             budget.messages = budget.messages.saturating_sub(1);
             match added {
                 Ok(()) if !resumption.ranges.is_empty() => self.resuming.sessions.push_back(resumption),
-                Ok(()) => ended.push((resumption.key, self.end_resumption(resumption))),
+                Ok(()) => ended.push((resumption.key, resumption.id, self.end_resumption(resumption))),
                 Err(incomplete) => {
+                    ended.push((resumption.key, resumption.id, Err(incomplete)));
                     self.discard(resumption.missed);
-                    ended.push((resumption.key, Err(incomplete)));
                 }
             }
         }
@@ -128,7 +139,7 @@ impl Delivery {
         ended
     }
 
-    /// Puts the messages that a session has missed before those that wait for it.
+    /// Puts the messages that a session has missed before those that wait for it. From then on it gets them all.
     fn end_resumption(&mut self, Resumption { key, missed, .. }: Resumption) -> Result<(), Incomplete> {
         let Delivery { sessions, schedule, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return Ok(()) };
@@ -137,12 +148,11 @@ impl Delivery {
             self.discard(missed);
             return Err(Incomplete);
         }
-        let has_missed = !missed.is_empty();
+        session.urgent |= !missed.is_empty();
         schedule.count_steps(session.outbox.runs());
         session.outbox.prepend(missed);
-        if has_missed {
-            session.make_urgent(key.index, schedule);
-        }
+        session.marks.set_resumes(false);
+        self.resume(key);
         Ok(())
     }
 
@@ -165,8 +175,9 @@ impl Delivery {
 impl Resuming {
     /// The bytes that it takes, without chunks that are in `seen`.
     pub(super) fn recount(&self, seen: &mut HashSet<*const Chunk>) -> usize {
-        let queues: usize = self.sessions.iter().map(|resumption| resumption.missed.recount(seen)).sum();
-        queues + self.shared.counted.as_ref().map_or(0, Counted::bytes)
+        let of = |resumption: &Resumption| resumption.missed.recount(seen) + resumption.counted.bytes();
+        let sessions: usize = self.sessions.iter().map(of).sum();
+        sessions + self.shared.counted.as_ref().map_or(0, Counted::bytes)
     }
 }
 

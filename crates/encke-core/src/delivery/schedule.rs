@@ -45,7 +45,7 @@ pub(crate) enum Holder {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Marks {
     write: Write,
-    /// Bits of [`Queue`].
+    /// Bits of [`Queue`], and [`RESUMES`].
     queues: u8,
 }
 
@@ -107,6 +107,17 @@ impl Marks {
         if self.write == Write::Blocked {
             self.write = Write::Idle;
         }
+    }
+
+    /// True if a session gets nothing before the messages that it has missed.
+    #[inline(always)]
+    pub(crate) fn resumes(self) -> bool {
+        self.queues & RESUMES > 0
+    }
+
+    /// Notes if a session gets nothing before the messages that it has missed.
+    pub(crate) fn set_resumes(&mut self, resumes: bool) {
+        self.queues = if resumes { self.queues | RESUMES } else { self.queues & !RESUMES };
     }
 
     /// Notes that it enters a queue. Returns false if it was there.
@@ -312,3 +323,6 @@ fn turn_max(capacity: &Capacity) -> usize {
 const MESSAGE_US: u64 = 1;
 
 const TURN_MAX: usize = 4_096;
+
+/// The bit of a session that gets nothing before the messages that it has missed. No queue has it.
+const RESUMES: u8 = 128;

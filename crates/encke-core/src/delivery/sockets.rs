@@ -378,6 +378,35 @@ impl Delivery {
         self.push_on_socket(key, &frames)
     }
 
+    /// Sends replies on a WebSocket before the messages that wait for its session.
+    pub(crate) fn reply_first(&mut self, key: SocketKey, replies: &[u8]) -> Result<(), GivenUp> {
+        let session = self.socket(key).and_then(|socket| socket.session);
+        let is_pushed_to = |session: &SessionKey| self.session(*session).is_some_and(Session::is_pushed_to);
+        let Some(session) = session.filter(is_pushed_to) else { return self.reply_on_socket(key, None, replies) };
+        let frames = self.encoder.replies(replies);
+        if self.is_unread(key, frames.bytes()) {
+            return Err(GivenUp::Socket(key));
+        }
+        self.push_first(session, &frames, Kind::Replies);
+        Ok(())
+    }
+
+    /// Delivers a message to a session before those that wait. False if there is no room.
+    pub(crate) fn deliver_first(&mut self, key: SessionKey, frames: &Frames) -> bool {
+        let session = self.session(key);
+        let has_room = session.is_some_and(|session| !session.outbox.is_full(1, frames.bytes(), &self.capacity));
+        if has_room {
+            self.push_first(key, frames, Kind::Messages);
+        }
+        has_room
+    }
+
+    fn push_first(&mut self, key: SessionKey, frames: &Frames, kind: Kind) {
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        session.outbox.push_first(frames, kind);
+        self.schedule.write_session(key, &mut session.marks);
+    }
+
     /// Sends a message that is no Bayeux message, compressed if the client takes that.
     pub(crate) fn write_message(&mut self, key: SocketKey, opcode: Opcode, message: &[u8]) -> Result<(), GivenUp> {
         let Some(compression) = self.socket(key).and_then(|socket| socket.compression) else {

@@ -98,7 +98,7 @@ impl Delivery {
     }
 
     /// Lets a session continue that got nothing for a while.
-    fn resume(&mut self, key: SessionKey) {
+    pub(super) fn resume(&mut self, key: SessionKey) {
         let Delivery { sessions, sockets, schedule, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return };
         schedule.write_session(key, &mut session.marks);

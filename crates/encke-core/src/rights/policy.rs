@@ -33,6 +33,13 @@ impl Policy {
         self.decisions = mixed(self.decisions, what);
         self
     }
+
+    /// The same for a session about whose subscriptions several policies have decided. No process has it, so a restart asks
+    /// about each of them again, and restores none without an answer.
+    #[must_use]
+    pub(crate) fn of_several(self) -> Policy {
+        Policy { decisions: SEVERAL, ..self }
+    }
 }
 
 /// Adds a text to a fingerprint (FNV-1a), with its end. Unlike the hashers of std it is the same in every build.
@@ -42,6 +49,8 @@ fn mixed(fingerprint: u64, text: &str) -> u64 {
 }
 
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+/// The decisions of several policies.
+const SEVERAL: u64 = 0;
 const PRIME: u64 = 0x0000_0100_0000_01b3;
 
 #[cfg(test)]

@@ -49,8 +49,8 @@ impl Shard {
             return;
         }
         while !self.machines.env.deferred_actions.is_empty() {
-            while let Some(actions) = self.machines.env.deferred_actions.pop_front() {
-                self.act(actions, None);
+            while let Some((actions, owner)) = self.machines.env.deferred_actions.pop_front() {
+                self.act_for(owner, actions, None);
             }
             self.fan_out_burst();
         }
@@ -59,9 +59,13 @@ impl Shard {
 
     /// Runs the actions of an application. `call` is the session, the channel and the id of the current message, for
     /// replies.
-    pub(super) fn act(&mut self, actions: Actions, call: Option<(SessionKey, &str, Option<&bayeux::Id<'_>>)>) {
-        let caller = call.map(|(caller, ..)| caller);
-        let owner = caller.and_then(|caller| self.machines.clients.counted_for(caller));
+    pub(super) fn act(&mut self, actions: Actions, call: Option<Called<'_>>) {
+        let owner = call.and_then(|(caller, ..)| self.machines.clients.counted_for(caller));
+        self.act_for(owner, actions, call);
+    }
+
+    /// The same for the owner who has caused them.
+    fn act_for(&mut self, owner: Option<SessionOwner>, actions: Actions, call: Option<Called<'_>>) {
         for action in actions.0 {
             match action {
                 Action::Publish { channel, data, ext, is_lazy } => {
@@ -108,6 +112,9 @@ impl Shard {
         }
     }
 }
+
+/// The session, the channel and the id of a message that gets a reply.
+type Called<'a> = (SessionKey, &'a str, Option<&'a bayeux::Id<'a>>);
 
 impl Machines {
     /// Delivers a frame to a session on any shard.

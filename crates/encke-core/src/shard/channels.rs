@@ -6,6 +6,7 @@ use bayeux::ext::PositionForm;
 use bayeux::{ChannelKind, ChannelName};
 
 use crate::channels::{LastReceived, Subscribed};
+use crate::conflation::Conflation;
 use crate::events::{Changed, PublishToken, Report, SessionKey};
 use crate::id::Id;
 use crate::interval::Interval;
@@ -70,8 +71,9 @@ impl Machines {
         let name = channel.as_str();
         let follows = self.delivery.session(key)?.replays();
         let Subscribed { channel, is_first, begins } = self.channels.subscribe(key.index, name, interval, follows);
-        if begins && !interval.is_none() {
-            self.conflation.begins(channel);
+        if !interval.is_none() {
+            // The messages that wait are older.
+            self.conflation.note_had(channel, key.index, name);
         }
         self.note_overlaps(key, channel);
         self.note_change(key);
@@ -82,14 +84,19 @@ impl Machines {
         if is_first && self.env.shared.notes_interest() {
             self.env.shared.interest.add(name, self.env.index);
         }
-        if begins && interval.is_none() && self.env.shared.notes_interest() {
-            // Also for a plain channel: if the session already receives it by a pattern, it has no cursor that keeps
-            // older messages out.
-            if self.env.settings.given().channels.iter().any(|rule| rule.history().is_some()) {
-                self.channels.set_older(channel, self.env.shared.histories.bursts());
-            }
+        if begins && interval.is_none() {
+            self.set_older(channel);
         }
         Some(channel)
+    }
+
+    /// Notes which bursts are older than a channel or pattern that has its first subscriber without an interval.
+    pub(super) fn set_older(&mut self, channel: u32) {
+        // Also for a plain channel: if the session already receives it by a pattern, it has no cursor that keeps older messages out.
+        let has_histories = || self.env.settings.given().channels.iter().any(|rule| rule.history().is_some());
+        if self.env.shared.notes_interest() && has_histories() {
+            self.channels.set_older(channel, self.env.shared.histories.bursts());
+        }
     }
 
     /// Removes all subscriptions of a session.
@@ -111,7 +118,10 @@ impl Machines {
         let group = self.channels.list_at(key.index, slot).filter(|(_, interval)| !interval.is_none());
         let gone = self.channels.unsubscribe(key.index, slot, session.replays());
         if let Some((group, _)) = group {
-            self.conflation.left(group, key.index, self.channels.subscribers(group).is_empty());
+            self.has_left_group(key, group);
+        }
+        if self.channels.count_of(key.index) == 0 {
+            self.conflation.left(Conflation::EVERYBODY, key.index, false);
         }
         self.note_change(key);
         if let Some(name) = gone {

@@ -49,8 +49,10 @@ struct Session {
     reported: u64,
     /// True until it has the messages that it has missed.
     resumes: bool,
-    /// The number of times that it has asked again for these.
-    asked_again: u8,
+    /// True if the shard knows which these are.
+    has_begun: bool,
+    /// The time until which it may ask again for them, in milliseconds. None before it has to.
+    late_until_ms: Option<u64>,
 }
 
 impl Confirmed {
@@ -64,7 +66,8 @@ impl Confirmed {
         let since = if resumes { Since::Taken } else { Since::Common };
         let tick = if resumes { 0 } else { self.tick };
         self.apart += usize::from(resumes);
-        self.sessions.insert(key, Session { tick, target: None, since, reported: self.tick, resumes, asked_again: 0 });
+        let session = Session { since, resumes, ..Session::new(tick, self.tick) };
+        self.sessions.insert(key, session);
     }
 
     /// Forgets a session.
@@ -104,11 +107,20 @@ impl Confirmed {
         self.sessions.get_mut(&key).into_iter().for_each(|session| session.resumes = false);
     }
 
-    /// True if a session that resumes may wait and ask once more.
-    pub(super) fn may_ask_again(&mut self, key: SessionKey) -> bool {
-        let Some(session) = self.sessions.get_mut(&key) else { return false };
-        session.asked_again += 1;
-        session.asked_again <= ASKED_AGAIN_MAX
+    /// The time until which a session that resumes may wait and ask once more, in milliseconds.
+    pub(super) fn late_until_ms(&mut self, key: SessionKey, now_ms: u64) -> u64 {
+        let session = self.sessions.get_mut(&key);
+        session.map_or(now_ms, |session| *session.late_until_ms.get_or_insert(now_ms + LATE_MAX_MS))
+    }
+
+    /// The shard knows which messages a session has missed.
+    pub(super) fn has_begun(&mut self, key: SessionKey) {
+        self.sessions.get_mut(&key).into_iter().for_each(|session| session.has_begun = true);
+    }
+
+    /// True if a session waits to learn which messages it has missed.
+    pub(super) fn awaits_missed(&self, key: SessionKey) -> bool {
+        self.sessions.get(&key).is_some_and(|session| session.resumes && !session.has_begun)
     }
 
     /// True if a session has not all that it has missed.
@@ -142,6 +154,12 @@ impl Confirmed {
 }
 
 impl Session {
+    /// One that has confirmed this tick, and was reported with all others at that one.
+    fn new(tick: u64, reported: u64) -> Session {
+        let (since, target) = (Since::Common, None);
+        Session { tick, target, since, reported, resumes: false, has_begun: false, late_until_ms: None }
+    }
+
     /// Notes the state at a tick.
     fn note(&mut self, tick: u64, unconfirmed: Unconfirmed) {
         if self.resumes {
@@ -177,6 +195,9 @@ impl Machines {
     pub(super) fn follow_confirmations(&mut self, key: SessionKey, resumes: bool) {
         if self.env.shared.is_clustered() && self.delivery.unconfirmed(key).is_some() {
             self.env.confirmed.add(key, resumes);
+            if resumes {
+                self.delivery.await_missed(key);
+            }
         }
     }
 
@@ -225,8 +246,8 @@ const REPORTS_MAX: usize = 64;
 const STUCK_TICKS: u64 = 4;
 /// The ticks after which a late session is reported again. They bound how often that happens.
 const REFRESHED_TICKS: u64 = 10;
-/// The times that a session waits for the fan-out of messages before those that it has missed. Then some come twice.
-const ASKED_AGAIN_MAX: u8 = 20;
+/// The time for which a session waits for the fan-out of messages before those that it has missed, in milliseconds. Then its client begins again.
+const LATE_MAX_MS: u64 = 5_000;
 
 #[cfg(test)]
 mod tests {
@@ -240,7 +261,7 @@ mod tests {
     }
 
     fn session(tick: u64) -> Session {
-        Session { tick, target: None, since: Since::Common, reported: tick, resumes: false, asked_again: 0 }
+        Session::new(tick, tick)
     }
 
     #[test]

@@ -3,9 +3,12 @@
 //!
 //! Such messages have no positions: a session that replays gets them as those of a channel without a history. The history itself has all.
 
+use std::collections::BTreeMap;
+
 use bayeux::{BayeuxError, ChannelName, Message, ext};
 
-use crate::conflation::{Conflation, Due, Group, Offer, Offered, Room};
+use crate::channels::Subscribed;
+use crate::conflation::{Conflation, Due, Group, Offer, Offered, Room, Waiting};
 use crate::delivery::{FanOut, Frames, last_of};
 use crate::events::{SessionKey, crosses_nodes};
 use crate::interval::Interval;
@@ -20,6 +23,8 @@ impl Machines {
         let own_ms = self.env.min_interval_ms(channel, fan_out.rule);
         let groups = self.channels.groups(channel);
         if own_ms == 0 {
+            // It may have waited by an older rule.
+            self.conflation.drop_waiting(Conflation::EVERYBODY, channel.as_str());
             self.fan_out_to_all(fan_out, except);
         }
         if own_ms == 0 && groups.is_empty() {
@@ -88,16 +93,27 @@ impl Machines {
         self.fan_out_to(&[group], fan_out, except);
     }
 
-    /// Sends messages whose time has come.
+    /// Sends messages whose time has come, as many as one turn may.
     pub(super) fn send_due(&mut self) {
-        for _ in 0..DUE_PER_TURN {
-            let Some(due) = self.conflation.take_due(self.env.now.ms) else { break };
+        let before = self.steps();
+        while self.steps() - before < DUE_STEPS_PER_TURN
+            && self.admission.has_room(self.admission.weight(), (0, 0), self.env.settings.capacity())
+            && let Some(due) = self.conflation.take_due(self.env.now.ms)
+        {
+            self.env.count_steps(1);
             self.send_waiting(&due);
         }
         self.env.metrics.min_interval_channels.set(self.conflation.len());
     }
 
-    /// Sends all that waits, because the rules change or the shard stops.
+    /// Ends all intervals, because the rules change. What has no room in this turn goes in the next ones.
+    pub(super) fn end_intervals(&mut self) {
+        self.env.count_steps(self.conflation.len());
+        self.conflation.end_intervals();
+        self.send_due();
+    }
+
+    /// Sends all that waits, because the shard stops.
     pub(super) fn send_all_waiting(&mut self) {
         for due in self.conflation.take_all() {
             self.send_waiting(&due);
@@ -105,32 +121,157 @@ impl Machines {
     }
 
     fn send_waiting(&mut self, due: &Due) {
-        let channel = ChannelName::known(&due.channel);
+        let Due { group, channel, message } = due;
+        let (group, number, channel) = (*group, message.number, ChannelName::known(channel));
         let (rule, compresses) = (self.env.settings.rule_of(channel), self.env.settings.compresses(channel));
-        let frames = self.delivery.encoder().copy(&due.message.frame, compresses);
-        let (side, is_lazy) = (Side::default(), due.message.is_lazy);
+        let frames = self.delivery.encoder().copy(&message.frame, compresses);
+        let (side, is_lazy) = (Side::default(), message.is_lazy);
         let fan_out =
             FanOut { channel, frames: &frames, messages: 1, side, is_lazy, rule, position: None, token: None };
         // Its slot may be another one's meanwhile.
-        let except = due.message.except.filter(|key| self.delivery.has(*key));
-        if due.group == Conflation::EVERYBODY {
-            self.fan_out_to_all(&fan_out, except);
-        } else if self.conflation.was_offered(due.group, due.message.number) {
-            self.fan_out_numbered(due.group, &fan_out, except, due.message.number);
+        let except = message.except.filter(|key| self.delivery.has(*key));
+        let lists = match group {
+            Conflation::EVERYBODY => self.channels.route(channel),
+            group => vec![group],
+        };
+        if lists.iter().any(|list| !self.channels.subscribers(*list).is_empty()) {
+            for session in self.conflation.had(group, channel.as_str(), number) {
+                self.env.count_steps(1);
+                self.delivery.pass_by(session);
+            }
+            match group {
+                Conflation::EVERYBODY => self.fan_out_to(&lists, &fan_out, except),
+                group => self.fan_out_numbered(group, &fan_out, except, number),
+            }
+        }
+        if group == Conflation::EVERYBODY {
+            self.channels.reuse(lists);
         }
     }
 
     /// Delivers to a session what waits for it, because it leaves this node.
     pub(super) fn send_waiting_to(&mut self, key: SessionKey) {
-        let Machines { conflation, channels, .. } = self;
-        let is_member = |group: Group, channel: &str| match group {
-            Conflation::EVERYBODY => channels.receives(key.index, channel),
-            group => channels.is_member(key.index, group),
+        if self.conflation.len() == 0 {
+            return;
+        }
+        let lists: Vec<u32> = self.channels.lists_of(key.index).collect();
+        let waiting = self.waiting_for(key, &lists, None, |_| true);
+        waiting.into_values().for_each(|frame| self.deliver_to(key, &frame));
+    }
+
+    /// Delivers to a session what waits for it on the channels of a subscription that ends, or that goes on with another interval
+    /// (`goes_on`): no other list delivers that later.
+    pub(super) fn settle_waiting(&mut self, key: SessionKey, slot: usize, goes_on: bool) {
+        let Some((list, _)) = self.channels.list_at(key.index, slot).filter(|_| self.conflation.len() > 0) else {
+            return;
         };
-        let waiting = conflation.waiting().filter(|(group, channel, _)| is_member(*group, channel));
-        let own = waiting.map(|(.., waiting)| waiting).filter(|waiting| waiting.except != Some(key));
-        let frames: Vec<Vec<u8>> = own.map(|waiting| waiting.frame.clone()).collect();
-        frames.into_iter().for_each(|frame| self.deliver_to(key, &frame));
+        self.env.count_steps(self.channels.count_of(key.index));
+        let others: Vec<u32> = self.channels.overlapping(key.index, list).collect();
+        if others.is_empty() && !goes_on {
+            return;
+        }
+        let name = self.channels.name(list).to_owned();
+        let lists: Vec<u32> = others.iter().copied().chain([list]).collect();
+        let is_wanted = |channel: ChannelName<'_>| {
+            goes_on || others.iter().any(|other| ChannelName::known(self.channels.name(*other)).matches(channel))
+        };
+        let waiting = self.waiting_for(key, &lists, Some(ChannelName::known(&name)), is_wanted);
+        waiting.into_values().for_each(|frame| self.deliver_to(key, &frame));
+        if !self.delivery.has(key) {
+            return;
+        }
+        for other in others {
+            let group = self.group_of(other);
+            self.conflation.note_had(group, key.index, &name);
+        }
+    }
+
+    /// Moves a subscription to the list with this interval. Returns that list. None if the session has no such subscription.
+    pub(super) fn move_to(&mut self, key: SessionKey, name: &str, interval: Interval) -> Option<u32> {
+        let slot = self.channels.slot_of(key.index, name)?;
+        self.settle_waiting(key, slot, true);
+        // The session may have ended, because it does not read.
+        let follows = self.delivery.session(key)?.replays();
+        let (before, had) = self.channels.list_at(key.index, slot)?;
+        if follows && had.is_none() {
+            self.channels.hand_over(key.index, slot);
+        }
+        let Subscribed { channel: list, begins, .. } =
+            self.channels.change_interval(key.index, slot, interval, follows);
+        if had.is_none() {
+            self.forget_cursors(key, name);
+        } else {
+            self.has_left_group(key, before);
+        }
+        if begins && interval.is_none() {
+            self.set_older(list);
+        }
+        let group = self.group_of(list);
+        self.conflation.note_had(group, key.index, name);
+        self.note_overlaps(key, list);
+        self.note_change(key);
+        Some(list)
+    }
+
+    /// Notes that a session gets from the histories what waits for it by the rules. It gets the rest now.
+    pub(super) fn note_had_of_histories(&mut self, key: SessionKey) {
+        if !self.env.settings.rules_have_intervals() || self.conflation.len() == 0 {
+            return;
+        }
+        let lists = self.channels.lists_of(key.index).filter(|list| self.channels.interval(*list).is_none());
+        let lists: Vec<u32> = lists.collect();
+        let has_no_history = |channel: ChannelName<'_>| self.env.settings.seen_history(channel).is_none();
+        let waiting = self.waiting_for(key, &lists, None, has_no_history);
+        waiting.into_values().for_each(|frame| self.deliver_to(key, &frame));
+        for list in lists.iter().filter(|_| self.delivery.has(key)) {
+            self.conflation.note_had(Conflation::EVERYBODY, key.index, self.channels.name(*list));
+        }
+    }
+
+    /// Notes that a session has left a group.
+    pub(super) fn has_left_group(&mut self, key: SessionKey, group: Group) {
+        let has_ended = self.channels.subscribers(group).is_empty();
+        let steps = self.conflation.left(group, key.index, has_ended);
+        self.env.count_steps(steps);
+    }
+
+    /// The messages that wait for a session in these lists, on the channels of a name if there is one: each once, in order.
+    fn waiting_for(
+        &self,
+        key: SessionKey,
+        lists: &[u32],
+        name: Option<ChannelName<'_>>,
+        is_wanted: impl Fn(ChannelName<'_>) -> bool,
+    ) -> BTreeMap<u64, Vec<u8>> {
+        let Machines { conflation, channels, .. } = self;
+        let mut frames = BTreeMap::new();
+        for list in lists {
+            let (group, own) = (self.group_of(*list), ChannelName::known(channels.name(*list)));
+            let by = name.filter(|_| own.is_pattern()).unwrap_or(own);
+            let (waiting, steps) = conflation.waiting(group, by);
+            self.env.count_steps(steps + waiting.len() * lists.len());
+            for (channel, Waiting { frame, except, number, .. }) in waiting {
+                let name_matches = |name: ChannelName<'_>| name.matches(ChannelName::known(channel));
+                let is_served = || {
+                    conflation.is_shared(group, key.index, *number)
+                        && channels.is_served_before(key.index, group, ChannelName::known(channel))
+                };
+                let is_own = *except != Some(key) && name_matches(own) && name.is_none_or(name_matches);
+                if is_own
+                    && is_wanted(ChannelName::known(channel))
+                    && !conflation.has_had(group, key.index, channel, *number)
+                    && !is_served()
+                {
+                    frames.insert(*number, frame.clone());
+                }
+            }
+        }
+        frames
+    }
+
+    /// The group that the subscribers in a list belong to.
+    fn group_of(&self, list: u32) -> Group {
+        if self.channels.interval(list).is_none() { Conflation::EVERYBODY } else { list }
     }
 
     /// Notes that a session has subscribed, and may get some channels by several subscriptions since.
@@ -191,5 +332,5 @@ impl Env {
     }
 }
 
-/// The messages that go in one turn because their time has come.
-const DUE_PER_TURN: usize = 2_048;
+/// The steps after which messages whose time has come go in the next turn.
+const DUE_STEPS_PER_TURN: u64 = 16_384;

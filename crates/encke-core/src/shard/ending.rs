@@ -9,6 +9,7 @@ use crate::clients::Departed;
 use crate::delivery::{GivenUp, Socket};
 use crate::events::{SessionKey, SocketKey};
 use crate::id::Id;
+use crate::limits::sessions::SessionOwner;
 use crate::shard::Machines;
 
 impl Machines {
@@ -32,7 +33,7 @@ impl Machines {
 
     /// Ends a session and everything that belongs to it. Its connection stays open; the callers decide about that.
     pub(super) fn end_session(&mut self, key: SessionKey, why: EndReason) {
-        let Some((id, owner, attributes)) = self.remove_session(key) else { return };
+        let Some(Removed { id, counted_for, owner, attributes }) = self.remove_session(key) else { return };
         self.note_end(id);
         // A session whose client was away ends later, by another way.
         let own = owner.as_ref().and_then(|owner| owner.ends).filter(|_| why == EndReason::Kicked);
@@ -52,14 +53,11 @@ impl Machines {
         let caller = caller.with_attributes(attributes.as_ref());
         let mut actions = Actions::default();
         self.env.shared.application.ended(&caller, why, &mut actions);
-        self.act_later(actions);
+        self.act_later(actions, counted_for);
     }
 
-    /// Removes a session from all machines. Returns its id, its owner, and its attributes.
-    pub(super) fn remove_session(
-        &mut self,
-        key: SessionKey,
-    ) -> Option<(Id, Option<Departed>, Option<Arc<Attributes>>)> {
+    /// Removes a session from all machines.
+    pub(super) fn remove_session(&mut self, key: SessionKey) -> Option<Removed> {
         if !self.delivery.has(key) {
             return None;
         }
@@ -75,14 +73,14 @@ impl Machines {
         if let Some(owner) = owner.as_ref().filter(|owner| owner.is_counted) {
             self.env.release_user(&owner.identity);
         }
-        Some((id, owner, attributes))
+        Some(Removed { id, counted_for, owner, attributes })
     }
 
     /// Runs an application's actions later: publications may be on their way through outboxes, and the actions come
-    /// after them.
-    pub(super) fn act_later(&mut self, actions: Actions) {
+    /// after them. `owner`: the one who has caused them.
+    pub(super) fn act_later(&mut self, actions: Actions, owner: Option<SessionOwner>) {
         if !actions.0.is_empty() {
-            self.env.deferred_actions.push_back(actions);
+            self.env.deferred_actions.push_back((actions, owner));
         }
     }
 
@@ -95,4 +93,14 @@ impl Machines {
         }
         self.delivery.reset_socket(key);
     }
+}
+
+/// A session that was removed.
+pub(super) struct Removed {
+    id: Id,
+    /// The owner that it counted for.
+    counted_for: Option<SessionOwner>,
+    /// Its own owner.
+    owner: Option<Departed>,
+    attributes: Option<Arc<Attributes>>,
 }

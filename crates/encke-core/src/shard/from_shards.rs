@@ -149,7 +149,7 @@ impl Machines {
     /// Notes the settings that hold from now on. New settings of the application come with these.
     fn take_settings(&mut self, settings: InForce) {
         // Waiting messages go by the rules that they came by.
-        self.send_all_waiting();
+        self.end_intervals();
         let members = self.memberships();
         self.env.shared.mailbox.set_bytes_max(settings.given().mailbox_bytes_max);
         self.delivery.set_settings(&settings);

@@ -214,7 +214,7 @@ impl Machines {
         tracing::debug!(session = ?self.delivery.id_of(Some(key)), "session opened");
         let mut actions = Actions::default();
         self.env.shared.application.opened(&caller, &mut actions);
-        self.act_later(actions);
+        self.act_later(actions, self.clients.counted_for(key));
     }
 
     /// The browser of a new session. A browser without a cookie gets one over HTTP.

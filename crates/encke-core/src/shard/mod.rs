@@ -69,7 +69,7 @@ use crate::events::{Effect, Peer, SessionKey};
 use crate::history::Histories;
 use crate::id::{Entropy, Id, NodeTag};
 use crate::limits::SharedLimits;
-use crate::limits::sessions::SessionShares;
+use crate::limits::sessions::{SessionOwner, SessionShares};
 use crate::memory::SessionsMemory;
 use crate::metrics::Metrics;
 use crate::now::Now;
@@ -128,8 +128,8 @@ struct Env {
     overdue: Vec<WaitKey>,
     /// The effects since the environment took them. Those of the delivery come here before the next one.
     effects: Vec<Effect>,
-    /// Actions that the application requested when sessions ended.
-    deferred_actions: VecDeque<Actions>,
+    /// Actions that the application requested when sessions began or ended, with the owners of these.
+    deferred_actions: VecDeque<(Actions, Option<SessionOwner>)>,
     /// Sessions or subscriptions may have come or gone since the gauges were updated.
     gauges_are_old: bool,
     /// The steps beside those of the delivery.

@@ -28,8 +28,8 @@ pub(super) struct Unrecorded {
     due_ms: u64,
     /// The token of the reply that waits for the end which is reported next.
     awaited: Option<u64>,
-    /// Sessions that ask again for the messages that they have missed.
-    late: Vec<Id>,
+    /// Sessions that ask again for the messages that they have missed, with the time until which they may, in milliseconds.
+    late: Vec<(u64, SessionKey, Id)>,
 }
 
 impl Unrecorded {
@@ -236,38 +236,55 @@ impl Machines {
     /// Takes the ranges of the messages that a session has missed. It was subscribed before they were read, so no further one is missing.
     fn take_missed(&mut self, id: &Id, ranges: Option<Vec<MissedRange>>) {
         let Some(key) = self.delivery.find(id) else { return self.tell_nodes(ForNodes::Restored(*id)) };
-        let Some(ranges) = ranges else { return self.resumption_ended(key, Err(Incomplete)) };
-        if self.admission.waiting() > 0 && self.env.confirmed.may_ask_again(key) {
-            // Some of these messages may wait for their fan-out, and would come twice.
-            return self.env.unrecorded.late.push(*id);
+        if !self.env.confirmed.awaits_missed(key) {
+            // It has asked twice. The first answer holds.
+            return;
         }
+        let Some(ranges) = ranges else { return self.resumption_ended(key, *id, Err(Incomplete)) };
+        if self.admission.waiting() > 0 {
+            // Some of these messages may wait for their fan-out, and would come twice.
+            let until_ms = self.env.confirmed.late_until_ms(key, self.env.now.ms);
+            return self.env.unrecorded.late.push((until_ms, key, *id));
+        }
+        self.env.confirmed.has_begun(key);
         let (settings, channels) = (&mut self.env.settings, &self.channels);
         self.delivery.remove_read(key, &mut |name| {
             crosses_nodes(name)
                 && channels.receives(key.index, name)
                 && settings.seen_history(ChannelName::known(name)).is_some()
         });
+        self.note_had_of_histories(key);
         self.delivery.begin_resumption(key, ranges);
     }
 
-    /// Asks again for the messages that sessions have missed, if those before them are fanned out.
+    /// Asks again for the messages that sessions have missed, if those before them are fanned out. Sessions that have waited for long end.
     pub(super) fn resume_late(&mut self) {
-        if !self.env.unrecorded.late.is_empty() && self.admission.waiting() == 0 {
-            std::mem::take(&mut self.env.unrecorded.late).into_iter().for_each(|id| self.is_restored(id));
+        if self.env.unrecorded.late.is_empty() {
+            return;
+        }
+        let (is_behind, now_ms) = (self.admission.waiting() > 0, self.env.now.ms);
+        self.env.count_steps(self.env.unrecorded.late.len());
+        let mut late = std::mem::take(&mut self.env.unrecorded.late);
+        // Another answer may have come.
+        late.retain(|(_, key, _)| !self.delivery.has(*key) || self.env.confirmed.awaits_missed(*key));
+        let (given_up, late): (Vec<_>, Vec<_>) = late.into_iter().partition(|(until_ms, ..)| now_ms >= *until_ms);
+        given_up.into_iter().for_each(|(_, key, id)| self.resumption_ended(key, id, Err(Incomplete)));
+        match is_behind {
+            true => self.env.unrecorded.late = late,
+            false => late.into_iter().for_each(|(_, _, id)| self.is_restored(id)),
         }
     }
 
-    /// A session has all messages that it has missed, or cannot get all.
-    pub(super) fn resumption_ended(&mut self, key: SessionKey, outcome: Result<(), Incomplete>) {
-        let Some(id) = self.delivery.id_of(Some(key)) else { return };
+    /// A session has all messages that it has missed, or cannot get all, or has ended before.
+    pub(super) fn resumption_ended(&mut self, key: SessionKey, id: Id, outcome: Result<(), Incomplete>) {
         match outcome {
-            Ok(()) => self.env.confirmed.resumed(key),
-            Err(Incomplete) => {
+            Err(Incomplete) if self.delivery.has(key) => {
                 self.delivery.supersede(key);
                 self.delivery.drop_queue(key);
                 self.remove_session(key);
                 self.refuse(id, "messages that it was promised are lost with its node");
             }
+            Ok(()) | Err(Incomplete) => self.env.confirmed.resumed(key),
         }
         self.tell_nodes(ForNodes::Restored(id));
     }
@@ -353,9 +370,13 @@ impl Env {
     }
 }
 
-/// A session whose batches get higher numbers: its client may have confirmed some that its record does not know.
+/// A session whose batches and attributes get higher numbers: its client may have confirmed batches that its record does not know, and
+/// the program may have seen a later version of the attributes.
 fn leapt(mut session: SavedSession, leap: u64) -> SavedSession {
     session.ack.iter_mut().for_each(|ack| ack.closed += leap);
+    if leap > 0 {
+        session.attributes.get_or_insert_default().leap(leap);
+    }
     session
 }
 
@@ -371,7 +392,7 @@ impl Request {
 const REPORT_EVERY_MS: u64 = 250;
 /// The sessions of one report and their channels, but for those of the last session.
 const REPORT_STEPS_MAX: usize = 16 * 1_024;
-/// The distance between the batch numbers of a record and those of its successor.
+/// The distance between the numbers of a record and those of its successor.
 const LEAP: u64 = 1 << 32;
 /// The close of a WebSocket whose session cannot be asked for now.
 const TRY_AGAIN: Closing = Closing { code: 1013, reason: "its node cannot be asked" };

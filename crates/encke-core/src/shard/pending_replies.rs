@@ -73,8 +73,8 @@ impl Machines {
         }
         for due in due {
             match due {
-                Due::Socket(replies) => self.late_on_socket(replies),
-                Due::Session(session, text) => self.late_to_session(session, &text),
+                Due::Socket(replies) => self.late_on_socket(replies, withheld),
+                Due::Session(session, text) => self.late_to_session(session, &text, withheld),
                 Due::Response(answer) => self.finish(*answer),
             }
         }
@@ -90,21 +90,28 @@ impl Machines {
         }
     }
 
-    fn late_on_socket(&mut self, replies: OnSocket) {
+    /// `withheld`: the session that gets nothing before these replies.
+    fn late_on_socket(&mut self, replies: OnSocket, withheld: Option<SessionKey>) {
         let OnSocket { socket: key, session, text, count } = replies;
         let Some(final_replies) = self.delivery.pay_replies(key, count) else {
             // This socket sends nothing more. If the session has ended, too, nobody gets the reply.
-            return self.late_to_session(session, &text);
+            return self.late_to_session(session, &text, withheld);
         };
         for replies in [text, final_replies].iter().filter(|replies| !replies.is_empty()) {
-            let replied = self.delivery.reply_on_socket(key, None, replies);
+            let replied = match withheld {
+                Some(_) => self.delivery.reply_first(key, replies),
+                None => self.delivery.reply_on_socket(key, None, replies),
+            };
             self.end_given_up(replied);
         }
     }
 
-    /// Queues replies for the session's current or next connection.
-    pub(super) fn late_to_session(&mut self, session: SessionKey, replies: &[u8]) {
+    /// Queues replies for the session's current or next connection, before its messages if these have waited for the replies.
+    pub(super) fn late_to_session(&mut self, session: SessionKey, replies: &[u8], withheld: Option<SessionKey>) {
         let frames = self.delivery.encoder().replies(replies);
+        if withheld == Some(session) && self.delivery.deliver_first(session, &frames) {
+            return;
+        }
         self.deliver_frames_to(session, &frames);
     }
 }

@@ -109,7 +109,8 @@ impl Machines {
 
     /// Pushes to the outbox of each subscriber of this shard, or lets the messages wait for their interval.
     fn fan_out(&mut self, fan_out: &FanOut<'_>, except: Option<SessionKey>) {
-        if self.channels.has_no_groups() && !self.env.settings.rules_have_intervals() {
+        let has_no_intervals = self.channels.has_no_groups() && !self.env.settings.rules_have_intervals();
+        if has_no_intervals && self.conflation.len() == 0 {
             self.fan_out_to_all(fan_out, except);
         } else {
             self.conflate(fan_out, except);

@@ -99,6 +99,7 @@ impl Machines {
     /// be notified.
     pub(super) fn may_restore(&mut self, session: &SavedSession, saved: Policy) -> Result<Admitted, String> {
         let identity = session.identity.clone().map(Arc::new);
+        let attributes = session.attributes.clone().map(Arc::new);
         let wish = Wish { saved: Some(saved), is_held: true, ..Wish::default() };
         let granted = |may, name: &str| match may {
             May::Granted(granted) => Ok(granted),
@@ -108,7 +109,8 @@ impl Machines {
         };
         let client = Client::Newcomer(identity.as_deref());
         let own = granted(self.beside().may_as(Entry::RestoredSession, &client, &wish, None), "")?;
-        let client = Client::Session(Caller::new(session.id.as_str(), identity.as_ref()));
+        let caller = Caller::new(session.id.as_str(), identity.as_ref()).with_attributes(attributes.as_ref());
+        let client = Client::Session(caller);
         let mut subscriptions = Vec::with_capacity(session.subscriptions.len());
         for name in &session.subscriptions {
             if let Err(error) = ChannelName::parse(name, self.env.settings.limits()) {

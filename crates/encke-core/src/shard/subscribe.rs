@@ -126,6 +126,10 @@ impl Machines {
                 decisions.push(None);
                 continue;
             };
+            if entry != Entry::Replay {
+                // Also before an answer that may come under another policy.
+                self.clients.decides_about(key);
+            }
             let earlier = made.iter().position(|(of, _)| *of == index).map(|at| made.swap_remove(at).1);
             let wish = Wish { ext, is_held: entry == Entry::Replay, ..Wish::of(name) };
             let decision = match self.beside().may(entry, key, &wish, earlier) {
@@ -248,8 +252,7 @@ impl Machines {
             None => return Err(BayeuxError::DecisionFailed.as_str().into()),
         };
         if is_in_place_of_own {
-            // Another interval: the subscription ends, and another one begins.
-            self.unsubscribe_from(key, name)?;
+            return self.change_interval((key, channel), interval.unwrap_or_default(), granted, replay_request);
         }
         if !is_held {
             return self.add_subscription(key, channel, interval.unwrap_or_default(), granted, replay_request);
@@ -310,6 +313,26 @@ impl Machines {
         followed
     }
 
+    /// Gives a subscription another interval. It goes on: no limit is asked, and nobody sees it end.
+    fn change_interval(
+        &mut self,
+        (key, channel): (SessionKey, ChannelName<'_>),
+        interval: Interval,
+        granted: Granted,
+        replay_request: Option<&mut ReplayRequest<'_>>,
+    ) -> Result<(), Refusal> {
+        granted.use_for(Right::Subscribe);
+        let before = self.channels.interval_of(key.index, channel.as_str());
+        let Some(list) = self.move_to(key, channel.as_str(), interval) else { return Ok(()) };
+        let replay_request = replay_request.filter(|_| interval.is_none());
+        let followed =
+            replay_request.map_or(Ok(()), |replay_request| self.follow(key, channel, Some(list), replay_request));
+        if followed.is_err() {
+            self.move_to(key, channel.as_str(), before);
+        }
+        followed
+    }
+
     pub(super) fn unsubscribe_from(&mut self, key: SessionKey, name: &str) -> Result<(), Refusal> {
         let channel = parse(name, self.env.settings.limits())?;
         if channel.kind() == ChannelKind::Service {
@@ -326,6 +349,7 @@ impl Machines {
             if follows && interval.is_some_and(Interval::is_none) {
                 self.channels.hand_over(key.index, slot);
             }
+            self.settle_waiting(key, slot, false);
             self.drop_subscription(key, slot);
             self.forget_cursors(key, name);
         }

@@ -64,8 +64,8 @@ impl Machines {
                 break;
             }
         }
-        for (key, outcome) in self.delivery.go_on_with_resumptions() {
-            self.resumption_ended(key, outcome);
+        for (key, id, outcome) in self.delivery.go_on_with_resumptions() {
+            self.resumption_ended(key, id, outcome);
         }
         self.delivery.go_on_with_withdrawals();
         if self.needs_memory_care() {

@@ -175,7 +175,7 @@ impl Machines {
         }
         if !batch.replies.is_empty() && batch.decisions.is_some() && !self.delivery.is_open(key) {
             // The socket is gone, or is about to be, since the batch was suspended.
-            batch.session.into_iter().for_each(|session| self.late_to_session(session, &batch.replies));
+            batch.session.into_iter().for_each(|session| self.late_to_session(session, &batch.replies, None));
         } else if !batch.replies.is_empty() {
             let connect = batch.session.filter(|_| batch.is_connected());
             let replied = self.delivery.reply_on_socket(key, connect, &batch.replies);

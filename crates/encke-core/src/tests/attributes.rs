@@ -217,7 +217,13 @@ fn a_change_of_attributes_is_recorded_for_other_nodes_which_go_on_with_them() {
     let mut other = node();
     let restored = Restored { saved: record.expect("a record"), is_whole: false, has_mark: false, origins: [0, 5] };
     other.shard.message(NOW, ShardMessage::FromNodes(FromNodes::Restore(id, Box::new(restored))));
-    assert_eq!(other.shard.attributes(&id).map(|own| own.to_json()).as_deref(), Some(r#"{"cart":[1]}"#));
+    let own = other.shard.attributes(&id).expect("attributes");
+    assert_eq!(own.to_json(), r#"{"cart":[1]}"#);
+    assert!(
+        own.version() > 1 << 20,
+        "the program may have seen versions that the record does not know: {}",
+        own.version()
+    );
 
     // A hook of a node that does not have the session.
     let there = Id::of_node(0, NodeTag::new(&mut kernel_entropy()), &mut kernel_entropy());
@@ -264,4 +270,37 @@ fn a_view_of_attributes_does_not_change_under_its_holder() {
     set_by_handle(&mut rig, &client, AttributeChange::set("cart", "2"));
     assert_eq!((view.get("cart"), view.version()), (Some("1"), 1));
     assert_eq!(rig.shard.attributes(&id).and_then(|own| own.get("cart").map(String::from)).as_deref(), Some("2"));
+}
+
+/// Grants subscriptions to sessions with an attribute, or to those without it.
+struct Gate(bool);
+
+impl Application for Gate {
+    fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
+        let is_member = subscribing.caller.attribute("member").is_some();
+        Answer::Now(if is_member == self.0 { Decision::Allow } else { Decision::Deny("gate".into()) })
+    }
+}
+
+#[test]
+fn a_restart_decides_with_the_attributes_of_the_session() {
+    let set = AttributeChange::set("member", "true");
+    let mut rig = Rig::new(1, Settings::default(), Box::new(Gate(true)));
+    let (socket, client) = rig.opened("{}");
+    assert_eq!(set_by_handle(&mut rig, &client, set.clone()), Changed::Version(1));
+    let reply = send(&mut rig, socket, &client, r#""channel":"/meta/subscribe","subscription":"/a""#);
+    assert!(reply.contains("\"successful\":true"), "{reply}");
+    let saved = rig.shard.save(NOW);
+    let mut next = Rig::new(1, Settings::default(), Box::new(Gate(true)));
+    next.shard.restore(NOW, &saved);
+    let granted = next.shard.sessions();
+    // One whose attribute shuts it out since.
+    let mut rig = Rig::new(1, Settings::default(), Box::new(Gate(false)));
+    let (socket, client) = rig.opened("{}");
+    send(&mut rig, socket, &client, r#""channel":"/meta/subscribe","subscription":"/a""#);
+    set_by_handle(&mut rig, &client, set);
+    let saved = rig.shard.save(NOW);
+    let mut next = Rig::new(1, Settings::default(), Box::new(Gate(false)));
+    next.shard.restore(NOW, &saved);
+    assert_eq!((granted, next.shard.sessions()), (1, 0), "(the member, the one that is shut out)");
 }

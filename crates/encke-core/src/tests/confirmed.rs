@@ -114,7 +114,7 @@ pub(super) fn committed_text(rig: &Rig, number: usize, text: &str, except: Optio
     }
 }
 
-fn deliver(rig: &mut Rig, number: usize) {
+pub(super) fn deliver(rig: &mut Rig, number: usize) {
     let publications = committed(rig, number);
     rig.shard.message(NOW, ShardMessage::Publication(publications.into()));
 }
@@ -290,60 +290,105 @@ fn other_sessions_have_nothing_to_confirm() {
     assert!(alone.shard.machines.env.confirmed.is_empty());
 }
 
-/// The number of the token for which the replies to subscribes wait.
-fn awaited(rig: &mut Rig) -> u64 {
-    let number = rig.shard.take_effects().into_iter().find_map(|effect| match effect {
-        Effect::AwaitInterest(_, token) => Some(token.number),
-        _ => None,
-    });
-    number.expect("a reply that waits")
+/// A shard with a session of another node that has missed three messages, its id, and their ranges.
+fn missing() -> (Rig, Id, Vec<MissedRange>) {
+    let (id, saved) = opened(&mut rig());
+    let mut other = rig();
+    restore(&mut other, id, saved);
+    (1..4).for_each(|number| drop(committed(&other, number)));
+    let ranges = range(&other, 1..4);
+    (other, id, ranges)
 }
 
-/// Checks that a text has the reply to a subscribe, and behind it these messages.
-fn check_order(text: &str, numbers: std::ops::Range<usize>) {
-    let reply = text.find("/meta/subscribe").unwrap_or_else(|| panic!("no reply: {text}"));
-    let found: Vec<usize> = text.match_indices("\"data\":").map(|(at, _)| at).collect();
-    assert_eq!(found.len(), numbers.len(), "lost or doubled: {text}");
-    assert!(found.iter().all(|at| *at > reply), "messages come before the reply: {text}");
-    for (at, number) in found.iter().zip(numbers) {
-        assert!(text[*at..].starts_with(&format!("\"data\":{number},")), "out of order: {text}");
+#[test]
+fn a_session_that_ends_while_it_resumes_ends_the_search() {
+    for by_client in [false, true] {
+        let (mut other, id, ranges) = missing();
+        tell(&mut other, FromNodes::Missed(id, Some(ranges)));
+        if by_client {
+            other.request(format!(r#"{{"channel":"/meta/disconnect","clientId":"{id}"}}"#));
+        } else {
+            tell(&mut other, FromNodes::Leave(id));
+        }
+        assert_eq!(other.shard.sessions(), 0);
+        other.shard.flush(NOW, &mut other.kernel, &mut || false);
+        let messages = sent(&mut other, 0);
+        let is_over = messages.iter().any(|message| matches!(message, ForNodes::Restored(of) if *of == id));
+        assert!(is_over, "by the client: {by_client}: {messages:?}");
     }
 }
 
-// Clients that replay drop what comes before the reply to a subscribe: of a session that goes on, it comes again.
+// The first request waits in the search for the session; another one of the client comes to the shard that has it.
 #[test]
-fn what_a_session_replays_follows_the_reply_that_waits_for_other_nodes() {
-    let mut rig = rig();
-    (0..3).for_each(|number| deliver(&mut rig, number));
-    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
-    let ext = r#""ext":{"replay":{"/a":-2}}"#;
-    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
-    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#);
-    rig.shard.socket_text(NOW, socket, &format!("[{subscribe},{connect}]"));
-    let number = awaited(&mut rig);
-    deliver(&mut rig, 3);
-    let early = rig.flushed(socket);
-    assert!(!early.contains("\"data\"") && !early.contains("100"), "neither messages nor positions: {early}");
-    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
-    check_order(&rig.flushed(socket), 0..4);
+fn a_second_request_while_a_session_resumes_gets_nothing_out_of_order() {
+    let (mut other, id, ranges) = missing();
+    tell(&mut other, FromNodes::Missed(id, Some(ranges)));
+    (4..6).for_each(|number| deliver(&mut other, number));
+    let connect = |ack: u64| {
+        format!(r#"{{"channel":"/meta/connect","clientId":"{id}","ext":{{"ack":{ack}}},"advice":{{"timeout":0}}}}"#)
+    };
+    let exchange = other.request(connect(3));
+    let mut all = other.response(exchange).unwrap_or_default();
+    other.shard.flush(NOW, &mut other.kernel, &mut || false);
+    let ack =
+        all.split("\"ack\":").last().map(|rest| rest.chars().take_while(char::is_ascii_digit).collect::<String>());
+    let exchange = other.request(connect(ack.and_then(|ack| ack.parse().ok()).unwrap_or(3)));
+    all += &other.response(exchange).unwrap_or_default();
+    let numbers: Vec<&str> = all.split("\"data\":").skip(1).map(|rest| &rest[..1]).collect();
+    assert_eq!(numbers, ["1", "2", "3", "4", "5"], "{all}");
 }
 
 #[test]
-fn a_connect_does_not_overtake_the_subscribe_of_its_request_that_waits_for_other_nodes() {
-    let mut rig = rig();
-    (0..3).for_each(|number| deliver(&mut rig, number));
-    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
-    rig.shard.socket_closed(NOW, socket);
-    let ext = r#""ext":{"replay":{"/a":-2}}"#;
-    let subscribe = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/a",{ext}}}"#);
-    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}"}}"#);
-    let exchange = rig.request(format!("[{subscribe},{connect}]"));
-    let number = awaited(&mut rig);
-    assert_eq!(rig.response(exchange), None);
-    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
-    let response = rig.response(exchange).expect("a response");
-    check_order(&response, 0..0);
-    let next = rig.connect(&client);
-    let messages = rig.response(next).expect("messages");
-    assert_eq!(messages.matches("\"data\":").count(), 3, "{messages}");
+fn missed_messages_that_come_twice_are_queued_once() {
+    let (mut other, id, ranges) = missing();
+    tell(&mut other, FromNodes::Missed(id, Some(ranges.clone())));
+    tell(&mut other, FromNodes::Missed(id, Some(ranges)));
+    other.shard.flush(NOW, &mut other.kernel, &mut || false);
+    let socket = other.shard.socket_opened(NOW, None);
+    let (data, _) = connect(&mut other, &id, socket, 3);
+    assert_eq!(data, [1, 2, 3]);
+}
+
+#[test]
+fn a_connect_that_is_held_while_a_session_resumes_gets_all_in_order_when_it_has_all() {
+    for by_socket in [false, true] {
+        let (id, saved) = opened(&mut rig());
+        let mut other = rig();
+        restore(&mut other, id, saved);
+        let socket = other.shard.socket_opened(NOW, None);
+        let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{id}","ext":{{"ack":3}}}}"#);
+        let exchange = (!by_socket).then(|| other.request(connect.clone()));
+        if by_socket {
+            other.shard.socket_text(NOW, socket, &connect);
+        }
+        (1..4).for_each(|number| drop(committed(&other, number)));
+        (4..6).for_each(|number| deliver(&mut other, number));
+        let text = |rig: &mut Rig| match exchange {
+            Some(exchange) => rig.response(exchange).unwrap_or_default(),
+            None => rig.flushed(socket),
+        };
+        assert_eq!(text(&mut other), "", "before it is known what it has missed");
+        miss(&mut other, id, 1..6);
+        other.shard.flush(NOW, &mut other.kernel, &mut || false);
+        let all = text(&mut other);
+        let numbers: Vec<&str> = all.split("\"data\":").skip(1).map(|rest| &rest[..1]).collect();
+        assert_eq!(numbers, ["1", "2", "3", "4", "5"], "by a WebSocket: {by_socket}: {all}");
+    }
+}
+
+#[test]
+fn what_waits_for_an_interval_comes_once_to_a_session_that_has_missed_it() {
+    let (id, saved) = opened(&mut rig());
+    let rule =
+        ChannelRule { pattern: "/a".into(), history_messages: 100, min_interval_ms: 500, ..ChannelRule::default() };
+    let mut other = rig_with_rule(rule, Settings::default());
+    restore(&mut other, id, saved);
+    (1..3).for_each(|number| deliver(&mut other, number));
+    miss(&mut other, id, 1..3);
+    let socket = other.shard.socket_opened(NOW, None);
+    let (mut data, batch) = connect(&mut other, &id, socket, 3);
+    sent(&mut other, 600);
+    let (more, _) = connect(&mut other, &id, socket, batch);
+    data.extend(more);
+    assert_eq!(data, [1, 2], "doubled or out of order");
 }

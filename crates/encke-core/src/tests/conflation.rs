@@ -1,5 +1,7 @@
 //! At most one message of a channel in an interval, the latest: by a rule, and by what clients ask for.
 
+mod groups;
+
 use std::sync::Arc;
 
 use crate::application::NoApplication;

@@ -5,7 +5,7 @@ mod attributes;
 mod bounds;
 mod by_handle;
 mod cluster;
-mod confirmed;
+pub(super) mod confirmed;
 mod conflation;
 mod decisions;
 mod edges;
@@ -30,6 +30,7 @@ mod steps;
 mod streams;
 mod terms;
 mod withdrawals;
+mod withheld;
 
 use std::collections::HashMap;
 use std::io;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::{NOW, Rig};
 use crate::application::{Answer, Application, Caller, Handshake, Refusal};
 use crate::decision::Resolved;
-use crate::events::{Effect, ShardMessage};
+use crate::events::{Effect, ShardMessage, SocketKey};
 use crate::identity::Identity;
 use crate::rights::policy::Policy;
 use crate::saved::Saved;
@@ -128,4 +128,87 @@ fn an_application_that_changes_learns_which_channels_have_subscribers() {
     assert_eq!(listener.taken(), ["last /a 0"]);
     rig.shard.message(NOW, ShardMessage::Application);
     assert_eq!(listener.taken(), ["has /b/* 0"]);
+}
+
+/// An application whose authorizer comes and goes, as `Hooks::add` and `Hooks::remove` do.
+#[derive(Clone, Default)]
+struct Changing(Arc<Mutex<(bool, usize)>>);
+
+impl Application for Changing {
+    fn subscribe(&self, _: &crate::application::Subscribing<'_>) -> Answer<crate::application::Decision> {
+        let mut state = self.0.lock().expect("no panic");
+        state.1 += usize::from(state.0);
+        match state.0 {
+            // As authorizers that may wait.
+            true => Answer::Later(Box::pin(pending())),
+            false => Answer::Now(crate::application::Decision::Allow),
+        }
+    }
+
+    fn policy(&self) -> Policy {
+        match self.0.lock().expect("no panic").0 {
+            true => Policy::default().decided_by("/secret"),
+            false => Policy::default(),
+        }
+    }
+}
+
+impl Changing {
+    fn with_authorizer(is_there: bool) -> Changing {
+        Changing(Arc::new(Mutex::new((is_there, 0))))
+    }
+
+    fn change(&self, rig: &mut Rig, is_there: bool) {
+        self.0.lock().expect("no panic").0 = is_there;
+        rig.shard.message(NOW, ShardMessage::Application);
+    }
+
+    /// The number of subscribers after a restart with the authorizer, or without.
+    fn restored(&self, rig: &mut Rig) -> usize {
+        let saved = rig.shard.save(NOW);
+        let mut next = Rig::new(1, Settings::default(), Box::new(self.clone()));
+        next.shard.restore(NOW, &saved);
+        next.shard.subscribers_of("/secret")
+    }
+}
+
+fn subscribe(rig: &mut Rig, (socket, client): &(SocketKey, String)) {
+    let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"/secret"}}"#);
+    rig.shard.socket_text(NOW, *socket, &text);
+}
+
+/// Answers the subscribe that waits: it is allowed.
+fn granted(rig: &mut Rig) {
+    let wait = rig.shard.take_effects().into_iter().find_map(|effect| match effect {
+        Effect::Await(key, _) => Some(key),
+        _ => None,
+    });
+    let allowed = Resolved::Subscribe(crate::application::Decision::Allow);
+    rig.shard.message(NOW, ShardMessage::Resolved(wait.expect("a question"), allowed));
+}
+
+#[test]
+fn an_authorizer_that_came_back_is_asked_about_what_was_subscribed_without_it() {
+    let application = Changing::with_authorizer(true);
+    let mut rig = Rig::new(1, Settings::default(), Box::new(application.clone()));
+    let session = rig.opened("{}");
+    application.change(&mut rig, false);
+    subscribe(&mut rig, &session);
+    application.change(&mut rig, true);
+    assert_eq!(application.restored(&mut rig), 0, "asked {} times", application.0.lock().expect("no panic").1);
+}
+
+#[test]
+fn a_subscription_is_restored_unasked_only_if_the_policy_of_its_session_was_asked() {
+    for (changes, restored) in [([true, true], 1), ([false, true], 0), ([true, false], 0)] {
+        let application = Changing::with_authorizer(changes[0]);
+        let mut rig = Rig::new(1, Settings::default(), Box::new(application.clone()));
+        let session = rig.opened("{}");
+        application.change(&mut rig, true);
+        subscribe(&mut rig, &session);
+        application.change(&mut rig, changes[1]);
+        granted(&mut rig);
+        application.change(&mut rig, true);
+        assert_eq!(application.restored(&mut rig), restored, "{changes:?}");
+    }
 }

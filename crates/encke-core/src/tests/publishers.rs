@@ -1,11 +1,11 @@
 //! The owners of what goes to a cluster: each has a share of what may wait there.
 
-use crate::application::{Actions, Answer, Application, Handshake, Pending, Refusal, Service};
+use crate::application::{Actions, Answer, Application, Caller, EndReason, Handshake, Pending, Refusal, Service};
 use crate::events::{Effect, ShardMessage};
 use crate::identity::Identity;
 use crate::settings::{ChannelRule, Settings};
 use crate::shard::tests::nodes::{opened, rig_with};
-use crate::shard::tests::{NOW, member_of};
+use crate::shard::tests::{NOW, Rig, member_of};
 
 #[test]
 fn what_goes_to_the_cluster_names_the_user_who_has_published() {
@@ -69,4 +69,48 @@ impl Application for Users {
     fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
         Answer::Now(Ok(handshake.ext.map(|ext| Identity::of_user(&member_of(ext, "user")))))
     }
+}
+
+/// Publishes when a session begins and when it ends.
+struct Greeter;
+
+impl Application for Greeter {
+    fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
+        Users.handshake(handshake)
+    }
+
+    fn opened(&self, _: &Caller<'_>, actions: &mut Actions) {
+        actions.publish("/a", "1");
+    }
+
+    fn ended(&self, _: &Caller<'_>, _: EndReason, actions: &mut Actions) {
+        actions.publish("/a", "2");
+    }
+}
+
+#[test]
+fn what_hooks_publish_when_a_session_begins_and_ends_belongs_to_its_user() {
+    let rule = ChannelRule { pattern: "/a".into(), history_messages: 10, ..ChannelRule::default() };
+    let settings = Settings { channels: vec![rule], ..Settings::default() };
+    let mut rig = rig_with(settings, Box::new(Greeter));
+    let (socket, client) = opened(&mut rig, r#"{"user":"ann"}"#);
+    let key = rig.shard.machines.delivery.find(&client).expect("it is there");
+    let user = rig.shard.machines.clients.counted_for(key);
+    assert!(user.is_some());
+    let published = |rig: &mut Rig| {
+        let recorded = |effect| match effect {
+            Effect::SendToShard(_, ShardMessage::Record(publications)) => Some(publications.publisher),
+            _ => None,
+        };
+        rig.shard.take_effects().into_iter().filter_map(recorded).collect::<Vec<_>>()
+    };
+    opened(&mut rig, r#"{"user":"bob"}"#);
+    published(&mut rig);
+    let disconnect = format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#);
+    rig.shard.socket_text(NOW, socket, &disconnect);
+    assert_eq!(published(&mut rig), [user], "the end");
+    let key = rig.shard.socket_opened(NOW, None);
+    let handshake = r#"{"channel":"/meta/handshake","version":"1.0","supportedConnectionTypes":["websocket"],"ext":{"user":"ann"}}"#;
+    rig.shard.socket_text(NOW, key, handshake);
+    assert_eq!(published(&mut rig), [user], "the beginning");
 }

@@ -166,8 +166,8 @@ fn a_session_that_has_not_all_is_not_saved_for_the_next_process() {
     assert_eq!(saved, [ids[0]]);
 }
 
-#[test]
-fn messages_that_wait_for_their_fan_out_do_not_come_twice() {
+/// A shard with a session that has come to it, and so many messages of its channel that some wait for their fan-out. Returns their number.
+fn behind() -> (Rig, Id, usize) {
     let (_, saved) = opened(&mut rig());
     let rule = ChannelRule { pattern: "/a".into(), history_messages: 100, ..ChannelRule::default() };
     let mut rig = rig_with_rule(rule, Settings { outbox_messages_max: 40, ..Settings::default() });
@@ -182,6 +182,23 @@ fn messages_that_wait_for_their_fan_out_do_not_come_twice() {
         rig.shard.receive(NOW, Envelope::new(&account, ShardMessage::Publication(publications.into())));
         number += 1;
     }
+    (rig, id, number)
+}
+
+#[test]
+fn a_session_ends_that_waits_for_long_on_a_shard_that_is_behind() {
+    let (mut rig, id, number) = behind();
+    miss(&mut rig, id, 0..number);
+    let is_over = |messages: Vec<ForNodes>| messages.iter().any(|message| matches!(message, ForNodes::Restored(_)));
+    assert!(!is_over(sent(&mut rig, 4_999)) && rig.shard.sessions() == 1);
+    assert!(is_over(sent(&mut rig, 5_000)));
+    assert!(rig.shard.machines.admission.waiting() > 0);
+    assert_eq!((rig.shard.sessions(), rig.shard.metrics().unrestored.get()), (0, 1));
+}
+
+#[test]
+fn messages_that_wait_for_their_fan_out_do_not_come_twice() {
+    let (mut rig, id, number) = behind();
     miss(&mut rig, id, 0..number);
     assert_eq!(rig.shard.machines.delivery.resuming(), 0, "it waits");
     rig.shard.flush(NOW, &mut rig.kernel, &mut || false);
@@ -194,4 +211,16 @@ fn messages_that_wait_for_their_fan_out_do_not_come_twice() {
     flush(&mut rig);
     let socket = rig.shard.socket_opened(NOW, None);
     assert_eq!(connect(&mut rig, &id, socket, 0).0, (0..number).collect::<Vec<_>>());
+}
+
+#[test]
+fn ranges_that_wait_count_as_memory() {
+    let (mut rig, ids) = taken(1);
+    let before = rig.shard.memory();
+    let ring = range(&rig, 0..1)[0];
+    let ranges = vec![ring; 10_000];
+    let bytes = size_of_val(&ranges[..]);
+    tell(&mut rig, FromNodes::Missed(ids[0], Some(ranges)));
+    let after = rig.shard.memory();
+    assert!(after.0 >= before.0 + bytes / 2, "{bytes} bytes of ranges count as {}", after.0 - before.0);
 }

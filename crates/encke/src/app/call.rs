@@ -227,8 +227,8 @@ impl<'a> Calling<'a> {
     }
 
     /// The parameters of the template of the hook, in its order, with their values in the channel. Without a template there are none.
-    /// In a subscription to a pattern that leaves a parameter open its value is `*`.
-    pub fn parameters(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
+    /// One that a subscription to a pattern leaves open has no value: the subscriber gets the messages of all its values.
+    pub fn parameters(&self) -> impl Iterator<Item = (&'a str, Option<&'a str>)> + use<'a> {
         template::parameters(self.pattern, self.message.channel)
     }
 

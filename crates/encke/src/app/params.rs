@@ -34,8 +34,26 @@ use super::reply::Failure;
 /// ```
 ///
 /// A message whose segment is not of the type is refused, with `invalid_parameters` as its reason; the hook does not run, nor does a
-/// listener for an event of such a channel. A subscription to a pattern such as `/room/*` leaves the parameter open: its value is `*`, so
-/// an authorizer that takes a number refuses it. Values of a route are as in the path, with its percent signs.
+/// listener for an event of such a channel. A subscription to a pattern such as `/room/*` leaves the parameter open, and it concerns all its
+/// values: only an `Option` can take it, as `None`, so an authorizer that takes a number or a `String` refuses the subscription. Values of a
+/// route are as in the path, with its percent signs; the segment `*` is open, too.
+///
+/// ```
+/// use encke::{Access, Grant, Params, Server};
+///
+/// let server = Server::builder()
+///     // Nobody gets the messages of all users.
+///     .authorize("/user/{name}", |access: &Access, Params(name): Params<String>| match name == access.user() {
+///         true => Grant::Grant,
+///         false => Grant::deny("another_user"),
+///     })
+///     // Administrators get those of all rooms.
+///     .authorize("/room/{id}", |access: &Access, Params(id): Params<Option<u32>>| match id {
+///         None if access.user() != "admin" => Grant::deny("all_rooms"),
+///         _ => Grant::Grant,
+///     });
+/// # drop(server);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Params<T>(pub T);
 
@@ -54,11 +72,11 @@ impl<T: DeserializeOwned> FromCall for Params<T> {
 pub(super) const INVALID_PARAMETERS: &str = "invalid_parameters";
 
 /// Reads names and values.
-struct Parameters<'a>(Vec<(&'a str, &'a str)>);
+struct Parameters<'a>(Vec<(&'a str, Option<&'a str>)>);
 
-/// Reads one value.
+/// Reads one value. None: a pattern leaves it open.
 #[derive(Clone, Copy)]
-struct Value<'a>(&'a str);
+struct Value<'a>(Option<&'a str>);
 
 /// The reason why a value cannot be read.
 #[derive(Debug)]
@@ -78,6 +96,12 @@ impl serde::de::Error for Unreadable {
     }
 }
 
+impl<'a> Value<'a> {
+    fn text(self) -> Result<&'a str, Unreadable> {
+        self.0.ok_or_else(|| Unreadable::custom("the pattern leaves a parameter open"))
+    }
+}
+
 impl<'a> Parameters<'a> {
     fn only(&self) -> Result<Value<'a>, Unreadable> {
         match self.0[..] {
@@ -87,13 +111,13 @@ impl<'a> Parameters<'a> {
     }
 
     fn sequence<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-        let mut values = SeqDeserializer::new(self.0.iter().map(|(_, value)| Value(value)));
+        let mut values = SeqDeserializer::new(self.0.iter().map(|(_, value)| Value(*value)));
         let read = visitor.visit_seq(&mut values)?;
         values.end().map(|()| read)
     }
 
     fn map<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-        visitor.visit_map(MapDeserializer::new(self.0.iter().map(|(name, value)| (*name, Value(value)))))
+        visitor.visit_map(MapDeserializer::new(self.0.iter().map(|(name, value)| (*name, Value(*value)))))
     }
 }
 
@@ -182,8 +206,9 @@ macro_rules! parsed {
     ($($method:ident $visit:ident $Type:ident)*) => {
         $(
             fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-                let read = $Type::from_str(self.0);
-                visitor.$visit(read.map_err(|_| Unreadable(format!("{:?} is not of the type {}", self.0, stringify!($Type))))?)
+                let text = self.text()?;
+                let read = $Type::from_str(text);
+                visitor.$visit(read.map_err(|_| Unreadable(format!("{text:?} is not of the type {}", stringify!($Type))))?)
             }
         )*
     };
@@ -210,11 +235,26 @@ impl<'de> Deserializer<'de> for Value<'_> {
     }
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-        visitor.visit_str(self.0)
+        match self.0 {
+            Some(text) => visitor.visit_str(text),
+            // For those that take whatever there is, as a flattened struct does.
+            None => visitor.visit_none(),
+        }
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        visitor.visit_str(self.text()?)
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        visitor.visit_str(self.text()?)
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-        visitor.visit_some(self)
+        match self.0 {
+            Some(_) => visitor.visit_some(self),
+            None => visitor.visit_none(),
+        }
     }
 
     fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Unreadable> {
@@ -227,11 +267,11 @@ impl<'de> Deserializer<'de> for Value<'_> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Unreadable> {
-        visitor.visit_enum(self.0.into_deserializer())
+        visitor.visit_enum(self.text()?.into_deserializer())
     }
 
     forward_to_deserialize_any! {
-        str string bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier ignored_any
+        bytes byte_buf unit unit_struct seq tuple tuple_struct map struct identifier ignored_any
     }
 }
 
@@ -293,10 +333,30 @@ mod tests {
     fn values_of_another_type_are_refused_with_the_reason() {
         let refused = |reason: &str| format!(r#"{{"class":"invalid_parameters","message":"{reason}"}}"#);
         assert_eq!(read::<u8>("/room/{id}", "/room/300"), Err(refused(r#"\"300\" is not of the type u8"#)));
-        assert_eq!(read::<u8>("/room/{id}", "/room/*"), Err(refused(r#"\"*\" is not of the type u8"#)));
         assert_eq!(read::<u8>("/{a}/{b}", "/1/2"), Err(refused("2 parameters instead of one")));
         assert!(read::<(u8, u8)>("/{a}/{b}/{c}", "/1/2/3").is_err() && read::<(u8, u8)>("/{a}", "/1").is_err());
         assert!(read::<Side>("/{side}", "/hold").is_err_and(|reason| reason.contains("unknown variant")));
         assert!(read::<Order>("/{side}", "/buy").is_err_and(|reason| reason.contains("missing field `number`")));
+    }
+
+    #[test]
+    fn only_an_option_takes_a_parameter_that_a_pattern_leaves_open() {
+        let open = Err(r#"{"class":"invalid_parameters","message":"the pattern leaves a parameter open"}"#.to_owned());
+        for pattern in ["/user/*", "/user/**", "/**"] {
+            assert_eq!(read::<String>("/user/{name}", pattern), open.clone().map(|()| String::new()));
+            assert_eq!(read::<u8>("/user/{name}", pattern), open.clone().map(|()| 0));
+            assert_eq!(read::<Number>("/user/{name}", pattern), open.clone().map(|()| Number(0)));
+            assert_eq!(read::<Side>("/user/{name}", pattern), open.clone().map(|()| Side::Buy));
+            assert!(read::<BTreeMap<String, String>>("/user/{name}", pattern).is_err());
+            assert!(read::<Box<str>>("/user/{name}", pattern).is_err());
+            assert_eq!(read("/user/{name}", pattern), Ok(None::<String>));
+        }
+        assert_eq!(read("/{a}/{b}", "/1/*"), Ok((1_u8, None::<u8>)));
+        assert!(read::<(u8, String)>("/{a}/{b}", "/1/*").is_err() && read::<Vec<String>>("/{a}/{b}", "/1/*").is_err());
+        assert_eq!(
+            read("/{number}/{side}/{price}", "/3/buy/*"),
+            Ok(Order { side: Side::Buy, number: Number(3), price: None })
+        );
+        assert!(read::<Order>("/{side}/{number}", "/buy/*").is_err());
     }
 }

@@ -91,11 +91,11 @@ fn parameter(segment: &str) -> Option<&str> {
     (is_word && !name.is_empty()).then_some(name)
 }
 
-/// The parameters of a template, each with its value in a channel or pattern. The value is `*` where the pattern leaves it open.
-pub(crate) fn parameters<'t>(template: &'t str, name: &'t str) -> impl Iterator<Item = (&'t str, &'t str)> {
+/// The parameters of a template, each with its value in a channel or pattern. There is none where the pattern leaves it open.
+pub(crate) fn parameters<'t>(template: &'t str, name: &'t str) -> impl Iterator<Item = (&'t str, Option<&'t str>)> {
     let values = segments(name).map(Some).chain(std::iter::repeat(None));
     let value = |(segment, value): (&'t str, Option<&'t str>)| {
-        Some((parameter(segment)?, value.filter(|value| *value != "**").unwrap_or("*")))
+        Some((parameter(segment)?, value.filter(|value| !matches!(*value, "*" | "**"))))
     };
     segments(template).zip(values).filter_map(value)
 }
@@ -140,13 +140,14 @@ mod tests {
     }
 
     #[test]
-    fn parameters_have_the_segments_of_a_name_as_values_and_a_star_where_it_is_open() {
+    fn parameters_have_the_segments_of_a_name_as_values_and_none_where_it_is_open() {
         let of = |template: &str, name: &str| {
-            parameters(template, name).map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+            let written = |(name, value): (&str, Option<&str>)| format!("{name}={}", value.unwrap_or("(open)"));
+            parameters(template, name).map(written).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(of("/room/{id}/{seat}", "/room/7/a b"), "id=7 seat=a b");
-        assert_eq!(of("/room/{id}/{seat}", "/room/7/*"), "id=7 seat=*");
-        assert_eq!(of("/room/{id}/{seat}", "/room/**"), "id=* seat=*");
+        assert_eq!(of("/room/{id}/{seat}", "/room/7/*"), "id=7 seat=(open)");
+        assert_eq!(of("/room/{id}/{seat}", "/room/**"), "id=(open) seat=(open)");
         assert_eq!(of("/room/{id}/**", "/room/7/x/y"), "id=7");
         assert_eq!(of("/room/*", "/room/7"), "");
     }

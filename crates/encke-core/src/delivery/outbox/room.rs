@@ -53,6 +53,28 @@ impl Outbox {
         (messages - self.messages) as usize
     }
 
+    /// Queues a frame before everything of which the kernel has nothing.
+    pub fn push_first(&mut self, frames: &Frames, kind: Kind) {
+        let (mut begun, mut written) = (Vec::new(), self.written as usize);
+        while written > 0
+            && let Some(mut run) = self.runs.pop_front()
+        {
+            let part = std::mem::replace(&mut written, run.begins_next() as usize);
+            if run.kind == Kind::Begun {
+                begun.push(run);
+                continue;
+            }
+            begun.push(run.split_off_front(|before| before < part));
+            if run.frames.bytes() > 0 {
+                self.runs.push_front(run);
+            }
+        }
+        let behind = std::mem::take(&mut self.runs);
+        begun.into_iter().for_each(|run| self.runs.push_back(run));
+        self.push(frames, kind);
+        self.runs.append(&mut { behind });
+    }
+
     /// Puts a run in front again. Merges it with the next run if they are adjacent now.
     fn put_back(&mut self, mut run: Run) {
         if let Some(next) = self.runs.front_mut().filter(|next| run.is_continued_by(next)) {

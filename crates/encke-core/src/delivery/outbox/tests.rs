@@ -276,3 +276,22 @@ fn written_messages_are_not_inherited_behind_waiting_ones() {
     assert_eq!((left, heir.bytes(), heir.messages()), (pong.bytes() + rest, pong.bytes() + rest, 3));
     assert!(waiting(&mut heir)[0].contains("\"data\":1"));
 }
+
+#[test]
+fn what_goes_first_stands_behind_the_rest_of_a_frame_and_before_all_else() {
+    for written in [0, 3] {
+        let (mut arena, mut outbox, _) = filled(3);
+        let (total, first) = (outbox.bytes(), message(&mut arena, "/even", "0").bytes());
+        outbox.wrote(if written > 0 { written } else { first });
+        let reply = message(&mut arena, "/meta/x", "1");
+        outbox.push_first(&reply, Kind::Replies);
+        let gone = if written > 0 { written } else { first };
+        assert_eq!(outbox.bytes(), total - gone + reply.bytes());
+        let text: Vec<u8> =
+            outbox.unwritten().flat_map(|part| part.chunk.slice(part.start, part.end).to_vec()).collect();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let order = ["\"data\":0", "/meta/x", "/odd", "\"data\":2"].map(|part| text.find(part));
+        let order = if written > 0 { &order[..] } else { &order[1..] };
+        assert!(order.is_sorted() && order.iter().all(Option::is_some), "{text}");
+    }
+}

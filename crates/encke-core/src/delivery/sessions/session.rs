@@ -438,9 +438,9 @@ impl Session {
         fits && self.may_send(socket)
     }
 
-    /// True if it gets nothing for now, since messages are withdrawn first, or will come again after a decision about positions.
+    /// True if it gets nothing for now: older messages come first, or some are withdrawn or come again after a decision about positions.
     pub(in crate::delivery) fn is_withheld(&self) -> bool {
-        self.replay.as_ref().is_some_and(|replay| replay.withdrawn.is_some() || replay.undecided > 0)
+        self.marks.resumes() || self.replay.as_ref().is_some_and(|own| own.withdrawn.is_some() || own.undecided > 0)
     }
 
     /// True if it has something to replay, or a loss to report.

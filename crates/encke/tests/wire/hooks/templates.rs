@@ -96,9 +96,9 @@ fn the_authorizer_of_a_template_is_asked_about_every_pattern_that_reaches_its_ch
     let asked = Arc::new(Mutex::new(Vec::new()));
     let noting = asked.clone();
     let server =
-        TestServer::of(server().authorize("/room/{id}/log", move |access: &Access, Params(id): Params<String>| {
-            noting.lock().expect("no panic").push(format!("{} {id}", access.channel()));
-            if id == "*" { Grant::deny("not_all") } else { Grant::Grant }
+        TestServer::of(server().authorize("/room/{id}/log", move |access: &Access, Params(id): Params<Option<u8>>| {
+            noting.lock().expect("no panic").push(format!("{} {id:?}", access.channel()));
+            id.map_or(Grant::deny("not_all"), |_| Grant::Grant)
         }));
     let mut ws = server.session();
     for (name, allowed) in [
@@ -117,7 +117,25 @@ fn the_authorizer_of_a_template_is_asked_about_every_pattern_that_reaches_its_ch
     }
     let mut asked = std::mem::take(&mut *asked.lock().expect("no panic"));
     asked.dedup();
-    assert_eq!(asked, ["/room/1/log 1", "/room/1/* 1", "/room/1/** 1", "/room/** *", "/** *"]);
+    assert_eq!(asked, ["/room/1/log Some(1)", "/room/1/* Some(1)", "/room/1/** Some(1)", "/room/** None", "/** None"]);
+}
+
+/// A user may have any name.
+#[test]
+fn a_pattern_that_leaves_a_parameter_open_is_refused_to_a_user_with_the_name_of_a_star() {
+    let of = |name: &str| if name == "*" { Grant::Grant } else { Grant::deny("another_user") };
+    let server = TestServer::of(
+        server()
+            .authorize("/user/{name}", move |_: &Access, Params(name): Params<String>| of(&name))
+            .authorize_async("/later/{name}", move |_: Access<'static>, Params(name): Params<String>| async move {
+                of(&name)
+            }),
+    );
+    let mut ws = server.session();
+    for name in ["/user/*", "/user/**", "/later/*", "/later/**", "/**"] {
+        assert_eq!(error(&subscribe(&mut ws, name)), "403:invalid_parameters:subscribe_denied", "{name}");
+    }
+    assert_eq!(error(&subscribe(&mut ws, "/user/ann")), "403:another_user:subscribe_denied");
 }
 
 #[test]
