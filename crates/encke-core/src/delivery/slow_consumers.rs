@@ -46,16 +46,9 @@ impl Delivery {
         Ok(())
     }
 
-    /// Delivers a message to a session if its outbox has room. Returns true if it had.
-    pub(crate) fn deliver_with_room(&mut self, key: SessionKey, frames: &Frames) -> bool {
-        let Delivery { sessions, schedule, capacity, .. } = self;
-        let Some(session) = sessions.get_mut(key) else { return true };
-        let has_room = !session.outbox.is_full(1, frames.bytes(), capacity);
-        if has_room {
-            session.outbox.push(frames, Kind::Messages);
-            session.make_urgent(key.index, schedule);
-        }
-        has_room
+    /// True if the outbox of a session has room for one more message of this many bytes.
+    pub(crate) fn has_room(&self, key: SessionKey, bytes: usize) -> bool {
+        self.sessions.get(key).is_some_and(|session| !session.outbox.is_full(1, bytes, &self.capacity))
     }
 
     /// Delivers to sessions whose outboxes have no room for all of the messages, one message at a time.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bayeux::channel::overlap;
 use bayeux::{ChannelName, Terms, ext};
 
 use crate::channels::rules::Rules;
@@ -180,13 +181,13 @@ impl InForce {
 
     /// False if that is so for no channel that this name matches. A pattern may match some.
     pub(crate) fn may_retain(&self, name: ChannelName<'_>) -> bool {
-        self.retaining.iter().any(|rule| may_overlap(&self.settings.channels[*rule].pattern, name.as_str()))
+        self.retaining.iter().any(|rule| overlap(&self.settings.channels[*rule].pattern, name.as_str()))
     }
 
     /// The same for channels whose rule also has an interval.
     pub(crate) fn may_retain_with_interval(&self, name: ChannelName<'_>) -> bool {
         let rules = self.retaining.iter().map(|rule| &self.settings.channels[*rule]);
-        rules.filter(|rule| rule.min_interval_ms > 0).any(|rule| may_overlap(&rule.pattern, name.as_str()))
+        rules.filter(|rule| rule.min_interval_ms > 0).any(|rule| overlap(&rule.pattern, name.as_str()))
     }
 
     /// True if messages on this channel are compressed.
@@ -247,11 +248,4 @@ impl InForce {
         };
         Capacity { bytes_max: self.capacity.bytes_max.min(bytes), ..self.capacity }
     }
-}
-
-/// False if two names, which may be patterns, match no channel in common.
-fn may_overlap(one: &str, other: &str) -> bool {
-    let parent = |name: &str| name.trim_end_matches('*').len();
-    let shared = parent(one).min(parent(other));
-    one.as_bytes()[..shared] == other.as_bytes()[..shared]
 }

@@ -87,7 +87,7 @@ impl ChannelRule {
             messages_max,
             age_max_ms: match self.history_ms {
                 // A rule that only retains the latest message says nothing about its age.
-                0 if self.history_messages == 0 => u64::MAX,
+                0 if self.history_messages == 0 => RETAINED_MS,
                 0 => HISTORY_MS,
                 own => own,
             },
@@ -137,5 +137,8 @@ pub enum Publishers {
 
 /// The time that a history retains messages if the rule does not set it, in milliseconds.
 const HISTORY_MS: u64 = 10 * 60 * 1000;
+/// The same if the rule only retains the latest message, in milliseconds: a hundred years. Rings of which the older one makes room have
+/// different times.
+const RETAINED_MS: u64 = 100 * 365 * 24 * 60 * 60 * 1000;
 /// The bytes that a history retains if the rule does not set it.
 const HISTORY_BYTES: usize = 64 * 1024 * 1024;

@@ -52,17 +52,14 @@ impl Machines {
     ) -> Result<(), std::borrow::Cow<'static, str>> {
         let too_many = || Err(BayeuxError::ReplayChannelsMax.as_str().into());
         let requested = replay_request.positions.requested(name.as_str()).map(ReplayFrom::to_owned);
-        let with_retained = requested.is_none() && new.is_some() && self.env.settings.may_retain(name);
+        let is_new = requested.is_none() && replay_request.is_of_new && self.env.settings.may_retain(name);
+        let beside = new.filter(|_| is_new).map(|new| self.subscriptions_beside(key, new));
         let mut position = requested.unwrap_or_default();
         if !name.is_pattern() {
-            if with_retained && let Some(retained) = self.retained_start(key, name.as_str(), new) {
-                position = retained;
+            if beside.is_some_and(|beside| self.starts_retained(key, name.as_str(), &beside)) {
+                position = ReplayFrom::Last(1);
             }
             return if self.begin(key, name.as_str(), &position, new, replay_request) { Ok(()) } else { too_many() };
-        }
-        if with_retained {
-            // In pages, others get what was left to these.
-            position = ReplayFrom::LastMs(0);
         }
         let matches = |channel: &&str| {
             let channel = ChannelName::parse(channel, self.env.settings.limits());
@@ -77,17 +74,23 @@ impl Machines {
         }
         let mut rest = PatternReplay::new(name.as_str(), new, self.env.now.ms);
         let mut others = Vec::new();
+        let starts_over = position != ReplayFrom::Latest;
         if position != ReplayFrom::More {
             // Without a position, what was left to earlier pages for another subscription still comes.
-            let starts_over = position != ReplayFrom::Latest && !with_retained;
             rest.named = self.delivery.take_named(key, name.as_str(), starts_over);
+        }
+        let names_beside = beside.iter().flatten().map(|list| self.channels.name(*list));
+        let with_retained = beside.is_some() && rest.begin_retained(names_beside);
+        if with_retained {
+            // In pages, others get what was left to these.
+            position = ReplayFrom::LastMs(0);
         }
         if !matches!(position, ReplayFrom::Latest | ReplayFrom::More) {
             rest.named.extend(named.iter().map(|channel| digest_of(channel)));
             others = self.env.shared.histories.matching(name, None, PAGE + 1, |channel| !rest.names(channel));
         }
-        let is_long = others.len() > PAGE && !(with_retained && replay_request.begun.is_first);
-        if is_long && (replay_request.begun.is_first || matches!(position, ReplayFrom::After { .. })) {
+        let (is_long, is_first) = (others.len() > PAGE, replay_request.begun.is_first);
+        if is_long && !with_retained && (is_first || matches!(position, ReplayFrom::After { .. })) {
             // An offset means nothing to so many channels, and what waits without positions can be searched for once.
             return too_many();
         }
@@ -100,18 +103,15 @@ impl Machines {
         }
         replay_request.is_of_pattern = true;
         let have_begun = others.iter().all(|channel| {
-            let retained = with_retained.then(|| self.retained_start(key, channel, new));
-            let own = match &retained {
-                None => &position,
-                Some(Some(retained)) => retained,
-                Some(None) => return true,
-            };
-            self.begin(key, channel, own, new, replay_request)
+            let is_retained = with_retained && self.env.settings.retains(ChannelName::known(channel));
+            let own = if is_retained { &ReplayFrom::Last(1) } else { &position };
+            with_retained && !is_retained || self.begin(key, channel, own, new, replay_request)
         });
         replay_request.is_of_pattern = false;
-        (rest.from, rest.behind, rest.with_retained) = (Some(position), others.pop(), with_retained);
-        let is_done = have_begun && (!is_long || self.delivery.replay_pattern(key, rest));
+        (rest.from, rest.behind) = (Some(position), others.pop());
+        let is_done = have_begun && (!is_long || !is_first && self.delivery.replay_pattern(key, rest));
         // A client that asks for no position subscribes in any case.
+        self.env.metrics.retained_incomplete.add(usize::from(beside.is_some() && !(with_retained && is_done)));
         if is_done || with_retained { Ok(()) } else { too_many() }
     }
 

@@ -1,29 +1,53 @@
 //! The latest message of a channel whose rule retains it: a new subscription that names no position begins with it. Sessions that replay
-//! get it by a cursor. Others get it at once, and what of it is still on its way from the owner of the history is left out for them.
+//! get it by a cursor. Others get it at once, and what of it is still on its way to their subscription is left out for them: from the
+//! owner of the history, or until an interval is over.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 use bayeux::ChannelName;
-use bayeux::ext::ReplayFrom;
 use foldhash::fast::RandomState;
 
+use crate::conflation::Conflation;
 use crate::delivery::{FanOut, PAGE};
 use crate::events::SessionKey;
+use crate::history::Ring;
 use crate::interval::Interval;
 use crate::shard::Machines;
 
+/// A new subscription of a session that names no position.
+struct Beginner {
+    key: SessionKey,
+    /// The other subscriptions that may bring the same channels, in ascending order.
+    beside: Box<[u32]>,
+    /// True if it replays its channels.
+    replays: bool,
+}
+
+/// The outcome for a channel of a new subscription.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// The session has its latest message now.
+    Given,
+    /// It gets none here.
+    None,
+    /// Its outbox has no room.
+    NoRoom,
+}
+
 impl Machines {
-    /// The point at which a session that replays begins at a channel if it names no position. None if that is not its latest message.
-    /// `new`: the index of the subscription. Who gets the channel by another one has that message.
-    pub(super) fn retained_start(
-        &mut self,
-        key: SessionKey,
-        channel: &str,
-        new: Option<u32>,
-    ) -> Option<ReplayFrom<'static>> {
+    /// The other subscriptions of a session that may bring the channels of one, in ascending order.
+    pub(super) fn subscriptions_beside(&self, key: SessionKey, list: u32) -> Box<[u32]> {
+        let mut beside: Box<[u32]> = self.channels.overlapping(key.index, list).collect();
+        beside.sort_unstable();
+        self.env.count_steps(self.channels.count_of(key.index));
+        beside
+    }
+
+    /// True if a session that names no position begins with the latest message of this channel. It has it if one of the subscriptions
+    /// that it had before brings the channel.
+    pub(super) fn starts_retained(&mut self, key: SessionKey, channel: &str, beside: &[u32]) -> bool {
         let is_retained = self.env.settings.retains(ChannelName::known(channel));
-        let starts = is_retained && !self.channels.receives_beside(key.index, channel, new);
-        starts.then_some(ReplayFrom::Last(1))
+        is_retained && (beside.is_empty() || !self.channels.receives_by(key.index, channel, beside))
     }
 
     /// Gives a session the latest messages of the channels of its new subscription, as far as it does not replay them.
@@ -34,65 +58,109 @@ impl Machines {
         if !(if replays { settings.may_retain_with_interval(name) } else { settings.may_retain(name) }) {
             return;
         }
-        if !name.is_pattern() {
-            return self.give_retained_of(key, name.as_str(), new, (interval, replays));
+        let beginner = Beginner { key, beside: self.subscriptions_beside(key, new), replays };
+        let (mut given, mut is_complete) = (BTreeSet::new(), true);
+        if name.is_pattern() {
+            is_complete = self.give_retained_of_pattern(&beginner, name, &mut given);
+        } else {
+            match self.give_retained_of(&beginner, name.as_str()) {
+                Outcome::Given => drop(given.insert(name.as_str().into())),
+                Outcome::None => {}
+                Outcome::NoRoom => is_complete = false,
+            }
         }
-        let channels = self.env.shared.histories.matching(name, None, PAGE + 1, |_| true);
-        self.env.count_steps(channels.len());
-        if channels.len() > PAGE {
-            self.env.metrics.retained_left_out.add(1);
-            return;
-        }
-        channels.iter().for_each(|channel| self.give_retained_of(key, channel, new, (interval, replays)));
+        self.env.metrics.retained_incomplete.add(usize::from(!is_complete));
+        self.note_had_of_rules(key, name, &given);
     }
 
-    fn give_retained_of(&mut self, key: SessionKey, channel: &str, new: u32, (interval, replays): (Interval, bool)) {
-        let is_conflated = self.env.is_conflated(channel);
-        if replays && !is_conflated || self.retained_start(key, channel, Some(new)).is_none() {
-            return;
+    /// Does so page by page, and adds the channels of which the session has the latest message now. False if it does not get all.
+    fn give_retained_of_pattern(
+        &mut self,
+        beginner: &Beginner,
+        pattern: ChannelName<'_>,
+        given: &mut BTreeSet<Box<str>>,
+    ) -> bool {
+        let mut behind: Option<Box<str>> = None;
+        for _ in 0..PAGES_MAX {
+            let mut channels = self.env.shared.histories.matching(pattern, behind.as_deref(), PAGE, |_| true);
+            self.env.count_steps(channels.len());
+            for channel in &channels {
+                match self.give_retained_of(beginner, channel) {
+                    Outcome::Given => drop(given.insert(channel.clone())),
+                    Outcome::None => {}
+                    Outcome::NoRoom => return false,
+                }
+            }
+            if channels.len() < PAGE {
+                return true;
+            }
+            behind = channels.pop();
+        }
+        false
+    }
+
+    fn give_retained_of(&mut self, beginner: &Beginner, channel: &str) -> Outcome {
+        let (key, beside) = (beginner.key, &beginner.beside);
+        self.env.count_steps(beside.len());
+        if beginner.replays && !self.env.is_conflated(channel) || !self.starts_retained(key, channel, beside) {
+            return Outcome::None;
         }
         let histories = self.env.shared.histories.clone();
-        let Some(ring) = histories.find(channel, 0).map(|position| position.ring) else { return };
-        let id = self.delivery.id_of(Some(key));
-        let latest = histories.with(ring, |ring| {
-            let latest = ring.from(0).next_back().filter(|entry| entry.except.as_deref() != id.as_ref())?;
-            Some((latest.text.clone(), ring.next()))
-        });
-        let Some((text, next)) = latest.flatten() else { return };
-        if self.clients.has_lost_its_rights(key) {
-            return;
+        let Some(ring) = histories.find(channel, 0).map(|position| position.ring) else { return Outcome::None };
+        let (delivery, own) = (&self.delivery, self.delivery.id_of(Some(key)));
+        let look = |ring: &Ring| {
+            let latest = ring.from(0).next_back()?;
+            // A session to which its own messages do not come back has them.
+            let text = (latest.except.is_none() || latest.except.as_deref() != own.as_ref()).then_some(&latest.text);
+            let has_room = text.is_none_or(|text| delivery.has_room(key, text.len() + FRAME_BYTES));
+            Some((text.filter(|_| has_room).cloned(), has_room, ring.next()))
+        };
+        let Some((text, has_room, next)) = histories.with(ring, look).flatten() else { return Outcome::None };
+        if !has_room {
+            return Outcome::NoRoom;
         }
-        let compresses = self.env.settings.compresses(ChannelName::known(channel));
-        let write = |bytes: &mut Vec<u8>| bytes.extend_from_slice(text.as_bytes());
-        let frames = self.delivery.encoder().publication(text.len(), compresses, write);
-        self.admission.spend(1, frames.bytes(), frames.bytes() as u64);
-        if !self.delivery.deliver_with_room(key, &frames) {
-            self.env.metrics.retained_left_out.add(1);
-            return;
+        if let Some(text) = text {
+            let compresses = self.env.settings.compresses(ChannelName::known(channel));
+            let write = |bytes: &mut Vec<u8>| bytes.extend_from_slice(text.as_bytes());
+            let frames = self.delivery.encoder().publication(text.len(), compresses, write);
+            self.deliver_frames_to(key, &frames);
         }
         // This shard fans out its own histories when it appends to them.
-        let is_here = ring.owner() == self.env.index && !histories.is_mirrored();
-        if !is_here && interval.is_none() && !is_conflated {
+        if ring.owner() != self.env.index || histories.is_mirrored() {
             let given = Given { session: key, serial: ring.serial, next, at_ms: self.env.now.ms };
             let dropped = self.env.retained.note(channel, given);
             self.env.metrics.retained_untracked.add(usize::from(dropped));
         }
+        Outcome::Given
     }
 
-    /// Leaves sessions out of the next fan-out that have got a later message of its channel, or the same, from the ring.
+    /// Notes that a session has what waits by the rules of these channels, which the name of its subscription matches.
+    fn note_had_of_rules(&mut self, key: SessionKey, name: ChannelName<'_>, given: &BTreeSet<Box<str>>) {
+        if given.is_empty() || self.conflation.len() == 0 {
+            return;
+        }
+        let (waiting, steps) = self.conflation.waiting(Conflation::EVERYBODY, name);
+        self.env.count_steps(steps);
+        let waiting: Vec<Box<str>> = waiting.into_iter().map(|(channel, _)| channel.into()).collect();
+        if waiting.iter().all(|channel| given.contains(channel)) {
+            return self.conflation.note_had(Conflation::EVERYBODY, key.index, name.as_str());
+        }
+        for channel in waiting.iter().filter(|channel| given.contains(*channel)) {
+            self.conflation.note_had(Conflation::EVERYBODY, key.index, channel);
+        }
+    }
+
+    /// The sessions that have got the latest one of these publications from the ring, or a later one.
     #[cold]
     #[inline(never)]
-    pub(super) fn leave_out_given(&mut self, fan_out: &FanOut<'_>) {
-        let Some(position) = fan_out.position else { return };
+    pub(super) fn have_got(&mut self, fan_out: &FanOut<'_>) -> Vec<u32> {
+        let Some(position) = fan_out.position else { return Vec::new() };
         let end = position.first + u64::from(fan_out.messages);
         let Machines { env, delivery, .. } = self;
         let late = env.retained.late(fan_out.channel.as_str(), position.ring.serial, (position.first, end));
-        let mut steps = 0;
-        for session in late.filter(|session| delivery.has(*session)).collect::<Vec<_>>() {
-            steps += 1;
-            delivery.pass_by(session.index);
-        }
-        env.count_steps(steps);
+        let late: Vec<u32> = late.filter(|session| delivery.has(*session)).map(|session| session.index).collect();
+        env.count_steps(1 + late.len());
+        late
     }
 }
 
@@ -168,6 +236,10 @@ impl Retained {
 const ON_ITS_WAY_MS: u64 = 60_000;
 /// The number of latest messages that a shard remembers, in some 150 bytes each.
 const GIVEN_MAX: usize = 16_384;
+/// The pages of channels of a pattern whose latest messages a session without replay gets: it gets them at once.
+const PAGES_MAX: usize = 16;
+/// The most bytes that a frame adds to a message.
+const FRAME_BYTES: usize = 32;
 
 #[cfg(test)]
 mod tests {

@@ -5,12 +5,23 @@ use std::cell::Cell;
 use crate::application::NoApplication;
 use crate::events::{PublishToken, ShardMessage, SocketKey};
 use crate::id::Id;
+use crate::now::Now;
 use crate::settings::{ChannelRule, Settings};
 use crate::shard::tests::{NOW, Rig};
 
 const REPLAYS: &str = r#"{"replay":{"positions":"ext"}}"#;
 /// Sessions of all kinds.
 const KINDS: [&str; 4] = ["{}", r#"{"ack":true}"#, REPLAYS, r#"{"ack":true,"replay":{"positions":"ext"}}"#];
+
+/// A subscribe with an interval.
+const INTERVAL: &str = r#"{"min_interval_ms":500}"#;
+/// A channel whose rule has an interval, and one whose subscribers ask for one.
+const PACED: [(&str, &str); 2] = [("/paced/a", "{}"), ("/q/a", INTERVAL)];
+
+/// A time after the start.
+fn after(ms: u64) -> Now {
+    Now { ms: NOW.ms + ms, wall_ms: NOW.wall_ms + ms }
+}
 
 fn settings() -> Settings {
     let rule = |pattern: &str| ChannelRule { pattern: pattern.into(), ..ChannelRule::default() };
@@ -19,6 +30,7 @@ fn settings() -> Settings {
         ChannelRule { retain_last: true, min_interval_ms: 500, ..rule("/paced/*") },
         ChannelRule { retain_last: true, broadcast_to_publisher: Some(false), ..rule("/own/*") },
         ChannelRule { history_messages: 100, ..rule("/past/**") },
+        ChannelRule { min_interval_ms: 500, ..rule("/slow/*") },
     ];
     Settings { channels, trust_client_session: true, ..Settings::default() }
 }
@@ -36,6 +48,16 @@ struct Session {
 }
 
 impl Rig {
+    fn advance(&mut self, ms: u64) {
+        self.shard.advance(after(ms));
+    }
+
+    fn publish_after(&mut self, ms: u64, channel: &str, data: &str) {
+        self.shard.settle_burst_at(after(ms));
+        self.shard.publish_from_here(channel, data, None, None, false);
+        self.shard.settle_burst();
+    }
+
     fn open(&mut self, ext: &str) -> Session {
         let (key, client) = self.opened(ext);
         let session = Session { key, client, batch: ext.contains("ack").then(Cell::default) };
@@ -183,8 +205,7 @@ fn a_board_of_quotes_gets_the_latest_value_at_once() {
         rig.shard.publish_now("/q/a", "1");
         rig.shard.publish_now("/paced/a", "2");
         let session = rig.open(ext);
-        let interval = r#"{"min_interval_ms":500}"#;
-        assert_eq!(rig.subscribe_by(&session, r#"["/q/*"]"#, interval), ["/q/a 1"], "{ext}");
+        assert_eq!(rig.subscribe_by(&session, r#"["/q/*"]"#, INTERVAL), ["/q/a 1"], "{ext}");
         assert_eq!(rig.subscribe_by(&session, r#"["/paced/*"]"#, "{}"), ["/paced/a 2"], "{ext}");
     }
 }
@@ -201,23 +222,70 @@ fn the_own_message_of_a_session_does_not_come_back_where_it_would_not_live() {
     }
 }
 
+/// The latest messages of 600 channels `/q/000` to `/q/599`.
+fn with_many_channels() -> Rig {
+    let mut rig = rig(1);
+    for number in 0..600 {
+        rig.shard.publish_now(&format!("/q/{number:03}"), "1");
+        rig.shard.publish_now(&format!("/past/{number:03}"), "1");
+    }
+    rig
+}
+
 #[test]
-fn a_pattern_over_many_channels_brings_all_to_sessions_that_replay_and_none_to_others() {
+fn a_pattern_over_many_channels_brings_all() {
     for ext in KINDS {
-        let mut rig = rig(1);
-        for number in 0..600 {
-            rig.shard.publish_now(&format!("/q/{number:03}"), "1");
-            rig.shard.publish_now(&format!("/past/{number:03}"), "1");
-        }
+        let mut rig = with_many_channels();
         let session = rig.open(ext);
-        let replays = ext.contains("replay");
         let mut received = rig.subscribe_by(&session, r#"["/q/*"]"#, "{}");
         rig.shard.publish_now("/q/599", "2");
         received.extend(rig.data_of(&session));
-        let expected = if replays { 601 } else { 1 };
-        assert_eq!((received.len(), received.last().map(String::as_str)), (expected, Some("/q/599 2")), "{ext}");
-        let left_out = rig.shard.metrics().retained_left_out.get();
-        assert_eq!(left_out, u64::from(!replays), "{ext}");
+        assert_eq!((received.len(), received.last().map(String::as_str)), (601, Some("/q/599 2")), "{ext}");
+        assert_eq!(rig.shard.metrics().retained_incomplete.get(), 0, "{ext}");
+    }
+}
+
+#[test]
+fn subscriptions_that_overlap_bring_each_latest_message_once_in_any_order() {
+    let names = [r#"["/q/*","/q/599"]"#, r#"["/q/599","/q/*"]"#, r#"["/q/*","/q/**"]"#, r#"["/**","/q/*","/q/300"]"#];
+    for (ext, names) in KINDS.into_iter().flat_map(|ext| names.map(|names| (ext, names))) {
+        let mut rig = with_many_channels();
+        let session = rig.open(ext);
+        let mut received = rig.subscribe_by(&session, names, "{}");
+        // Pages also bring what the other channels have got in the millisecond of the subscribe.
+        received.retain(|message| message.starts_with("/q/"));
+        let all = received.len();
+        received.sort();
+        received.dedup();
+        assert_eq!((all, received.len()), (600, 600), "{ext} {names}");
+    }
+}
+
+#[test]
+fn a_pattern_that_ends_before_its_pages_leaves_them_to_those_that_overlap() {
+    for names in [r#"["/q/*","/q/**"]"#, r#"["/q/*","/q/599"]"#] {
+        let mut rig = with_many_channels();
+        let session = rig.open(REPLAYS);
+        let batch = ["subscribe", "unsubscribe"].map(|channel| {
+            let names = if channel == "subscribe" { names } else { "\"/q/*\"" };
+            format!(r#"{{"channel":"/meta/{channel}","clientId":"{}","subscription":{names}}}"#, session.client)
+        });
+        rig.shard.socket_text(NOW, session.key, &format!("[{}]", batch.join(",")));
+        let received = rig.data_of(&session);
+        assert_eq!(received.iter().filter(|message| *message == "/q/599 1").count(), 1, "{names}");
+    }
+}
+
+#[test]
+fn a_session_without_replay_gets_the_first_channels_of_a_pattern_over_more_than_it_may() {
+    let mut rig = rig(1);
+    for number in 0..16 * 256 + 10 {
+        rig.shard.publish_now(&format!("/q/{number}"), "1");
+    }
+    for (ext, expected, incomplete) in [("{}", 16 * 256, 1), (REPLAYS, 16 * 256 + 10, 1)] {
+        let session = rig.open(ext);
+        assert_eq!(rig.subscribe_by(&session, r#""/q/*""#, "{}").len(), expected, "{ext}");
+        assert_eq!(rig.shard.metrics().retained_incomplete.get(), incomplete, "{ext}");
     }
 }
 
@@ -249,7 +317,96 @@ fn a_subscriber_without_room_is_left_out_and_does_not_end() {
     }
     let session = rig.open("{}");
     assert_eq!(rig.subscribe_by(&session, r#""/q/*""#, "{}").len(), 16);
-    assert_eq!(rig.shard.metrics().retained_left_out.get(), 24);
+    assert_eq!(rig.shard.metrics().retained_incomplete.get(), 1);
     rig.shard.publish_now("/q/1", "2");
     assert_eq!(rig.data_of(&session), ["/q/1 2"]);
+}
+
+#[test]
+fn another_interval_is_no_new_subscription() {
+    for ext in KINDS {
+        let mut rig = rig(1);
+        rig.shard.publish_now("/q/a", "1");
+        let session = rig.open(ext);
+        assert_eq!(rig.subscribe_by(&session, r#""/q/a""#, "{}"), ["/q/a 1"], "{ext}");
+        for interval in ["500", "1000", "0"] {
+            let interval = format!(r#"{{"min_interval_ms":{interval}}}"#);
+            assert_eq!(rig.subscribe_by(&session, r#""/q/a""#, &interval), [""; 0], "{ext} {interval}");
+        }
+        // It gets the channel with an interval.
+        rig.subscribe_by(&session, r#""/q/a""#, INTERVAL);
+        assert_eq!(rig.subscribe_by(&session, r#""/q/*""#, "{}"), [""; 0], "{ext}");
+    }
+}
+
+#[test]
+fn the_latest_value_begins_no_interval() {
+    for (ext, (channel, interval)) in KINDS.into_iter().flat_map(|ext| PACED.map(|paced| (ext, paced))) {
+        let mut rig = rig(1);
+        rig.shard.publish_now(channel, "1");
+        rig.advance(5_000);
+        let session = rig.open(ext);
+        let name = format!("\"{channel}\"");
+        assert_eq!(rig.subscribe_by(&session, &name, interval), [format!("{channel} 1")], "{ext}");
+        rig.publish_after(5_001, channel, "2");
+        assert_eq!(rig.data_of(&session), [format!("{channel} 2")], "{ext}: the first one of the interval");
+        rig.publish_after(5_002, channel, "3");
+        assert_eq!(rig.data_of(&session), [""; 0], "{ext}");
+        rig.advance(6_000);
+        assert_eq!(rig.data_of(&session), [format!("{channel} 3")], "{ext}");
+    }
+}
+
+#[test]
+fn a_message_that_waits_for_its_interval_does_not_come_after_it_was_given() {
+    for (ext, (channel, interval)) in KINDS.into_iter().flat_map(|ext| PACED.map(|paced| (ext, paced))) {
+        for name in [channel, "/**"] {
+            let mut rig = rig(1);
+            let (earlier, session) = (rig.open(ext), rig.open(ext));
+            rig.subscribe_by(&earlier, &format!("\"{channel}\""), interval);
+            rig.shard.publish_now(channel, "1");
+            // Its latest message is not given: what waits is.
+            rig.shard.publish_now("/slow/a", "1");
+            for data in ["2", "3"] {
+                rig.shard.publish_now(channel, data);
+                rig.shard.publish_now("/slow/a", data);
+            }
+            let received = rig.subscribe_by(&session, &format!("\"{name}\""), interval);
+            assert_eq!(received, [format!("{channel} 3")], "{ext} {name}");
+            rig.advance(600);
+            let received = rig.data_of(&session);
+            let again = received.iter().filter(|message| message.starts_with(channel)).count();
+            assert_eq!(again, 0, "{ext} {name} {received:?}");
+            assert_eq!(rig.data_of(&earlier).last(), Some(&format!("{channel} 3")), "{ext} {name}");
+            rig.publish_after(2_000, channel, "4");
+            assert_eq!(rig.data_of(&session), [format!("{channel} 4")], "{ext} {name}");
+        }
+    }
+}
+
+#[test]
+fn an_older_message_on_its_way_from_another_shard_does_not_follow_the_latest_one_with_an_interval() {
+    for (ext, (channel, interval)) in KINDS.into_iter().flat_map(|ext| PACED.map(|paced| (ext, paced))) {
+        for name in [channel.to_owned(), format!("{}/*", channel.rsplit_once('/').expect("a parent").0)] {
+            let mut rig = rig(2);
+            let owner = |name: &str| rig.shard.machines.env.shared.histories.owner(name);
+            let channel =
+                ["a", "b", "c", "d", "e", "f", "g", "h"].map(|end| format!("{}{end}", &channel[..channel.len() - 1]));
+            let channel = channel.into_iter().find(|name| owner(name) == 1).expect("one");
+            let name = if name.ends_with('*') { name } else { channel.clone() };
+            let session = rig.open(ext);
+            let on_its_way = [1, 2, 3].map(|data| rig.on_its_way(&channel, data));
+            let received = rig.subscribe_by(&session, &format!("\"{name}\""), interval);
+            assert_eq!(received, [format!("{channel} 3")], "{ext} {name}");
+            for publication in on_its_way {
+                rig.shard.message(NOW, ShardMessage::Publication(publication.into()));
+            }
+            rig.advance(600);
+            assert_eq!(rig.data_of(&session), [""; 0], "{ext} {name}");
+            rig.advance(5_000);
+            let live = rig.on_its_way(&channel, 4);
+            rig.shard.message(after(5_000), ShardMessage::Publication(live.into()));
+            assert_eq!(rig.data_of(&session), [format!("{channel} 4")], "{ext} {name}");
+        }
+    }
 }
