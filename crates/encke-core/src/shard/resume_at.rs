@@ -109,7 +109,8 @@ impl Machines {
         });
         replay_request.is_of_pattern = false;
         (rest.from, rest.behind) = (Some(position), others.pop());
-        let is_done = have_begun && (!is_long || !is_first && self.delivery.replay_pattern(key, rest));
+        let may_page = !is_first || self.delivery.waiting_bytes(key) == 0;
+        let is_done = have_begun && (!is_long || may_page && self.delivery.replay_pattern(key, rest));
         // A client that asks for no position subscribes in any case.
         self.env.metrics.retained_incomplete.add(usize::from(beside.is_some() && !(with_retained && is_done)));
         if is_done || with_retained { Ok(()) } else { too_many() }

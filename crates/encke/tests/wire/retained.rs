@@ -1,6 +1,6 @@
 //! The latest message of a channel at once, for new subscriptions over either transport, with replay and without (`retain_last`).
 
-use encke::{ChannelRule, Settings};
+use encke::{Access, ChannelRule, Grant, Server, Settings};
 use serde_json::{Value, json};
 
 use crate::common::{Poller, Stream, TestServer, Ws, publications};
@@ -87,12 +87,43 @@ fn a_new_subscription_gets_the_latest_message_at_once_and_then_live_ones_over_ei
 }
 
 #[test]
-fn a_stream_of_a_channel_begins_with_its_latest_message() {
+fn a_stream_begins_with_the_latest_message_of_each_channel() {
+    for path in ["/stream/h/a,/h/b", "/stream/h/*", "/stream/h/a,/h/*", "/stream/h/*?min_interval_ms=500"] {
+        let rule = ChannelRule { retain_last: true, history_messages: 10, ..ChannelRule::default() };
+        let server = TestServer::start(with(rule));
+        for (channel, number) in [("/h/a", 16), ("/h/a", 17), ("/h/b", 18)] {
+            publish(&server, channel, number);
+        }
+        wait_stored(&server, 3);
+        let mut stream = Stream::open(server.address(), path, &[]);
+        let mut next = || {
+            let event =
+                std::iter::from_fn(|| stream.event()).find(|event| event.contains("\"data\"")).expect("a message");
+            event.split("\"data\":").nth(1).and_then(|rest| rest.split([',', '}']).next()).expect("data").to_owned()
+        };
+        let mut first = [next(), next()];
+        first.sort();
+        assert_eq!(first, ["17", "18"], "{path}");
+        publish(&server, "/h/a", 19);
+        assert_eq!(next(), "19", "{path}");
+    }
+}
+
+#[test]
+fn a_channel_that_a_client_may_not_subscribe_to_gives_it_no_latest_message() {
     let rule = ChannelRule { retain_last: true, ..ChannelRule::default() };
-    let server = TestServer::start(with(rule));
-    publish(&server, "/h/a", 17);
-    wait_stored(&server, 1);
-    let mut stream = Stream::open(server.address(), "/stream/h/a", &[]);
-    let message = std::iter::from_fn(|| stream.event()).find(|event| event.contains("\"data\""));
-    assert!(message.is_some_and(|message| message.contains("\"data\":17")));
+    let server = TestServer::of(
+        Server::builder().settings(with(rule)).authorize("/h/b", |_: &Access| Grant::deny("nobody_reads_it")),
+    );
+    publish(&server, "/h/a", 1);
+    publish(&server, "/h/b", 2);
+    wait_stored(&server, 2);
+    let mut client = Client::websocket(&server, &json!({}));
+    // It may not have the pattern either.
+    for name in ["/h/b", "/h/*"] {
+        client.subscribe(json!(name), 0);
+    }
+    assert_eq!(client.subscribe(json!("/h/a"), 1), [json!(1)]);
+    publish(&server, "/h/a", 3);
+    assert_eq!(client.receive(Vec::new(), 1), [json!(3)]);
 }

@@ -297,7 +297,7 @@ fn a_subscription_may_begin_elsewhere_and_is_forgotten_when_it_ends() {
     let id = rig.sent_one("/meta/unsubscribe")["id"].clone();
     rig.receive(json!([{"channel": "/meta/unsubscribe", "id": id, "successful": true}]));
     rig.session.subscribe(&["/a".into()]);
-    assert_eq!(rig.sent_one("/meta/subscribe")["ext"]["replay"], json!({"/a": -1}));
+    assert_eq!(rig.sent_one("/meta/subscribe")["ext"]["replay"], json!({}), "the server chooses");
 }
 
 impl Rig {
