@@ -117,8 +117,10 @@ fn a_new_subscription_begins_with_the_latest_message_on_any_node() {
         for node in [&first, &other] {
             for (ack, replay) in [(false, false), (true, false), (false, true)] {
                 // The reply to the publisher does not wait until the other node has the message.
-                let data = format!("\"data\":{last}");
-                wait_until_async("it has the latest one", || node.get("/history/h/a?limit=1").contains(&data)).await;
+                for (channel, last) in [("a", last), ("b", 19)] {
+                    let (path, data) = (format!("/history/h/{channel}?limit=1"), format!("\"data\":{last}"));
+                    wait_until_async("it has the latest one", || node.get(&path).contains(&data)).await;
+                }
                 let builder = Client::builder().transport(Transport::WebSocket).reply_timeout(EVENT_MAX).ack(ack);
                 let builder = if replay { builder.replay(ReplayFrom::Latest) } else { builder };
                 let client = builder.connect(&node.url).await.expect("a session");

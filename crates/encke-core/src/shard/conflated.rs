@@ -31,7 +31,7 @@ impl Machines {
             return;
         }
         self.conflation.number_next();
-        let got = self.have_got(fan_out);
+        let got = if self.may_have_got(fan_out) { self.have_got(fan_out) } else { Vec::new() };
         let last = last_of(fan_out.frames);
         let last = FanOut { frames: &last, messages: 1, position: None, token: None, ..*fan_out };
         // A waiting message must not outlive a later one that found nobody.

@@ -150,6 +150,12 @@ impl Machines {
         }
     }
 
+    /// False if no session has got one of these publications from the ring.
+    #[inline]
+    pub(super) fn may_have_got(&self, fan_out: &FanOut<'_>) -> bool {
+        fan_out.position.is_some() && !self.env.retained.is_empty()
+    }
+
     /// The sessions that have got the latest one of these publications from the ring, or a later one.
     #[cold]
     #[inline(never)]
@@ -157,6 +163,7 @@ impl Machines {
         let Some(position) = fan_out.position else { return Vec::new() };
         let end = position.first + u64::from(fan_out.messages);
         let Machines { env, delivery, .. } = self;
+        env.retained.expire(env.now.ms);
         let late = env.retained.late(fan_out.channel.as_str(), position.ring.serial, (position.first, end));
         let late: Vec<u32> = late.filter(|session| delivery.has(*session)).map(|session| session.index).collect();
         env.count_steps(1 + late.len());
@@ -187,12 +194,13 @@ struct Given {
 
 impl Retained {
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 
     /// Notes that a session has got a message. True if an earlier one had to go for that.
     fn note(&mut self, channel: &str, given: Given) -> bool {
+        self.expire(given.at_ms);
         let is_full = self.order.len() >= GIVEN_MAX;
         if is_full {
             self.forget_first();
@@ -213,7 +221,7 @@ impl Retained {
     }
 
     /// Forgets what was given so long ago that nothing of it is on its way.
-    pub(super) fn expire(&mut self, now_ms: u64) {
+    fn expire(&mut self, now_ms: u64) {
         while self.order.front().is_some_and(|(at_ms, _)| at_ms + ON_ITS_WAY_MS <= now_ms) {
             self.forget_first();
         }

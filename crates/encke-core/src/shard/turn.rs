@@ -111,7 +111,6 @@ impl Machines {
         self.delivery.look_for_room();
         self.delivery.go_on_with_withdrawals();
         self.sweep_history();
-        self.env.retained.expire(self.env.now.ms);
         self.check_memory();
         self.report_changes();
         self.visit_confirmed();
