@@ -315,8 +315,7 @@ test("an interval goes on over a reload, until a page wants all messages", async
     const visit = async (options) => {
         page.dispatchEvent(new Event("pagehide"));
         const next = client(t, server.url, { persist: persist(store) });
-        await next.subscribe("/plain/x", mark, mark.receive).ready;
-        await next.subscribe("/stock/a", options, counter.receive).ready;
+        await Promise.all([next.subscribe("/plain/x", mark, mark.receive), next.subscribe("/stock/a", options, counter.receive)].map(({ ready }) => ready));
     };
     const publish = async (n) => {
         await writer.publish("/stock/a", { n });

@@ -121,6 +121,7 @@ test("a name that is given up and wanted again at once is asked for again", () =
 test("the shortest interval applies to a name, in the next session, too", () => {
     const peer = new Peer().open();
     peer.sent();
+    peer.events();
     const ask = (key, intervalMs) => {
         peer.session.names.subscribe({ key, name: "/h/*", from: "latest", positions: [], intervalMs }, true);
         const sent = peer.sent();

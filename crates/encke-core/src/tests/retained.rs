@@ -92,12 +92,13 @@ impl Rig {
             if let (Some(batch), Some((_, rest))) = (&session.batch, more.rsplit_once("\"ack\":")) {
                 batch.set(rest.split('}').next().and_then(|batch| batch.parse().ok()).unwrap_or_default());
             }
-            // A page may have nothing for the session.
+            // A page may have nothing for the session, and a search for what waits already takes its time.
             turns_without = if more.contains("\"data\":") { 0 } else { turns_without + 1 };
             text += &more;
             if turns_without == 4 {
                 break;
             }
+            self.advance(20 * turns_without);
         }
         let show = |message: &str| {
             let (channel, rest) = message.split_once('"')?;
