@@ -179,15 +179,17 @@ impl InForce {
         !self.retaining.is_empty() && self.rule_of(channel).is_some_and(|rule| self.settings.channels[rule].retain_last)
     }
 
-    /// False if that is so for no channel that this name matches. A pattern may match some.
-    pub(crate) fn may_retain(&self, name: ChannelName<'_>) -> bool {
-        self.retaining.iter().any(|rule| overlap(&self.settings.channels[*rule].pattern, name.as_str()))
-    }
-
-    /// The same for channels whose rule also has an interval.
-    pub(crate) fn may_retain_with_interval(&self, name: ChannelName<'_>) -> bool {
-        let rules = self.retaining.iter().map(|rule| &self.settings.channels[*rule]);
-        rules.filter(|rule| rule.min_interval_ms > 0).any(|rule| overlap(&rule.pattern, name.as_str()))
+    /// False if that is so for no channel that this name matches. A pattern may match some. With `paced` only rules with an interval count.
+    pub(crate) fn may_retain(&mut self, name: ChannelName<'_>, paced: bool) -> bool {
+        if self.retaining.is_empty() {
+            return false;
+        }
+        let counts = |rule: &ChannelRule| rule.retain_last && (!paced || rule.min_interval_ms > 0);
+        if !name.is_pattern() {
+            return self.rule_of(name).is_some_and(|rule| counts(&self.settings.channels[rule]));
+        }
+        let mut rules = self.retaining.iter().map(|rule| &self.settings.channels[*rule]);
+        rules.any(|rule| counts(rule) && overlap(&rule.pattern, name.as_str()))
     }
 
     /// True if messages on this channel are compressed.

@@ -52,7 +52,7 @@ impl Machines {
     ) -> Result<(), std::borrow::Cow<'static, str>> {
         let too_many = || Err(BayeuxError::ReplayChannelsMax.as_str().into());
         let requested = replay_request.positions.requested(name.as_str()).map(ReplayFrom::to_owned);
-        let is_new = requested.is_none() && replay_request.is_of_new && self.env.settings.may_retain(name);
+        let is_new = requested.is_none() && replay_request.is_of_new && self.env.settings.may_retain(name, false);
         let beside = new.filter(|_| is_new).map(|new| self.subscriptions_beside(key, new));
         let mut position = requested.unwrap_or_default();
         if !name.is_pattern() {

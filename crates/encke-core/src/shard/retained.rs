@@ -54,8 +54,7 @@ impl Machines {
     pub(super) fn give_retained(&mut self, key: SessionKey, name: ChannelName<'_>, new: u32, interval: Interval) {
         let Some(session) = self.delivery.session(key) else { return };
         let replays = session.replays() && interval.is_none();
-        let settings = &self.env.settings;
-        if !(if replays { settings.may_retain_with_interval(name) } else { settings.may_retain(name) }) {
+        if !self.env.settings.may_retain(name, replays) {
             return;
         }
         let beginner = Beginner { key, beside: self.subscriptions_beside(key, new), replays };
@@ -96,7 +95,7 @@ impl Machines {
             }
             behind = channels.pop();
         }
-        false
+        self.env.shared.histories.matching(pattern, behind.as_deref(), 1, |_| true).is_empty()
     }
 
     fn give_retained_of(&mut self, beginner: &Beginner, channel: &str) -> Outcome {
