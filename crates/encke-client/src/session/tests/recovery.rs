@@ -322,7 +322,7 @@ impl Rig {
         self.session.subscribe(&[channel.into()]);
         let mut sent = self.sent();
         let subscribe = sent.pop().expect("a subscribe").1.remove(0);
-        assert_eq!(subscribe["ext"]["replay"], json!({channel: -1}));
+        assert_eq!(subscribe["ext"]["replay"], json!({}));
         self.receive(json!([{"channel": "/meta/subscribe", "id": subscribe["id"], "successful": true,
             "ext": {"replay": {channel: {"recovered": true, "epoch": "e", "from": next, "latest": next - 1, "lost": null}}}}]));
         assert!(matches!(self.events()[..], [Event::Replied { .. }]));
