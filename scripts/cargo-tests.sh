@@ -6,6 +6,7 @@
 #   scripts/cargo-tests.sh tls     those of the server over real sockets, with TLS on both ends
 #   scripts/cargo-tests.sh http2   the same over HTTP/2, by a gateway in front of each server; `http2-tls` with TLS
 #   scripts/cargo-tests.sh cluster those of nodes of a cluster, by scripts/cluster.sh
+#   scripts/cargo-tests.sh mongodb those of sessions in MongoDB, by scripts/mongodb.sh
 #
 # A test of the crates in `real_time` that fails is run once more, alone. If it passes then, it is flaky: it is counted and listed, and
 # both outputs stay in target/test/flaky. All other tests are deterministic, so their failure is final, as is one that says that a
@@ -13,7 +14,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # Crates whose `tests/` folders need real time. Their unit tests do not.
-real_time=(encke encke-auth encke-bench encke-cli encke-client encke-fetch encke-proxy encke-sources encke-webhooks)
+real_time=(encke encke-auth encke-bench encke-cli encke-client encke-fetch encke-mongodb encke-proxy encke-sources encke-webhooks)
 # More failures than this are no accident.
 repeats_max=10
 repeat_seconds_max=600
@@ -145,8 +146,8 @@ http2 | http2-tls)
     # The tests of proxies choose TLS for each connection.
     [ "$1" = http2 ] || options+=(--skip proxies::)
     ;;
-cluster) options=(--test cluster) ;;
-*) echo "usage: scripts/cargo-tests.sh [unit|tls|http2|http2-tls|cluster]" >&2; exit 2 ;;
+cluster | mongodb) options=(--test "$1") ;;
+*) echo "usage: scripts/cargo-tests.sh [unit|tls|http2|http2-tls|cluster|mongodb]" >&2; exit 2 ;;
 esac
 
 need_rust

@@ -63,6 +63,7 @@ step mail aside 900 'mail: the notifier with a real POP3 and IMAP server' bash s
 step proxies aside 900 'proxies: nginx and HAProxy in front, with every transport' bash scripts/twice.sh proxies
 step acme aside 900 'ACME: certificates of an authority, their renewal' bash scripts/twice.sh acme
 step cluster aside 1200 'cluster: nodes on a real NATS server' bash scripts/cluster.sh
+step mongodb aside 1200 'cluster: sessions in MongoDB, on a server that speaks its protocol' bash scripts/mongodb.sh
 step documents aside 900 'documents: every code block runs, in its language' bash scripts/twice.sh documents
 step deploy aside 2400 'deploying: container file, compose file, chart, alerts; the topology of the compose file runs' bash scripts/twice.sh deploy
 step client-js aside 900 'the JavaScript client: seeded faults, the real server, Faye, Chromium, Firefox' bash scripts/client-js.sh
@@ -131,7 +132,7 @@ in_set() {
 build_programs() {
     say 'building the programs that are tested'
     cargo build --quiet --locked --workspace --bin simulator --bin hostile --example interop_server --example echo \
-        --example http_api --example webhook_backend &&
+        --example http_api --example webhook_backend --example mongodb_node &&
         say 'built those of the tests'
 }
 build_release() {

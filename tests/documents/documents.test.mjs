@@ -53,8 +53,8 @@ const BEFORE = {
     "docs/production.md": "mkdir -p etc/systemd/system var/lib/encke usr/local/bin target/release && cp \"$ENCKE\" target/release/encke; TOKEN=of-a-block-before",
 };
 
-/** Files that a configuration names and that only its reader has; `config check` misses them, and nothing else. */
-const ABSENT_FILE = /(\/etc|\/run|\/srv|\/var|\/usr)\/|No such file/;
+/** Files that a configuration names and that only its reader has, and MongoDB, which only some programs have; `config check` misses them, and nothing else. */
+const ABSENT_FILE = /(\/etc|\/run|\/srv|\/var|\/usr)\/|No such file|built without MongoDB/;
 
 class Page {
     constructor(name, folder) {

@@ -86,8 +86,9 @@ impl Sources {
         let located = |config: &Config, misfits: Vec<Problem>| {
             misfits.into_iter().map(|it| config.located(it)).collect::<Vec<_>>()
         };
-        problems.extend(located(&config, sections.misfits(&config.settings)));
         sections.cluster = ClusterSection::with_servers(sections.cluster.take(), &config.program.cluster);
+        let is_node = sections.cluster.is_some() || config.of_sections.origin("cluster").is_some();
+        problems.extend(located(&config, sections.misfits(&config.settings, is_node)));
         (config.file, config.sections) = (file, sections);
         if !self.demo {
             config.settle_demo(config.settings.listen);

@@ -108,7 +108,8 @@ fn reference() -> String {
     }
     let (auth, proxy) = (options::with_table::<AuthSettings>(AUTH), options::with_table::<ProxySettings>(PROXY));
     let cluster = options::with_rows(CLUSTER, &options::cluster_rows());
-    for text in [CHANNELS, &auth, &cluster, &proxy, SECTIONS, COMETD] {
+    let mongodb = options::with_rows(MONGODB, &options::mongodb_rows());
+    for text in [CHANNELS, &auth, &cluster, &mongodb, &proxy, SECTIONS, COMETD] {
         out.push('\n');
         out.push_str(text);
     }
@@ -129,6 +130,7 @@ fn reference() -> String {
 const INTRODUCTION: &str = include_str!("reference/introduction.md");
 const AUTH: &str = include_str!("reference/auth.md");
 const CLUSTER: &str = include_str!("reference/cluster.md");
+const MONGODB: &str = include_str!("reference/mongodb.md");
 const PROXY: &str = include_str!("reference/proxy.md");
 const COMETD: &str = include_str!("reference/cometd.md");
 

@@ -13,6 +13,7 @@ mod effects;
 mod handover;
 mod layers;
 mod logs;
+mod mongodb;
 mod options;
 mod rules;
 mod sections;

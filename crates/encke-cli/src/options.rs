@@ -11,7 +11,7 @@ use encke::{Declared as _, Setting, Settings};
 
 pub(crate) use cometd::{IGNORED, PREFIXES, REFUSED};
 pub(crate) use program::Program;
-pub(crate) use sections::{Row, cluster_rows, rows, with_rows, with_table};
+pub(crate) use sections::{Row, cluster_rows, mongodb_rows, rows, with_rows, with_table};
 
 /// Options that belong together.
 #[derive(Debug)]
@@ -114,14 +114,14 @@ pub(crate) fn is_section(name: &str) -> bool {
 /// The name of a section as the file has it, in brackets; that of another setting as it is.
 pub(crate) fn in_brackets(name: &str) -> String {
     match name {
-        "auth" | "cluster" | "proxy" => format!("[{name}]"),
+        "auth" | "cluster" | "mongodb" | "proxy" => format!("[{name}]"),
         name if is_section(name) => format!("[[{name}]]"),
         name => name.into(),
     }
 }
 
 /// The sections of the file that are no settings of the server.
-pub(crate) const SECTIONS: &[&str] = &["api_keys", "auth", "cluster", "proxy", "source", "webhooks"];
+pub(crate) const SECTIONS: &[&str] = &["api_keys", "auth", "cluster", "mongodb", "proxy", "source", "webhooks"];
 
 /// The options in groups.
 pub(crate) static GROUPS: LazyLock<Vec<Group>> = LazyLock::new(|| {

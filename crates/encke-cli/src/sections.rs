@@ -9,6 +9,7 @@ use toml::Value;
 
 use crate::cluster::ClusterSection;
 use crate::layers::{Given, Problem, Raw};
+use crate::mongodb::MongoSection;
 use crate::tables::{checked, explain, list, wrong_in};
 
 /// All sections.
@@ -24,6 +25,8 @@ pub(crate) struct Sections {
     pub(crate) auth: Option<AuthSettings>,
     /// `[cluster]`
     pub(crate) cluster: Option<ClusterSection>,
+    /// `[mongodb]`
+    pub(crate) mongodb: Option<MongoSection>,
     /// `[[webhooks]]`
     pub(crate) webhooks: Vec<WebhookSettings>,
 }
@@ -39,6 +42,7 @@ impl Sections {
             "source" => sources(value).map(|sources| self.sources = sources),
             "auth" => auth(value).map(|auth| self.auth = Some(auth)),
             "cluster" => ClusterSection::read(value).map(|cluster| self.cluster = cluster),
+            "mongodb" => MongoSection::read(value).map(|mongodb| self.mongodb = Some(mongodb)),
             "proxy" => proxy(value).map(|proxy| self.proxy = Some(proxy)),
             "webhooks" => webhooks(value).map(|webhooks| self.webhooks = webhooks),
             _ => api_keys(value).map(|api_keys| self.api_keys = api_keys),
@@ -46,13 +50,15 @@ impl Sections {
         read.map_err(|all| all.iter().map(|mistake| given.source.located(mistake)).collect())
     }
 
-    /// Errors about sections that contradict the settings of the server.
-    pub(crate) fn misfits(&self, settings: &Settings) -> Vec<Problem> {
+    /// Errors about sections that contradict the settings of the server. `is_node`: it is a node of a cluster.
+    pub(crate) fn misfits(&self, settings: &Settings, is_node: bool) -> Vec<Problem> {
         let of_webhook = |(index, webhook): (usize, &WebhookSettings)| {
             let error = Webhooks::check_times(std::slice::from_ref(webhook), settings).err()?;
             Some(Problem(error.to_string().replacen("[0]", &format!("[{index}]"), 1)))
         };
-        self.webhooks.iter().enumerate().filter_map(of_webhook).collect()
+        let without_cluster = "mongodb: it has the sessions of a cluster, and there is no [cluster]";
+        let of_mongodb = self.mongodb.as_ref().filter(|_| !is_node).map(|_| Problem(without_cluster.into()));
+        self.webhooks.iter().enumerate().filter_map(of_webhook).chain(of_mongodb).collect()
     }
 
     /// An error about sections that contradict each other.

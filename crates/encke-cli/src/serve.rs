@@ -11,6 +11,7 @@ use std::time::Duration;
 use encke::{Builder, Declared as _, Fallback, Handle, Running, Server};
 use encke_auth::{AuthSettingsError, Jwt};
 use encke_demo::{Demo, Source, Streams};
+use encke_mongodb::MongoSettingsError;
 use encke_nats::NatsSettingsError;
 use encke_proxy::{Proxy, ProxyError, ProxySettings};
 use encke_sources::{SourceSettings, Sources as Publishing, SourcesSettings};
@@ -25,6 +26,8 @@ use crate::cluster::ClusterSection;
 use crate::config::{Config, Sources};
 use crate::handover::{Handover, Heritage, Predecessor, Program};
 use crate::logs::LogLevel;
+use crate::mongodb::MongoSection;
+use crate::sections::Sections;
 use crate::{FAILED, allocator, assets, complain, config_command, demo, effects, options};
 
 /// Runs the server until a signal ends it. `opens` is true if `encke demo` opens a browser.
@@ -78,6 +81,8 @@ enum Problem {
     Auth(#[from] AuthSettingsError),
     #[error(transparent)]
     Cluster(#[from] NatsSettingsError),
+    #[error(transparent)]
+    Mongo(#[from] MongoSettingsError),
     #[error("cannot listen to signals: {0}")]
     Signals(io::Error),
     #[error("cannot put the backend behind the server: {0}")]
@@ -117,7 +122,7 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
     let server = demo.into_iter().fold(server, |server, demo| {
         demo.message_bytes_max(config.settings.message_bytes_max).sources(list_of(&listed)).install(server)
     });
-    let server = ClusterSection::join(config.sections.cluster.as_ref(), server)?;
+    let server = joining(&config.sections, server)?;
     let webhooks = Webhooks::start(&config.sections.webhooks)?;
     let server = webhooks.in_front_of(server);
     if let Some(address) = inherited
@@ -172,6 +177,13 @@ fn start(sources: Sources, mut config: Config, level: LogLevel) -> Result<Starte
     signals.start(runtime, early, ends).map_err(Problem::Signals)?;
     predecessor.into_iter().for_each(Predecessor::serves);
     Ok(Started { running, publishing, webhooks, begun })
+}
+
+/// Makes a server a node of the cluster, and gives it the store of its sessions, if there are sections for them.
+fn joining(sections: &Sections, server: Builder) -> Result<Builder, Problem> {
+    let cluster = sections.cluster.as_ref();
+    let server = ClusterSection::join(cluster, server)?;
+    Ok(MongoSection::join(sections.mongodb.as_ref(), cluster, server)?)
 }
 
 /// The services of the demo pages, if they are on.
@@ -414,6 +426,9 @@ impl Signals {
         restart.extend((new.sections.proxy != self.current.sections.proxy).then_some("proxy"));
         if new.sections.cluster != self.current.sections.cluster {
             tracing::warn!("[cluster] stays as it is until a restart");
+        }
+        if new.sections.mongodb != self.current.sections.mongodb {
+            tracing::warn!("[mongodb] stays as it is until a restart");
         }
         let publishing = self.publishing.reload(new.sections.sources.clone());
         for (what, names) in

@@ -24,6 +24,7 @@ pub(crate) fn template() -> String {
     add_examples(&mut out, CHANNELS);
     add_section(&mut out, "auth", &options::rows::<AuthSettings>());
     add_section(&mut out, "cluster", &options::cluster_rows());
+    add_section(&mut out, "mongodb", &options::mongodb_rows());
     add_section(&mut out, "proxy", &options::rows::<ProxySettings>());
     add_examples(&mut out, SECTIONS);
     out

@@ -27,6 +27,7 @@ use crate::asset::Asset;
 use crate::beside::Beside;
 use crate::cluster::engine::ClusterEngine;
 use crate::cluster::settings::ClusterSettings;
+use crate::cluster::store::{SessionStore, SessionStoreSettings};
 use crate::fallback::{BoxError, RequestBody};
 use crate::tls::TicketKey;
 
@@ -97,6 +98,7 @@ pub struct Builder {
     pub(crate) layers: Vec<Box<Layer>>,
     pub(crate) fallback: Option<Beside>,
     pub(crate) cluster: Option<(ClusterSettings, Box<dyn ClusterEngine>)>,
+    pub(crate) session_store: Option<(SessionStoreSettings, Arc<dyn SessionStore>)>,
     pub(crate) without_listener: bool,
     pub(crate) echo: bool,
     pub(crate) reclaim_memory: Option<fn()>,
@@ -345,6 +347,13 @@ impl Builder {
     /// `encke-nats` has an engine. Without it, the server runs alone.
     pub fn cluster(mut self, settings: ClusterSettings, engine: impl ClusterEngine) -> Builder {
         self.cluster = Some((settings, Box::new(engine)));
+        self
+    }
+
+    /// Keeps the sessions of a cluster in a store and not among the keys of its engine. All nodes need the same one. The crate
+    /// `encke-mongodb` has one. Only a node of a cluster may have a store.
+    pub fn session_store(mut self, settings: SessionStoreSettings, store: impl SessionStore) -> Builder {
+        self.session_store = Some((settings, Arc::new(store)));
         self
     }
 

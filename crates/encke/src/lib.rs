@@ -299,6 +299,7 @@ pub use cluster::engine::{
     KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX,
 };
 pub use cluster::settings::ClusterSettings;
+pub use cluster::store::{MemoryStore, SessionStore, SessionStoreSettings, SessionWrite, StoreFuture, StoredSession};
 pub use embedded::{EnckeService, all_paths, service};
 pub use encke_core::{
     Action, Actions, Amount, AttributeChange, AttributeError, Attributes, Budget, CertificateName, ChannelRule,

@@ -20,6 +20,8 @@ use crate::cluster::engine::ClusterEngine;
 use crate::cluster::link::Link;
 use crate::cluster::sessions;
 use crate::cluster::settings::ClusterSettings;
+use crate::cluster::store::{SessionStore, SessionStoreSettings};
+use crate::cluster::store_numbers::StoreNumbers;
 use crate::data::{Data, DataInUse};
 use crate::embedded::EnckeService;
 use crate::entropy::kernel_entropy;
@@ -46,6 +48,7 @@ use crate::threads::driver::Inputs;
 use crate::threads::histories::NodeHistories;
 use crate::threads::leases::NodeLeases;
 use crate::threads::listeners::{self, Bound};
+use crate::threads::store::NodeStore;
 use crate::tls::Tls;
 use encke_cluster::Sessions;
 use encke_core::{Application, NodeTag, Saved, Settings, Shard, Shared};
@@ -71,7 +74,7 @@ impl Builder {
     pub fn check(&self) -> Result<(), StartError> {
         check_settings(&self.settings)?;
         self.hooks.check()?;
-        check_cluster(&self.settings, self.cluster.as_ref())?;
+        check_cluster(&self.settings, self.cluster.as_ref(), self.session_store.as_ref())?;
         Data::probe(&self.settings)
     }
 
@@ -83,7 +86,7 @@ impl Builder {
     pub fn start(self) -> Result<Running, StartError> {
         check_settings(&self.settings)?;
         self.hooks.check()?;
-        check_cluster(&self.settings, self.cluster.as_ref())?;
+        check_cluster(&self.settings, self.cluster.as_ref(), self.session_store.as_ref())?;
         let Builder { without_listener, listener, further_listeners, .. } = self;
         let listeners = listeners::open(&self.settings, without_listener, listener, further_listeners)?;
         let address = listeners::address(&listeners).unwrap_or(self.settings.listen);
@@ -137,7 +140,7 @@ impl Builder {
         server_shared.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
         handlers.set(handle.downgrade());
         handle.set_fallback(fallback_of(self.fallback, &server_shared, self.assets));
-        let cluster = start_cluster(&server_shared, self.cluster, &settings)?;
+        let cluster = start_cluster(&server_shared, self.cluster, self.session_store, &settings)?;
         let (history_store, data, saved) = start_data(data, &server_shared, settings.sessions_max)?;
         let context = ThreadContext {
             settings: settings.clone(),
@@ -160,9 +163,14 @@ impl Builder {
 fn check_cluster(
     settings: &Settings,
     cluster: Option<&(ClusterSettings, Box<dyn ClusterEngine>)>,
+    store: Option<&(SessionStoreSettings, Arc<dyn SessionStore>)>,
 ) -> Result<(), SettingsError> {
-    let Some((cluster, _)) = cluster else { return Ok(()) };
+    let Some((cluster, _)) = cluster else {
+        let wanted = "none without a cluster, whose sessions it has";
+        return store.map_or(Ok(()), |(_, store)| Err(SettingsError::new("session_store", store.name(), wanted)));
+    };
     cluster.check()?;
+    store.map_or(Ok(()), |(settings, _)| settings.check())?;
     ClusterSettings::check_server(settings)
 }
 
@@ -204,6 +212,7 @@ fn revoke_again(shared: &Shared, revoked: &[(Box<str>, u64)], wall_ms: u64) {
 fn start_cluster(
     server_shared: &Arc<ServerShared>,
     cluster: Option<(ClusterSettings, Box<dyn ClusterEngine>)>,
+    store: Option<(SessionStoreSettings, Arc<dyn SessionStore>)>,
     settings: &Arc<Settings>,
 ) -> Result<Option<JoinHandle<()>>, StartError> {
     let (Some((cluster, engine)), Some(link), Some(tag)) =
@@ -221,7 +230,12 @@ fn start_cluster(
     server_shared.metrics.add(move || read.metrics());
     let commands = NodeCommands::new(cluster.remote_calls(tag)?, cluster.revocations());
     let leases = NodeLeases::new(cluster.leases());
-    let parts = Parts { node, sessions, histories, commands, leases };
+    let store = store.map(|(store_settings, store)| {
+        let numbers = Arc::new(StoreNumbers::new(store.name()));
+        link.set_store(numbers.clone());
+        NodeStore::new(store, store_settings, (settings.clone(), tag), numbers)
+    });
+    let parts = Parts { node, sessions, histories, commands, leases, store };
     cluster::start(server_shared.clone(), link, parts, engine).map(Some).map_err(StartError::Thread)
 }
 

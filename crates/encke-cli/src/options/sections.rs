@@ -1,9 +1,10 @@
-//! The sections `[auth]`, `[cluster]` and `[proxy]` as `docs/configuration.md` and the file of `encke config init` describe them.
+//! The sections `[auth]`, `[cluster]`, `[mongodb]` and `[proxy]` as `docs/configuration.md` and the file of `encke config init` describe them.
 
 use std::any::Any;
 use std::fmt::Write as _;
 
-use encke::{ClusterSettings, Declared};
+use encke::{ClusterSettings, Declared, SessionStoreSettings};
+use encke_mongodb::MongoSettings;
 use encke_nats::NatsSettings;
 use toml::Value;
 
@@ -19,6 +20,11 @@ pub(crate) fn rows<T: Declared + Default>() -> Vec<Row> {
 /// Each setting of the section `[cluster]`, which two crates read.
 pub(crate) fn cluster_rows() -> Vec<Row> {
     rows::<NatsSettings>().into_iter().chain(rows::<ClusterSettings>()).collect()
+}
+
+/// Each setting of the section `[mongodb]`, which two crates read.
+pub(crate) fn mongodb_rows() -> Vec<Row> {
+    rows::<MongoSettings>().into_iter().chain(rows::<SessionStoreSettings>()).collect()
 }
 
 /// The text of a section with a table of its settings.
@@ -68,6 +74,8 @@ mod tests {
     fn a_section_shows_the_default_of_each_setting_that_has_one() {
         each_default_is_shown::<ProxySettings>(&[]);
         each_default_is_shown::<ClusterSettings>(&[]);
+        each_default_is_shown::<SessionStoreSettings>(&[]);
+        each_default_is_shown::<MongoSettings>(&["url", "url_env"]);
         each_default_is_shown::<NatsSettings>(&[
             "ca_file",
             "cert_file",

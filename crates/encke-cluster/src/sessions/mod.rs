@@ -15,6 +15,7 @@ mod asking;
 mod confirming;
 mod homes;
 mod message;
+mod probing;
 mod record;
 mod records;
 mod relaying;
@@ -36,6 +37,7 @@ use crate::subject::Subjects;
 use confirming::Confirming;
 use homes::Homes;
 use message::{Question, Reply};
+pub use record::RecordView;
 use record::{Key, Record};
 use records::{KeyCommand, Outcome, Records};
 use relays::Relays;
@@ -103,6 +105,8 @@ pub enum Output {
     },
     /// The sessions of this node have confirmed this tick, but for those whose record says otherwise. True if there are some.
     Confirmed(u64, bool),
+    /// The outcome of [`Sessions::probe`]. True: the node is gone.
+    Probed(NodeTag, bool),
 }
 
 /// The counts of [`Sessions`] since its start, and its sizes.
@@ -214,6 +218,7 @@ enum Sent {
     Record(Key),
     Search(u64),
     Ping(NodeTag),
+    Probe(NodeTag),
     Relay(RelayId),
     Taken(Notice),
     /// Nobody waits for the answer.
@@ -320,6 +325,7 @@ impl Sessions {
                 self.search_answered(now_ms, (search, number), answer);
             }
             Some(Sent::Ping(node)) => self.ping_answered(now_ms, node, answer.err()),
+            Some(Sent::Probe(node)) => self.probe_answered(node, answer.err()),
             Some(Sent::Relay(relay)) => self.relay_answered(relay, answer.map(|bytes| Reply::read(&bytes))),
             Some(Sent::Taken(notice)) => self.notice_answered(now_ms, notice, answer.err()),
             Some(Sent::Record(_) | Sent::Notice) | None => {}
@@ -350,7 +356,7 @@ impl Sessions {
                     }
                 }
             }
-            Some(Sent::Ping(_) | Sent::Relay(_) | Sent::Taken(_) | Sent::Notice) | None => {}
+            Some(Sent::Ping(_) | Sent::Probe(_) | Sent::Relay(_) | Sent::Taken(_) | Sent::Notice) | None => {}
         }
     }
 

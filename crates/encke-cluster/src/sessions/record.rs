@@ -134,6 +134,35 @@ impl Record {
     }
 }
 
+/// A record as a store sees it that shows more of sessions than bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordView {
+    /// A node has the session, or had it when it ended without notice.
+    Live {
+        /// The node.
+        node: NodeTag,
+        /// The state, as [`SessionsSettings::encode`](crate::SessionsSettings::encode) has written it. Empty if it was too large.
+        state: Bytes,
+    },
+    /// The session has ended.
+    Ended,
+}
+
+impl RecordView {
+    /// The view of a record. None if this is none.
+    pub fn of(record: &Bytes) -> Option<RecordView> {
+        Some(match Record::read(record)? {
+            Record::Live { node, content } => RecordView::Live { node, state: content.state },
+            Record::Ended => RecordView::Ended,
+        })
+    }
+
+    /// The record of a session that has ended.
+    pub fn ended() -> Bytes {
+        Record::Ended.write()
+    }
+}
+
 const VERSION: u8 = 1;
 const ENDED: u8 = 0;
 const LIVE: u8 = 1;
@@ -155,8 +184,13 @@ mod tests {
             Record::Live { node: tag(3), content }
         };
         for record in [Record::Ended, live(None), live(Some(b"")), live(Some(b"mark"))] {
-            assert_eq!(Record::read(&record.write()), Some(record));
+            let view = match &record {
+                Record::Live { node, content } => RecordView::Live { node: *node, state: content.state.clone() },
+                Record::Ended => RecordView::Ended,
+            };
+            assert_eq!((RecordView::of(&record.write()), Record::read(&record.write())), (Some(view), Some(record)));
         }
+        assert_eq!(RecordView::of(&RecordView::ended()), Some(RecordView::Ended));
         for bytes in [
             &b""[..],
             b"\x01",

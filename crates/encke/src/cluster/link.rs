@@ -4,12 +4,12 @@
 //! wake it once. The account of the bytes between shards bounds the publications in it.
 
 use std::mem::take;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use encke_cluster::{
-    Answers, CallKind, Callee, Counts, HistoryCounts, RemoteCallCounts, RevocationCounts, SessionCounts,
+    Answers, CallKind, Callee, Counts, HistoryCounts, KeyFailure, RemoteCallCounts, RevocationCounts, SessionCounts,
 };
 use encke_core::{Elsewhere, EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, Settings, SocketOrigin};
 use parking_lot::Mutex;
@@ -17,6 +17,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
 
 use super::commands::{NodeCommand, NodeReply};
+use super::store_numbers::StoreNumbers;
 use super::{command_metrics, history_metrics, session_metrics};
 use crate::byte_stream::Detached;
 use crate::metric::Metric;
@@ -32,6 +33,8 @@ pub(crate) struct Link {
     nodes: Mutex<(u64, Arc<[u64]>)>,
     /// True if the node has the revoked tokens of the cluster, or cannot have them.
     has_revocations: AtomicBool,
+    /// The numbers of the store of sessions, if there is one beside the keys of the engine.
+    store: OnceLock<Arc<StoreNumbers>>,
 }
 
 #[derive(Default)]
@@ -63,6 +66,8 @@ pub(crate) enum ToCluster {
     Act(Elsewhere),
     /// A part of the program wants the lease with this name, and learns until when this node holds it.
     Lease(Box<str>, watch::Sender<Option<Instant>>),
+    /// A request about the store of sessions.
+    Store(StoreTask),
     /// The reply to the command of another node with this number.
     Reply(u64, Vec<u8>),
     /// A token that all nodes have to know of.
@@ -77,6 +82,25 @@ pub(crate) struct ToRevoke {
     pub(crate) until_ms: u64,
     /// The answers of the other nodes. True: the engine has it.
     pub(crate) done: oneshot::Sender<(Answers, bool)>,
+}
+
+/// A request about the store of sessions, and who waits for its outcome.
+#[derive(Debug)]
+pub(crate) enum StoreTask {
+    /// End the sessions whose node has been gone for too long: their number.
+    Scavenge(oneshot::Sender<Result<u64, KeyFailure>>),
+    /// Delete old sessions: their number.
+    Purge(oneshot::Sender<Result<u64, KeyFailure>>),
+    /// Count.
+    Count(oneshot::Sender<Result<StoreReport, KeyFailure>>),
+}
+
+/// The numbers of sessions in a store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoreReport {
+    pub(crate) valid: u64,
+    /// Those that have ended.
+    pub(crate) invalid: u64,
 }
 
 /// The replies of other nodes.
@@ -167,6 +191,27 @@ impl Link {
         Some((Replies::of(&answers), is_written))
     }
 
+    /// The numbers of the store of sessions, if there is one beside the keys of the engine.
+    pub(crate) fn store(&self) -> Option<&Arc<StoreNumbers>> {
+        self.store.get()
+    }
+
+    /// Notes the store of sessions.
+    pub(crate) fn set_store(&self, numbers: Arc<StoreNumbers>) {
+        // A node has one.
+        _ = self.store.set(numbers);
+    }
+
+    /// Asks the thread about the store of sessions. None if the thread has ended.
+    pub(crate) async fn ask_store<T>(
+        &self,
+        task: fn(oneshot::Sender<Result<T, KeyFailure>>) -> StoreTask,
+    ) -> Option<Result<T, KeyFailure>> {
+        let (done, outcome) = oneshot::channel();
+        self.send(ToCluster::Store(task(done)));
+        outcome.await.ok()
+    }
+
     /// The number of this node, and those of all nodes that are there, in their order.
     pub(crate) fn nodes(&self) -> (u64, Arc<[u64]>) {
         self.nodes.lock().clone()
@@ -244,7 +289,8 @@ impl Link {
         let held = "Leases of the cluster that this node holds: work that runs once.";
         let held = Metric::gauge_of("encke_cluster_leases_held", held, leases);
         let of_parts = of_parts.chain(command_metrics::of(&remote_calls, &revocations)).chain([held]);
-        self.node_metrics().into_iter().chain(of_parts).collect()
+        let of_store = self.store().into_iter().flat_map(|numbers| numbers.metrics());
+        self.node_metrics().into_iter().chain(of_parts).chain(of_store).collect()
     }
 
     fn node_metrics(&self) -> Vec<Metric> {

@@ -10,3 +10,5 @@ pub(crate) mod relay;
 pub(crate) mod session_metrics;
 pub(crate) mod sessions;
 pub(crate) mod settings;
+pub(crate) mod store;
+pub(crate) mod store_numbers;

@@ -4,11 +4,13 @@
 //!   length │ JSON: policy, session without its id │ length │ message │ length │ message │ …
 //! ```
 
-use encke_cluster::{SessionsSettings, Subjects};
-use encke_core::{Id, NodeTag, Policy, Saved, SavedSession, Settings};
+use bytes::Bytes;
+use encke_cluster::{RecordView, SessionsSettings, Subjects};
+use encke_core::{Id, NodeTag, Policy, Saved, SavedSession, SessionTerms, Settings};
 use serde::{Deserialize, Serialize};
 
 use super::settings::ClusterSettings;
+use super::store::StoredSession;
 
 /// The state of one session. Its id is not among it: records show no id, and who asks for a session knows it.
 #[derive(Serialize, Deserialize)]
@@ -40,6 +42,33 @@ pub(crate) fn settings(
         encode,
         decode,
     }
+}
+
+/// A record with those of its fields that a store shows.
+pub(crate) fn stored(record: Bytes, settings: &Settings) -> StoredSession {
+    let mut stored = StoredSession { record, ..StoredSession::default() };
+    let Some(RecordView::Live { node, state }) = RecordView::of(&stored.record) else { return stored };
+    (stored.is_valid, stored.node) = (true, node.as_str().into());
+    let session = decode(&state).and_then(|saved| saved.sessions.into_iter().next());
+    stored.idle_max_ms = idle_max_ms(session.as_ref(), settings);
+    if let Some(SavedSession { identity, attributes, .. }) = session {
+        stored.user = identity.map(|identity| identity.user.into()).unwrap_or_default();
+        stored.attributes = attributes.map(|attributes| attributes.to_json()).unwrap_or_default();
+    }
+    stored
+}
+
+/// The longest time for which the client of a session may stay away, in milliseconds.
+fn idle_max_ms(session: Option<&SavedSession>, settings: &Settings) -> u64 {
+    let of_token = session.and_then(|session| session.identity.as_ref()?.terms.as_deref());
+    let of_application = session.and_then(|session| session.terms.as_ref());
+    let terms = |of: fn(&SessionTerms) -> Option<u64>| of_application.and_then(of).or_else(|| of_token.and_then(of));
+    let of_client = |of: fn(&SavedSession) -> Option<u32>| session.and_then(of).map(u64::from);
+    let timeout_ms = terms(|terms| terms.timeout_ms).unwrap_or(settings.timeout_ms);
+    let interval_ms = of_client(|session| session.interval_ms).max(terms(|terms| terms.interval_ms));
+    let max_interval_ms = of_client(|session| session.max_interval_ms).max(terms(|terms| terms.max_interval_ms));
+    let pauses_ms = interval_ms.unwrap_or(settings.interval_ms) + max_interval_ms.unwrap_or(settings.max_interval_ms);
+    timeout_ms.saturating_add(pauses_ms)
 }
 
 /// Writes one session.
@@ -83,7 +112,7 @@ const LENGTH_BYTES: usize = 4;
 
 #[cfg(test)]
 mod tests {
-    use encke_core::{Identity, SavedUnacked, Span, Stage};
+    use encke_core::{Attributes, Identity, SavedUnacked, Span, Stage};
 
     use super::*;
     use crate::entropy::kernel_entropy;
@@ -118,6 +147,29 @@ mod tests {
         let mut back = decode(&bytes).expect("a session");
         back.sessions[0].id = id;
         assert_eq!(back, saved);
+    }
+
+    #[test]
+    fn a_store_shows_the_user_the_attributes_and_how_long_the_client_may_stay_away() {
+        let settings = Settings { timeout_ms: 30, interval_ms: 5, max_interval_ms: 10, ..Settings::default() };
+        let shown = |change: fn(&mut SavedSession)| {
+            let mut saved = saved();
+            change(&mut saved.sessions[0]);
+            // A live record: its version, its kind, its node.
+            let record = [&b"\x01\x01abcd"[..], &encode(&saved)].concat();
+            stored(record.into(), &settings)
+        };
+        let plain = shown(|_| {});
+        assert_eq!((plain.is_valid, &*plain.node, &*plain.user, &*plain.attributes), (true, "abcd", "ann", ""));
+        assert_eq!(plain.idle_max_ms, 30 + 7 + 10);
+        let rich = shown(|session| {
+            session.attributes = Some(Attributes::of([("cart", "[1]")]));
+            session.terms = Some(SessionTerms { max_interval_ms: Some(900), ..SessionTerms::default() });
+        });
+        assert_eq!((&*rich.attributes, rich.idle_max_ms), ("{\"cart\":[1]}", 30 + 7 + 900));
+        let empty = stored(Bytes::from_static(b"\x01\x01abcd"), &settings);
+        assert_eq!((empty.is_valid, empty.idle_max_ms), (true, 30 + 5 + 10), "a state that was too large");
+        assert_eq!(stored(RecordView::ended(), &settings).node, "");
     }
 
     #[test]

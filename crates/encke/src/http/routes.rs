@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -125,8 +126,15 @@ fn readiness_in_cluster(connection: &Connection) -> Response<Body> {
         Some(Status { is_connected: false, .. }) => {
             text(StatusCode::OK, "ready, but the engine of the cluster is away\n")
         }
+        Some(_) if store_is_away(connection) => text(StatusCode::OK, "ready, but the store of sessions is away\n"),
         _ => text(StatusCode::OK, "ready\n"),
     }
+}
+
+/// True if there is a store of sessions that does not answer.
+fn store_is_away(connection: &Connection) -> bool {
+    let store = connection.node.server().cluster.as_ref().and_then(|cluster| cluster.store());
+    store.is_some_and(|numbers| !numbers.is_there.load(Relaxed))
 }
 
 /// The body of a fallback. Its parts count until the client has read them.

@@ -26,6 +26,7 @@ use crate::threads::histories::NodeHistories;
 use crate::threads::leases::NodeLeases;
 use crate::threads::relays::Relays;
 use crate::threads::rings::send_to_wanting;
+use crate::threads::store::{NodeStore, StoreEvent};
 
 /// The machines of a node.
 pub(crate) struct Parts {
@@ -34,6 +35,8 @@ pub(crate) struct Parts {
     pub(crate) histories: NodeHistories,
     pub(crate) commands: NodeCommands,
     pub(crate) leases: NodeLeases,
+    /// The store of the sessions' records, if these are not among the engine's keys.
+    pub(crate) store: Option<NodeStore>,
 }
 
 /// Starts the thread of a node. It ends some time after the server has stopped.
@@ -47,11 +50,11 @@ pub(crate) fn start(
     engine: Box<dyn ClusterEngine>,
 ) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let Parts { node, sessions, histories, commands: node_commands, leases } = parts;
+    let Parts { node, sessions, histories, commands: node_commands, leases, store } = parts;
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
     let (scratch, logged, visitors) = (String::new(), Logged::default(), HashMap::new());
-    let cluster = Cluster {
+    let mut cluster = Cluster {
         server,
         link,
         engine: engine.name(),
@@ -60,6 +63,7 @@ pub(crate) fn start(
         histories,
         node_commands,
         leases,
+        store,
         visitors,
         last_visitor: 0,
         relays: Relays::default(),
@@ -69,6 +73,7 @@ pub(crate) fn start(
     };
     std::thread::Builder::new().name("cluster".into()).spawn(move || {
         runtime.block_on(async {
+            cluster.store.iter_mut().for_each(NodeStore::start);
             let engine = tokio::spawn(engine.run(EngineCommands(for_engine), EngineEvents(to_node)));
             if cluster.run(events).await {
                 // It sends what it has.
@@ -89,6 +94,7 @@ struct Cluster {
     histories: NodeHistories,
     node_commands: NodeCommands,
     leases: NodeLeases,
+    store: Option<NodeStore>,
     /// Requests for streams that wait for a session, and the number of the last one.
     visitors: HashMap<u64, oneshot::Sender<bool>>,
     last_visitor: u64,
@@ -138,6 +144,7 @@ impl Cluster {
                     return false;
                 },
                 Some(event) = self.relays.next() => self.relays.take(event, &mut self.sessions),
+                Some(event) = next_of(&mut self.store) => self.take_store(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if is_timed => {}
             }
             // Events that have come meanwhile cost no further turn.
@@ -191,6 +198,12 @@ impl Cluster {
                 ToCluster::Command { callee, kind, content, done } => {
                     self.node_commands.call(now_ms, callee, (kind, content), done);
                 }
+                // Without a store the answer fails.
+                ToCluster::Store(task) => {
+                    if let Some(store) = &self.store {
+                        store.task(task);
+                    }
+                }
                 ToCluster::Lease(name, waiting) => self.leases.want(now_ms, name, waiting),
                 ToCluster::Act(action) => self.node_commands.act(now_ms, action, None),
                 ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
@@ -237,6 +250,14 @@ impl Cluster {
             leases: self.leases.held(),
         });
         is_stopped
+    }
+
+    /// Takes an event of the store of sessions, and all others that are there.
+    fn take_store(&mut self, event: StoreEvent) {
+        let now_ms = self.server.clock.now().ms;
+        if let Some(store) = &mut self.store {
+            store.take(now_ms, event, &mut self.sessions);
+        }
     }
 
     fn take(&mut self, event: EngineEvent, now_ms: u64) {
@@ -302,8 +323,14 @@ impl Cluster {
     fn pass_on(&mut self, now: Now) {
         for output in self.sessions.take_outputs() {
             match output {
-                // An engine that has ended takes nothing.
-                Output::Engine(command) => _ = self.commands.send(command),
+                Output::Engine(command) => {
+                    let command = match &self.store {
+                        Some(store) => store.command(command),
+                        None => Some(command),
+                    };
+                    // An engine that has ended takes nothing.
+                    command.into_iter().for_each(|command| _ = self.commands.send(command));
+                }
                 // A shard that has ended has no sessions.
                 Output::Shard(shard, message) => _ = self.server.mailboxes.send_to_shard(shard, message),
                 Output::Relay(output) => {
@@ -321,6 +348,7 @@ impl Cluster {
                     _ = self.server.mailboxes.send_to_shard(shard, message);
                 }
                 Output::Confirmed(tick, has_late) => self.histories.confirmed(tick, has_late),
+                Output::Probed(node, is_gone) => self.store.iter_mut().for_each(|store| store.probed(node, is_gone)),
             }
         }
     }
@@ -367,6 +395,14 @@ impl Cluster {
             tracing::warn!(unconfirmed, "replies to subscribes did not wait longer for {}", self.engine);
         }
         (self.logged.counts, self.logged.from_ms) = (counts, now_ms + LOG_EVERY_MS);
+    }
+}
+
+/// The next event of the store of sessions. It never comes if there is no store.
+async fn next_of(store: &mut Option<NodeStore>) -> Option<StoreEvent> {
+    match store {
+        Some(store) => store.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -13,3 +13,7 @@ pub(crate) mod listeners;
 mod reclaim;
 mod relays;
 mod rings;
+pub(crate) mod store;
+#[cfg(test)]
+mod store_tests;
+mod upkeep;

@@ -39,7 +39,7 @@ fn subjects() -> Subjects {
     Subjects::of("test").expect("a valid name")
 }
 
-fn settings(node: u64) -> SessionsSettings {
+pub(super) fn settings(node: u64) -> SessionsSettings {
     SessionsSettings {
         node: tag(node),
         subjects: subjects(),

@@ -296,6 +296,7 @@ impl Cluster {
                 Output::Relay(output) => self.members[node].relays.push(output),
                 Output::Missed { session, mark, .. } => self.read_missed(node, session, &mark),
                 Output::Confirmed(tick, _) => self.pass_mark(node, tick),
+                Output::Probed(..) => panic!("nobody probes"),
             }
         }
     }

@@ -18,6 +18,7 @@ mod openapi;
 mod problem;
 mod publish;
 mod routes;
+mod session_store;
 mod sessions;
 mod types;
 

@@ -10,9 +10,10 @@ use super::problem::Problem;
 use super::types::{
     AttributesVersion, ChannelList, Deliver, Disconnect, History, Info, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX,
     OneSession, PresenceList, Publish, PublishBatch, Published, Reached, Removed, Revoke, RevokedToken,
-    SessionAttributes, SessionList, SetAttribute, SetTerms, Subscription, channel, channel_or_pattern,
+    SessionAttributes, SessionList, SessionStoreInfo, SetAttribute, SetTerms, Subscription, Upkeep, channel,
+    channel_or_pattern,
 };
-use super::{added, attributes, channels, info, publish, sessions};
+use super::{added, attributes, channels, info, publish, session_store, sessions};
 use crate::added_operation::ApiOperation;
 use crate::api_keys::Scope;
 
@@ -125,6 +126,11 @@ const fn without_body(path: &'static str, operation: &'static str, scope: Scope,
     Route { method, path, operation, run, scope, summary, description, parameters, body, answer, errors }
 }
 
+/// An operation that changes something and needs no body.
+const fn order(path: &'static str, operation: &'static str, answer: SchemaOf) -> Route {
+    Route { method: "POST", ..without_body(path, operation, Scope::Manage, answer) }
+}
+
 /// An operation with a body.
 const fn post(path: &'static str, operation: &'static str, scope: Scope, body: SchemaOf, answer: SchemaOf) -> Route {
     Route { method: "POST", body: Some(body), ..without_body(path, operation, scope, answer) }
@@ -221,6 +227,29 @@ pub(super) const ROUTES: &[Route] = &[
         parameters: &[LIMIT, CURSOR, CLUSTER],
         run: |call| Box::pin(sessions::list(call)),
         ..without_body("/sessions", "listSessions", Scope::Read, of::<SessionList>)
+    },
+    Route {
+        summary: "Show the store of sessions",
+        description: "Only a cluster with a store such as MongoDB has one; without, sessions are among the keys of its engine.",
+        errors: &[404],
+        run: |call| Box::pin(session_store::info(call)),
+        ..without_body("/session-store", "getSessionStore", Scope::Read, of::<SessionStoreInfo<'_>>)
+    },
+    Route {
+        summary: "End the sessions of nodes that are gone",
+        description: "Those whose node this node has found gone for longer than their clients may stay away. The setting scavenge_period_ms \
+                      does the same by time.",
+        errors: &[404],
+        run: |call| Box::pin(session_store::scavenge(call)),
+        ..order("/session-store/scavenge", "scavengeSessions", of::<Upkeep>)
+    },
+    Route {
+        summary: "Delete old sessions from their store",
+        description: "Those that ended before purge_invalid_age_ms, and those that were not written for purge_valid_age_ms. The setting purge \
+                      does the same by time.",
+        errors: &[404],
+        run: |call| Box::pin(session_store::purge(call)),
+        ..order("/session-store/purge", "purgeSessions", of::<Upkeep>)
     },
     Route {
         summary: "Show one session",

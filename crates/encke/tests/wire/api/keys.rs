@@ -44,7 +44,17 @@ fn a_key_may_do_what_its_scopes_allow_and_no_more() {
     let mut http = server.http();
     assert_eq!(info(&server, &[("x-api-key", READER)]).status, 200);
     let json = ("content-type", "application/json");
-    for path in ["/publish", "/publish/batch", "/deliver", "/disconnect", "/subscribe", "/unsubscribe", "/revoke"] {
+    for path in [
+        "/publish",
+        "/publish/batch",
+        "/deliver",
+        "/disconnect",
+        "/subscribe",
+        "/unsubscribe",
+        "/revoke",
+        "/session-store/scavenge",
+        "/session-store/purge",
+    ] {
         let path = format!("/api/v1{path}");
         let response = http.again().request("POST", &path, &[("x-api-key", READER), json], b"{}");
         assert_eq!(response.status, 403, "{path}");

@@ -125,6 +125,18 @@ fn info_describes_the_server() {
 }
 
 #[test]
+fn a_server_without_a_store_of_sessions_says_so() {
+    let server = serve(settings());
+    for (method, path) in [("GET", ""), ("POST", "/scavenge"), ("POST", "/purge")] {
+        let path = format!("/api/v1/session-store{path}");
+        let response = server.http().request(method, &path, &[("x-api-key", KEY)], b"");
+        assert_eq!(response.status, 404, "{path}");
+        let problem: Value = serde_json::from_slice(&response.body).expect("JSON");
+        assert!(problem["detail"].as_str().is_some_and(|text| text.contains("session_record_ttl_ms")), "{problem}");
+    }
+}
+
+#[test]
 fn the_document_needs_no_key_and_describes_every_path() {
     let server = crate::common::TestServer::start(settings());
     let response = server.http().get("/api/v1/openapi.json");
