@@ -115,7 +115,7 @@ impl Builder {
             mailboxes: Mailboxes::new(mailboxes, shared.mailbox.clone()),
             local,
             cluster: link,
-            presence: Presence::new(metrics.of_server().clone()),
+            presence: Presence::new(metrics.of_server().clone(), self.cluster.is_some()),
             published: (0..shards).map(|_| Published::default()).collect(),
             outcomes: Arc::default(),
             confirmations,
@@ -138,6 +138,9 @@ impl Builder {
         handlers.set(handle.downgrade());
         handle.set_fallback(fallback_of(self.fallback, &server_shared, self.assets));
         let cluster = start_cluster(&server_shared, self.cluster, &settings)?;
+        if cluster.is_some() {
+            threads.handle().spawn(crate::cluster::presence::run(handle.clone()));
+        }
         let (history_store, data, saved) = start_data(data, &server_shared, settings.sessions_max)?;
         let context = ThreadContext {
             settings: settings.clone(),

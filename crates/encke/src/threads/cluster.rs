@@ -208,6 +208,7 @@ impl Cluster {
         }
         events.drain(..).for_each(|event| self.take(event, now_ms));
         self.node.turn(now_ms, &self.server.shared().interest);
+        self.server.presence.want(self.node.take_announced(), now);
         for command in self.node.take_commands() {
             // An engine that has ended takes nothing.
             _ = self.commands.send(command);
