@@ -108,8 +108,8 @@ struct Part {
     sessions: usize,
     /// All users are being reported: those that have been.
     fresh: Option<BTreeSet<Arc<str>>>,
-    /// All channels are being reported, and this one was not yet.
-    is_stale: bool,
+    /// The names of which all channels are being reported, and this one was not yet.
+    stale: BTreeSet<Box<str>>,
 }
 
 impl Gathered {
@@ -299,7 +299,9 @@ impl Gathered {
         }
         for name in &report.begun {
             let covered = self.channels.iter_mut().filter(|(channel, _)| covers(name, channel));
-            covered.filter_map(|(_, known)| known.parts.get_mut(&node)).for_each(|part| part.is_stale = true);
+            covered
+                .filter_map(|(_, known)| known.parts.get_mut(&node))
+                .for_each(|part| _ = part.stale.insert(name.clone()));
         }
         for part in report.parts {
             if self.is_followed(&part.channel) {
@@ -308,7 +310,7 @@ impl Gathered {
         }
         for name in &report.done {
             let covered = self.channels.iter().filter(|(channel, _)| covers(name, channel));
-            let is_stale = |known: &Channel| known.parts.get(&node).is_some_and(|part| part.is_stale);
+            let is_stale = |known: &Channel| known.parts.get(&node).is_some_and(|part| part.stale.contains(name));
             let stale: Vec<_> =
                 covered.filter(|(_, known)| is_stale(known)).map(|(channel, _)| channel.clone()).collect();
             stale.iter().for_each(|channel| self.remove_part(channel, node));
@@ -328,7 +330,7 @@ impl Gathered {
         };
         if part.is_first {
             let known = self.part_of(&channel, node);
-            (known.fresh, known.is_stale) = (Some(BTreeSet::new()), false);
+            (known.fresh, known.stale) = (Some(BTreeSet::new()), BTreeSet::new());
         }
         for (user, sessions) in part.users {
             let user: Arc<str> = user.into();

@@ -167,9 +167,7 @@ impl Cluster {
     }
 
     fn listed(&self, node: u64, channel: &str) -> BTreeSet<String> {
-        let node = &self.nodes[&node];
-        let members = node.gathered.members(channel, ("", 10_000), &node.table);
-        members.members.into_iter().map(|member| member.user).collect()
+        self.nodes[&node].listed(channel)
     }
 
     /// The lists and the announcements of a node say who is on a channel.
@@ -200,7 +198,7 @@ impl Node {
     fn announce(&mut self, now_ms: u64) {
         for (channel, data) in self.gathered.advance(now_ms, &TERMS) {
             let data: Value = serde_json::from_str(&data).expect("JSON");
-            let known = self.known.entry(channel.to_string()).or_default();
+            let Some(known) = self.known.get_mut(&*channel) else { continue };
             let names = |list: &Value| {
                 let names = list.as_array().expect("a list").iter();
                 names.map(|name| name.as_str().expect("a name").to_owned()).collect::<Vec<_>>()
@@ -217,8 +215,18 @@ impl Node {
     /// A subscriber begins with the list.
     fn begin(&mut self, channel: &str) {
         assert!(self.gathered.is_ready(channel));
-        let listed = self.gathered.members(channel, ("", 10_000), &self.table).members;
-        self.known.insert(channel.into(), listed.into_iter().map(|member| member.user).collect());
+        self.known.insert(channel.into(), self.listed(channel));
+    }
+
+    /// All pages of a list.
+    fn listed(&self, channel: &str) -> BTreeSet<String> {
+        let (mut listed, mut next) = (BTreeSet::new(), Some(String::new()));
+        while let Some(after) = next {
+            let page = self.gathered.members(channel, (&after, 1_000), &self.table);
+            listed.extend(page.members.into_iter().map(|member| member.user));
+            next = page.next;
+        }
+        listed
     }
 }
 
@@ -255,6 +263,7 @@ fn a_user_that_moves_to_another_node_is_not_announced() {
     let mut cluster = Cluster::new(3);
     cluster.want(3, "/a", true);
     cluster.pass(200);
+    cluster.node(3).begin("/a");
     cluster.join(1, "/a", 1, "ann");
     cluster.pass(1_000);
     cluster.leave(1, "/a", 1, "ann");
@@ -270,6 +279,7 @@ fn the_users_of_a_killed_node_stay_for_the_grace_time_and_leave_unless_they_are_
     let mut cluster = Cluster::new(3);
     cluster.want(3, "/*", true);
     cluster.pass(100);
+    ["/a", "/b"].iter().for_each(|channel| cluster.node(3).begin(channel));
     cluster.join(1, "/a", 1, "ann");
     cluster.join(1, "/a", 2, "bob");
     cluster.join(1, "/b", 3, "eve");
@@ -289,6 +299,7 @@ fn a_node_that_was_away_reports_what_has_changed_meanwhile() {
     let mut cluster = Cluster::new(2);
     cluster.want(2, "/a", true);
     cluster.pass(200);
+    cluster.node(2).begin("/a");
     cluster.join(1, "/a", 1, "ann");
     cluster.join(1, "/a", 2, "bob");
     cluster.pass(1_000);
@@ -330,14 +341,15 @@ fn a_channel_with_more_users_than_a_report_has_room_for_is_reported_in_parts() {
 fn members_of_other_nodes_have_a_limit_and_those_of_this_node_are_listed_first() {
     let mut cluster = Cluster::new(2);
     let few = PresenceTerms { members_max: 10, ..TERMS };
+    cluster.pass(1_000);
     (0..100).for_each(|number| cluster.join(1, "/a", number, &format!("user-{number}")));
     cluster.join(2, "/a", 200, "own");
     cluster.want(2, "/a", true);
-    let follow = cluster.node(2).gathered.take_follows(40).remove(0);
+    let follow = cluster.node(2).gathered.take_follows(1_020).remove(0);
     let Node { table, reporter, .. } = cluster.node(1);
-    reporter.follow((2, follow.stream), (follow.names, follow.is_whole), table, 40);
-    let (_, stream, report) = reporter.take_reports(table, &few, 40).remove(0);
-    assert!(cluster.node(2).gathered.take_report((1, stream), report, &few, 40));
+    reporter.follow((2, follow.stream), (follow.names, follow.is_whole), table, 1_020);
+    let (_, stream, report) = reporter.take_reports(table, &few, 1_020).remove(0);
+    assert!(cluster.node(2).gathered.take_report((1, stream), report, &few, 1_020));
     let listed = cluster.listed(2, "/a");
     assert!(listed.contains("own") && listed.len() == 11, "{listed:?}");
     assert_eq!(cluster.nodes[&2].gathered.sizes()[3], 90, "those without room are counted");
@@ -367,7 +379,8 @@ fn a_node_that_follows_very_many_channels_follows_all() {
     for number in 0..10_100 {
         cluster.want(2, &format!("/c/{number}"), true);
     }
-    cluster.pass(200);
+    cluster.pass(2_100);
+    ["/c/3", "/c/4", "/c/10050"].iter().for_each(|channel| cluster.node(2).begin(channel));
     cluster.join(1, "/c/3", 1, "ann");
     cluster.join(1, "/c/10050", 2, "bob");
     cluster.pass(3_000);
@@ -420,6 +433,7 @@ proptest! {
         cluster.want(1, "/a", true);
         cluster.want(1, "/r/*", true);
         cluster.pass(500);
+        CHANNELS.iter().for_each(|channel| cluster.node(1).begin(channel));
         for act in acts {
             match act {
                 Act::Join(node, channel, session) => cluster.join(node, CHANNELS[channel], session, USERS[session % 4]),

@@ -157,12 +157,10 @@ impl Follower {
             && let Some(step) = self.steps.pop_front()
         {
             match step {
-                // A name begins before the parts of its channels, and ends after them.
-                Step::Begin(name) if !report.done.is_empty() || !report.parts.is_empty() => {
-                    self.steps.push_front(Step::Begin(name));
-                    break;
+                Step::Begin(name) => {
+                    bytes += name.len();
+                    report.begun.push(name);
                 }
-                Step::Begin(name) => report.begun.push(name),
                 Step::End(name) => report.done.push(name),
                 Step::Channel(channel, after) => {
                     let (part, last) = page(&channel, after.as_deref(), table);
