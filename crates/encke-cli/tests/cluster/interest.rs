@@ -23,7 +23,8 @@ fn a_channel_that_nobody_wants_on_a_node_costs_it_nothing() {
         let after = ["a", "b", "c"].map(|name| nats.sent_to(name));
         let costs = [0, 2].map(|node| after[node] - before[node]);
         assert!(costs.iter().all(|cost| *cost < PRESENCE_MAX), "{costs:?}: neither the publisher nor who wants others");
-        assert!(after[1] - before[1] > 100);
+        // A busy node packs many messages into one envelope.
+        assert!(after[1] > before[1], "the node that wants them gets them");
         wanted.unsubscribe().await.expect("it ends");
         wait_until("b gives up the channel", || nats.subjects("b").is_empty());
         let before = nats.sent_to("b");

@@ -241,6 +241,8 @@ fn a_session_goes_on_elsewhere_when_its_node_is_killed() {
             drop(a);
             wait_until("it is held by the node that has read it", || b.metric("encke_held_connects") == 1);
             assert_eq!(sum(&[&b, &c], "encke_cluster_sessions_taken_over"), 1);
+            // Without a history what is published before NATS knows of the new subscription is not delivered.
+            wait_until("messages come to that node", || nats.nats.subjects("b") == ["k"]);
             // The first message comes with the connect that was sent before the kill.
             let publisher = handshake(&c);
             let publication = json!([{"channel": "/k", "clientId": publisher.id, "data": 1}]);
