@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::PublishError;
+use crate::metric::Metric;
 use bayeux::ChannelName;
 use encke_core::{
     Granted, Metrics, Now, PRESENCE_CHANNEL, PRESENCE_SERVICE, PresenceEvent, Right, SessionOwner, Settings,
@@ -211,7 +212,7 @@ impl Presence {
         (state.gathered.is_ready(channel), state.gathered.missing(channel))
     }
 
-    /// What the other nodes have to know now, and the time of the next call. `others`: the nodes that are there; None: the engine is away.
+    /// The news for the other nodes, and the time of the next call. `others`: the nodes that are there; None: the engine is away.
     pub(crate) fn for_nodes(&self, others: Option<&[u64]>, now: Now, settings: &Settings) -> ForNodes {
         let terms = PresenceTerms::of(settings);
         let mut state = self.state.lock();
@@ -282,7 +283,7 @@ impl Presence {
             } else {
                 state.unpublished = state.table.advance(now.ms, &terms).into();
             }
-            self.measure(&state);
+            self.measure(&mut state);
         }
         let pause = match state.unpublished.front() {
             // Under the lock: what is published must not be there when the server ends.
@@ -306,7 +307,32 @@ impl Presence {
         true
     }
 
-    fn measure(&self, state: &State) {
+    /// The metrics of a node of a cluster.
+    pub(crate) fn cluster_metrics(&self) -> Vec<Metric> {
+        let state = self.state.lock();
+        let [members, bytes, names] = state.gathered.sizes();
+        vec![
+            Metric::gauge_of(
+                "encke_cluster_presence_members",
+                "Members of other nodes on channels that this node follows; one on several channels counts several times.",
+                members,
+            ),
+            Metric::gauge_of("encke_cluster_presence_bytes", "Bytes of these members.", bytes),
+            Metric::gauge_of(
+                "encke_cluster_presence_names",
+                "Channels and patterns whose members this node gathers from the others.",
+                names,
+            ),
+            Metric::gauge_of(
+                "encke_cluster_presence_followers",
+                "Nodes that gather members from this one.",
+                state.reporter.followers(),
+            ),
+        ]
+    }
+
+    fn measure(&self, state: &mut State) {
+        self.metrics.presence_refused.add(state.gathered.take_refused() as usize);
         let [members, channels, bytes] = state.table.sizes();
         self.metrics.presence_members.set(members);
         self.metrics.presence_channels.set(channels);
@@ -332,7 +358,7 @@ impl State {
     }
 }
 
-/// What other nodes of a cluster have to know.
+/// News for the other nodes of a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct ForNodes {
     pub(crate) follows: Vec<ToFollow>,

@@ -222,6 +222,8 @@ fn start_cluster(
     server_shared.shared().interest.set_on_change(move || wakes.wake());
     let read = link.clone();
     server_shared.metrics.add(move || read.metrics());
+    let server = Arc::downgrade(server_shared);
+    server_shared.metrics.add(move || server.upgrade().map(|it| it.presence.cluster_metrics()).unwrap_or_default());
     let commands = NodeCommands::new(cluster.remote_calls(tag)?, cluster.revocations());
     let leases = NodeLeases::new(cluster.leases());
     let parts = Parts { node, sessions, histories, commands, leases };

@@ -7,44 +7,35 @@
 //! A user is there while one node says so. Only that node says when the grace time of a user is over. A node that is gone takes its members
 //! with it after a while, in which its sessions can go on at others.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bayeux::ChannelName;
 use bayeux::channel::{covers, is_pattern};
 use encke_core::{Amount, Budget, SessionOwner, Share, Shares, Urgency};
-use foldhash::fast::RandomState;
 
-use super::report::{MembersReport, PartReport};
+use super::merged::Merged;
+use super::report::MembersReport;
 use super::reporter::FOLLOWED_MAX;
-use super::{
-    Member, MemberTable, Members, PAGE_BYTES_MAX, PresenceCounts, PresenceTerms, Touched, announcements, cost,
-};
+use super::{MemberTable, Members, PresenceTerms, Touched};
 
 /// The members on all nodes of the channels that this node follows.
 #[derive(Debug, Default)]
 pub struct Gathered {
-    channels: HashMap<Arc<str>, Channel, RandomState>,
+    merged: Merged,
     names: BTreeMap<Box<str>, Name>,
     /// The other nodes.
     nodes: BTreeMap<u64, Node>,
     last_stream: u64,
     /// True: there are so many names that all channels are followed.
     is_full: bool,
-    /// Channels with changes that are not announced yet, and the time of the next announcement.
-    changed: BTreeSet<Arc<str>>,
-    announce_ms: u64,
+    /// Nothing ends before this time.
+    ends_ms: Option<u64>,
     /// Those who have asked for members of channels without subscribers to the announcements. None: the program.
     askers: Shares<Option<SessionOwner>>,
-    /// Members of other nodes, each once for each channel and node, and their bytes.
-    members: usize,
-    bytes: usize,
-    /// Members for whom there was no room.
-    refused: u64,
 }
 
-/// What a node has to say to another one: the names that it follows.
+/// The names that a node follows, for another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToFollow {
     /// The other node.
@@ -90,32 +81,7 @@ struct Node {
     gone_ms: Option<u64>,
 }
 
-#[derive(Debug, Default)]
-struct Channel {
-    /// The sessions of each user by node; of this one, too.
-    users: BTreeMap<Arc<str>, BTreeMap<u64, usize>>,
-    parts: BTreeMap<u64, Part>,
-    /// False until the baseline is there.
-    is_announced: bool,
-    joined: BTreeSet<Arc<str>>,
-    left: BTreeSet<Arc<str>>,
-}
-
-/// The part of a channel on one node.
-#[derive(Debug, Default)]
-struct Part {
-    anonymous: usize,
-    sessions: usize,
-    /// All users are being reported: those that have been.
-    fresh: Option<BTreeSet<Arc<str>>>,
-    /// The names of which all channels are being reported, and this one was not yet.
-    stale: BTreeSet<Box<str>>,
-}
-
 impl Gathered {
-    /// The name under which this node stands in the table.
-    const OWN: u64 = 0;
-
     /// The first subscriber to the announcements of a channel or pattern has come, or the last one has left.
     pub fn want(&mut self, name: &str, is_wanted: bool, table: &MemberTable, now_ms: u64) {
         if is_wanted {
@@ -123,6 +89,8 @@ impl Gathered {
         }
         if let Some(known) = self.names.get_mut(name) {
             (known.is_wanted, known.until_ms) = (is_wanted, known.until_ms.max(now_ms + LEAVE_MS));
+            let until_ms = known.until_ms;
+            self.look_at(until_ms);
         }
     }
 
@@ -143,6 +111,7 @@ impl Gathered {
             Some(known) => (known.asked, known.until_ms) = (Some(share), until_ms),
             None => self.askers.give_back(share),
         }
+        self.look_at(until_ms);
         true
     }
 
@@ -176,7 +145,7 @@ impl Gathered {
             self.follow(ALL, table, now_ms);
             self.is_full = true;
         }
-        // What covers all covers this one.
+        // The pattern of all channels covers this one.
         let baseline = match self.names.get(ALL) {
             Some(all) => all.baseline.clone(),
             None => {
@@ -184,7 +153,10 @@ impl Gathered {
                 Some(Baseline { missing, until_ms: now_ms + BASELINE_MS })
             }
         };
+        let baseline = baseline.filter(|baseline| !baseline.missing.is_empty());
         let is_new = !self.names.contains_key(ALL);
+        self.look_at(now_ms + BASELINE_MS);
+        let is_ready = baseline.is_none();
         self.names.insert(name.into(), Name { baseline, ..Name::default() });
         if is_new {
             let here = self.nodes.values_mut().filter(|node| node.gone_ms.is_none());
@@ -195,31 +167,35 @@ impl Gathered {
             };
             own.iter().for_each(|channel| self.take_own(channel, table));
         }
-        self.end_baselines(now_ms);
+        if is_ready {
+            self.merged.announce(name);
+        }
+    }
+
+    /// Something may end at this time.
+    fn look_at(&mut self, at_ms: u64) {
+        self.ends_ms = Some(self.ends_ms.map_or(at_ms, |ends_ms| ends_ms.min(at_ms)));
     }
 
     /// Takes the members of this node.
     fn take_own(&mut self, channel: &Arc<str>, table: &MemberTable) {
-        for (user, sessions) in table.users_after(channel, None) {
-            self.set(channel, user, Gathered::OWN, Some(sessions), usize::MAX);
-        }
-        self.sum_own(channel, table);
-    }
-
-    fn sum_own(&mut self, channel: &Arc<str>, table: &MemberTable) {
-        let (anonymous, sessions) = table.sums(channel);
-        self.sum(channel, Gathered::OWN, (anonymous, sessions));
+        let is_announced = self.is_ready(channel);
+        let mut own = self.merged.own(channel, is_announced);
+        table.users_after(channel, None).for_each(|(user, sessions)| own.set(user, Some(sessions)));
+        own.sum(table.sums(channel));
     }
 
     /// Takes the users of this node that have changed.
     pub fn touched(&mut self, touched: &Touched, table: &MemberTable) {
-        for (channel, user) in
-            touched.iter().filter(|(channel, _)| self.is_followed(channel)).cloned().collect::<Vec<_>>()
-        {
-            if !user.is_empty() {
-                self.set(&channel, &user, Gathered::OWN, table.sessions_of(&channel, &user), usize::MAX);
+        for (channel, user) in touched {
+            if self.is_followed(channel) {
+                let is_announced = self.is_ready(channel);
+                let mut own = self.merged.own(channel, is_announced);
+                if !user.is_empty() {
+                    own.set(user, table.sessions_of(channel, user));
+                }
+                own.sum(table.sums(channel));
             }
-            self.sum_own(&channel, table);
         }
     }
 
@@ -230,7 +206,9 @@ impl Gathered {
             match node.gone_ms {
                 None if !is_here => {
                     let silent_ms = if others.is_none() { SILENT_MS } else { 0 };
-                    node.gone_ms = Some(now_ms + silent_ms + terms.grace_ms);
+                    let gone_ms = now_ms + silent_ms + terms.grace_ms;
+                    node.gone_ms = Some(gone_ms);
+                    self.ends_ms = Some(self.ends_ms.map_or(gone_ms, |ends_ms| ends_ms.min(gone_ms)));
                 }
                 Some(_) if is_here => (node.gone_ms, node.whole_ms) = (None, now_ms),
                 _ => {}
@@ -256,7 +234,7 @@ impl Gathered {
         self.nodes.iter().filter(|(_, node)| node.gone_ms.is_none()).map(|(number, node)| (*number, node))
     }
 
-    /// What the other nodes have to know now. Each is answered by [`Gathered::followed`].
+    /// The names that the other nodes have to know of now. Each is answered by [`Gathered::followed`].
     pub fn take_follows(&mut self, now_ms: u64) -> Vec<ToFollow> {
         let mut follows = Vec::new();
         let has_all = self.names.contains_key(ALL);
@@ -297,23 +275,15 @@ impl Gathered {
         if self.nodes.get(&node).is_none_or(|known| known.stream != stream || known.gone_ms.is_some()) {
             return false;
         }
-        for name in &report.begun {
-            let covered = self.channels.iter_mut().filter(|(channel, _)| covers(name, channel));
-            covered
-                .filter_map(|(_, known)| known.parts.get_mut(&node))
-                .for_each(|part| _ = part.stale.insert(name.clone()));
-        }
+        report.begun.iter().for_each(|name| self.merged.begin(name, node));
         for part in report.parts {
             if self.is_followed(&part.channel) {
-                self.take_part(node, part, terms);
+                let is_announced = self.is_ready(&part.channel);
+                self.merged.take(node, part, is_announced, terms);
             }
         }
         for name in &report.done {
-            let covered = self.channels.iter().filter(|(channel, _)| covers(name, channel));
-            let is_stale = |known: &Channel| known.parts.get(&node).is_some_and(|part| part.stale.contains(name));
-            let stale: Vec<_> =
-                covered.filter(|(_, known)| is_stale(known)).map(|(channel, _)| channel.clone()).collect();
-            stale.iter().for_each(|channel| self.remove_part(channel, node));
+            self.merged.end(name, node);
             match &**name {
                 ALL => self.names.values_mut().for_each(|known| known.has_reported(node)),
                 name => self.names.get_mut(name).into_iter().for_each(|known| known.has_reported(node)),
@@ -321,124 +291,6 @@ impl Gathered {
         }
         self.end_baselines(now_ms);
         true
-    }
-
-    fn take_part(&mut self, node: u64, part: PartReport, terms: &PresenceTerms) {
-        let channel: Arc<str> = match self.channels.get_key_value(&*part.channel) {
-            Some((channel, _)) => channel.clone(),
-            None => part.channel.into(),
-        };
-        if part.is_first {
-            let known = self.part_of(&channel, node);
-            (known.fresh, known.stale) = (Some(BTreeSet::new()), BTreeSet::new());
-        }
-        for (user, sessions) in part.users {
-            let user: Arc<str> = user.into();
-            let sessions = usize::try_from(sessions).ok();
-            if let Some(fresh) = &mut self.part_of(&channel, node).fresh {
-                fresh.insert(user.clone());
-            }
-            let has_room = self.members < terms.members_max && self.bytes < terms.bytes_max;
-            self.set(&channel, &user, node, sessions, if has_room { usize::MAX } else { 0 });
-        }
-        if part.is_last
-            && let Some(fresh) = self.part_of(&channel, node).fresh.take()
-        {
-            let known = self.channels.get(&channel);
-            let users = known.into_iter().flat_map(|known| &known.users);
-            let old = users.filter(|(user, nodes)| nodes.contains_key(&node) && !fresh.contains(*user));
-            let old: Vec<Arc<str>> = old.map(|(user, _)| user.clone()).collect();
-            old.iter().for_each(|user| self.set(&channel, user, node, None, 0));
-        }
-        self.sum(&channel, node, (part.anonymous, part.sessions));
-    }
-
-    fn part_of(&mut self, channel: &Arc<str>, node: u64) -> &mut Part {
-        self.channel(channel).parts.entry(node).or_default()
-    }
-
-    /// The channel, which is followed.
-    fn channel(&mut self, channel: &Arc<str>) -> &mut Channel {
-        if !self.channels.contains_key(channel) {
-            let is_announced = self.is_ready(channel);
-            self.channels.insert(channel.clone(), Channel { is_announced, ..Channel::default() });
-        }
-        self.channels.entry(channel.clone()).or_default()
-    }
-
-    /// Notes the sessions of a user on a node. None: it is not there. `room`: for so many more users.
-    fn set(&mut self, channel: &Arc<str>, user: &Arc<str>, node: u64, sessions: Option<usize>, room: usize) {
-        let known = self.channel(channel);
-        let was_there = known.users.contains_key(user);
-        let had = known.users.get(user).is_some_and(|nodes| nodes.contains_key(&node));
-        match sessions {
-            Some(_) if !had && room == 0 => {
-                self.refused += 1;
-                return;
-            }
-            Some(sessions) => _ = known.users.entry(user.clone()).or_default().insert(node, sessions),
-            None => {
-                if let Some(nodes) = known.users.get_mut(user) {
-                    nodes.remove(&node);
-                    if nodes.is_empty() {
-                        known.users.remove(user);
-                    }
-                }
-            }
-        }
-        let is_there = known.users.contains_key(user);
-        let is_announced = known.is_announced;
-        if is_announced && was_there != is_there {
-            let (now, before) =
-                if is_there { (&mut known.joined, &mut known.left) } else { (&mut known.left, &mut known.joined) };
-            // A change that is not announced yet is undone.
-            if !before.remove(user) {
-                now.insert(user.clone());
-            }
-        }
-        if node != Gathered::OWN && had != sessions.is_some() {
-            let bytes = cost(channel, user);
-            match had {
-                true => (self.members, self.bytes) = (self.members - 1, self.bytes - bytes),
-                false => (self.members, self.bytes) = (self.members + 1, self.bytes + bytes),
-            }
-        }
-        if is_announced && was_there != is_there {
-            self.changed.insert(channel.clone());
-        }
-    }
-
-    /// Notes the numbers of a node.
-    fn sum(&mut self, channel: &Arc<str>, node: u64, (anonymous, sessions): (usize, usize)) {
-        let part = self.part_of(channel, node);
-        let has_changed = part.anonymous != anonymous;
-        (part.anonymous, part.sessions) = (anonymous, sessions);
-        let known = self.channel(channel);
-        let is_empty = sessions == 0 && anonymous == 0 && !known.users.values().any(|nodes| nodes.contains_key(&node));
-        if is_empty && known.parts.get(&node).is_some_and(|part| part.fresh.is_none()) {
-            known.parts.remove(&node);
-        }
-        if has_changed && known.is_announced {
-            self.changed.insert(channel.clone());
-        }
-        self.forget_if_empty(channel);
-    }
-
-    /// Removes the part of a node.
-    fn remove_part(&mut self, channel: &Arc<str>, node: u64) {
-        let Some(known) = self.channels.get_mut(channel) else { return };
-        known.parts.get_mut(&node).into_iter().for_each(|part| part.fresh = None);
-        let users = known.users.iter().filter(|(_, nodes)| nodes.contains_key(&node));
-        let users: Vec<Arc<str>> = users.map(|(user, _)| user.clone()).collect();
-        users.iter().for_each(|user| self.set(channel, user, node, None, 0));
-        self.sum(channel, node, (0, 0));
-    }
-
-    fn forget_if_empty(&mut self, channel: &Arc<str>) {
-        let is_empty = |known: &Channel| known.users.is_empty() && known.parts.is_empty();
-        if self.channels.get(channel).is_some_and(is_empty) && !self.changed.contains(channel) {
-            self.channels.remove(channel);
-        }
     }
 
     fn is_followed(&self, channel: &str) -> bool {
@@ -462,17 +314,9 @@ impl Gathered {
             self.nodes.values_mut().for_each(|node| node.whole_ms = 0);
         }
         self.nodes.values_mut().for_each(|node| _ = node.new.remove(name));
-        let of_name: Vec<Arc<str>> = match is_pattern(name) {
-            true => self.channels.keys().filter(|channel| covers(name, channel)).cloned().collect(),
-            false => self.channels.get_key_value(name).map(|(channel, _)| channel.clone()).into_iter().collect(),
-        };
-        for channel in of_name.iter().filter(|channel| !self.is_followed(channel)).cloned().collect::<Vec<_>>() {
-            let Some(known) = self.channels.remove(&channel) else { continue };
-            self.changed.remove(&channel);
-            for (user, nodes) in known.users {
-                let of_others = nodes.keys().filter(|node| **node != Gathered::OWN).count();
-                self.members -= of_others;
-                self.bytes -= of_others * cost(&channel, &user);
+        for channel in self.merged.covered(name) {
+            if !self.is_followed(&channel) {
+                self.merged.forget(&channel);
             }
         }
     }
@@ -487,32 +331,16 @@ impl Gathered {
                 ended.push(name.clone());
             }
         }
-        for name in ended {
-            if is_pattern(&name) {
-                let covered = self.channels.iter_mut().filter(|(channel, _)| covers(&name, channel));
-                covered.for_each(|(_, known)| known.is_announced = true);
-            } else if let Some(known) = self.channels.get_mut(&*name) {
-                known.is_announced = true;
-            }
-        }
+        ended.iter().for_each(|name| self.merged.announce(name));
     }
 
     /// Lets time pass, and returns announcements: the name of a channel and the data.
     pub fn advance(&mut self, now_ms: u64, terms: &PresenceTerms) -> Vec<(Arc<str>, String)> {
-        self.end_baselines(now_ms);
-        self.expire(now_ms);
-        if self.changed.is_empty() || now_ms < self.announce_ms {
-            return Vec::new();
+        if self.ends_ms.is_some_and(|ends_ms| ends_ms <= now_ms) {
+            self.end_baselines(now_ms);
+            self.expire(now_ms);
         }
-        self.announce_ms = now_ms + terms.interval_ms;
-        let mut all = Vec::new();
-        for name in std::mem::take(&mut self.changed) {
-            let Some(known) = self.channels.get_mut(&name) else { continue };
-            let counts = known.counts();
-            all.extend(announcements(&name, (&mut known.joined, &mut known.left), counts));
-            self.forget_if_empty(&name);
-        }
-        all
+        self.merged.advance(now_ms, terms)
     }
 
     /// Forgets nodes that are gone, and names for whose members nobody has asked for long.
@@ -521,9 +349,7 @@ impl Gathered {
         let gone: Vec<u64> = self.nodes.iter().filter(|(_, node)| is_over(node)).map(|(number, _)| *number).collect();
         for node in gone {
             self.nodes.remove(&node);
-            let of_node = self.channels.iter().filter(|(_, known)| known.parts.contains_key(&node));
-            let of_node: Vec<Arc<str>> = of_node.map(|(channel, _)| channel.clone()).collect();
-            of_node.iter().for_each(|channel| self.remove_part(channel, node));
+            self.merged.remove_node(node);
         }
         let is_over = |name: &Name| !name.is_wanted && name.until_ms <= now_ms;
         let over: Vec<Box<str>> =
@@ -532,55 +358,37 @@ impl Gathered {
         if self.is_full && self.names.len() <= FOLLOWED_MAX / 2 {
             self.is_full = false;
         }
+        let baselines = self.names.values().filter_map(|name| Some(name.baseline.as_ref()?.until_ms));
+        let leaving = self.names.values().filter(|name| !name.is_wanted).map(|name| name.until_ms);
+        let gone = self.nodes.values().filter_map(|node| node.gone_ms);
+        self.ends_ms = baselines.chain(leaving).chain(gone).min();
     }
 
     /// The next time at which something is to be done, if nothing happens before.
     pub fn next_ms(&self) -> Option<u64> {
-        let announce_ms = (!self.changed.is_empty()).then_some(self.announce_ms);
-        let baselines = self.names.values().filter_map(|name| Some(name.baseline.as_ref()?.until_ms));
-        let asked = self.names.values().filter(|name| !name.is_wanted).map(|name| name.until_ms);
-        let gone = self.nodes.values().filter_map(|node| node.gone_ms);
-        announce_ms.into_iter().chain(baselines).chain(asked).chain(gone).min()
+        [self.merged.next_ms(), self.ends_ms].into_iter().flatten().min()
     }
 
     /// Up to `max` members of a channel whose names come after `after`, of 64 KiB at most. Of the sessions of other nodes no ids are known.
-    pub fn members(&self, channel: &str, (after, max): (&str, usize), table: &MemberTable) -> Members {
-        let Some(known) = self.channels.get(channel) else { return Members::default() };
-        let mut page = Members { counts: known.counts(), ..Members::default() };
-        let mut bytes = 0;
-        for (name, nodes) in known.users.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)) {
-            let session_ids = table.session_ids(channel, name);
-            bytes += name.len() + session_ids.iter().map(String::len).sum::<usize>();
-            let is_full = page.members.len() >= max.max(1) || bytes > PAGE_BYTES_MAX;
-            if is_full && let Some(last) = page.members.last() {
-                page.next = Some(last.user.clone());
-                break;
-            }
-            page.members.push(Member { user: name.to_string(), sessions: nodes.values().sum(), session_ids });
-        }
-        page
+    pub fn members(&self, channel: &str, page: (&str, usize), table: &MemberTable) -> Members {
+        self.merged.members(channel, page, |user| table.session_ids(channel, user))
     }
 
-    /// Members of other nodes, their bytes, the names that are followed, and how many members had no room.
-    pub fn sizes(&self) -> [u64; 4] {
-        [self.members as u64, self.bytes as u64, self.names.len() as u64, self.refused]
+    /// Members of other nodes, their bytes, and the names that are followed.
+    pub fn sizes(&self) -> [usize; 3] {
+        let [members, bytes] = self.merged.sizes();
+        [members, bytes, self.names.len()]
+    }
+
+    /// Takes the number of members for whom there was no room.
+    pub fn take_refused(&mut self) -> u64 {
+        self.merged.take_refused()
     }
 }
 
 impl Name {
     fn has_reported(&mut self, node: u64) {
         self.baseline.iter_mut().for_each(|baseline| _ = baseline.missing.remove(&node));
-    }
-}
-
-impl Channel {
-    fn counts(&self) -> PresenceCounts {
-        let sum = |of: fn(&Part) -> usize| self.parts.values().map(of).sum();
-        PresenceCounts {
-            users: self.users.len(),
-            anonymous: sum(|part| part.anonymous),
-            sessions: sum(|part| part.sessions),
-        }
     }
 }
 
@@ -594,7 +402,7 @@ const BASELINE_MS: u64 = 2_000;
 const ASKED_MS: u64 = 30_000;
 /// Channels that are followed because somebody has asked for their members.
 const ASKED_MAX: usize = 1_000;
-/// The time after which a node is asked for all names again, in milliseconds: a report that is lost for good is missing no longer.
+/// The time after which a node is asked for all names again, in milliseconds: what was lost with a report comes then.
 const RENEW_MS: u64 = 10_000;
 /// The same after it has not answered.
 const AGAIN_MS: u64 = 1_000;

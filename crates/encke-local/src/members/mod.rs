@@ -11,6 +11,7 @@ use serde::Serialize;
 mod gathered;
 #[cfg(test)]
 mod gathered_tests;
+mod merged;
 mod report;
 mod reporter;
 #[cfg(test)]

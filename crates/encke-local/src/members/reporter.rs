@@ -21,7 +21,7 @@ pub struct Reporter {
 /// Another node.
 #[derive(Debug, Default)]
 struct Follower {
-    /// What it calls this stream of reports: it takes no others.
+    /// The number of the stream of reports that it takes.
     stream: u64,
     /// The channels and patterns that it follows.
     names: HashSet<Box<str>, RandomState>,
