@@ -179,11 +179,10 @@ impl Presence {
     }
 
     /// The first subscribers to announcements have come, or the last ones have left: the channels and patterns of the announcements.
-    pub(crate) fn want(&self, names: Vec<(Box<str>, bool)>, now: Now) {
-        if names.is_empty() {
-            return;
-        }
+    /// `others`: see [`Presence::for_nodes`].
+    pub(crate) fn want(&self, names: Vec<(Box<str>, bool)>, others: Option<&[u64]>, now: Now) {
         let mut state = self.state.lock();
+        state.set_nodes(others, now);
         let State { table, gathered, .. } = &mut *state;
         for (name, is_wanted) in &names {
             // A pattern of all channels is one of all announcements, too.
@@ -195,9 +194,11 @@ impl Presence {
         self.to_nodes.notify_one();
     }
 
-    /// Somebody asks for the members of a channel on all nodes. False: the asker has too many such channels.
-    pub(crate) fn ask(&self, channel: &str, owner: Option<SessionOwner>, now: Now) -> bool {
+    /// Somebody asks for the members of a channel on all nodes. False: the asker has too many such channels. `others`: see
+    /// [`Presence::for_nodes`].
+    pub(crate) fn ask(&self, channel: &str, owner: Option<SessionOwner>, others: Option<&[u64]>, now: Now) -> bool {
         let mut state = self.state.lock();
+        state.set_nodes(others, now);
         let State { table, gathered, .. } = &mut *state;
         let is_asked = gathered.ask(channel, owner, table, now.ms);
         self.start(&mut state);
@@ -218,7 +219,7 @@ impl Presence {
         let mut state = self.state.lock();
         state.terms = Some(terms);
         let before_ms = state.next_ms();
-        state.gathered.set_nodes(others, &terms, now.ms);
+        state.set_nodes(others, now);
         self.has_changed(&mut state, before_ms);
         self.gathered.notify_waiters();
         if others.is_none() {
@@ -351,6 +352,11 @@ impl State {
         gathered.touched(&touched, table);
         reporter.touched(&touched);
         reporter.next_ms().is_some()
+    }
+
+    fn set_nodes(&mut self, others: Option<&[u64]>, now: Now) {
+        let terms = self.terms.get_or_insert_with(|| PresenceTerms::of(&Settings::default()));
+        self.gathered.set_nodes(others, terms, now.ms);
     }
 
     fn next_ms(&self) -> Option<u64> {

@@ -7,7 +7,6 @@ use crate::commands::{api, open_at};
 use crate::nats::{Keeping, Nats};
 use crate::node::Node;
 use crate::proxy::Proxy;
-use crate::sessions::wait_for_records;
 use crate::{next, run, wait_until, wait_until_async};
 
 const RULE: &str = "[[channels]]\npattern = \"/room/*\"\npresence = true\n";
@@ -91,7 +90,10 @@ fn a_killed_node_takes_those_with_it_who_do_not_go_on_elsewhere() {
         assert_eq!(news(&mut announcements).await, (json!(["ann"]), json!([])));
         let bob = enter(&killed.url, "bob").await;
         assert_eq!(news(&mut announcements).await, (json!(["bob"]), json!([])));
-        wait_for_records(&killed, 2);
+        // Records are written in the order of the changes.
+        let _marker = open_at(&killed.url, "marker", "marker", Transport::WebSocket).await;
+        killed.wait_for("encke_cluster_sessions_recorded", 3);
+        killed.wait_for("encke_cluster_session_records_waiting", 0);
         drop(killed);
         let other_has_ann = || other.metric("encke_cluster_sessions_taken_over") == 1;
         wait_until_async("her session goes on at the other node", other_has_ann).await;

@@ -29,11 +29,8 @@ fn turn(server: &Arc<ServerShared>, settings: &Settings) -> Option<Duration> {
     if server.presence.is_stopped() {
         return None;
     }
-    let (own, all) = link.nodes();
-    let others: Vec<u64> = all.iter().copied().filter(|node| *node != own).collect();
-    let now = server.clock.now();
-    let others = link.status().is_connected.then_some(&*others);
-    let ForNodes { follows, reports, next_ms } = server.presence.for_nodes(others, now, settings);
+    let (own, now) = (link.nodes().0, server.clock.now());
+    let ForNodes { follows, reports, next_ms } = server.presence.for_nodes(link.others().as_deref(), now, settings);
     for ToFollow { node, stream, names, is_whole } in follows {
         let command = NodeCommand::FollowMembers { node: own, stream, names, is_whole };
         let server = server.clone();
@@ -73,7 +70,7 @@ impl ServerShared {
     ) -> (Members, Option<ClusterNodes>) {
         let Some(link) = &self.cluster else { return (self.presence.members(channel, after, max, granted), None) };
         let nodes = link.nodes().1.len().max(1);
-        let missing = if self.presence.ask(channel, owner, self.clock.now()) {
+        let missing = if self.presence.ask(channel, owner, link.others().as_deref(), self.clock.now()) {
             self.until_gathered(channel).await
         } else {
             nodes - 1
