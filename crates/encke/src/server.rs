@@ -18,8 +18,8 @@ use crate::beside::{Beside, Tower};
 use crate::builder::Builder;
 use crate::cluster::engine::ClusterEngine;
 use crate::cluster::link::Link;
-use crate::cluster::sessions;
 use crate::cluster::settings::ClusterSettings;
+use crate::cluster::{presence, sessions};
 use crate::data::{Data, DataInUse};
 use crate::embedded::EnckeService;
 use crate::entropy::kernel_entropy;
@@ -133,14 +133,10 @@ impl Builder {
             reclaim_memory: self.reclaim_memory,
         });
         let handle = Handle::new(server_shared.clone(), settings.clone(), !settings.data.is_empty(), to_visit);
-        let announcer = handle.downgrade();
-        server_shared.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
+        start_presence(&handle);
         handlers.set(handle.downgrade());
         handle.set_fallback(fallback_of(self.fallback, &server_shared, self.assets));
         let cluster = start_cluster(&server_shared, self.cluster, &settings)?;
-        if cluster.is_some() {
-            threads.handle().spawn(crate::cluster::presence::run(handle.clone()));
-        }
         let (history_store, data, saved) = start_data(data, &server_shared, settings.sessions_max)?;
         let context = ThreadContext {
             settings: settings.clone(),
@@ -228,6 +224,15 @@ fn start_cluster(
     let leases = NodeLeases::new(cluster.leases());
     let parts = Parts { node, sessions, histories, commands, leases };
     cluster::start(server_shared.clone(), link, parts, engine).map(Some).map_err(StartError::Thread)
+}
+
+/// Announces the members of channels, and on a node of a cluster gathers those of the other nodes.
+fn start_presence(handle: &Handle) {
+    let (server, announcer) = (handle.server(), handle.downgrade());
+    server.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
+    if server.cluster.is_some() {
+        server.application.spawn(presence::run(handle.clone()));
+    }
 }
 
 /// Waits until a node has the revoked tokens of its cluster, so that it admits none of them. Without the engine it starts all the same.
