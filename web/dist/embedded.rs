@@ -10,25 +10,25 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/encke.css.br"), "\"5ebcc304846725e0-br\""), Encoded::new("gzip", include_bytes!("assets/encke.css.gz"), "\"5ebcc304846725e0-gzip\"")]),
     Asset::new("/assets/game.css", "text/css; charset=utf-8", include_bytes!("assets/game.css"), "\"332509ef5650d187\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/game.css.br"), "\"332509ef5650d187-br\""), Encoded::new("gzip", include_bytes!("assets/game.css.gz"), "\"332509ef5650d187-gzip\"")]),
-    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"9c18f46024a9eaa9\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"9c18f46024a9eaa9-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"9c18f46024a9eaa9-gzip\"")]),
+    Asset::new("/assets/game.js", "text/javascript; charset=utf-8", include_bytes!("assets/game.js"), "\"88d5a486c8564b4d\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/game.js.br"), "\"88d5a486c8564b4d-br\""), Encoded::new("gzip", include_bytes!("assets/game.js.gz"), "\"88d5a486c8564b4d-gzip\"")]),
     Asset::new("/assets/mail.css", "text/css; charset=utf-8", include_bytes!("assets/mail.css"), "\"601ddcb43b80e7cf\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/mail.css.br"), "\"601ddcb43b80e7cf-br\""), Encoded::new("gzip", include_bytes!("assets/mail.css.gz"), "\"601ddcb43b80e7cf-gzip\"")]),
-    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"961ea5e73290bfd8\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"961ea5e73290bfd8-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"961ea5e73290bfd8-gzip\"")]),
+    Asset::new("/assets/mail.js", "text/javascript; charset=utf-8", include_bytes!("assets/mail.js"), "\"0fb48d45102c59fc\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/mail.js.br"), "\"0fb48d45102c59fc-br\""), Encoded::new("gzip", include_bytes!("assets/mail.js.gz"), "\"0fb48d45102c59fc-gzip\"")]),
     Asset::new("/assets/menu.js", "text/javascript; charset=utf-8", include_bytes!("assets/menu.js"), "\"c87164b9c7a806d4\""),
     Asset::new("/assets/orders.css", "text/css; charset=utf-8", include_bytes!("assets/orders.css"), "\"4e45de4db2e0af30\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/orders.css.br"), "\"4e45de4db2e0af30-br\""), Encoded::new("gzip", include_bytes!("assets/orders.css.gz"), "\"4e45de4db2e0af30-gzip\"")]),
-    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"9026e7e20c2a682e\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"9026e7e20c2a682e-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"9026e7e20c2a682e-gzip\"")]),
+    Asset::new("/assets/orders.js", "text/javascript; charset=utf-8", include_bytes!("assets/orders.js"), "\"2c17c0f1766f63b4\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/orders.js.br"), "\"2c17c0f1766f63b4-br\""), Encoded::new("gzip", include_bytes!("assets/orders.js.gz"), "\"2c17c0f1766f63b4-gzip\"")]),
     Asset::new("/assets/presence.css", "text/css; charset=utf-8", include_bytes!("assets/presence.css"), "\"7a57440fd6fa5e32\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/presence.css.br"), "\"7a57440fd6fa5e32-br\""), Encoded::new("gzip", include_bytes!("assets/presence.css.gz"), "\"7a57440fd6fa5e32-gzip\"")]),
-    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"06a4cb5a8b5ea30c\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"06a4cb5a8b5ea30c-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"06a4cb5a8b5ea30c-gzip\"")]),
+    Asset::new("/assets/presence.js", "text/javascript; charset=utf-8", include_bytes!("assets/presence.js"), "\"58ca87572aadf134\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/presence.js.br"), "\"58ca87572aadf134-br\""), Encoded::new("gzip", include_bytes!("assets/presence.js.gz"), "\"58ca87572aadf134-gzip\"")]),
     Asset::new("/assets/quotes.css", "text/css; charset=utf-8", include_bytes!("assets/quotes.css"), "\"3e4c595f8f9750ec\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.css.br"), "\"3e4c595f8f9750ec-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.css.gz"), "\"3e4c595f8f9750ec-gzip\"")]),
-    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"01543cff250d2511\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"01543cff250d2511-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"01543cff250d2511-gzip\"")]),
+    Asset::new("/assets/quotes.js", "text/javascript; charset=utf-8", include_bytes!("assets/quotes.js"), "\"853830d0f4f8a7e2\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/quotes.js.br"), "\"853830d0f4f8a7e2-br\""), Encoded::new("gzip", include_bytes!("assets/quotes.js.gz"), "\"853830d0f4f8a7e2-gzip\"")]),
     Asset::new("/assets/screenpush-watch.js", "text/javascript; charset=utf-8", include_bytes!("assets/screenpush-watch.js"), "\"440e0360033c74fd\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/screenpush-watch.js.br"), "\"440e0360033c74fd-br\""), Encoded::new("gzip", include_bytes!("assets/screenpush-watch.js.gz"), "\"440e0360033c74fd-gzip\"")]),
     Asset::new("/assets/screenpush.css", "text/css; charset=utf-8", include_bytes!("assets/screenpush.css"), "\"eb400210c0d471d0\"")
@@ -47,8 +47,8 @@
         .encoded(&[Encoded::new("br", include_bytes!("assets/slides.js.br"), "\"78009ba255133501-br\""), Encoded::new("gzip", include_bytes!("assets/slides.js.gz"), "\"78009ba255133501-gzip\"")]),
     Asset::new("/assets/start.css", "text/css; charset=utf-8", include_bytes!("assets/start.css"), "\"0c64ca38e1fbca5f\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/start.css.br"), "\"0c64ca38e1fbca5f-br\""), Encoded::new("gzip", include_bytes!("assets/start.css.gz"), "\"0c64ca38e1fbca5f-gzip\"")]),
-    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"c01035c3a16cc8bf\"")
-        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"c01035c3a16cc8bf-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"c01035c3a16cc8bf-gzip\"")]),
+    Asset::new("/assets/start.js", "text/javascript; charset=utf-8", include_bytes!("assets/start.js"), "\"5b60afabcf71098a\"")
+        .encoded(&[Encoded::new("br", include_bytes!("assets/start.js.br"), "\"5b60afabcf71098a-br\""), Encoded::new("gzip", include_bytes!("assets/start.js.gz"), "\"5b60afabcf71098a-gzip\"")]),
     Asset::new("/assets/stream.css", "text/css; charset=utf-8", include_bytes!("assets/stream.css"), "\"032fb1ff0f8c4a28\"")
         .encoded(&[Encoded::new("br", include_bytes!("assets/stream.css.br"), "\"032fb1ff0f8c4a28-br\""), Encoded::new("gzip", include_bytes!("assets/stream.css.gz"), "\"032fb1ff0f8c4a28-gzip\"")]),
     Asset::new("/assets/stream.js", "text/javascript; charset=utf-8", include_bytes!("assets/stream.js"), "\"0859b852984777eb\"")

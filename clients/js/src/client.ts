@@ -126,8 +126,8 @@ export class Client {
         gap: (gap: Gap) => this.#tell("gap", gap),
     };
 
-    #subscribe({ key, name, from, positions }: Subscription<any>): void {
-        this.#core.command({ do: "subscribe", key, name, from, positions: Object.entries(positions) });
+    #subscribe({ key, name, from, positions, intervalMs }: Subscription<any>): void {
+        this.#core.command({ do: "subscribe", key, name, from, positions: Object.entries(positions), intervalMs });
     }
 
     #request<T>(channel: string, data: unknown, isCall: boolean, { signal, timeoutMs = this.#options.replyTimeoutMs ?? REPLY_TIMEOUT_MS }: RequestOptions): Promise<T> {

@@ -87,7 +87,7 @@ export class Connection implements Core {
         const { names, isOpen } = this.#session;
         if (command.do === "subscribe") {
             this.#names.set(command.key, command.name);
-            names.subscribe(command.key, command.name, command.from, command.positions, isOpen);
+            names.subscribe(command, isOpen);
         } else if (command.do === "unsubscribe") {
             const name = this.#names.get(command.key);
             this.#names.delete(command.key);
@@ -156,10 +156,9 @@ export class Connection implements Core {
     }
 
     #expire(now: number): void {
-        const isLate = this.#replyUntil <= now;
         if (this.#fallbackAt <= now) {
             this.#lose(`${this.#session.transport} does not get through`);
-        } else if (isLate) {
+        } else if (this.#replyUntil <= now) {
             this.#lose(NO_REPLY);
         }
     }
@@ -210,13 +209,16 @@ export class Connection implements Core {
         } catch {
             return this.#lose("no Bayeux");
         }
-        if (this.#session.hasReplied && !this.#isConfirmed) {
+        if (this.#isConfirmed) {
+            return;
+        }
+        if (this.#session.hasReplied) {
             this.#fallbackAt = Infinity;
         }
-        if (this.#session.isConfirmed && !this.#isConfirmed) {
+        if (this.#session.isConfirmed) {
             this.#isConfirmed = true;
             this.#routes.worked(this.#now() - this.#attemptedAt);
-        } else if (this.#session.isOpen && !this.#isConfirmed) {
+        } else if (this.#session.isOpen) {
             // The stream has to show that it works, too.
             this.#fallbackAt = this.#now() + this.#routes.attemptMs;
         }

@@ -5,14 +5,15 @@ import { refusal } from "./errors.js";
 import type { Lost, Replays, SessionEvent } from "./events.js";
 import { Positions, covers, isPattern, isPosition } from "./channels.js";
 import type { From, Position } from "./types.js";
+import type { Command } from "./protocol.js";
 import { SUBSCRIBE, UNSUBSCRIBE } from "./wire.js";
 import type { ServerMessage } from "./wire.js";
 
+/** What a subscription wants. */
+type Wanted = Omit<Extract<Command, { do: "subscribe" }>, "do">;
+
 /** A subscribe that waits until it is sent. */
-interface Waiting {
-    key: number;
-    from: From;
-    positions: [string, Position][];
+interface Waiting extends Wanted {
     /** True if others have the name, and this one begins earlier. */
     isRestart: boolean;
 }
@@ -23,6 +24,8 @@ interface Name {
     isGranted: boolean;
     /** True if messages came without positions. */
     hasNoHistory: boolean;
+    /** The least time between two messages of a channel: the shortest that somebody asked for. */
+    intervalMs: number;
     waiting: Waiting[];
 }
 
@@ -52,8 +55,8 @@ export class Names {
     readonly #names = new Map<string, Name>();
     /** By the ids of their messages. */
     readonly #changes = new Map<string, Change>();
-    /** Names that the server may have and nobody wants. */
-    readonly #unwanted = new Set<string>();
+    /** Names that the server may have and nobody wants, with their intervals. */
+    readonly #unwanted = new Map<string, number>();
     /** True if a subscription has begun with earlier messages since the last reply to a connect. */
     #hasBegun = false;
 
@@ -63,13 +66,13 @@ export class Names {
     }
 
     /** Continues with what an earlier page had. */
-    restore(names: string[]): void {
-        names.forEach((name) => this.#unwanted.add(name));
+    restore(names: [string, number][]): void {
+        names.forEach(([name, intervalMs]) => this.#unwanted.set(name, intervalMs));
     }
 
-    /** Names that the server has. */
-    granted(): string[] {
-        return [...[...this.#names].filter(([, { isGranted }]) => isGranted).map(([name]) => name), ...this.#unwanted];
+    /** Names that the server has, with their intervals. */
+    granted(): [string, number][] {
+        return [...[...this.#names].filter(([, { isGranted }]) => isGranted).map(([name, { intervalMs }]): [string, number] => [name, intervalMs]), ...this.#unwanted];
     }
 
     /** True while a change has no reply. */
@@ -77,15 +80,16 @@ export class Names {
         return this.#changes.size > 0;
     }
 
-    subscribe(key: number, name: string, from: From, positions: [string, Position][], isOpen: boolean): void {
+    subscribe(wanted: Wanted, isOpen: boolean): void {
+        const { name, from, positions, intervalMs } = wanted;
         const known = this.#names.get(name);
-        const own = isPosition(from) && !isPattern(name) ? [...positions, [name, from] as [string, Position]] : positions;
-        const isRestart = known !== undefined && (from !== "latest" || own.length > 0);
-        const waiting: Waiting = { key, from, positions: own, isRestart };
+        const waiting = { ...wanted, isRestart: known !== undefined && (from !== "latest" || positions.length > 0) };
         if (!known) {
-            const isGranted = this.#unwanted.delete(name);
-            this.#names.set(name, { from, isGranted, hasNoHistory: false, waiting: [waiting] });
-            own.filter(([channel]) => this.positions.get(channel) === undefined).forEach(([channel, position]) => this.positions.set(channel, position));
+            // One that ends, or has another interval, has to be subscribed to again.
+            const isGranted = this.#unwanted.get(name) === intervalMs && ![...this.#changes.values()].some((change) => change.name === name);
+            this.#unwanted.delete(name);
+            this.#names.set(name, { from, isGranted, hasNoHistory: false, intervalMs, waiting: [waiting] });
+            positions.filter(([channel]) => this.positions.get(channel) === undefined).forEach(([channel, position]) => this.positions.set(channel, position));
         } else {
             known.waiting.push(waiting);
         }
@@ -95,11 +99,13 @@ export class Names {
     }
 
     unsubscribe(name: string, isOpen: boolean): void {
-        if (!this.#names.delete(name)) {
+        const known = this.#names.get(name);
+        if (!known) {
             return;
         }
+        this.#names.delete(name);
         this.positions.retain(this.#names.keys());
-        this.#unwanted.add(name);
+        this.#unwanted.set(name, known.intervalMs);
         if (isOpen) {
             this.#drop(name);
         }
@@ -122,7 +128,7 @@ export class Names {
         for (const name of this.#names.keys()) {
             this.#ask(name);
         }
-        this.#unwanted.forEach((name) => this.#drop(name));
+        this.#unwanted.forEach((_, name) => this.#drop(name));
     }
 
     /** Reports the granted subscriptions that may have missed messages which nothing brings back. */
@@ -268,7 +274,8 @@ export class Names {
         }
         known.waiting.shift();
         // A name that is granted, in an earlier page or to others, goes on without a message.
-        if (known.isGranted && !(this.replays && first.isRestart)) {
+        const isFaster = first.intervalMs < known.intervalMs;
+        if (known.isGranted && !isFaster && !(this.replays && first.isRestart)) {
             this.#events.push({ on: "subscribed", keys: [first.key] });
             this.positions.below(name).forEach(([channel, position]) => this.#tell(channel, position, undefined));
             return this.#ask(name);
@@ -276,24 +283,25 @@ export class Names {
         if (first.from !== "latest") {
             known.from = first.from;
         }
+        known.intervalMs = Math.min(known.intervalMs, first.intervalMs);
         // Others have received what comes before the session's positions, so it may only go back.
         const all = first.positions.map(([channel, position]): [string, Position] => [channel, this.#earlier(channel, position)]);
-        const begin = first.from === "latest" ? -1 : first.from === "earliest" ? -2 : first.from;
-        const mayMiss = this.replays && all.length > 0 && isPattern(name) && begin === -1;
-        this.#askInParts({ name, channel: SUBSCRIBE, waiting: [first], isRepeat: false, beginsEarlier: begin !== -1, mayMiss }, begin, all);
+        const begin = first.from === "latest" ? undefined : first.from === "earliest" ? -2 : first.from;
+        const mayMiss = this.replays && all.length > 0 && isPattern(name) && !begin;
+        this.#askInParts({ name, channel: SUBSCRIBE, waiting: [first], isRepeat: false, beginsEarlier: begin !== undefined, mayMiss }, begin, all);
     }
 
     #askAgain(name: string, known: Name): void {
         const beginsEarlier = this.#beginsEarlier(known);
-        this.#askInParts({ name, channel: SUBSCRIBE, waiting: [], isRepeat: true, beginsEarlier }, beginsEarlier ? -2 : -1, this.positions.below(name));
+        this.#askInParts({ name, channel: SUBSCRIBE, waiting: [], isRepeat: true, beginsEarlier }, beginsEarlier ? -2 : undefined, this.positions.below(name));
     }
 
-    /** Sends the positions of channels in several subscribes. The last one says where other channels begin. */
-    #askInParts(change: Change, begin: number | object, positions: [string, Position][]): void {
-        const all = this.replays ? positions : [];
+    /** Sends the positions of channels in several subscribes. The last one says where other channels begin, or leaves it to the server. */
+    #askInParts(change: Change, begin: number | object | undefined, positions: [string, Position][]): void {
+        const all = this.#replays(change.name) ? positions : [];
         for (let at = 0; at === 0 || at < all.length; at += PART_POSITIONS) {
             const isLast = at + PART_POSITIONS >= all.length;
-            const start = isLast || begin === -1 ? begin : { more: true };
+            const start = isLast ? begin : begin ? { more: true } : -1;
             const part = Object.fromEntries(all.slice(at, at + PART_POSITIONS));
             this.#change(isLast ? change : { ...change, waiting: [], mayMiss: false }, { [change.name]: start, ...part });
         }
@@ -304,8 +312,14 @@ export class Names {
     }
 
     #change(change: Change, replay?: object): void {
-        const ext = this.replays && replay ? { ext: { replay } } : {};
-        this.#changes.set(this.#send(change.channel, { subscription: change.name, ...ext }), change);
+        const { name } = change;
+        const ext = replay && { replay: this.#replays(name) ? replay : undefined, min_interval_ms: this.#names.get(name)?.intervalMs };
+        this.#changes.set(this.#send(change.channel, { subscription: name, ext }), change);
+    }
+
+    /** True if messages by this name have positions. Those with an interval have none. */
+    #replays(name: string): boolean {
+        return this.replays && !this.#names.get(name)?.intervalMs;
     }
 
     /** True if channels of this name without a known position begin with all that is retained, after a break. */

@@ -19,7 +19,7 @@ export type Why = "first" | "expiring" | "refused";
 
 /** An order of a client. `key` names what it is about. */
 export type Command =
-    | { do: "subscribe"; key: number; name: string; from: From; positions: [string, Position][] }
+    | { do: "subscribe"; key: number; name: string; from: From; positions: [string, Position][]; intervalMs: number }
     | { do: "unsubscribe"; key: number }
     /** `data` is JSON text. */
     | { do: "publish"; key: number; channel: string; data: string; isCall: boolean }

@@ -42,7 +42,8 @@ export interface SessionOptions {
 export interface SavedSession {
     clientId: string;
     batch: number;
-    names: string[];
+    /** The subscriptions, with their intervals in milliseconds. */
+    names: [string, number][];
     acknowledges: boolean;
     replays: boolean;
 }
@@ -287,7 +288,8 @@ export class Session {
     #replied(id: string, message: ServerMessage, now: number): void {
         const isChange = this.names.has(id);
         const successful = message.successful === true;
-        if (isChange && !successful && (message.advice?.reconnect === "handshake" || isUnknown(message))) {
+        const isGone = !successful && (message.advice?.reconnect === "handshake" || isUnknown(message));
+        if (isChange && isGone) {
             // The session is gone: the change goes into the next one.
             return this.#renew(now);
         }
@@ -301,7 +303,7 @@ export class Session {
         }
         const position: unknown = message.ext?.replay;
         this.events.push({ on: "reply", id, error: successful ? undefined : refusal(message.error), position: isPosition(position) ? position : undefined });
-        if (!successful && this.isOpen && (message.advice?.reconnect === "handshake" || isUnknown(message))) {
+        if (isGone && this.isOpen) {
             this.#renew(now);
         }
     }
@@ -366,7 +368,7 @@ export class Session {
         this.clientId = undefined;
         this.acknowledges = this.names.replays = false;
         const { ack, replay } = this.#options;
-        const ext = { ...this.#ext(), ...(ack ? { ack } : {}), ...(replay ? { replay: { positions: "ext" } } : {}), limits: true };
+        const ext = { ...this.#ext(), ack: ack || undefined, replay: replay ? { positions: "ext" } : undefined, limits: true };
         const id = this.#send("handshake", HANDSHAKE, { version: "1.0", supportedConnectionTypes: [this.transport], ext });
         this.#phase = { name: "handshaking", id, deadline: now + this.#options.replyTimeoutMs };
     }
@@ -381,8 +383,8 @@ export class Session {
     #connect(atOnce: boolean): string {
         // There is no stream yet, and the server may not know that the earlier one broke.
         const type = !this.isOpen && this.transport === "eventsource" ? "long-polling" : this.transport;
-        const ext = this.acknowledges ? { ext: { ack: this.#batch } } : {};
-        const id = this.#send("connect", CONNECT, { connectionType: type, ...(atOnce ? { advice: { timeout: 0 } } : {}), ...ext });
+        const ext = this.acknowledges ? { ack: this.#batch } : undefined;
+        const id = this.#send("connect", CONNECT, { connectionType: type, advice: atOnce ? { timeout: 0 } : undefined, ext });
         if (type === "eventsource") {
             this.out.at(-1)!.stream = this.clientId!;
         }

@@ -5,7 +5,7 @@ import type { EnckeError } from "./errors.js";
 import { revive } from "./errors.js";
 import { CLOSED } from "./session.js";
 import type { Lost, Replays } from "./events.js";
-import type { From, Gap, Message, Position } from "./types.js";
+import type { From, Gap, Message, Position, SubscribeOptions } from "./types.js";
 import type { ServerMessage } from "./wire.js";
 
 /** What a subscription needs from its client. @internal */
@@ -24,6 +24,8 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
     readonly key: number;
     /** @internal */
     readonly from: From;
+    /** @internal */
+    readonly intervalMs: number;
 
     readonly #owner: SubscriptionOwner;
     readonly #receive: ((message: Message<T>) => void) | undefined;
@@ -44,7 +46,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
     readonly #readers: ReturnType<typeof deferred<IteratorResult<Message<T>>>>[] = [];
 
     /** @internal */
-    constructor(key: number, name: string, from: From, options: { onGap?: (gap: Gap) => void; messagesMax?: number }, owner: SubscriptionOwner, receive?: (message: Message<T>) => void) {
+    constructor(key: number, name: string, from: From, options: SubscribeOptions, owner: SubscriptionOwner, receive?: (message: Message<T>) => void) {
         this.key = key;
         this.name = name;
         this.from = from;
@@ -52,6 +54,7 @@ export class Subscription<T = unknown> implements AsyncIterable<Message<T>> {
         this.#receive = receive;
         this.#onGap = options.onGap;
         this.#messagesMax = options.messagesMax ?? MESSAGES_MAX;
+        this.intervalMs = options.minIntervalMs ?? 0;
         this.ready = this.#opening.promise;
         // A refusal is an event of the client, too.
         this.ready.catch(() => undefined);

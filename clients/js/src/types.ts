@@ -13,12 +13,15 @@ export interface Position {
     id: number;
 }
 
-/** The point at which a subscription begins: with new messages, with all that the server retains, or after a position. */
+/**
+ * The point at which a subscription begins. `latest`: with new messages, and before them the latest one of each channel whose rule says
+ * `retain_last`. `earliest`: with all that the server retains. Or with the last ones, or after a position.
+ */
 export type From =
     | "latest"
     | "earliest"
     | {
-          /** The number of messages before the new ones, at most. */
+          /** The number of messages before the new ones, at most; with 0 also the retained ones are left out. */
           last: number;
       }
     | Position;
@@ -140,6 +143,12 @@ export interface SubscribeOptions {
     positions?: Record<string, Position>;
     /** Gets each gap, between the messages before and after it. */
     onGap?: (gap: Gap) => void;
+    /**
+     * The least time between two messages of the same channel, where the server can: it sends the latest one, and leaves out the others.
+     * Encke takes the next of 50, 100, 200 and 500 ms, 1, 2, 5, 10, 20, 30 and 60 s. Such messages have no positions. Of several
+     * subscriptions to the same name the shortest applies to all. In milliseconds; default 0: all messages.
+     */
+    minIntervalMs?: number;
     /** Ends the subscription. */
     signal?: AbortSignal;
     /** The number of messages that may wait for an iterator. The oldest are discarded above it, with a gap. Default: 10,000. */

@@ -104,6 +104,68 @@ for (const transport of TRANSPORTS) {
         assert.deepEqual(counter.gaps, [{ channel: "/plain/x", cause: "unknown" }], "only the channel without a history has a gap");
     });
 
+    test(`${transport}: a subscription begins with the latest message of each channel that retains it`, async (t) => {
+        const server = await Server.start(t, `max_interval_ms = 3000\n[[channels]]\npattern = "/q/**"\nretain_last = true\n`);
+        const proxy = await Proxy.start(t, server.port);
+        const writer = client(t, server.url);
+        const publish = (n) => Promise.all(["/q/a", "/q/b"].map((channel) => writer.publish(channel, { n })));
+        await publish(1);
+        const [counter, paced, later] = [new Counter(), new Counter(), new Counter()];
+        const reader = client(t, proxy.url, { transports: [transport], backoffMaxMs: 500 });
+        await reader.subscribe("/q/*", counter, counter.receive).ready;
+        await until("the latest messages", () => counter.count() === 2);
+        await client(t, proxy.url, { transports: [transport] }).subscribe("/q/*", { minIntervalMs: 60_000 }, paced.receive).ready;
+        await until("those of a board", () => paced.count() === 2);
+        await client(t, proxy.url, { transports: [transport] }).subscribe("/q/*", { from: { last: 0 } }, later.receive).ready;
+        await publish(2);
+        await until("new messages", () => counter.count() === 4 && later.count() === 2);
+        // It goes on in its session, and in another one.
+        proxy.cut();
+        await publish(3);
+        await until("the messages after a break", () => counter.count() === 6);
+        proxy.isOffline = true;
+        proxy.cut();
+        await publish(4);
+        await until("the end of the sessions", async () => (await server.sessions()) === 1);
+        proxy.isOffline = false;
+        await until("the messages of the next session", () => counter.count() === 8);
+        counter.check(["/q/a", "/q/b"], 4);
+        assert.deepEqual([...later.got.values()].flat().filter((n) => n === 1), [], "what was there before");
+    });
+
+    test(`${transport}: at most one message in an interval, over breaks`, async (t) => {
+        const server = await Server.start(t, `max_interval_ms = 3000\n${RULES}`);
+        const proxy = await Proxy.start(t, server.port);
+        const [writer, all, paced] = [client(t, server.url), new Counter(), new Counter()];
+        await client(t, server.url).subscribe("/stock/*", all, all.receive).ready;
+        const reader = client(t, proxy.url, { transports: [transport], backoffMaxMs: 500 });
+        await reader.subscribe("/stock/*", { minIntervalMs: 60_000 }, paced.receive).ready;
+        const publish = async (n) => {
+            await writer.publish("/stock/a", { n });
+            await until(`message ${n}`, () => all.count() === n);
+        };
+        for (let n = 1; n <= 3; n++) {
+            await publish(n);
+        }
+        await until("the first message", () => paced.count() === 1);
+        proxy.isOffline = true;
+        proxy.cut();
+        await until("the end of the session", async () => (await server.sessions()) === 2);
+        proxy.isOffline = false;
+        await until("the next session", () => reader.state.name === "connected" && reader.state.resumed === false);
+        for (let n = 4; n <= 6; n++) {
+            await publish(n);
+        }
+        await until("the first message of the next session", () => paced.count() === 2);
+        assert.deepEqual(paced.got.get("/stock/a"), [1, 4]);
+        // A subscription to the same name wants all of them: what waits comes at once.
+        const every = new Counter();
+        await reader.subscribe("/stock/*", every.receive).ready;
+        await publish(7);
+        await until("all messages", () => paced.got.get("/stock/a").at(-1) === 7 && every.got.get("/stock/a")?.at(-1) === 7);
+        assert.deepEqual([paced.got.get("/stock/a"), paced.wrong], [[1, 4, 6, 7], []]);
+    });
+
     for (const [signal, name] of [["SIGTERM", "restarted"], ["SIGKILL", "killed"]]) {
         test(`${transport}: the server is ${name}`, async (t) => {
             const server = await Server.start(t, `drain_spread_ms = 200\n${RULES}`, { data: true });
@@ -245,6 +307,33 @@ for (const [name, config, from] of [["in the same session", RULES, "latest"], ["
         assert.ok(counter.gaps.every(({ channel, cause }) => config === SHORT && from === "latest" && channel === "/quote/*" && cause === "unknown"), JSON.stringify(counter.gaps));
     });
 }
+
+test("an interval goes on over a reload, until a page wants all messages", async (t) => {
+    const server = await Server.start(t);
+    const store = storeOf();
+    const [writer, counter, mark] = [client(t, server.url), new Counter(), new Counter()];
+    const visit = async (options) => {
+        page.dispatchEvent(new Event("pagehide"));
+        const next = client(t, server.url, { persist: persist(store) });
+        await Promise.all([next.subscribe("/plain/x", mark, mark.receive), next.subscribe("/stock/a", options, counter.receive)].map(({ ready }) => ready));
+    };
+    const publish = async (n) => {
+        await writer.publish("/stock/a", { n });
+        await writer.publish("/plain/x", { n });
+        await until("what comes after it", () => mark.got.get("/plain/x")?.at(-1) === n);
+    };
+    await visit({ minIntervalMs: 60_000 });
+    await publish(1);
+    await publish(2);
+    await visit({ minIntervalMs: 60_000 });
+    assert.equal(await server.sessions(), 2, "the session goes on");
+    await publish(3);
+    assert.deepEqual(counter.got.get("/stock/a"), [1]);
+    await visit({});
+    await publish(4);
+    await until("all messages", () => counter.got.get("/stock/a").at(-1) === 4);
+    assert.deepEqual([counter.got.get("/stock/a"), counter.wrong], [[1, 3, 4], []]);
+});
 
 test("a message that is too long for the server is refused permanently, and the others go on", async (t) => {
     const server = await Server.start(t, `message_bytes_max = 10000\n${RULES}`);

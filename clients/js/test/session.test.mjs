@@ -41,7 +41,7 @@ class Peer {
     }
 
     subscribe(name, from = "latest", fields = {}, positions = []) {
-        this.session.names.subscribe(1, name, from, positions, this.session.isOpen);
+        this.session.names.subscribe({ key: 1, name, from, positions, intervalMs: 0 }, this.session.isOpen);
         this.reply(this.sent(), fields);
         this.events();
         return this;
@@ -109,6 +109,49 @@ test("a subscription that the next session refuses ends, and the others go on", 
     assert.deepEqual([opened.on, gap], ["opened", { on: "gap", name: "/p/y" }]);
 });
 
+test("a name that is given up and wanted again at once is asked for again", () => {
+    const peer = new Peer().open();
+    peer.sent();
+    peer.subscribe("/p/x");
+    peer.session.names.unsubscribe("/p/x", true);
+    peer.session.names.subscribe({ key: 2, name: "/p/x", from: "latest", positions: [], intervalMs: 0 }, true);
+    assert.deepEqual(peer.sent().map(({ channel }) => channel), ["/meta/unsubscribe", "/meta/subscribe"]);
+});
+
+test("the shortest interval applies to a name, in the next session, too", () => {
+    const peer = new Peer().open();
+    peer.sent();
+    peer.events();
+    const ask = (key, intervalMs) => {
+        peer.session.names.subscribe({ key, name: "/h/*", from: "latest", positions: [], intervalMs }, true);
+        const sent = peer.sent();
+        if (sent.length > 0) {
+            peer.reply(sent);
+        }
+        assert.deepEqual(peer.events(), [{ on: "subscribed", keys: [key] }]);
+        return sent.map(({ ext }) => ext);
+    };
+    assert.deepEqual(ask(1, 1_000), [{ min_interval_ms: 1_000 }]);
+    assert.deepEqual(ask(2, 5_000), []);
+    assert.deepEqual(ask(3, 500), [{ min_interval_ms: 500 }]);
+    assert.deepEqual(peer.session.save().names, [["/h/*", 500]]);
+    peer.session.clientId = undefined;
+    peer.session.lost({ code: "connection_lost", message: "" });
+    peer.open();
+    assert.deepEqual(peer.sent().map(({ ext }) => ext), [{ min_interval_ms: 500 }]);
+});
+
+test("a page takes over the interval of the page before, or changes it", () => {
+    for (const [intervalMs, asked] of [[500, []], [1_000, [{ min_interval_ms: 1_000 }]], [0, [{ replay: {}, min_interval_ms: 0 }]]]) {
+        const peer = new Peer();
+        peer.session.restore({ clientId: "c1", batch: 0, names: [["/h/a", 500]], acknowledges: true, replays: true });
+        peer.session.names.subscribe({ key: 1, name: "/h/a", from: "latest", positions: [], intervalMs }, false);
+        peer.session.opened(peer.now);
+        peer.reply(peer.sent());
+        assert.deepEqual(peer.sent().filter(({ channel }) => channel === "/meta/subscribe").map(({ ext }) => ext), asked, `${intervalMs}`);
+    }
+});
+
 test("a pattern with too many unknown channels goes on with the known ones, and has a gap", () => {
     const peer = new Peer().open();
     peer.sent();
@@ -121,7 +164,7 @@ test("a pattern with too many unknown channels goes on with the known ones, and 
     peer.events();
     peer.reply(first, { successful: false, error: "413::replay_channels_max" });
     const second = peer.sent();
-    assert.deepEqual(second[0].ext.replay, { "/h/*": -1, "/h/a": { epoch: "e", id: 7 } });
+    assert.deepEqual(second[0].ext.replay, { "/h/a": { epoch: "e", id: 7 } });
     peer.reply(second);
     assert.ok(peer.events().some(({ on, name }) => on === "gap" && name === "/h/*"));
 });

@@ -73,15 +73,16 @@ impl ClusterSection {
         let with_history = server.channels.iter().enumerate().find(|(_, rule)| rule.history().is_some());
         let Some((index, rule)) = with_history.filter(|_| !server.data.is_empty()) else { return Ok(None) };
         let data = origin("data").map_or_else(|| "data".into(), |origin| origin.to_string());
-        let (path, value) = (format!("channels[{index}].history_messages"), &server.data);
+        let (name, given, none) = rule.history_setting();
+        let (path, value) = (name.replace("channels.", &format!("channels[{index}].")), &server.data);
         if matches!(origin("data"), Some(Origin::Environment(_))) && server.acme.is_empty() {
             let rule = located(origin(&path), &format!("{path} for {}", rule.pattern));
             let why = "nodes of a cluster hold histories in memory";
             return Ok(Some(format!("{data} = {value} has no effect: {rule}: {why}")));
         }
-        let rule = format!("{path} = {} for {}", rule.history_messages, rule.pattern);
+        let rule = format!("{path} = {given} for {}", rule.pattern);
         let wanted = "its nodes hold histories in memory, and do not start with both";
-        let problem = format!("{rule}: 0 in a cluster with data = {value:?} ({data}): {wanted}");
+        let problem = format!("{rule}: {none} in a cluster with data = {value:?} ({data}): {wanted}");
         Err(located(origin(&path), &problem))
     }
 

@@ -56,12 +56,14 @@ fn of_options(config: &Config) -> [(&'static str, bool, &'static str); 9] {
 
 /// Fields of a rule for channels that have no effect, with the reason.
 fn of_rule(index: usize, rule: &Value) -> impl Iterator<Item = (String, &'static str)> {
-    let has_history = rule.get("history_messages").and_then(Value::as_integer).is_some_and(|messages| messages > 0);
+    let retains = rule.get("retain_last").and_then(Value::as_bool) == Some(true);
+    let has_messages = rule.get("history_messages").and_then(Value::as_integer).is_some_and(|messages| messages > 0);
+    let has_history = retains || has_messages;
     let pattern = rule.get("pattern").and_then(Value::as_str);
     let is_presence = pattern.is_some_and(|pattern| pattern.starts_with("/presence/"));
     let slow_consumer = rule.get("slow_consumer").and_then(Value::as_str);
     let drops = slow_consumer.is_some_and(|policy| policy != "disconnect");
-    let without_history = "without history_messages";
+    let without_history = "without history_messages or retain_last";
     [
         ("history_ms", has_history, without_history),
         ("history_bytes", has_history, without_history),

@@ -106,7 +106,8 @@ impl ClientBuilder {
 
     /// Turns on replay (extension `replay`): the client remembers its positions in the histories of its channels and resumes there
     /// after a break, also in a new session. Subscriptions begin at this point, unless
-    /// [`Client::subscribe_from`] sets another one. Default: off.
+    /// [`Client::subscribe_from`] sets another one. With [`ReplayFrom::Latest`] here a channel whose rule says `retain_last` begins with its
+    /// latest message, as without this option; `subscribe_from` with it means new messages only. Default: off.
     pub fn replay(mut self, from: ReplayFrom) -> Self {
         self.session.replay = Some(from);
         self

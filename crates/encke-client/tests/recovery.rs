@@ -274,6 +274,47 @@ fn recovering(transport: Transport, ack: bool, replay: bool) -> ClientBuilder {
     if replay { builder.replay(ReplayFrom::Latest) } else { builder }
 }
 
+#[test]
+fn subscriptions_begin_with_the_latest_message_and_breaks_do_not_bring_it_again() {
+    for transport in TRANSPORTS {
+        for (ack, replay) in [(false, false), (true, false), (false, true), (true, true)] {
+            let rule = ChannelRule { pattern: "/stored/**".into(), retain_last: true, ..ChannelRule::default() };
+            let running = start(Settings { channels: vec![rule], ..any_port() });
+            let handle = running.handle();
+            run(async {
+                publish(&handle, 1..4);
+                handle.publish("/stored/other", "9").expect("published");
+                metric(running.address(), "encke_history_messages", |messages| messages == 2).await;
+                let proxy = Proxy::open(running.address(), Upgrades::Pass).await;
+                let client = connected(proxy.address, recovering(transport, ack, replay)).await;
+                let mut news = client.subscribe(CHANNEL).await.expect("subscribes");
+                assert_eq!(numbers(&mut news, 1).await, [3], "{transport:?} {ack} {replay}");
+                let mut all = client.subscribe("/stored/*").await.expect("subscribes");
+                assert_eq!(numbers(&mut all, 1).await, [9], "{transport:?} {ack} {replay}: of the other channel");
+                publish(&handle, 4..5);
+                assert_eq!([numbers(&mut news, 1).await, numbers(&mut all, 1).await], [[4], [4]]);
+                proxy.held().await;
+                if ack || replay {
+                    break_off(&proxy, &handle, 5..6).await;
+                    assert_eq!(numbers(&mut news, 1).await, [5], "{transport:?} {ack} {replay}");
+                }
+                // The program may want new messages only, and at most one in an interval.
+                let late = connected(running.address(), recovering(transport, ack, replay)).await;
+                let mut paced =
+                    late.subscribe_with_interval(CHANNEL, Duration::from_secs(1)).await.expect("subscribes");
+                let latest = if ack || replay { 5 } else { 4 };
+                assert_eq!(numbers(&mut paced, 1).await, [latest], "{transport:?} {ack} {replay}");
+                if replay {
+                    let mut new = late.subscribe_from("/stored/other", ReplayFrom::Latest).await.expect("subscribes");
+                    handle.publish("/stored/other", "10").expect("published");
+                    assert_eq!(numbers(&mut new, 1).await, [10], "{transport:?} {ack}: it has named a position");
+                }
+            });
+            end(running);
+        }
+    }
+}
+
 async fn gap(news: &mut Subscription) -> Gap {
     news.next().await.expect("reconnects").expect_err("a gap")
 }

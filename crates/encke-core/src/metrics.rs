@@ -169,6 +169,8 @@ metrics! {
     Gauge min_interval_channels "encke_min_interval_channels" "Channels, each as often as it has groups, of which a message has gone within its interval."
     Counter min_interval_replaced "encke_min_interval_messages_replaced" "Messages that waited for their interval and were replaced by later ones, once for each group."
     Counter min_interval_overflows "encke_min_interval_overflows" "Messages that went before the end of their interval because of min_interval_channels_max or min_interval_bytes_max."
+    Counter retained_incomplete "encke_retained_incomplete" "New subscriptions that did not get the latest messages of all their channels (retain_last): the outbox had no room, or there are too many channels."
+    Counter retained_untracked "encke_retained_untracked" "Latest messages given to new subscriptions (retain_last) that may come once more, because too many were given in a minute."
     Gauge arrivals "encke_arrivals" "Messages from other shards that wait for pending writes."
     Counter arrivals_delayed "encke_arrivals_delayed" "Messages from other shards that waited for pending writes."
     Counter mailbox_waits "encke_mailbox_waits" "Times a WebSocket or request waited because mailbox_bytes_max was reached."

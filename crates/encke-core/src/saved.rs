@@ -139,6 +139,9 @@ pub struct SavedPattern {
     /// The digests of channels that the client has named with a position, each as its halves.
     #[serde(default)]
     pub names: Vec<(u64, u64)>,
+    /// Patterns by which the session got channels already when it asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<Box<str>>,
 }
 
 /// Messages that are lost with their history.

@@ -167,7 +167,13 @@ mod tests {
         let cursor = SavedCursor { channel: "/h".into(), epoch: "e".into(), next: 7, lost: Some((5, 6)) };
         let loss = SavedLoss { channel: "/h".into(), epoch: "e".into(), from: 1, to: None, reported: Some(3) };
         let (messages, behind) = (Some(u64::MAX), Some("/h/m".into()));
-        let pattern = SavedPattern { pattern: "/h/*".into(), messages, behind, names: vec![(u64::MAX, 1)] };
+        let pattern = SavedPattern {
+            pattern: "/h/*".into(),
+            messages,
+            behind,
+            names: vec![(u64::MAX, 1)],
+            beside: vec!["/h/a/*".into()],
+        };
         let session = SavedSession {
             id: Id::new(0, &mut entropy),
             browser: Some(Id::new(0, &mut entropy)),

@@ -250,7 +250,12 @@ impl<'a> Positions<'a> {
 
     /// The position for a subscription to this channel or pattern.
     pub fn of(&self, name: &str) -> &ReplayFrom<'a> {
-        self.named(name).or(self.lone.as_ref()).unwrap_or(&ReplayFrom::Latest)
+        self.requested(name).unwrap_or(&ReplayFrom::Latest)
+    }
+
+    /// The same. None if the client says nothing about it.
+    pub fn requested(&self, name: &str) -> Option<&ReplayFrom<'a>> {
+        self.named(name).or(self.lone.as_ref())
     }
 
     /// The position given for exactly this name; the last one if there are several.

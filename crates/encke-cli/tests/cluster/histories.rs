@@ -102,6 +102,46 @@ fn publications_of_all_nodes_have_one_order_and_the_same_positions_everywhere() 
 }
 
 #[test]
+fn a_new_subscription_begins_with_the_latest_message_on_any_node() {
+    run(async {
+        let nats = Keeping::start("retained");
+        let rule = "\n[[channels]]\npattern = \"/h/**\"\nretain_last = true";
+        let first = Node::start(&nats.nats, "a", rule);
+        wait_until_in_sync(&[&first]).await;
+        let other = Node::start(&nats.nats, "b", rule);
+        wait_until_in_sync(&[&first, &other]).await;
+        let publisher = first.client().await;
+        publish(&publisher, "/h/b", 0..20).await;
+        publish(&publisher, "/h/a", 100..101).await;
+        let mut last = 100;
+        for node in [&first, &other] {
+            for (ack, replay) in [(false, false), (true, false), (false, true)] {
+                // The reply to the publisher does not wait until the other node has the message.
+                for (channel, last) in [("a", last), ("b", 19)] {
+                    let (path, data) = (format!("/history/h/{channel}?limit=1"), format!("\"data\":{last}"));
+                    wait_until_async("it has the latest one", || node.get(&path).contains(&data)).await;
+                }
+                let builder = Client::builder().transport(Transport::WebSocket).reply_timeout(EVENT_MAX).ack(ack);
+                let builder = if replay { builder.replay(ReplayFrom::Latest) } else { builder };
+                let client = builder.connect(&node.url).await.expect("a session");
+                let mut subscription = client.subscribe("/h/*").await.expect("a subscription");
+                let mut next = async || {
+                    let item = tokio::time::timeout(EVENT_MAX, subscription.next()).await;
+                    let message =
+                        item.expect("gave up waiting for a message").expect("an open session").expect("no gap");
+                    message.json::<usize>().expect("a number")
+                };
+                let latest = BTreeSet::from([next().await, next().await]);
+                assert_eq!(latest, BTreeSet::from([19, last]), "{ack} {replay}");
+                last += 1;
+                publish(&publisher, "/h/a", last..last + 1).await;
+                assert_eq!(next().await, last, "{ack} {replay}: doubled");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_killed_owner_loses_and_doubles_nothing() {
     run(async {
         let nats = Keeping::start("killed");

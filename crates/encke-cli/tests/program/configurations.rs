@@ -199,7 +199,7 @@ fn what_has_no_effect_is_reported_and_is_no_mistake() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     for note in [
         "note: FILE:1: history_commit has no effect without data",
-        "note: FILE:4: channels[0].history_ms has no effect without history_messages",
+        "note: FILE:4: channels[0].history_ms has no effect without history_messages or retain_last",
         "FILE: good",
     ] {
         assert!(said.contains(note), "{note}\n{said}");

@@ -91,12 +91,15 @@ impl Replay {
         self.is_partial &= !others.is_empty();
     }
 
-    /// The positions in a subscribe to these names, which the session has `again` or for the first time.
+    /// The positions in a subscribe to these names, which the session has `again` or for the first time. Where nobody has chosen one, the
+    /// server begins with new messages, or with the latest one of a channel that retains it.
     pub(super) fn positions(&mut self, names: &[String], again: bool) -> BTreeMap<String, ReplayFrom> {
         let mut positions = BTreeMap::new();
         for name in names {
             let from = if again { self.begins_again(name) } else { self.begins_first(name) };
-            positions.insert(name.clone(), from.clone());
+            if *from != ReplayFrom::Latest || self.is_partial || self.begins.iter().any(|(of, _)| **of == **name) {
+                positions.insert(name.clone(), from.clone());
+            }
         }
         for (channel, Known { position, is_requested, .. }) in &mut self.channels {
             let is_wanted = names.iter().any(|name| covers(name, channel)) && !self.restarting.contains(channel);

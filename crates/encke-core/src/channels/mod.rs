@@ -11,6 +11,7 @@ mod tests;
 use std::rc::Rc;
 
 use bayeux::ChannelName;
+use bayeux::channel::overlap;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use slab::Slab;
@@ -214,15 +215,24 @@ impl Channels {
         others.any(|other| ChannelName::known(self.name(other.channel)).matches(channel))
     }
 
-    /// The subscriptions of a session that may get messages of the same channels as its subscription to `list`, where one of both
-    /// has an interval.
+    /// The other subscriptions of a session that may get messages of the same channels as its subscription to `list`.
     pub(crate) fn overlapping(&self, session: u32, list: u32) -> impl Iterator<Item = u32> {
-        let (name, interval) = (self.name(list), self.interval(list));
-        let others = self.of(session).iter().map(|own| own.channel);
-        others.filter(move |other| {
-            let is_in_group = !interval.is_none() || !self.interval(*other).is_none();
-            *other != list && is_in_group && may_overlap(name, self.name(*other))
-        })
+        let others = self.lists_of(session).filter(move |other| *other != list);
+        others.filter(move |other| overlap(self.name(list), self.name(*other)))
+    }
+
+    /// Those of them where one of both has an interval.
+    pub(crate) fn overlapping_in_groups(&self, session: u32, list: u32) -> impl Iterator<Item = u32> {
+        let has_interval = |list: u32| !self.interval(list).is_none();
+        let is_in_group = has_interval(list);
+        self.overlapping(session, list).filter(move |other| is_in_group || has_interval(*other))
+    }
+
+    /// True if a session gets messages of a channel by one of these subscriptions, which are in ascending order.
+    pub(crate) fn receives_by(&self, session: u32, channel: &str, lists: &[u32]) -> bool {
+        let channel = ChannelName::known(channel);
+        let mut own = self.lists_of(session).filter(|own| lists.binary_search(own).is_ok());
+        own.any(|own| ChannelName::known(self.name(own)).matches(channel))
     }
 
     /// True if a session receives all messages of a channel: by a subscription without an interval.
@@ -299,16 +309,6 @@ impl Channels {
     fn of(&self, session: u32) -> &[Subscription] {
         self.sessions.get(session as usize).map_or(&[], |own| own)
     }
-}
-
-/// True if two channels or patterns may match the same channel. Two channels do not, as a session has each once.
-fn may_overlap(one: &str, other: &str) -> bool {
-    if !one.ends_with('*') && !other.ends_with('*') {
-        return false;
-    }
-    let parent = |name: &str| name.trim_end_matches('*').len();
-    let shared = parent(one).min(parent(other));
-    one.as_bytes()[..shared] == other.as_bytes()[..shared]
 }
 
 /// The number of sessions for which the table keeps room.

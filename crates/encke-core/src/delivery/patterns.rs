@@ -93,7 +93,8 @@ impl Delivery {
             self.histories.matching(ChannelName::known(&own.pattern), after, PAGE, |channel| !own.names(channel));
         self.schedule.count_steps(1 + channels.len());
         let (pattern, from) = (own.pattern.clone(), from.clone());
-        Some(Page { pattern, from, since_ms: own.since_ms, new: own.new, channels })
+        let PatternReplay { with_retained, since_ms, new, .. } = *own;
+        Some(Page { pattern, from, with_retained, since_ms, new, channels })
     }
 
     /// Notes that a session has begun at the first channels of a page, this many.

@@ -271,6 +271,7 @@ impl SavedPattern {
             messages: own.from.as_ref().map(messages),
             behind: own.behind.clone(),
             names: own.named.iter().map(|digest| ((digest >> 64) as u64, *digest as u64)).collect(),
+            beside: own.beside.clone(),
         }
     }
 
@@ -280,6 +281,7 @@ impl SavedPattern {
             from: self.messages.map(from),
             behind: self.behind.clone(),
             named: self.names.iter().map(|(high, low)| u128::from(*high) << 64 | u128::from(*low)).collect(),
+            beside: self.beside.clone(),
             ..PatternReplay::new(&self.pattern, None, now_ms)
         }
     }

@@ -46,6 +46,11 @@ impl Delivery {
         Ok(())
     }
 
+    /// True if the outbox of a session has room for one more message of this many bytes.
+    pub(crate) fn has_room(&self, key: SessionKey, bytes: usize) -> bool {
+        self.sessions.get(key).is_some_and(|session| !session.outbox.is_full(1, bytes, &self.capacity))
+    }
+
     /// Delivers to sessions whose outboxes have no room for all of the messages, one message at a time.
     pub(super) fn overflow(
         &mut self,

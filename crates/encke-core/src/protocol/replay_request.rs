@@ -18,6 +18,8 @@ pub(crate) struct ReplayRequest<'a> {
     answer_bytes: usize,
     /// True while channels begin that only a pattern names: a long reply leaves out their outcomes.
     pub(crate) is_of_pattern: bool,
+    /// True while the session gets a subscription that it did not have in any way: without a position it begins with what is retained.
+    pub(crate) is_of_new: bool,
     /// For a page of a pattern that was requested earlier: when, in milliseconds. Its outcomes are in no reply.
     pub(crate) since_ms: Option<u64>,
     pub(crate) begun: Box<Begun>,
@@ -54,6 +56,7 @@ impl<'a> ReplayRequest<'a> {
             answers: BTreeMap::new(),
             answer_bytes: 0,
             is_of_pattern: false,
+            is_of_new: false,
             since_ms: None,
             begun,
         }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bayeux::channel::overlap;
 use bayeux::{ChannelName, Terms, ext};
 
 use crate::channels::rules::Rules;
@@ -32,6 +33,8 @@ pub(crate) struct InForce {
     rules_have_presence: bool,
     rules_compress: bool,
     rules_have_intervals: bool,
+    /// The indices of the rules by which the latest message is retained.
+    retaining: Box<[usize]>,
 }
 
 /// The rates of messages and of their bytes.
@@ -82,6 +85,7 @@ impl InForce {
             rules_have_presence: has(|rule| rule.presence),
             rules_compress: settings.compresses(),
             rules_have_intervals: has(|rule| rule.min_interval_ms > 0),
+            retaining: (0..settings.channels.len()).filter(|rule| settings.channels[*rule].retain_last).collect(),
             settings,
         }
     }
@@ -168,6 +172,24 @@ impl InForce {
     /// The least time between two messages of a channel with this rule, in milliseconds; 0 for none.
     pub(crate) fn min_interval_ms(&self, rule: Option<usize>) -> u32 {
         rule.map_or(0, |rule| self.settings.channels[rule].min_interval_ms)
+    }
+
+    /// True if a new subscription to this channel gets its latest message.
+    pub(crate) fn retains(&mut self, channel: ChannelName<'_>) -> bool {
+        !self.retaining.is_empty() && self.rule_of(channel).is_some_and(|rule| self.settings.channels[rule].retain_last)
+    }
+
+    /// False if that is so for no channel that this name matches. A pattern may match some. With `paced` only rules with an interval count.
+    pub(crate) fn may_retain(&mut self, name: ChannelName<'_>, paced: bool) -> bool {
+        if self.retaining.is_empty() {
+            return false;
+        }
+        let counts = |rule: &ChannelRule| rule.retain_last && (!paced || rule.min_interval_ms > 0);
+        if !name.is_pattern() {
+            return self.rule_of(name).is_some_and(|rule| counts(&self.settings.channels[rule]));
+        }
+        let mut rules = self.retaining.iter().map(|rule| &self.settings.channels[*rule]);
+        rules.any(|rule| counts(rule) && overlap(&rule.pattern, name.as_str()))
     }
 
     /// True if messages on this channel are compressed.

@@ -35,12 +35,15 @@ pub struct ChannelRule {
     /// Messages of each of these channels that the history retains. 0: the channels have no history.
     #[serde(default)]
     pub history_messages: usize,
-    /// Time that the history retains them, in milliseconds. 0: 10 minutes.
+    /// Time that the history retains them, in milliseconds. 0: 10 minutes, or any time with `retain_last` and no `history_messages`.
     #[serde(default)]
     pub history_ms: u64,
     /// Bytes of each of these channels that the history retains; the latest message is always retained. 0: 64 MiB.
     #[serde(default)]
     pub history_bytes: usize,
+    /// True: the history retains at least the latest message, and a new subscription that names no position gets it at once.
+    #[serde(default)]
+    pub retain_last: bool,
     /// The histories of these channels stay when they are empty, with their positions, and make no room for others.
     #[serde(default)]
     pub persistent: bool,
@@ -79,13 +82,27 @@ pub struct HistoryTerms {
 impl ChannelRule {
     /// The limits of the histories of these channels, if they have any.
     pub fn history(&self) -> Option<HistoryTerms> {
-        (self.history_messages > 0).then_some(HistoryTerms {
-            messages_max: self.history_messages,
-            age_max_ms: if self.history_ms == 0 { HISTORY_MS } else { self.history_ms },
+        let messages_max = self.history_messages.max(usize::from(self.retain_last));
+        (messages_max > 0).then_some(HistoryTerms {
+            messages_max,
+            age_max_ms: match self.history_ms {
+                // A rule that only retains the latest message says nothing about its age.
+                0 if self.history_messages == 0 => RETAINED_MS,
+                0 => HISTORY_MS,
+                own => own,
+            },
             bytes_max: if self.history_bytes == 0 { HISTORY_BYTES } else { self.history_bytes },
             is_persistent: self.persistent,
             compresses: self.compress,
         })
+    }
+
+    /// The setting by which these channels have a history: its name, its value, and the value without one. For errors.
+    pub fn history_setting(&self) -> (&'static str, String, &'static str) {
+        match self.history_messages {
+            0 => ("channels.retain_last", self.retain_last.to_string(), "false"),
+            messages => ("channels.history_messages", messages.to_string(), "0"),
+        }
     }
 }
 
@@ -120,5 +137,8 @@ pub enum Publishers {
 
 /// The time that a history retains messages if the rule does not set it, in milliseconds.
 const HISTORY_MS: u64 = 10 * 60 * 1000;
+/// The same if the rule only retains the latest message, in milliseconds: a hundred years. Rings of which the older one makes room have
+/// different times.
+const RETAINED_MS: u64 = 100 * 365 * 24 * 60 * 60 * 1000;
 /// The bytes that a history retains if the rule does not set it.
 const HISTORY_BYTES: usize = 64 * 1024 * 1024;

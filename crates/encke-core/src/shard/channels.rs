@@ -153,12 +153,15 @@ impl Machines {
             self.env.metrics.subscriptions_refused.add(1);
             return Changed::Full;
         };
-        // A session with replay begins at the end of the history: messages that are on their way already are older.
+        // A session with replay begins at the end of the history, or with its latest message: messages that are on their way already are older.
         let mut latest = replays.then(ReplayRequest::latest);
         let granted = ServerEntry::SessionSubscribe.may();
         let added = self
             .check_room(key, name)
             .and_then(|()| self.add_subscription(key, channel, Interval::NONE, granted, latest.as_mut()));
+        if let Some(withdrawn) = latest.and_then(|mut latest| latest.begun.take_withdrawn()) {
+            self.delivery.withdraw(key, withdrawn);
+        }
         added.map_or(Changed::Full, |()| Changed::Done)
     }
 

@@ -31,28 +31,38 @@ impl Machines {
             return;
         }
         self.conflation.number_next();
+        let got = if self.may_have_got(fan_out) { self.have_got(fan_out) } else { Vec::new() };
         let last = last_of(fan_out.frames);
         let last = FanOut { frames: &last, messages: 1, position: None, token: None, ..*fan_out };
         // A waiting message must not outlive a later one that found nobody.
         let everybody = Conflation::EVERYBODY;
         let is_wanted =
             own_ms > 0 && (self.channels.reach(channel) > 0 || self.conflation.holds(everybody, channel.as_str()));
-        if is_wanted && self.offer(everybody, own_ms, &last, except) {
-            self.fan_out_to_all(&last, except);
+        if is_wanted && self.offer(everybody, own_ms, &last, except, &got) {
+            let lists = self.channels.route(channel);
+            self.fan_out_past(&got, &lists, &last, except);
+            self.channels.reuse(lists);
         }
         for (group, interval) in groups {
             if !crosses_nodes(channel.as_str()) {
                 // Announcements of members are all delivered.
-                self.fan_out_to_group(group, &FanOut { position: None, ..*fan_out }, except);
-            } else if self.offer(group, own_ms.max(interval.ms()), &last, except) {
-                self.fan_out_to_group(group, &last, except);
+                self.fan_out_to_group(group, &FanOut { position: None, ..*fan_out }, except, &[]);
+            } else if self.offer(group, own_ms.max(interval.ms()), &last, except, &got) {
+                self.fan_out_to_group(group, &last, except, &got);
             }
         }
         self.env.metrics.min_interval_channels.set(self.conflation.len());
     }
 
-    /// Offers a message to a group. True if it goes now.
-    fn offer(&mut self, group: Group, interval_ms: u32, fan_out: &FanOut<'_>, except: Option<SessionKey>) -> bool {
+    /// Offers a message to a group. True if it goes now. `got`: the sessions that have it already.
+    fn offer(
+        &mut self,
+        group: Group,
+        interval_ms: u32,
+        fan_out: &FanOut<'_>,
+        except: Option<SessionKey>,
+        got: &[u32],
+    ) -> bool {
         let Env { settings, metrics, now, .. } = &self.env;
         let given = settings.given();
         let room = Room { channels_max: given.min_interval_channels_max, bytes_max: given.min_interval_bytes_max };
@@ -61,7 +71,10 @@ impl Machines {
         let (channel, is_lazy) = (fan_out.channel.as_str(), fan_out.is_lazy);
         let offer = Offer { group, channel, interval_ms, frame: &bytes, except, is_lazy };
         let offered = self.conflation.offer(&offer, now.ms, room);
-        self.env.count_steps(1);
+        self.env.count_steps(1 + got.len());
+        if matches!(offered, Offered::Waits | Offered::Replaces) {
+            got.iter().for_each(|session| self.conflation.note_had(group, *session, channel));
+        }
         match offered {
             Offered::Goes => true,
             Offered::HasNoRoom => {
@@ -78,19 +91,32 @@ impl Machines {
 
     /// Fans out a publication, which was offered last or has waited, to the members of a group. A member that gets the channel by another
     /// subscription, too, gets each message once: by that with the shortest interval.
-    fn fan_out_to_group(&mut self, group: Group, fan_out: &FanOut<'_>, except: Option<SessionKey>) {
+    fn fan_out_to_group(&mut self, group: Group, fan_out: &FanOut<'_>, except: Option<SessionKey>, got: &[u32]) {
         let number = self.conflation.number();
-        self.fan_out_numbered(group, fan_out, except, number);
+        self.fan_out_numbered(group, fan_out, except, (number, got));
     }
 
-    fn fan_out_numbered(&mut self, group: Group, fan_out: &FanOut<'_>, except: Option<SessionKey>, number: u64) {
+    fn fan_out_numbered(
+        &mut self,
+        group: Group,
+        fan_out: &FanOut<'_>,
+        except: Option<SessionKey>,
+        (number, got): (u64, &[u32]),
+    ) {
         for session in self.conflation.shared(group, number) {
             self.env.count_steps(self.channels.count_of(session));
             if self.channels.is_served_before(session, group, fan_out.channel) {
                 self.delivery.pass_by(session);
             }
         }
-        self.fan_out_to(&[group], fan_out, except);
+        self.fan_out_past(got, &[group], fan_out, except);
+    }
+
+    /// Fans out to all subscribers in these lists but those that have got it already.
+    fn fan_out_past(&mut self, got: &[u32], lists: &[u32], fan_out: &FanOut<'_>, except: Option<SessionKey>) {
+        // Without lists there is no fan-out, and they would be left out of the next one.
+        got.iter().filter(|_| !lists.is_empty()).for_each(|session| self.delivery.pass_by(*session));
+        self.fan_out_to(lists, fan_out, except);
     }
 
     /// Sends messages whose time has come, as many as one turn may.
@@ -141,7 +167,7 @@ impl Machines {
             }
             match group {
                 Conflation::EVERYBODY => self.fan_out_to(&lists, &fan_out, except),
-                group => self.fan_out_numbered(group, &fan_out, except, number),
+                group => self.fan_out_numbered(group, &fan_out, except, (number, &[])),
             }
         }
         if group == Conflation::EVERYBODY {
@@ -166,7 +192,7 @@ impl Machines {
             return;
         };
         self.env.count_steps(self.channels.count_of(key.index));
-        let others: Vec<u32> = self.channels.overlapping(key.index, list).collect();
+        let others: Vec<u32> = self.channels.overlapping_in_groups(key.index, list).collect();
         if others.is_empty() && !goes_on {
             return;
         }
@@ -281,7 +307,7 @@ impl Machines {
         }
         self.env.count_steps(self.channels.count_of(key.index));
         let is_in_group = !self.channels.interval(list).is_none();
-        for other in self.channels.overlapping(key.index, list) {
+        for other in self.channels.overlapping_in_groups(key.index, list) {
             if is_in_group {
                 self.conflation.overlaps(list, key.index, 0);
             }

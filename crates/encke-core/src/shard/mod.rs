@@ -34,6 +34,7 @@ mod record;
 mod relief;
 mod restart;
 mod resume_at;
+mod retained;
 mod streams;
 mod subscribe;
 #[cfg(test)]
@@ -137,6 +138,8 @@ struct Env {
     unrecorded: nodes::Unrecorded,
     /// The sessions that acknowledge, with the ticks that their clients have confirmed, in a cluster.
     confirmed: confirmed::Confirmed,
+    /// The latest messages that sessions without replay have got from rings, and that may still be on their way to this shard.
+    retained: retained::Retained,
 }
 
 /// The owner of an entry in the conductor's timer wheel.
@@ -178,6 +181,7 @@ impl Shard {
                 steps: Cell::new(0),
                 unrecorded: nodes::Unrecorded::default(),
                 confirmed: confirmed::Confirmed::default(),
+                retained: retained::Retained::default(),
             },
         };
         Shard { burst: Burst::default(), runs_deferred: false, machines }

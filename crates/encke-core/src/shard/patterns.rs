@@ -1,6 +1,8 @@
 //! Patterns that a session replays page by page.
 
 use bayeux::ChannelName;
+use bayeux::channel::overlap;
+use bayeux::ext::ReplayFrom;
 
 use crate::events::SessionKey;
 use crate::protocol::replay_request::ReplayRequest;
@@ -13,7 +15,12 @@ impl Machines {
         let mut request = ReplayRequest::page(page.since_ms);
         let mut begins = |channel: &str| {
             // It may have unsubscribed meanwhile.
-            !self.channels.receives(key.index, channel) || self.begin(key, channel, &page.from, page.new, &mut request)
+            if !self.channels.receives(key.index, channel) {
+                return true;
+            }
+            let is_retained = page.with_retained && self.env.settings.retains(ChannelName::known(channel));
+            let from = if is_retained { &ReplayFrom::Last(1) } else { &page.from };
+            self.begin(key, channel, from, page.new, &mut request)
         };
         let begun = page.channels.iter().take_while(|channel| begins(channel)).count();
         if let Some(withdrawn) = request.begun.take_withdrawn() {
@@ -26,12 +33,7 @@ impl Machines {
     /// Ends the replay of a pattern that a session does not subscribe to any more. It goes on for another subscription that may
     /// get messages of the same channels: the fan-out has left them to the pages.
     pub(super) fn forget_pattern(&mut self, key: SessionKey, pattern: ChannelName<'_>) {
-        let parent = |name: &str| name.trim_end_matches('*').len();
-        let overlaps = |other: &str| {
-            let shared = parent(other).min(parent(pattern.as_str()));
-            other.as_bytes()[..shared] == pattern.as_str().as_bytes()[..shared]
-        };
-        let is_shared = self.channels.names_of(key.index).any(overlaps);
+        let is_shared = self.channels.names_of(key.index).any(|other| overlap(other, pattern.as_str()));
         self.delivery.end_pattern(key, pattern.as_str(), is_shared);
     }
 }

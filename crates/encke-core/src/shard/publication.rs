@@ -142,6 +142,9 @@ impl Machines {
 
     /// Pushes to the outbox of each subscriber in these lists. Ends the sessions that are too slow.
     fn push_to(&mut self, lists: &[u32], fan_out: &FanOut<'_>, except: Option<u32>) {
+        if self.may_have_got(fan_out) {
+            self.have_got(fan_out).into_iter().for_each(|session| self.delivery.pass_by(session));
+        }
         let Machines { env, delivery, channels, .. } = self;
         let (settings, rule) = (&env.settings, fan_out.rule);
         let manner = Manner {

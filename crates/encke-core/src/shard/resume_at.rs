@@ -51,8 +51,14 @@ impl Machines {
         replay_request: &mut ReplayRequest<'_>,
     ) -> Result<(), std::borrow::Cow<'static, str>> {
         let too_many = || Err(BayeuxError::ReplayChannelsMax.as_str().into());
-        let position = replay_request.positions.of(name.as_str()).to_owned();
+        let requested = replay_request.positions.requested(name.as_str()).map(ReplayFrom::to_owned);
+        let is_new = requested.is_none() && replay_request.is_of_new && self.env.settings.may_retain(name, false);
+        let beside = new.filter(|_| is_new).map(|new| self.subscriptions_beside(key, new));
+        let mut position = requested.unwrap_or_default();
         if !name.is_pattern() {
+            if beside.is_some_and(|beside| self.starts_retained(key, name.as_str(), &beside)) {
+                position = ReplayFrom::Last(1);
+            }
             return if self.begin(key, name.as_str(), &position, new, replay_request) { Ok(()) } else { too_many() };
         }
         let matches = |channel: &&str| {
@@ -68,15 +74,23 @@ impl Machines {
         }
         let mut rest = PatternReplay::new(name.as_str(), new, self.env.now.ms);
         let mut others = Vec::new();
+        let starts_over = position != ReplayFrom::Latest;
         if position != ReplayFrom::More {
-            rest.named = self.delivery.take_named(key, name.as_str(), position != ReplayFrom::Latest);
+            // Without a position, what was left to earlier pages for another subscription still comes.
+            rest.named = self.delivery.take_named(key, name.as_str(), starts_over);
+        }
+        let names_beside = beside.iter().flatten().map(|list| self.channels.name(*list));
+        let with_retained = beside.is_some() && rest.begin_retained(names_beside);
+        if with_retained {
+            // In pages, others get what was left to these.
+            position = ReplayFrom::LastMs(0);
         }
         if !matches!(position, ReplayFrom::Latest | ReplayFrom::More) {
             rest.named.extend(named.iter().map(|channel| digest_of(channel)));
             others = self.env.shared.histories.matching(name, None, PAGE + 1, |channel| !rest.names(channel));
         }
-        let is_long = others.len() > PAGE;
-        if is_long && (replay_request.begun.is_first || matches!(position, ReplayFrom::After { .. })) {
+        let (is_long, is_first) = (others.len() > PAGE, replay_request.begun.is_first);
+        if is_long && !with_retained && (is_first || matches!(position, ReplayFrom::After { .. })) {
             // An offset means nothing to so many channels, and what waits without positions can be searched for once.
             return too_many();
         }
@@ -88,18 +102,18 @@ impl Machines {
             }
         }
         replay_request.is_of_pattern = true;
-        let have_begun = others.iter().all(|channel| self.begin(key, channel, &position, new, replay_request));
+        let have_begun = others.iter().all(|channel| {
+            let is_retained = with_retained && self.env.settings.retains(ChannelName::known(channel));
+            let own = if is_retained { &ReplayFrom::Last(1) } else { &position };
+            with_retained && !is_retained || self.begin(key, channel, own, new, replay_request)
+        });
         replay_request.is_of_pattern = false;
-        if !have_begun {
-            return too_many();
-        }
-        if is_long {
-            (rest.from, rest.behind) = (Some(position), others.pop());
-            if !self.delivery.replay_pattern(key, rest) {
-                return too_many();
-            }
-        }
-        Ok(())
+        (rest.from, rest.behind) = (Some(position), others.pop());
+        let may_page = !is_first || self.delivery.waiting_bytes(key) == 0;
+        let is_done = have_begun && (!is_long || may_page && self.delivery.replay_pattern(key, rest));
+        // A client that asks for no position subscribes in any case.
+        self.env.metrics.retained_incomplete.add(usize::from(beside.is_some() && !(with_retained && is_done)));
+        if is_done || with_retained { Ok(()) } else { too_many() }
     }
 
     /// Begins at a single channel. Returns false if the session already has as many cursors as it may.
@@ -137,7 +151,11 @@ impl Machines {
         let since_ms = replay_request.since_ms;
         let asked_ms = since_ms.unwrap_or(self.env.now.ms);
         let look = |ring: &Ring| {
-            let start = Start::new(ring, position, asked_ms);
+            let mut start = Start::new(ring, position, asked_ms);
+            if let (Some(ms), ReplayFrom::Last(_)) = (since_ms, position) {
+                // The fan-out has left those that came since to this page.
+                start.from = start.from.min(ring.first_since(ms));
+            }
             let has_dropped = start.from == ring.oldest() && since_ms.is_some_and(|ms| ring.has_dropped_since(ms));
             (start, has_dropped)
         };

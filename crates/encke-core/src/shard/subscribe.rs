@@ -301,13 +301,18 @@ impl Machines {
         let Some(listed) = self.enlist(key, channel, interval, granted) else { return Ok(()) };
         // After the subscription: later publications arrive live, and earlier ones are in the history.
         let replay_request = replay_request.filter(|_| interval.is_none());
-        let followed =
-            replay_request.map_or(Ok(()), |replay_request| self.follow(key, channel, Some(listed), replay_request));
+        let followed = replay_request.map_or(Ok(()), |replay_request| {
+            replay_request.is_of_new = true;
+            let followed = self.follow(key, channel, Some(listed), replay_request);
+            replay_request.is_of_new = false;
+            followed
+        });
         if followed.is_err() {
             self.drop_subscription(key, slot);
             self.forget_cursors(key, name);
         } else {
             self.joined(key, name, true);
+            self.give_retained(key, channel, listed, interval);
         }
         followed
     }

@@ -22,6 +22,7 @@ mod publishers;
 mod replay;
 mod responses;
 mod resuming;
+mod retained;
 mod rights;
 mod schedule;
 mod shares;

@@ -81,12 +81,13 @@ impl ClusterSettings {
         if !settings.data.is_empty()
             && let Some((entry, rule)) = rules.find(|(_, rule)| rule.history().is_some())
         {
-            let value = format!("{} for {}", rule.history_messages, rule.pattern);
-            let wanted = "0 in a cluster with a `data` directory: its nodes hold histories in memory";
-            return Err(SettingsError {
-                entry: Some(entry),
-                ..SettingsError::new("channels.history_messages", value, wanted)
-            });
+            let (name, given, none) = rule.history_setting();
+            let value = format!("{given} for {}", rule.pattern);
+            let wanted = match none {
+                "0" => "0 in a cluster with a `data` directory: its nodes hold histories in memory",
+                _ => "false in a cluster with a `data` directory: its nodes hold histories in memory",
+            };
+            return Err(SettingsError { entry: Some(entry), ..SettingsError::new(name, value, wanted) });
         }
         if settings.channel_bytes_max > channel_bytes_max() {
             let wanted = "at most 327 in a cluster, so that each channel has a subject at the engine";

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bayeux::channel::covers;
 use bayeux::ext::{ExtWriter, Recovery, ReplayFrom};
 use bayeux::limits::INTERVAL_MS_MAX;
 use bayeux::{ChannelName, RawJson, escape_into};
@@ -22,6 +23,7 @@ use super::connection::Connection;
 use super::{Body, bayeux::Asking, bayeux::ask, closing, form, guard, origin, stream, text, with};
 use crate::fallback::RequestBody;
 use crate::net::stream_request::StreamRequest;
+use encke_core::history::Ring;
 use encke_core::{Format, Head, HttpTransport, Peer, Reached, Settings, StreamOpener};
 use encke_local::{Positions, Start};
 
@@ -233,7 +235,8 @@ async fn call(connection: &Connection, head: Option<Arc<Head>>, peer: Peer, batc
     Err(Refusal(raw.member("error").and_then(RawJson::text).map_or_else(|| "400::bad_request".into(), String::from)))
 }
 
-/// The positions of all channels that have a history now. None if they are too many to name.
+/// The positions at which all channels begin that have a history now: with new messages, or with the latest one where their rule retains
+/// it. None if they are too many to name.
 fn latest(connection: &Connection, wanted: &Wanted) -> Option<Positions> {
     let shard = connection.node.shard();
     let histories = &shard.shared().histories;
@@ -246,7 +249,11 @@ fn latest(connection: &Connection, wanted: &Wanted) -> Option<Positions> {
         }
         for channel in channels {
             let ring = histories.find(&channel, 0).map(|position| position.ring);
-            let position = ring.and_then(|ring| histories.with(ring, |ring| (ring.epoch().clone(), ring.next() - 1)));
+            let rule = shard.settings().channels.iter().find(|rule| covers(&rule.pattern, &channel));
+            let is_retained = rule.is_some_and(|rule| rule.retain_last);
+            let first = |ring: &Ring| if is_retained { ring.last(1) } else { ring.next() };
+            let begin = |ring: &Ring| (ring.epoch().clone(), first(ring).saturating_sub(1));
+            let position = ring.and_then(|ring| histories.with(ring, begin));
             if let Some((epoch, offset)) = position {
                 positions.insert(&channel, encke_local::Position { epoch, offset });
             }

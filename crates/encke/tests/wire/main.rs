@@ -42,6 +42,7 @@ mod replay;
 mod replay_patterns;
 mod replies;
 mod restarts;
+mod retained;
 mod rights;
 mod session_attributes;
 mod session_terms;

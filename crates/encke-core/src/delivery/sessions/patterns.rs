@@ -9,6 +9,7 @@
 use std::collections::HashSet;
 
 use bayeux::ChannelName;
+use bayeux::channel::{covers, is_pattern};
 use bayeux::ext::ReplayFrom;
 
 use crate::history::{digest_of, order};
@@ -19,13 +20,17 @@ pub(crate) struct PatternReplay {
     pub(crate) pattern: Box<str>,
     /// The point at which its channels begin. None while the client names further positions.
     pub(crate) from: Option<ReplayFrom<'static>>,
+    /// True if channels that retain their latest message begin with that.
+    pub(crate) with_retained: bool,
+    /// Patterns by which the session gets channels already: these are none of its.
+    pub(crate) beside: Vec<Box<str>>,
     /// The channels up to this one have begun.
     pub(crate) behind: Option<Box<str>>,
     /// The time when it was requested, in milliseconds.
     pub(crate) since_ms: u64,
     /// The index of the subscription to the pattern, if the session got it by this request.
     pub(crate) new: Option<u32>,
-    /// The digests of channels that the client has named with a position.
+    /// The digests of channels that the client has named with a position, or has subscribed to before.
     pub(crate) named: HashSet<u128>,
 }
 
@@ -34,6 +39,7 @@ pub(crate) struct PatternReplay {
 pub(crate) struct Page {
     pub(crate) pattern: Box<str>,
     pub(crate) from: ReplayFrom<'static>,
+    pub(crate) with_retained: bool,
     pub(crate) since_ms: u64,
     pub(crate) new: Option<u32>,
     pub(crate) channels: Vec<Box<str>>,
@@ -42,7 +48,16 @@ pub(crate) struct Page {
 impl PatternReplay {
     /// A pattern of which no channel has begun, at this time in milliseconds.
     pub(crate) fn new(pattern: &str, new: Option<u32>, since_ms: u64) -> PatternReplay {
-        PatternReplay { pattern: pattern.into(), from: None, behind: None, since_ms, new, named: HashSet::new() }
+        PatternReplay {
+            pattern: pattern.into(),
+            from: None,
+            with_retained: false,
+            beside: Vec::new(),
+            behind: None,
+            since_ms,
+            new,
+            named: HashSet::new(),
+        }
     }
 
     /// True if the session gets the messages of this channel from the ring later.
@@ -52,9 +67,24 @@ impl PatternReplay {
         !is_behind && ChannelName::known(&self.pattern).matches(channel) && !self.names(name)
     }
 
-    /// True if the client has named a channel with a position.
+    /// True if a channel is none of its: the client has named it with a position, or gets it by another subscription.
     pub(crate) fn names(&self, channel: &str) -> bool {
         !self.named.is_empty() && self.named.contains(&digest_of(channel))
+            || self.beside.iter().any(|other| covers(other, channel))
+    }
+
+    /// Lets channels that retain their latest message begin with that, but for those that the session gets by these other names. Returns
+    /// false if they are too many.
+    pub(crate) fn begin_retained<'n>(&mut self, beside: impl Iterator<Item = &'n str>) -> bool {
+        for name in beside {
+            if is_pattern(name) {
+                self.beside.push(name.into());
+            } else {
+                self.named.insert(digest_of(name));
+            }
+        }
+        self.with_retained = self.beside.len() <= PATTERNS_MAX && self.named.len() <= NAMED_MAX;
+        self.with_retained
     }
 }
 
