@@ -92,6 +92,8 @@ pub struct Node {
     /// Replies that leave.
     settled: Vec<PublishToken>,
     commands: Vec<Command>,
+    /// Names with announcements of members that have come or gone.
+    announced: Vec<(Box<str>, bool)>,
     counts: Counts,
 }
 
@@ -127,6 +129,7 @@ impl Node {
             waits: VecDeque::new(),
             settled: Vec::new(),
             commands: Vec::new(),
+            announced: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -247,7 +250,13 @@ impl Node {
         // After what was asked: the interest in those names is noted already.
         let changes = interest.take_changes();
         let mut added = Vec::new();
-        for (name, is_wanted) in changes.into_iter().filter(|(name, _)| crosses_nodes(name)) {
+        for (name, is_wanted) in changes {
+            if !crosses_nodes(&name) || &*name == "/**" {
+                self.announced.push((name.clone(), is_wanted));
+            }
+            if !crosses_nodes(&name) {
+                continue;
+            }
             if is_wanted {
                 self.wants.add(&name);
                 added.push(name);
@@ -281,6 +290,11 @@ impl Node {
     /// Takes the commands for the engine.
     pub fn take_commands(&mut self) -> Vec<Command> {
         std::mem::take(&mut self.commands)
+    }
+
+    /// Takes the names with announcements of members that have come (true) or gone (false).
+    pub fn take_announced(&mut self) -> Vec<(Box<str>, bool)> {
+        std::mem::take(&mut self.announced)
     }
 
     /// Takes the tokens of replies that leave.

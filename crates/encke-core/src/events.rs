@@ -92,6 +92,8 @@ pub enum PresenceEvent {
         after: Box<str>,
         /// The most members that it wants.
         limit: usize,
+        /// The one for whom the session counts.
+        owner: Option<SessionOwner>,
         /// The permission to see them.
         granted: Granted,
     },

@@ -16,7 +16,9 @@ mod subscription;
 
 pub use held::held_body;
 pub use holds::{Hold, Holds};
-pub use members::{Member, MemberTable, Members, PresenceCounts, PresenceTerms};
+pub use members::{
+    Gathered, Member, MemberTable, Members, MembersReport, PresenceCounts, PresenceTerms, Reporter, ToFollow,
+};
 pub use message::{Gap, Message};
 pub use positions::{Position, PositionError, Positions, Start};
 pub use registry::{Registry, Scratch};

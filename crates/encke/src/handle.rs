@@ -21,6 +21,7 @@ use crate::fallback::Fallback;
 use crate::http::embedded::Visit;
 use crate::lease::Lease;
 use crate::metric::Metric;
+use crate::net::everywhere::ClusterNodes;
 use crate::net::published::Published;
 use crate::net::requests::Revocation;
 use crate::net::server_shared::ServerShared;
@@ -78,6 +79,10 @@ impl Handle {
     /// Passes what another HTTP server has to a shard, which a number stands for. A shard that has ended drops it.
     pub(crate) fn visit(&self, number: usize, visit: Visit) {
         let _ended = self.0.visits[number % self.0.visits.len()].send(visit);
+    }
+
+    pub(crate) fn server(&self) -> &Arc<ServerShared> {
+        &self.0.server_shared
     }
 
     pub(crate) fn downgrade(&self) -> WeakHandle {
@@ -171,9 +176,17 @@ impl Handle {
 
     /// The members of a channel whose rule has `presence`: up to `max` users whose names come after `after`, in the order
     /// of their names, and the numbers of all. The answer ends earlier after 64 KiB of names and ids; `next` is then set, too.
-    /// A channel without presence has no members.
+    /// A channel without presence has no members. On a node of a cluster these are the members of this node, unless it knows those of all:
+    /// see [`Handle::presence_everywhere`].
     pub fn presence(&self, channel: &str, after: &str, max: usize) -> Members {
         self.0.server_shared.presence.members(channel, after, max, ServerEntry::HandlePresence.may())
+    }
+
+    /// The same of all nodes of a cluster, and the number of the nodes. It waits until they have reported their members, 2.5 s at most. Of
+    /// sessions of other nodes no ids are known. None instead of the nodes: the server is no node of a cluster.
+    pub async fn presence_everywhere(&self, channel: &str, after: &str, max: usize) -> (Members, Option<ClusterNodes>) {
+        let granted = ServerEntry::HandlePresence.may();
+        self.0.server_shared.members_everywhere(channel, (after, max), None, granted).await
     }
 
     /// Ends a session, on whatever node of a cluster. Its client gets a disconnect message. False if no session can have this id, or the server has
@@ -342,7 +355,7 @@ impl Handle {
         while presence.announce(clock.now(), &self.settings(), |channel, data| self.publish(channel, data)) {}
     }
 
-    fn settings(&self) -> Arc<Settings> {
+    pub(crate) fn settings(&self) -> Arc<Settings> {
         self.0.settings.lock().clone()
     }
 

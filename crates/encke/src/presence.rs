@@ -4,6 +4,9 @@
 //! shards, behind a lock that no publication takes. A thread announces changes on `/presence/CHANNEL` and lets the grace
 //! time of users end. It starts with the first member.
 //!
+//! On a node of a cluster it reports its members to the nodes that follow their channels, and makes the announcements of those that it
+//! follows from the reports of all nodes: see [`Gathered`]. What passes between nodes is in `cluster::presence`.
+//!
 //! A change is announced once it is published. So the end of a server that saves its sessions finds what is left, and
 //! [`Presence::finish`] returns it: the next process knows the members only from the saved sessions.
 
@@ -12,14 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::PublishError;
+use crate::metric::Metric;
 use bayeux::ChannelName;
 use encke_core::{
-    Granted, Id, Metrics, Now, PRESENCE_CHANNEL, PRESENCE_SERVICE, PresenceEvent, Right, Settings, ShardMessage,
+    Granted, Metrics, Now, PRESENCE_CHANNEL, PRESENCE_SERVICE, PresenceEvent, Right, SessionOwner, Settings,
     message_frame,
 };
-use encke_local::{MemberTable, Members, PresenceTerms};
+use encke_local::{Gathered, MemberTable, Members, MembersReport, PresenceTerms, Reporter, ToFollow};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
+use tokio::sync::Notify;
 
 /// The members of all channels with presence, and the thread that announces changes.
 pub(crate) struct Presence {
@@ -27,11 +32,21 @@ pub(crate) struct Presence {
     changed: Condvar,
     /// Written while the state is locked.
     metrics: Arc<Metrics>,
+    is_clustered: bool,
+    /// Wakes the task that talks to the other nodes of a cluster.
+    pub(crate) to_nodes: Notify,
+    /// Wakes those who wait until the members of a channel are gathered.
+    pub(crate) gathered: Notify,
 }
 
 #[derive(Default)]
 struct State {
     table: MemberTable,
+    /// The members on all nodes of the channels that this node of a cluster follows.
+    gathered: Gathered,
+    /// The nodes that follow channels of this one.
+    reporter: Reporter,
+    terms: Option<PresenceTerms>,
     /// Announcements that are not published yet.
     unpublished: VecDeque<(Arc<str>, String)>,
     /// The work of the thread, until it starts.
@@ -49,8 +64,19 @@ struct Answer<'a> {
 
 impl Presence {
     /// No members.
-    pub(crate) fn new(metrics: Arc<Metrics>) -> Presence {
-        Presence { state: Mutex::default(), changed: Condvar::new(), metrics }
+    pub(crate) fn new(metrics: Arc<Metrics>, is_clustered: bool) -> Presence {
+        let mut state = State::default();
+        if is_clustered {
+            state.table.watch();
+        }
+        Presence {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            metrics,
+            is_clustered,
+            to_nodes: Notify::new(),
+            gathered: Notify::new(),
+        }
     }
 
     /// Starts a thread with this work when the first member comes. What waits for the thread must not hold the server.
@@ -63,61 +89,177 @@ impl Presence {
         let mut state = self.state.lock();
         (state.is_stopped, state.starter) = (true, None);
         self.changed.notify_all();
+        self.to_nodes.notify_one();
+        self.gathered.notify_waiters();
     }
 
-    /// Ends the thread and all grace times. Returns what is left to announce: channels, and the data.
+    /// True if the server has stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.state.lock().is_stopped
+    }
+
+    /// Ends the thread and all grace times. Returns what is left to announce: channels, and the data. In a cluster other nodes announce
+    /// the end of this one.
     pub(crate) fn finish(&self) -> Vec<(String, String)> {
         self.stop();
+        if self.is_clustered {
+            return Vec::new();
+        }
         let State { table, unpublished, .. } = &mut *self.state.lock();
         unpublished.extend(table.finish());
         unpublished.drain(..).map(|(channel, data)| (name_for(&channel), data)).collect()
     }
 
-    /// Handles an event of a shard. Returns the message that answers it.
-    pub(crate) fn take(&self, event: PresenceEvent, now: Now, settings: &Settings) -> Option<(Id, ShardMessage)> {
+    /// Notes who has come to a channel, or left it.
+    pub(crate) fn take(&self, event: &PresenceEvent, now: Now, settings: &Settings) {
         let terms = PresenceTerms::of(settings);
         let mut state = self.state.lock();
-        let before_ms = state.table.next_ms();
+        let before_ms = state.next_ms();
         match event {
             PresenceEvent::Joined { channel, session, user, is_new } => {
-                if !state.table.join(&channel, &session, &user, is_new, now.ms, &terms) {
+                if !state.table.join(channel, session, user, *is_new, now.ms, &terms) {
                     self.metrics.presence_refused.add(1);
                     tracing::debug!(
                         channel,
                         "a session is not listed: presence_members_max or presence_bytes_max reached"
                     );
                 }
-                if let Some(starter) = state.starter.take() {
-                    // Without the thread the members are known, and changes are not announced.
-                    if let Err(error) = std::thread::Builder::new().name("presence".into()).spawn(starter) {
-                        tracing::error!(%error, "changes of members are not announced");
-                    }
-                }
+                self.start(&mut state);
             }
             PresenceEvent::Left { channel, session, user } => {
-                state.table.leave(&channel, &session, &user, now.ms, &terms);
+                state.table.leave(channel, session, user, now.ms, &terms);
             }
-            PresenceEvent::Asked { channel, session, id, after, limit, granted } => {
-                drop(state);
-                let members = self.members(&channel, &after, limit, granted);
-                let answer = serde_json::to_string(&Answer { channel: &channel, members: &members });
-                let frame = message_frame(PRESENCE_SERVICE, &answer.unwrap_or_default(), id.as_ref(), Some(true));
-                return Some((session, ShardMessage::Deliver(session, frame.into(), None)));
-            }
+            PresenceEvent::Asked { .. } => return,
         }
-        self.measure(&state);
-        // The thread sleeps until the time that was the next one before.
-        let next_ms = state.table.next_ms();
+        self.has_changed(&mut state, before_ms);
+    }
+
+    /// Starts the thread, if it does not run.
+    fn start(&self, state: &mut State) {
+        let Some(starter) = state.starter.take() else { return };
+        // Without the thread the members are known, and changes are not announced.
+        if let Err(error) = std::thread::Builder::new().name("presence".into()).spawn(starter) {
+            tracing::error!(%error, "changes of members are not announced");
+        }
+    }
+
+    /// Passes on what has changed, and wakes those that have something to do now. The thread sleeps until the time that was the next one
+    /// before.
+    fn has_changed(&self, state: &mut State, before_ms: Option<u64>) {
+        if state.spread() {
+            self.to_nodes.notify_one();
+        }
+        self.measure(state);
+        let next_ms = state.next_ms();
         if next_ms.is_some_and(|next_ms| before_ms.is_none_or(|before_ms| next_ms < before_ms)) {
             self.changed.notify_one();
         }
-        None
+    }
+
+    /// The answer of the service to a client.
+    pub(crate) fn answer(channel: &str, id: Option<&bayeux::Id<'_>>, members: &Members) -> Vec<u8> {
+        let answer = serde_json::to_string(&Answer { channel, members });
+        message_frame(PRESENCE_SERVICE, &answer.unwrap_or_default(), id, Some(true))
     }
 
     /// Members of a channel: see [`Handle::presence`](crate::Handle::presence).
     pub(crate) fn members(&self, channel: &str, after: &str, max: usize, granted: Granted) -> Members {
         granted.use_for(Right::Presence);
+        let state = self.state.lock();
+        match self.is_clustered && state.gathered.is_ready(channel) {
+            true => state.gathered.members(channel, (after, max), &state.table),
+            false => state.table.members(channel, after, max),
+        }
+    }
+
+    /// The members of a channel on this node of a cluster.
+    pub(crate) fn members_here(&self, channel: &str, after: &str, max: usize, granted: Granted) -> Members {
+        granted.use_for(Right::Presence);
         self.state.lock().table.members(channel, after, max)
+    }
+
+    /// The first subscribers to announcements have come, or the last ones have left: the channels and patterns of the announcements.
+    /// `others`: see [`Presence::for_nodes`].
+    pub(crate) fn want(&self, names: Vec<(Box<str>, bool)>, others: Option<&[u64]>, now: Now) {
+        let mut state = self.state.lock();
+        state.set_nodes(others, now);
+        let State { table, gathered, .. } = &mut *state;
+        for (name, is_wanted) in &names {
+            // A pattern of all channels is one of all announcements, too.
+            let name = name.strip_prefix(PRESENCE_CHANNEL).unwrap_or(name);
+            gathered.want(name, *is_wanted, table, now.ms);
+        }
+        self.start(&mut state);
+        self.changed.notify_one();
+        self.to_nodes.notify_one();
+    }
+
+    /// Somebody asks for the members of a channel on all nodes. False: the asker has too many such channels. `others`: see
+    /// [`Presence::for_nodes`].
+    pub(crate) fn ask(&self, channel: &str, owner: Option<SessionOwner>, others: Option<&[u64]>, now: Now) -> bool {
+        let mut state = self.state.lock();
+        state.set_nodes(others, now);
+        let State { table, gathered, .. } = &mut *state;
+        let is_asked = gathered.ask(channel, owner, table, now.ms);
+        self.start(&mut state);
+        self.changed.notify_one();
+        self.to_nodes.notify_one();
+        is_asked
+    }
+
+    /// True if the members of a channel are gathered, and the number of nodes that have not reported.
+    pub(crate) fn is_gathered(&self, channel: &str) -> (bool, usize) {
+        let state = self.state.lock();
+        (state.gathered.is_ready(channel), state.gathered.missing(channel))
+    }
+
+    /// The news for the other nodes, and the time of the next call. `others`: the nodes that are there; None: the engine is away.
+    pub(crate) fn for_nodes(&self, others: Option<&[u64]>, now: Now, settings: &Settings) -> ForNodes {
+        let terms = PresenceTerms::of(settings);
+        let mut state = self.state.lock();
+        state.terms = Some(terms);
+        let before_ms = state.next_ms();
+        state.set_nodes(others, now);
+        self.has_changed(&mut state, before_ms);
+        self.gathered.notify_waiters();
+        if others.is_none() {
+            return ForNodes { next_ms: None, ..ForNodes::default() };
+        }
+        let State { table, gathered, reporter, .. } = &mut *state;
+        let follows = gathered.take_follows(now.ms);
+        let reports = reporter.take_reports(table, &terms, now.ms);
+        ForNodes { follows, reports, next_ms: reporter.next_ms() }
+    }
+
+    /// Another node has learned what this one follows, or not.
+    pub(crate) fn followed(&self, node: u64, stream: u64, is_taken: bool, now: Now) {
+        self.state.lock().gathered.followed(node, stream, is_taken, now.ms);
+        self.to_nodes.notify_one();
+    }
+
+    /// Another node has taken a report, or not.
+    pub(crate) fn reported(&self, node: u64, stream: u64, is_taken: bool) {
+        self.state.lock().reporter.answered(node, stream, is_taken);
+        self.to_nodes.notify_one();
+    }
+
+    /// Another node follows channels and patterns: these and those before, or only these.
+    pub(crate) fn follow(&self, (node, stream): (u64, u64), names: (Vec<Box<str>>, bool), now: Now) {
+        let State { table, reporter, .. } = &mut *self.state.lock();
+        reporter.follow((node, stream), names, table, now.ms);
+        self.to_nodes.notify_one();
+    }
+
+    /// Takes the report of another node. False if it is of no use.
+    pub(crate) fn take_report(&self, (node, stream): (u64, u64), report: MembersReport, now: Now) -> bool {
+        let mut state = self.state.lock();
+        // Nothing is followed before the terms are known.
+        let Some(terms) = state.terms else { return false };
+        let before_ms = state.next_ms();
+        let is_taken = state.gathered.take_report((node, stream), report, &terms, now.ms);
+        self.has_changed(&mut state, before_ms);
+        self.gathered.notify_waiters();
+        is_taken
     }
 
     /// Publishes the next change, or waits for one. False if the server has stopped.
@@ -132,8 +274,17 @@ impl Presence {
             return false;
         }
         if state.unpublished.is_empty() {
-            state.unpublished = state.table.advance(now.ms, &PresenceTerms::of(settings)).into();
-            self.measure(&state);
+            let terms = PresenceTerms::of(settings);
+            if self.is_clustered {
+                state.table.advance_quietly(now.ms);
+                if state.spread() {
+                    self.to_nodes.notify_one();
+                }
+                state.unpublished = state.gathered.advance(now.ms, &terms).into();
+            } else {
+                state.unpublished = state.table.advance(now.ms, &terms).into();
+            }
+            self.measure(&mut state);
         }
         let pause = match state.unpublished.front() {
             // Under the lock: what is published must not be there when the server ends.
@@ -148,7 +299,7 @@ impl Presence {
                 }
             },
             None => {
-                let next_ms = state.table.next_ms();
+                let next_ms = state.next_ms();
                 let pause_ms = next_ms.map_or(PAUSE_MAX_MS, |next_ms| next_ms.saturating_sub(now.ms).max(1));
                 Duration::from_millis(pause_ms.min(PAUSE_MAX_MS))
             }
@@ -157,12 +308,70 @@ impl Presence {
         true
     }
 
-    fn measure(&self, state: &State) {
+    /// The metrics of a node of a cluster.
+    pub(crate) fn cluster_metrics(&self) -> Vec<Metric> {
+        let state = self.state.lock();
+        let [members, bytes, names] = state.gathered.sizes();
+        vec![
+            Metric::gauge_of(
+                "encke_cluster_presence_members",
+                "Members of other nodes on channels that this node follows; one on several channels counts several times.",
+                members,
+            ),
+            Metric::gauge_of("encke_cluster_presence_bytes", "Bytes of these members.", bytes),
+            Metric::gauge_of(
+                "encke_cluster_presence_names",
+                "Channels and patterns whose members this node gathers from the others.",
+                names,
+            ),
+            Metric::gauge_of(
+                "encke_cluster_presence_followers",
+                "Nodes that gather members from this one.",
+                state.reporter.followers(),
+            ),
+        ]
+    }
+
+    fn measure(&self, state: &mut State) {
+        self.metrics.presence_refused.add(state.gathered.take_refused() as usize);
         let [members, channels, bytes] = state.table.sizes();
         self.metrics.presence_members.set(members);
         self.metrics.presence_channels.set(channels);
         self.metrics.presence_bytes.set(bytes);
     }
+}
+
+impl State {
+    /// Passes what has changed on this node to the nodes that follow it. True: there is something for other nodes.
+    fn spread(&mut self) -> bool {
+        let State { table, gathered, reporter, .. } = self;
+        let touched = table.take_touched();
+        if touched.is_empty() {
+            return false;
+        }
+        gathered.touched(&touched, table);
+        reporter.touched(&touched);
+        reporter.next_ms().is_some()
+    }
+
+    fn set_nodes(&mut self, others: Option<&[u64]>, now: Now) {
+        let terms = self.terms.get_or_insert_with(|| PresenceTerms::of(&Settings::default()));
+        self.gathered.set_nodes(others, terms, now.ms);
+    }
+
+    fn next_ms(&self) -> Option<u64> {
+        [self.table.next_ms(), self.gathered.next_ms()].into_iter().flatten().min()
+    }
+}
+
+/// News for the other nodes of a cluster.
+#[derive(Debug, Default)]
+pub(crate) struct ForNodes {
+    pub(crate) follows: Vec<ToFollow>,
+    /// A node, its stream, and the report.
+    pub(crate) reports: Vec<(u64, u64, MembersReport)>,
+    /// The time of the next report. None: when something happens.
+    pub(crate) next_ms: Option<u64>,
 }
 
 /// The channel on which changes of a channel's members are announced.

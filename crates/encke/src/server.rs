@@ -18,10 +18,10 @@ use crate::beside::{Beside, Tower};
 use crate::builder::Builder;
 use crate::cluster::engine::ClusterEngine;
 use crate::cluster::link::Link;
-use crate::cluster::sessions;
 use crate::cluster::settings::ClusterSettings;
 use crate::cluster::store::{SessionStore, SessionStoreSettings};
 use crate::cluster::store_numbers::StoreNumbers;
+use crate::cluster::{presence, sessions};
 use crate::data::{Data, DataInUse};
 use crate::embedded::EnckeService;
 use crate::entropy::kernel_entropy;
@@ -118,7 +118,7 @@ impl Builder {
             mailboxes: Mailboxes::new(mailboxes, shared.mailbox.clone()),
             local,
             cluster: link,
-            presence: Presence::new(metrics.of_server().clone()),
+            presence: Presence::new(metrics.of_server().clone(), self.cluster.is_some()),
             published: (0..shards).map(|_| Published::default()).collect(),
             outcomes: Arc::default(),
             confirmations,
@@ -136,8 +136,7 @@ impl Builder {
             reclaim_memory: self.reclaim_memory,
         });
         let handle = Handle::new(server_shared.clone(), settings.clone(), !settings.data.is_empty(), to_visit);
-        let announcer = handle.downgrade();
-        server_shared.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
+        start_presence(&handle);
         handlers.set(handle.downgrade());
         handle.set_fallback(fallback_of(self.fallback, &server_shared, self.assets));
         let cluster = start_cluster(&server_shared, self.cluster, self.session_store, &settings)?;
@@ -228,6 +227,8 @@ fn start_cluster(
     server_shared.shared().interest.set_on_change(move || wakes.wake());
     let read = link.clone();
     server_shared.metrics.add(move || read.metrics());
+    let server = Arc::downgrade(server_shared);
+    server_shared.metrics.add(move || server.upgrade().map(|it| it.presence.cluster_metrics()).unwrap_or_default());
     let commands = NodeCommands::new(cluster.remote_calls(tag)?, cluster.revocations());
     let leases = NodeLeases::new(cluster.leases());
     let store = store.map(|(store_settings, store)| {
@@ -237,6 +238,15 @@ fn start_cluster(
     });
     let parts = Parts { node, sessions, histories, commands, leases, store };
     cluster::start(server_shared.clone(), link, parts, engine).map(Some).map_err(StartError::Thread)
+}
+
+/// Announces the members of channels, and on a node of a cluster gathers those of the other nodes.
+fn start_presence(handle: &Handle) {
+    let (server, announcer) = (handle.server(), handle.downgrade());
+    server.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
+    if server.cluster.is_some() {
+        server.application.spawn(presence::run(handle.clone()));
+    }
 }
 
 /// Waits until a node has the revoked tokens of its cluster, so that it admits none of them. Without the engine it starts all the same.

@@ -20,7 +20,7 @@ const KEY: &str = "commanding-key-0123456789";
 const SECRET: &str = "a secret of thirty-two bytes, two";
 
 /// The end of the configuration of a node that checks tokens and has a key of the HTTP API.
-fn settings() -> String {
+pub(crate) fn settings() -> String {
     format!(
         "[auth]\nsecret = \"{SECRET}\"\n[[api_keys]]\nname = \"m\"\nkey = \"{KEY}\"\nscopes = [\"deliver\", \"read\", \"manage\"]\n"
     )
@@ -44,7 +44,7 @@ fn token(user: &str, id: &str) -> String {
 }
 
 /// The status and the body of the answer of the HTTP API.
-fn api(node: &Node, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+pub(crate) fn api(node: &Node, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
     let address = node.url.trim_start_matches("http://");
     let body = body.map(Value::to_string).unwrap_or_default();
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nX-API-Key: {KEY}\r\nConnection: close\r\n");
@@ -86,13 +86,18 @@ fn sessions(node: &Node) -> BTreeSet<String> {
 }
 
 async fn open(node: &Node, user: &str, id: &str) -> Client {
+    open_at(&node.url, user, id, Transport::WebSocket).await
+}
+
+/// Opens a session of a user, with the token of this id.
+pub(crate) async fn open_at(url: &str, user: &str, id: &str, transport: Transport) -> Client {
     let token = token(user, id);
     let provider = move || {
         let token = token.clone();
         async move { Ok::<_, Infallible>(token) }
     };
-    let builder = Client::builder().transport(Transport::WebSocket).reply_timeout(EVENT_MAX).token(provider);
-    builder.connect(&node.url).await.expect("a session")
+    let builder = Client::builder().transport(transport).reply_timeout(EVENT_MAX).token(provider);
+    builder.connect(url).await.expect("a session")
 }
 
 /// The error of a handshake with a token. Null if it succeeds.

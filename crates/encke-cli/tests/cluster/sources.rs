@@ -60,7 +60,7 @@ fn a_source_that_has_finished_does_not_begin_on_another_node() {
         let nats = Keeping::start("finished");
         let listener = Node::start(&nats.nats, "c", "");
         let mut ticks = listener.subscribe("/command/ticks").await;
-        let nodes = ["a", "b"].map(|name| Node::start(&nats.nats, name, &once));
+        let _nodes = ["a", "b"].map(|name| Node::start(&nats.nats, name, &once));
         assert_eq!(next(&mut ticks).await.1, "7");
         // Time enough for another node to take a lease that is given up.
         tokio::time::sleep(std::time::Duration::from_secs(3)).await;

@@ -110,6 +110,7 @@ impl Machines {
             limit: member("limit")
                 .and_then(|limit| limit.integer())
                 .map_or(100, |limit| limit.clamp(1, 1_000) as usize),
+            owner: self.clients.counted_for(key),
             granted,
         };
         self.emit(Effect::Presence(Box::new(asked)));

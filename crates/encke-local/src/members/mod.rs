@@ -8,8 +8,18 @@ use encke_core::{Id, Settings};
 use foldhash::fast::RandomState;
 use serde::Serialize;
 
+mod gathered;
+#[cfg(test)]
+mod gathered_tests;
+mod merged;
+mod report;
+mod reporter;
 #[cfg(test)]
 mod tests;
+
+pub use gathered::{Gathered, ToFollow};
+pub use report::MembersReport;
+pub use reporter::Reporter;
 
 /// The settings of presence.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +61,13 @@ pub struct MemberTable {
     sessions: usize,
     /// The bytes of all members, and of those that are leaving.
     bytes: usize,
+    /// Users that have changed since the last call of [`MemberTable::take_touched`], by channel; an empty name stands for the anonymous
+    /// sessions. None: nobody asks.
+    touched: Option<Touched>,
 }
+
+/// Users by channel.
+pub type Touched = BTreeSet<(Arc<str>, Arc<str>)>;
 
 #[derive(Debug, Default)]
 struct Channel {
@@ -182,6 +198,7 @@ impl MemberTable {
             is_new
         };
         self.channels.insert(name.clone(), known);
+        self.touch(&name, user);
         if has_changed && is_announced {
             self.change(&name, now_ms);
         }
@@ -208,7 +225,10 @@ impl MemberTable {
                 self.bytes -= cost(channel, user);
             }
         }
-        self.channels.insert(name, known);
+        self.channels.insert(name.clone(), known);
+        if is_member {
+            self.touch(&name, user);
+        }
         if is_member && terms.grace_ms == 0 {
             self.expire(now_ms);
         }
@@ -251,7 +271,7 @@ impl MemberTable {
         let mut page = Members { counts: known.counts(), ..Members::default() };
         let mut bytes = 0;
         for (name, user) in known.users.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)) {
-            let session_ids: Vec<_> = user.sessions.iter().take(SESSION_IDS_MAX).map(Id::to_string).collect();
+            let session_ids = user.session_ids();
             bytes += name.len() + session_ids.iter().map(String::len).sum::<usize>();
             let is_full = page.members.len() >= max.max(1) || bytes > PAGE_BYTES_MAX;
             if is_full && let Some(last) = page.members.last() {
@@ -266,6 +286,62 @@ impl MemberTable {
     /// Members in all channels, channels, and their bytes.
     pub fn sizes(&self) -> [usize; 3] {
         [self.sessions, self.channels.len(), self.bytes]
+    }
+
+    /// Notes users that change from now on: another node reports them.
+    pub fn watch(&mut self) {
+        self.touched.get_or_insert_default();
+    }
+
+    /// Takes the users that have changed, by channel; an empty name stands for the anonymous sessions.
+    pub fn take_touched(&mut self) -> Touched {
+        self.touched.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Lets time pass for a node whose announcements are made from the reports of all nodes.
+    pub fn advance_quietly(&mut self, now_ms: u64) {
+        self.expire(now_ms);
+        for name in std::mem::take(&mut self.changed) {
+            let Some(known) = self.channels.get_mut(&name) else { continue };
+            (known.joined, known.left, known.missed) = Default::default();
+            if known.is_empty() {
+                self.channels.remove(&name);
+            }
+        }
+    }
+
+    /// The names of the channels with members.
+    fn channels(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.channels.keys()
+    }
+
+    /// The sessions of a user on a channel. None: it is not there.
+    fn sessions_of(&self, channel: &str, user: &str) -> Option<usize> {
+        self.channels.get(channel)?.users.get(user).map(|user| user.sessions.len())
+    }
+
+    /// The client ids of a user's sessions on a channel, up to 100.
+    fn session_ids(&self, channel: &str, user: &str) -> Vec<String> {
+        let user = self.channels.get(channel).and_then(|known| known.users.get(user));
+        user.map(User::session_ids).unwrap_or_default()
+    }
+
+    /// The anonymous sessions and all sessions of a channel.
+    fn sums(&self, channel: &str) -> (usize, usize) {
+        self.channels.get(channel).map(Channel::counts).map_or((0, 0), |counts| (counts.anonymous, counts.sessions))
+    }
+
+    /// The users of a channel whose names come after `after`, with their sessions.
+    fn users_after(&self, channel: &str, after: Option<&str>) -> impl Iterator<Item = (&Arc<str>, usize)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let users = self.channels.get(channel).map(|known| known.users.range::<str, _>((from, Bound::Unbounded)));
+        users.into_iter().flatten().map(|(name, user)| (name, user.sessions.len()))
+    }
+
+    fn touch(&mut self, channel: &Arc<str>, user: &str) {
+        if let Some(touched) = &mut self.touched {
+            touched.insert((channel.clone(), user.into()));
+        }
     }
 
     /// Announces that a user is not there any more, unless another of its sessions is. Anonymous sessions are a number.
@@ -292,6 +368,7 @@ impl MemberTable {
         {
             let is_anonymous = user.starts_with('\n');
             self.bytes -= cost(&name, if is_anonymous { "" } else { &user });
+            self.touch(&name, if is_anonymous { "" } else { &user });
             let Some(known) = self.channels.get_mut(&name) else { continue };
             if is_anonymous {
                 let entry = (gone_ms, user);
@@ -317,19 +394,28 @@ impl MemberTable {
         let Some(known) = self.channels.get_mut(name) else { return Vec::new() };
         let (counts, users) = (known.counts(), &known.users);
         known.left.extend(std::mem::take(&mut known.missed).into_iter().filter(|user| !users.contains_key(user)));
-        let mut announcements = Vec::new();
-        while announcements.is_empty() || !known.joined.is_empty() || !known.left.is_empty() {
-            let (joined, left) = (first_of(&mut known.joined), first_of(&mut known.left));
-            let (joined, left) =
-                (joined.iter().map(|name| &**name).collect(), left.iter().map(|name| &**name).collect());
-            let announcement = Announcement { channel: name, joined, left, counts };
-            announcements.push((name.clone(), serde_json::to_string(&announcement).unwrap_or_default()));
-        }
+        let announcements = announcements(name, (&mut known.joined, &mut known.left), counts);
         if known.is_empty() {
             self.channels.remove(name);
         }
         announcements
     }
+}
+
+/// The announcements of those who have joined and left a channel: one at least.
+fn announcements(
+    name: &Arc<str>,
+    (joined, left): (&mut BTreeSet<Arc<str>>, &mut BTreeSet<Arc<str>>),
+    counts: PresenceCounts,
+) -> Vec<(Arc<str>, String)> {
+    let mut announcements = Vec::new();
+    while announcements.is_empty() || !joined.is_empty() || !left.is_empty() {
+        let (joined, left) = (first_of(joined), first_of(left));
+        let (joined, left) = (joined.iter().map(|name| &**name).collect(), left.iter().map(|name| &**name).collect());
+        let announcement = Announcement { channel: name, joined, left, counts };
+        announcements.push((name.clone(), serde_json::to_string(&announcement).unwrap_or_default()));
+    }
+    announcements
 }
 
 /// Takes the first names of one announcement.
@@ -343,6 +429,12 @@ fn first_of(names: &mut BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
         first.push(user);
     }
     first
+}
+
+impl User {
+    fn session_ids(&self) -> Vec<String> {
+        self.sessions.iter().take(SESSION_IDS_MAX).map(Id::to_string).collect()
+    }
 }
 
 impl Channel {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use encke_cluster::CallKind;
 use encke_core::{AttributeChange, Attributes, ChannelView, SessionTerms, SessionView};
+use encke_local::MembersReport;
 use serde::{Deserialize, Serialize};
 
 /// A command or a question for a node.
@@ -32,6 +33,10 @@ pub(crate) enum NodeCommand {
     Attributes { session: String },
     /// Revoke a token, until a time in milliseconds since 1970.
     Revoke { token_id: Box<str>, until_ms: u64 },
+    /// Report the members of these channels and patterns, in this stream, to the node: of those before, too, or only of these.
+    FollowMembers { node: u64, stream: u64, names: Vec<Box<str>>, is_whole: bool },
+    /// Take a report about the members of a node, which belongs to this stream.
+    ReportMembers { node: u64, stream: u64, report: MembersReport },
     /// Show a session.
     Session { session: String },
     /// List sessions.
@@ -120,6 +125,8 @@ impl NodeCommand {
             | NodeCommand::Change { .. }
             | NodeCommand::Terms { .. }
             | NodeCommand::ChangeAttribute { .. }
+            | NodeCommand::FollowMembers { .. }
+            | NodeCommand::ReportMembers { .. }
             | NodeCommand::Revoke { .. } => CallKind::Command,
             NodeCommand::Session { .. }
             | NodeCommand::Attributes { .. }
@@ -228,6 +235,8 @@ mod tests {
             },
             NodeCommand::Attributes { session: "a".into() },
             NodeCommand::Revoke { token_id: "t".into(), until_ms: u64::MAX },
+            NodeCommand::FollowMembers { node: 1, stream: 2, names: vec!["/a/*".into()], is_whole: true },
+            NodeCommand::ReportMembers { node: 1, stream: 2, report: MembersReport::default() },
             NodeCommand::Sessions { from: (1, 2), limit: 3 },
             NodeCommand::Channels { from: (1, 2), limit: 3, pattern: None },
             NodeCommand::Subscribers { names: vec!["/a".into()] },

@@ -217,6 +217,12 @@ impl Link {
         self.nodes.lock().clone()
     }
 
+    /// The numbers of the other nodes that are there. None: the engine is away.
+    pub(crate) fn others(&self) -> Option<Vec<u64>> {
+        let (own, all) = self.nodes();
+        self.status().is_connected.then(|| all.iter().copied().filter(|node| *node != own).collect())
+    }
+
     /// Notes the nodes that are there.
     pub(crate) fn set_nodes(&self, own: u64, others: impl Iterator<Item = u64>) {
         let mut all: Vec<u64> = others.chain([own]).collect();

@@ -228,11 +228,17 @@ impl Node {
 
     /// Notes who is on a channel, or answers who is.
     fn take_presence(&self, event: PresenceEvent) {
-        let settings = self.shard().settings().clone();
-        if let Some((session, answer)) = self.server.presence.take(event, self.now(), &settings) {
-            let home = self.server.shared().shard_of(&session);
-            self.send_to_shard(home, answer);
+        if let PresenceEvent::Asked { .. } = event {
+            let server = self.server.clone();
+            if self.server.cluster.is_some() {
+                self.server.application.spawn(async move { server.answer_presence_everywhere(event).await });
+            } else {
+                server.answer_presence(event);
+            }
+            return;
         }
+        let settings = self.shard().settings().clone();
+        self.server.presence.take(&event, self.now(), &settings);
     }
 
     /// Passes a request to the store thread. A message that the inbox has no room for is answered as not persisted.

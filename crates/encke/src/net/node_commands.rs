@@ -27,6 +27,14 @@ impl ServerShared {
             NodeCommand::Revoke { token_id, until_ms } => {
                 self.take_revoked(token_id, *until_ms).await.map(NodeReply::Count)
             }
+            NodeCommand::FollowMembers { node, stream, names, is_whole } => {
+                self.presence.follow((*node, *stream), (names.clone(), *is_whole), self.clock.now());
+                Some(NodeReply::Count(0))
+            }
+            NodeCommand::ReportMembers { node, stream, report } => {
+                let is_taken = self.presence.take_report((*node, *stream), report.clone(), self.clock.now());
+                Some(if is_taken { NodeReply::Count(0) } else { NodeReply::Unknown })
+            }
             NodeCommand::Session { session } => self.show(session).await,
             NodeCommand::Sessions { from, limit } => {
                 let listed = self.list_sessions(*from, *limit).await;
@@ -197,6 +205,10 @@ fn is_valid(command: &NodeCommand) -> bool {
         NodeCommand::Sessions { limit, .. } => (1..=LIMIT_MAX).contains(limit),
         NodeCommand::Channels { limit, pattern, .. } => {
             (1..=LIMIT_MAX).contains(limit) && pattern.as_deref().is_none_or(|pattern| kind(pattern).is_some())
+        }
+        NodeCommand::FollowMembers { names, .. } => names.iter().all(|name| kind(name) == Some(ChannelKind::Broadcast)),
+        NodeCommand::ReportMembers { report, .. } => {
+            report.parts.iter().all(|part| kind(&part.channel) == Some(ChannelKind::Broadcast))
         }
         NodeCommand::Subscribers { names } => names.len() <= LIMIT_MAX && names.iter().all(|name| kind(name).is_some()),
         _ => true,

@@ -221,6 +221,10 @@ impl Cluster {
         }
         events.drain(..).for_each(|event| self.take(event, now_ms));
         self.node.turn(now_ms, &self.server.shared().interest);
+        let announced = self.node.take_announced();
+        if !announced.is_empty() {
+            self.server.presence.want(announced, self.link.others().as_deref(), now);
+        }
         for command in self.node.take_commands() {
             // An engine that has ended takes nothing.
             _ = self.commands.send(command);

@@ -42,8 +42,12 @@ pub(super) async fn presence(call: &Call<'_>) -> Result<Answer, Problem> {
         let detail = "the channel has no presence: no rule has presence for it";
         return Err(Problem::new(Kind::NOT_FOUND, detail));
     }
-    let members =
-        call.connection.node.server().presence.members(&channel, after, limit, ServerEntry::ApiPresence.may());
+    let (server, granted) = (call.connection.node.server(), ServerEntry::ApiPresence.may());
+    let (members, nodes) = if call.is_about_all_nodes()? {
+        server.members_everywhere(&channel, (after, limit), None, granted).await
+    } else {
+        (server.presence.members_here(&channel, after, limit, granted), None)
+    };
     let item = |member: Member| {
         let Member { user, sessions, session_ids, .. } = member;
         let session_ids = session_ids.iter().filter_map(|id| Some(call.names().of(&Id::parse(id)?))).collect();
@@ -51,7 +55,7 @@ pub(super) async fn presence(call: &Call<'_>) -> Result<Answer, Problem> {
     };
     let PresenceCounts { users, anonymous, sessions, .. } = members.counts;
     let (page, members) = (Page { next: members.next }, members.members.into_iter().map(item).collect());
-    Ok(Answer::new(&PresenceList { channel, users, anonymous, sessions, members, page }))
+    Ok(Answer::new(&PresenceList { channel, users, anonymous, sessions, members, page, nodes: Nodes::of(nodes) }))
 }
 
 /// Reads messages of a history. Any shard may read it.

@@ -310,8 +310,9 @@ pub(super) const ROUTES: &[Route] = &[
     },
     Route {
         summary: "List the users on a channel",
-        description: "In the order of their names. A channel whose rule has no presence is not found.",
-        parameters: &[CHANNEL, LIMIT, CURSOR],
+        description: "In the order of their names. A channel whose rule has no presence is not found. In a cluster these are the users of all \
+                      nodes.",
+        parameters: &[CHANNEL, LIMIT, CURSOR, CLUSTER],
         errors: &[404],
         run: |call| Box::pin(channels::presence(call)),
         ..without_body("/presence", "listPresence", Scope::Read, of::<PresenceList>)

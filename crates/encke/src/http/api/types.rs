@@ -340,6 +340,8 @@ pub(super) struct PresenceList {
     pub(super) members: Vec<PresenceItem>,
     #[serde(flatten)]
     pub(super) page: Page,
+    #[serde(flatten)]
+    pub(super) nodes: Nodes,
 }
 
 /// A user on a channel.
@@ -349,7 +351,7 @@ pub(super) struct PresenceItem {
     pub(super) user: String,
     /// The number of the user's sessions on the channel. 0 within the grace time.
     pub(super) sessions: usize,
-    /// The names of these sessions in this API, up to 100.
+    /// The names of these sessions in this API, up to 100; in a cluster those of the node that answers.
     pub(super) session_ids: Vec<String>,
 }
 
