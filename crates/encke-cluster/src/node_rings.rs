@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_copy_are_none() {
-        for bytes in [&b""[..], b"\x01", b"\xff\xff\xff\xff1234", b"\x01\0\0\0123"] {
+        for bytes in [&b""[..], b"\x01", b"\xff\xff\xff\xff1234", b"\x01\x00\x00\x00123"] {
             assert!(ages_of(bytes).is_none(), "{bytes:?}");
         }
     }
