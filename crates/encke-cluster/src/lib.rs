@@ -13,10 +13,14 @@ mod command;
 #[cfg(test)]
 mod dice;
 mod envelope;
+mod event;
 mod histories;
 mod incoming;
 mod leases;
+mod member;
+mod member_histories;
 mod node;
+mod node_rings;
 mod numbers;
 mod outgoing;
 mod remote_calls;
@@ -27,10 +31,13 @@ mod wants;
 
 pub use command::{Command, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX};
 pub use envelope::{Envelope, EnvelopeError};
+pub use event::Event;
 pub use histories::{Content, Copied, Cursor, Entry, Histories, HistoriesSettings, HistoryCounts};
 pub use histories::{HistoryOutput, Rings, SinceMs, Submission};
 pub use leases::{LeaseOutput, Leases};
+pub use member::{Member, MemberOutput};
 pub use node::{Counts, Node, NodeLimits};
+pub use node_rings::Shards;
 pub use remote_calls::{
     Answers, CallKind, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings,
 };

@@ -248,7 +248,9 @@ impl Node {
     /// [`Node::take_settled`].
     pub fn turn(&mut self, now_ms: u64, interest: &Interest) {
         // After what was asked: the interest in those names is noted already.
-        let changes = interest.take_changes();
+        let mut changes = interest.take_changes();
+        // They come in any order; a simulation has to repeat.
+        changes.sort_unstable();
         let mut added = Vec::new();
         for (name, is_wanted) in changes {
             if !crosses_nodes(&name) || &*name == "/**" {

@@ -45,12 +45,11 @@ use crate::threads::cluster::{self, Parts};
 use crate::threads::commands::NodeCommands;
 use crate::threads::driver;
 use crate::threads::driver::Inputs;
-use crate::threads::histories::NodeHistories;
 use crate::threads::leases::NodeLeases;
 use crate::threads::listeners::{self, Bound};
 use crate::threads::store::NodeStore;
 use crate::tls::Tls;
-use encke_cluster::Sessions;
+use encke_cluster::{Member, Sessions};
 use encke_core::{Application, NodeTag, Saved, Settings, Shard, Shared};
 
 /// The beginning of every server: [`Server::builder`].
@@ -222,7 +221,7 @@ fn start_cluster(
     let node = cluster.node(settings)?;
     let of_node = (tag, server_shared.mailboxes.shards());
     let sessions = Sessions::new(sessions::settings(&cluster, settings, cluster.subjects()?, of_node));
-    let histories = NodeHistories::new(cluster.histories(settings, tag)?, settings.clone());
+    let member = Member::new(node, sessions, cluster.histories(settings, tag)?, settings.clone());
     let wakes = link.clone();
     server_shared.shared().interest.set_on_change(move || wakes.wake());
     let read = link.clone();
@@ -236,7 +235,7 @@ fn start_cluster(
         link.set_store(numbers.clone());
         NodeStore::new(store, store_settings, (settings.clone(), tag), numbers)
     });
-    let parts = Parts { node, sessions, histories, commands, leases, store };
+    let parts = Parts { member, commands, leases, store };
     cluster::start(server_shared.clone(), link, parts, engine).map(Some).map_err(StartError::Thread)
 }
 

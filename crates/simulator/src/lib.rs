@@ -27,6 +27,7 @@ mod channels;
 pub mod checker;
 pub mod claims;
 pub mod client;
+mod cluster;
 mod cost;
 mod exchange;
 pub mod follower;
@@ -49,6 +50,7 @@ pub mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use checker::{Broken, Invariant};
+pub use cluster::{ClusterFailure, ClusterOptions, ClusterSabotage, ClusterTally, run_cluster};
 pub use sabotage::{Options, Sabotage};
 use tally::Tally;
 use world::World;

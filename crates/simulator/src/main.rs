@@ -1,14 +1,17 @@
 //! Runs many seeds and reports those that broke a promise.
 
+use std::fmt::Debug;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use simulator::tally::Tally;
-use simulator::{Failure, Options, run};
+use simulator::{ClusterOptions, ClusterTally, Options, run, run_cluster};
 
-const USAGE: &str = "usage: simulator [--seeds N] [--from S] [--seed X] [--seconds T] [--verbose]";
+const USAGE: &str = "usage: simulator [--cluster] [--seeds N] [--from S] [--seed X] [--seconds T] [--verbose]";
 
 struct Arguments {
+    /// True for clusters of nodes, false for one server.
+    is_cluster: bool,
     seeds: u64,
     from: u64,
     /// The time after which no more seeds are run, in seconds.
@@ -26,15 +29,42 @@ fn main() -> ExitCode {
     };
     // A panic in the core is reported with its seed; the usual message would repeat it.
     std::panic::set_hook(Box::new(|_| {}));
+    let failures = match arguments.is_cluster {
+        true => run_all(&arguments, ClusterTally::default(), ClusterTally::add, of_cluster),
+        false => run_all(&arguments, Tally::default(), Tally::add, of_server),
+    };
+    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A seed that broke a promise: the promise, and the last steps if they were recorded.
+struct Failed(String, Vec<String>);
+
+fn of_server(seed: u64, trace: bool) -> Result<Tally, Failed> {
+    let options = Options { trace, ..Options::default() };
+    run(seed, &options).map_err(|failure| Failed(failure.broken.to_string(), failure.history))
+}
+
+fn of_cluster(seed: u64, trace: bool) -> Result<ClusterTally, Failed> {
+    let options = ClusterOptions { trace, ..ClusterOptions::default() };
+    run_cluster(seed, &options).map_err(|failure| Failed(failure.broken, failure.history))
+}
+
+/// Runs seeds one by one, and reports. Returns the number of those that broke a promise.
+fn run_all<T: Debug>(
+    arguments: &Arguments,
+    mut tally: T,
+    add: impl Fn(&mut T, &T),
+    run: impl Fn(u64, bool) -> Result<T, Failed>,
+) -> usize {
     let begun = Instant::now();
-    let mut tally = Tally::default();
     let (mut failures, mut done) = (0, 0);
     for seed in arguments.from..arguments.from + arguments.seeds {
-        match run(seed, &Options::default()) {
-            Ok(one) => tally.add(&one),
-            Err(failure) => {
+        match run(seed, false) {
+            Ok(one) => add(&mut tally, &one),
+            Err(Failed(broken, _)) => {
                 failures += 1;
-                report(&failure, arguments.verbose || failures == 1, arguments.verbose);
+                let again = (arguments.verbose || failures == 1).then(|| run(seed, true).err()).flatten();
+                report(seed, &broken, again, arguments);
                 if failures == FAILURES_MAX {
                     eprintln!("{FAILURES_MAX} seeds failed: the rest is left");
                     break;
@@ -58,11 +88,11 @@ fn main() -> ExitCode {
     if failures == 0 {
         println!("{tally:#?}");
     }
-    if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    failures
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut arguments = Arguments { seeds: 1_000, from: 1, seconds: u64::MAX, verbose: false };
+    let mut arguments = Arguments { is_cluster: false, seeds: 1_000, from: 1, seconds: u64::MAX, verbose: false };
     while let Some(word) = words.next() {
         let mut number = || {
             let value = words.next().unwrap_or_default();
@@ -73,6 +103,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--from" => arguments.from = number()?,
             "--seed" => (arguments.from, arguments.seeds) = (number()?, 1),
             "--seconds" => arguments.seconds = number()?,
+            "--cluster" => arguments.is_cluster = true,
             "--verbose" => arguments.verbose = true,
             _ => return Err(format!("{word:?} is no option")),
         }
@@ -80,15 +111,15 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     Ok(arguments)
 }
 
-/// Reports a failure; with its last steps if wanted, for which the seed runs again.
-fn report(failure: &Failure, with_history: bool, verbose: bool) {
-    eprintln!("seed {} broke a promise. {}", failure.seed, failure.broken);
-    eprintln!("  again: cargo run --release -p simulator -- --seed {} --verbose", failure.seed);
-    if with_history && let Err(again) = run(failure.seed, &Options { trace: true, ..Options::default() }) {
-        let skipped = if verbose { 0 } else { again.history.len().saturating_sub(HISTORY_LINES) };
-        for line in &again.history[skipped..] {
-            eprintln!("  {}", line.chars().take(LINE_CHARS_MAX).collect::<String>());
-        }
+/// Reports a failure; with its last steps, if the seed has run again.
+fn report(seed: u64, broken: &str, again: Option<Failed>, arguments: &Arguments) {
+    let cluster = if arguments.is_cluster { " --cluster" } else { "" };
+    eprintln!("seed {seed} broke a promise. {}", broken.chars().take(LINE_CHARS_MAX).collect::<String>());
+    eprintln!("  again: cargo run --release -p simulator --{cluster} --seed {seed} --verbose");
+    let Some(Failed(_, history)) = again else { return };
+    let skipped = if arguments.verbose { 0 } else { history.len().saturating_sub(HISTORY_LINES) };
+    for line in &history[skipped..] {
+        eprintln!("  {}", line.chars().take(LINE_CHARS_MAX).collect::<String>());
     }
 }
 

@@ -67,6 +67,14 @@ pub struct Entry {
     pub submission: Arc<Submission>,
 }
 
+#[cfg(test)]
+impl Entry {
+    /// An entry of some source.
+    pub(crate) fn of_test(first: u64, wall_ms: u64, submission: Submission) -> Entry {
+        Entry { source: NodeId(1), sequence: 1, first, wall_ms, submission: Arc::new(submission) }
+    }
+}
+
 impl Submission {
     /// The number of its messages.
     pub fn messages(&self) -> u64 {

@@ -1,16 +1,14 @@
 //! The nodes that are there: each writes its key again and again. Clocks of nodes are never compared: a node whose key has not changed for
 //! a while, by the clock of this one, is gone.
 
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
+use std::collections::BTreeMap;
 
 use super::entry::NodeId;
 
 /// The nodes, as this one sees them.
 pub(super) struct Members {
     own: NodeId,
-    others: HashMap<NodeId, Seen, RandomState>,
+    others: BTreeMap<NodeId, Seen>,
     /// The number of the last write of the own key, and the time when it was sent, if it is on its way.
     on_way: Option<u64>,
     /// The time of the next write, in milliseconds.
@@ -32,7 +30,7 @@ struct Seen {
 
 impl Members {
     pub(super) fn new(own: NodeId) -> Members {
-        Members { own, others: HashMap::default(), on_way: None, due_ms: 0, lease_ms: 0 }
+        Members { own, others: BTreeMap::new(), on_way: None, due_ms: 0, lease_ms: 0 }
     }
 
     /// A key is there, or has changed.

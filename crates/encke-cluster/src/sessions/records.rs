@@ -71,6 +71,8 @@ struct Own {
     is_ended: bool,
     /// True if a write has failed that may have been done.
     is_unsure: bool,
+    /// Reads in a row whose revision was too low.
+    old_reads: u8,
 }
 
 /// The state of a session's record.
@@ -198,12 +200,13 @@ impl Records {
 
     /// The engine is there again: others may have taken sessions meanwhile.
     pub(super) fn look_again(&mut self) {
-        let keys: Vec<Key> = self
+        let mut keys: Vec<Key> = self
             .own
             .iter()
             .filter(|(_, own)| own.revision > 0 && own.phase == Phase::Rests)
             .map(|(key, _)| *key)
             .collect();
+        keys.sort_unstable();
         for key in keys {
             self.look(key);
         }
@@ -347,12 +350,15 @@ impl Records {
             }
             return Some(Outcome::Report(id));
         };
-        if *revision < own.revision.max(own.later_revision) {
-            // An old value.
+        let is_old = *revision < own.revision.max(own.later_revision);
+        if is_old && own.old_reads < OLD_READS_MAX {
+            own.old_reads += 1;
             own.phase = Phase::Waits;
             self.later.push_back((now_ms + RETRY_MS, key));
             return None;
         }
+        // If it stays old, the engine has lost its keys, and revisions have begun again.
+        (own.old_reads, own.later_revision) = (0, 0);
         match Record::read(value) {
             Some(Record::Live { node, content }) if node == self.node => {
                 (own.revision, own.written) = (*revision, hash_of(&content));
@@ -444,6 +450,7 @@ impl Own {
             phase: Phase::Rests,
             is_ended: false,
             is_unsure: false,
+            old_reads: 0,
         }
     }
 }
@@ -481,5 +488,7 @@ const BYTES_OF_A_WRITE: usize = 4 * 1_024;
 const SWEEP_FROM: usize = 1_024;
 /// The time over which writes are counted, in milliseconds.
 const WINDOW_MS: u64 = 100;
+/// Reads with a revision that is too low, one a second, after which that is the revision: no server of the engine is behind for so long.
+const OLD_READS_MAX: u8 = 10;
 /// The time before a record is looked at again after a failure, in milliseconds.
 const RETRY_MS: u64 = 1_000;

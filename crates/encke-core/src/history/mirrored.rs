@@ -2,9 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::log_record::{LoggedMessage, Part};
+use super::log_record::Part;
 use super::{Birth, Histories, Lineage, PARTITIONS, Position, Stamp, first_offset, partition_of};
-use crate::now::Now;
 
 /// The outcome for messages that have their offsets.
 #[derive(Clone, Debug)]
@@ -150,18 +149,10 @@ impl Histories {
     }
 }
 
-impl LoggedMessage<'_> {
-    /// The data of a message that another node has had for a while.
-    pub fn stamp(&self, now: Now) -> Stamp {
-        let age_ms = now.wall_ms.saturating_sub(self.wall_ms);
-        let now = Now { ms: now.ms.saturating_sub(age_ms), wall_ms: self.wall_ms };
-        Stamp { now, side: self.side, except: self.except }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Now;
     use crate::history::{Position, Ring, Room};
     use crate::{HistoryTerms, Side, kernel_entropy};
 

@@ -22,7 +22,8 @@ use crate::net::published::Marks;
 use crate::presence::Presence;
 use crate::revocations::Revocations;
 use crate::tls::Tls;
-use encke_core::{Granted, PublishToken, Right, Shard, ShardMessage, Shared};
+use encke_cluster::Shards;
+use encke_core::{Envelope, Granted, OTHER_NODES, PublishToken, Right, Shard, ShardMessage, Shared};
 use encke_local::Holds;
 
 /// Data shared by all shards of a server.
@@ -119,5 +120,19 @@ impl ServerShared {
         self.mailboxes.send(shard, ThreadMessage::Inspect(Box::new(look)));
         // A look that was not sent has dropped its sender.
         receiver.await.ok()
+    }
+}
+
+impl Shards for ServerShared {
+    fn shared(&self) -> &Arc<Shared> {
+        self.local.registry.shared()
+    }
+
+    fn send(&self, shard: usize, message: ShardMessage) {
+        if shard == self.mailboxes.shards() {
+            return self.local.send(Envelope::new(self.mailboxes.account(), message));
+        }
+        // A number that is too large is that of no shard.
+        self.answer(u16::try_from(shard).unwrap_or(OTHER_NODES), message);
     }
 }

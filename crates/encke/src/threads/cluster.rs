@@ -2,19 +2,19 @@
 //! engine, and publications of other nodes to the shards.
 //!
 //! ```text
-//!   shards ── Link ──▶ this thread: Node ── commands ──▶ engine, on the same thread
+//!   shards ── Link ──▶ this thread: Member ── commands ──▶ engine, on the same thread
 //!     ▲                     │   ▲──────────── events ──────┘
 //!     └──── mailboxes ──────┘
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_cluster::{Counts, EnvelopeError, Node, Output, Sessions};
-use encke_core::{ForNodes, FromNodes, Now, PublishToken, Searcher, ShardMessage, Weight};
+use encke_cluster::{Counts, EnvelopeError, Histories, Member, MemberOutput};
+use encke_core::{ForNodes, Searcher, ShardMessage};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -22,17 +22,14 @@ use crate::cluster::engine::{ClusterEngine, EngineCommand, EngineCommands, Engin
 use crate::cluster::link::{Link, Status, ToCluster};
 use crate::net::server_shared::ServerShared;
 use crate::threads::commands::NodeCommands;
-use crate::threads::histories::NodeHistories;
+use crate::threads::histories::Reading;
 use crate::threads::leases::NodeLeases;
 use crate::threads::relays::Relays;
-use crate::threads::rings::send_to_wanting;
 use crate::threads::store::{NodeStore, StoreEvent};
 
 /// The machines of a node.
 pub(crate) struct Parts {
-    pub(crate) node: Node,
-    pub(crate) sessions: Sessions,
-    pub(crate) histories: NodeHistories,
+    pub(crate) member: Member,
     pub(crate) commands: NodeCommands,
     pub(crate) leases: NodeLeases,
     /// The store of the sessions' records, if these are not among the engine's keys.
@@ -50,17 +47,16 @@ pub(crate) fn start(
     engine: Box<dyn ClusterEngine>,
 ) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let Parts { node, sessions, histories, commands: node_commands, leases, store } = parts;
+    let Parts { member, commands: node_commands, leases, store } = parts;
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
-    let (scratch, logged, visitors) = (String::new(), Logged::default(), HashMap::new());
+    let (logged, visitors) = (Logged::default(), HashMap::new());
     let mut cluster = Cluster {
         server,
         link,
         engine: engine.name(),
-        node,
-        sessions,
-        histories,
+        member,
+        reading: Reading::default(),
         node_commands,
         leases,
         store,
@@ -68,7 +64,6 @@ pub(crate) fn start(
         last_visitor: 0,
         relays: Relays::default(),
         commands,
-        scratch,
         logged,
     };
     std::thread::Builder::new().name("cluster".into()).spawn(move || {
@@ -89,9 +84,8 @@ struct Cluster {
     link: Arc<Link>,
     /// The name of the engine, for the log.
     engine: String,
-    node: Node,
-    sessions: Sessions,
-    histories: NodeHistories,
+    member: Member,
+    reading: Reading,
     node_commands: NodeCommands,
     leases: NodeLeases,
     store: Option<NodeStore>,
@@ -100,7 +94,6 @@ struct Cluster {
     last_visitor: u64,
     relays: Relays,
     commands: mpsc::UnboundedSender<EngineCommand>,
-    scratch: String,
     logged: Logged,
 }
 
@@ -122,10 +115,9 @@ impl Cluster {
         let mut received = Vec::new();
         loop {
             let now_ms = self.server.clock.now().ms;
-            let of_node = [self.node.next_ms(), self.sessions.next_ms(now_ms)];
-            let of_others = [self.histories.next_ms(now_ms), self.node_commands.next_ms(now_ms)];
-            let due = of_node.into_iter().chain(of_others).chain([self.leases.next_ms(now_ms)]);
-            let due = due.flatten().min().map(|due_ms| {
+            let of_member = [self.member.next_ms(now_ms), self.reading.next_ms(&self.member, now_ms)];
+            let of_others = [self.node_commands.next_ms(now_ms), self.leases.next_ms(now_ms)];
+            let due = of_member.into_iter().chain(of_others).flatten().min().map(|due_ms| {
                 let wait_ms = due_ms.saturating_sub(self.server.clock.now().ms).min(WAIT_MAX_MS);
                 Instant::now() + Duration::from_millis(wait_ms)
             });
@@ -134,16 +126,14 @@ impl Cluster {
                 () = self.link.woken() => {}
                 count = events.recv_many(&mut received, EVENTS_AT_ONCE) => if count == 0 {
                     tracing::error!("{} has ended; the node goes on alone", self.engine);
-                    self.node.disconnected(&self.server.shared().interest);
-                    self.sessions.disconnected();
-                    self.histories.disconnected();
+                    self.member.disconnected(self.server.shared());
                     self.node_commands.disconnected();
                     self.leases.disconnected();
                     self.turn(&mut Vec::new());
                     self.alone().await;
                     return false;
                 },
-                Some(event) = self.relays.next() => self.relays.take(event, &mut self.sessions),
+                Some(event) = self.relays.next() => self.relays.take(event, &mut self.member.sessions),
                 Some(event) = next_of(&mut self.store) => self.take_store(event),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if is_timed => {}
             }
@@ -155,14 +145,15 @@ impl Cluster {
             }
             if self.turn(&mut received) {
                 _ = timeout(END_MAX, self.send_the_rest(events)).await;
-                return self.node.is_connected();
+                return self.member.node.is_connected();
             }
         }
     }
 
     /// Waits until the engine has sent what it has, and other nodes own the histories.
     async fn send_the_rest(&mut self, mut events: mpsc::Receiver<EngineEvent>) {
-        while self.node.is_connected() && self.node.has_unsent() | !self.histories.end() | !self.leases.end() {
+        while self.member.node.is_connected() && self.member.node.has_unsent() | !self.member.end() | !self.leases.end()
+        {
             let event = timeout(END_PAUSE, events.recv()).await;
             if let Ok(None) = event {
                 return;
@@ -186,14 +177,13 @@ impl Cluster {
         let now_ms = now.ms;
         for message in messages {
             match message {
-                ToCluster::Publications(publications) => self.node.publish(&publications),
-                ToCluster::Ask(names, token) => self.node.ask(names, token),
-                ToCluster::Message(envelope) => match self.histories.take_message(envelope.message) {
-                    Some(ShardMessage::ForNodes(ForNodes::Elsewhere(action, owner))) => {
+                ToCluster::Publications(publications) => self.member.node.publish(&publications),
+                ToCluster::Ask(names, token) => self.member.node.ask(names, token),
+                ToCluster::Message(envelope) => match envelope.message {
+                    ShardMessage::ForNodes(ForNodes::Elsewhere(action, owner)) => {
                         self.node_commands.act(now_ms, action, owner);
                     }
-                    Some(message) => self.sessions.from_shard(now_ms, message),
-                    None => {}
+                    message => self.member.from_shard(now_ms, message),
                 },
                 ToCluster::Command { callee, kind, content, done } => {
                     self.node_commands.call(now_ms, callee, (kind, content), done);
@@ -208,47 +198,40 @@ impl Cluster {
                 ToCluster::Act(action) => self.node_commands.act(now_ms, action, None),
                 ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
                 ToCluster::Revoke(revoked) => self.node_commands.revoke(now_ms, revoked),
-                ToCluster::Settings(settings) => self.histories.set_settings(settings),
-                ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.sessions),
+                ToCluster::Settings(settings) => self.member.set_settings(settings),
+                ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.member.sessions),
                 ToCluster::Search { session, opener, origins, done } => {
                     self.last_visitor += 1;
                     self.visitors.insert(self.last_visitor, done);
                     let waiting = Searcher::Visitor(self.last_visitor, opener);
                     let search = ForNodes::Search { session, origins, waiting };
-                    self.sessions.from_shard(now_ms, ShardMessage::ForNodes(search));
+                    self.member.sessions.from_shard(now_ms, ShardMessage::ForNodes(search));
                 }
             }
         }
         events.drain(..).for_each(|event| self.take(event, now_ms));
-        self.node.turn(now_ms, &self.server.shared().interest);
-        let announced = self.node.take_announced();
+        self.member.turn(now, &*self.server);
+        let announced = self.member.node.take_announced();
         if !announced.is_empty() {
             self.server.presence.want(announced, self.link.others().as_deref(), now);
         }
-        for command in self.node.take_commands() {
-            // An engine that has ended takes nothing.
-            _ = self.commands.send(command);
-        }
-        self.turn_sessions(now);
-        self.histories.turn(now, &self.server, &self.commands, &mut self.sessions);
-        // Ticks go to the shards behind the messages before them.
-        self.pass_on(now);
+        self.pass_on();
         self.node_commands.turn(now, (&self.server, &self.link), &self.commands);
         self.leases.turn(now_ms, &self.commands);
-        self.settle();
-        self.deliver();
+        // Frozen shards get nothing more.
+        while !self.link.is_frozen() && self.member.deliver(&*self.server) {}
         self.log(now_ms);
         let (remote_calls, revocations) = self.node_commands.counts();
-        let histories = self.histories.counts();
+        let node = &self.member.node;
         self.link.set_status(Status {
-            is_connected: self.node.is_connected(),
-            counts: self.node.counts(),
-            subscriptions: self.node.subscriptions(),
-            origins: self.node.origins(),
-            waiting_bytes: self.node.waiting_bytes(),
-            sessions: self.sessions.counts(),
-            histories,
-            reading: self.histories.progress(now_ms, histories.level),
+            is_connected: node.is_connected(),
+            counts: node.counts(),
+            subscriptions: node.subscriptions(),
+            origins: node.origins(),
+            waiting_bytes: node.waiting_bytes(),
+            sessions: self.member.sessions.counts(),
+            histories: self.member.histories().map(Histories::counts).unwrap_or_default(),
+            reading: self.reading.progress(&self.member, now_ms),
             remote_calls,
             revocations,
             leases: self.leases.held(),
@@ -260,74 +243,36 @@ impl Cluster {
     fn take_store(&mut self, event: StoreEvent) {
         let now_ms = self.server.clock.now().ms;
         if let Some(store) = &mut self.store {
-            store.take(now_ms, event, &mut self.sessions);
+            store.take(now_ms, event, &mut self.member.sessions);
         }
     }
 
     fn take(&mut self, event: EngineEvent, now_ms: u64) {
-        self.histories.take(&event, now_ms);
         self.node_commands.take(&event, now_ms);
         self.leases.take(&event, now_ms);
-        let interest = &self.server.shared().interest;
-        match event {
-            EngineEvent::Connected { envelope_bytes_max } => {
-                tracing::info!("connected to {}", self.engine);
-                self.node.connected(now_ms, envelope_bytes_max);
-                self.sessions.connected(now_ms, envelope_bytes_max);
+        match &event {
+            EngineEvent::Connected { .. } => tracing::info!("connected to {}", self.engine),
+            EngineEvent::Disconnected if self.member.node.is_connected() => {
+                tracing::warn!("{} is away; the node goes on alone", self.engine);
             }
-            EngineEvent::Disconnected => {
-                if self.node.is_connected() {
-                    tracing::warn!("{} is away; the node goes on alone", self.engine);
-                }
-                self.node.disconnected(interest);
-                self.sessions.disconnected();
-            }
-            EngineEvent::Confirmed(number) => self.node.confirmed(number, interest),
-            EngineEvent::Sent(bytes) => self.node.sent(bytes),
-            EngineEvent::Received(bytes) => {
-                let rejection = self.node.received(&bytes, interest, &mut self.scratch).err();
-                self.logged.rejection = rejection.or(self.logged.rejection);
-            }
-            EngineEvent::Dropped => self.node.dropped(),
-            EngineEvent::Answered { number, answer } if number >= Sessions::NUMBERS_FROM => {
-                self.sessions.answered(now_ms, number, answer);
-            }
-            EngineEvent::Asked { key: Sessions::LISTENS_BY, reply_to, body } => {
-                self.sessions.asked(now_ms, reply_to, &body);
-            }
-            EngineEvent::KeyAnswer { number, answer } if number >= Sessions::NUMBERS_FROM => {
-                self.sessions.key_answered(now_ms, number, answer);
-            }
-            // The node sends no requests and uses no keys. Histories, commands and leases have taken what is theirs.
-            EngineEvent::Answered { .. }
-            | EngineEvent::Asked { .. }
-            | EngineEvent::Notified { .. }
-            | EngineEvent::KeyAnswer { .. }
-            | EngineEvent::KeyChanged { .. }
-            | EngineEvent::WatchBegins { .. }
-            | EngineEvent::WatchFailed { .. }
-            | EngineEvent::WatchComplete { .. } => {}
             EngineEvent::Failed(error) => {
                 let (last, from_ms) = &mut self.logged.failure;
-                if *last != error || now_ms >= *from_ms {
+                if last != error || now_ms >= *from_ms {
                     tracing::warn!(error, "{} reports an error", self.engine);
-                    (*last, *from_ms) = (error, now_ms + LOG_EVERY_MS);
+                    (*last, *from_ms) = (error.clone(), now_ms + LOG_EVERY_MS);
                 }
             }
+            _ => {}
         }
+        let rejection = self.member.take(event, now_ms, self.server.shared()).err();
+        self.logged.rejection = rejection.or(self.logged.rejection);
     }
 
-    /// Lets the sessions do what they have to, and passes it on.
-    fn turn_sessions(&mut self, now: Now) {
-        self.sessions.turn(now.ms);
-        self.pass_on(now);
-    }
-
-    /// Passes on what the sessions have.
-    fn pass_on(&mut self, now: Now) {
-        for output in self.sessions.take_outputs() {
+    /// Does what the machines leave to others.
+    fn pass_on(&mut self) {
+        for output in self.member.take_outputs() {
             match output {
-                Output::Engine(command) => {
+                MemberOutput::Engine(command) => {
                     let command = match &self.store {
                         Some(store) => store.command(command),
                         None => Some(command),
@@ -335,53 +280,25 @@ impl Cluster {
                     // An engine that has ended takes nothing.
                     command.into_iter().for_each(|command| _ = self.commands.send(command));
                 }
-                // A shard that has ended has no sessions.
-                Output::Shard(shard, message) => _ = self.server.mailboxes.send_to_shard(shard, message),
-                Output::Relay(output) => {
-                    let bytes_max = self.sessions.message_bytes_max();
+                MemberOutput::Relay(output) => {
+                    let bytes_max = self.member.sessions.message_bytes_max();
                     self.relays.run(output, &self.server, bytes_max);
                 }
-                Output::Visitor(visitor, was_searched) => {
+                MemberOutput::Visitor(visitor, was_searched) => {
                     let done = self.visitors.remove(&visitor);
                     // A client that is gone needs no answer.
                     done.into_iter().for_each(|done| _ = done.send(was_searched));
                 }
-                Output::Missed { session, shard, names, mark, room } => {
-                    let missed = self.histories.missed(now, &self.server, (&session, &names, &mark), room);
-                    let message = ShardMessage::FromNodes(FromNodes::Missed(session, missed));
-                    _ = self.server.mailboxes.send_to_shard(shard, message);
+                MemberOutput::Probed(node, is_gone) => {
+                    self.store.iter_mut().for_each(|store| store.probed(node, is_gone));
                 }
-                Output::Confirmed(tick, has_late) => self.histories.confirmed(tick, has_late),
-                Output::Probed(node, is_gone) => self.store.iter_mut().for_each(|store| store.probed(node, is_gone)),
-            }
-        }
-    }
-
-    /// Lets replies leave that have waited.
-    fn settle(&mut self) {
-        let mut shards = BTreeMap::<u16, Vec<u64>>::new();
-        for PublishToken { shard, number } in self.node.take_settled() {
-            shards.entry(shard).or_default().push(number);
-        }
-        for (shard, numbers) in shards {
-            // A shard that has ended has no replies.
-            let _ended = self.server.mailboxes.send_to_shard(shard.into(), ShardMessage::InterestKnown(numbers));
-        }
-    }
-
-    /// Passes publications of other nodes to the shards that want them, as long as there is room between shards.
-    fn deliver(&mut self) {
-        let account = self.server.mailboxes.account();
-        while self.node.has_arrivals() && account.has_room(Weight::Heavy) && !self.link.is_frozen() {
-            for publications in self.node.next_arrival(account) {
-                send_to_wanting(&self.server, publications, &mut self.scratch);
             }
         }
     }
 
     /// Logs losses and rejections, seldom.
     fn log(&mut self, now_ms: u64) {
-        let (counts, before) = (self.node.counts(), self.logged.counts);
+        let (counts, before) = (self.member.node.counts(), self.logged.counts);
         let lost = (counts.lost_out - before.lost_out, counts.lost_in - before.lost_in);
         let rejected = counts.rejected - before.rejected;
         let unconfirmed = counts.replies_unconfirmed - before.replies_unconfirmed;

@@ -7,12 +7,11 @@ pub(crate) mod cluster;
 pub(crate) mod commands;
 pub(crate) mod driver;
 pub(crate) mod ending;
-pub(crate) mod histories;
+mod histories;
 pub(crate) mod leases;
 pub(crate) mod listeners;
 mod reclaim;
 mod relays;
-mod rings;
 pub(crate) mod store;
 #[cfg(test)]
 mod store_tests;

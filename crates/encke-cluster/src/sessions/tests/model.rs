@@ -408,8 +408,9 @@ impl Cluster {
         }
     }
 
-    /// Loses all keys.
+    /// Loses all keys. Revisions begin again.
     pub(super) fn lose_keys(&mut self) {
         self.keys.clear();
+        self.revision = 0;
     }
 }

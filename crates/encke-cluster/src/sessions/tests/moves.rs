@@ -183,6 +183,27 @@ fn records_that_the_engine_has_lost_are_written_again() {
 }
 
 #[test]
+fn of_two_copies_one_ends_though_the_engine_has_lost_its_keys_and_revisions_begin_again() {
+    let (mut cluster, session) = opened();
+    for waiting in 2..12 {
+        cluster.members[0].here.insert(session, waiting);
+        cluster.report(0, session);
+        cluster.pass(1_000);
+    }
+    cluster.disconnect(0);
+    assert_eq!(connect(&mut cluster, 1, session), Some(Answer::By(1)));
+    cluster.disconnect(1);
+    cluster.lose_keys();
+    for node in [1, 0] {
+        cluster.connect(node);
+        cluster.pass(2_000);
+    }
+    assert_eq!(cluster.nodes_with(session).len(), 2, "its revision is too low to be believed at once");
+    cluster.pass(15_000);
+    assert_eq!(cluster.nodes_with(session), [1]);
+}
+
+#[test]
 fn without_keys_requests_are_served_and_sessions_of_dead_nodes_begin_again() {
     let mut cluster = Cluster::new(2, 1);
     cluster.has_keys = false;

@@ -5,28 +5,37 @@ use std::sync::Arc;
 
 use bayeux::ChannelName;
 use bytes::Bytes;
-use encke_cluster::{Content, Copied, Cursor, Entry as ClusterEntry, Rings};
 use encke_core::history::log_record::{self, LoggedMessage, Record};
 use encke_core::history::{
-    Appended, Birth, Histories, Lineage, Missed, MissedRange, Position, Room, Stamp, partition_of,
+    Appended, Birth, Histories, Lineage, Missed, MissedRange, Position, Ring, Room, Stamp, partition_of,
 };
 use encke_core::{
-    EncodedPublications, Entropy, Envelope, HistoryTerms, Now, PublishToken, Report, Rules, Settings, ShardMessage,
+    EncodedPublications, Entropy, HistoryTerms, Now, PublishToken, Report, Rules, Settings, ShardMessage, Shared,
     Weight,
 };
 use websocket::{Opcode, frame};
 
-use crate::net::server_shared::ServerShared;
+use crate::histories::{Content, Copied, Cursor, Entry as ClusterEntry, Rings};
+
+/// The shards of a node, as the machines of its cluster reach them.
+pub trait Shards {
+    /// Their common state.
+    fn shared(&self) -> &Arc<Shared>;
+
+    /// Sends a message to a shard. [`Shared::shards`] stands for the subscribers in the process, and [`PublishToken::HANDLES`] for handles.
+    /// A shard that has ended takes nothing.
+    fn send(&self, shard: usize, message: ShardMessage);
+}
 
 /// The rings of a node, while its partitions change them.
-pub(super) struct NodeRings<'a> {
-    pub(super) server: &'a Arc<ServerShared>,
-    pub(super) terms: &'a mut Terms,
-    pub(super) now: Now,
+pub(crate) struct NodeRings<'a> {
+    pub(crate) shards: &'a dyn Shards,
+    pub(crate) terms: &'a mut Terms,
+    pub(crate) now: Now,
 }
 
 /// The rules for channels in force.
-pub(super) struct Terms {
+pub(crate) struct Terms {
     settings: Arc<Settings>,
     rules: Rules,
     scratch: String,
@@ -41,12 +50,12 @@ struct Burst<'a> {
 }
 
 impl Terms {
-    pub(super) fn new(settings: Arc<Settings>) -> Terms {
+    pub(crate) fn new(settings: Arc<Settings>) -> Terms {
         Terms { rules: Rules::new(&settings.channels), settings, scratch: String::new() }
     }
 
     /// True if some channels have a history.
-    pub(super) fn have_histories(&self) -> bool {
+    pub(crate) fn have_histories(&self) -> bool {
         self.settings.channels.iter().any(|rule| rule.history().is_some())
     }
 
@@ -60,14 +69,14 @@ impl Terms {
 
 impl NodeRings<'_> {
     fn histories(&self) -> Arc<Histories> {
-        self.server.shared().histories.clone()
+        self.shards.shared().histories.clone()
     }
 
     /// Calls `with` with the data for a ring of a channel. None if the channel has no history on this node.
     fn with_birth<T>(&mut self, channel: &str, with: impl FnOnce(Birth<'_>) -> T) -> Option<T> {
         let (rule, terms) = self.terms.of(channel)?;
         let settings = &self.terms.settings;
-        let room = Room::of(settings, self.server.mailboxes.shards());
+        let room = Room::of(settings, self.shards.shared().shards);
         // Epochs follow from the lineage.
         let mut entropy: Entropy = Box::new(|_| {});
         let rule = &settings.channels[rule].pattern;
@@ -101,7 +110,7 @@ impl NodeRings<'_> {
 
     fn deliver(&mut self, burst: &Burst<'_>, position: Option<Position>) {
         let Stamp { side, except, .. } = burst.stamp;
-        let account = self.server.mailboxes.account();
+        let account = &self.shards.shared().mailbox;
         let publications = EncodedPublications {
             charge: EncodedPublications::charge(account, burst.channel, burst.frames),
             channel: burst.channel.into(),
@@ -114,21 +123,21 @@ impl NodeRings<'_> {
             token: None,
             publisher: None,
         };
-        send_to_wanting(self.server, publications, &mut self.terms.scratch);
+        send_to_wanting(self.shards, publications, &mut self.terms.scratch);
     }
 
     /// The messages that a session has missed on these channels and patterns. Nothing comes to a ring meanwhile.
-    pub(super) fn missed(&mut self, names: &[Box<str>], missed: &Missed<'_>) -> Option<Vec<MissedRange>> {
+    pub(crate) fn missed(&mut self, names: &[Box<str>], missed: &Missed<'_>) -> Option<Vec<MissedRange>> {
         let names = names.iter().map(|name| ChannelName::known(name));
         let terms = &mut self.terms;
         let recorded = names.filter(|name| name.is_pattern() || terms.of(name.as_str()).is_some());
-        self.server.shared().histories.missed(recorded, missed)
+        self.shards.shared().histories.missed(recorded, missed)
     }
 
     fn clear(&mut self, channel: &str, offset: u64, token: Option<PublishToken>) {
         let removed = self.histories().clear_below(channel, offset, self.now.ms);
         if let Some(token) = token {
-            self.server.answer(token.shard, ShardMessage::Report(Report::Cleared(token.number, removed)));
+            self.shards.send(token.shard.into(), ShardMessage::Report(Report::Cleared(token.number, removed)));
         }
     }
 }
@@ -155,7 +164,7 @@ impl Rings for NodeRings<'_> {
                 let epoch = self.append(lineage, entry.first, &burst, true);
                 if let (Some(token), Some(epoch)) = (token, epoch) {
                     let report = ShardMessage::Report(Report::Recorded(token.number, epoch, entry.first));
-                    self.server.answer(token.shard, report);
+                    self.shards.send(token.shard.into(), report);
                 }
             }
         }
@@ -170,7 +179,8 @@ impl Rings for NodeRings<'_> {
             let copy = histories.visit_from(at.owner as usize, at.slot as usize, |slot, ring| {
                 let offset = if slot as u64 == at.slot { at.offset } else { 0 };
                 let is_of_partition = partition_of(ring.name()) == partition;
-                let copy = || log_record::state_from(ring, offset, bytes_max.saturating_sub(bytes), usize::MAX);
+                let room = bytes_max.saturating_sub(bytes);
+                let copy = || copy_of(ring, offset, self.now.ms, room);
                 (slot as u64, is_of_partition.then(copy))
             });
             match copy {
@@ -201,17 +211,19 @@ impl Rings for NodeRings<'_> {
 
     fn restore(&mut self, lineage: Lineage, record: &Bytes, is_live: bool) {
         // Nodes write no other records.
+        let Some((ages, record)) = ages_of(record) else { return };
         let Some(Record::State(part)) = log_record::decode(record) else { return };
         let (channel, histories) = (part.channel, self.histories());
         let is_begun = self.with_birth(channel, |birth| histories.begin_restore(birth, lineage, &part));
         if is_begun != Some(true) {
             return histories.note_unknown(channel, part.next);
         }
-        for message in &part.messages {
-            let LoggedMessage { offset, text, .. } = *message;
+        for (message, age_ms) in part.messages.iter().zip(ages) {
+            let LoggedMessage { offset, text, wall_ms, side, except } = *message;
             let mut frames = Vec::new();
             frame::message(Opcode::Text, format!("[{text}]").as_bytes(), &mut frames);
-            let burst = Burst { channel, frames: &frames, messages: 1, stamp: message.stamp(self.now) };
+            let now = Now { ms: self.now.ms.saturating_sub(age_ms), wall_ms };
+            let burst = Burst { channel, frames: &frames, messages: 1, stamp: Stamp { now, side, except } };
             self.append(lineage, offset, &burst, is_live);
         }
         histories.end_restore(channel, part.next);
@@ -222,27 +234,51 @@ impl Rings for NodeRings<'_> {
     }
 
     fn has_room(&self) -> bool {
-        self.server.mailboxes.account().has_room(Weight::Heavy)
+        self.shards.shared().mailbox.has_room(Weight::Heavy)
     }
 }
 
 /// Sends publications to the shards that want their channel.
-pub(super) fn send_to_wanting(server: &ServerShared, publications: EncodedPublications, scratch: &mut String) {
-    let mailboxes = &server.mailboxes;
-    let mut shards = server.shared().interest.of(ChannelName::known(&publications.channel), scratch);
+pub(crate) fn send_to_wanting(to: &dyn Shards, publications: EncodedPublications, scratch: &mut String) {
+    let mut shards = to.shared().interest.of(ChannelName::known(&publications.channel), scratch);
     let publications = Arc::new(publications);
     while shards != 0 {
         let shard = shards.trailing_zeros() as usize;
         shards &= shards - 1;
-        let message = ShardMessage::Publication(publications.clone());
-        if shard == mailboxes.shards() {
-            server.local.send(Envelope::new(mailboxes.account(), message));
-        } else {
-            // A shard that has ended has no subscribers.
-            let _ended = mailboxes.send_to_shard(shard, message);
-        }
+        to.send(shard, ShardMessage::Publication(publications.clone()));
     }
 }
+
+/// A part of a ring as bytes, and the offset of the rest: the number of messages, the age of each, and a record of the log. Ages are those that
+/// this node has seen, because the times of day of other nodes may differ.
+///
+/// ```text
+///   count 4 · age in milliseconds 4, for each · record
+/// ```
+fn copy_of(ring: &Ring, offset: u64, now_ms: u64, bytes_max: usize) -> (Vec<u8>, Option<u64>) {
+    let (record, next) = log_record::state_from(ring, offset, bytes_max - bytes_max / AGES_PART, usize::MAX);
+    let entries = ring.from(offset).take_while(|entry| next.is_none_or(|next| entry.offset < next));
+    let ages: Vec<u32> =
+        entries.map(|entry| now_ms.saturating_sub(entry.at_ms).try_into().unwrap_or(u32::MAX)).collect();
+    let mut bytes = Vec::with_capacity(AGE_BYTES * (1 + ages.len()) + record.len());
+    bytes.extend_from_slice(&(ages.len() as u32).to_le_bytes());
+    ages.iter().for_each(|age_ms| bytes.extend_from_slice(&age_ms.to_le_bytes()));
+    bytes.extend_from_slice(&record);
+    (bytes, next)
+}
+
+/// The ages of the messages of [`copy_of`], in milliseconds, and the record. None if it is no copy.
+fn ages_of(bytes: &[u8]) -> Option<(impl Iterator<Item = u64>, &[u8])> {
+    let (count, rest) = bytes.split_first_chunk()?;
+    let (ages, record) = rest.split_at_checked((u32::from_le_bytes(*count) as usize).checked_mul(AGE_BYTES)?)?;
+    let ages = ages.as_chunks().0.iter().map(|age_ms| u64::from(u32::from_le_bytes(*age_ms)));
+    Some((ages, record))
+}
+
+/// The bytes of an age.
+const AGE_BYTES: usize = 4;
+/// Ages have this part of the bytes of a copy at most: a message without data has 20 bytes.
+const AGES_PART: usize = 4;
 
 /// The message of each frame, without the array around it, and the end of each frame.
 fn texts_of(frames: &[u8]) -> (Vec<&str>, Vec<usize>) {
@@ -255,4 +291,80 @@ fn texts_of(frames: &[u8]) -> (Vec<&str>, Vec<usize>) {
         from = end;
     }
     (texts, ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use encke_core::{ChannelRule, NoApplication, Side};
+
+    use super::*;
+    use crate::envelope::tests::frame_of;
+    use crate::histories::Submission;
+
+    /// A node whose shards take nothing.
+    struct NoShards(Arc<Shared>, RefCell<usize>);
+
+    impl Shards for NoShards {
+        fn shared(&self) -> &Arc<Shared> {
+            &self.0
+        }
+
+        fn send(&self, _: usize, _: ShardMessage) {
+            *self.1.borrow_mut() += 1;
+        }
+    }
+
+    fn node() -> (NoShards, Terms) {
+        let shared = Arc::new(Shared::new(2, Box::new(NoApplication)));
+        shared.histories.begin_in_cluster();
+        shared.histories.begin_partition(partition_of("/a"), LINEAGE);
+        let rule =
+            ChannelRule { pattern: "/a".into(), history_messages: 9, history_ms: 60_000, ..ChannelRule::default() };
+        let settings = Settings { channels: vec![rule], ..Settings::default() };
+        (NoShards(shared, RefCell::default()), Terms::new(Arc::new(settings)))
+    }
+
+    fn offsets(node: &NoShards) -> Vec<u64> {
+        let histories = &node.0.histories;
+        let ring = histories.find("/a", 0).expect("a ring").ring;
+        histories.with(ring, |ring| ring.from(0).map(|entry| entry.offset).collect()).expect("a ring")
+    }
+
+    const LINEAGE: Lineage = Lineage { seed: 7, first: 100 };
+    const HOUR_MS: u64 = 3_600_000;
+
+    #[test]
+    fn messages_of_a_node_whose_clock_is_behind_keep_their_age_when_they_are_copied() {
+        let (old, mut terms) = node();
+        for (offset, ms) in [(100, 0), (101, 50_000)] {
+            let now = Now { ms, wall_ms: 10 * HOUR_MS + ms };
+            let frames = frame_of("1").into();
+            let content = Content::Publications { side: Side::Client, except: None, messages: 1, frames };
+            let entry = ClusterEntry::of_test(offset, now.wall_ms, Submission { channel: "/a".into(), content });
+            NodeRings { shards: &old, terms: &mut terms, now }.commit(&entry, None);
+        }
+        let now = Now { ms: 55_000, wall_ms: 10 * HOUR_MS + 55_000 };
+        let copied = NodeRings { shards: &old, terms: &mut terms, now }.copy(partition_of("/a"), None, 10_000);
+        let (new, mut terms) = node();
+        // Its own clock has begun elsewhere, and its time of day is an hour ahead.
+        let restore = |ms: u64, terms: &mut Terms| {
+            let now = Now { ms: 7 * HOUR_MS + ms, wall_ms: 11 * HOUR_MS + 55_000 + ms };
+            let mut rings = NodeRings { shards: &new, terms, now };
+            copied.records.iter().for_each(|record| rings.restore(LINEAGE, record, false));
+            new.0.histories.sweep(new.0.histories.owner("/a"), Room::of(&Settings::default(), 2), now.ms);
+            offsets(&new)
+        };
+        assert_eq!(restore(0, &mut terms), [100, 101]);
+        new.0.histories.sweep(new.0.histories.owner("/a"), Room::of(&Settings::default(), 2), 7 * HOUR_MS + 6_000);
+        assert_eq!(offsets(&new), [101], "the first one is over a minute old");
+    }
+
+    #[test]
+    fn bytes_that_are_no_copy_are_none() {
+        for bytes in [&b""[..], b"\x01", b"\xff\xff\xff\xff1234", b"\x01\x00\x00\x00123"] {
+            assert!(ages_of(bytes).is_none(), "{bytes:?}");
+        }
+    }
 }

@@ -1,0 +1,139 @@
+//! The histories of a node with the rules of its server. A node whose channels have no history has none, and sends nothing for them.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use encke_core::history::{Missed, MissedRange};
+use encke_core::{EncodedPublications, Id, Now, PublishToken, SessionOwner, Settings, ShardMessage};
+
+use crate::event::Event;
+use crate::histories::{Content, Histories, HistoriesSettings, HistoryOutput, Submission};
+use crate::node_rings::{NodeRings, Shards, Terms};
+
+/// The histories of a node.
+pub(crate) struct MemberHistories {
+    settings: HistoriesSettings,
+    terms: Terms,
+    /// None until a rule has a history.
+    machine: Option<Histories>,
+    /// The most bytes of a message, if the engine is there.
+    bytes_max: Option<usize>,
+}
+
+impl MemberHistories {
+    /// The histories of a node whose engine is away.
+    pub(crate) fn new(settings: HistoriesSettings, of_server: Arc<Settings>) -> MemberHistories {
+        let terms = Terms::new(of_server);
+        let mut histories = MemberHistories { settings, terms, machine: None, bytes_max: None };
+        histories.begin();
+        histories
+    }
+
+    /// Begins if a rule has a history.
+    fn begin(&mut self) {
+        if self.machine.is_none() && self.terms.have_histories() {
+            let machine = self.machine.insert(Histories::new(self.settings.clone()));
+            self.bytes_max.into_iter().for_each(|bytes_max| machine.connected(bytes_max));
+        }
+    }
+
+    pub(crate) fn machine(&self) -> Option<&Histories> {
+        self.machine.as_ref()
+    }
+
+    /// Takes new settings.
+    pub(crate) fn set_settings(&mut self, settings: Arc<Settings>) {
+        self.terms = Terms::new(settings);
+        self.begin();
+    }
+
+    /// Takes a message of a shard about a history. Returns any other.
+    pub(crate) fn take_message(&mut self, message: ShardMessage) -> Option<ShardMessage> {
+        match message {
+            ShardMessage::Record(publications) => {
+                let EncodedPublications { channel, frames, messages, side, except, token, publisher, .. } =
+                    &*publications;
+                let frames = Bytes::copy_from_slice(frames);
+                let content = Content::Publications { side: *side, except: *except, messages: *messages, frames };
+                self.publish(Submission { channel: channel.clone(), content }, *token, *publisher);
+            }
+            ShardMessage::ClearHistory(channel, token) => {
+                self.publish(Submission { channel, content: Content::Clear }, Some(token), None);
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    fn publish(&mut self, submission: Submission, token: Option<PublishToken>, publisher: Option<SessionOwner>) {
+        // New settings come before what they bring.
+        self.machine.iter_mut().for_each(|machine| machine.publish(submission.clone(), token, publisher));
+    }
+
+    /// Takes an event of the engine, if it concerns histories.
+    pub(crate) fn take(&mut self, event: &Event, now_ms: u64) {
+        match event {
+            Event::Connected { envelope_bytes_max } => self.bytes_max = Some(*envelope_bytes_max),
+            Event::Disconnected => self.bytes_max = None,
+            _ => {}
+        }
+        let Some(machine) = &mut self.machine else { return };
+        match event {
+            Event::Connected { envelope_bytes_max } => machine.connected(*envelope_bytes_max),
+            Event::Disconnected => machine.disconnected(),
+            Event::Notified { key, body } if Histories::LISTENS_BY.contains(key) => machine.received(body),
+            Event::KeyAnswer { number, answer } if Histories::has_sent(*number) => {
+                machine.key_answered(now_ms, *number, answer);
+            }
+            Event::WatchBegins { bucket, .. } if bucket == machine.bucket() => machine.watch_begins(),
+            Event::WatchComplete { bucket, .. } if bucket == machine.bucket() => machine.watch_is_complete(now_ms),
+            Event::KeyChanged { bucket, key, revision, value } if bucket == machine.bucket() => {
+                machine.key_changed(now_ms, key, *revision, value.as_ref());
+            }
+            _ => {}
+        }
+    }
+
+    /// Does what has to be done, and returns what others have to do, in order.
+    pub(crate) fn turn(&mut self, now: Now, shards: &dyn Shards) -> Vec<HistoryOutput> {
+        let Some(machine) = &mut self.machine else { return Vec::new() };
+        machine.turn(now, &mut NodeRings { shards, terms: &mut self.terms, now });
+        machine.take_outputs()
+    }
+
+    /// The sessions of this node have confirmed a tick, but for those whose record says otherwise. `has_late`: there are some.
+    pub(crate) fn confirmed(&mut self, tick: u64, has_late: bool) {
+        self.machine.iter_mut().for_each(|machine| machine.confirmed(tick, has_late));
+    }
+
+    /// The messages behind a mark that a session has missed on these channels and patterns, as ranges of rings. None if that cannot be
+    /// known, or if they are too many.
+    pub(crate) fn missed(
+        &mut self,
+        now: Now,
+        shards: &dyn Shards,
+        (session, names, mark): (&Id, &[Box<str>], &[u8]),
+        room: (usize, usize),
+    ) -> Option<Vec<MissedRange>> {
+        let since_ms = self.machine.as_ref()?.since(mark)?;
+        let missed = Missed { session, since_ms: &since_ms, messages_max: room.0, bytes_max: room.1 };
+        NodeRings { shards, terms: &mut self.terms, now }.missed(names, &missed)
+    }
+
+    /// The time of the next turn, if nothing happens before, in milliseconds.
+    pub(crate) fn next_ms(&self, now_ms: u64) -> Option<u64> {
+        self.machine.as_ref()?.next_ms(now_ms)
+    }
+
+    /// The engine has ended.
+    pub(crate) fn disconnected(&mut self) {
+        self.machine.iter_mut().for_each(Histories::disconnected);
+    }
+
+    /// Passes all partitions on, because the server stops. True when that is done.
+    pub(crate) fn end(&mut self) -> bool {
+        let Some(machine) = &mut self.machine else { return true };
+        machine.end();
+        machine.has_ended()
+    }
+}
