@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Runs seeds of the simulator: sessions, switches, faults and restarts over the shards and the log, under virtual time; then seeds of clusters.
+# Runs seeds of the simulator: sessions, switches, faults and restarts over the shards and the log, under virtual time; seeds of clusters, if wanted.
 #
-#   scripts/simulator.sh                 as many of 50,000 as a minute allows, and of 2,000 clusters as half a minute does, optimised
+#   scripts/simulator.sh                 as many of 50,000 as a minute allows, optimised
 #   scripts/simulator.sh SEEDS           so many and no clusters, with the build of the tests and its checks of overflow
 #   scripts/simulator.sh 0 CLUSTERS      so many clusters, however long it takes
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 seeds=${1:-50000}
-clusters=${2:-$(($# == 0 ? 2000 : 0))}
+clusters=${2:-0}
 seconds_max=60
-cluster_seconds_max=$(($# == 2 ? 86400 : 30))
+cluster_seconds_max=86400
 processes=$(nproc)
 
 need_rust
