@@ -5,7 +5,7 @@
 //! time of users end. It starts with the first member.
 //!
 //! On a node of a cluster it reports its members to the nodes that follow their channels, and makes the announcements of those that it
-//! follows from the reports of all nodes: see [`Gathered`]. What passes between nodes is in `cluster::presence`.
+//! follows from the reports of all nodes: see [`Gathered`]. What passes between nodes is in `threads/members.rs`.
 //!
 //! A change is announced once it is published. So the end of a server that saves its sessions finds what is left, and
 //! [`Presence::finish`] returns it: the next process knows the members only from the saved sessions.

@@ -18,10 +18,10 @@ use crate::beside::{Beside, Tower};
 use crate::builder::Builder;
 use crate::cluster::engine::ClusterEngine;
 use crate::cluster::link::Link;
+use crate::cluster::sessions;
 use crate::cluster::settings::ClusterSettings;
 use crate::cluster::store::{SessionStore, SessionStoreSettings};
 use crate::cluster::store_numbers::StoreNumbers;
-use crate::cluster::{presence, sessions};
 use crate::data::{Data, DataInUse};
 use crate::embedded::EnckeService;
 use crate::entropy::kernel_entropy;
@@ -47,6 +47,7 @@ use crate::threads::driver;
 use crate::threads::driver::Inputs;
 use crate::threads::leases::NodeLeases;
 use crate::threads::listeners::{self, Bound};
+use crate::threads::members;
 use crate::threads::store::NodeStore;
 use crate::tls::Tls;
 use encke_cluster::{Member, Sessions};
@@ -244,7 +245,8 @@ fn start_presence(handle: &Handle) {
     let (server, announcer) = (handle.server(), handle.downgrade());
     server.presence.announce_by(move || announcer.upgrade().iter().for_each(Handle::announce));
     if server.cluster.is_some() {
-        server.application.spawn(presence::run(handle.clone()));
+        let settings = handle.clone();
+        server.application.spawn(members::run(server.clone(), move || settings.settings()));
     }
 }
 

@@ -6,7 +6,6 @@ pub(crate) mod commands;
 pub(crate) mod engine;
 pub(crate) mod history_metrics;
 pub(crate) mod link;
-pub(crate) mod presence;
 pub(crate) mod relay;
 pub(crate) mod session_metrics;
 pub(crate) mod sessions;

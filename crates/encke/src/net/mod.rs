@@ -13,6 +13,7 @@ mod incomplete;
 pub(crate) mod io;
 pub(crate) mod listing;
 pub(crate) mod mailboxes;
+mod members;
 pub(crate) mod node;
 pub(crate) mod node_commands;
 mod open_sockets;

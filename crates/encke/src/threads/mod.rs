@@ -10,6 +10,7 @@ pub(crate) mod ending;
 mod histories;
 pub(crate) mod leases;
 pub(crate) mod listeners;
+pub(crate) mod members;
 mod reclaim;
 mod relays;
 pub(crate) mod store;
