@@ -122,7 +122,12 @@ impl Claims {
     }
 
     fn learn(&mut self, now_ms: u64, claim: Claim, revision: u64) {
-        if self.known.as_ref().is_some_and(|known| revision < known.revision) {
+        let is_stale = |known: &Known| {
+            // The numbers of a lineage only grow, though revisions begin again when the engine loses its keys.
+            let is_later = claim.lineage == known.claim.lineage && claim.number > known.claim.number;
+            revision < known.revision && !is_later
+        };
+        if self.known.as_ref().is_some_and(is_stale) {
             self.older = Some((Known { claim, revision }, now_ms));
             return;
         }
@@ -186,5 +191,13 @@ mod tests {
     fn another_claim_at_a_known_revision_holds_because_the_engine_has_lost_its_keys() {
         let claims = known((claim(1, 1, &[1, 2]), 9), (claim(1, 1, &[1]), 9));
         assert_eq!(claims.claim(), Some(&claim(1, 1, &[1])), "node 2 is not in sync any more");
+    }
+
+    #[test]
+    fn a_later_claim_of_a_lineage_holds_though_its_revision_is_lower() {
+        let claims = known((claim(1, 1, &[1, 2]), 318), (claim(2, 2, &[2]), 108));
+        assert_eq!(claims.claim(), Some(&claim(2, 2, &[2])), "node 1 owns it no more");
+        let claims = known((claim(1, 1, &[1, 2]), 318), (claim(1, 1, &[1]), 108));
+        assert_eq!(claims.claim(), Some(&claim(1, 1, &[1, 2])), "it may be a stale value");
     }
 }
