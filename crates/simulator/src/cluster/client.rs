@@ -17,8 +17,9 @@ pub(super) struct Client {
     pub(super) asked: Option<Asked>,
     /// The last batch that it has received, if its session acknowledges.
     pub(super) ack: Option<i64>,
-    /// Its subscriptions in this session, with the time at which it knew, in milliseconds.
-    pub(super) granted: BTreeMap<&'static str, u64>,
+    /// Its subscriptions in this session, with the time at which it knew, in milliseconds. None: a copy of the session has granted it, which
+    /// may end, so no message is promised.
+    pub(super) granted: BTreeMap<&'static str, Option<u64>>,
     /// Its positions, if it replays.
     pub(super) tracks: BTreeMap<String, Track>,
     /// The time of its last failure, in milliseconds.
