@@ -7,7 +7,7 @@ use bayeux::json::member;
 use encke_core::Id;
 
 use super::checker::Promise;
-use super::client::{PAST, has_history};
+use super::client::{PAST, Track, has_history};
 use super::plan::Kind;
 use super::reading::Position;
 use super::{Cluster, LOOK_EVERY_MS, What};
@@ -67,13 +67,16 @@ impl Cluster {
             return self.checker.fail(Promise::ReplyFirst, detail);
         }
         let is_unsure = self.clients[client].is_unsure();
+        let is_behind = |track: &Track| track.epoch == at.epoch && id < track.next;
+        let is_again = self.clients[client].tracks.get(channel).is_some_and(is_behind);
+        let goes_back = is_again && self.clients[client].goes_back(channel, id);
         let Some(track) = self.clients[client].tracks.get_mut(channel) else { return };
         if track.epoch != at.epoch {
             // The epoch itself says that another history begins.
             let old = std::mem::take(track);
             (track.epoch, track.begin) = (at.epoch.clone(), id);
             self.checker.old_tracks.push((client, channel.into(), old));
-        } else if id < track.next {
+        } else if id < track.next && !goes_back {
             if is_unsure {
                 self.tally.doubled_unsure += 1;
                 return;

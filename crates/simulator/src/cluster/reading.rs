@@ -93,6 +93,10 @@ impl Cluster {
             // Neither side knows which messages are lost: it subscribes again at its positions.
             state.granted.retain(|name, _| !has_history(name));
         }
+        if let Purpose::Subscribe(names) = purpose {
+            let next = |name: &&'static str| Some((*name, state.tracks.get(*name)?.next));
+            state.given_up.extend(names.iter().filter_map(next));
+        }
         if let Purpose::Unsubscribe(name) = purpose {
             state.granted.remove(name);
             state.wanted.insert(name);
@@ -108,6 +112,7 @@ impl Cluster {
         let Some(id) = state.session.take() else { return };
         (state.ack, state.broken_ms) = (None, now_ms);
         state.granted.clear();
+        state.given_up.clear();
         state.unconfirmed.clear();
         if let Some(session) = self.checker.sessions.get_mut(&id) {
             session.is_over = true;
