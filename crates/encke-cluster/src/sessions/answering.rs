@@ -70,8 +70,9 @@ impl Sessions {
     /// A shard has answered a request of another node.
     pub(super) fn respond(&mut self, now_ms: u64, exchange: &ExchangeId, response: &Response) {
         let Some(served) = self.serving.get(exchange) else {
-            // Its client is gone.
-            return;
+            // Its client is gone, and nobody has learned of the response. Its shard waits for the fate.
+            let lost = |shard: u16| Output::Shard(shard.into(), ShardMessage::Delivered(*exchange, false));
+            return self.outputs.extend(response.confirm.map(lost));
         };
         let (session, reply_to) = (served.session, served.reply_to.take());
         let Some(reply_to) = reply_to else { return };

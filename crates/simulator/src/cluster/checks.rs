@@ -7,7 +7,7 @@ use bayeux::json::member;
 use encke_core::Id;
 
 use super::checker::Promise;
-use super::client::{PAST, has_history};
+use super::client::{PAST, Track, has_history};
 use super::plan::Kind;
 use super::reading::Position;
 use super::{Cluster, LOOK_EVERY_MS, What};
@@ -25,6 +25,14 @@ impl Cluster {
     /// True if a request of a client has failed within this time.
     pub(super) fn has_broken(&self, client: usize, ms: u64) -> bool {
         self.clients[client].broken_ms > 0 && self.now_ms < self.clients[client].broken_ms + ms
+    }
+
+    /// True if the subscriptions that a node grants now hold for their session. They do not while two nodes have it, or while the node is cut
+    /// off and another one may take the session over: one of the copies ends, with what its client has changed there.
+    pub(super) fn is_only_copy(&self, node: usize, session: &Id) -> bool {
+        let copies = self.nodes.iter().filter(|node| node.has(session)).count();
+        let is_alone = self.engine_is_up && !self.nodes[node].link.is_connected;
+        copies < 2 && !is_alone
     }
 
     /// The history of a channel on a node. None if it has none yet.
@@ -59,13 +67,16 @@ impl Cluster {
             return self.checker.fail(Promise::ReplyFirst, detail);
         }
         let is_unsure = self.clients[client].is_unsure();
+        let is_behind = |track: &Track| track.epoch == at.epoch && id < track.next;
+        let is_again = self.clients[client].tracks.get(channel).is_some_and(is_behind);
+        let goes_back = is_again && self.clients[client].goes_back(channel, id);
         let Some(track) = self.clients[client].tracks.get_mut(channel) else { return };
         if track.epoch != at.epoch {
             // The epoch itself says that another history begins.
             let old = std::mem::take(track);
             (track.epoch, track.begin) = (at.epoch.clone(), id);
             self.checker.old_tracks.push((client, channel.into(), old));
-        } else if id < track.next {
+        } else if id < track.next && !goes_back {
             if is_unsure {
                 self.tally.doubled_unsure += 1;
                 return;
@@ -123,7 +134,9 @@ impl Cluster {
         let published = &self.checker.publications[publication];
         let state = &self.clients[client];
         let covers = |name: &&&str| ChannelName::known(name).matches(ChannelName::known(published.channel));
-        let wants = |(name, from_ms): (&&'static str, &u64)| covers(&name) && *from_ms < published.sent_ms;
+        let wants = |(name, from_ms): (&&'static str, &Option<u64>)| {
+            covers(&name) && from_ms.is_some_and(|from_ms| from_ms < published.sent_ms)
+        };
         // A client whose request is lost waits for long.
         let is_promised = state.session == Some(session)
             && self.plan.engine.loses_requests == 0
@@ -222,9 +235,8 @@ impl Cluster {
     fn check_tracks(&mut self, rings: &BTreeMap<&str, Ring>) {
         for (client, state) in self.clients.iter().enumerate() {
             let is_unsure = state.is_unsure();
-            for (channel, track) in
-                state.tracks.iter().filter(|(channel, _)| state.granted.contains_key(channel.as_str()))
-            {
+            let is_promised = |channel: &String| state.granted.get(channel.as_str()).is_some_and(Option::is_some);
+            for (channel, track) in state.tracks.iter().filter(|(channel, _)| is_promised(channel)) {
                 let Some((epoch, entries)) = rings.get(channel.as_str()) else { continue };
                 let known = self.checker.truth.get(&(channel.clone(), track.epoch.clone()));
                 let upto = if *epoch == track.epoch { u64::MAX } else { track.next };
@@ -264,7 +276,8 @@ impl Cluster {
             let Some(session) = state.session.and_then(|id| self.checker.sessions.get(&id)) else { continue };
             for (channel, (epoch, entries)) in rings {
                 let covers = |name: &&'static str| ChannelName::known(name).matches(ChannelName::known(channel));
-                let granted = state.granted.iter().filter(|(name, _)| covers(name)).map(|(_, from_ms)| *from_ms).min();
+                let granted = state.granted.iter().filter(|(name, _)| covers(name)).filter_map(|(_, from_ms)| *from_ms);
+                let granted = granted.min();
                 let Some(from_ms) = granted else { continue };
                 let is_missing = |number: &&usize| {
                     self.checker.publications[**number].sent_ms > from_ms && !session.seen.contains_key(*number)

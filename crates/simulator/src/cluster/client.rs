@@ -17,10 +17,14 @@ pub(super) struct Client {
     pub(super) asked: Option<Asked>,
     /// The last batch that it has received, if its session acknowledges.
     pub(super) ack: Option<i64>,
-    /// Its subscriptions in this session, with the time at which it knew, in milliseconds.
-    pub(super) granted: BTreeMap<&'static str, u64>,
+    /// Its subscriptions in this session, with the time at which it knew, in milliseconds. None: a copy of the session has granted it, which
+    /// may end, so no message is promised.
+    pub(super) granted: BTreeMap<&'static str, Option<u64>>,
     /// Its positions, if it replays.
     pub(super) tracks: BTreeMap<String, Track>,
+    /// The channels and positions of subscribes of this session that it has given up. One may come late from a node that was paused, and the
+    /// session goes back to its position then.
+    pub(super) given_up: Vec<(&'static str, u64)>,
     /// The time of its last failure, in milliseconds.
     pub(super) broken_ms: u64,
     /// The time of its next publication, in milliseconds.
@@ -93,6 +97,7 @@ impl Client {
             ack: None,
             granted: BTreeMap::new(),
             tracks: BTreeMap::new(),
+            given_up: Vec::new(),
             broken_ms: 0,
             publishes_ms: 0,
             unconfirmed: Vec::new(),
@@ -104,6 +109,12 @@ impl Client {
     /// session may still hold for another node. That is not promised yet, see "What does not work yet" in `docs/cluster.md`.
     pub(super) fn is_unsure(&self) -> bool {
         self.kind == Kind::Replay && self.broken_ms > 0
+    }
+
+    /// True if a message with this offset comes again because of a subscribe that it has given up. Each goes back once.
+    pub(super) fn goes_back(&mut self, channel: &str, offset: u64) -> bool {
+        let at = self.given_up.iter().position(|(name, next)| *name == channel && *next <= offset);
+        at.map(|at| self.given_up.swap_remove(at)).is_some()
     }
 
     /// True if it waits for this request at this node.

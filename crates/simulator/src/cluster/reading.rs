@@ -4,7 +4,7 @@ use bayeux::json::{decode_string, elements, integer, member, members};
 use encke_core::{Id, Response};
 
 use super::checker::{Promise, Session};
-use super::client::{Purpose, Track, has_history};
+use super::client::{Asked, Purpose, Track, has_history};
 use super::sabotage::ClusterSabotage;
 use super::{Cluster, What};
 use crate::texts::{field, number_of};
@@ -56,7 +56,7 @@ impl Cluster {
         for raw in all {
             match member(raw, "data").and_then(number_of) {
                 Some(number) => self.message(client, raw, number),
-                None => self.reply(client, &asked.purpose, raw),
+                None => self.reply(client, &asked, raw),
             }
         }
         self.act_later(client, 10);
@@ -93,6 +93,10 @@ impl Cluster {
             // Neither side knows which messages are lost: it subscribes again at its positions.
             state.granted.retain(|name, _| !has_history(name));
         }
+        if let Purpose::Subscribe(names) = purpose {
+            let next = |name: &&'static str| Some((*name, state.tracks.get(*name)?.next));
+            state.given_up.extend(names.iter().filter_map(next));
+        }
         if let Purpose::Unsubscribe(name) = purpose {
             state.granted.remove(name);
             state.wanted.insert(name);
@@ -108,13 +112,15 @@ impl Cluster {
         let Some(id) = state.session.take() else { return };
         (state.ack, state.broken_ms) = (None, now_ms);
         state.granted.clear();
+        state.given_up.clear();
         state.unconfirmed.clear();
         if let Some(session) = self.checker.sessions.get_mut(&id) {
             session.is_over = true;
         }
     }
 
-    fn reply(&mut self, client: usize, purpose: &Purpose, raw: &str) {
+    fn reply(&mut self, client: usize, asked: &Asked, raw: &str) {
+        let purpose = &asked.purpose;
         let (is_successful, error) = (member(raw, "successful") == Some("true"), field(raw, "error"));
         if error.starts_with("402") {
             self.tally.unknown += 1;
@@ -129,7 +135,10 @@ impl Cluster {
         }
         match (field(raw, "channel").as_str(), purpose) {
             ("/meta/handshake", Purpose::Handshake) => self.welcomed(client, raw, is_successful),
-            ("/meta/subscribe", Purpose::Subscribe(names)) => self.subscribed(client, names, raw, is_successful),
+            ("/meta/subscribe", Purpose::Subscribe(names)) if is_successful => {
+                self.subscribed(client, asked.node, names, raw);
+            }
+            ("/meta/subscribe", Purpose::Subscribe(_)) => self.note(|_| format!("client {client} was refused: {raw}")),
             ("/meta/unsubscribe", Purpose::Unsubscribe(name)) => {
                 self.clients[client].granted.remove(name);
                 if let Some(id) = self.clients[client].session {
@@ -171,14 +180,12 @@ impl Cluster {
         self.checker.sessions.insert(id, session);
     }
 
-    fn subscribed(&mut self, client: usize, names: &[&'static str], raw: &str, is_successful: bool) {
-        if !is_successful {
-            return self.note(|_| format!("client {client} was refused: {raw}"));
-        }
+    fn subscribed(&mut self, client: usize, node: usize, names: &[&'static str], raw: &str) {
         let now_ms = self.now_ms;
         let Some(id) = self.clients[client].session else { return };
+        let from_ms = self.is_only_copy(node, &id).then_some(now_ms);
         for name in names {
-            self.clients[client].granted.insert(name, now_ms);
+            self.clients[client].granted.insert(name, from_ms);
             self.checker.sessions.entry(id).and_modify(|session| session.begins(name, now_ms));
         }
         let positions = member(raw, "ext").and_then(|ext| member(ext, "replay"));

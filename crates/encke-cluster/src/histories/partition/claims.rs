@@ -122,13 +122,18 @@ impl Claims {
     }
 
     fn learn(&mut self, now_ms: u64, claim: Claim, revision: u64) {
-        let known = self.known.as_ref().map_or(0, |known| known.revision);
-        if revision < known {
+        let is_stale = |known: &Known| {
+            // The numbers of a lineage only grow, though revisions begin again when the engine loses its keys.
+            let is_later = claim.lineage == known.claim.lineage && claim.number > known.claim.number;
+            revision < known.revision && !is_later
+        };
+        if self.known.as_ref().is_some_and(is_stale) {
             self.older = Some((Known { claim, revision }, now_ms));
             return;
         }
         self.older = None;
-        if revision > known {
+        // A revision stands for one claim. If it is another one, the engine has lost its keys, and has come to the same revision again.
+        if self.known.as_ref().is_none_or(|known| revision != known.revision || claim != known.claim) {
             self.known = Some(Known { claim, revision });
             self.lost = None;
             // Any later revision is the outcome: this write, or one that has excluded it.
@@ -160,3 +165,39 @@ impl Claims {
 
 /// The time before a failed write is sent again, in milliseconds.
 const RETRY_MS: u64 = 300;
+
+#[cfg(test)]
+mod tests {
+    use encke_core::history::Lineage;
+
+    use super::*;
+
+    fn claim(owner: u64, number: u64, in_sync: &[u64]) -> Claim {
+        let in_sync = in_sync.iter().copied().map(NodeId).collect();
+        Claim { owner: NodeId(owner), number, lineage: Lineage { seed: 7, first: 100 }, in_sync }
+    }
+
+    /// The claims of a node that was cut off while the engine lost its keys: `before` was there then, and `after` is there now.
+    fn known(before: (Claim, u64), after: (Claim, u64)) -> Claims {
+        let mut claims = Claims::default();
+        claims.changed(0, &before.0.write(), before.1);
+        claims.watch_begins();
+        claims.changed(1_000, &after.0.write(), after.1);
+        claims.watch_is_complete();
+        claims
+    }
+
+    #[test]
+    fn another_claim_at_a_known_revision_holds_because_the_engine_has_lost_its_keys() {
+        let claims = known((claim(1, 1, &[1, 2]), 9), (claim(1, 1, &[1]), 9));
+        assert_eq!(claims.claim(), Some(&claim(1, 1, &[1])), "node 2 is not in sync any more");
+    }
+
+    #[test]
+    fn a_later_claim_of_a_lineage_holds_though_its_revision_is_lower() {
+        let claims = known((claim(1, 1, &[1, 2]), 318), (claim(2, 2, &[2]), 108));
+        assert_eq!(claims.claim(), Some(&claim(2, 2, &[2])), "node 1 owns it no more");
+        let claims = known((claim(1, 1, &[1, 2]), 318), (claim(1, 1, &[1]), 108));
+        assert_eq!(claims.claim(), Some(&claim(1, 1, &[1, 2])), "it may be a stale value");
+    }
+}

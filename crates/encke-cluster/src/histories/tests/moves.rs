@@ -145,6 +145,32 @@ fn the_owner_writes_claims_again_that_the_engine_has_lost() {
     assert_eq!((texts(&cluster, &channel).len(), cluster.members[0].rings.seed_of(&channel)), (12, seed));
 }
 
+/// Cuts the owner off for so long that another node goes on, and lets the others publish. Returns the one that was cut off.
+fn succeeded(cluster: &mut Cluster, channel: &str) -> usize {
+    let cut = owner(cluster);
+    cluster.disconnect(cut);
+    cluster.pass(8_000);
+    for node in cluster.alive().into_iter().filter(|node| *node != cut) {
+        cluster.publish(node, channel);
+        cluster.pass(10);
+    }
+    cluster.pass(1_000);
+    cut
+}
+
+#[test]
+fn an_owner_that_was_cut_off_follows_the_next_one_though_the_engine_has_lost_its_keys() {
+    let (mut cluster, channel) = cluster();
+    publish(&mut cluster, &channel, 3);
+    let cut = succeeded(&mut cluster, &channel);
+    // The next owner writes its claim again, with a lower revision than that of the first one.
+    cluster.lose_keys();
+    cluster.pass(1_000);
+    cluster.connect(cut);
+    cluster.settle();
+    assert_eq!(texts(&cluster, &channel).len(), 5);
+}
+
 #[test]
 fn without_the_engine_publications_wait_within_a_bound_and_further_ones_are_refused() {
     let (mut cluster, channel) = cluster();

@@ -1,6 +1,6 @@
 //! Sessions that are served, moved and taken over, one thing at a time.
 
-use encke_core::Opener;
+use encke_core::{ExchangeId, OTHER_NODES, Opener, Response, ShardMessage};
 
 use super::model::Cluster;
 use super::{Answer, id, tag};
@@ -95,7 +95,7 @@ fn the_reply_to_a_logout_waits_until_its_end_is_written_or_for_its_time() {
     let log_out = |cluster: &mut Cluster, session, reply| {
         cluster.members[0].here.remove(&session);
         let ended = encke_core::ForNodes::Ended(session, Some(reply));
-        cluster.tell(0, encke_core::ShardMessage::ForNodes(ended));
+        cluster.tell(0, ShardMessage::ForNodes(ended));
         cluster.members[0].left.contains(&reply)
     };
     cluster.faults.forgets_answer = 1_000;
@@ -262,10 +262,23 @@ fn abandoned_requests_are_abandoned_at_their_node() {
     cluster.hold_all(0);
     let number = cluster.request(1, session);
     cluster.pass(10);
-    let exchange = encke_core::ExchangeId { shard: 0, number };
-    cluster.tell(1, encke_core::ShardMessage::Abandoned(exchange));
+    cluster.tell(1, ShardMessage::Abandoned(ExchangeId { shard: 0, number }));
     cluster.pass(10);
     assert_eq!(cluster.members[0].fates, [(1, None)]);
+}
+
+#[test]
+fn a_response_that_crosses_the_end_of_its_request_was_not_taken() {
+    let (mut cluster, session) = opened();
+    cluster.hold_all(0);
+    let number = cluster.request(1, session);
+    cluster.pass(10);
+    cluster.tell(1, ShardMessage::Abandoned(ExchangeId { shard: 0, number }));
+    cluster.pass(10);
+    // The shard has answered before it learns that the client is gone.
+    let response = Response { confirm: Some(0), ..Response::with_status(200) };
+    cluster.tell(0, ShardMessage::Response(ExchangeId { shard: OTHER_NODES, number: 1 }, response));
+    assert_eq!(cluster.members[0].fates, [(1, None), (1, Some(false))]);
 }
 
 #[test]
