@@ -118,10 +118,16 @@ impl Delivery {
         if has_room { self.refill(key) } else { Vec::new() }
     }
 
+    /// The owner of rings of which nothing is on its way to this shard: the shard itself, which fans out what it appends. None in a
+    /// cluster: its node appends to all rings, and sends the messages to the shards later.
+    fn settled_owner(&self) -> Option<usize> {
+        (!self.histories.is_mirrored()).then_some(self.index)
+    }
+
     /// Moves one step of messages out of the rings to the end of an outbox.
     pub(super) fn refill(&mut self, key: SessionKey) -> Vec<CaughtUp> {
-        let mut caught_up = Vec::new();
-        let Delivery { sessions, index, histories, metrics, encoder, capacity, schedule, .. } = self;
+        let (mut caught_up, settled) = (Vec::new(), self.settled_owner());
+        let Delivery { sessions, histories, metrics, encoder, capacity, schedule, .. } = self;
         let Some(session) = sessions.get_mut(key) else { return caught_up };
         let mut step = Step::new(session, capacity);
         let Some(replay) = &mut session.replay else { return caught_up };
@@ -141,7 +147,7 @@ impl Delivery {
             if found.more {
                 break;
             }
-            caught_up.extend(replay.cursors.pass_turn(*index).map(|ReplayCursor { ring, epoch, next, .. }| {
+            caught_up.extend(replay.cursors.pass_turn(settled).map(|ReplayCursor { ring, epoch, next, .. }| {
                 (name, LastReceived { serial: ring.serial, epoch, offset: next - 1 })
             }));
         }
@@ -178,7 +184,7 @@ impl Delivery {
     /// Lets a session continue at a position of a channel. Live messages that it gets already, and those below `from` of
     /// an older subscription, are left out or delivered as [`Beginning`] says.
     pub(crate) fn begin_replay(&mut self, key: SessionKey, channel: &str, at: &Beginning) -> Begun {
-        let cursors_max = self.cursors_max();
+        let (cursors_max, settled) = (self.cursors_max(), self.settled_owner());
         let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) else {
             return Begun::Gone;
         };
@@ -192,7 +198,7 @@ impl Delivery {
             cursor.go_to(from);
             (cursor.below, cursor.open) = (below, true);
             replay.cursors.list(channel);
-        } else if from == next && ring.owner() == self.index && !self.histories.is_mirrored() && lost.is_none() {
+        } else if from == next && Some(ring.owner()) == settled && lost.is_none() {
             // Nothing is on its way: all later messages are new.
             return Begun::AtEnd;
         } else if !replay.cursors.make_room(cursors_max) {
@@ -223,8 +229,9 @@ impl Delivery {
 
     /// Ends the replay of a channel that a session no longer receives.
     pub(crate) fn end_replay(&mut self, key: SessionKey, channel: &str) {
+        let settled = self.settled_owner();
         if let Some(replay) = self.sessions.get_mut(key).and_then(|session| session.replay.as_mut()) {
-            replay.cursors.close(channel, self.index);
+            replay.cursors.close(channel, settled);
         }
     }
 

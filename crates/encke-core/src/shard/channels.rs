@@ -46,10 +46,12 @@ impl Machines {
             return;
         }
         // All messages of the history were fanned out before the restart. A session with an empty queue is at the end
-        // of the ring.
+        // of the ring. In a cluster the newest ones may be on their way.
         let has_positions = interval.is_none() && !self.env.is_conflated(name);
-        let end = self.env.shared.histories.find(name, 0).filter(|_| has_positions).and_then(|position| {
-            let next = self.env.shared.histories.with(position.ring, |ring| ring.next())?;
+        let histories = &self.env.shared.histories;
+        let has_positions = has_positions && !histories.is_mirrored();
+        let end = histories.find(name, 0).filter(|_| has_positions).and_then(|position| {
+            let next = histories.with(position.ring, |ring| ring.next())?;
             Some(LastReceived { serial: position.ring.serial, epoch: position.epoch, offset: next.checked_sub(1)? })
         });
         if let Some(end) = end {

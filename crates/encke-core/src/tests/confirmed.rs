@@ -84,7 +84,7 @@ fn text(number: usize) -> String {
 }
 
 /// A message in the ring of `/a`, on its way to the shard.
-fn committed(rig: &Rig, number: usize) -> EncodedPublications {
+pub(super) fn committed(rig: &Rig, number: usize) -> EncodedPublications {
     committed_text(rig, number, &text(number), None)
 }
 

@@ -1,7 +1,8 @@
-//! Subscribes whose reply waits for other nodes: the session gets nothing before it.
+//! Replays on a node of a cluster: a session gets nothing before the reply to its subscribe, which waits for other nodes, and nothing
+//! twice, though messages are in the history before they come live.
 
 use crate::events::{Effect, ShardMessage};
-use crate::shard::tests::confirmed::{deliver, rig};
+use crate::shard::tests::confirmed::{committed, deliver, opened, rig, take};
 use crate::shard::tests::{NOW, Rig};
 
 /// A subscribe that begins at a position of `/a`.
@@ -118,4 +119,46 @@ fn a_live_message_follows_the_reply_that_waits() {
         rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
         check_order(&rig.flushed(socket), earlier..earlier + 1);
     }
+}
+
+#[test]
+fn what_a_replay_has_read_does_not_come_again_live() {
+    let mut rig = rig();
+    deliver(&mut rig, 0);
+    let on_their_way: Vec<_> = (1..3).map(|number| committed(&rig, number)).collect();
+    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+    rig.shard.socket_text(NOW, socket, &subscribe_from(&client, "/a", "-2"));
+    let number = awaited(&mut rig);
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+    let read = rig.flushed(socket);
+    check_order(&read, 0..3);
+    for publications in on_their_way {
+        rig.shard.message(NOW, ShardMessage::Publication(publications.into()));
+    }
+    deliver(&mut rig, 3);
+    check_order(&(read + &rig.flushed(socket)), 0..4);
+}
+
+// A session that another node gives or loses subscribes while messages are on their way to all subscribers of its channel.
+#[test]
+fn the_reply_to_a_connect_names_no_position_of_a_message_that_is_on_its_way() {
+    let (other, saved) = opened(&mut rig());
+    let mut rig = rig();
+    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+    rig.shard.socket_text(NOW, socket, &subscribe_from(&client, "/a", "-2"));
+    let number = awaited(&mut rig);
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+    deliver(&mut rig, 0);
+    check_order(&rig.flushed(socket), 0..1);
+    let on_its_way = committed(&rig, 1);
+    take(&mut rig, other, saved);
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
+    rig.shard.socket_text(NOW, socket, &connect);
+    let reply = rig.flushed(socket);
+    assert!(
+        reply.contains(r#""/a":{"id":100"#),
+        "message 0 has the position 100, and is the last one that has come: {reply}"
+    );
+    rig.shard.message(NOW, ShardMessage::Publication(on_its_way.into()));
+    assert!(rig.flushed(socket).contains("\"data\":1"));
 }

@@ -144,24 +144,24 @@ impl ReplayCursors {
     }
 
     /// Ends the turn of the first ready cursor, after its ring was read. Removes and returns the cursor if it is closed
-    /// and this shard owns the channel: then no message that the ring has already given can still arrive.
-    pub(crate) fn pass_turn(&mut self, shard: usize) -> Option<ReplayCursor> {
+    /// and its owner is the `settled` one: then no message that the ring has already given can still arrive.
+    pub(crate) fn pass_turn(&mut self, settled: Option<usize>) -> Option<ReplayCursor> {
         let (_, name) = self.ready.pop_first()?;
         let cursor = self.by_name.get_mut(&name)?;
         cursor.turn = None;
-        if cursor.open || cursor.ring.owner() != shard { None } else { self.by_name.remove(&name) }
+        if cursor.open || Some(cursor.ring.owner()) != settled { None } else { self.by_name.remove(&name) }
     }
 
     /// Ends a channel's replay after an unsubscribe. Messages that the ring has given may still arrive from the
     /// channel's owner, and a later subscription must not deliver them again, so the cursor stays. It is removed if
-    /// this shard is the owner: then nothing can arrive.
-    pub(crate) fn close(&mut self, name: &str, shard: usize) {
+    /// its owner is the `settled` one: then nothing can arrive.
+    pub(crate) fn close(&mut self, name: &str, settled: Option<usize>) {
         let Some(cursor) = self.by_name.get_mut(name) else { return };
         (cursor.below, cursor.open, cursor.lost) = (0, false, None);
         if let Some(turn) = cursor.turn.take() {
             self.ready.remove(&turn);
         }
-        if cursor.ring.owner() == shard {
+        if Some(cursor.ring.owner()) == settled {
             self.by_name.remove(name);
         }
     }
