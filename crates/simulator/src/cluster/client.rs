@@ -105,7 +105,7 @@ impl Client {
         }
     }
 
-    /// True if messages may be lost or come twice though it replays: it does not acknowledge, and a request of it has failed, which the node of its
+    /// True if messages may be lost though it replays: it does not acknowledge, and a request of it has failed, which the node of its
     /// session may still hold for another node. That is not promised yet, see "What does not work yet" in `docs/cluster.md`.
     pub(super) fn is_unsure(&self) -> bool {
         self.kind == Kind::Replay && self.broken_ms > 0

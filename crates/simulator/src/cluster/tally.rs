@@ -51,9 +51,7 @@ counters! {
     not_recovered,
     /// Subscribes at nodes that were behind the position of their client.
     behind,
-    /// Messages that came twice to clients that replay without `ack`, after a request of theirs had failed.
-    doubled_unsure,
-    /// Channels with messages that such clients have never got.
+    /// Channels with messages that clients that replay without `ack` have never got, after a request of theirs had failed.
     lost_unsure,
     /// Losses that were reported.
     losses,

@@ -91,6 +91,8 @@ impl Partition {
 
     pub(super) fn watch_begins(&mut self) {
         self.claims.watch_begins();
+        // Nobody could come back during the break.
+        self.orphan_ms = None;
     }
 
     pub(super) fn watch_is_complete(&mut self) {
@@ -330,8 +332,9 @@ impl Partition {
         let wait_ms = match &lost {
             // The engine has lost its keys, and this node has all.
             Some(lost) if lost.owner == cx.own() && self.term() == Some(lost.term()) => return Some(lost.clone()),
-            Some(lost) if cx.is_alive(lost.owner) => ORPHAN_MS,
-            _ => SETTLE_MS,
+            // Its owner has all, too, and may come back to the engine later than this node.
+            Some(_) => ORPHAN_MS,
+            None => SETTLE_MS,
         };
         self.begin_again(cx, lost.map_or(0, |lost| lost.number), wait_ms)
     }

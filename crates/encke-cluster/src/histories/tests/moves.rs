@@ -172,6 +172,24 @@ fn an_owner_that_was_cut_off_follows_the_next_one_though_the_engine_has_lost_its
 }
 
 #[test]
+fn an_owner_that_comes_back_later_than_others_to_an_engine_without_keys_goes_on() {
+    let (mut cluster, channel) = cluster();
+    let (late, seed) = (owner(&cluster), cluster.members[0].rings.seed_of(&channel));
+    publish(&mut cluster, &channel, 6);
+    // Breaks that follow one another are no reason to begin again, either.
+    for _ in 0..4 {
+        cluster.disconnect(late);
+        cluster.lose_keys();
+        cluster.pass(4_000);
+        cluster.connect(late);
+    }
+    publish(&mut cluster, &channel, 6);
+    cluster.settle();
+    assert!(cluster.alive().iter().all(|node| cluster.members[*node].rings.seed_of(&channel) == seed));
+    assert_eq!(texts(&cluster, &channel).len(), 12);
+}
+
+#[test]
 fn without_the_engine_publications_wait_within_a_bound_and_further_ones_are_refused() {
     let (mut cluster, channel) = cluster();
     cluster.disconnect(0);
