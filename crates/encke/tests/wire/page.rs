@@ -19,6 +19,7 @@ const FILES: &[(&str, &str)] = &[
     ("bounds", include_str!("../../../encke-core/src/tests/bounds.rs")),
     ("channel_names", include_str!("channel_names.rs")),
     ("clients", include_str!("limits/clients.rs")),
+    ("clusters", include_str!("../../../simulator/tests/clusters.rs")),
     ("command", include_str!("../../../encke-sources/tests/wire/command.rs")),
     ("compression", include_str!("compression.rs")),
     ("deflate::tests", include_str!("../../../websocket/src/deflate.rs")),

@@ -52,7 +52,7 @@ impl Cluster {
         let text = String::from_utf8_lossy(&response.body).into_owned();
         self.note(|_| format!("client {client} gets {text}"));
         let mut all: Vec<&str> = elements(&text).collect();
-        self.tamper(client, &asked.purpose, &mut all);
+        self.tamper(client, &mut all);
         for raw in all {
             match member(raw, "data").and_then(number_of) {
                 Some(number) => self.message(client, raw, number),
@@ -63,16 +63,13 @@ impl Cluster {
     }
 
     /// Changes a response, where a sabotage wants that.
-    fn tamper(&mut self, client: usize, purpose: &Purpose, all: &mut Vec<&str>) {
+    fn tamper(&mut self, client: usize, all: &mut Vec<&str>) {
         let of_history = |raw: &&str| member(raw, "data").is_some() && has_history(&field(raw, "channel"));
         let has_promise = self.clients[client].kind.acknowledges() && self.clients[client].kind.replays();
         let at = all.iter().position(of_history).filter(|_| has_promise);
         match (self.sabotage, at) {
             (ClusterSabotage::DroppedMessage, Some(at)) if self.rng.chance(100) => _ = all.remove(at),
             (ClusterSabotage::DoubledMessage, Some(at)) if self.rng.chance(100) => all.insert(at, all[at]),
-            (ClusterSabotage::ReplyLast, _) if matches!(purpose, Purpose::Subscribe(_)) && all.len() > 1 => {
-                all.rotate_left(1);
-            }
             _ => {}
         }
     }

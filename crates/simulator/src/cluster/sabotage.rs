@@ -25,8 +25,6 @@ pub enum ClusterSabotage {
     EarlyUnsubscribe,
     /// The second copy of an envelope, which an older subscription has brought already, counts as another envelope.
     SecondCopy,
-    /// The reply to a subscribe that names positions comes behind the messages that it announces.
-    ReplyLast,
     /// The clock of a node stands still while the node is paused.
     StoppedClock,
     /// A message in a response is taken and never arrives.
@@ -43,13 +41,12 @@ pub enum ClusterSabotage {
 
 impl ClusterSabotage {
     /// All of them.
-    pub const ALL: [ClusterSabotage; 12] = [
+    pub const ALL: [ClusterSabotage; 11] = [
         ClusterSabotage::UnfencedHistories,
         ClusterSabotage::UnfencedSessions,
         ClusterSabotage::EarlyPosition,
         ClusterSabotage::EarlyUnsubscribe,
         ClusterSabotage::SecondCopy,
-        ClusterSabotage::ReplyLast,
         ClusterSabotage::StoppedClock,
         ClusterSabotage::DroppedMessage,
         ClusterSabotage::DoubledMessage,
