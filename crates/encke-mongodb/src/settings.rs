@@ -97,6 +97,7 @@ impl MongoSettings {
     }
 
     /// The servers of the URL, for the log.
+    #[cfg(any(feature = "driver", test))]
     pub(crate) fn servers(url: &Secret) -> String {
         let rest = url.reveal().trim_start_matches("mongodb://");
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
