@@ -189,9 +189,7 @@ impl Presence {
             let name = name.strip_prefix(PRESENCE_CHANNEL).unwrap_or(name);
             gathered.want(name, *is_wanted, table, now.ms);
         }
-        self.start(&mut state);
-        self.changed.notify_one();
-        self.to_nodes.notify_one();
+        self.wake_all(&mut state);
     }
 
     /// Somebody asks for the members of a channel on all nodes. False: the asker has too many such channels. `others`: see
@@ -201,10 +199,15 @@ impl Presence {
         state.set_nodes(others, now);
         let State { table, gathered, .. } = &mut *state;
         let is_asked = gathered.ask(channel, owner, table, now.ms);
-        self.start(&mut state);
+        self.wake_all(&mut state);
+        is_asked
+    }
+
+    /// Wakes the thread, which may have to start, and the task.
+    fn wake_all(&self, state: &mut State) {
+        self.start(state);
         self.changed.notify_one();
         self.to_nodes.notify_one();
-        is_asked
     }
 
     /// True if the members of a channel are gathered, and the number of nodes that have not reported.
@@ -223,7 +226,7 @@ impl Presence {
         self.has_changed(&mut state, before_ms);
         self.gathered.notify_waiters();
         if others.is_none() {
-            return ForNodes { next_ms: None, ..ForNodes::default() };
+            return ForNodes::default();
         }
         let State { table, gathered, reporter, .. } = &mut *state;
         let follows = gathered.take_follows(now.ms);
@@ -253,7 +256,7 @@ impl Presence {
     /// Takes the report of another node. False if it is of no use.
     pub(crate) fn take_report(&self, (node, stream): (u64, u64), report: MembersReport, now: Now) -> bool {
         let mut state = self.state.lock();
-        // Nothing is followed before the terms are known.
+        // The terms are known before a channel is followed.
         let Some(terms) = state.terms else { return false };
         let before_ms = state.next_ms();
         let is_taken = state.gathered.take_report((node, stream), report, &terms, now.ms);

@@ -10,14 +10,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bayeux::ChannelName;
 use bayeux::channel::{covers, is_pattern};
 use encke_core::{Amount, Budget, SessionOwner, Share, Shares, Urgency};
 
 use super::merged::Merged;
 use super::report::MembersReport;
 use super::reporter::FOLLOWED_MAX;
-use super::{MemberTable, Members, PresenceTerms, Touched};
+use super::{MemberTable, Members, PresenceTerms, Touched, reaches};
 
 /// The members on all nodes of the channels that this node follows.
 #[derive(Debug, Default)]
@@ -29,7 +28,7 @@ pub struct Gathered {
     last_stream: u64,
     /// True: there are so many names that all channels are followed.
     is_full: bool,
-    /// Nothing ends before this time.
+    /// The time before which no node, name or baseline ends.
     ends_ms: Option<u64>,
     /// Those who have asked for members of channels without subscribers to the announcements. None: the program.
     askers: Shares<Option<SessionOwner>>,
@@ -101,7 +100,7 @@ impl Gathered {
             known.until_ms = known.until_ms.max(until_ms);
             return true;
         }
-        if self.is_covered_well(name) {
+        if self.is_ready(name) {
             return true;
         }
         let budget = Budget::new(ASKED_MAX, usize::MAX);
@@ -117,24 +116,13 @@ impl Gathered {
 
     /// True if the members of a channel are gathered.
     pub fn is_ready(&self, channel: &str) -> bool {
-        self.names.get(channel).is_some_and(|name| name.baseline.is_none()) || self.is_covered_well(channel)
+        reaches(channel, |name| self.names.get(name).is_some_and(|name| name.baseline.is_none()))
     }
 
     /// The nodes that are asked for a channel and have not reported all.
     pub fn missing(&self, channel: &str) -> usize {
         let baseline = self.names.get(channel).and_then(|name| name.baseline.as_ref());
         baseline.map_or(0, |baseline| baseline.missing.len())
-    }
-
-    /// True if some pattern whose baseline is there covers a channel.
-    fn is_covered_well(&self, channel: &str) -> bool {
-        let mut is_covered = false;
-        if self.names.keys().any(|name| is_pattern(name)) {
-            ChannelName::known(channel).patterns(&mut String::new(), |pattern| {
-                is_covered |= self.names.get(pattern).is_some_and(|name| name.baseline.is_none());
-            });
-        }
-        is_covered
     }
 
     fn follow(&mut self, name: &str, table: &MemberTable, now_ms: u64) {
@@ -201,19 +189,20 @@ impl Gathered {
 
     /// The other nodes that are there. None: the engine of the cluster is away, so nobody knows.
     pub fn set_nodes(&mut self, others: Option<&[u64]>, terms: &PresenceTerms, now_ms: u64) {
+        let mut first_gone_ms = None;
         for (number, node) in &mut self.nodes {
             let is_here = others.is_some_and(|others| others.contains(number));
             match node.gone_ms {
                 None if !is_here => {
                     let silent_ms = if others.is_none() { SILENT_MS } else { 0 };
-                    let gone_ms = now_ms + silent_ms + terms.grace_ms;
-                    node.gone_ms = Some(gone_ms);
-                    self.ends_ms = Some(self.ends_ms.map_or(gone_ms, |ends_ms| ends_ms.min(gone_ms)));
+                    node.gone_ms = Some(now_ms + silent_ms + terms.grace_ms);
+                    first_gone_ms = first_gone_ms.into_iter().chain(node.gone_ms).min();
                 }
                 Some(_) if is_here => (node.gone_ms, node.whole_ms) = (None, now_ms),
                 _ => {}
             }
         }
+        first_gone_ms.into_iter().for_each(|gone_ms| self.look_at(gone_ms));
         for number in others.unwrap_or_default() {
             self.nodes.entry(*number).or_insert_with(|| {
                 self.last_stream += 1;
@@ -294,13 +283,7 @@ impl Gathered {
     }
 
     fn is_followed(&self, channel: &str) -> bool {
-        let mut is_followed = self.names.contains_key(channel);
-        if !is_followed {
-            ChannelName::known(channel).patterns(&mut String::new(), |pattern| {
-                is_followed |= self.names.contains_key(pattern);
-            });
-        }
-        is_followed
+        reaches(channel, |name| self.names.contains_key(name))
     }
 
     fn forget_unless_followed(&mut self, name: &str) {

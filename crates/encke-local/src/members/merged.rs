@@ -8,7 +8,7 @@ use bayeux::channel::{covers, is_pattern};
 use foldhash::fast::RandomState;
 
 use super::report::PartReport;
-use super::{Member, Members, PAGE_BYTES_MAX, PresenceCounts, PresenceTerms, announcements, cost};
+use super::{Members, PresenceCounts, PresenceTerms, announcements, cost, page_of};
 
 /// The members of channels on all nodes.
 #[derive(Debug, Default)]
@@ -121,7 +121,7 @@ impl Merged {
         of_node.iter().for_each(|channel| self.remove_part(channel, node));
     }
 
-    /// Nobody follows a channel any more.
+    /// Forgets a channel that is no longer followed.
     pub(super) fn forget(&mut self, channel: &str) {
         let Some((channel, known)) = self.channels.remove_entry(channel) else { return };
         self.changed.remove(&channel);
@@ -176,19 +176,9 @@ impl Merged {
         session_ids: impl Fn(&str) -> Vec<String>,
     ) -> Members {
         let Some(known) = self.channels.get(channel) else { return Members::default() };
-        let mut page = Members { counts: known.counts(), ..Members::default() };
-        let mut bytes = 0;
-        for (name, nodes) in known.users.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)) {
-            let session_ids = session_ids(name);
-            bytes += name.len() + session_ids.iter().map(String::len).sum::<usize>();
-            let is_full = page.members.len() >= max.max(1) || bytes > PAGE_BYTES_MAX;
-            if is_full && let Some(last) = page.members.last() {
-                page.next = Some(last.user.clone());
-                break;
-            }
-            page.members.push(Member { user: name.to_string(), sessions: nodes.values().sum(), session_ids });
-        }
-        page
+        let users = known.users.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        let users = users.map(|(name, nodes)| (name, nodes.values().sum(), session_ids(name)));
+        page_of(known.counts(), users, max)
     }
 
     /// Members of other nodes and their bytes.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use bayeux::ChannelName;
 use encke_core::{Id, Settings};
 use foldhash::fast::RandomState;
 use serde::Serialize;
@@ -268,19 +269,9 @@ impl MemberTable {
     /// Up to `max` members of a channel whose names come after `after`, of 64 KiB at most.
     pub fn members(&self, channel: &str, after: &str, max: usize) -> Members {
         let Some(known) = self.channels.get(channel) else { return Members::default() };
-        let mut page = Members { counts: known.counts(), ..Members::default() };
-        let mut bytes = 0;
-        for (name, user) in known.users.range::<str, _>((Bound::Excluded(after), Bound::Unbounded)) {
-            let session_ids = user.session_ids();
-            bytes += name.len() + session_ids.iter().map(String::len).sum::<usize>();
-            let is_full = page.members.len() >= max.max(1) || bytes > PAGE_BYTES_MAX;
-            if is_full && let Some(last) = page.members.last() {
-                page.next = Some(last.user.clone());
-                break;
-            }
-            page.members.push(Member { user: name.to_string(), sessions: user.sessions.len(), session_ids });
-        }
-        page
+        let users = known.users.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
+        let users = users.map(|(name, user)| (name, user.sessions.len(), user.session_ids()));
+        page_of(known.counts(), users, max)
     }
 
     /// Members in all channels, channels, and their bytes.
@@ -400,6 +391,35 @@ impl MemberTable {
         }
         announcements
     }
+}
+
+/// A page with the first `max` of these users, of 64 KiB at most: the name, the number of sessions and the ids of each.
+fn page_of<'a>(
+    counts: PresenceCounts,
+    users: impl Iterator<Item = (&'a Arc<str>, usize, Vec<String>)>,
+    max: usize,
+) -> Members {
+    let mut page = Members { counts, ..Members::default() };
+    let mut bytes = 0;
+    for (name, sessions, session_ids) in users {
+        bytes += name.len() + session_ids.iter().map(String::len).sum::<usize>();
+        let is_full = page.members.len() >= max.max(1) || bytes > PAGE_BYTES_MAX;
+        if is_full && let Some(last) = page.members.last() {
+            page.next = Some(last.user.clone());
+            break;
+        }
+        page.members.push(Member { user: name.to_string(), sessions, session_ids });
+    }
+    page
+}
+
+/// True if a channel, or a pattern that matches it, is one of those that are meant.
+fn reaches(channel: &str, is_meant: impl Fn(&str) -> bool) -> bool {
+    let mut is_reached = is_meant(channel);
+    if !is_reached {
+        ChannelName::known(channel).patterns(&mut String::new(), |pattern| is_reached |= is_meant(pattern));
+    }
+    is_reached
 }
 
 /// The announcements of those who have joined and left a channel: one at least.

@@ -10,7 +10,7 @@ use bayeux::channel::{covers, is_pattern};
 use foldhash::fast::RandomState;
 
 use super::report::{MembersReport, NOT_THERE, PartReport};
-use super::{MemberTable, PresenceTerms, Touched};
+use super::{MemberTable, PresenceTerms, Touched, reaches};
 
 /// The followers of a node's members.
 #[derive(Debug, Default)]
@@ -71,14 +71,15 @@ impl Reporter {
             false => follower.names.extend(all),
         }
         let names = &follower.names;
-        follower.changed.retain(|(channel, _)| covered(names, channel));
+        follower.changed.retain(|(channel, _)| reaches(channel, |name| names.contains(name)));
     }
 
     /// Notes users that have changed.
     pub fn touched(&mut self, touched: &Touched) {
         for follower in self.followers.values_mut() {
             let Follower { names, changed, .. } = follower;
-            changed.extend(touched.iter().filter(|(channel, _)| covered(names, channel)).cloned());
+            changed
+                .extend(touched.iter().filter(|(channel, _)| reaches(channel, |name| names.contains(name))).cloned());
         }
     }
 
@@ -110,9 +111,9 @@ impl Reporter {
     /// A follower has taken its report, or not.
     pub fn answered(&mut self, node: u64, stream: u64, is_taken: bool) {
         let Some(follower) = self.followers.get_mut(&node).filter(|follower| follower.stream == stream) else { return };
-        follower.is_sending = false;
-        if !is_taken {
-            self.followers.remove(&node);
+        match is_taken {
+            true => follower.is_sending = false,
+            false => _ = self.followers.remove(&node),
         }
     }
 
@@ -214,17 +215,6 @@ fn page(channel: &Arc<str>, after: Option<&str>, table: &MemberTable) -> (PartRe
 fn part_of(channel: &str, table: &MemberTable) -> PartReport {
     let (anonymous, sessions) = table.sums(channel);
     PartReport { channel: channel.into(), anonymous, sessions, ..PartReport::default() }
-}
-
-/// True if one of these names covers a channel.
-fn covered(names: &HashSet<Box<str>, RandomState>, channel: &str) -> bool {
-    let mut is_covered = names.contains(channel);
-    if !is_covered {
-        bayeux::ChannelName::known(channel).patterns(&mut String::new(), |pattern| {
-            is_covered |= names.contains(pattern);
-        });
-    }
-    is_covered
 }
 
 /// The channels and patterns that a node follows by their names; one with more follows all channels.

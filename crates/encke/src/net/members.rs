@@ -47,17 +47,18 @@ impl ServerShared {
     pub(crate) fn answer_presence(&self, event: PresenceEvent) {
         let PresenceEvent::Asked { channel, session, id, after, limit, granted, .. } = event else { return };
         let members = self.presence.members(&channel, &after, limit, granted);
-        self.deliver_presence(session, Presence::answer(&channel, id.as_ref(), &members));
+        self.deliver_members(session, (&channel, id.as_ref()), &members);
     }
 
     /// The same, of all nodes of a cluster.
     pub(crate) async fn answer_presence_everywhere(&self, event: PresenceEvent) {
         let PresenceEvent::Asked { channel, session, id, after, limit, owner, granted } = event else { return };
         let (members, _) = self.members_everywhere(&channel, (&after, limit), owner, granted).await;
-        self.deliver_presence(session, Presence::answer(&channel, id.as_ref(), &members));
+        self.deliver_members(session, (&channel, id.as_ref()), &members);
     }
 
-    fn deliver_presence(&self, session: Id, frame: Vec<u8>) {
+    fn deliver_members(&self, session: Id, (channel, id): (&str, Option<&bayeux::Id<'_>>), members: &Members) {
+        let frame = Presence::answer(channel, id, members);
         let home = self.shared().shard_of(&session);
         // A shard that has ended has no sessions.
         _ = self.mailboxes.send_to_shard(home, ShardMessage::Deliver(session, frame.into(), None));

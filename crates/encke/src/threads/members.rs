@@ -30,29 +30,30 @@ fn turn(server: &Arc<ServerShared>, settings: &Settings) -> Option<Duration> {
     let ForNodes { follows, reports, next_ms } = server.presence.for_nodes(link.others().as_deref(), now, settings);
     for ToFollow { node, stream, names, is_whole } in follows {
         let command = NodeCommand::FollowMembers { node: own, stream, names, is_whole };
-        let server = server.clone();
-        server.application.clone().spawn(async move {
-            let is_taken = is_taken(&server, node, &command).await;
+        send(server, node, command, move |server, is_taken| {
             server.presence.followed(node, stream, is_taken, server.clock.now());
         });
     }
     for (node, stream, report) in reports {
         let command = NodeCommand::ReportMembers { node: own, stream, report };
-        let server = server.clone();
-        server.application.clone().spawn(async move {
-            let is_taken = is_taken(&server, node, &command).await;
-            server.presence.reported(node, stream, is_taken);
-        });
+        send(server, node, command, move |server, is_taken| server.presence.reported(node, stream, is_taken));
     }
     let pause_ms = next_ms.map_or(LOOK_MS, |next_ms| next_ms.saturating_sub(now.ms).clamp(1, LOOK_MS));
     Some(Duration::from_millis(pause_ms))
 }
 
-/// Sends a command to a node. True: it has done it.
-async fn is_taken(server: &ServerShared, node: u64, command: &NodeCommand) -> bool {
-    let Some(link) = &server.cluster else { return false };
-    let replies = link.command(Callee::Node(node), command).await.unwrap_or_default().replies;
-    replies.iter().any(|(_, reply)| matches!(reply, NodeReply::Count(_)))
+/// Sends a command to a node, and calls `done` with true when the node has done it, or with false.
+fn send(
+    server: &Arc<ServerShared>,
+    node: u64,
+    command: NodeCommand,
+    done: impl FnOnce(&ServerShared, bool) + Send + 'static,
+) {
+    let (server, Some(link)) = (server.clone(), server.cluster.clone()) else { return };
+    server.application.clone().spawn(async move {
+        let replies = link.command(Callee::Node(node), &command).await.unwrap_or_default().replies;
+        done(&server, replies.iter().any(|(_, reply)| matches!(reply, NodeReply::Count(_))));
+    });
 }
 
 /// The longest pause between two looks at the nodes that are there, in milliseconds.

@@ -94,7 +94,7 @@ impl Upkeep {
         let others: Vec<NodeTag> = others.filter(|node| *node != self.own).take(NODES_MAX).collect();
         let (done, answer) = oneshot::channel();
         (self.report)(UpkeepEvent::Probe(others, done));
-        // Nobody is gone for sure if there is no answer.
+        // Without an answer no node counts as gone.
         let gone = timeout(PROBE_MAX, answer).await.ok().and_then(Result::ok).unwrap_or_default();
         let now = Instant::now();
         self.gone.retain(|node, _| gone.contains(node));
