@@ -61,7 +61,13 @@ impl MongoStore {
         Ok(Client::with_options(options)?.database(&self.settings.database).collection(&self.collection))
     }
 
-    /// Runs a command for at most [`MongoSettings::timeout_ms`].
+    /// Runs a command of the database.
+    async fn run_command(&self, command: Document) -> MongoResult<Document> {
+        let database = self.collection().await?.client().database(&self.settings.database);
+        database.run_command(command).await
+    }
+
+    /// Waits for a command for at most [`MongoSettings::timeout_ms`].
     async fn within<T>(&self, command: impl Future<Output = MongoResult<T>>) -> Result<T, KeyFailure> {
         within(Duration::from_millis(self.settings.timeout_ms), command).await
     }
@@ -77,8 +83,7 @@ impl MongoStore {
             "ordered": false,
             "writeConcern": { "w": "majority", "wtimeout": i64::try_from(self.settings.timeout_ms).unwrap_or(i64::MAX) },
         };
-        let answer = self.collection().await?.client().database(&self.settings.database).run_command(command).await?;
-        Ok(outcomes(&answer, &versions))
+        Ok(outcomes(&self.run_command(command).await?, &versions))
     }
 
     async fn read_all(&self, keys: &[String]) -> MongoResult<Vec<Option<(u64, Bytes)>>> {
@@ -97,11 +102,7 @@ impl MongoStore {
                 { "key": { "valid": 1, "accessed": 1 }, "name": "valid_accessed" },
             ],
         };
-        let made = async {
-            let database = self.collection().await?.client().database(&self.settings.database);
-            database.run_command(indexes).await
-        };
-        if let Err(error) = self.within(made).await {
+        if let Err(error) = self.within(self.run_command(indexes)).await {
             tracing::warn!(%error, "{}: the indexes of the sessions could not be made; scavenges and purges are slow", self.name);
         }
     }
@@ -114,11 +115,7 @@ impl SessionStore for MongoStore {
 
     fn ping(&self) -> StoreFuture<'_, ()> {
         Box::pin(async {
-            let ping = async {
-                let database = self.collection().await?.client().database(&self.settings.database);
-                database.run_command(doc! { "ping": 1 }).await
-            };
-            self.within(ping).await?;
+            self.within(self.run_command(doc! { "ping": 1 })).await?;
             self.has_indexes.get_or_init(|| self.make_indexes()).await;
             Ok(())
         })
