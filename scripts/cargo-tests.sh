@@ -5,8 +5,8 @@
 #   scripts/cargo-tests.sh unit    without those that use real sockets, processes and clocks
 #   scripts/cargo-tests.sh tls     those of the server over real sockets, with TLS on both ends
 #   scripts/cargo-tests.sh http2   the same over HTTP/2, by a gateway in front of each server; `http2-tls` with TLS
-#   scripts/cargo-tests.sh cluster those of nodes of a cluster, by scripts/cluster.sh
-#   scripts/cargo-tests.sh mongodb those of sessions in MongoDB, by scripts/mongodb.sh
+#   scripts/cargo-tests.sh cluster [FILTER…]   those of nodes of a cluster, by scripts/cluster.sh
+#   scripts/cargo-tests.sh mongodb [FILTER…]   those of sessions in MongoDB, by scripts/mongodb.sh
 #
 # A test of the crates in `real_time` that fails is run once more, alone. If it passes then, it is flaky: it is counted and listed, and
 # both outputs stay in target/test/flaky. All other tests are deterministic, so their failure is final, as is one that says that a
@@ -146,7 +146,7 @@ http2 | http2-tls)
     # The tests of proxies choose TLS for each connection.
     [ "$1" = http2 ] || options+=(--skip proxies::)
     ;;
-cluster | mongodb) options=(--test "$1") ;;
+cluster | mongodb) options=(--test "$1" -- "${@:2}") ;;
 *) echo "usage: scripts/cargo-tests.sh [unit|tls|http2|http2-tls|cluster|mongodb]" >&2; exit 2 ;;
 esac
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Nodes of a cluster on a real NATS server: publications between them, interest, order, and what happens when one of them or NATS ends.
 #
-#   scripts/cluster.sh             all tests; one that fails runs again, alone: scripts/cargo-tests.sh
+#   scripts/cluster.sh             all tests
 #   scripts/cluster.sh FILTER…     those whose names contain it
 #
 # `NATS_SERVER` names another program.
@@ -9,8 +9,4 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 need_nats
 export NATS_SERVER RUST_TEST_THREADS=${RUST_TEST_THREADS:-4}
-if [ $# -gt 0 ]; then
-    need_rust
-    exec cargo test --locked --workspace --test cluster -- "$@"
-fi
-exec bash scripts/cargo-tests.sh cluster
+exec bash scripts/cargo-tests.sh cluster "$@"

@@ -2,7 +2,7 @@
 # Nodes of a cluster whose sessions are in MongoDB, on a real NATS server and on a server that speaks the protocol of MongoDB: take-over,
 # conflicts, scavenge and purge, a server that is gone and comes back.
 #
-#   scripts/mongodb.sh             all tests; one that fails runs again, alone: scripts/cargo-tests.sh
+#   scripts/mongodb.sh             all tests
 #   scripts/mongodb.sh FILTER…     those whose names contain it
 #
 # `NATS_SERVER` names another program, `MONGODB_URL` another server, such as a real one: each test has its own collection there.
@@ -23,9 +23,4 @@ if [ -z "${MONGODB_URL:-}" ]; then
     MONGODB_URL=$url
     export MONGODB_URL
 fi
-if [ $# -gt 0 ]; then
-    need_rust
-    cargo test --locked --workspace --test mongodb -- "$@"
-else
-    bash scripts/cargo-tests.sh mongodb
-fi
+bash scripts/cargo-tests.sh mongodb "$@"
