@@ -20,7 +20,7 @@ const KEY: &str = "commanding-key-0123456789";
 const SECRET: &str = "a secret of thirty-two bytes, two";
 
 /// The end of the configuration of a node that checks tokens and has a key of the HTTP API.
-pub(crate) fn settings() -> String {
+fn settings() -> String {
     format!(
         "[auth]\nsecret = \"{SECRET}\"\n[[api_keys]]\nname = \"m\"\nkey = \"{KEY}\"\nscopes = [\"deliver\", \"read\", \"manage\"]\n"
     )
@@ -28,7 +28,12 @@ pub(crate) fn settings() -> String {
 
 /// Starts nodes that know of each other.
 fn start<const N: usize>(nats: &Nats, names: [&str; N]) -> [Node; N] {
-    let nodes = names.map(|name| Node::start(nats, name, &settings()));
+    start_with(nats, names, "")
+}
+
+/// The same with more at the end of their configuration.
+pub(crate) fn start_with<const N: usize>(nats: &Nats, names: [&str; N], more: &str) -> [Node; N] {
+    let nodes = names.map(|name| Node::start(nats, name, &(settings() + more)));
     nodes.iter().for_each(|node| node.wait_for("encke_cluster_nodes", N as u64));
     nodes
 }

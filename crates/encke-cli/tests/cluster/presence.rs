@@ -3,21 +3,13 @@
 use encke_client::{Client, Subscription, Transport};
 use serde_json::{Value, json};
 
-use crate::commands::{api, open_at};
+use crate::commands::{api, open_at, start_with};
 use crate::nats::{Keeping, Nats};
 use crate::node::Node;
 use crate::proxy::Proxy;
 use crate::{next, run, wait_until, wait_until_async};
 
 const RULE: &str = "[[channels]]\npattern = \"/room/*\"\npresence = true\n";
-
-/// Starts nodes that know of each other.
-fn start<const N: usize>(nats: &Nats, names: [&str; N]) -> [Node; N] {
-    let more = crate::commands::settings() + RULE;
-    let nodes = names.map(|name| Node::start(nats, name, &more));
-    nodes.iter().for_each(|node| node.wait_for("encke_cluster_nodes", N as u64));
-    nodes
-}
 
 /// A session of a user on `/room/1`.
 async fn enter(url: &str, user: &str) -> (Client, Subscription) {
@@ -50,7 +42,7 @@ async fn news(announcements: &mut Subscription) -> (Value, Value) {
 fn members_of_all_nodes_are_listed_and_announced_on_each() {
     run(async {
         let nats = Nats::start(&[]);
-        let [a, b, c] = start(&nats, ["a", "b", "c"]);
+        let [a, b, c] = start_with(&nats, ["a", "b", "c"], RULE);
         let (ann, _in_room) = enter(&a.url, "ann").await;
         let eve = open_at(&c.url, "eve", "eve", Transport::WebSocket).await;
         let mut announcements = eve.subscribe("/presence/room/1").await.expect("a subscription");
@@ -79,7 +71,7 @@ fn members_of_all_nodes_are_listed_and_announced_on_each() {
 fn a_killed_node_takes_those_with_it_who_do_not_go_on_elsewhere() {
     run(async {
         let nats = Keeping::start("presence");
-        let [a, b, c] = start(&nats.nats, ["a", "b", "c"]);
+        let [a, b, c] = start_with(&nats.nats, ["a", "b", "c"], RULE);
         let targets = [&a, &b].map(|node| node.url.trim_start_matches("http://").to_owned());
         let proxy = Proxy::to_ready(targets.to_vec());
         let eve = open_at(&c.url, "eve", "eve", Transport::WebSocket).await;
@@ -107,7 +99,7 @@ fn a_killed_node_takes_those_with_it_who_do_not_go_on_elsewhere() {
 fn members_are_known_again_after_nats_was_away() {
     run(async {
         let mut nats = Nats::start(&[]);
-        let [a, b] = start(&nats, ["a", "b"]);
+        let [a, b] = start_with(&nats, ["a", "b"], RULE);
         let eve = open_at(&b.url, "eve", "eve", Transport::WebSocket).await;
         let mut announcements = eve.subscribe("/presence/room/1").await.expect("a subscription");
         let _ann = enter(&a.url, "ann").await;

@@ -26,13 +26,13 @@ pub(super) enum Promise {
     OneHistory,
     /// A message comes behind the reply to the subscribe that wants it.
     ReplyFirst,
-    /// Where nothing goes wrong, a message reaches each subscriber within seconds.
+    /// Without faults a message reaches each subscriber within seconds.
     InTime,
     /// Two nodes that are there do not have one session.
     OneNode,
     /// A session that has ended does not come back.
     EndedStays,
-    /// Where nothing goes wrong, sessions go on.
+    /// Without faults sessions go on.
     SessionsGoOn,
     /// A message arrives as it was sent, and nothing else does.
     ExactData,

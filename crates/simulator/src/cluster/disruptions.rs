@@ -164,7 +164,7 @@ impl Cluster {
         }
     }
 
-    /// Nothing goes wrong any more.
+    /// Ends all faults.
     pub(super) fn heal(&mut self) {
         self.note(|_| "nothing goes wrong any more".into());
         self.heals = true;

@@ -91,7 +91,7 @@ impl Partition {
 
     pub(super) fn watch_begins(&mut self) {
         self.claims.watch_begins();
-        // Nobody could come back during the break.
+        // The time of a break does not count: owners could not come back in it.
         self.orphan_ms = None;
     }
 
