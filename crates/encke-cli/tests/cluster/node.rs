@@ -18,10 +18,10 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts a node and waits until it is connected. `more`: lines of its section `[cluster]`.
+    /// Starts a node and waits until it is connected and takes clients. `more`: lines of its section `[cluster]`.
     pub(crate) fn start(nats: &Nats, name: &str, more: &str) -> Node {
         let node = Node::begin(nats, name, more);
-        node.wait_for("encke_cluster_connected", 1);
+        node.wait_for_ready();
         node
     }
 
@@ -35,10 +35,10 @@ impl Node {
         Node::listening(0, servers, name, more)
     }
 
-    /// Starts a node that can start again, and waits until it is connected.
+    /// Starts a node that can start again, and waits as [`Node::start`] does.
     pub(crate) fn lasting(nats: &Nats, name: &str, more: &str) -> Node {
         let node = Node::listening(free_port(), &nats.url(), name, more);
-        node.wait_for("encke_cluster_connected", 1);
+        node.wait_for_ready();
         node
     }
 
@@ -104,6 +104,11 @@ impl Node {
     /// Waits until a metric has a value.
     pub(crate) fn wait_for(&self, name: &str, value: u64) {
         wait_until(&format!("{name} is {value}"), || self.metric(name) == value);
+    }
+
+    fn wait_for_ready(&self) {
+        self.wait_for("encke_cluster_connected", 1);
+        wait_until("it takes clients", || self.get("/readyz") == "ready\n");
     }
 
     /// The body of the response to a request.
