@@ -26,7 +26,7 @@ pub(super) struct EventsLink {
     begun: Begun,
     /// The connect to be sent when it is open: the server would hold an earlier one with its request.
     connect: Option<String>,
-    /// How often it was requested again.
+    /// The number of times that it was requested again.
     repeats: u32,
 }
 

@@ -56,7 +56,7 @@ fn refuse<B>(connection: &Connection, settings: &Settings, request: &Request<B>)
     }
 }
 
-/// The response of a node that reads the histories of the cluster: its clients would be told that the histories are gone, and miss what is
+/// The response of a node that reads the histories of the cluster: its clients would take the histories for lost, and miss what is
 /// published meanwhile. They come again, or to another node.
 fn refuse_early(connection: &Connection, settings: &Settings, headers: &HeaderMap) -> Option<Response<Body>> {
     let cluster = connection.node.server().cluster.as_ref()?;
