@@ -19,15 +19,16 @@ work=$(mktemp -d)
 declare -A pid port
 
 stop_all() {
-    local name
+    local name number
+    rm -f "$work"/*.supervised
     for name in "${!pid[@]}"; do kill -KILL "${pid[$name]}" 2>/dev/null || true; done
+    for number in "$work"/*.pid; do kill -KILL "$(cat "$number" 2>/dev/null)" 2>/dev/null || true; done
     wait 2>/dev/null || true
     rm -rf "$work"
 }
 trap stop_all EXIT
 trap 'exit 130' INT TERM
 
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 # at NAME: its address.
 at() { echo "127.0.0.1:${port[$1]}"; }
 # wait_until TEXT COMMAND…: until the command succeeds.
@@ -46,7 +47,7 @@ stop() {
 }
 
 start_nats() {
-    port[nats]=$(free_port)
+    port[nats]=$(free_ports 1)
     "$NATS_SERVER" -a 127.0.0.1 -p "${port[nats]}" -js -sd "$work/nats" >"$work/nats.log" 2>&1 &
     pid[nats]=$!
     wait_until 'NATS listens' bash -c "</dev/tcp/127.0.0.1/${port[nats]}"
@@ -55,7 +56,7 @@ start_nats() {
 # start_node NUMBER [RULES]: a node of one shard. Nodes that start again have the same port.
 start_node() {
     local name=encke-$1
-    : "${port[$name]:=$(free_port)}"
+    : "${port[$name]:=$(free_ports 1)}"
     printf 'listen = "%s"\nshards = 1\n[cluster]\nservers = ["nats://%s"]\nnode = "%s"\n%s\n' "$(at "$name")" "$(at nats)" "$name" "${2:-}" >"$work/$name.toml"
     "$ENCKE_BIN" serve --log warn --config "$work/$name.toml" >"$work/$name.out" 2>>"$work/$name.log" &
     pid[$name]=$!
@@ -68,7 +69,7 @@ is_in_sync() { [ "$(metric "$1" encke_cluster_history_partitions_in_sync)" = 64 
 # A balancer that sends each request, and each WebSocket, to the next node.
 start_balancer() {
     local number
-    port[balancer]=$(free_port)
+    port[balancer]=$(free_ports 1)
     {
         printf 'global\n    maxconn 9000\ndefaults\n    mode http\n    option redispatch\n    retries 3\n    timeout connect 2s\n'
         printf '    timeout client 150s\n    timeout server 150s\n    timeout tunnel 1h\nfrontend clients\n    bind %s\n' "$(at balancer)"
@@ -82,73 +83,106 @@ start_balancer() {
     wait_until 'the balancer has nodes' curl --silent --fail "http://$(at balancer)/readyz"
 }
 
-# kill_nodes: kills one of the first two nodes every 20 s, and starts it again a second later. The third one serves the publisher: what that
-# has sent and no node has confirmed may be lost with its node, and the load cannot know.
-kill_nodes() {
-    local number=0
-    while :; do
-        sleep "$kill_every_seconds"
-        number=$((number % 2 + 1))
-        kill -KILL "$(pgrep -f "serve --log warn --config $work/encke-$number.toml")"
-        echo "   killed encke-$number" >&2
-        sleep 1
-        start_node "$number" "$history_rules"
+# supervise NUMBER: a node that starts again a second after it was killed, until `drop_node`.
+supervise() {
+    local name=encke-$1
+    # The nodes that start again have it from here.
+    : "${port[$name]:=$(free_ports 1)}"
+    touch "$work/$name.supervised"
+    (
+        while [ -e "$work/$name.supervised" ]; do
+            start_node "$1" "$history_rules"
+            echo "${pid[$name]}" >"$work/$name.pid"
+            wait "${pid[$name]}" || sleep 1
+        done
+    ) 2>/dev/null &
+    pid[supervisor-$1]=$!
+}
+kill_node() { kill -KILL "$(cat "$work/encke-$1.pid")" 2>/dev/null || true; }
+drop_node() {
+    rm "$work/encke-$1.supervised"
+    kill_node "$1"
+    wait "${pid[supervisor-$1]}" || true
+    unset "pid[supervisor-$1]"
+}
+# await_nodes: until all three have the histories.
+await_nodes() {
+    local number
+    for number in 1 2 3; do
+        wait_until "encke-$number is ready" is_ready "encke-$number"
+        wait_until "encke-$number has the histories" is_in_sync "encke-$number"
     done
+}
+# kill_nodes NUMBER…: kills one of these nodes every 20 s, in turn.
+kill_nodes() {
+    local number
+    while :; do
+        for number in "$@"; do
+            sleep "$kill_every_seconds"
+            kill_node "$number"
+            echo "   killed encke-$number" >&2
+        done
+    done
+}
+# while_killing NUMBERS COMMAND…: runs a command while these nodes are killed.
+while_killing() {
+    local killer status=0
+    # shellcheck disable=SC2086
+    kill_nodes $1 &
+    killer=$!
+    "${@:2}" || status=1
+    kill "$killer"
+    wait "$killer" 2>/dev/null || true
+    return "$status"
 }
 
 history_rules=$'[[channels]]\npattern = "/jitter/**"\nhistory_messages = 100000\n[[channels]]\npattern = "/avalanche/**"\nhistory_messages = 100000'
+# The ways of `breaks`.
+transports=(websocket 'websocket --http2 --streams-per-connection 10' long-polling eventsource)
 
-# breaks: `encke bench jitter` and `avalanche` over three nodes.
+# jitter OPTION…: the third node is not killed. It serves the publisher: what that has sent and no node has confirmed may be lost with its node, and the
+# load cannot know.
+jitter() {
+    while_killing '1 2' "$ENCKE_BIN" bench jitter --target "http://$(at balancer)" --clients "$clients" --publish-to "http://$(at encke-3)" \
+        --late-after 30s --duration "${breaks_seconds}s" --quiet "$@"
+}
+# avalanche OPTION…: it kills the first node itself, and waits for the replies to publications.
+avalanche() {
+    local status=0
+    drop_node 1
+    while_killing 2 "$ENCKE_BIN" bench avalanche --kill kill --clients "$clients" --around "$((kill_every_seconds + 5))s" --back-within 60s \
+        --port "${port[encke-1]}" --through "http://$(at balancer)" \
+        --server "$(realpath "$ENCKE_BIN") serve --log warn --config $work/encke-1.toml" --quiet "$@" || status=1
+    supervise 1
+    return "$status"
+}
+
+# breaks: `encke bench jitter` and `avalanche` over three nodes, of which one is killed every 20 s.
 breaks() {
-    local transport recovery killer number failed=0
+    local scenario transport number failed=0 reports=()
     need_services haproxy
     start_nats
-    for number in 1 2 3; do start_node "$number" "$history_rules"; done
-    for number in 1 2 3; do
-        wait_until "encke-$number is ready" is_ready "encke-$number"
-        wait_until "encke-$number has the histories" is_in_sync "encke-$number"
-    done
+    for number in 1 2 3; do supervise "$number"; done
+    await_nodes
     start_balancer
-    for transport in websocket long-polling eventsource; do
-        for recovery in '--replay' '--ack --replay'; do
-            echo "── jitter: $transport $recovery, a node killed every $kill_every_seconds s"
-            (kill_nodes) &
-            killer=$!
+    for scenario in jitter avalanche; do
+        for transport in "${transports[@]}"; do
+            echo "── $scenario --transport $transport --ack --replay, a node killed every $kill_every_seconds s"
+            reports+=("$work/report-${#reports[@]}.json")
             # shellcheck disable=SC2086
-            "$ENCKE_BIN" bench jitter --target "http://$(at balancer)" --clients "$clients" --transport "$transport" $recovery \
-                --publish-to "http://$(at encke-3)" --late-after 30s --duration "${breaks_seconds}s" --quiet --json "$work/jitter.json" || failed=1
-            kill "$killer"
-            wait "$killer" 2>/dev/null || true
-            revive
+            "$scenario" --transport $transport --ack --replay --label "${transport%% --s*}" --json "${reports[-1]}" || failed=1
+            await_nodes
         done
-        echo "── avalanche: $transport --ack --replay, one of three nodes is killed"
-        stop_node 1
-        "$ENCKE_BIN" bench avalanche --kill kill --ack --replay --clients "$clients" --transport "$transport" --port "${port[encke-1]}" \
-            --through "http://$(at balancer)" --server "$(realpath "$ENCKE_BIN") serve --log warn --config $work/encke-1.toml" \
-            --quiet --json "$work/avalanche.json" || failed=1
-        revive
     done
+    python3 benches/cluster/table.py "${reports[@]}" || failed=1
+    for number in 1 2 3; do drop_node "$number"; done
+    stop balancer
+    stop nats
     return "$failed"
 }
-# stop_node NUMBER: kills it, whoever has started it.
-stop_node() {
-    pkill -KILL -f "serve --log warn --config $work/encke-$1.toml" || true
-    wait "${pid[encke-$1]:-}" 2>/dev/null || true
-}
-# revive: starts the nodes that do not run, and waits until all have the histories.
-revive() {
-    local number
-    for number in 1 2 3; do
-        pgrep -f "serve --log warn --config $work/encke-$number.toml" >/dev/null || start_node "$number" "$history_rules"
-    done
-    for number in 1 2 3; do
-        wait_until "encke-$number is ready" is_ready "encke-$number"
-        wait_until "encke-$number has the histories" is_in_sync "encke-$number"
-    done
-}
 end_nodes() {
-    local number
-    for number in 1 2 3; do stop_node "$number"; unset "pid[encke-$number]"; done
+    local name
+    for name in "${!pid[@]}"; do if [[ $name == encke-* ]]; then stop "$name"; fi; done
 }
 
 load() { python3 benches/cluster/load.py --clients "$fan_out" "$@"; }
@@ -194,8 +228,8 @@ latency() {
 
 start_centrifugo() {
     local name=centrifugo-$1
-    port[$name]=$(free_port)
-    port[$name-internal]=$(free_port)
+    port[$name]=$(free_ports 1)
+    port[$name-internal]=$(free_ports 1)
     cat >"$work/$name.json" <<JSON
 {"http_server": {"address": "127.0.0.1", "port": ${port[$name]}, "internal_port": "${port[$name-internal]}"},
  "client": {"insecure": true, "allowed_origins": ["*"]}, "broker": {"enabled": true, "type": "nats", "nats": {"url": "nats://$(at nats)"}},

@@ -160,7 +160,7 @@ class Page {
     async java(text) {
         const [, name] = /public class (\w+)/.exec(text);
         writeFileSync(join(this.folder, `${name}.java`), text);
-        await this.run(["javac", "-cp", CLASSPATH, `${name}.java`]);
+        await this.run(["javac", "-cp", `${CLASSPATH}:.`, `${name}.java`]);
         await this.program(`java -cp "$CLASSPATH:." ${name}`);
     }
 

@@ -37,9 +37,10 @@ impl Clients {
         let mut target = resolve(&spec.target)?;
         let publishers_at = spec.publish_to.as_ref().map(resolve).transpose()?.map(|target| (clients, target));
         let pool = if spec.transport.is_http() { POOL_CONNECTIONS } else { 0 };
-        // Streams of HTTP/2 are for WebSockets.
+        // Streams of HTTP/2 are for WebSockets of the target.
         let streams = spec.streams_per_connection.filter(|_| !spec.transport.is_http());
-        let (streamed, per_connection) = streams.map_or((0, 1), |streams| (total, streams.max(1) as usize));
+        let at_target = if publishers_at.is_some() { clients } else { total };
+        let (streamed, per_connection) = streams.map_or((0, 1), |streams| (at_target, streams.max(1) as usize));
         let http2 = Links::new(streamed, clients.min(streamed), per_connection, (total + pool) as u64);
         if streams.is_some() {
             target.require_http2();
@@ -137,13 +138,12 @@ impl Clients {
         let index = self.sessions.len();
         let rooms = self.shared.reader.tally.rooms_of(index);
         let channels: Vec<_> = rooms.iter().map(|room| channel_of(&self.membership, *room)).collect();
-        let shares = self.http2.len() > 0;
+        let is_elsewhere = self.shared.publishers_at.as_ref().is_some_and(|(first, _)| index >= *first);
+        let shares = self.http2.len() > 0 && !is_elsewhere;
         let transport = match self.shared.transport {
             // A publisher gets no events, and its requests would wait for each other.
             Transport::Eventsource if index >= self.subscriber_count => Transport::Websocket,
-            Transport::LongPolling if self.shared.publishers_at.as_ref().is_some_and(|(first, _)| index >= *first) => {
-                Transport::Websocket
-            }
+            Transport::LongPolling if is_elsewhere => Transport::Websocket,
             transport => transport,
         };
         self.sessions.push(Session::new(transport, shares, self.recovery, rooms, &channels));

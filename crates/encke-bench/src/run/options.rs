@@ -79,8 +79,8 @@ pub struct Carriage {
     /// WebSockets over HTTP/2 (RFC 8441): over TLS, or without it by prior knowledge
     #[arg(long, conflicts_with = "compress")]
     pub http2: bool,
-    /// The node of a cluster that the sessions that only publish connect to, by WebSocket [default: the target]
-    #[arg(long, value_name = "URL", conflicts_with = "http2", hide_short_help = true)]
+    /// The node of a cluster that the sessions that only publish connect to, by WebSocket over HTTP/1.1 [default: the target]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
     pub publish_to: Option<String>,
     /// WebSockets on each HTTP/2 connection [default: 1]
     #[arg(long, value_name = "N", value_parser = streams, requires = "http2")]

@@ -1,6 +1,7 @@
 //! Histories that all nodes have: one order and one sequence of positions, whoever is killed, cut off or restarted.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use encke_client::{Client, HistoryQuery, ReplayFrom, Subscription, Transport};
 use serde_json::{Value, json};
@@ -186,6 +187,39 @@ fn a_node_that_joins_late_has_all_messages() {
         check(&read(&mut subscription, 500).await, 0..500);
         publish(&publisher, "/h/late", 500..600).await;
         check(&read(&mut subscription, 100).await, 500..600);
+    });
+}
+
+#[test]
+fn a_node_that_starts_again_serves_no_client_before_it_has_the_histories() {
+    run(async {
+        let nats = Keeping::start("early");
+        let mut first = Node::lasting(&nats.nats, "a", RULE);
+        wait_until_in_sync(&[&first]).await;
+        let others = [start(&nats.nats, "b"), start(&nats.nats, "c")];
+        wait_until_in_sync(&[&others[0], &others[1]]).await;
+        let publisher = others[0].client().await;
+        publish(&publisher, "/h/early", 0..100).await;
+        let mut subscription = replay(&others[1], "/h/early").await;
+        let before = read(&mut subscription, 100).await;
+        let (epoch, offset, _) = before[99].clone();
+        // The first one has owned all, so the next messages are committed when others do.
+        first.restart();
+        let publishing = publish(&publisher, "/h/early", 100..200);
+        let coming = async {
+            let client = loop {
+                let builder = Client::builder().transport(Transport::WebSocket).reply_timeout(EVENT_MAX).ack(true);
+                match builder.replay(ReplayFrom::Latest).connect(&first.url).await {
+                    Ok(client) => break client,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            };
+            let from = ReplayFrom::After { offset, epoch: Some(epoch.into()) };
+            let mut subscription = client.subscribe_from("/h/early", from).await.expect("a subscription");
+            read(&mut subscription, 100).await
+        };
+        let ((), after) = tokio::join!(publishing, coming);
+        check(&[before, after].concat(), 0..200);
     });
 }
 

@@ -24,7 +24,7 @@ fn confirmed_messages_arrive_once_at_all_clients_when_one_of_three_nodes_is_kill
     std::fs::write(&file, text).expect("a file");
     let mut targets: Vec<String> = nodes.iter().map(|node| node.url.trim_start_matches("http://").to_owned()).collect();
     targets.push(format!("127.0.0.1:{port}"));
-    let through = format!("http://{}", Proxy::to_ready(targets).address());
+    let through = format!("http://{}", Proxy::balancer(targets).address());
     let program = env!("CARGO_BIN_EXE_encke");
     let server = format!("{program} serve --log warn --config {}", file.display());
     for more in ["--transport websocket", "--transport long-polling --ack"] {

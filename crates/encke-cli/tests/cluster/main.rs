@@ -10,6 +10,7 @@ mod interest;
 mod load;
 mod nats;
 mod node;
+mod official_clients;
 mod presence;
 mod proxy;
 mod sessions;

@@ -1,13 +1,13 @@
 //! A node: a process of the program.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use encke_client::{Client, Subscription, Transport};
 
-use crate::nats::{Nats, get};
+use crate::nats::{Nats, free_port, get};
 use crate::{connect, wait_until};
 
 /// A node. Dropping it kills it.
@@ -18,10 +18,10 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts a node and waits until it is connected. `more`: lines of its section `[cluster]`.
+    /// Starts a node and waits until it is connected and takes clients. `more`: lines of its section `[cluster]`.
     pub(crate) fn start(nats: &Nats, name: &str, more: &str) -> Node {
         let node = Node::begin(nats, name, more);
-        node.wait_for("encke_cluster_connected", 1);
+        node.wait_for_ready();
         node
     }
 
@@ -32,28 +32,41 @@ impl Node {
 
     /// Starts a node that knows NATS by this URL.
     pub(crate) fn begin_at(servers: &str, name: &str, more: &str) -> Node {
+        Node::listening(0, servers, name, more)
+    }
+
+    /// Starts a node that can start again, and waits as [`Node::start`] does.
+    pub(crate) fn lasting(nats: &Nats, name: &str, more: &str) -> Node {
+        let node = Node::listening(free_port(), &nats.url(), name, more);
+        node.wait_for_ready();
+        node
+    }
+
+    fn listening(port: u16, servers: &str, name: &str, more: &str) -> Node {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("encke-cluster-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let file = folder.join("encke.toml");
         // Nodes of one shard and of several have different ways.
         let shards = 1 + number % 3;
         let text = format!(
-            "listen = \"127.0.0.1:0\"\nshards = {shards}\n[cluster]\nservers = [\"{servers}\"]\nnode = \"{name}\"\nreconnect_delay_max_ms = 200\n{more}\n"
+            "listen = \"127.0.0.1:{port}\"\nshards = {shards}\n[cluster]\nservers = [\"{servers}\"]\nnode = \"{name}\"\nreconnect_delay_max_ms = 200\n{more}\n"
         );
-        std::fs::write(&file, text).expect("a file");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_encke"))
-            .args(["serve", "--config"])
-            .arg(&file)
-            .env("CLUSTER_PASSWORD", "hunter2")
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
-        let url = line.trim().strip_prefix("encke listening on ").expect("its address").to_owned();
+        std::fs::write(folder.join("encke.toml"), text).expect("a file");
+        let (child, url) = spawn(&folder);
         Node { child, folder, url }
+    }
+
+    /// Kills the node, and starts it again on its port.
+    pub(crate) fn restart(&mut self) {
+        self.signal("KILL");
+        self.child.wait().expect("it ends");
+        (self.child, self.url) = spawn(&self.folder);
+    }
+
+    /// Its host and port.
+    pub(crate) fn address(&self) -> &str {
+        self.url.trim_start_matches("http://")
     }
 
     /// Opens a session by WebSocket.
@@ -93,10 +106,30 @@ impl Node {
         wait_until(&format!("{name} is {value}"), || self.metric(name) == value);
     }
 
+    fn wait_for_ready(&self) {
+        self.wait_for("encke_cluster_connected", 1);
+        wait_until("it takes clients", || self.get("/readyz") == "ready\n");
+    }
+
     /// The body of the response to a request.
     pub(crate) fn get(&self, path: &str) -> String {
-        get(self.url.trim_start_matches("http://"), path)
+        get(self.address(), path)
     }
+}
+
+/// Starts the program with the configuration in a folder. Its process, and its address.
+fn spawn(folder: &Path) -> (Child, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_encke"))
+        .args(["serve", "--config"])
+        .arg(folder.join("encke.toml"))
+        .env("CLUSTER_PASSWORD", "hunter2")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+    let url = line.trim().strip_prefix("encke listening on ").expect("its address").to_owned();
+    (child, url)
 }
 
 impl Drop for Node {

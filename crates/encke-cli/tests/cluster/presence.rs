@@ -73,7 +73,7 @@ fn a_killed_node_takes_those_with_it_who_do_not_go_on_elsewhere() {
         let nats = Keeping::start("presence");
         let [a, b, c] = start_with(&nats.nats, ["a", "b", "c"], RULE);
         let targets = [&a, &b].map(|node| node.url.trim_start_matches("http://").to_owned());
-        let proxy = Proxy::to_ready(targets.to_vec());
+        let proxy = Proxy::balancer(targets.to_vec());
         let eve = open_at(&c.url, "eve", "eve", Transport::WebSocket).await;
         let mut announcements = eve.subscribe("/presence/room/1").await.expect("a subscription");
         let ann = enter(&format!("http://{}", proxy.address()), "ann").await;

@@ -29,6 +29,8 @@ pub(crate) struct Link {
     wake: Notify,
     is_frozen: AtomicBool,
     status: Mutex<Status>,
+    /// True while it reads the histories of other nodes for the first time, as in its status.
+    is_reading: AtomicBool,
     /// The numbers of the nodes that are there, in their order, and that of this one.
     nodes: Mutex<(u64, Arc<[u64]>)>,
     /// True if the node has the revoked tokens of the cluster, or cannot have them.
@@ -284,7 +286,13 @@ impl Link {
 
     /// Notes the state of the node.
     pub(crate) fn set_status(&self, status: Status) {
+        self.is_reading.store(status.reading.is_some(), Ordering::Release);
         *self.status.lock() = status;
+    }
+
+    /// True while the node reads the histories of other nodes for the first time.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.is_reading.load(Ordering::Acquire)
     }
 
     /// The metrics of the node.

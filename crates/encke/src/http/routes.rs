@@ -17,7 +17,8 @@ use super::bayeux::BayeuxResponse;
 use super::connection::{Connection, Upgrade};
 use super::guard::{self, Guard, Pages, methods_as_text};
 use super::{
-    Body, api, bayeux, closing, files, form, history, hold, metrics, of_status, subscription, text, unread, with,
+    Body, api, bayeux, closing, files, form, history, hold, metrics, of_status, stream, subscription, text, unread,
+    with,
 };
 use crate::cluster::link::Status;
 use crate::fallback::{BoxError, RequestBody, ResponseBody, TakeOver};
@@ -31,7 +32,8 @@ pub(super) async fn answer_bayeux(
     request: Box<Request<impl bayeux::RequestBody>>,
 ) -> BayeuxResponse {
     let settings = connection.node.shard().settings().clone();
-    let answered = match refuse(connection, &settings, &request) {
+    let refusal = refuse(connection, &settings, &request);
+    let answered = match refusal.or_else(|| refuse_early(connection, &settings, request.headers())) {
         Some(refusal) => refusal.into(),
         None => bayeux::answer(connection, &settings, request).await,
     };
@@ -54,6 +56,30 @@ fn refuse<B>(connection: &Connection, settings: &Settings, request: &Request<B>)
     }
 }
 
+/// The response of a node that reads the histories of the cluster: its clients would take the histories for lost, and miss what is
+/// published meanwhile. They come again, or to another node.
+fn refuse_early(connection: &Connection, settings: &Settings, headers: &HeaderMap) -> Option<Response<Body>> {
+    let cluster = connection.node.server().cluster.as_ref()?;
+    cluster.is_reading().then(|| match stream::wanted(headers) {
+        Some(format) => stream::come_back(connection, settings, format),
+        None => {
+            let early = text(StatusCode::SERVICE_UNAVAILABLE, "this node reads the histories of the cluster\n");
+            closing(with(early, &[(RETRY_AFTER, "1")]))
+        }
+    })
+}
+
+/// True if the path is for clients that receive messages.
+fn is_for_clients<B>(connection: &Connection, settings: &Settings, request: &Request<B>) -> bool {
+    let path = request.uri().path();
+    connection.node.server().echo
+        || is_mount(settings, path)
+        || is_for_root_mount(settings, request)
+        || hold::channel_in(settings, path).is_some()
+        || history::channel_in(settings, path).is_some()
+        || subscription::channels_in(settings, path).is_some()
+}
+
 /// Counts a refusal, and adds the field that all responses have.
 fn finish(connection: &Connection, response: Response<Body>) -> Response<Body> {
     if response.status().as_u16() >= 400 {
@@ -70,6 +96,10 @@ pub(crate) async fn answer(connection: &Rc<Connection>, request: Request<Request
         refusal
     } else if api::is_of_api(path) && !connection.node.server().echo {
         Box::pin(api::answer(connection, &settings, request)).await
+    } else if let Some(early) = refuse_early(connection, &settings, request.headers())
+        && is_for_clients(connection, &settings, &request)
+    {
+        early
     } else if connection.node.server().echo || is_mount(&settings, path) || is_for_root_mount(&settings, &request) {
         bayeux::answer(connection, &settings, Box::new(request)).await.into_response()
     } else if hold::channel_in(&settings, path).is_some() {

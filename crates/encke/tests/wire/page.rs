@@ -61,6 +61,7 @@ const FILES: &[(&str, &str)] = &[
     ("logs", include_str!("../logs.rs")),
     ("long_polling", include_str!("long_polling.rs")),
     ("mail", include_str!("../../../encke-sources/tests/wire/mail.rs")),
+    ("official_clients", include_str!("../../../encke-cli/tests/cluster/official_clients.rs")),
     ("origins", include_str!("origins.rs")),
     ("newcomers", include_str!("../../../encke-core/src/tests/newcomers.rs")),
     ("proxies", include_str!("proxies.rs")),
