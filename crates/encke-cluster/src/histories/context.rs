@@ -213,6 +213,8 @@ pub(super) enum Sabotage {
     SucceedsFromOutside,
     /// A node that is to be in sync counts as such only when the claim says so.
     AddsLate,
+    /// An owner whose claim the engine has lost goes on before the nodes in sync follow it.
+    GoesOnAlone,
     /// The owner takes each number of a source.
     TakesAllNumbers,
     /// A node tells others a mark before clients have confirmed it.

@@ -163,7 +163,7 @@ fn an_engine_that_loses_its_keys_breaks_no_promise() {
 
 /// True if a seed shows that a rule is broken.
 fn is_found(sabotage: Sabotage) -> bool {
-    let disruptions = Disruptions { kills: 8, pauses: 8, cuts: 8, ..Disruptions::default() };
+    let disruptions = Disruptions { kills: 8, pauses: 8, cuts: 8, losses: 3, is_careful: false };
     let engine = Faults { loses: 100, forgets_answer: 300, ..BAD_ENGINE };
     let finds = |seed| catch_unwind(AssertUnwindSafe(|| run(seed, engine, disruptions, Some(sabotage)))).is_err();
     (0..2_000).any(finds)
@@ -175,6 +175,7 @@ fn rules_that_are_broken_are_found() {
         Sabotage::CommitsEarly,
         Sabotage::SucceedsFromOutside,
         Sabotage::AddsLate,
+        Sabotage::GoesOnAlone,
         Sabotage::TakesAllNumbers,
         Sabotage::MarksEarly,
         Sabotage::TrustsTimes,
