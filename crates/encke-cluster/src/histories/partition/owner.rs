@@ -42,7 +42,7 @@ struct Follower {
     /// The time since when it has acknowledged nothing more though there is more, in milliseconds.
     behind_ms: Option<u64>,
     /// True if it has acknowledged something in this term.
-    is_heard: bool,
+    has_acknowledged: bool,
 }
 
 impl Follower {
@@ -118,7 +118,7 @@ impl Owner {
     /// A follower has acknowledged.
     pub(crate) fn acknowledged(&mut self, now_ms: u64, node: NodeId, (staged, committed): (u64, u64), last: u64) {
         let follower = self.followers.entry(node).or_default();
-        (follower.at_ms, follower.is_heard) = (now_ms, true);
+        (follower.at_ms, follower.has_acknowledged) = (now_ms, true);
         if staged > follower.staged {
             (follower.staged, follower.behind_ms) = (staged, Some(now_ms));
         }
@@ -130,8 +130,9 @@ impl Owner {
 
     /// True if all these nodes follow this term.
     pub(crate) fn is_followed_by(&self, nodes: &[NodeId], own: NodeId) -> bool {
-        let is_heard = |node: &NodeId| self.followers.get(node).is_some_and(|follower| follower.is_heard);
-        nodes.iter().filter(|node| **node != own).all(is_heard)
+        let has_acknowledged =
+            |node: &NodeId| self.followers.get(node).is_some_and(|follower| follower.has_acknowledged);
+        nodes.iter().filter(|node| **node != own).all(has_acknowledged)
     }
 
     /// Forgets followers that are gone.
