@@ -9,7 +9,7 @@ use super::entry::{NodeId, Term};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) owner: NodeId,
-    /// Grows when the owner changes.
+    /// Grows by [`OWNER_STEP`] with each owner, and by one when the owner writes its claim again because the engine has lost it.
     pub(super) number: u64,
     pub(super) lineage: Lineage,
     /// The nodes that have all committed entries, the owner among them, in order. Without their acknowledgement nothing is committed.
@@ -36,7 +36,22 @@ impl Claim {
 
     /// The next owner's claim.
     pub(super) fn passed_to(&self, owner: NodeId, in_sync: Vec<NodeId>) -> Claim {
-        Claim { owner, number: self.number + 1, ..self.with(in_sync) }
+        Claim { owner, number: next_number(self.number), ..self.with(in_sync) }
+    }
+
+    /// The claim that its owner writes when the engine has lost this one.
+    pub(super) fn restored(&self) -> Claim {
+        Claim { number: self.number + 1, ..self.clone() }
+    }
+
+    /// True if the owner has written it again, and a later claim may have held before the engine has lost its keys.
+    pub(super) fn is_restored(&self) -> bool {
+        !self.number.is_multiple_of(OWNER_STEP)
+    }
+
+    /// True if its owner does not know of another claim that has held.
+    pub(super) fn is_behind(&self, other: &Claim) -> bool {
+        self.is_restored() && self.number < other.number
     }
 
     pub(super) fn write(&self) -> Bytes {
@@ -58,12 +73,19 @@ impl Claim {
     }
 }
 
+/// The number of the first claim of the owner after this one.
+pub(super) fn next_number(number: u64) -> u64 {
+    (number / OWNER_STEP + 1) * OWNER_STEP
+}
+
 /// The node that a partition belongs to: rendezvous hashing, so that few partitions move when a node comes or goes.
 pub(super) fn first_of(nodes: impl Iterator<Item = NodeId>, partition: u16) -> Option<NodeId> {
     nodes.max_by_key(|node| (mixed(node.0 ^ mixed(u64::from(partition) + 1)), *node))
 }
 
 const VERSION: u8 = 1;
+/// The numbers between the claims of two owners.
+const OWNER_STEP: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -79,6 +101,17 @@ mod tests {
             assert_eq!(Claim::read(&bytes[..length]), None, "{length}");
         }
         assert_eq!(Claim::read(&[&[2], &bytes[1..]].concat()), None);
+    }
+
+    #[test]
+    fn a_restored_claim_is_behind_those_of_later_owners_until_it_is_passed_on() {
+        let lineage = Lineage { seed: 3, first: 4 };
+        let first = Claim { owner: NodeId(1), number: next_number(0), lineage, in_sync: vec![NodeId(1), NodeId(2)] };
+        let (next, restored) = (first.passed_to(NodeId(2), vec![NodeId(2)]), first.restored().restored());
+        assert!(!first.is_restored() && !next.is_restored() && restored.is_restored());
+        assert!(restored.is_behind(&next) && !restored.is_behind(&first) && !first.is_behind(&next));
+        let certain = restored.passed_to(NodeId(1), restored.in_sync.clone());
+        assert!(!certain.is_restored() && certain.number == next.number);
     }
 
     #[test]

@@ -187,9 +187,9 @@ impl Context<'_> {
         self.wire.own
     }
 
-    /// True if this node may commit as an owner: no other takes it for gone.
+    /// True if this node may commit and write claims: no other takes it for gone, and it knows what others have written meanwhile.
     pub(super) fn has_lease(&self) -> bool {
-        self.wire.is_connected && self.members.has_lease(self.now.ms)
+        self.wire.is_connected && self.knows_all && self.members.has_lease(self.now.ms)
     }
 
     pub(super) fn is_alive(&self, node: NodeId) -> bool {
@@ -213,6 +213,8 @@ pub(super) enum Sabotage {
     SucceedsFromOutside,
     /// A node that is to be in sync counts as such only when the claim says so.
     AddsLate,
+    /// An owner whose claim the engine has lost goes on before the nodes in sync follow it.
+    GoesOnAlone,
     /// The owner takes each number of a source.
     TakesAllNumbers,
     /// A node tells others a mark before clients have confirmed it.

@@ -54,8 +54,10 @@ impl Members {
         self.others.remove(&node);
     }
 
-    /// A watch begins: keys that it does not report are gone.
+    /// A watch begins: keys that it does not report are gone. The engine may have lost the own key, too, and others have to see it before they
+    /// see a claim of this node.
     pub(super) fn watch_begins(&mut self) {
+        (self.due_ms, self.lease_ms) = (0, 0);
         self.others.values_mut().for_each(|seen| seen.is_reported = false);
     }
 
@@ -158,5 +160,7 @@ mod tests {
         assert!(members.beat(6_000));
         members.beaten(false);
         assert!(members.has_lease(7_999) && members.next_ms() == 7_000);
+        members.watch_begins();
+        assert!(!members.has_lease(7_000) && members.beat(6_500), "the engine may have lost the key");
     }
 }

@@ -104,6 +104,10 @@ impl Sessions {
         let is_absent = |of| of == node || without.iter().any(|absence| absence.node == of);
         let is_request = matches!(search.waiting, Searcher::Request { .. });
         let is_socket = matches!(search.waiting, Searcher::Socket(..));
+        if answer.is_ok() {
+            // It is there, whatever has become of the questions about that.
+            self.servers.entry(home).and_modify(|server| server.silent = 0);
+        }
         self.no_longer_waits(home);
         match answer {
             Ok(Some(Reply::Served { status, set_browser, is_confirmed, compresses, body })) if !is_release => {

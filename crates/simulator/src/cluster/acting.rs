@@ -152,6 +152,9 @@ impl Cluster {
         let Some(asked) = self.clients[client].asked.clone().filter(|asked| asked.exchange == exchange) else { return };
         self.note(|_| format!("client {client} gives up its request {exchange}"));
         self.abandon(&asked);
+        if let Purpose::Unsubscribe(name) = asked.purpose {
+            self.clients[client].unsure.insert(name);
+        }
         self.failed(client, &asked.purpose);
     }
 

@@ -131,7 +131,7 @@ impl Cluster {
         let state = &self.clients[client];
         let covers = |name: &&&str| ChannelName::known(name).matches(ChannelName::known(published.channel));
         let wants = |(name, from_ms): (&&'static str, &Option<u64>)| {
-            covers(&name) && from_ms.is_some_and(|from_ms| from_ms < published.sent_ms)
+            covers(&name) && !state.unsure.contains(*name) && from_ms.is_some_and(|from_ms| from_ms < published.sent_ms)
         };
         // A client whose request is lost waits for long.
         let is_promised = state.session == Some(session)
@@ -272,8 +272,9 @@ impl Cluster {
             let Some(session) = state.session.and_then(|id| self.checker.sessions.get(&id)) else { continue };
             for (channel, (epoch, entries)) in rings {
                 let covers = |name: &&'static str| ChannelName::known(name).matches(ChannelName::known(channel));
-                let granted = state.granted.iter().filter(|(name, _)| covers(name)).filter_map(|(_, from_ms)| *from_ms);
-                let granted = granted.min();
+                let is_promised = |name: &&'static str| covers(name) && !state.unsure.contains(*name);
+                let granted = state.granted.iter().filter(|(name, _)| is_promised(name));
+                let granted = granted.filter_map(|(_, from_ms)| *from_ms).min();
                 let Some(from_ms) = granted else { continue };
                 let is_missing = |number: &&usize| {
                     self.checker.publications[**number].sent_ms > from_ms && !session.seen.contains_key(*number)

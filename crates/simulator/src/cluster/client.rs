@@ -25,6 +25,8 @@ pub(super) struct Client {
     /// The channels and positions of subscribes of this session that it has given up. One may come late from a node that was paused, and the
     /// session goes back to its position then.
     pub(super) given_up: Vec<(&'static str, u64)>,
+    /// The names of unsubscribes of this session that it has given up. One may come late from a node that was paused, so no message is promised.
+    pub(super) unsure: BTreeSet<&'static str>,
     /// The time of its last failure, in milliseconds.
     pub(super) broken_ms: u64,
     /// The time of its next publication, in milliseconds.
@@ -98,6 +100,7 @@ impl Client {
             granted: BTreeMap::new(),
             tracks: BTreeMap::new(),
             given_up: Vec::new(),
+            unsure: BTreeSet::new(),
             broken_ms: 0,
             publishes_ms: 0,
             unconfirmed: Vec::new(),

@@ -110,6 +110,7 @@ impl Cluster {
         (state.ack, state.broken_ms) = (None, now_ms);
         state.granted.clear();
         state.given_up.clear();
+        state.unsure.clear();
         state.unconfirmed.clear();
         if let Some(session) = self.checker.sessions.get_mut(&id) {
             session.is_over = true;

@@ -2,6 +2,9 @@
 //!
 //! A write is never given up: the engine may have executed it though its answer was lost. Until the claim shows the outcome, both the
 //! claim before it and the written one may hold.
+//!
+//! When the engine has lost its keys, the owner writes its claim again, and others may come back to the engine before the owner of a later
+//! claim. So a claim that was written again and is behind the last one that this node knows is never followed.
 
 use bytes::Bytes;
 
@@ -15,10 +18,10 @@ use crate::histories::members::GONE_MS;
 #[derive(Default)]
 pub(crate) struct Claims {
     known: Option<Known>,
-    /// The last one, if the engine has none any more.
+    /// The last claim that this node has known, if the engine has lost it.
     lost: Option<Claim>,
-    /// An older revision than the known one: a stale value, unless it stays.
-    older: Option<(Known, u64)>,
+    /// A value of the key that is not believed.
+    other: Option<Other>,
     write: Option<Write>,
     /// True if the running watch has reported the key.
     is_reported: bool,
@@ -27,6 +30,13 @@ pub(crate) struct Claims {
 struct Known {
     claim: Claim,
     revision: u64,
+}
+
+/// A stale value, unless it stays; or the claim of an owner that does not know of the last one.
+struct Other {
+    known: Known,
+    /// The time when it was reported, in milliseconds.
+    since_ms: u64,
 }
 
 struct Write {
@@ -59,6 +69,21 @@ impl Claims {
         self.lost.as_ref()
     }
 
+    /// True if the key may have another value than the known claim: nothing is done by it.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.known.is_some() && self.other.is_some()
+    }
+
+    /// The last number that this node knows; 0 if there is none.
+    pub(crate) fn last_number(&self) -> u64 {
+        let other = self.other.as_ref().map(|other| other.known.claim.number);
+        [self.last().map(|last| last.number), other].into_iter().flatten().max().unwrap_or_default()
+    }
+
+    fn last(&self) -> Option<&Claim> {
+        self.claim().or(self.lost())
+    }
+
     /// The claim that is being written.
     pub(crate) fn written(&self) -> Option<&Claim> {
         self.write.as_ref().map(|write| &write.claim)
@@ -70,32 +95,48 @@ impl Claims {
         claims.flat_map(|claim| claim.in_sync.iter().copied())
     }
 
-    /// Begins to write a claim over the known one. Nothing is done while another write has no outcome.
+    /// Begins to write a claim over the value of the key. Nothing is done while another write has no outcome.
     pub(crate) fn write(&mut self, cx: &mut Context<'_>, partition: u16, claim: Claim) {
         if self.write.is_some() || !cx.wire.is_connected {
             return;
         }
-        let expected = self.known.as_ref().map_or(Expected::Absent, |known| Expected::Revision(known.revision));
+        let value = self.known.as_ref().or(self.other.as_ref().map(|other| &other.known));
+        let expected = value.map_or(Expected::Absent, |known| Expected::Revision(known.revision));
         let number = cx.write_claim(partition, &claim, expected);
         self.write = Some(Write { claim, expected, number, phase: Phase::Sent });
     }
 
     /// Sends a failed write again, and believes an older revision that stays.
     pub(crate) fn turn(&mut self, cx: &mut Context<'_>, partition: u16) {
-        if let Some((older, _)) = self.older.take_if(|(_, since_ms)| cx.now.ms >= *since_ms + GONE_MS) {
-            // The engine has lost its keys, and the claim was made again. An owner does not go back in its own.
-            let own = self.claim().filter(|claim| claim.owner == cx.own());
-            if own.is_none_or(|own| own.lineage != older.claim.lineage) {
-                (self.known, self.write) = (Some(older), None);
-            }
-        }
+        self.compare(cx);
         if let Some(write) = self.write.as_mut()
             && let Phase::Again(due_ms) = write.phase
             && due_ms <= cx.now.ms
             && cx.wire.is_connected
+            // Before, the watch of this connection may show that the engine has lost its keys.
+            && cx.knows_all
         {
             write.phase = Phase::Sent;
             write.number = cx.write_claim(partition, &write.claim, write.expected);
+        }
+    }
+
+    /// Finds out if the engine has lost the known claim, when the key has another value.
+    fn compare(&mut self, cx: &Context<'_>) {
+        let (Some(known), Some(other)) = (&self.known, &self.other) else { return };
+        let stays = cx.now.ms >= other.since_ms + GONE_MS;
+        if other.known.claim.is_behind(&known.claim) {
+            // To write over a stale value fails, but a write on its way would be given up.
+            if stays || self.write.is_none() {
+                self.lose();
+            }
+        } else if stays {
+            // An owner does not go back in its own.
+            let goes_back = known.claim.owner == cx.own() && known.claim.lineage == other.known.claim.lineage;
+            let other = self.other.take().filter(|_| !goes_back);
+            if let Some(Other { known, .. }) = other {
+                (self.known, self.write) = (Some(known), None);
+            }
         }
     }
 
@@ -122,16 +163,18 @@ impl Claims {
     }
 
     fn learn(&mut self, now_ms: u64, claim: Claim, revision: u64) {
-        let is_stale = |known: &Known| {
-            // The numbers of a lineage only grow, though revisions begin again when the engine loses its keys.
-            let is_later = claim.lineage == known.claim.lineage && claim.number > known.claim.number;
-            revision < known.revision && !is_later
-        };
-        if self.known.as_ref().is_some_and(is_stale) {
-            self.older = Some((Known { claim, revision }, now_ms));
+        // Numbers only grow, though revisions begin again when the engine loses its keys.
+        let is_stale = |known: &Known| revision < known.revision && claim.number <= known.claim.number;
+        let is_behind = self.last().is_some_and(|last| claim.is_behind(last));
+        if is_behind || self.known.as_ref().is_some_and(is_stale) {
+            self.other = Some(Other { known: Known { claim, revision }, since_ms: now_ms });
+            if self.known.is_none() {
+                // It expects that there is no key.
+                self.write = None;
+            }
             return;
         }
-        self.older = None;
+        self.other = None;
         // A revision stands for one claim. If it is another one, the engine has lost its keys, and has come to the same revision again.
         if self.known.as_ref().is_none_or(|known| revision != known.revision || claim != known.claim) {
             self.known = Some(Known { claim, revision });
@@ -143,11 +186,18 @@ impl Claims {
 
     /// The key is gone.
     pub(crate) fn gone(&mut self) {
-        self.is_reported = false;
-        if let Some(known) = self.known.take() {
-            self.lost = Some(known.claim);
+        (self.is_reported, self.other) = (false, None);
+        self.lose();
+    }
+
+    /// The engine does not have the last claim any more. A write of which nobody knows the outcome may have held, too, with its list.
+    fn lose(&mut self) {
+        let written = self.write.take().map(|write| write.claim);
+        if let Some(Known { claim, .. }) = self.known.take() {
+            let written = written.filter(|written| written.lineage == claim.lineage);
+            let in_sync = written.into_iter().flat_map(|written| written.in_sync).chain(claim.in_sync.iter().copied());
+            self.lost = Some(claim.with(in_sync.collect()));
         }
-        (self.older, self.write) = (None, None);
     }
 
     /// A watch begins.
@@ -171,8 +221,11 @@ mod tests {
     use encke_core::history::Lineage;
 
     use super::*;
+    use crate::histories::claim::next_number;
 
+    /// A claim of the owner with this number.
     fn claim(owner: u64, number: u64, in_sync: &[u64]) -> Claim {
+        let number = (0..number).fold(0, |number, _| next_number(number));
         let in_sync = in_sync.iter().copied().map(NodeId).collect();
         Claim { owner: NodeId(owner), number, lineage: Lineage { seed: 7, first: 100 }, in_sync }
     }
@@ -199,5 +252,21 @@ mod tests {
         assert_eq!(claims.claim(), Some(&claim(2, 2, &[2])), "node 1 owns it no more");
         let claims = known((claim(1, 1, &[1, 2]), 318), (claim(1, 1, &[1]), 108));
         assert_eq!(claims.claim(), Some(&claim(1, 1, &[1, 2])), "it may be a stale value");
+        assert!(claims.is_doubtful());
+    }
+
+    #[test]
+    fn a_restored_claim_of_an_owner_that_was_succeeded_is_never_followed() {
+        let (last, restored) = (claim(2, 2, &[2, 3]), claim(1, 1, &[1, 2, 3]).restored());
+        let claims = known((last.clone(), 318), (restored.clone(), 5));
+        assert_eq!((claims.claim(), claims.is_doubtful()), (Some(&last), true));
+        let claims = known((claim(1, 1, &[1, 2, 3]), 318), (restored.clone(), 5));
+        assert_eq!(claims.claim(), Some(&restored), "it is the last one");
+        let mut claims = known((last.clone(), 318), (last.clone(), 318));
+        claims.gone();
+        claims.changed(2_000, &restored.write(), 5);
+        assert_eq!((claims.claim(), claims.lost()), (None, Some(&last)), "the key is gone before");
+        claims.changed(3_000, &last.restored().write(), 6);
+        assert_eq!(claims.claim(), Some(&last.restored()));
     }
 }

@@ -15,7 +15,7 @@ mod owner;
 use bytes::Bytes;
 use encke_core::history::{Lineage, first_offset};
 
-use super::claim::{Claim, first_of};
+use super::claim::{Claim, first_of, next_number};
 use super::context::{Context, Output};
 use super::entry::{Entry, NodeId, Term};
 use super::marks::Point;
@@ -185,11 +185,16 @@ impl Partition {
     /// Does what the claim says.
     fn follow_claim(&mut self, cx: &mut Context<'_>) {
         let Some(claim) = self.claims.claim() else { return };
-        let term = claim.term();
-        if self.term() == Some(term) {
+        let (term, is_owner) = (claim.term(), claim.owner == cx.own());
+        // Two nodes may have had the same number, if the engine has lost its keys.
+        let is_same = match &self.role {
+            Role::Idle => false,
+            Role::Mirror(mirror) => mirror.owner() == claim.owner,
+            Role::Owner(_) => is_owner,
+        };
+        if is_same && self.term() == Some(term) {
             return;
         }
-        let is_owner = claim.owner == cx.own();
         let mut is_complete = self.is_complete();
         if self.lineage != Some(claim.lineage) {
             self.lineage = Some(claim.lineage);
@@ -283,10 +288,14 @@ impl Partition {
 
     /// Writes the claim if it has to change.
     fn care_for_claim(&mut self, cx: &mut Context<'_>) {
-        if self.claims.written().is_some() || !cx.has_lease() || !cx.knows_all {
+        if self.claims.written().is_some() || self.claims.is_doubtful() || !cx.has_lease() {
             return;
         }
         let next = match self.claims.claim() {
+            Some(claim) if claim.owner == cx.own() && claim.is_restored() => {
+                let claim = claim.clone();
+                self.go_on(cx, &claim)
+            }
             Some(claim) if claim.owner == cx.own() => {
                 self.orphan_ms = None;
                 let Role::Owner(owner) = &mut self.role else { return };
@@ -309,9 +318,26 @@ impl Partition {
         }
     }
 
+    /// The claim of this node after one that it has written again: when all nodes in sync follow it, none of them has owned the partition
+    /// before the engine has lost its keys, and nobody else could.
+    fn go_on(&mut self, cx: &mut Context<'_>, claim: &Claim) -> Option<Claim> {
+        let Role::Owner(owner) = &self.role else { return None };
+        let is_followed = owner.is_followed_by(&claim.in_sync, cx.own());
+        #[cfg(test)]
+        let is_followed = is_followed || cx.is_broken(super::context::Sabotage::GoesOnAlone);
+        if is_followed {
+            self.orphan_ms = None;
+            return Some(claim.passed_to(cx.own(), claim.in_sync.clone()));
+        }
+        self.begin_again(cx, ORPHAN_MS)
+    }
+
     /// The claim of this node after an owner that is gone, if it is for this node to make.
     fn succeed(&mut self, cx: &mut Context<'_>, claim: &Claim) -> Option<Claim> {
         let own = cx.own();
+        if claim.is_restored() {
+            return self.begin_again_as_first(cx, ORPHAN_MS);
+        }
         let candidates = claim.in_sync.iter().copied().filter(|node| cx.is_alive(*node));
         if let Some(first) = first_of(candidates, self.number) {
             self.orphan_ms = None;
@@ -323,33 +349,41 @@ impl Partition {
             return Some(claim.passed_to(own, vec![own]));
         }
         let wait_ms = if claim.in_sync.iter().any(|node| cx.members.is_known(*node)) { ORPHAN_MS } else { SETTLE_MS };
-        self.begin_again(cx, claim.number, wait_ms)
+        self.begin_again_as_first(cx, wait_ms)
     }
 
-    /// The claim of this node for a partition without one, if it is for this node to make.
+    /// The claim of this node for a partition without one that it can follow, if it is for this node to make.
     fn claim_again(&mut self, cx: &mut Context<'_>) -> Option<Claim> {
-        let lost = self.claims.lost().cloned();
-        let wait_ms = match &lost {
-            // The engine has lost its keys, and this node has all.
-            Some(lost) if lost.owner == cx.own() && self.term() == Some(lost.term()) => return Some(lost.clone()),
+        let wait_ms = match self.claims.lost() {
+            // The engine has lost its keys, and this node has all, unless another one was the owner meanwhile.
+            Some(lost) if lost.owner == cx.own() && self.term() == Some(lost.term()) => {
+                self.orphan_ms = None;
+                return Some(lost.restored());
+            }
             // Its owner has all, too, and may come back to the engine later than this node.
             Some(_) => ORPHAN_MS,
             None => SETTLE_MS,
         };
-        self.begin_again(cx, lost.map_or(0, |lost| lost.number), wait_ms)
+        self.begin_again_as_first(cx, wait_ms)
     }
 
-    /// A claim with a new lineage, when nobody who has the messages has been there for so long.
-    fn begin_again(&mut self, cx: &mut Context<'_>, number: u64, wait_ms: u64) -> Option<Claim> {
+    /// As [`Partition::begin_again`], if that is for this node to do.
+    fn begin_again_as_first(&mut self, cx: &mut Context<'_>, wait_ms: u64) -> Option<Claim> {
+        self.orphan_ms.get_or_insert(cx.now.ms);
+        let is_first = first_of(cx.members.alive(cx.now.ms), self.number) == Some(cx.own());
+        if is_first { self.begin_again(cx, wait_ms) } else { None }
+    }
+
+    /// A claim with a new lineage, when nobody who has the messages for certain has been there for so long.
+    fn begin_again(&mut self, cx: &mut Context<'_>, wait_ms: u64) -> Option<Claim> {
         let since_ms = *self.orphan_ms.get_or_insert(cx.now.ms);
-        let own = cx.own();
-        let is_first = first_of(cx.members.alive(cx.now.ms), self.number) == Some(own);
-        if !is_first || cx.now.ms < since_ms + wait_ms {
+        if cx.now.ms < since_ms + wait_ms {
             return None;
         }
         self.orphan_ms = None;
+        let (own, number) = (cx.own(), next_number(self.claims.last_number()));
         let lineage = Lineage { seed: cx.wire.new_seed(), first: first_offset(cx.now.wall_ms) };
-        Some(Claim { owner: own, number: number + 1, lineage, in_sync: vec![own] })
+        Some(Claim { owner: own, number, lineage, in_sync: vec![own] })
     }
 
     /// Passes the partition on to the node that it belongs to, if this is another one and it is in sync. True if that begins.
@@ -401,7 +435,7 @@ impl Partition {
 
     /// True if something has to be done soon.
     pub(super) fn is_busy(&self, own: NodeId) -> bool {
-        let has_claim = self.claims.claim().is_some_and(|claim| claim.has(own));
+        let has_claim = self.claims.claim().is_some_and(|claim| claim.has(own) && !claim.is_restored());
         let rests = match &self.role {
             Role::Idle => false,
             Role::Mirror(mirror) => mirror.is_level(),
@@ -410,6 +444,7 @@ impl Partition {
         !rests
             || !has_claim
             || self.claims.written().is_some()
+            || self.claims.is_doubtful()
             || !self.outbox.is_empty()
             || self.log.staged_bytes() > 0
     }
@@ -431,7 +466,7 @@ impl Partition {
         State {
             is_owned: matches!(self.role, Role::Owner(_)),
             is_level: self.is_complete(),
-            is_in_sync: claim.is_some_and(|claim| claim.has(own)),
+            is_in_sync: claim.is_some_and(|claim| claim.has(own) && !claim.is_restored()),
             in_sync: claim.map_or(0, |claim| claim.in_sync.len()),
         }
     }

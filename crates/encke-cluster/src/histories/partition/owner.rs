@@ -41,6 +41,8 @@ struct Follower {
     at_ms: u64,
     /// The time since when it has acknowledged nothing more though there is more, in milliseconds.
     behind_ms: Option<u64>,
+    /// True if it has acknowledged something in this term.
+    has_acknowledged: bool,
 }
 
 impl Follower {
@@ -116,7 +118,7 @@ impl Owner {
     /// A follower has acknowledged.
     pub(crate) fn acknowledged(&mut self, now_ms: u64, node: NodeId, (staged, committed): (u64, u64), last: u64) {
         let follower = self.followers.entry(node).or_default();
-        follower.at_ms = now_ms;
+        (follower.at_ms, follower.has_acknowledged) = (now_ms, true);
         if staged > follower.staged {
             (follower.staged, follower.behind_ms) = (staged, Some(now_ms));
         }
@@ -124,6 +126,13 @@ impl Owner {
             follower.behind_ms = None;
         }
         follower.committed = follower.committed.max(committed);
+    }
+
+    /// True if all these nodes follow this term.
+    pub(crate) fn is_followed_by(&self, nodes: &[NodeId], own: NodeId) -> bool {
+        let has_acknowledged =
+            |node: &NodeId| self.followers.get(node).is_some_and(|follower| follower.has_acknowledged);
+        nodes.iter().filter(|node| **node != own).all(has_acknowledged)
     }
 
     /// Forgets followers that are gone.
@@ -148,7 +157,8 @@ impl Owner {
     pub(crate) fn committable(&self, cx: &Context<'_>, claims: &Claims, log: &Log) -> u64 {
         // A claim that passes the partition on may hold already.
         let is_other = |claim: &Claim| claim.term() != self.term;
-        if claims.claim().is_none_or(is_other) || claims.written().is_some_and(is_other) || !cx.has_lease() {
+        let is_certain = |claim: &Claim| !is_other(claim) && !claim.is_restored() && !claims.is_doubtful();
+        if !claims.claim().is_some_and(is_certain) || claims.written().is_some_and(is_other) || !cx.has_lease() {
             return log.committed();
         }
         #[cfg(test)]

@@ -25,6 +25,8 @@ struct Disruptions {
     kills: u64,
     pauses: u64,
     cuts: u64,
+    /// The engine loses its keys.
+    losses: u64,
     /// A node is disrupted only while all are level.
     is_careful: bool,
 }
@@ -64,7 +66,7 @@ fn run(seed: u64, faults: Faults, disruptions: Disruptions, sabotage: Option<Sab
 fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
     let alive = cluster.alive();
     let node = alive[cluster.dice.random(alive.len() as u64) as usize];
-    let Disruptions { kills, pauses, cuts, is_careful } = disruptions;
+    let Disruptions { kills, pauses, cuts, losses, is_careful } = disruptions;
     let chance = cluster.dice.random(100);
     if !cluster.members[node].is_connected {
         if cluster.dice.random(3) == 0 {
@@ -85,6 +87,8 @@ fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
         cluster.pause(node, ms);
     } else if chance < kills + pauses + cuts {
         cluster.disconnect(node);
+    } else if chance < kills + pauses + cuts + losses {
+        cluster.lose_keys();
     } else if alive.len() < NODES && cluster.dice.random(4) == 0 {
         cluster.join();
     }
@@ -146,13 +150,20 @@ fn nodes_that_are_cut_off_or_paused_break_no_promise() {
 
 #[test]
 fn all_faults_together_break_no_promise() {
-    let disruptions = Disruptions { kills: 8, pauses: 8, cuts: 8, is_careful: false };
+    let disruptions = Disruptions { kills: 8, pauses: 8, cuts: 8, ..Disruptions::default() };
+    (0..MANY).for_each(|seed| _ = run(seed, BAD_ENGINE, disruptions, None));
+}
+
+#[test]
+fn an_engine_that_loses_its_keys_breaks_no_promise() {
+    let disruptions = Disruptions { kills: 2, pauses: 6, cuts: 12, losses: 6, is_careful: false };
+    (0..MANY).for_each(|seed| _ = run(seed, Faults { delays: 100, ..Faults::default() }, disruptions, None));
     (0..MANY).for_each(|seed| _ = run(seed, BAD_ENGINE, disruptions, None));
 }
 
 /// True if a seed shows that a rule is broken.
 fn is_found(sabotage: Sabotage) -> bool {
-    let disruptions = Disruptions { kills: 8, pauses: 8, cuts: 8, is_careful: false };
+    let disruptions = Disruptions { kills: 8, pauses: 8, cuts: 8, losses: 3, is_careful: false };
     let engine = Faults { loses: 100, forgets_answer: 300, ..BAD_ENGINE };
     let finds = |seed| catch_unwind(AssertUnwindSafe(|| run(seed, engine, disruptions, Some(sabotage)))).is_err();
     (0..2_000).any(finds)
@@ -164,6 +175,7 @@ fn rules_that_are_broken_are_found() {
         Sabotage::CommitsEarly,
         Sabotage::SucceedsFromOutside,
         Sabotage::AddsLate,
+        Sabotage::GoesOnAlone,
         Sabotage::TakesAllNumbers,
         Sabotage::MarksEarly,
         Sabotage::TrustsTimes,

@@ -171,6 +171,53 @@ fn an_owner_that_was_cut_off_follows_the_next_one_though_the_engine_has_lost_its
     assert_eq!(texts(&cluster, &channel).len(), 5);
 }
 
+/// The owner is succeeded, comes back first after the engine has lost its keys, and publishes; the others come back so much later.
+fn comes_back_first(others_ms: u64) -> (Cluster, String, Option<u64>) {
+    let (mut cluster, channel) = cluster();
+    let seed = cluster.members[0].rings.seed_of(&channel);
+    publish(&mut cluster, &channel, 3);
+    cluster.pass(200);
+    let first = succeeded(&mut cluster, &channel);
+    let others: Vec<usize> = cluster.alive().into_iter().filter(|node| *node != first).collect();
+    others.iter().for_each(|node| cluster.disconnect(*node));
+    cluster.lose_keys();
+    cluster.connect(first);
+    cluster.publish(first, &channel);
+    cluster.pass(others_ms);
+    others.iter().for_each(|node| cluster.connect(*node));
+    cluster.settle();
+    (cluster, channel, seed)
+}
+
+#[test]
+fn an_owner_that_was_succeeded_does_not_go_on_though_it_comes_first_to_an_engine_without_keys() {
+    for others_ms in [100, 3_000, 8_000] {
+        let (cluster, channel, seed) = comes_back_first(others_ms);
+        assert_eq!((texts(&cluster, &channel).len(), cluster.members[0].rings.seed_of(&channel)), (6, seed));
+    }
+    // Then nobody knows if it was succeeded.
+    let (cluster, channel, seed) = comes_back_first(20_000);
+    assert_eq!(texts(&cluster, &channel).len(), 1);
+    assert_ne!(cluster.members[0].rings.seed_of(&channel), seed);
+}
+
+#[test]
+fn a_node_in_sync_that_dies_while_the_engine_loses_its_keys_may_have_been_the_owner_so_epochs_begin_again() {
+    let (mut cluster, channel) = cluster();
+    let seed = cluster.members[0].rings.seed_of(&channel);
+    publish(&mut cluster, &channel, 3);
+    cluster.pass(200);
+    let dead = (owner(&cluster) + 1) % 3;
+    cluster.lose_keys();
+    cluster.kill(dead);
+    cluster.pass(9_000);
+    let alive = cluster.alive();
+    cluster.publish(alive[0], &channel);
+    cluster.settle();
+    assert_eq!(texts(&cluster, &channel).len(), 1);
+    assert_ne!(cluster.members[alive[0]].rings.seed_of(&channel), seed);
+}
+
 #[test]
 fn an_owner_that_comes_back_later_than_others_to_an_engine_without_keys_goes_on() {
     let (mut cluster, channel) = cluster();

@@ -4,6 +4,7 @@ use encke_core::{ExchangeId, OTHER_NODES, Opener, Response, ShardMessage};
 
 use super::model::Cluster;
 use super::{Answer, id, tag};
+use crate::command::RequestFailure;
 use crate::sessions::{RelayId, RelayOutput, RelayRequest};
 
 /// A cluster of three nodes with a session that node 0 has opened, and whose record is written.
@@ -76,6 +77,29 @@ fn connects_that_wait_for_a_node_go_on_when_it_is_killed_and_other_requests_come
     assert_eq!(cluster.answer(connect), Some(Answer::By(1)));
     assert_eq!(cluster.answer(publish), Some(Answer::Later), "it may have been processed");
     assert_eq!(cluster.members[1].sessions.counts().nodes_gone, 1);
+}
+
+#[test]
+fn a_node_that_serves_a_request_is_there_though_it_was_silent_before() {
+    let (mut cluster, session) = opened();
+    cluster.hold_all(0);
+    let connect = cluster.request(1, session);
+    cluster.pass(100);
+    let is_silent = |cluster: &mut Cluster| {
+        let now_ms = cluster.now_ms;
+        cluster.members[1].sessions.ping_answered(now_ms, tag(0), Some(RequestFailure::TimedOut));
+        cluster.members[1].sessions.counts().nodes_gone
+    };
+    assert_eq!(is_silent(&mut cluster), 0);
+    cluster.members[0].holds = false;
+    let publish = cluster.request_of(1, session, false, 1);
+    cluster.pass(100);
+    assert_eq!((cluster.answer(connect), cluster.answer(publish)), (None, Some(Answer::By(0))));
+    assert_eq!(
+        (is_silent(&mut cluster), is_silent(&mut cluster)),
+        (0, 1),
+        "it is gone when it is silent twice in a row"
+    );
 }
 
 #[test]
