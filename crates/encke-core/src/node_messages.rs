@@ -86,8 +86,19 @@ pub enum ForNodes {
     Released(u64, Given),
     /// The answer to [`FromNodes::Restore`]: publications of other nodes for the session arrive, or it is not taken and has ended.
     Restored(Id),
-    /// A session of this owner has connected, or what has to outlive its node has changed: this is all of it.
-    Changed(Id, SessionOwner, Box<Saved>, Since),
+    /// A session has connected, or what has to outlive its node has changed.
+    Changed {
+        /// Its id.
+        session: Id,
+        /// Its user or address.
+        owner: SessionOwner,
+        /// All of it that has to outlive its node.
+        saved: Box<Saved>,
+        /// The point before which its client has confirmed all messages of histories.
+        since: Since,
+        /// True if a subscription has changed since the last report: if the record of another node lacks that, the session ends there.
+        has_subscribed: bool,
+    },
     /// A session has ended. A reply of its shard may wait for
     /// [`ShardMessage::InterestKnown`](crate::ShardMessage::InterestKnown) with this number: no node goes on with it then.
     Ended(Id, Option<u64>),
@@ -190,7 +201,7 @@ impl ForNodes {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             ForNodes::Search { waiting: Searcher::Request { request, .. }, .. } => request.body.len(),
-            ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed(_, _, saved, _) => saved.bytes(),
+            ForNodes::Released(_, Given::Session(saved)) | ForNodes::Changed { saved, .. } => saved.bytes(),
             ForNodes::Resumes { names, .. } => names.iter().map(|name| name.len()).sum(),
             ForNodes::Elsewhere(Elsewhere::ChangeAttribute(_, change), _) => change.bytes(),
             ForNodes::Elsewhere(Elsewhere::Deliver(_, frame) | Elsewhere::DeliverToUser(_, frame), _) => frame.len(),

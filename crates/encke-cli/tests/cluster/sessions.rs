@@ -375,3 +375,28 @@ fn a_stream_that_reaches_another_node_brings_its_session() {
         assert_eq!(status, 404);
     });
 }
+
+#[test]
+fn a_client_that_has_subscribed_at_a_node_that_was_cut_off_learns_that_its_session_went_on_without_that() {
+    run(async {
+        let nats = Keeping::start("granted");
+        let pipe = Proxy::to(vec![nats.nats.url().trim_start_matches("nats://").to_owned()]);
+        let a = Node::begin_at(&format!("nats://{}", pipe.address()), "a", "");
+        a.wait_for("encke_cluster_connected", 1);
+        let b = Node::start(&nats.nats, "b", "");
+        let session = handshake(&a);
+        poll(&a, &session);
+        wait_for_records(&a, 1);
+        pipe.cut();
+        a.wait_for("encke_cluster_connected", 0);
+        subscribe(&a, &session, "/granted");
+        assert!(messages(&poll(&b, &session).1, "").1, "it goes on from its record");
+        pipe.mend();
+        a.wait_for("encke_cluster_connected", 1);
+        for node in [&a, &b] {
+            node.wait_for("encke_sessions_left", 1);
+            let (_, replies) = poll(node, &session);
+            assert_eq!(replies[0]["error"], "402::session_unknown", "{replies}");
+        }
+    });
+}

@@ -275,7 +275,7 @@ impl Sessions {
             }
             None => {
                 self.counts.rejected += 1;
-                _ = self.records.ended(&session);
+                _ = self.records.ended(&session, false);
                 self.end_search(now_ms, number);
             }
         }

@@ -114,14 +114,21 @@ impl Sessions {
     }
 
     /// The state of a session has changed that has to outlive this node.
-    pub(super) fn changed(&mut self, (id, owner): (Id, SessionOwner), saved: &Saved, since: Since) {
+    pub(super) fn changed(
+        &mut self,
+        (id, owner): (Id, SessionOwner),
+        saved: &Saved,
+        since: Since,
+        has_subscribed: bool,
+    ) {
         let key = Key::of(&id);
         let mark = match since {
             Since::Common => None,
             Since::Tick(tick) => Some(self.confirming.mark(tick)),
             Since::Taken => Some(self.records.mark(&key).unwrap_or_default()),
         };
-        self.records.changed((id, owner), Content { mark, state: (self.settings.encode)(saved).into() });
+        let content = Content { mark, state: (self.settings.encode)(saved).into() };
+        self.records.changed((id, owner), content, has_subscribed);
         match since {
             Since::Common => self.confirming.written(&key),
             _ if self.records.is_written(&key) => self.confirming.written(&key),

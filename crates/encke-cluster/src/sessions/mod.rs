@@ -15,6 +15,7 @@ mod asking;
 mod confirming;
 mod homes;
 mod message;
+mod own;
 mod probing;
 mod record;
 mod records;
@@ -292,8 +293,8 @@ impl Sessions {
             }
             ShardMessage::ForNodes(ForNodes::Released(number, given)) => self.released(number, given),
             ShardMessage::ForNodes(ForNodes::Restored(id)) => self.restored(now_ms, &id),
-            ShardMessage::ForNodes(ForNodes::Changed(id, owner, saved, since)) => {
-                self.changed((id, owner), &saved, since);
+            ShardMessage::ForNodes(ForNodes::Changed { session, owner, saved, since, has_subscribed }) => {
+                self.changed((session, owner), &saved, since, has_subscribed);
             }
             ShardMessage::ForNodes(ForNodes::Resumes { session, names, room }) => self.resumes(session, names, room),
             ShardMessage::ForNodes(ForNodes::Confirmed { shard, tick, has_late }) => {
@@ -350,6 +351,7 @@ impl Sessions {
                 match outcome {
                     None => {}
                     Some(Outcome::Report(id)) => self.tell_shard(&id, FromNodes::Report(id)),
+                    Some(Outcome::Tell(node, revision)) => self.tell_taken(Notice { key, node, revision, tries: 0 }),
                     Some(Outcome::Lost(id, node)) => {
                         node.into_iter().for_each(|node| self.homes.note(key, node));
                         self.tell_shard(&id, FromNodes::Leave(id));
@@ -421,7 +423,7 @@ impl Sessions {
 
     /// A session has ended. `reply`: the number of a reply that waits until no node can go on with it.
     fn ended(&mut self, now_ms: u64, id: &Id, reply: Option<u64>) {
-        let (has_record, key) = (self.records.ended(id), Key::of(id));
+        let (has_record, key) = (self.records.ended(id, reply.is_some()), Key::of(id));
         self.confirming.written(&key);
         let Some(reply) = reply else { return };
         self.ends.entry(key).or_insert_with(|| (*id, Vec::new())).1.push(reply);

@@ -8,16 +8,19 @@
 //!                         └──── changed ─────┘ └───── its own ──────┘
 //! ```
 //!
+//! If the client relies on something that only the copy here has, such as a subscription, the session itself ends: its end replaces the
+//! record of the other node, which learns of it, and the client begins again.
+//!
 //! The owners of sessions take turns, so one with many sessions that change does not delay the records of others. Of one key only one
 //! command is on its way. A session that has ended leaves its end, which goes by itself.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::BuildHasher;
 
 use bytes::Bytes;
 use encke_core::{Id, NodeTag, SessionOwner};
-use foldhash::fast::{FixedState, RandomState};
+use foldhash::fast::RandomState;
 
+use super::own::{Own, Phase, hash_of, weight_of};
 use super::record::{Content, Key, Record};
 use super::turns::Turns;
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, VALUE_BYTES_MAX};
@@ -52,42 +55,6 @@ pub(super) struct Records {
     pub(super) too_large: u64,
 }
 
-/// A session of this node.
-struct Own {
-    id: Id,
-    /// Its user or address, as far as it is known.
-    owner: SessionOwner,
-    /// The revision of its record. 0: none is known.
-    revision: u64,
-    /// A revision that another node has reported. A record that is read has this one or a later one; else it is old.
-    later_revision: u64,
-    /// The hash of the state in the record.
-    written: u64,
-    /// The state that has to be written.
-    pending: Option<Content>,
-    /// The mark in its record, if this node has taken it from there.
-    mark: Option<Bytes>,
-    phase: Phase,
-    is_ended: bool,
-    /// True if a write has failed that may have been done.
-    is_unsure: bool,
-    /// Reads in a row whose revision was too low.
-    old_reads: u8,
-}
-
-/// The state of a session's record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Nothing is to be done.
-    Rests,
-    /// It waits among the writes, the looks or the later ones.
-    Waits,
-    /// A write is on its way, of the state with this hash.
-    Writes(u64),
-    /// A read is on its way.
-    Looks,
-}
-
 /// A command about a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum KeyCommand {
@@ -102,6 +69,8 @@ pub(super) enum Outcome {
     Lost(Id, Option<NodeTag>),
     /// The state has to be reported again: the engine has lost the record.
     Report(Id),
+    /// The session has ended with this revision of its record: this node, which has it, too, has to learn of that.
+    Tell(NodeTag, u64),
 }
 
 impl Records {
@@ -131,7 +100,8 @@ impl Records {
     }
 
     /// The state of a session has changed. One that is too large for a record leaves an empty one: the session begins again at a take-over.
-    pub(super) fn changed(&mut self, (id, owner): (Id, SessionOwner), mut state: Content) {
+    /// `has_subscribed`: a subscription has changed.
+    pub(super) fn changed(&mut self, (id, owner): (Id, SessionOwner), mut state: Content, has_subscribed: bool) {
         let key = Key::of(&id);
         if state.record_bytes() > self.record_bytes_max {
             self.too_large += 1;
@@ -147,18 +117,20 @@ impl Records {
         };
         if !is_known || own.pending.is_some() {
             own.pending = Some(state);
+            own.is_binding |= has_subscribed;
             self.enqueue(key);
         }
     }
 
-    /// A session has ended. True if that has to be written.
-    pub(super) fn ended(&mut self, id: &Id) -> bool {
+    /// A session has ended, by its client or not. True if that has to be written.
+    pub(super) fn ended(&mut self, id: &Id, by_client: bool) -> bool {
         let key = Key::of(id);
         let Some(own) = self.own.get_mut(&key) else { return false };
         if std::mem::replace(&mut own.is_ended, true) {
             return true;
         }
         own.pending = None;
+        own.is_binding |= by_client;
         if own.revision == 0 && !own.is_unsure && matches!(own.phase, Phase::Rests | Phase::Waits) {
             self.own.remove(&key);
             self.sweep();
@@ -295,10 +267,12 @@ impl Records {
                 self.written += 1;
                 (own.revision, own.written) = (*revision, hash);
                 if own.is_ended && hash == 0 {
+                    let also_on = own.also_on;
                     self.own.remove(&key);
-                    return None;
+                    return also_on.map(|node| Outcome::Tell(node, *revision));
                 }
                 own.pending.take_if(|state| hash_of(state) == hash);
+                own.is_binding &= own.pending.is_some();
                 self.go_on(key);
                 None
             }
@@ -339,6 +313,11 @@ impl Records {
         let own = self.own.get_mut(&key)?;
         let (id, is_ended) = (own.id, own.is_ended);
         let Some((revision, value)) = found else {
+            if own.also_on.is_some() {
+                own.revision = 0;
+                self.enqueue(key);
+                return None;
+            }
             if is_ended {
                 self.own.remove(&key);
                 return None;
@@ -363,10 +342,18 @@ impl Records {
             Some(Record::Live { node, content }) if node == self.node => {
                 (own.revision, own.written) = (*revision, hash_of(&content));
                 own.pending.take_if(|pending| *pending == content);
+                own.is_binding &= own.pending.is_some();
                 self.go_on(key);
                 None
             }
-            Some(Record::Live { node, .. }) => {
+            Some(Record::Live { node, content }) => {
+                let has_them = own.pending.as_ref().is_some_and(|pending| pending.state == content.state);
+                if own.also_on.is_some() || (own.is_binding && !has_them) {
+                    (own.revision, own.also_on, own.pending) = (*revision, Some(node), None);
+                    own.is_ended = true;
+                    self.enqueue(key);
+                    return (!is_ended).then_some(Outcome::Lost(id, None));
+                }
                 self.own.remove(&key);
                 (!is_ended).then_some(Outcome::Lost(id, Some(node)))
             }
@@ -437,53 +424,8 @@ impl Records {
     }
 }
 
-impl Own {
-    fn of(id: Id, revision: u64, mark: Option<Bytes>) -> Own {
-        Own {
-            id,
-            owner: SessionOwner::default(),
-            revision,
-            mark,
-            later_revision: 0,
-            written: 0,
-            pending: None,
-            phase: Phase::Rests,
-            is_ended: false,
-            is_unsure: false,
-            old_reads: 0,
-        }
-    }
-}
-
-impl Own {
-    /// The writes as which that of its state counts. 0 if none waits.
-    fn weight(&self) -> usize {
-        let pending = self.pending.as_ref().filter(|_| self.phase == Phase::Waits && !self.is_ended);
-        pending.map_or(0, weight_of_content)
-    }
-}
-
-fn hash_of(state: &Content) -> u64 {
-    // 0 stands for no state.
-    FixedState::default().hash_one(state).max(1)
-}
-
-/// The writes as which one of this record counts.
-fn weight_of(record: &Record) -> usize {
-    match record {
-        Record::Ended => 1,
-        Record::Live { content, .. } => weight_of_content(content),
-    }
-}
-
-fn weight_of_content(content: &Content) -> usize {
-    1 + content.record_bytes() / BYTES_OF_A_WRITE
-}
-
 /// Commands of records on their way.
 const ON_WAY_MAX: usize = 64;
-/// The bytes of a record that count as a further write.
-const BYTES_OF_A_WRITE: usize = 4 * 1_024;
 /// The keys of sessions that do not wait any more for which it is not worth to look.
 const SWEEP_FROM: usize = 1_024;
 /// The time over which writes are counted, in milliseconds.

@@ -78,7 +78,7 @@ impl Machines {
             self.conflation.note_had(channel, key.index, name);
         }
         self.note_overlaps(key, channel);
-        self.note_change(key);
+        self.note_subscriptions(key);
         self.env.shared.application.subscribed(&self.caller(key)?, name);
         if is_first {
             self.env.shared.application.first_subscribed(name, self.env.index);
@@ -125,7 +125,7 @@ impl Machines {
         if self.channels.count_of(key.index) == 0 {
             self.conflation.left(Conflation::EVERYBODY, key.index, false);
         }
-        self.note_change(key);
+        self.note_subscriptions(key);
         if let Some(name) = gone {
             self.env.shared.application.last_unsubscribed(&name, self.env.index);
             if self.env.shared.notes_interest() {

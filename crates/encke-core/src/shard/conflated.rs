@@ -235,7 +235,7 @@ impl Machines {
         let group = self.group_of(list);
         self.conflation.note_had(group, key.index, name);
         self.note_overlaps(key, list);
-        self.note_change(key);
+        self.note_subscriptions(key);
         Some(list)
     }
 

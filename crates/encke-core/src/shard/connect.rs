@@ -7,7 +7,7 @@ use bayeux::session::Verdict;
 use bayeux::{ChannelKind, Message, RawJson, Reply, ext};
 
 use crate::application::EndReason;
-use crate::delivery::{CaughtUp, GOING_AWAY, HeldConnect, ReplyTo};
+use crate::delivery::{CaughtUp, GOING_AWAY, HeldConnect, ReplyTo, Session};
 use crate::events::{SessionKey, SocketKey};
 use crate::protocol::batch::{Batch, Outcome, Via, ext_of, success};
 use crate::shard::Machines;
@@ -156,16 +156,34 @@ impl Machines {
         }
     }
 
-    /// Answers the connect that an acknowledging session holds on its WebSocket. The messages go out with the newer connect, and a
-    /// batch number in this reply would overtake the number of that one. Without a reply the client would wait for it if the
-    /// newer connect is only a late one that it has given up.
+    /// Answers, in a cluster, the request that holds the connect of a session that replays and does not acknowledge, before the session
+    /// begins at positions. Its client may have given that request up at another node, and come here by a further one: it would never
+    /// see the messages that the response takes along, and knows no position before them.
+    pub(super) fn leave_request(&mut self, key: SessionKey) {
+        let is_by_request = |session: &Session| session.is_held() && session.socket().is_none();
+        let may_be_lost = self.env.shared.is_clustered() && self.delivery.session(key).is_some_and(is_by_request);
+        if may_be_lost && !self.delivery.acknowledges(key) {
+            self.reply_without_messages(key);
+        }
+    }
+
+    /// Answers the held connect without messages, a batch number and positions. The connect of an acknowledging session leaves its
+    /// WebSocket so: the messages go out with the newer connect, and a batch number in this reply would overtake the number of that
+    /// one. Without a reply the client would wait for it if the newer connect is only a late one that it has given up.
     fn reply_without_messages(&mut self, key: SessionKey) {
-        let Some((ReplyTo::Socket(socket), held)) = self.delivery.take_held(key) else { return };
+        let Some((reply_to, held)) = self.delivery.take_held(key) else { return };
         let (ext, timestamp) = (ext_of([held.timesync]), self.env.timestamp());
         let mut reply = Vec::with_capacity(128);
         success(bayeux::channel::META_CONNECT, held.id.as_ref(), &ext, &timestamp).write(&mut reply);
-        let replied = self.delivery.reply_on_socket(socket, None, &reply);
-        self.end_given_up(replied);
+        match reply_to {
+            ReplyTo::Socket(socket) => {
+                let replied = self.delivery.reply_on_socket(socket, None, &reply);
+                self.end_given_up(replied);
+            }
+            ReplyTo::Request(exchange, transport) => {
+                self.delivery.respond_with(exchange, &transport, Some(key), false, &reply, None);
+            }
+        }
     }
 
     /// Answers the held connect. Over HTTP the response takes the waiting messages along.

@@ -1,7 +1,7 @@
 //! Sessions of a node of a cluster: searches for those that other nodes may have, their coming and going, and reports of those
 //! that other nodes may have to go on with.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use bayeux::{ChannelName, Message, Reply};
@@ -21,7 +21,8 @@ use crate::shard::{Env, Machines};
 /// The sessions that have changed since they were reported, and what waits to be asked.
 #[derive(Debug, Default)]
 pub(super) struct Unrecorded {
-    sessions: BTreeSet<SessionKey>,
+    /// True: a subscription of it has changed.
+    sessions: BTreeMap<SessionKey, bool>,
     /// The one that was reported last.
     last: Option<SessionKey>,
     /// The time of the next reports, in milliseconds.
@@ -33,12 +34,12 @@ pub(super) struct Unrecorded {
 }
 
 impl Unrecorded {
-    /// The next session in turn, which is not among them any more.
+    /// The next session in turn.
     fn next(&mut self) -> Option<SessionKey> {
         let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let next = self.sessions.range((after, Bound::Unbounded)).next().or_else(|| self.sessions.first()).copied();
-        self.last = next;
-        next.inspect(|key| _ = self.sessions.remove(key))
+        let mut behind = self.sessions.range((after, Bound::Unbounded));
+        self.last = behind.next().or_else(|| self.sessions.first_key_value()).map(|(key, _)| *key);
+        self.last
     }
 }
 
@@ -98,7 +99,22 @@ impl Machines {
     #[inline]
     pub(super) fn note_change(&mut self, key: SessionKey) {
         if self.env.shared.is_clustered() {
-            self.env.unrecorded.sessions.insert(key);
+            self.env.unrecorded.sessions.entry(key).or_default();
+        }
+    }
+
+    /// Notes that a subscription of a session has changed, which its client relies on.
+    #[inline]
+    pub(super) fn note_subscriptions(&mut self, key: SessionKey) {
+        if self.env.shared.is_clustered() {
+            self.env.unrecorded.sessions.insert(key, true);
+        }
+    }
+
+    /// Notes that a session has the subscriptions of its record.
+    pub(super) fn note_restored(&mut self, key: SessionKey) {
+        if self.env.shared.is_clustered() {
+            self.env.unrecorded.sessions.insert(key, false);
         }
     }
 
@@ -154,6 +170,7 @@ impl Machines {
 
     /// Reports all of a session that has to outlive its node, if it has connected.
     pub(super) fn report_session(&mut self, key: SessionKey) {
+        let has_subscribed = self.env.unrecorded.sessions.remove(&key).unwrap_or_default();
         let record = self.delivery.record(key).filter(|record| record.stage != Stage::New);
         if let Some(record) = record {
             self.env.count_steps(self.channels.count_of(key.index));
@@ -162,7 +179,7 @@ impl Machines {
             let session = SavedSession { policy: None, ..self.completed(key, record, policy) };
             let saved = Saved { policy, messages: Vec::new(), sessions: vec![session] };
             let owner = self.clients.counted_for(key).unwrap_or_default();
-            self.tell_nodes(ForNodes::Changed(id, owner, Box::new(saved), since));
+            self.tell_nodes(ForNodes::Changed { session: id, owner, saved: Box::new(saved), since, has_subscribed });
         }
     }
 
@@ -192,7 +209,13 @@ impl Machines {
                 let session = leapt(session, if is_whole { 0 } else { LEAP });
                 self.restore_session(&session, admitted, counted_for, &messages, &mut frames);
                 let key = self.delivery.find(&id);
-                key.into_iter().for_each(|key| self.follow_confirmations(key, resumes));
+                if let Some(key) = key {
+                    self.follow_confirmations(key, resumes);
+                    if is_whole {
+                        // Its record may be older.
+                        self.note_subscriptions(key);
+                    }
+                }
                 tracing::info!(session = ?id, is_whole, "session taken from another node");
                 self.env.metrics.taken_from_nodes.add(1);
                 let unknown = self.unknown_names(session.subscriptions.iter().map(|name| &**name));
@@ -344,6 +367,10 @@ impl Machines {
     /// Ends the copy of a session that another node has.
     fn leave_to_node(&mut self, id: &Id) {
         let Some(key) = self.delivery.find(id) else { return };
+        if self.env.unrecorded.sessions.get(&key) == Some(&true) {
+            // The other node does not have these subscriptions.
+            self.report_session(key);
+        }
         let socket = self.delivery.session(key).and_then(|session| session.socket());
         self.delivery.supersede(key);
         self.delivery.drop_queue(key);

@@ -155,7 +155,7 @@ impl Machines {
             self.resubscribe(key, name, interval, granted);
         }
         self.delivery.arm(key);
-        self.note_change(key);
+        self.note_restored(key);
         // Its rights may have ended before it was saved, too.
         match &saved.identity {
             Some(identity) if self.env.shared.revoked.has(identity) => self.kick(key, EndReason::Revoked),

@@ -34,6 +34,10 @@ impl Machines {
             Ok(replay_request) => replay_request,
             Err(error) => return self.beside().refuse(batch, message, error.as_str()),
         };
+        if replay_request.is_some() {
+            // Before positions are followed.
+            self.leave_request(key);
+        }
         let mut decisions = decisions.into_iter();
         let result = each(&names, |name| {
             let decided = decisions.next().unwrap_or_default();

@@ -211,7 +211,7 @@ fn a_change_of_attributes_is_recorded_for_other_nodes_which_go_on_with_them() {
     for_nodes(&mut rig, 1_000);
     set_by_handle(&mut rig, &client, AttributeChange::set("cart", "[1]"));
     let record = for_nodes(&mut rig, 2_000).into_iter().find_map(|message| match message {
-        ForNodes::Changed(_, _, saved, _) => Some(*saved),
+        ForNodes::Changed { saved, .. } => Some(*saved),
         _ => None,
     });
     let mut other = node();

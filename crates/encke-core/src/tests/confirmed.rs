@@ -43,7 +43,7 @@ pub(super) fn opened(rig: &mut Rig) -> (Id, Saved) {
     rig.flushed(socket);
     let id = Id::parse(&client).expect("an id");
     let reports = sent(rig, 1_000).into_iter().find_map(|message| match message {
-        ForNodes::Changed(of, _, saved, Since::Common) if of == id => Some(*saved),
+        ForNodes::Changed { session, saved, since: Since::Common, .. } if session == id => Some(*saved),
         _ => None,
     });
     (id, reports.expect("a record"))
@@ -71,7 +71,7 @@ fn tick(rig: &mut Rig, tick: u64) -> (Vec<Since>, Option<(u64, bool)>) {
     let (mut late, mut confirmed) = (Vec::new(), None);
     for message in sent(rig, 0) {
         match message {
-            ForNodes::Changed(_, _, _, since) => late.push(since),
+            ForNodes::Changed { since, .. } => late.push(since),
             ForNodes::Confirmed { shard: 0, tick, has_late } => confirmed = Some((tick, has_late)),
             _ => {}
         }
@@ -147,7 +147,7 @@ pub(super) fn take(rig: &mut Rig, id: Id, saved: Saved) -> Vec<ForNodes> {
 /// Restores a session on a shard. Returns the channels of which it needs the messages that it has missed.
 fn restore(rig: &mut Rig, id: Id, saved: Saved) -> Vec<Box<str>> {
     let messages = take(rig, id, saved);
-    let is_taken = |message: &ForNodes| matches!(message, ForNodes::Changed(of, _, _, Since::Taken) if *of == id);
+    let is_taken = |message: &ForNodes| matches!(message, ForNodes::Changed { session, since: Since::Taken, .. } if *session == id);
     assert!(messages.iter().any(is_taken), "its record has the mark with which it was taken: {messages:?}");
     let needed = messages.into_iter().find_map(|message| match message {
         ForNodes::Resumes { session, names, .. } if session == id => Some(names),

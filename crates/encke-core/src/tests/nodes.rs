@@ -80,7 +80,7 @@ fn given(given: Given) -> Saved {
 /// The record of the only session that is reported.
 fn reported(rig: &mut Rig) -> Saved {
     let mut reported = reports_of(rig, 1_000).into_iter().filter_map(|message| match message {
-        ForNodes::Changed(_, _, saved, _) => Some(*saved),
+        ForNodes::Changed { saved, .. } => Some(*saved),
         _ => None,
     });
     let saved = reported.next().expect("a record");
@@ -90,9 +90,14 @@ fn reported(rig: &mut Rig) -> Saved {
 
 fn connect(rig: &mut Rig, client: &Id) -> SocketKey {
     let socket = rig.shard.socket_opened(NOW, None);
-    let text = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
+    let text = post_connect(client);
     assert_eq!(rig.shard.socket_text(NOW, socket, &text), Received::Here);
     socket
+}
+
+/// A connect with terms, which are in its record.
+fn post_connect(client: &Id) -> String {
+    format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#)
 }
 
 fn request(rig: &mut Rig, exchange: ExchangeId, body: &str, searched: Searched) -> Vec<Effect> {
@@ -196,10 +201,31 @@ fn sessions_are_reported_when_they_have_connected_and_when_something_of_them_has
     rig.publish(1);
     rig.shard.advance(Now { ms: NOW.ms + 3_000, ..NOW });
     let saved = reports_of(&mut rig, 3_000);
-    let [ForNodes::Changed(_, _, saved, _)] = &saved[..] else { panic!("{saved:?}") };
+    let [ForNodes::Changed { saved, .. }] = &saved[..] else { panic!("{saved:?}") };
     assert_eq!((saved.messages.len(), &*saved.sessions[0].subscriptions), (0, &["/a".into()][..]));
     rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#));
     assert!(matches!(&reports_of(&mut rig, 4_000)[..], [ForNodes::Ended(id, _)] if id.is(&client)));
+}
+
+#[test]
+fn a_copy_that_ends_reports_subscriptions_that_no_record_may_have() {
+    let mut rig = rig();
+    let (socket, id) = opened(&mut rig, "{}");
+    let subscribed = |reports: Vec<ForNodes>| match &reports[..] {
+        [] => None,
+        [ForNodes::Changed { session, has_subscribed, .. }] if *session == id => Some(*has_subscribed),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(subscribed(reports_of(&mut rig, 1_000)), Some(true));
+    rig.shard.socket_text(NOW, socket, &post_connect(&id));
+    assert_eq!(subscribed(reports_of(&mut rig, 2_000)), Some(false));
+    let text = format!(r#"{{"channel":"/meta/unsubscribe","clientId":"{id}","subscription":"/a"}}"#);
+    rig.shard.socket_text(NOW, socket, &text);
+    rig.flushed(socket);
+    tell(&mut rig, FromNodes::Leave(id));
+    let mut reports = reports_of(&mut rig, 2_000);
+    reports.retain(|report| matches!(report, ForNodes::Changed { .. }));
+    assert_eq!((subscribed(reports), rig.shard.sessions()), (Some(true), 0));
 }
 
 #[derive(Default)]
@@ -453,7 +479,7 @@ fn the_channels_of_reported_sessions_count_and_the_rest_is_reported_later_in_tur
         }
         let before = rig.shard.steps();
         let ids = reports_of(&mut rig, round * 1_000).into_iter().filter_map(|message| match message {
-            ForNodes::Changed(id, ..) => Some(id),
+            ForNodes::Changed { session, .. } => Some(session),
             _ => None,
         });
         let ids: Vec<Id> = ids.collect();

@@ -162,3 +162,39 @@ fn the_reply_to_a_connect_names_no_position_of_a_message_that_is_on_its_way() {
     rig.shard.message(NOW, ShardMessage::Publication(on_its_way.into()));
     assert!(rig.flushed(socket).contains("\"data\":1"));
 }
+
+// Its client may have given it up at another node.
+#[test]
+fn a_held_request_takes_no_message_along_once_its_session_has_subscribed_at_positions() {
+    for (ext, leaves) in [("", true), (r#""ack":true,"#, false)] {
+        let mut rig = rig();
+        let (socket, client) = rig.opened(&format!(r#"{{{ext}"replay":{{"positions":"ext"}}}}"#));
+        rig.shard.socket_text(NOW, socket, &subscribe_from(&client, "/a", "-1"));
+        let number = awaited(&mut rig);
+        rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+        deliver(&mut rig, 0);
+        rig.flushed(socket);
+        rig.shard.socket_closed(NOW, socket);
+        let first = rig.connect(&client);
+        rig.response(first);
+        rig.shard.delivered(NOW, first, true);
+        let given_up = rig.connect(&client);
+        assert_eq!(rig.response(given_up), None, "{ext}: it is held");
+        rig.request(subscribe_from(&client, "/a", "100"));
+        let (mut left, mut numbers) = (None, Vec::new());
+        for effect in rig.shard.take_effects() {
+            match effect {
+                Effect::Respond(of, response) if of == given_up => left = Some(response.body),
+                Effect::AwaitInterest(_, token) => numbers.push(token.number),
+                _ => {}
+            }
+        }
+        rig.shard.message(NOW, ShardMessage::InterestKnown(numbers));
+        let left = left.map(|body| String::from_utf8_lossy(&body).into_owned());
+        assert_eq!(left.is_some(), leaves, "{ext}");
+        assert!(left.is_none_or(|left| left.contains("true") && !left.contains("100")), "no position");
+        deliver(&mut rig, 1);
+        let next = if leaves { rig.connect(&client) } else { given_up };
+        check_order(&format!("/meta/subscribe {}", rig.response(next).expect("a message")), 1..2);
+    }
+}

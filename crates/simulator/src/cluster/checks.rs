@@ -27,14 +27,6 @@ impl Cluster {
         self.clients[client].broken_ms > 0 && self.now_ms < self.clients[client].broken_ms + ms
     }
 
-    /// True if the subscriptions that a node grants now hold for their session. They do not while two nodes have it, or while the node is cut
-    /// off and another one may take the session over: one of the copies ends, with what its client has changed there.
-    pub(super) fn is_only_copy(&self, node: usize, session: &Id) -> bool {
-        let copies = self.nodes.iter().filter(|node| node.has(session)).count();
-        let is_alone = self.engine_is_up && !self.nodes[node].link.is_connected;
-        copies < 2 && !is_alone
-    }
-
     /// The history of a channel on a node. None if it has none yet.
     fn ring(&self, node: usize, channel: &str) -> Option<Ring> {
         let machine = self.nodes[node].machine.as_ref()?;
@@ -230,7 +222,6 @@ impl Cluster {
     /// Clients that replay have all, or had reports of losses.
     fn check_tracks(&mut self, rings: &BTreeMap<&str, Ring>) {
         for (client, state) in self.clients.iter().enumerate() {
-            let is_unsure = state.is_unsure();
             let is_promised = |channel: &String| state.granted.get(channel.as_str()).is_some_and(Option::is_some);
             for (channel, track) in state.tracks.iter().filter(|(channel, _)| is_promised(channel)) {
                 let Some((epoch, entries)) = rings.get(channel.as_str()) else { continue };
@@ -240,10 +231,6 @@ impl Cluster {
                 let of_truth =
                     known.into_iter().flat_map(|known| known.range(..upto.min(track.next)).map(|(id, _)| *id));
                 if let Some(id) = track.missing(of_ring.chain(of_truth)) {
-                    if is_unsure {
-                        self.tally.lost_unsure += 1;
-                        continue;
-                    }
                     let detail = format!("client {client} has not got {channel} {} {id}: {track:?}", track.epoch);
                     return self.checker.fail(Promise::NothingLost, detail);
                 }
@@ -253,10 +240,6 @@ impl Cluster {
             let known = self.checker.truth.get(&(channel.clone(), track.epoch.clone()));
             let known = known.into_iter().flat_map(|known| known.range(..track.next).map(|(id, _)| *id));
             if let Some(id) = track.missing(known) {
-                if self.clients[*client].is_unsure() {
-                    self.tally.lost_unsure += 1;
-                    continue;
-                }
                 let detail = format!("client {client} never got {channel} {} {id}: {track:?}", track.epoch);
                 return self.checker.fail(Promise::NothingLost, detail);
             }

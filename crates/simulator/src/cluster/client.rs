@@ -17,8 +17,8 @@ pub(super) struct Client {
     pub(super) asked: Option<Asked>,
     /// The last batch that it has received, if its session acknowledges.
     pub(super) ack: Option<i64>,
-    /// Its subscriptions in this session, with the time at which it knew, in milliseconds. None: a copy of the session has granted it, which
-    /// may end, so no message is promised.
+    /// Its subscriptions in this session, with the time at which it knew, in milliseconds. None: the node that has granted it may have been
+    /// killed before a record had it, so no message is promised.
     pub(super) granted: BTreeMap<&'static str, Option<u64>>,
     /// Its positions, if it replays.
     pub(super) tracks: BTreeMap<String, Track>,
@@ -106,12 +106,6 @@ impl Client {
             unconfirmed: Vec::new(),
             prefers: rng.chance(300).then(|| rng.below(8)),
         }
-    }
-
-    /// True if messages may be lost though it replays: it does not acknowledge, and a request of it has failed, which the node of its
-    /// session may still hold for another node. That is not promised yet, see "What does not work yet" in `docs/cluster.md`.
-    pub(super) fn is_unsure(&self) -> bool {
-        self.kind == Kind::Replay && self.broken_ms > 0
     }
 
     /// True if a message with this offset comes again because of a subscribe that it has given up. Each goes back once.

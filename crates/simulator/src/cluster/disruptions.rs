@@ -84,6 +84,7 @@ impl Cluster {
         self.is_disturbed();
         self.tally.kills += 1;
         self.note(|_| format!("node {node} is killed"));
+        self.forget_unrecorded(node);
         self.disconnect(node);
         self.count_machine(node);
         let state = &mut self.nodes[node];
@@ -100,11 +101,24 @@ impl Cluster {
         self.at(at_ms, What::Mend(Mend::Start(node)));
     }
 
+    /// A node takes along what it has granted and no record has.
+    fn forget_unrecorded(&mut self, node: usize) {
+        let recorded_ms = self.nodes[node].recorded_ms(self.now_ms);
+        for client in &mut self.clients {
+            if client.session.is_some_and(|session| self.nodes[node].has(&session)) {
+                let is_recorded = |at_ms: &u64| *at_ms < recorded_ms;
+                client.granted.values_mut().for_each(|granted| *granted = granted.filter(is_recorded));
+            }
+        }
+    }
+
     fn pause(&mut self, node: usize, ms: u64) {
         self.is_disturbed();
         self.tally.pauses += 1;
         self.note(|_| format!("node {node} pauses for {ms} ms"));
         let state = &mut self.nodes[node];
+        state.link.no_longer_writes(self.now_ms);
+        state.link.made_ms = self.now_ms + ms;
         state.paused_ms = self.now_ms + ms;
         state.steady_ms = state.paused_ms;
         if self.sabotage == ClusterSabotage::StoppedClock {

@@ -289,7 +289,8 @@ impl Cluster {
         for (bucket, prefix) in self.nodes[node].link.watches.clone() {
             self.begin_watch(conn, bucket, prefix);
         }
-        self.nodes[node].steady_ms = self.now_ms;
+        let state = &mut self.nodes[node];
+        (state.steady_ms, state.link.made_ms) = (self.now_ms, self.now_ms.max(state.paused_ms));
     }
 
     /// The connection of a node to the engine ends. Of the commands on their way some still run.
@@ -298,6 +299,7 @@ impl Cluster {
         if !std::mem::replace(&mut link.is_connected, false) {
             return;
         }
+        link.no_longer_writes(self.now_ms);
         let conn = link.conn;
         let (requests, keys) = (std::mem::take(&mut link.requests), std::mem::take(&mut link.keys));
         self.engine.end(conn);

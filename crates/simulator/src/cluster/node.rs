@@ -43,6 +43,10 @@ pub(super) struct Link {
     pub(super) is_connected: bool,
     /// True if it cannot be made.
     pub(super) is_cut: bool,
+    /// The time since when its node writes records, in milliseconds.
+    pub(super) made_ms: u64,
+    /// The time at which that one ended which was long enough for all of them, in milliseconds.
+    pub(super) lost_ms: u64,
     /// Restored with the connection.
     pub(super) subscriptions: BTreeMap<u64, String>,
     pub(super) watches: Vec<(String, String)>,
@@ -111,6 +115,15 @@ impl Wire for NoSockets {
     }
 }
 
+impl Link {
+    /// From now on its node writes no records.
+    pub(super) fn no_longer_writes(&mut self, now_ms: u64) {
+        if self.made_ms + RECORDED_MS <= now_ms {
+            self.lost_ms = now_ms;
+        }
+    }
+}
+
 impl Node {
     /// An empty slot, with clocks that differ from those of others.
     pub(super) fn new(rng: &mut Rng, plan: &Plan) -> Node {
@@ -134,6 +147,13 @@ impl Node {
     /// True if a session is on one of its shards.
     pub(super) fn has(&self, id: &Id) -> bool {
         self.machine.as_ref().is_some_and(|machine| machine.shards.iter().any(|shard| shard.holds(id).is_some()))
+    }
+
+    /// The time before which the records have all that was granted here, in milliseconds.
+    pub(super) fn recorded_ms(&self, now_ms: u64) -> u64 {
+        let is_steady = self.link.is_connected && self.link.made_ms + RECORDED_MS <= now_ms;
+        let until_ms = if is_steady { now_ms } else { self.link.lost_ms };
+        until_ms.saturating_sub(RECORDED_MS)
     }
 
     /// True if clients can reach it.
@@ -247,3 +267,5 @@ const REPLY_DELAY_MAX_MS: u64 = 1_000;
 pub(super) const HOLD_MS: u64 = 4_000;
 /// The time of day when a run begins, in milliseconds.
 const WALL_MS: u64 = 1_700_000_000_000;
+/// The time within which a record has what a node grants, in milliseconds.
+const RECORDED_MS: u64 = 2_000;

@@ -134,7 +134,7 @@ impl Cluster {
         match (field(raw, "channel").as_str(), purpose) {
             ("/meta/handshake", Purpose::Handshake) => self.welcomed(client, raw, is_successful),
             ("/meta/subscribe", Purpose::Subscribe(names)) if is_successful => {
-                self.subscribed(client, asked.node, names, raw);
+                self.subscribed(client, names, raw);
             }
             ("/meta/subscribe", Purpose::Subscribe(_)) => self.note(|_| format!("client {client} was refused: {raw}")),
             ("/meta/unsubscribe", Purpose::Unsubscribe(name)) => {
@@ -178,12 +178,11 @@ impl Cluster {
         self.checker.sessions.insert(id, session);
     }
 
-    fn subscribed(&mut self, client: usize, node: usize, names: &[&'static str], raw: &str) {
+    fn subscribed(&mut self, client: usize, names: &[&'static str], raw: &str) {
         let now_ms = self.now_ms;
         let Some(id) = self.clients[client].session else { return };
-        let from_ms = self.is_only_copy(node, &id).then_some(now_ms);
         for name in names {
-            self.clients[client].granted.insert(name, from_ms);
+            self.clients[client].granted.insert(name, Some(now_ms));
             self.checker.sessions.entry(id).and_modify(|session| session.begins(name, now_ms));
         }
         let positions = member(raw, "ext").and_then(|ext| member(ext, "replay"));

@@ -51,8 +51,6 @@ counters! {
     not_recovered,
     /// Subscribes at nodes that were behind the position of their client.
     behind,
-    /// Channels with messages that clients that replay without `ack` have never got, after a request of theirs had failed.
-    lost_unsure,
     /// Losses that were reported.
     losses,
     /// Nodes killed.

@@ -40,7 +40,8 @@ fn run(seed: u64, faults: Faults) {
                 }
             }
             4 => cluster.report(node, session),
-            5..=8 if is_alive => asked.push(cluster.socket(node, session)),
+            5 => cluster.subscribe(node, session),
+            6..=8 if is_alive => asked.push(cluster.socket(node, session)),
             _ if is_alive => asked.push(cluster.request(node, session)),
             _ => {}
         }

@@ -159,9 +159,20 @@ impl Cluster {
 
     /// Reports a session as changed.
     pub(super) fn report(&mut self, node: usize, id: Id) {
+        self.report_change(node, id, false);
+    }
+
+    /// The client of a session subscribes to something.
+    pub(super) fn subscribe(&mut self, node: usize, id: Id) {
+        self.members[node].here.entry(id).and_modify(|waiting| *waiting += 1);
+        self.report_change(node, id, true);
+    }
+
+    fn report_change(&mut self, node: usize, id: Id, has_subscribed: bool) {
         let Some(waiting) = self.members[node].here.get(&id) else { return };
         let since = self.members[node].acknowledging.since(&id);
-        let message = ForNodes::Changed(id, SessionOwner::default(), Box::new(saved(id, *waiting)), since);
+        let (owner, saved) = (SessionOwner::default(), Box::new(saved(id, *waiting)));
+        let message = ForNodes::Changed { session: id, owner, saved, since, has_subscribed };
         self.tell(node, ShardMessage::ForNodes(message));
     }
 

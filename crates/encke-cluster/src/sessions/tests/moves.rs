@@ -167,6 +167,90 @@ fn a_node_that_was_cut_off_ends_the_sessions_that_others_have_taken() {
 }
 
 #[test]
+fn a_session_begins_again_if_its_client_has_subscribed_on_a_copy_that_ends() {
+    for is_first in [true, false] {
+        let (mut cluster, session) = opened();
+        cluster.disconnect(0);
+        if is_first {
+            cluster.subscribe(0, session);
+        }
+        assert_eq!(connect(&mut cluster, 1, session), Some(Answer::By(1)));
+        // The other node writes its record, too.
+        cluster.report(1, session);
+        if !is_first {
+            cluster.subscribe(0, session);
+        }
+        cluster.connect(0);
+        cluster.pass(3_000);
+        assert!(cluster.nodes_with(session).is_empty(), "the client has to learn that a subscription is missing");
+        for node in 0..3 {
+            assert_eq!(connect(&mut cluster, node, session), Some(Answer::Unknown));
+        }
+        let counts = [0, 1].map(|node: usize| cluster.members[node].sessions.counts());
+        assert!(counts.iter().all(|counts| counts.recorded == 0), "{counts:?}");
+    }
+}
+
+#[test]
+fn a_session_goes_on_if_a_record_has_what_its_client_has_subscribed_to() {
+    // No other node has it.
+    let (mut cluster, session) = opened();
+    cluster.disconnect(0);
+    cluster.subscribe(0, session);
+    cluster.connect(0);
+    cluster.pass(1_000);
+    assert_eq!(connect(&mut cluster, 1, session), Some(Answer::By(0)));
+    // The record was written before the node was cut off, and is what the other node goes on from.
+    cluster.subscribe(0, session);
+    cluster.pass(1_000);
+    cluster.disconnect(0);
+    assert_eq!(connect(&mut cluster, 1, session), Some(Answer::By(1)));
+    cluster.connect(0);
+    cluster.pass(3_000);
+    assert_eq!(cluster.nodes_with(session), [1]);
+}
+
+#[test]
+fn the_end_of_a_copy_ends_the_session_though_the_engine_loses_its_keys_or_the_notice() {
+    for loses_keys in [true, false] {
+        let (mut cluster, session) = opened();
+        for _ in 0..10 {
+            // Its revision is high.
+            cluster.subscribe(0, session);
+            cluster.pass(1_000);
+        }
+        cluster.disconnect(0);
+        assert_eq!(connect(&mut cluster, 1, session), Some(Answer::By(1)));
+        cluster.subscribe(0, session);
+        if loses_keys {
+            cluster.disconnect(1);
+            cluster.lose_keys();
+            cluster.connect(1);
+            cluster.pass(2_000);
+        } else {
+            cluster.faults.loses = 1_000;
+        }
+        cluster.connect(0);
+        cluster.pass(3_000);
+        cluster.faults.loses = 0;
+        cluster.pass(15_000);
+        assert!(cluster.nodes_with(session).is_empty(), "keys: {loses_keys}");
+    }
+}
+
+#[test]
+fn a_logout_on_a_copy_ends_the_session() {
+    let (mut cluster, session) = opened();
+    cluster.disconnect(0);
+    assert_eq!(connect(&mut cluster, 1, session), Some(Answer::By(1)));
+    cluster.members[0].here.remove(&session);
+    cluster.tell(0, ShardMessage::ForNodes(encke_core::ForNodes::Ended(session, Some(1))));
+    cluster.connect(0);
+    cluster.pass(3_000);
+    assert!(cluster.nodes_with(session).is_empty());
+}
+
+#[test]
 fn a_logout_while_its_first_node_was_cut_off_is_no_reason_to_write_the_record_again() {
     let (mut cluster, session) = opened();
     cluster.disconnect(0);

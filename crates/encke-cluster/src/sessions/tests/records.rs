@@ -64,17 +64,17 @@ fn a_session_that_is_too_large_for_a_record_begins_again_and_delays_no_other() {
 #[test]
 fn a_record_that_the_engine_does_not_take_leaves_an_empty_one_without_a_pause() {
     let mut records = Records::new(tag(0), 1_000);
-    records.changed(owned(id(1, 0)), content(b"large"));
+    records.changed(owned(id(1, 0)), content(b"large"), false);
     let [(key, _)] = writes(&mut records, NOW_MS)[..] else { panic!("one write") };
     assert_eq!(records.answered(NOW_MS, key, &Err(KeyFailure::TooLarge)), None);
-    records.changed(owned(id(2, 0)), content(b"small"));
+    records.changed(owned(id(2, 0)), content(b"small"), false);
     let written = writes(&mut records, NOW_MS);
     let live = |content| Record::Live { node: tag(0), content };
     assert_eq!(written, [(key, live(Content::empty())), (Key::of(&id(2, 0)), live(content(b"small")))]);
     assert_eq!(records.answered(NOW_MS, key, &Ok(KeyAnswer::Written(1))), None);
     assert!(records.is_written(&key) && !records.fails && records.too_large == 1);
     // One that is known to be too large is not even sent.
-    records.changed(owned(id(3, 0)), content(&[b'x'; VALUE_BYTES_MAX]));
+    records.changed(owned(id(3, 0)), content(&[b'x'; VALUE_BYTES_MAX]), false);
     assert_eq!(writes(&mut records, NOW_MS), [(Key::of(&id(3, 0)), live(Content::empty()))]);
 }
 
@@ -94,17 +94,17 @@ fn the_end_of_a_session_is_written_before_changes_that_wait() {
     let (mut now_ms, mut revision) = (NOW_MS, 0);
     let logged_out = [id(0, 0), id(1, 0)];
     for session in logged_out {
-        records.changed(owned(session), content(b"1"));
+        records.changed(owned(session), content(b"1"), false);
         assert_eq!(answer_all(&mut records, now_ms, &mut revision).len(), 1);
         now_ms += 100;
     }
     for number in 2..100 {
-        records.changed(owned(id(number, 0)), content(b"1"));
+        records.changed(owned(id(number, 0)), content(b"1"), false);
     }
     // One waits with a change, and the other has none.
-    records.changed(owned(logged_out[1]), content(b"2"));
+    records.changed(owned(logged_out[1]), content(b"2"), false);
     for session in [logged_out[1], logged_out[0]] {
-        assert!(records.ended(&session));
+        assert!(records.ended(&session, false));
     }
     for session in [logged_out[1], logged_out[0]] {
         assert_eq!(answer_all(&mut records, now_ms, &mut revision), [(Key::of(&session), Record::Ended)]);
@@ -123,7 +123,7 @@ fn a_large_record_counts_as_several() {
     for (bytes, expected) in [(10, 100..=100), (100_000, 4..=6)] {
         let mut records = Records::new(tag(0), 100);
         for number in 0..200 {
-            records.changed(owned(id(number, 0)), content(&vec![b'x'; bytes]));
+            records.changed(owned(id(number, 0)), content(&vec![b'x'; bytes]), false);
         }
         let mut revision = 0;
         let written = (0..10).map(|window| answer_all(&mut records, NOW_MS + window * 100, &mut revision).len());
@@ -135,10 +135,10 @@ fn a_large_record_counts_as_several() {
 #[test]
 fn sessions_that_come_and_go_while_the_engine_is_away_leave_no_keys() {
     let mut records = Records::new(tag(0), 1_000);
-    records.changed(owned(id(0, 0)), content(b"stays"));
+    records.changed(owned(id(0, 0)), content(b"stays"), false);
     for number in 1..20_000 {
-        records.changed(owned(id(number, 0)), content(b"goes"));
-        assert!(!records.ended(&id(number, 0)));
+        records.changed(owned(id(number, 0)), content(b"goes"), false);
+        assert!(!records.ended(&id(number, 0), false));
     }
     let (sessions, waiting) = records.len();
     assert!(sessions == 1 && waiting < 2_000, "{sessions} sessions, and {waiting} keys wait");
@@ -154,10 +154,10 @@ fn one_owner_with_many_sessions_that_change_all_the_time_does_not_delay_the_reco
     for round in 0..50 {
         for number in 0..2_000 {
             version += 1;
-            records.changed((id(number, 0), hoarder), content(&version.to_le_bytes()));
+            records.changed((id(number, 0), hoarder), content(&version.to_le_bytes()), false);
         }
         let session = id(10_000 + round, 0);
-        records.changed((session, other), content(b"1"));
+        records.changed((session, other), content(b"1"), false);
         let written = answer_all(&mut records, now_ms, &mut revision);
         assert!(
             written.iter().any(|(key, _)| *key == Key::of(&session)),

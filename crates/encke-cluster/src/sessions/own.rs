@@ -1,0 +1,96 @@
+//! A session of this node, as far as its record is concerned.
+
+use std::hash::BuildHasher;
+
+use bytes::Bytes;
+use encke_core::{Id, NodeTag, SessionOwner};
+use foldhash::fast::FixedState;
+
+use super::record::{Content, Record};
+
+/// A session of this node.
+pub(super) struct Own {
+    pub(super) id: Id,
+    /// Its user or address, as far as it is known.
+    pub(super) owner: SessionOwner,
+    /// The revision of its record. 0: none is known.
+    pub(super) revision: u64,
+    /// A revision that another node has reported. A record that is read has this one or a later one; else it is old.
+    pub(super) later_revision: u64,
+    /// The hash of the state in the record.
+    pub(super) written: u64,
+    /// The state that has to be written.
+    pub(super) pending: Option<Content>,
+    /// The mark in its record, if this node has taken it from there.
+    pub(super) mark: Option<Bytes>,
+    pub(super) phase: Phase,
+    pub(super) is_ended: bool,
+    /// True if its client relies on something that its record does not have yet: subscriptions that have changed, or its end.
+    pub(super) is_binding: bool,
+    /// The node that has it, too, and has to learn of the end.
+    pub(super) also_on: Option<NodeTag>,
+    /// True if a write has failed that may have been done.
+    pub(super) is_unsure: bool,
+    /// Reads in a row whose revision was too low.
+    pub(super) old_reads: u8,
+}
+
+/// The state of a session's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Nothing is to be done.
+    Rests,
+    /// It waits among the writes, the looks or the later ones.
+    Waits,
+    /// A write is on its way, of the state with this hash.
+    Writes(u64),
+    /// A read is on its way.
+    Looks,
+}
+
+impl Own {
+    /// A session whose record has this revision, 0 if it has none, and this mark.
+    pub(super) fn of(id: Id, revision: u64, mark: Option<Bytes>) -> Own {
+        Own {
+            id,
+            owner: SessionOwner::default(),
+            revision,
+            mark,
+            later_revision: 0,
+            written: 0,
+            pending: None,
+            phase: Phase::Rests,
+            is_ended: false,
+            is_binding: false,
+            also_on: None,
+            is_unsure: false,
+            old_reads: 0,
+        }
+    }
+
+    /// The writes as which that of its state counts. 0 if none waits.
+    pub(super) fn weight(&self) -> usize {
+        let pending = self.pending.as_ref().filter(|_| self.phase == Phase::Waits && !self.is_ended);
+        pending.map_or(0, weight_of_content)
+    }
+}
+
+/// The hash of a state, which is not 0.
+pub(super) fn hash_of(state: &Content) -> u64 {
+    FixedState::default().hash_one(state).max(1)
+}
+
+/// The writes as which one of this record counts.
+pub(super) fn weight_of(record: &Record) -> usize {
+    match record {
+        Record::Ended => 1,
+        Record::Live { content, .. } => weight_of_content(content),
+    }
+}
+
+fn weight_of_content(content: &Content) -> usize {
+    1 + content.record_bytes() / BYTES_OF_A_WRITE
+}
+
+/// The bytes of a record that count as a further write.
+const BYTES_OF_A_WRITE: usize = 4 * 1_024;
