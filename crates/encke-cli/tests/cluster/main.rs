@@ -12,6 +12,7 @@ mod nats;
 mod node;
 mod presence;
 mod proxy;
+mod repeated;
 mod sessions;
 mod sources;
 
