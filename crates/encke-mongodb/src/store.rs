@@ -93,8 +93,8 @@ impl MongoStore {
         Ok(keys.iter().map(|key| entries.remove(key)).collect())
     }
 
-    /// Makes the indexes, without which scavenges and purges read all documents.
-    async fn make_indexes(&self) {
+    /// Makes the indexes, without which scavenges and purges read all documents, unless they are made.
+    async fn need_indexes(&self) {
         let indexes = doc! {
             "createIndexes": &self.collection,
             "indexes": [
@@ -102,7 +102,7 @@ impl MongoStore {
                 { "key": { "valid": 1, "accessed": 1 }, "name": "valid_accessed" },
             ],
         };
-        if let Err(error) = self.within(self.run_command(indexes)).await {
+        if let Err(error) = self.has_indexes.get_or_try_init(|| self.within(self.run_command(indexes))).await {
             tracing::warn!(%error, "{}: the indexes of the sessions could not be made; scavenges and purges are slow", self.name);
         }
     }
@@ -116,7 +116,7 @@ impl SessionStore for MongoStore {
     fn ping(&self) -> StoreFuture<'_, ()> {
         Box::pin(async {
             self.within(self.run_command(doc! { "ping": 1 })).await?;
-            self.has_indexes.get_or_init(|| self.make_indexes()).await;
+            self.need_indexes().await;
             Ok(())
         })
     }
@@ -131,6 +131,7 @@ impl SessionStore for MongoStore {
 
     fn nodes(&self) -> StoreFuture<'_, Vec<String>> {
         Box::pin(within(UPKEEP_MAX, async {
+            self.need_indexes().await;
             let nodes = self.collection().await?.distinct("node", doc! { "valid": true }).await?;
             Ok(nodes.iter().filter_map(Bson::as_str).map(str::to_owned).collect())
         }))
@@ -147,6 +148,7 @@ impl SessionStore for MongoStore {
 
     fn purge(&self, invalid_age_ms: u64, valid_age_ms: Option<u64>) -> StoreFuture<'_, u64> {
         Box::pin(within(UPKEEP_MAX, async move {
+            self.need_indexes().await;
             let now_ms = DateTime::now().timestamp_millis();
             let before = |age_ms| DateTime::from_millis(now_ms.saturating_sub(i64::try_from(age_ms).unwrap_or(now_ms)));
             let sessions = self.collection().await?;

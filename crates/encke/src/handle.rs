@@ -19,6 +19,7 @@ use crate::cluster::settings::ClusterSettings;
 use crate::error::{PublishError, RevocationError, SettingsError};
 use crate::fallback::Fallback;
 use crate::http::embedded::Visit;
+use crate::idempotency::Window;
 use crate::lease::Lease;
 use crate::metric::Metric;
 use crate::net::everywhere::ClusterNodes;
@@ -277,6 +278,7 @@ impl Handle {
         cluster.iter().for_each(|cluster| cluster.send(ToCluster::Settings(next.clone())));
         self.send_to_all_shards(|| ShardMessage::Settings(next.clone()));
         *self.0.named.write() = named(&next);
+        self.0.server_shared.api.idempotency.set_window(Window::of(&next));
         *current = next;
         Ok(fixed)
     }

@@ -127,7 +127,7 @@ impl Builder {
             accepting: watch::Sender::new(true),
             tls,
             holds: Arc::default(),
-            api: ApiState::new(self.api_keys, shared.node),
+            api: ApiState::new(self.api_keys, shared.node, &settings),
             revocations: data.as_ref().map(Data::revocations).cloned().unwrap_or_default(),
             directory: open_directory(&settings, &metrics),
             metrics,

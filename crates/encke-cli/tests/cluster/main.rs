@@ -13,6 +13,7 @@ mod node;
 mod official_clients;
 mod presence;
 mod proxy;
+mod repeated;
 mod sessions;
 mod sources;
 

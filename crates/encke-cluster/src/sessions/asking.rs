@@ -331,6 +331,10 @@ impl Sessions {
         let Some(search) = self.searches.remove(number) else { return };
         self.counts.unanswered += 1;
         let (session, is_abandoned) = (search.session, search.is_abandoned);
+        if let State::Serves(home) = search.state {
+            // It may still hold the request: what would answer it is for the next one.
+            self.tell_home(home, number, Fate::Abandoned);
+        }
         let followers = self.searches.step_down(number, &search.key);
         let waiting = self.searches.give_back(search);
         if !is_abandoned {

@@ -9,6 +9,8 @@ use encke_core::{AttributeChange, Attributes, ChannelView, SessionTerms, Session
 use encke_local::MembersReport;
 use serde::{Deserialize, Serialize};
 
+use crate::idempotency::Sum;
+
 /// A command or a question for a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -37,6 +39,12 @@ pub(crate) enum NodeCommand {
     FollowMembers { node: u64, stream: u64, names: Vec<Box<str>>, is_whole: bool },
     /// Take a report about the members of a node, which belongs to this stream.
     ReportMembers { node: u64, stream: u64, report: MembersReport },
+    /// Reserve the key of a request of the HTTP API for the node with this number. Both are digests.
+    ReserveKey { key: Sum, request: Sum, node: u64 },
+    /// The node with this number has published nothing for the request with this key.
+    GiveBackKey { key: Sum, node: u64 },
+    /// Remember the answer to the request with this key.
+    NoteAnswer { key: Sum, request: Sum, status: u16, body: String },
     /// Show a session.
     Session { session: String },
     /// List sessions.
@@ -75,6 +83,8 @@ pub(crate) enum NodeReply {
     Conflict(u64),
     /// The attributes of a session.
     Attributes(Attributes),
+    /// The state of the key of a request.
+    Key(KeyState),
     /// It could not be done now.
     Failed,
     /// A session with the channels and patterns that it subscribes to.
@@ -85,6 +95,20 @@ pub(crate) enum NodeReply {
     Channels(ListedPage<ListedChannel>),
     /// The numbers of subscribers.
     Counts(Vec<usize>),
+}
+
+/// The state of the key of a request, at a node that keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum KeyState {
+    /// It was new, and is reserved for the node that has asked.
+    New,
+    /// Its first request is being processed.
+    InProgress,
+    /// It belongs to another request.
+    OtherRequest,
+    /// Its request has got an answer with this status and this body.
+    Answered(u16, String),
 }
 
 /// A page of the list of one node.
@@ -127,6 +151,9 @@ impl NodeCommand {
             | NodeCommand::ChangeAttribute { .. }
             | NodeCommand::FollowMembers { .. }
             | NodeCommand::ReportMembers { .. }
+            | NodeCommand::ReserveKey { .. }
+            | NodeCommand::GiveBackKey { .. }
+            | NodeCommand::NoteAnswer { .. }
             | NodeCommand::Revoke { .. } => CallKind::Command,
             NodeCommand::Session { .. }
             | NodeCommand::Attributes { .. }
@@ -237,6 +264,8 @@ mod tests {
             NodeCommand::Revoke { token_id: "t".into(), until_ms: u64::MAX },
             NodeCommand::FollowMembers { node: 1, stream: 2, names: vec!["/a/*".into()], is_whole: true },
             NodeCommand::ReportMembers { node: 1, stream: 2, report: MembersReport::default() },
+            NodeCommand::ReserveKey { key: [255; 32], request: [0; 32], node: 1 },
+            NodeCommand::NoteAnswer { key: [1; 32], request: [2; 32], status: 200, body: r#"{"a":"é"}"#.into() },
             NodeCommand::Sessions { from: (1, 2), limit: 3 },
             NodeCommand::Channels { from: (1, 2), limit: 3, pattern: None },
             NodeCommand::Subscribers { names: vec!["/a".into()] },
@@ -245,7 +274,8 @@ mod tests {
             assert_eq!(NodeCommand::read(&command.write()), Some(command));
         }
         let attributes = NodeReply::Attributes(Attributes::of([("a", "[1]")]));
-        for reply in [NodeReply::Count(3), NodeReply::Unknown, NodeReply::Elsewhere("a".into()), attributes] {
+        let key = NodeReply::Key(KeyState::Answered(200, "{}".into()));
+        for reply in [key, NodeReply::Count(3), NodeReply::Unknown, NodeReply::Elsewhere("a".into()), attributes] {
             assert_eq!(NodeReply::read(&reply.write()), reply);
         }
     }

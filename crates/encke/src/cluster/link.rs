@@ -97,6 +97,26 @@ pub(crate) enum StoreTask {
     Count(oneshot::Sender<Result<StoreReport, KeyFailure>>),
 }
 
+impl StoreTask {
+    /// True if nobody waits for its outcome any more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        match self {
+            StoreTask::Scavenge(done) | StoreTask::Purge(done) => done.is_closed(),
+            StoreTask::Count(done) => done.is_closed(),
+        }
+    }
+
+    /// Answers that it is not done, for this reason.
+    pub(crate) fn fail(self, why: &str) {
+        let failure = KeyFailure::Failed(why.into());
+        // The request may have ended.
+        match self {
+            StoreTask::Scavenge(done) | StoreTask::Purge(done) => _ = done.send(Err(failure)),
+            StoreTask::Count(done) => _ = done.send(Err(failure)),
+        }
+    }
+}
+
 /// The numbers of sessions in a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreReport {

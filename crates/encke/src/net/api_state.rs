@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use encke_core::NodeTag;
+use encke_core::{NodeTag, Settings};
 use parking_lot::RwLock;
 
 use crate::added_operation::AddedOperations;
 use crate::api_keys::ApiKeys;
-use crate::idempotency::Idempotency;
+use crate::idempotency::{Idempotency, Window};
 use crate::session_names::SessionNames;
 
 /// The state of the HTTP API.
@@ -24,8 +24,9 @@ pub(crate) struct ApiState {
 
 impl ApiState {
     /// The state at the start. `node`: the tag of the node in a cluster.
-    pub(crate) fn new(keys: ApiKeys, node: Option<NodeTag>) -> ApiState {
-        let (idempotency, added_operations) = (Arc::default(), AddedOperations::default());
+    pub(crate) fn new(keys: ApiKeys, node: Option<NodeTag>, settings: &Settings) -> ApiState {
+        let idempotency = Arc::new(Idempotency::new(Window::of(settings)));
+        let added_operations = AddedOperations::default();
         let session_names = SessionNames::new(node);
         ApiState { keys: RwLock::new(keys.into()), session_names, idempotency, added_operations }
     }

@@ -11,6 +11,7 @@ pub(crate) mod handshake;
 pub(crate) mod health;
 mod incomplete;
 pub(crate) mod io;
+pub(crate) mod keepers;
 pub(crate) mod listing;
 pub(crate) mod mailboxes;
 mod members;

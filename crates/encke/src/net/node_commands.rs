@@ -35,6 +35,14 @@ impl ServerShared {
                 let is_taken = self.presence.take_report((*node, *stream), report.clone(), self.clock.now());
                 Some(if is_taken { NodeReply::Count(0) } else { NodeReply::Unknown })
             }
+            NodeCommand::ReserveKey { key, request, node } => Some(self.lend_key((*key, *request), *node)),
+            NodeCommand::GiveBackKey { key, node } => {
+                self.api.idempotency.give_back(key, *node);
+                Some(NodeReply::Count(0))
+            }
+            NodeCommand::NoteAnswer { key, request, status, body } => {
+                Some(self.note_answer((*key, *request), *status, body))
+            }
             NodeCommand::Session { session } => self.show(session).await,
             NodeCommand::Sessions { from, limit } => {
                 let listed = self.list_sessions(*from, *limit).await;

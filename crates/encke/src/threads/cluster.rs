@@ -198,7 +198,10 @@ impl Cluster {
                 ToCluster::Act(action) => self.node_commands.act(now_ms, action, None),
                 ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
                 ToCluster::Revoke(revoked) => self.node_commands.revoke(now_ms, revoked),
-                ToCluster::Settings(settings) => self.member.set_settings(settings),
+                ToCluster::Settings(settings) => {
+                    self.store.iter_mut().for_each(|store| store.set_settings(settings.clone()));
+                    self.member.set_settings(settings);
+                }
                 ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.member.sessions),
                 ToCluster::Search { session, opener, origins, done } => {
                     self.last_visitor += 1;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use encke_cluster::{Command, Expected, KeyAnswer, KeyFailure, KeyReply, Sessions};
 use encke_core::{NodeTag, Settings};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -28,7 +29,7 @@ use crate::threads::upkeep::{Upkeep, UpkeepEvent};
 /// The store of a node.
 pub(crate) struct NodeStore {
     to_batching: mpsc::UnboundedSender<Asked>,
-    to_upkeep: mpsc::UnboundedSender<StoreTask>,
+    to_upkeep: mpsc::Sender<StoreTask>,
     events: mpsc::UnboundedReceiver<StoreEvent>,
     settings: Arc<Settings>,
     numbers: Arc<StoreNumbers>,
@@ -76,7 +77,7 @@ impl NodeStore {
         numbers: Arc<StoreNumbers>,
     ) -> NodeStore {
         let (to_batching, asked) = mpsc::unbounded_channel();
-        let (to_upkeep, tasks) = mpsc::unbounded_channel();
+        let (to_upkeep, tasks) = mpsc::channel(TASKS_MAX);
         let (to_node, events) = mpsc::unbounded_channel();
         let batching = Batching {
             store: store.clone(),
@@ -133,9 +134,16 @@ impl NodeStore {
         None
     }
 
-    /// A request of the HTTP API.
+    /// A request of the HTTP API. It fails if too many wait.
     pub(super) fn task(&self, task: StoreTask) {
-        _ = self.to_upkeep.send(task);
+        if let Err(TrySendError::Full(task)) = self.to_upkeep.try_send(task) {
+            task.fail("too many requests wait for it");
+        }
+    }
+
+    /// New settings. The time for which a client may stay away is that of a session's next write.
+    pub(super) fn set_settings(&mut self, settings: Arc<Settings>) {
+        self.settings = settings;
     }
 
     /// The next event.
@@ -356,6 +364,8 @@ async fn guarded<T: Send + 'static>(
 
 /// Batches on their way. One more may be, so that reads do not delay writes without end.
 const BATCHES_MAX: usize = 4;
+/// Requests of the HTTP API that wait until an earlier one is done.
+pub(super) const TASKS_MAX: usize = 16;
 /// Sessions that one batch reads.
 const READS_MAX: usize = 32;
 /// Sessions that one batch writes.

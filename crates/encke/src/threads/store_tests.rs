@@ -8,10 +8,11 @@ use bytes::Bytes;
 use encke_cluster::{Command, Expected, KeyAnswer, KeyFailure};
 use encke_core::{NodeTag, Settings};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
-use super::store::{NodeStore, StoreEvent};
+use super::store::{NodeStore, StoreEvent, TASKS_MAX};
 use super::upkeep::{Upkeep, UpkeepEvent};
+use crate::cluster::link::StoreTask;
 use crate::cluster::store::{
     MemoryStore, SessionStore, SessionStoreSettings, SessionWrite, StoreFuture, StoredSession,
 };
@@ -80,11 +81,15 @@ fn tag(text: &str) -> NodeTag {
 }
 
 fn started(store: &Watched) -> NodeStore {
-    let settings = SessionStoreSettings { scavenge_period_ms: 0, purge: false, ..SessionStoreSettings::default() };
-    let numbers = Arc::new(StoreNumbers::new("test".into()));
-    let mut store = NodeStore::new(Arc::new(store.clone()), settings, (Arc::default(), tag("aaaa")), numbers);
+    let mut store = unstarted(store);
     store.start();
     store
+}
+
+fn unstarted(store: &Watched) -> NodeStore {
+    let settings = SessionStoreSettings { scavenge_period_ms: 0, purge: false, ..SessionStoreSettings::default() };
+    let numbers = Arc::new(StoreNumbers::new("test".into()));
+    NodeStore::new(Arc::new(store.clone()), settings, (Arc::default(), tag("aaaa")), numbers)
 }
 
 fn put(number: u64, expected: Expected, bytes: usize) -> Command {
@@ -194,7 +199,7 @@ fn upkeep(store: &Watched, gone: &Arc<Mutex<BTreeSet<NodeTag>>>) -> Upkeep {
             done.send(nodes.into_iter().filter(|node| gone.contains(node)).collect()).expect("it waits");
         }
     };
-    let (_, tasks) = mpsc::unbounded_channel();
+    let (_, tasks) = mpsc::channel(1);
     let settings = SessionStoreSettings { purge_invalid_age_ms: 0, ..SessionStoreSettings::default() };
     let numbers = Arc::new(StoreNumbers::new("test".into()));
     Upkeep::new((Arc::new(store.clone()), settings), tag("aaaa"), numbers, tasks, Box::new(report))
@@ -222,6 +227,23 @@ async fn a_scavenge_ends_the_sessions_of_nodes_that_are_gone_for_long_enough() {
     assert_eq!((upkeep.scavenge().await, upkeep.gone_since(tag("cccc"))), (Ok(0), None));
     assert_eq!(upkeep.purge().await, Ok(1));
     assert_eq!(watched.count().await, Ok((3, 0)));
+}
+
+#[tokio::test]
+async fn requests_for_the_store_wait_in_a_bounded_number_and_those_that_nobody_waits_for_are_skipped() {
+    let mut store = unstarted(&Watched::default());
+    let ask = |store: &NodeStore| {
+        let (done, outcome) = oneshot::channel();
+        store.task(StoreTask::Count(done));
+        outcome
+    };
+    let mut waiting: Vec<_> = (0..TASKS_MAX).map(|_| ask(&store)).collect();
+    let refused = ask(&store).await.expect("an answer").expect_err("no room");
+    assert!(refused.to_string().contains("too many requests"), "{refused}");
+    let last = waiting.pop().expect("the last one");
+    drop(waiting);
+    store.start();
+    assert!(last.await.expect("an answer").is_ok());
 }
 
 #[test]

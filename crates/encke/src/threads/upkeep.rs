@@ -24,7 +24,7 @@ pub(super) struct Upkeep {
     settings: SessionStoreSettings,
     own: NodeTag,
     numbers: Arc<StoreNumbers>,
-    tasks: mpsc::UnboundedReceiver<StoreTask>,
+    tasks: mpsc::Receiver<StoreTask>,
     report: Box<dyn Fn(UpkeepEvent) + Send + Sync>,
     /// The times since when nodes are gone.
     gone: HashMap<NodeTag, Instant, RandomState>,
@@ -44,7 +44,7 @@ impl Upkeep {
         (store, settings): (Arc<dyn SessionStore>, SessionStoreSettings),
         own: NodeTag,
         numbers: Arc<StoreNumbers>,
-        tasks: mpsc::UnboundedReceiver<StoreTask>,
+        tasks: mpsc::Receiver<StoreTask>,
         report: Box<dyn Fn(UpkeepEvent) + Send + Sync>,
     ) -> Upkeep {
         Upkeep { store, settings, own, numbers, tasks, report, gone: HashMap::default() }
@@ -77,7 +77,11 @@ impl Upkeep {
     }
 
     async fn run_task(&mut self, task: StoreTask) {
-        // The request may have ended.
+        // Nobody waits for it any more.
+        if task.is_abandoned() {
+            return;
+        }
+        // The request may end meanwhile.
         match task {
             StoreTask::Scavenge(done) => _ = done.send(self.scavenge().await),
             StoreTask::Purge(done) => _ = done.send(self.purge().await),

@@ -381,6 +381,16 @@ fn abandoned_requests_are_abandoned_at_their_node() {
 }
 
 #[test]
+fn a_request_that_is_held_for_longer_than_its_node_waits_is_abandoned_at_the_node_that_holds_it() {
+    let (mut cluster, session) = opened();
+    cluster.hold_all(0);
+    let number = cluster.request(1, session);
+    cluster.pass(60_000);
+    assert_eq!(cluster.answer(number), Some(Answer::Later));
+    assert_eq!(cluster.members[0].fates, [(1, None)]);
+}
+
+#[test]
 fn a_response_that_crosses_the_end_of_its_request_was_not_taken() {
     let mut cluster = abandoned();
     // The shard has answered before it learns that the client is gone.

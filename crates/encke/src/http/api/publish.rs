@@ -13,7 +13,8 @@ use super::call::{Answer, Call, going_away};
 use super::input::{self, broadcast_channel};
 use super::problem::{Kind, Problem};
 use super::types::{BatchMessage, ChannelPosition, Publish, PublishBatch, Published};
-use crate::idempotency::{Known, Reservation, Window, sum_of};
+use crate::idempotency::{Known, sum_of};
+use crate::net::keepers::ReservedKey;
 use crate::net::published::{InBurst, Marks, Positions};
 
 /// A checked publication: its channel, its data, and true if it is lazy.
@@ -68,7 +69,7 @@ pub(super) async fn batch(call: &Call<'_>) -> Result<Answer, Problem> {
 
 impl Call<'_> {
     /// Looks up the idempotency key of this request, if it has one.
-    fn reserve(&self, field: Option<String>) -> Result<Option<Known>, Problem> {
+    async fn reserve(&self, field: Option<String>) -> Result<Option<Known<ReservedKey>>, Problem> {
         let header = match self.headers.get_all("idempotency-key").iter().map(|key| key.to_str()).collect::<Vec<_>>()[..]
         {
             [] => None,
@@ -83,10 +84,9 @@ impl Call<'_> {
         if !(1..=KEY_BYTES_MAX).contains(&key.len()) || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(invalid_key("1 to 255 visible ASCII characters"));
         }
-        let node = &self.connection.node;
-        let window = Window { ms: self.settings.idempotency_ms, bytes_max: self.settings.idempotency_bytes_max };
         let key = sum_of(&[self.key_name.as_bytes(), self.path.as_bytes(), key.as_bytes()]);
-        Ok(Some(node.server().api.idempotency.begin(key, sum_of(&[self.body]), node.now().ms, window)))
+        let server = self.connection.node.server();
+        Ok(Some(server.reserve_key((key, sum_of(&[self.body]))).await))
     }
 }
 
@@ -97,7 +97,7 @@ fn invalid_key(detail: &'static str) -> Problem {
 /// Publishes, unless the request has been answered before.
 async fn publish(call: &Call<'_>, key: Option<String>, publications: &[Checked<'_>]) -> Result<Answer, Problem> {
     let node = &call.connection.node;
-    let reservation = match call.reserve(key)? {
+    let reservation = match call.reserve(key).await? {
         None => None,
         Some(Known::New(reservation)) => Some(reservation),
         Some(Known::Answered((status, body))) => {
@@ -119,17 +119,16 @@ async fn publish(call: &Call<'_>, key: Option<String>, publications: &[Checked<'
     let published = publications.len() as u64;
     let Some(reservation) = reservation else { return answer(published, bursts).await };
     if bursts.is_empty() {
-        return complete(reservation, node.now().ms, answer(published, bursts).await);
+        return complete(reservation, answer(published, bursts).await).await;
     }
     // The publications are on their way. If the client leaves before the answer, a later request must find it.
-    let now_ms = node.now().ms;
-    let whole = tokio::task::spawn_local(async move { complete(reservation, now_ms, answer(published, bursts).await) });
+    let whole = tokio::task::spawn_local(async move { complete(reservation, answer(published, bursts).await).await });
     whole.await.map_err(|_| going_away())?
 }
 
 /// Remembers an answer, also one that the messages were not stored: they were delivered. A request of which nothing was published may
 /// be repeated.
-fn complete(reservation: Reservation, now_ms: u64, answer: Result<Answer, Problem>) -> Result<Answer, Problem> {
+async fn complete(reservation: ReservedKey, answer: Result<Answer, Problem>) -> Result<Answer, Problem> {
     if answer.as_ref().is_err_and(Problem::is_busy) {
         return answer;
     }
@@ -137,7 +136,7 @@ fn complete(reservation: Reservation, now_ms: u64, answer: Result<Answer, Proble
         let body = Bytes::from(problem.body());
         Answer { status: problem.status(), body, is_repeated: false, compresses: false }
     });
-    reservation.complete(now_ms, (answer.status, answer.body.clone()));
+    reservation.complete((answer.status, answer.body.clone())).await;
     Ok(answer)
 }
 
