@@ -1,7 +1,7 @@
 //! Answers of the HTTP API that are remembered by the key of their request, so that a repeated request publishes nothing
 //! twice. The memory is a window: of time, and of bytes.
 //!
-//! In a cluster a node also remembers keys for others: see [`crate::net::keepers`].
+//! In a cluster a node also remembers keys for others: see [`crate::net::replicas`].
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -297,7 +297,7 @@ mod tests {
         idempotency.give_back(&[1; 32], 7);
         assert!(matches!(lend(7, 0, true), Known::New(())));
         assert!(matches!(lend(8, 1, false), Known::New(())), "its node is gone");
-        assert!(matches!(begin(&idempotency, 1, 1, LENT_MS), Known::InProgress), "the second node has time of its own");
+        assert!(matches!(begin(&idempotency, 1, 1, LENT_MS), Known::InProgress), "the time of the second node counts");
         assert!(matches!(lend(9, LENT_MS + 1, true), Known::New(())));
         let sums = ([1; 32], [1; 32]);
         idempotency.note(sums, LENT_MS + 2, (StatusCode::OK, Bytes::from_static(b"{}")));

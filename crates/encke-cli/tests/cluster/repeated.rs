@@ -39,7 +39,7 @@ fn a_request_repeated_at_another_node_gets_the_first_answer_and_publishes_nothin
             assert!(first.starts_with("HTTP/1.1 200") && !is_repeated(&first), "{first}");
         }
         for key in 0..REQUESTS {
-            // Of the others only the keepers have the answer.
+            // Of the others only the replicas have the answer.
             if key % 2 == 0 {
                 let response = publish(&b, key, key);
                 assert!(is_repeated(&response), "{response}");

@@ -14,8 +14,8 @@ use super::input::{self, broadcast_channel};
 use super::problem::{Kind, Problem};
 use super::types::{BatchMessage, ChannelPosition, Publish, PublishBatch, Published};
 use crate::idempotency::{Known, sum_of};
-use crate::net::keepers::ReservedKey;
 use crate::net::published::{InBurst, Marks, Positions};
+use crate::net::replicas::ReservedKey;
 
 /// A checked publication: its channel, its data, and true if it is lazy.
 type Checked<'a> = (ChannelName<'a>, RawJson<'a>, bool);
