@@ -31,10 +31,12 @@ pub(super) struct Records {
     /// Writes in a second.
     pub(super) writes_per_s_max: usize,
     own: HashMap<Key, Own, RandomState>,
-    /// Sessions whose end has to be written. It does not wait behind changes.
-    ends: VecDeque<Key>,
+    /// Sessions whose end has to be written. While changes wait, too, every second write is an end.
+    ends: Turns<SessionOwner, Key>,
     /// Sessions that have to be written, and some that had to be. Their owners take turns.
     writes: Turns<SessionOwner, Key>,
+    /// True if the last write was an end.
+    was_end: bool,
     /// Sessions whose record has to be read.
     looks: VecDeque<Key>,
     /// Those that wait for a time, in milliseconds, before they are looked at.
@@ -79,7 +81,8 @@ impl Records {
             node,
             writes_per_s_max,
             own: HashMap::default(),
-            ends: VecDeque::new(),
+            ends: Turns::default(),
+            was_end: false,
             writes: Turns::default(),
             looks: VecDeque::new(),
             later: VecDeque::new(),
@@ -213,9 +216,10 @@ impl Records {
             }
         }
         while self.on_way < ON_WAY_MAX && self.may_write(now_ms) {
-            let Records { ends, writes, own, .. } = self;
+            let Records { ends, writes, own, was_end, .. } = self;
             let weight = |key: &Key| own.get(key).map_or(0, Own::weight) as u64;
-            let key = ends.pop_front().or_else(|| writes.pop(weight))?;
+            *was_end = ends.len() > 0 && (!*was_end || writes.len() == 0);
+            let key = if *was_end { ends.pop(|_| 1) } else { writes.pop(weight) }?;
             let Some(own) = self.own.get_mut(&key).filter(|own| own.phase == Phase::Waits) else { continue };
             let record = match (own.is_ended, own.pending.clone()) {
                 (true, _) => Record::Ended,
@@ -385,7 +389,7 @@ impl Records {
         let Some(own) = self.own.get_mut(&key) else { return };
         match own.phase {
             // The end of one that waits for something else is not delayed by that. Its key there has no effect.
-            Phase::Rests | Phase::Waits if own.is_ended => self.ends.push_back(key),
+            Phase::Rests | Phase::Waits if own.is_ended => self.ends.push(own.owner, key),
             Phase::Rests => self.writes.push(own.owner, key),
             Phase::Waits | Phase::Writes(_) | Phase::Looks => return,
         }

@@ -89,7 +89,7 @@ fn answer_all(records: &mut Records, now_ms: u64, revision: &mut u64) -> Vec<(Ke
 }
 
 #[test]
-fn the_end_of_a_session_is_written_before_changes_that_wait() {
+fn the_ends_of_sessions_and_the_changes_that_wait_are_written_in_turns() {
     let mut records = Records::new(tag(0), 10);
     let (mut now_ms, mut revision) = (NOW_MS, 0);
     let logged_out = [id(0, 0), id(1, 0)];
@@ -109,13 +109,33 @@ fn the_end_of_a_session_is_written_before_changes_that_wait() {
     for session in [logged_out[1], logged_out[0]] {
         assert_eq!(answer_all(&mut records, now_ms, &mut revision), [(Key::of(&session), Record::Ended)]);
         now_ms += 100;
+        let written = answer_all(&mut records, now_ms, &mut revision);
+        assert!(matches!(written[..], [(_, Record::Live { .. })]), "then a change: {written:?}");
+        now_ms += 100;
     }
-    for _ in 0..98 {
+    for _ in 2..98 {
         let written = answer_all(&mut records, now_ms, &mut revision);
         assert!(matches!(written[..], [(_, Record::Live { .. })]), "each once: {written:?}");
         now_ms += 100;
     }
     assert_eq!((answer_all(&mut records, now_ms, &mut revision), records.len()), (Vec::new(), (98, 0)));
+}
+
+#[test]
+fn many_sessions_of_one_owner_that_end_at_once_delay_neither_changes_nor_ends_of_others() {
+    let (leaving, other) = (SessionOwner::of(1), SessionOwner::of(2));
+    let mut records = Records::new(tag(0), 1_000_000);
+    let mut revision = 0;
+    let logged_out = id(1_001, 0);
+    (0..1_000).for_each(|number| records.changed((id(number, 0), leaving), content(b"1"), false));
+    records.changed((logged_out, other), content(b"1"), false);
+    while !answer_all(&mut records, NOW_MS, &mut revision).is_empty() {}
+    (0..1_000).for_each(|number| assert!(records.ended(&id(number, 0), false)));
+    assert!(records.ended(&logged_out, false));
+    let changed = id(1_002, 0);
+    records.changed((changed, other), content(b"2"), false);
+    let written: Vec<Key> = writes(&mut records, NOW_MS + 100).into_iter().map(|(key, _)| key).take(4).collect();
+    assert!(written.contains(&Key::of(&changed)) && written.contains(&Key::of(&logged_out)), "{written:?}");
 }
 
 #[test]
