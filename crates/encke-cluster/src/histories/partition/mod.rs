@@ -325,7 +325,8 @@ impl Partition {
         let is_followed = owner.is_followed_by(&claim.in_sync, cx.own());
         #[cfg(test)]
         let is_followed = is_followed || cx.is_broken(super::context::Sabotage::GoesOnAlone);
-        if is_followed {
+        // A node that has begun the partition again meanwhile comes back at about the same time.
+        if is_followed && cx.now.ms >= *self.orphan_ms.get_or_insert(cx.now.ms) + SETTLE_MS {
             self.orphan_ms = None;
             return Some(claim.passed_to(cx.own(), claim.in_sync.clone()));
         }
@@ -481,5 +482,6 @@ fn settle(cx: &mut Context<'_>, waiting: Waiting) {
 
 /// The time that nobody in sync is there after which a partition begins again without messages, in milliseconds.
 const ORPHAN_MS: u64 = 10_000;
-/// The same when those in sync have left, or there are no claims yet: the nodes have to learn of each other.
+/// The same when those in sync have left, or there are no claims yet: the nodes have to learn of each other. So long an owner waits, too, before
+/// it goes on when the engine has lost its claim.
 const SETTLE_MS: u64 = 1_000;

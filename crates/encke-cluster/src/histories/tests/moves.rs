@@ -219,6 +219,32 @@ fn a_node_in_sync_that_dies_while_the_engine_loses_its_keys_may_have_been_the_ow
 }
 
 #[test]
+fn a_partition_that_has_begun_again_goes_on_though_the_owner_of_before_comes_first_to_an_engine_without_keys() {
+    let mut cluster = Cluster::new(2, 1, None);
+    cluster.settle();
+    let channel = channels().remove(0);
+    let before = owner(&cluster);
+    let other = 1 - before;
+    cluster.disconnect(other);
+    publish(&mut cluster, &channel, 2);
+    cluster.pass(8_000);
+    cluster.disconnect(before);
+    cluster.connect(other);
+    cluster.pass(20_000);
+    cluster.publish(other, &channel);
+    cluster.pass(1_000);
+    let seed = cluster.members[other].rings.seed_of(&channel);
+    assert_ne!(seed, cluster.members[before].rings.seed_of(&channel), "the other one was not in sync");
+    cluster.disconnect(other);
+    cluster.lose_keys();
+    cluster.connect(before);
+    cluster.pass(500);
+    cluster.connect(other);
+    cluster.settle();
+    assert!(cluster.alive().iter().all(|node| cluster.members[*node].rings.seed_of(&channel) == seed));
+}
+
+#[test]
 fn an_owner_that_comes_back_later_than_others_to_an_engine_without_keys_goes_on() {
     let (mut cluster, channel) = cluster();
     let (late, seed) = (owner(&cluster), cluster.members[0].rings.seed_of(&channel));
