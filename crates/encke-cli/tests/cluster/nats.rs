@@ -98,7 +98,7 @@ impl Nats {
     /// The connection of a node as NATS sees it: `out_msgs` are those that it has sent to the node.
     pub(crate) fn connection(&self, node: &str) -> Value {
         // With HTTP/1.0 no response comes in chunks.
-        let all = respond(&format!("127.0.0.1:{}", self.monitor), "GET /connz?subs=1 HTTP/1.0\r\n\r\n");
+        let all = body(&respond(&format!("127.0.0.1:{}", self.monitor), "GET /connz?subs=1 HTTP/1.0\r\n\r\n"));
         let all: Value = serde_json::from_str(&all).expect("JSON");
         let connections = all["connections"].as_array().expect("a list");
         // The connection for keys has the same name, and other subscriptions.
@@ -135,22 +135,30 @@ impl Drop for Nats {
 /// The body of a response. Empty if nobody listens.
 pub(crate) fn get(address: &str, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    respond(address, &request)
+    body(&respond(address, &request))
 }
 
 /// The body of the response to a POST of JSON with a key of the HTTP API.
 pub(crate) fn post(address: &str, path: &str, key: &str, json: &str) -> String {
+    body(&whole_post(address, path, key, json))
+}
+
+/// The whole response to it.
+pub(crate) fn whole_post(address: &str, path: &str, key: &str, json: &str) -> String {
     let head = format!("Host: {address}\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\nConnection: close");
     respond(address, &format!("POST {path} HTTP/1.1\r\n{head}\r\nContent-Length: {}\r\n\r\n{json}", json.len()))
 }
 
-/// The body of the response to a request.
+/// The response to a request. Empty if nobody listens.
 fn respond(address: &str, request: &str) -> String {
     let Ok(mut stream) = TcpStream::connect(address) else { return String::new() };
     let mut response = String::new();
     let read = stream.write_all(request.as_bytes()).and_then(|()| stream.read_to_string(&mut response));
-    let body = response.split_once("\r\n\r\n").map(|(_, body)| body.to_owned());
-    read.ok().and(body).unwrap_or_default()
+    read.map(|_| response).unwrap_or_default()
+}
+
+fn body(response: &str) -> String {
+    response.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()
 }
 
 /// A port of loopback that is free now. The system gives it to no outgoing connection while its process starts again.

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::nats::{Nats, post};
+use crate::nats::{Nats, whole_post};
 use crate::node::Node;
 use crate::{data, run};
 
@@ -21,7 +21,7 @@ fn nodes(nats: &Nats) -> [Node; 3] {
 /// Publishes a number under a key, and returns the response.
 fn publish(node: &Node, key: usize, number: usize) -> String {
     let body = json!({"channel": "/a", "data": number, "idempotency_key": format!("key-{key}")});
-    post(node.url.trim_start_matches("http://"), "/api/v1/publish", KEY, &body.to_string())
+    whole_post(node.url.trim_start_matches("http://"), "/api/v1/publish", KEY, &body.to_string())
 }
 
 fn is_repeated(response: &str) -> bool {
