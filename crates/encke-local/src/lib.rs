@@ -17,7 +17,8 @@ mod subscription;
 pub use held::held_body;
 pub use holds::{Hold, Holds};
 pub use members::{
-    Gathered, Member, MemberTable, Members, MembersReport, PresenceCounts, PresenceTerms, Reporter, ToFollow,
+    FollowPage, Gathered, Member, MemberTable, Members, MembersReport, PresenceCounts, PresenceTerms, Reporter,
+    ToFollow,
 };
 pub use message::{Gap, Message};
 pub use positions::{Position, PositionError, Positions, Start};

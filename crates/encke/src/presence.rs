@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use crate::error::PublishError;
 use crate::metric::Metric;
-use bayeux::ChannelName;
+use bayeux::{ChannelKind, ChannelName};
 use encke_core::{
-    Granted, Metrics, Now, PRESENCE_CHANNEL, PRESENCE_SERVICE, PresenceEvent, Right, SessionOwner, Settings,
-    message_frame,
+    Amount, Budget, Granted, Metrics, Now, PRESENCE_CHANNEL, PRESENCE_SERVICE, PresenceEvent, Right, SessionOwner,
+    Settings, Share, Shares, Urgency, message_frame,
 };
-use encke_local::{Gathered, MemberTable, Members, MembersReport, PresenceTerms, Reporter, ToFollow};
+use encke_local::{FollowPage, Gathered, MemberTable, Members, MembersReport, PresenceTerms, Reporter, ToFollow};
 use parking_lot::{Condvar, Mutex};
 use serde::Serialize;
 use tokio::sync::Notify;
@@ -37,6 +37,20 @@ pub(crate) struct Presence {
     pub(crate) to_nodes: Notify,
     /// Wakes those who wait until the members of a channel are gathered.
     pub(crate) gathered: Notify,
+    /// Those who wait for that. None: the program.
+    waiting: Arc<Mutex<Shares<Option<SessionOwner>>>>,
+}
+
+/// One who waits until the members of a channel are gathered, with its share.
+pub(crate) struct Waiter {
+    shares: Arc<Mutex<Shares<Option<SessionOwner>>>>,
+    share: Option<Share<Option<SessionOwner>>>,
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.share.take().into_iter().for_each(|share| self.shares.lock().give_back(share));
+    }
 }
 
 #[derive(Default)]
@@ -76,6 +90,7 @@ impl Presence {
             is_clustered,
             to_nodes: Notify::new(),
             gathered: Notify::new(),
+            waiting: Arc::default(),
         }
     }
 
@@ -181,15 +196,24 @@ impl Presence {
     /// The first subscribers to announcements have come, or the last ones have left: the channels and patterns of the announcements.
     /// `others`: see [`Presence::for_nodes`].
     pub(crate) fn want(&self, names: Vec<(Box<str>, bool)>, others: Option<&[u64]>, now: Now) {
-        let mut state = self.state.lock();
-        state.set_nodes(others, now);
-        let State { table, gathered, .. } = &mut *state;
-        for (name, is_wanted) in &names {
-            // A pattern of all channels is one of all announcements, too.
-            let name = name.strip_prefix(PRESENCE_CHANNEL).unwrap_or(name);
-            gathered.want(name, *is_wanted, table, now.ms);
+        let names: Vec<_> =
+            names.iter().filter_map(|(name, is_wanted)| Some((announced_by(name)?, *is_wanted))).collect();
+        // Shards get the lock in between.
+        for names in names.chunks(NAMES_AT_ONCE) {
+            let mut state = self.state.lock();
+            state.set_nodes(others, now);
+            let State { table, gathered, .. } = &mut *state;
+            names.iter().for_each(|(name, is_wanted)| gathered.want(name, *is_wanted, table, now.ms));
+            self.wake_all(&mut state);
         }
-        self.wake_all(&mut state);
+    }
+
+    /// One more who waits until the members of a channel are gathered, with so many bytes. None: there are too many, or its share is used
+    /// up.
+    pub(crate) fn waiter(&self, owner: Option<SessionOwner>, bytes: usize) -> Option<Waiter> {
+        let (budget, amount) = (Budget::new(WAITING_MAX, WAITING_BYTES_MAX), Amount { count: 1, bytes });
+        let share = self.waiting.lock().take(&budget, owner, amount, Urgency::Common).ok()?;
+        Some(Waiter { shares: self.waiting.clone(), share: Some(share) })
     }
 
     /// Somebody asks for the members of a channel on all nodes. False: the asker has too many such channels. `others`: see
@@ -203,11 +227,19 @@ impl Presence {
         is_asked
     }
 
-    /// Wakes the thread, which may have to start, and the task.
+    /// Wakes the thread, which may have to start, the task, and those who wait.
     fn wake_all(&self, state: &mut State) {
+        self.wake_waiting(state);
         self.start(state);
         self.changed.notify_one();
         self.to_nodes.notify_one();
+    }
+
+    /// Wakes those who wait if members of a channel have been gathered.
+    fn wake_waiting(&self, state: &mut State) {
+        if state.gathered.take_gathered() {
+            self.gathered.notify_waiters();
+        }
     }
 
     /// True if the members of a channel are gathered, and the number of nodes that have not reported.
@@ -224,20 +256,21 @@ impl Presence {
         let before_ms = state.next_ms();
         state.set_nodes(others, now);
         self.has_changed(&mut state, before_ms);
-        self.gathered.notify_waiters();
+        self.wake_waiting(&mut state);
         if others.is_none() {
             return ForNodes::default();
         }
         let State { table, gathered, reporter, .. } = &mut *state;
-        let follows = gathered.take_follows(now.ms);
+        let follows = gathered.take_follows(&terms, now.ms);
         let reports = reporter.take_reports(table, &terms, now.ms);
         ForNodes { follows, reports, next_ms: reporter.next_ms() }
     }
 
-    /// Another node has learned what this one follows, or not.
-    pub(crate) fn followed(&self, node: u64, stream: u64, is_taken: bool, now: Now) {
-        self.state.lock().gathered.followed(node, stream, is_taken, now.ms);
+    /// Another node has learned what this one follows, or not. True: it has not for the first time.
+    pub(crate) fn followed(&self, node: u64, stream: u64, is_taken: bool, now: Now) -> bool {
+        let is_first = self.state.lock().gathered.followed(node, stream, is_taken, now.ms);
         self.to_nodes.notify_one();
+        is_first
     }
 
     /// Another node has taken a report, or not.
@@ -246,22 +279,21 @@ impl Presence {
         self.to_nodes.notify_one();
     }
 
-    /// Another node follows channels and patterns: these and those before, or only these.
-    pub(crate) fn follow(&self, (node, stream): (u64, u64), names: (Vec<Box<str>>, bool), now: Now) {
-        let State { table, reporter, .. } = &mut *self.state.lock();
-        reporter.follow((node, stream), names, table, now.ms);
+    /// Another node follows channels and patterns: a page of the list of all, or further ones.
+    pub(crate) fn follow(&self, from: (u64, u64), names: (Vec<Box<str>>, Option<FollowPage>), now: Now) {
+        self.state.lock().reporter.follow(from, names, now.ms);
         self.to_nodes.notify_one();
     }
 
     /// Takes the report of another node. False if it is of no use.
-    pub(crate) fn take_report(&self, (node, stream): (u64, u64), report: MembersReport, now: Now) -> bool {
+    pub(crate) fn take_report(&self, (node, stream): (u64, u64), report: MembersReport) -> bool {
         let mut state = self.state.lock();
         // The terms are known before a channel is followed.
         let Some(terms) = state.terms else { return false };
         let before_ms = state.next_ms();
-        let is_taken = state.gathered.take_report((node, stream), report, &terms, now.ms);
+        let is_taken = state.gathered.take_report((node, stream), report, &terms);
         self.has_changed(&mut state, before_ms);
-        self.gathered.notify_waiters();
+        self.wake_waiting(&mut state);
         is_taken
     }
 
@@ -284,6 +316,7 @@ impl Presence {
                     self.to_nodes.notify_one();
                 }
                 state.unpublished = state.gathered.advance(now.ms, &terms).into();
+                self.wake_waiting(&mut state);
             } else {
                 state.unpublished = state.table.advance(now.ms, &terms).into();
             }
@@ -318,10 +351,10 @@ impl Presence {
         vec![
             Metric::gauge_of(
                 "encke_cluster_presence_members",
-                "Members of other nodes on channels that this node follows; one on several channels counts several times.",
+                "Channels of other nodes that this node follows, each once for each node, and users in them.",
                 members,
             ),
-            Metric::gauge_of("encke_cluster_presence_bytes", "Bytes of these members.", bytes),
+            Metric::gauge_of("encke_cluster_presence_bytes", "Bytes of these channels and users.", bytes),
             Metric::gauge_of(
                 "encke_cluster_presence_names",
                 "Channels and patterns whose members this node gathers from the others.",
@@ -382,7 +415,49 @@ fn name_for(channel: &str) -> String {
     format!("{PRESENCE_CHANNEL}{}", ChannelName::known(channel).as_str())
 }
 
+/// The channel or pattern whose members are announced on this one. None: no channel that it covers has members.
+fn announced_by(name: &str) -> Option<&str> {
+    // A pattern of all channels is one of all announcements, too.
+    let name = name.strip_prefix(PRESENCE_CHANNEL).unwrap_or(name);
+    (ChannelName::known(name).kind() == ChannelKind::Broadcast).then_some(name)
+}
+
+/// Those who may wait until the members of channels are gathered, and the bytes of what they have asked for.
+const WAITING_MAX: usize = 1_000;
+const WAITING_BYTES_MAX: usize = 1024 * 1024;
+/// Names of announcements that are looked at under one lock.
+const NAMES_AT_ONCE: usize = 32;
 /// The longest sleep of the thread, in milliseconds.
 const PAUSE_MAX_MS: u64 = 60_000;
 /// The pause before another attempt to publish.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_below_which_no_channel_has_members_are_not_followed() {
+        assert_eq!(announced_by("/presence/a/*"), Some("/a/*"));
+        assert_eq!(announced_by("/presence/**"), Some("/**"));
+        assert_eq!(announced_by("/**"), Some("/**"));
+        for name in ["/presence/service/x", "/presence/service/**", "/presence/meta/x", "/presence/meta/*"] {
+            assert_eq!(announced_by(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn those_who_wait_for_members_have_a_limit_and_shares() {
+        let presence = Presence::new(Arc::default(), true);
+        let (greedy, other) = (Some(SessionOwner::of(1)), Some(SessionOwner::of(2)));
+        let mut waiters: Vec<Waiter> =
+            std::iter::from_fn(|| presence.waiter(greedy, 10)).take(2 * WAITING_MAX).collect();
+        assert!(waiters.len() < WAITING_MAX, "{}", waiters.len());
+        waiters.extend(presence.waiter(other, 10));
+        assert!(presence.waiter(other, 2 * WAITING_BYTES_MAX).is_none(), "bytes count, too");
+        let before = waiters.len();
+        waiters.truncate(before - 3);
+        waiters.extend(presence.waiter(greedy, 10));
+        assert_eq!(waiters.len(), before - 2, "who goes makes room");
+    }
+}

@@ -8,28 +8,34 @@
 //! with it after a while, in which its sessions can go on at others.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
-use bayeux::channel::{covers, is_pattern};
+use bayeux::channel::is_pattern;
 use encke_core::{Amount, Budget, SessionOwner, Share, Shares, Urgency};
 
 use super::merged::Merged;
-use super::report::MembersReport;
-use super::reporter::FOLLOWED_MAX;
-use super::{MemberTable, Members, PresenceTerms, Touched, reaches};
+use super::names::reaches;
+use super::report::{FollowPage, MembersReport};
+use super::reporter::{FOLLOWED_MAX, REPORT_BYTES_MAX};
+use super::{MemberTable, Members, PresenceTerms, Touched};
 
 /// The members on all nodes of the channels that this node follows.
 #[derive(Debug, Default)]
 pub struct Gathered {
     merged: Merged,
     names: BTreeMap<Box<str>, Name>,
+    /// Names whose members are gathered for the first time.
+    pending: BTreeSet<Box<str>>,
+    /// Names by the time at which their baseline ends, or they do.
+    ends: BTreeSet<(u64, Box<str>)>,
     /// The other nodes.
     nodes: BTreeMap<u64, Node>,
     last_stream: u64,
     /// True: there are so many names that all channels are followed.
     is_full: bool,
-    /// The time before which no node, name or baseline ends.
-    ends_ms: Option<u64>,
+    /// True: members of a channel have been gathered since [`Gathered::take_gathered`] was called.
+    has_gathered: bool,
     /// Those who have asked for members of channels without subscribers to the announcements. None: the program.
     askers: Shares<Option<SessionOwner>>,
 }
@@ -43,8 +49,8 @@ pub struct ToFollow {
     pub stream: u64,
     /// Channels and patterns.
     pub names: Vec<Box<str>>,
-    /// True if these are all.
-    pub is_whole: bool,
+    /// They are this page of the list of all. None: they are new.
+    pub page: Option<FollowPage>,
 }
 
 /// A channel or pattern that the node follows.
@@ -57,6 +63,8 @@ struct Name {
     /// The share of the one who has asked for its members.
     asked: Option<Share<Option<SessionOwner>>>,
     baseline: Option<Baseline>,
+    /// Its time in `ends`.
+    ends_ms: Option<u64>,
 }
 
 /// Members are gathered for the first time.
@@ -68,14 +76,21 @@ struct Baseline {
     until_ms: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Node {
     stream: u64,
     /// The time at which it is asked for all names again.
     whole_ms: u64,
     /// Names that it does not know of yet.
     new: BTreeSet<Box<str>>,
-    is_asking: bool,
+    /// The names that it is asked for now.
+    asking: Option<ToFollow>,
+    /// The last name that it knows of, while it is asked for all names.
+    listed: Option<Box<str>>,
+    /// The time before which it is not asked.
+    next_ms: u64,
+    /// True: it has not answered the last time.
+    is_refusing: bool,
     /// It is gone since some time: the time at which its members are, too.
     gone_ms: Option<u64>,
 }
@@ -86,11 +101,13 @@ impl Gathered {
         if is_wanted {
             self.follow(name, table, now_ms);
         }
-        if let Some(known) = self.names.get_mut(name) {
-            (known.is_wanted, known.until_ms) = (is_wanted, known.until_ms.max(now_ms + LEAVE_MS));
-            let until_ms = known.until_ms;
-            self.look_at(until_ms);
+        let Some(known) = self.names.get_mut(name) else { return };
+        (known.is_wanted, known.until_ms) = (is_wanted, known.until_ms.max(now_ms + LEAVE_MS));
+        // The pattern of all channels covers it: so there are no more names than subscribers and askers want.
+        if !is_wanted && known.asked.is_none() && self.is_full && name != ALL {
+            return self.forget(name);
         }
+        self.arm(name);
     }
 
     /// Somebody asks for the members of a channel: it is followed for a while. False if the asker has its share of such channels.
@@ -98,6 +115,7 @@ impl Gathered {
         let until_ms = now_ms + ASKED_MS;
         if let Some(known) = self.names.get_mut(name) {
             known.until_ms = known.until_ms.max(until_ms);
+            self.arm(name);
             return true;
         }
         if self.is_ready(name) {
@@ -110,7 +128,7 @@ impl Gathered {
             Some(known) => (known.asked, known.until_ms) = (Some(share), until_ms),
             None => self.askers.give_back(share),
         }
-        self.look_at(until_ms);
+        self.arm(name);
         true
     }
 
@@ -130,11 +148,14 @@ impl Gathered {
             return;
         }
         if self.names.len() >= FOLLOWED_MAX && name != ALL {
-            self.follow(ALL, table, now_ms);
             self.is_full = true;
+            self.follow(ALL, table, now_ms);
+            self.arm(ALL);
         }
         // The pattern of all channels covers this one.
-        let baseline = match self.names.get(ALL) {
+        let all = self.names.get(ALL);
+        let is_new = all.is_none();
+        let baseline = match all {
             Some(all) => all.baseline.clone(),
             None => {
                 let missing = self.here().map(|(node, _)| node).collect();
@@ -142,27 +163,39 @@ impl Gathered {
             }
         };
         let baseline = baseline.filter(|baseline| !baseline.missing.is_empty());
-        let is_new = !self.names.contains_key(ALL);
-        self.look_at(now_ms + BASELINE_MS);
         let is_ready = baseline.is_none();
+        let own: Vec<Arc<str>> = match (is_new, is_pattern(name)) {
+            (false, _) => Vec::new(),
+            (true, true) => table.covered(name).filter(|channel| !self.is_followed(channel)).cloned().collect(),
+            (true, false) => vec![name.into()],
+        };
         self.names.insert(name.into(), Name { baseline, ..Name::default() });
+        if !is_ready {
+            self.pending.insert(name.into());
+        }
+        self.arm(name);
         if is_new {
             let here = self.nodes.values_mut().filter(|node| node.gone_ms.is_none());
             here.for_each(|node| _ = node.new.insert(name.into()));
-            let own: Vec<Arc<str>> = match is_pattern(name) {
-                true => table.channels().filter(|channel| covers(name, channel)).cloned().collect(),
-                false => vec![name.into()],
-            };
             own.iter().for_each(|channel| self.take_own(channel, table));
         }
-        if is_ready {
+        if is_new && is_ready {
             self.merged.announce(name);
         }
     }
 
-    /// Something may end at this time.
-    fn look_at(&mut self, at_ms: u64) {
-        self.ends_ms = Some(self.ends_ms.map_or(at_ms, |ends_ms| ends_ms.min(at_ms)));
+    /// Sets the time at which a name or its baseline ends.
+    fn arm(&mut self, name: &str) {
+        let is_full = self.is_full;
+        let Some(known) = self.names.get_mut(name) else { return };
+        let stays = known.is_wanted || (name == ALL && is_full);
+        let baseline_ms = known.baseline.as_ref().map(|baseline| baseline.until_ms);
+        let ends_ms = baseline_ms.into_iter().chain((!stays).then_some(known.until_ms)).min();
+        let before_ms = std::mem::replace(&mut known.ends_ms, ends_ms);
+        if before_ms != ends_ms {
+            before_ms.into_iter().for_each(|before_ms| _ = self.ends.remove(&(before_ms, Box::<str>::from(name))));
+            self.ends.extend(ends_ms.map(|ends_ms| (ends_ms, Box::<str>::from(name))));
+        }
     }
 
     /// Takes the members of this node.
@@ -189,33 +222,26 @@ impl Gathered {
 
     /// The other nodes that are there. None: the engine of the cluster is away, so nobody knows.
     pub fn set_nodes(&mut self, others: Option<&[u64]>, terms: &PresenceTerms, now_ms: u64) {
-        let mut first_gone_ms = None;
+        let mut gone = Vec::new();
         for (number, node) in &mut self.nodes {
             let is_here = others.is_some_and(|others| others.contains(number));
             match node.gone_ms {
                 None if !is_here => {
                     let silent_ms = if others.is_none() { SILENT_MS } else { 0 };
                     node.gone_ms = Some(now_ms + silent_ms + terms.grace_ms);
-                    first_gone_ms = first_gone_ms.into_iter().chain(node.gone_ms).min();
+                    gone.push(*number);
                 }
                 Some(_) if is_here => (node.gone_ms, node.whole_ms) = (None, now_ms),
                 _ => {}
             }
         }
-        first_gone_ms.into_iter().for_each(|gone_ms| self.look_at(gone_ms));
         for number in others.unwrap_or_default() {
             self.nodes.entry(*number).or_insert_with(|| {
                 self.last_stream += 1;
-                let new = BTreeSet::new();
-                Node { stream: self.last_stream, whole_ms: now_ms, new, is_asking: false, gone_ms: None }
+                Node { stream: self.last_stream, whole_ms: now_ms, ..Node::default() }
             });
         }
-        let gone: BTreeSet<u64> =
-            self.nodes.iter().filter(|(_, node)| node.gone_ms.is_some()).map(|(number, _)| *number).collect();
-        for baseline in self.names.values_mut().filter_map(|name| name.baseline.as_mut()) {
-            baseline.missing.retain(|node| !gone.contains(node));
-        }
-        self.end_baselines(now_ms);
+        gone.into_iter().for_each(|node| self.has_reported(ALL, node));
     }
 
     /// The other nodes that are there.
@@ -224,43 +250,52 @@ impl Gathered {
     }
 
     /// The names that the other nodes have to know of now. Each is answered by [`Gathered::followed`].
-    pub fn take_follows(&mut self, now_ms: u64) -> Vec<ToFollow> {
+    pub fn take_follows(&mut self, terms: &PresenceTerms, now_ms: u64) -> Vec<ToFollow> {
+        let Gathered { nodes, names, merged, last_stream, .. } = self;
+        let is_free = |node: &Node| node.gone_ms.is_none() && node.asking.is_none() && node.next_ms <= now_ms;
         let mut follows = Vec::new();
-        let has_all = self.names.contains_key(ALL);
-        for (number, node) in self.nodes.iter_mut().filter(|(_, node)| node.gone_ms.is_none() && !node.is_asking) {
-            let is_whole = node.whole_ms <= now_ms;
-            let new = std::mem::take(&mut node.new);
-            let names: Vec<Box<str>> = match is_whole {
-                true if has_all => vec![ALL.into()],
-                true => self.names.keys().cloned().collect(),
-                false => new.into_iter().collect(),
+        for (number, node) in nodes.iter_mut().filter(|(_, node)| is_free(node)) {
+            let (names, page) = if !node.new.is_empty() {
+                (first_names(std::iter::from_fn(|| node.new.pop_first())), None)
+            } else if node.listed.is_some() || node.whole_ms <= now_ms {
+                let is_first = node.listed.is_none();
+                if is_first {
+                    node.whole_ms = now_ms + RENEW_MS;
+                    if merged.takes_again(*number, terms) {
+                        // In a new stream it reports all.
+                        *last_stream += 1;
+                        node.stream = *last_stream;
+                    }
+                }
+                let page = node.next_page(names);
+                (page, Some(FollowPage { is_first, is_last: node.listed.is_none() }))
+            } else {
+                continue;
             };
-            if is_whole || !names.is_empty() {
-                node.is_asking = true;
-                node.whole_ms = if is_whole { now_ms + RENEW_MS } else { node.whole_ms };
-                follows.push(ToFollow { node: *number, stream: node.stream, names, is_whole });
-            }
+            let follow = ToFollow { node: *number, stream: node.stream, names, page };
+            node.asking = Some(follow.clone());
+            follows.push(follow);
         }
         follows
     }
 
-    /// A node has learned what this one follows, or not.
-    pub fn followed(&mut self, node: u64, stream: u64, is_taken: bool, now_ms: u64) {
-        let Some(node) = self.nodes.get_mut(&node).filter(|node| node.stream == stream) else { return };
-        node.is_asking = false;
-        if !is_taken {
-            node.whole_ms = now_ms + AGAIN_MS;
+    /// A node has learned what this one follows, or not. True: it has not for the first time.
+    pub fn followed(&mut self, node: u64, stream: u64, is_taken: bool, now_ms: u64) -> bool {
+        let Some(node) = self.nodes.get_mut(&node).filter(|node| node.stream == stream) else { return false };
+        let asked = node.asking.take();
+        let was_refusing = std::mem::replace(&mut node.is_refusing, !is_taken);
+        if is_taken {
+            return false;
         }
+        (node.listed, node.whole_ms, node.next_ms) = (None, now_ms + AGAIN_MS, now_ms + AGAIN_MS);
+        if let Some(asked) = asked.filter(|asked| asked.page.is_none()) {
+            node.new.extend(asked.names.into_iter().filter(|name| self.names.contains_key(name)));
+        }
+        !was_refusing
     }
 
     /// Takes the report of a node. False if this node does not want it: its stream is an old one.
-    pub fn take_report(
-        &mut self,
-        (node, stream): (u64, u64),
-        report: MembersReport,
-        terms: &PresenceTerms,
-        now_ms: u64,
-    ) -> bool {
+    pub fn take_report(&mut self, (node, stream): (u64, u64), report: MembersReport, terms: &PresenceTerms) -> bool {
         if self.nodes.get(&node).is_none_or(|known| known.stream != stream || known.gone_ms.is_some()) {
             return false;
         }
@@ -273,60 +308,68 @@ impl Gathered {
         }
         for name in &report.done {
             self.merged.end(name, node);
-            match &**name {
-                ALL => self.names.values_mut().for_each(|known| known.has_reported(node)),
-                name => self.names.get_mut(name).into_iter().for_each(|known| known.has_reported(node)),
+            self.has_reported(name, node);
+        }
+        true
+    }
+
+    /// A node has reported all of a name; of all names, too, if it is gone.
+    fn has_reported(&mut self, name: &str, node: u64) {
+        let names: Vec<Box<str>> = match name {
+            ALL => self.pending.iter().cloned().collect(),
+            name => vec![name.into()],
+        };
+        for name in names {
+            let baseline = self.names.get_mut(&name).and_then(|known| known.baseline.as_mut());
+            if baseline.is_some_and(|baseline| baseline.missing.remove(&node) && baseline.missing.is_empty()) {
+                self.end_baseline(&name);
             }
         }
-        self.end_baselines(now_ms);
-        true
+    }
+
+    /// Announces from now on what a name covers.
+    fn end_baseline(&mut self, name: &str) {
+        self.names.get_mut(name).into_iter().for_each(|known| known.baseline = None);
+        self.pending.remove(name);
+        self.arm(name);
+        self.merged.announce(name);
+        self.has_gathered = true;
     }
 
     fn is_followed(&self, channel: &str) -> bool {
         reaches(channel, |name| self.names.contains_key(name))
     }
 
-    fn forget_unless_followed(&mut self, name: &str) {
-        if self.names.get(name).is_none_or(|known| known.is_wanted) || (name == ALL && self.is_full) {
-            return;
-        }
-        let known = self.names.remove(name);
-        known.and_then(|known| known.asked).into_iter().for_each(|share| self.askers.give_back(share));
+    fn forget(&mut self, name: &str) {
+        let Some(known) = self.names.remove(name) else { return };
+        self.pending.remove(name);
+        known.ends_ms.into_iter().for_each(|ends_ms| _ = self.ends.remove(&(ends_ms, Box::<str>::from(name))));
+        known.asked.into_iter().for_each(|share| self.askers.give_back(share));
+        self.nodes.values_mut().for_each(|node| _ = node.new.remove(name));
         if name == ALL {
             // The other nodes report what it has covered from now on by its names.
             self.nodes.values_mut().for_each(|node| node.whole_ms = 0);
         }
-        self.nodes.values_mut().for_each(|node| _ = node.new.remove(name));
-        for channel in self.merged.covered(name) {
-            if !self.is_followed(&channel) {
-                self.merged.forget(&channel);
+        if self.is_full && self.names.len() <= FOLLOWED_MAX / 2 {
+            self.is_full = false;
+            self.arm(ALL);
+        }
+        if !self.names.contains_key(ALL) {
+            for channel in self.merged.covered(name) {
+                if !self.is_followed(&channel) {
+                    self.merged.forget(&channel);
+                }
             }
         }
-    }
-
-    /// Announces from now on what has its baseline.
-    fn end_baselines(&mut self, now_ms: u64) {
-        let mut ended = Vec::new();
-        for (name, known) in &mut self.names {
-            let is_over = |baseline: &Baseline| baseline.missing.is_empty() || baseline.until_ms <= now_ms;
-            if known.baseline.as_ref().is_some_and(is_over) {
-                known.baseline = None;
-                ended.push(name.clone());
-            }
-        }
-        ended.iter().for_each(|name| self.merged.announce(name));
     }
 
     /// Lets time pass, and returns announcements: the name of a channel and the data.
     pub fn advance(&mut self, now_ms: u64, terms: &PresenceTerms) -> Vec<(Arc<str>, String)> {
-        if self.ends_ms.is_some_and(|ends_ms| ends_ms <= now_ms) {
-            self.end_baselines(now_ms);
-            self.expire(now_ms);
-        }
+        self.expire(now_ms);
         self.merged.advance(now_ms, terms)
     }
 
-    /// Forgets nodes that are gone, and names for whose members nobody has asked for long.
+    /// Forgets nodes that are gone, and names for whose members nobody has asked for long; so many names at most.
     fn expire(&mut self, now_ms: u64) {
         let is_over = |node: &Node| node.gone_ms.is_some_and(|gone_ms| gone_ms <= now_ms);
         let gone: Vec<u64> = self.nodes.iter().filter(|(_, node)| is_over(node)).map(|(number, _)| *number).collect();
@@ -334,22 +377,27 @@ impl Gathered {
             self.nodes.remove(&node);
             self.merged.remove_node(node);
         }
-        let is_over = |name: &Name| !name.is_wanted && name.until_ms <= now_ms;
-        let over: Vec<Box<str>> =
-            self.names.iter().filter(|(_, known)| is_over(known)).map(|(name, _)| name.clone()).collect();
-        over.iter().for_each(|name| self.forget_unless_followed(name));
-        if self.is_full && self.names.len() <= FOLLOWED_MAX / 2 {
-            self.is_full = false;
+        for _ in 0..ENDS_AT_ONCE {
+            if self.ends.first().is_none_or(|(ends_ms, _)| *ends_ms > now_ms) {
+                break;
+            }
+            let Some((_, name)) = self.ends.pop_first() else { break };
+            let Some(known) = self.names.get_mut(&name) else { continue };
+            known.ends_ms = None;
+            let is_over = |baseline: &Baseline| baseline.until_ms <= now_ms;
+            if known.baseline.as_ref().is_some_and(is_over) {
+                self.end_baseline(&name);
+            } else {
+                self.forget(&name);
+            }
         }
-        let baselines = self.names.values().filter_map(|name| Some(name.baseline.as_ref()?.until_ms));
-        let leaving = self.names.values().filter(|name| !name.is_wanted).map(|name| name.until_ms);
-        let gone = self.nodes.values().filter_map(|node| node.gone_ms);
-        self.ends_ms = baselines.chain(leaving).chain(gone).min();
     }
 
     /// The next time at which something is to be done, if nothing happens before.
     pub fn next_ms(&self) -> Option<u64> {
-        [self.merged.next_ms(), self.ends_ms].into_iter().flatten().min()
+        let ends_ms = self.ends.first().map(|(ends_ms, _)| *ends_ms);
+        let gone_ms = self.nodes.values().filter_map(|node| node.gone_ms);
+        gone_ms.chain(ends_ms).chain(self.merged.next_ms()).min()
     }
 
     /// Up to `max` members of a channel whose names come after `after`, of 64 KiB at most. Of the sessions of other nodes no ids are known.
@@ -357,7 +405,12 @@ impl Gathered {
         self.merged.members(channel, page, |user| table.session_ids(channel, user))
     }
 
-    /// Members of other nodes, their bytes, and the names that are followed.
+    /// True if members of a channel have been gathered since the last call.
+    pub fn take_gathered(&mut self) -> bool {
+        std::mem::take(&mut self.has_gathered)
+    }
+
+    /// Parts of channels on other nodes and users in them, their bytes, and the names that are followed.
     pub fn sizes(&self) -> [usize; 3] {
         let [members, bytes] = self.merged.sizes();
         [members, bytes, self.names.len()]
@@ -369,10 +422,33 @@ impl Gathered {
     }
 }
 
-impl Name {
-    fn has_reported(&mut self, node: u64) {
-        self.baseline.iter_mut().for_each(|baseline| _ = baseline.missing.remove(&node));
+impl Node {
+    /// The next page of the list of all names.
+    fn next_page(&mut self, names: &BTreeMap<Box<str>, Name>) -> Vec<Box<str>> {
+        let after = self.listed.take();
+        if names.contains_key(ALL) {
+            return vec![ALL.into()];
+        }
+        let from = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = names.range::<str, _>((from, Bound::Unbounded)).map(|(name, _)| name.clone()).peekable();
+        let page = first_names(&mut rest);
+        self.listed = rest.peek().and(page.last().cloned());
+        page
     }
+}
+
+/// So many of these names as a command has room for.
+fn first_names(names: impl Iterator<Item = Box<str>>) -> Vec<Box<str>> {
+    let mut bytes = 0;
+    let mut page = Vec::new();
+    for name in names {
+        bytes += name.len() + QUOTES_BYTES;
+        page.push(name);
+        if bytes >= REPORT_BYTES_MAX {
+            break;
+        }
+    }
+    page
 }
 
 /// The pattern of all channels.
@@ -391,3 +467,7 @@ const RENEW_MS: u64 = 10_000;
 const AGAIN_MS: u64 = 1_000;
 /// The time for which the members of other nodes stay while the engine of the cluster is away, beside the grace time, in milliseconds.
 const SILENT_MS: u64 = 7_000;
+/// Names that end in one step.
+const ENDS_AT_ONCE: usize = 100;
+/// The bytes of a name in a command beside it.
+const QUOTES_BYTES: usize = 3;

@@ -1,34 +1,34 @@
 //! The members of channels as a map by node, and the changes that are to be announced.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bayeux::channel::{covers, is_pattern};
-use foldhash::fast::RandomState;
-
+use super::names::{self, ByNode};
 use super::report::PartReport;
 use super::{Members, PresenceCounts, PresenceTerms, announcements, cost, page_of};
 
 /// The members of channels on all nodes.
 #[derive(Debug, Default)]
 pub(super) struct Merged {
-    channels: HashMap<Arc<str>, Channel, RandomState>,
+    channels: BTreeMap<Arc<str>, Channel>,
     /// Channels with changes that are not announced yet, and the time of the next announcement.
     changed: BTreeSet<Arc<str>>,
     announce_ms: u64,
-    /// Members of other nodes, each once for each channel and node, and their bytes.
+    /// Parts of channels on other nodes, and users in them, and their bytes.
     members: usize,
     bytes: usize,
     /// Members for whom there was no room.
     refused: u64,
+    /// Nodes that have reported members for whom there was no room.
+    lacking: BTreeSet<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Channel {
     /// The sessions of each user by node.
-    users: BTreeMap<Arc<str>, BTreeMap<u64, usize>>,
-    parts: BTreeMap<u64, Part>,
+    users: BTreeMap<Arc<str>, ByNode<usize>>,
+    parts: ByNode<Part>,
     /// False until the baseline is there.
     is_announced: bool,
     joined: BTreeSet<Arc<str>>,
@@ -40,10 +40,10 @@ struct Channel {
 struct Part {
     anonymous: usize,
     sessions: usize,
-    /// All users are being reported: those that have been.
+    /// All users are being reported: those that have been, and are listed.
     fresh: Option<BTreeSet<Arc<str>>>,
-    /// The names of which all channels are being reported, and this one was not yet.
-    stale: BTreeSet<Box<str>>,
+    /// True: all channels of a name are being reported, and this one was not yet.
+    is_stale: bool,
 }
 
 /// The part of this node.
@@ -55,7 +55,7 @@ pub(super) struct Own<'a> {
 impl Own<'_> {
     /// Notes the sessions of a user. None: it is not there.
     pub(super) fn set(&mut self, user: &Arc<str>, sessions: Option<usize>) {
-        self.merged.set((&self.channel, OWN), user, sessions, true);
+        _ = self.merged.set((&self.channel, OWN), user, sessions, true);
     }
 
     /// Notes the anonymous sessions and all sessions.
@@ -71,11 +71,11 @@ impl Merged {
         Own { merged: self, channel }
     }
 
-    /// A node begins to report all channels that this name covers.
+    /// A node begins to report all channels that this name covers. It reports one name after the other.
     pub(super) fn begin(&mut self, name: &str, node: u64) {
         for channel in self.covered(name) {
-            if let Some(part) = self.channels.get_mut(&channel).and_then(|known| known.parts.get_mut(&node)) {
-                part.stale.insert(name.into());
+            if let Some(part) = self.part(&channel, node) {
+                (part.is_stale, part.fresh) = (true, None);
             }
         }
     }
@@ -83,52 +83,93 @@ impl Merged {
     /// A node has reported all channels that this name covers: what it has not named is gone.
     pub(super) fn end(&mut self, name: &str, node: u64) {
         for channel in self.covered(name) {
-            let part = self.channels.get(&channel).and_then(|known| known.parts.get(&node));
-            if part.is_some_and(|part| part.stale.contains(name)) {
-                self.remove_part(&channel, node);
+            let Some(part) = self.part(&channel, node).filter(|part| part.is_stale) else { continue };
+            part.is_stale = false;
+            // Users who have changed meanwhile are there, though the channel was not reported as a whole.
+            match part.fresh {
+                Some(_) => {
+                    let sums = (part.anonymous, part.sessions);
+                    self.end_part(&channel, node);
+                    self.sum(&channel, node, sums);
+                }
+                None => self.remove_part(&channel, node),
             }
         }
     }
 
     /// Takes the report of a node about a channel.
-    pub(super) fn take(&mut self, node: u64, part: PartReport, is_announced: bool, terms: &PresenceTerms) {
-        let channel = self.name_of(&part.channel, is_announced);
-        if part.is_first {
-            let known = self.part(&channel, node);
-            (known.fresh, known.stale) = (Some(BTreeSet::new()), BTreeSet::new());
-        }
-        for (user, sessions) in part.users {
-            let user: Arc<str> = user.into();
-            if let Some(fresh) = &mut self.part(&channel, node).fresh {
-                fresh.insert(user.clone());
+    pub(super) fn take(&mut self, node: u64, report: PartReport, is_announced: bool, terms: &PresenceTerms) {
+        if self.part(&report.channel, node).is_none() {
+            if report.is_empty() {
+                return;
             }
-            let has_room = self.members < terms.members_max && self.bytes < terms.bytes_max;
-            self.set((&channel, node), &user, usize::try_from(sessions).ok(), has_room);
+            if !self.has_room(cost(&report.channel, ""), terms) {
+                return self.refuse(node, report.users.len().max(1));
+            }
         }
-        if part.is_last
-            && let Some(fresh) = self.part(&channel, node).fresh.take()
-        {
-            let is_old = |user: &Arc<str>| !fresh.contains(user);
-            self.users_on(&channel, node, is_old).iter().for_each(|user| self.set((&channel, node), user, None, true));
+        let channel = self.name_of(&report.channel, is_announced);
+        let part = self.add_part(&channel, node);
+        if report.is_first {
+            (part.fresh, part.is_stale) = (Some(BTreeSet::new()), false);
+        } else if part.is_stale {
+            part.fresh.get_or_insert_default();
         }
-        self.sum(&channel, node, (part.anonymous, part.sessions));
+        for (user, sessions) in report.users {
+            let user: Arc<str> = user.into();
+            let has_room = self.has_room(cost(&channel, &user), terms);
+            let is_there = self.set((&channel, node), &user, usize::try_from(sessions).ok(), has_room);
+            if let Some(fresh) = self.part(&channel, node).and_then(|part| part.fresh.as_mut()) {
+                if is_there {
+                    fresh.insert(user)
+                } else {
+                    fresh.remove(&user)
+                };
+            }
+        }
+        if report.is_last {
+            self.end_part(&channel, node);
+        }
+        self.sum(&channel, node, (report.anonymous, report.sessions));
+    }
+
+    /// All users of a part have been reported: those who have not been named are gone.
+    fn end_part(&mut self, channel: &Arc<str>, node: u64) {
+        let Some(fresh) = self.part(channel, node).and_then(|part| part.fresh.take()) else { return };
+        let old = self.users_on(channel, node, |user| !fresh.contains(user));
+        old.iter().for_each(|user| _ = self.set((channel, node), user, None, true));
+    }
+
+    /// Notes members of a node for whom there is no room.
+    fn refuse(&mut self, node: u64, members: usize) {
+        self.refused += members as u64;
+        self.lacking.insert(node);
+    }
+
+    fn has_room(&self, bytes: usize, terms: &PresenceTerms) -> bool {
+        self.members < terms.members_max && self.bytes + bytes <= terms.bytes_max
+    }
+
+    /// True once if a node has reported members for whom there was no room, and a part of the room is free again.
+    pub(super) fn takes_again(&mut self, node: u64, terms: &PresenceTerms) -> bool {
+        let is_free = |used: usize, max: usize| used + max / FREE_PART < max;
+        is_free(self.members, terms.members_max) && is_free(self.bytes, terms.bytes_max) && self.lacking.remove(&node)
     }
 
     /// A node is gone.
     pub(super) fn remove_node(&mut self, node: u64) {
-        let of_node = self.channels.iter().filter(|(_, known)| known.parts.contains_key(&node));
+        let of_node = self.channels.iter().filter(|(_, known)| known.parts.get(node).is_some());
         let of_node: Vec<Arc<str>> = of_node.map(|(channel, _)| channel.clone()).collect();
         of_node.iter().for_each(|channel| self.remove_part(channel, node));
+        self.lacking.remove(&node);
     }
 
     /// Forgets a channel that is no longer followed.
     pub(super) fn forget(&mut self, channel: &str) {
         let Some((channel, known)) = self.channels.remove_entry(channel) else { return };
         self.changed.remove(&channel);
+        known.parts.iter().for_each(|(node, _)| self.count(node, cost(&channel, ""), false));
         for (user, nodes) in known.users {
-            let of_others = nodes.keys().filter(|node| **node != OWN).count();
-            self.members -= of_others;
-            self.bytes -= of_others * cost(&channel, &user);
+            nodes.iter().for_each(|(node, _)| self.count(node, cost(&channel, &user), false));
         }
     }
 
@@ -141,10 +182,7 @@ impl Merged {
 
     /// The channels that a name covers.
     pub(super) fn covered(&self, name: &str) -> Vec<Arc<str>> {
-        match is_pattern(name) {
-            true => self.channels.keys().filter(|channel| covers(name, channel)).cloned().collect(),
-            false => self.channels.get_key_value(name).map(|(channel, _)| channel.clone()).into_iter().collect(),
-        }
+        names::covered(&self.channels, name).cloned().collect()
     }
 
     /// The announcements that leave now: the name of a channel and the data.
@@ -177,11 +215,12 @@ impl Merged {
     ) -> Members {
         let Some(known) = self.channels.get(channel) else { return Members::default() };
         let users = known.users.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
-        let users = users.map(|(name, nodes)| (name, nodes.values().sum(), session_ids(name)));
+        let users =
+            users.map(|(name, nodes)| (name, nodes.iter().map(|(_, sessions)| sessions).sum(), session_ids(name)));
         page_of(known.counts(), users, max)
     }
 
-    /// Members of other nodes and their bytes.
+    /// Parts of channels on other nodes and users in them, and their bytes.
     pub(super) fn sizes(&self) -> [usize; 2] {
         [self.members, self.bytes]
     }
@@ -201,36 +240,53 @@ impl Merged {
         channel
     }
 
-    fn part(&mut self, channel: &Arc<str>, node: u64) -> &mut Part {
-        self.channels.entry(channel.clone()).or_default().parts.entry(node).or_default()
+    /// The part of a channel on a node.
+    fn part(&mut self, channel: &str, node: u64) -> Option<&mut Part> {
+        self.channels.get_mut(channel)?.parts.get_mut(node)
     }
 
-    /// Notes the sessions of a user on a node. None: it is not there.
-    fn set(&mut self, (channel, node): (&Arc<str>, u64), user: &Arc<str>, sessions: Option<usize>, has_room: bool) {
+    /// The part of a channel on a node, which is there from now on.
+    fn add_part(&mut self, channel: &Arc<str>, node: u64) -> &mut Part {
+        if self.part(channel, node).is_none() {
+            self.count(node, cost(channel, ""), true);
+        }
+        self.channels.entry(channel.clone()).or_default().parts.or_default(node)
+    }
+
+    /// Counts a part or a user that has come (true) or gone (false). Those of this node count in its own table.
+    fn count(&mut self, node: u64, bytes: usize, has_come: bool) {
+        match (node, has_come) {
+            (OWN, _) => {}
+            (_, true) => (self.members, self.bytes) = (self.members + 1, self.bytes + bytes),
+            (_, false) => (self.members, self.bytes) = (self.members - 1, self.bytes - bytes),
+        }
+    }
+
+    /// Notes the sessions of a user on a node. None: it is not there. Returns true if it is listed now.
+    fn set(
+        &mut self,
+        (channel, node): (&Arc<str>, u64),
+        user: &Arc<str>,
+        sessions: Option<usize>,
+        has_room: bool,
+    ) -> bool {
         let known = self.channels.entry(channel.clone()).or_default();
-        let was_there = known.users.contains_key(user);
-        let had = known.users.get(user).is_some_and(|nodes| nodes.contains_key(&node));
-        match sessions {
-            Some(_) if !had && !has_room => {
-                self.refused += 1;
-                return;
+        let nodes = known.users.get_mut(user);
+        let was_there = nodes.is_some();
+        let had = nodes.as_ref().is_some_and(|nodes| nodes.get(node).is_some());
+        match (sessions, nodes) {
+            (Some(_), _) if !had && !has_room => {
+                self.refuse(node, 1);
+                return false;
             }
-            Some(sessions) => _ = known.users.entry(user.clone()).or_default().insert(node, sessions),
-            None => {
-                if let Some(nodes) = known.users.get_mut(user) {
-                    nodes.remove(&node);
-                    if nodes.is_empty() {
-                        known.users.remove(user);
-                    }
+            (Some(sessions), _) => *known.users.entry(user.clone()).or_default().or_default(node) = sessions,
+            (None, Some(nodes)) => {
+                nodes.remove(node);
+                if nodes.is_empty() {
+                    known.users.remove(user);
                 }
             }
-        }
-        if node != OWN && had != sessions.is_some() {
-            let bytes = cost(channel, user);
-            match had {
-                true => (self.members, self.bytes) = (self.members - 1, self.bytes - bytes),
-                false => (self.members, self.bytes) = (self.members + 1, self.bytes + bytes),
-            }
+            (None, None) => {}
         }
         let is_there = known.users.contains_key(user);
         if known.is_announced && was_there != is_there {
@@ -242,16 +298,25 @@ impl Merged {
             }
             self.changed.insert(channel.clone());
         }
+        if had != sessions.is_some() {
+            self.count(node, cost(channel, user), !had);
+        }
+        sessions.is_some()
     }
 
     /// Notes the anonymous sessions and all sessions of a node.
     fn sum(&mut self, channel: &Arc<str>, node: u64, (anonymous, sessions): (usize, usize)) {
-        let part = self.part(channel, node);
+        let part = self.add_part(channel, node);
         let has_changed = part.anonymous != anonymous;
         (part.anonymous, part.sessions) = (anonymous, sessions);
         let is_complete = part.fresh.is_none();
-        if sessions == 0 && anonymous == 0 && is_complete && self.users_on(channel, node, |_| true).is_empty() {
-            self.channels.get_mut(channel).into_iter().for_each(|known| _ = known.parts.remove(&node));
+        if sessions == 0
+            && anonymous == 0
+            && is_complete
+            && self.users_on(channel, node, |_| true).is_empty()
+            && self.channels.get_mut(channel).is_some_and(|known| known.parts.remove(node))
+        {
+            self.count(node, cost(channel, ""), false);
         }
         if has_changed && self.channels.get(channel).is_some_and(|known| known.is_announced) {
             self.changed.insert(channel.clone());
@@ -261,15 +326,16 @@ impl Merged {
 
     /// Removes the part of a node.
     fn remove_part(&mut self, channel: &Arc<str>, node: u64) {
-        self.part(channel, node).fresh = None;
-        self.users_on(channel, node, |_| true).iter().for_each(|user| self.set((channel, node), user, None, true));
+        self.add_part(channel, node).fresh = None;
+        let users = self.users_on(channel, node, |_| true);
+        users.iter().for_each(|user| _ = self.set((channel, node), user, None, true));
         self.sum(channel, node, (0, 0));
     }
 
     /// The users of a channel on a node.
     fn users_on(&self, channel: &str, node: u64, is_meant: impl Fn(&Arc<str>) -> bool) -> Vec<Arc<str>> {
         let users = self.channels.get(channel).into_iter().flat_map(|known| &known.users);
-        let users = users.filter(|(user, nodes)| nodes.contains_key(&node) && is_meant(user));
+        let users = users.filter(|(user, nodes)| nodes.get(node).is_some() && is_meant(user));
         users.map(|(user, _)| user.clone()).collect()
     }
 
@@ -283,7 +349,7 @@ impl Merged {
 
 impl Channel {
     fn counts(&self) -> PresenceCounts {
-        let sum = |of: fn(&Part) -> usize| self.parts.values().map(of).sum();
+        let sum = |of: fn(&Part) -> usize| self.parts.iter().map(|(_, part)| of(part)).sum();
         PresenceCounts {
             users: self.users.len(),
             anonymous: sum(|part| part.anonymous),
@@ -294,3 +360,5 @@ impl Channel {
 
 /// The number of this node here. The numbers of nodes are random, and not this one.
 const OWN: u64 = 0;
+/// One of so many parts of the room is free before members for whom there was none are asked for again.
+const FREE_PART: usize = 8;

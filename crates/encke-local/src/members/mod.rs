@@ -1,25 +1,26 @@
 //! The members of channels, and the changes that are to be announced. Time is an input.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bayeux::ChannelName;
 use encke_core::{Id, Settings};
-use foldhash::fast::RandomState;
 use serde::Serialize;
 
 mod gathered;
 #[cfg(test)]
 mod gathered_tests;
+#[cfg(test)]
+mod limits_tests;
 mod merged;
+mod names;
 mod report;
 mod reporter;
 #[cfg(test)]
 mod tests;
 
 pub use gathered::{Gathered, ToFollow};
-pub use report::MembersReport;
+pub use report::{FollowPage, MembersReport};
 pub use reporter::Reporter;
 
 /// The settings of presence.
@@ -50,7 +51,7 @@ impl PresenceTerms {
 /// The members of all channels with presence.
 #[derive(Debug, Default)]
 pub struct MemberTable {
-    channels: HashMap<Arc<str>, Channel, RandomState>,
+    channels: BTreeMap<Arc<str>, Channel>,
     /// Users without a session, and anonymous sessions that have left, by the time at which they count as gone.
     leaving: BTreeSet<(u64, Arc<str>, Arc<str>)>,
     /// Channels with changes that are not announced yet.
@@ -301,9 +302,14 @@ impl MemberTable {
         }
     }
 
-    /// The names of the channels with members.
-    fn channels(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.channels.keys()
+    /// The channels with members that a name covers.
+    fn covered<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Arc<str>> {
+        names::covered(&self.channels, name)
+    }
+
+    /// The next channel with members below the parent of a pattern.
+    fn next_below(&self, pattern: &str, after: Option<&str>) -> Option<&Arc<str>> {
+        names::next_below(&self.channels, pattern, after)
     }
 
     /// The sessions of a user on a channel. None: it is not there.
@@ -411,15 +417,6 @@ fn page_of<'a>(
         page.members.push(Member { user: name.to_string(), sessions, session_ids });
     }
     page
-}
-
-/// True if a channel, or a pattern that matches it, is one of those that are meant.
-fn reaches(channel: &str, is_meant: impl Fn(&str) -> bool) -> bool {
-    let mut is_reached = is_meant(channel);
-    if !is_reached {
-        ChannelName::known(channel).patterns(&mut String::new(), |pattern| is_reached |= is_meant(pattern));
-    }
-    is_reached
 }
 
 /// The announcements of those who have joined and left a channel: one at least.

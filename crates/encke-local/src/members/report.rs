@@ -31,6 +31,15 @@ pub struct PartReport {
     pub sessions: usize,
 }
 
+/// A page of the list of all names that a node follows. Pages travel one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowPage {
+    /// True: the list begins.
+    pub is_first: bool,
+    /// True: the list ends.
+    pub is_last: bool,
+}
+
 /// Stands for the number of sessions of a user that is not there.
 pub const NOT_THERE: i64 = -1;
 
@@ -42,6 +51,11 @@ impl MembersReport {
 }
 
 impl PartReport {
+    /// True if nobody is there.
+    pub(super) fn is_empty(&self) -> bool {
+        self.anonymous == 0 && self.sessions == 0 && self.users.iter().all(|(_, sessions)| *sessions < 0)
+    }
+
     /// Its bytes, roughly.
     pub(super) fn bytes(&self) -> usize {
         let users = self.users.iter().map(|(user, _)| user.len() + NAME_BYTES).sum::<usize>();

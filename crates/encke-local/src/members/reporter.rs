@@ -9,8 +9,9 @@ use std::sync::Arc;
 use bayeux::channel::{covers, is_pattern};
 use foldhash::fast::RandomState;
 
-use super::report::{MembersReport, NOT_THERE, PartReport};
-use super::{MemberTable, PresenceTerms, Touched, reaches};
+use super::names::reaches;
+use super::report::{FollowPage, MembersReport, NOT_THERE, PartReport};
+use super::{MemberTable, PresenceTerms, Touched};
 
 /// The followers of a node's members.
 #[derive(Debug, Default)]
@@ -25,6 +26,8 @@ struct Follower {
     stream: u64,
     /// The channels and patterns that it follows.
     names: HashSet<Box<str>, RandomState>,
+    /// The list of all names, while it arrives.
+    listed: Option<HashSet<Box<str>, RandomState>>,
     /// The time at which it is forgotten, unless it asks again.
     until_ms: u64,
     /// Users that have changed since they were reported, by channel.
@@ -39,18 +42,19 @@ struct Follower {
 #[derive(Debug)]
 enum Step {
     Begin(Box<str>),
+    /// The channels that a pattern covers after this one.
+    Covered(Box<str>, Option<Arc<str>>),
     /// The users of a channel whose names come after this one.
     Channel(Arc<str>, Option<Arc<str>>),
     End(Box<str>),
 }
 
 impl Reporter {
-    /// A node follows channels and patterns: these and those before, or only these. It gets all members of those that are new.
+    /// A node follows channels and patterns: a page of the list of all, or further ones. It gets all members of those that are new.
     pub fn follow(
         &mut self,
         (node, stream): (u64, u64),
-        (names, is_whole): (Vec<Box<str>>, bool),
-        table: &MemberTable,
+        (names, page): (Vec<Box<str>>, Option<FollowPage>),
         now_ms: u64,
     ) {
         let is_other = self.followers.get(&node).is_none_or(|follower| follower.stream != stream);
@@ -59,19 +63,29 @@ impl Reporter {
         }
         let Some(follower) = self.followers.get_mut(&node) else { return };
         follower.until_ms = now_ms + FOLLOWED_MS;
-        let all: HashSet<Box<str>, RandomState> = names.into_iter().take(FOLLOWED_MAX + 1).collect();
-        for name in &all {
-            // One that the follower names again by itself, it has forgotten meanwhile.
-            if !is_whole || !follower.names.contains(name) {
-                follower.report_all(name, table);
+        if page.is_some_and(|page| page.is_first) {
+            follower.listed = Some(HashSet::default());
+        }
+        for name in names {
+            let is_new = !follower.names.contains(&name);
+            // It has more than it names: what it has forgotten is in no later list.
+            if is_new && follower.names.len() >= NAMES_MAX {
+                continue;
             }
+            // One that the follower names again by itself, it has forgotten meanwhile.
+            if is_new || page.is_none() {
+                follower.report_all(&name);
+            }
+            follower.listed.iter_mut().for_each(|listed| _ = listed.insert(name.clone()));
+            follower.names.insert(name);
         }
-        match is_whole {
-            true => follower.names = all,
-            false => follower.names.extend(all),
+        if page.is_some_and(|page| page.is_last)
+            && let Some(listed) = follower.listed.take()
+        {
+            follower.names = listed;
+            let names = &follower.names;
+            follower.changed.retain(|(channel, _)| reaches(channel, |name| names.contains(name)));
         }
-        let names = &follower.names;
-        follower.changed.retain(|(channel, _)| reaches(channel, |name| names.contains(name)));
     }
 
     /// Notes users that have changed.
@@ -131,15 +145,12 @@ impl Reporter {
 }
 
 impl Follower {
-    fn report_all(&mut self, name: &str, table: &MemberTable) {
-        self.steps.push_back(Step::Begin(name.into()));
-        if is_pattern(name) {
-            let covered = table.channels().filter(|channel| covers(name, channel));
-            self.steps.extend(covered.map(|channel| Step::Channel(channel.clone(), None)));
-        } else {
-            self.steps.push_back(Step::Channel(name.into(), None));
-        }
-        self.steps.push_back(Step::End(name.into()));
+    fn report_all(&mut self, name: &str) {
+        let channels = match is_pattern(name) {
+            true => Step::Covered(name.into(), None),
+            false => Step::Channel(name.into(), None),
+        };
+        self.steps.extend([Step::Begin(name.into()), channels, Step::End(name.into())]);
     }
 
     /// The next report, of so many bytes at most. Changes go before what is still to be reported for the first time.
@@ -162,7 +173,21 @@ impl Follower {
                     bytes += name.len();
                     report.begun.push(name);
                 }
-                Step::End(name) => report.done.push(name),
+                Step::End(name) => {
+                    bytes += name.len();
+                    report.done.push(name);
+                }
+                Step::Covered(name, after) => {
+                    // A look at a channel that it does not cover counts, too.
+                    bytes += 1;
+                    if let Some(channel) = table.next_below(&name, after.as_deref()).cloned() {
+                        let is_covered = covers(&name, &channel);
+                        self.steps.push_front(Step::Covered(name, Some(channel.clone())));
+                        if is_covered {
+                            self.steps.push_front(Step::Channel(channel, None));
+                        }
+                    }
+                }
                 Step::Channel(channel, after) => {
                     let (part, last) = page(&channel, after.as_deref(), table);
                     bytes += part.bytes();
@@ -221,5 +246,7 @@ fn part_of(channel: &str, table: &MemberTable) -> PartReport {
 pub(super) const FOLLOWED_MAX: usize = 10_000;
 /// The time after which a follower that has not asked again is forgotten, in milliseconds.
 const FOLLOWED_MS: u64 = 90_000;
-/// The bytes of names in a report; more by one channel at most.
-const REPORT_BYTES_MAX: usize = 64 * 1024;
+/// The bytes of names in a report, or in a command to follow channels; more by one channel at most.
+pub(super) const REPORT_BYTES_MAX: usize = 64 * 1024;
+/// The names that a follower may have: those that it has forgotten since its last list are among them.
+const NAMES_MAX: usize = 2 * FOLLOWED_MAX;

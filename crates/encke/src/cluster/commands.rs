@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use encke_cluster::CallKind;
 use encke_core::{AttributeChange, Attributes, ChannelView, SessionTerms, SessionView};
-use encke_local::MembersReport;
+use encke_local::{FollowPage, MembersReport};
 use serde::{Deserialize, Serialize};
 
 use crate::idempotency::Sum;
@@ -35,8 +35,8 @@ pub(crate) enum NodeCommand {
     Attributes { session: String },
     /// Revoke a token, until a time in milliseconds since 1970.
     Revoke { token_id: Box<str>, until_ms: u64 },
-    /// Report the members of these channels and patterns, in this stream, to the node: of those before, too, or only of these.
-    FollowMembers { node: u64, stream: u64, names: Vec<Box<str>>, is_whole: bool },
+    /// Report the members of these channels and patterns, in this stream, to the node: a page of the list of all, or further ones.
+    FollowMembers { node: u64, stream: u64, names: Vec<Box<str>>, page: Option<FollowPage> },
     /// Take a report about the members of a node, which belongs to this stream.
     ReportMembers { node: u64, stream: u64, report: MembersReport },
     /// Reserve the key of a request of the HTTP API for the node with this number. Both are digests.
@@ -262,7 +262,12 @@ mod tests {
             },
             NodeCommand::Attributes { session: "a".into() },
             NodeCommand::Revoke { token_id: "t".into(), until_ms: u64::MAX },
-            NodeCommand::FollowMembers { node: 1, stream: 2, names: vec!["/a/*".into()], is_whole: true },
+            NodeCommand::FollowMembers {
+                node: 1,
+                stream: 2,
+                names: vec!["/a/*".into()],
+                page: Some(FollowPage { is_first: true, is_last: false }),
+            },
             NodeCommand::ReportMembers { node: 1, stream: 2, report: MembersReport::default() },
             NodeCommand::ReserveKey { key: [255; 32], request: [0; 32], node: 1 },
             NodeCommand::NoteAnswer { key: [1; 32], request: [2; 32], status: 200, body: r#"{"a":"é"}"#.into() },

@@ -229,11 +229,9 @@ impl Node {
     /// Notes who is on a channel, or answers who is.
     fn take_presence(&self, event: PresenceEvent) {
         if let PresenceEvent::Asked { .. } = event {
-            let server = self.server.clone();
-            if self.server.cluster.is_some() {
-                self.server.application.spawn(async move { server.answer_presence_everywhere(event).await });
-            } else {
-                server.answer_presence(event);
+            match self.server.cluster.is_some() {
+                true => self.server.answer_presence_everywhere(event),
+                false => self.server.answer_presence(event),
             }
             return;
         }

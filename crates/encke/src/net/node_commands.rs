@@ -27,12 +27,12 @@ impl ServerShared {
             NodeCommand::Revoke { token_id, until_ms } => {
                 self.take_revoked(token_id, *until_ms).await.map(NodeReply::Count)
             }
-            NodeCommand::FollowMembers { node, stream, names, is_whole } => {
-                self.presence.follow((*node, *stream), (names.clone(), *is_whole), self.clock.now());
+            NodeCommand::FollowMembers { node, stream, names, page } => {
+                self.presence.follow((*node, *stream), (names.clone(), *page), self.clock.now());
                 Some(NodeReply::Count(0))
             }
             NodeCommand::ReportMembers { node, stream, report } => {
-                let is_taken = self.presence.take_report((*node, *stream), report.clone(), self.clock.now());
+                let is_taken = self.presence.take_report((*node, *stream), report.clone());
                 Some(if is_taken { NodeReply::Count(0) } else { NodeReply::Unknown })
             }
             NodeCommand::ReserveKey { key, request, node } => Some(self.lend_key((*key, *request), *node)),
@@ -60,6 +60,7 @@ impl ServerShared {
 
     /// Runs a command of another node. Its reply has at most so many bytes: a list gets shorter pages.
     pub(crate) async fn run_for_node(&self, mut command: NodeCommand, bytes_max: usize) -> Vec<u8> {
+        leave_out_invalid(&mut command);
         if !is_valid(&command) {
             return NodeReply::Failed.write();
         }
@@ -199,10 +200,26 @@ impl ServerShared {
     }
 }
 
+/// The kind of a channel or pattern in a command of another node. None if it is no name. The other node may have a higher
+/// `channel_segments_max`.
+fn kind(name: &str) -> Option<ChannelKind> {
+    let (channel_bytes_max, channel_segments_max) = (encke_cluster::channel_bytes_max(), usize::MAX);
+    let limits = Limits { channel_bytes_max, channel_segments_max, ..Limits::default() };
+    ChannelName::parse(name, &limits).ok().map(|name| name.kind())
+}
+
+/// Leaves out what cannot have members from a command about members: one such name must not hide those of all others.
+fn leave_out_invalid(command: &mut NodeCommand) {
+    let has_members = |name: &str| kind(name) == Some(ChannelKind::Broadcast);
+    match command {
+        NodeCommand::FollowMembers { names, .. } => names.retain(|name| has_members(name)),
+        NodeCommand::ReportMembers { report, .. } => report.parts.retain(|part| has_members(&part.channel)),
+        _ => {}
+    }
+}
+
 /// True if the names and numbers in a command of another node harm nobody here.
 fn is_valid(command: &NodeCommand) -> bool {
-    let limits = Limits { channel_bytes_max: encke_cluster::channel_bytes_max(), ..Limits::default() };
-    let kind = |name: &str| ChannelName::parse(name, &limits).ok().map(|name| name.kind());
     match command {
         NodeCommand::Unsubscribe { channel, .. } | NodeCommand::Change { channel, .. } => {
             kind(channel) == Some(ChannelKind::Broadcast)
@@ -213,10 +230,6 @@ fn is_valid(command: &NodeCommand) -> bool {
         NodeCommand::Sessions { limit, .. } => (1..=LIMIT_MAX).contains(limit),
         NodeCommand::Channels { limit, pattern, .. } => {
             (1..=LIMIT_MAX).contains(limit) && pattern.as_deref().is_none_or(|pattern| kind(pattern).is_some())
-        }
-        NodeCommand::FollowMembers { names, .. } => names.iter().all(|name| kind(name) == Some(ChannelKind::Broadcast)),
-        NodeCommand::ReportMembers { report, .. } => {
-            report.parts.iter().all(|part| kind(&part.channel) == Some(ChannelKind::Broadcast))
         }
         NodeCommand::Subscribers { names } => names.len() <= LIMIT_MAX && names.iter().all(|name| kind(name).is_some()),
         _ => true,
@@ -253,7 +266,32 @@ mod tests {
             [("a", "[1]"), ("", "1"), ("a", "[")].map(|(name, value)| is_valid(&set(name, value))),
             [true, false, false]
         );
+        let deep = "/a".repeat(20);
+        assert!(is_valid(&change(&deep)), "the other node may allow more segments");
         let names = |count| NodeCommand::Subscribers { names: vec!["/a".into(); count] };
         assert_eq!([1_000, 1_001].map(|count| is_valid(&names(count))), [true, false]);
+    }
+
+    #[test]
+    fn one_name_that_has_no_members_does_not_hide_others() {
+        let deep = "/a".repeat(20);
+        let names = ["/a", "/service/x", "/meta/*", "a", &deep, "/**"].map(Box::<str>::from).to_vec();
+        let mut follow = NodeCommand::FollowMembers { node: 1, stream: 1, names, page: None };
+        leave_out_invalid(&mut follow);
+        let NodeCommand::FollowMembers { names, .. } = &follow else { panic!("{follow:?}") };
+        assert_eq!(names.iter().map(|name| &**name).collect::<Vec<_>>(), ["/a", &deep, "/**"]);
+        let part = |channel: &str| {
+            format!(
+                "{{\"channel\":\"{channel}\",\"is_first\":false,\"is_last\":false,\"users\":[],\"anonymous\":0,\"sessions\":0}}"
+            )
+        };
+        let report =
+            format!("{{\"begun\":[],\"parts\":[{},{},{}],\"done\":[]}}", part("/a"), part("/service/x"), part(&deep));
+        let report = serde_json::from_str(&report).expect("a report");
+        let mut report = NodeCommand::ReportMembers { node: 1, stream: 1, report };
+        leave_out_invalid(&mut report);
+        let NodeCommand::ReportMembers { report, .. } = &report else { panic!("{report:?}") };
+        assert_eq!(report.parts.iter().map(|part| &*part.channel).collect::<Vec<_>>(), ["/a", &deep]);
+        assert!(is_valid(&follow));
     }
 }

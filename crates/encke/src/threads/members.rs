@@ -28,10 +28,12 @@ fn turn(server: &Arc<ServerShared>, settings: &Settings) -> Option<Duration> {
     }
     let (own, now) = (link.nodes().0, server.clock.now());
     let ForNodes { follows, reports, next_ms } = server.presence.for_nodes(link.others().as_deref(), now, settings);
-    for ToFollow { node, stream, names, is_whole } in follows {
-        let command = NodeCommand::FollowMembers { node: own, stream, names, is_whole };
+    for ToFollow { node, stream, names, page } in follows {
+        let command = NodeCommand::FollowMembers { node: own, stream, names, page };
         send(server, node, command, move |server, is_taken| {
-            server.presence.followed(node, stream, is_taken, server.clock.now());
+            if server.presence.followed(node, stream, is_taken, server.clock.now()) {
+                tracing::warn!(node, "a node does not report its members; it is asked again each second");
+            }
         });
     }
     for (node, stream, report) in reports {
