@@ -44,10 +44,10 @@ impl Machines {
     }
 
     /// True if a session that names no position begins with the latest message of this channel. It has it if one of the subscriptions
-    /// that it had before brings the channel.
-    pub(super) fn starts_retained(&mut self, key: SessionKey, channel: &str, beside: &[u32]) -> bool {
-        let is_retained = self.env.settings.retains(ChannelName::known(channel));
-        is_retained && (beside.is_empty() || !self.channels.receives_by(key.index, channel, beside))
+    /// that it had before, which are in ascending order, brings the channel.
+    pub(super) fn starts_retained(&mut self, channel: &str, beside: &[u32]) -> bool {
+        let channel = ChannelName::known(channel);
+        self.env.settings.retains(channel) && !self.channels.is_brought_by(beside, channel)
     }
 
     /// Gives a session the latest messages of the channels of its new subscription, as far as it does not replay them.
@@ -99,9 +99,8 @@ impl Machines {
     }
 
     fn give_retained_of(&mut self, beginner: &Beginner, channel: &str) -> Outcome {
-        let (key, beside) = (beginner.key, &beginner.beside);
-        self.env.count_steps(beside.len());
-        if beginner.replays && !self.env.is_conflated(channel) || !self.starts_retained(key, channel, beside) {
+        let key = beginner.key;
+        if beginner.replays && !self.env.is_conflated(channel) || !self.starts_retained(channel, &beginner.beside) {
             return Outcome::None;
         }
         let histories = self.env.shared.histories.clone();
@@ -138,10 +137,11 @@ impl Machines {
         if given.is_empty() || self.conflation.len() == 0 {
             return;
         }
-        let (waiting, steps) = self.conflation.waiting(Conflation::EVERYBODY, name);
+        let (waiting, steps) = self.conflation.waiting(Conflation::EVERYBODY, Some(name));
         self.env.count_steps(steps);
         let waiting: Vec<Box<str>> = waiting.into_iter().map(|(channel, _)| channel.into()).collect();
-        if waiting.iter().all(|channel| given.contains(channel)) {
+        // One note for all that waits, if the session has all of it.
+        if !waiting.is_empty() && waiting.iter().all(|channel| given.contains(channel)) {
             return self.conflation.note_had(Conflation::EVERYBODY, key.index, name.as_str());
         }
         for channel in waiting.iter().filter(|channel| given.contains(*channel)) {
