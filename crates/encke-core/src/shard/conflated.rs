@@ -73,7 +73,7 @@ impl Machines {
         let offered = self.conflation.offer(&offer, now.ms, room);
         self.env.count_steps(1 + got.len());
         if matches!(offered, Offered::Waits | Offered::Replaces) {
-            // Who has unsubscribed meanwhile has no notes: another session may take its slot.
+            // A session that has unsubscribed meanwhile gets no note: another one may take its slot.
             let got = got.iter().filter(|session| self.channels.count_of(**session) > 0);
             got.for_each(|session| self.conflation.note_had(group, *session, channel));
         }
