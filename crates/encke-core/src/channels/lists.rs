@@ -75,19 +75,36 @@ impl Channels {
 
     /// The groups that a publication to `channel` goes to, with their intervals.
     pub(crate) fn groups(&mut self, channel: ChannelName<'_>) -> SmallVec<[(u32, Interval); 4]> {
-        let mut groups = SmallVec::new();
         if self.has_no_groups() {
-            return groups;
+            return SmallVec::new();
         }
-        let mut spelling = std::mem::take(&mut self.spelling);
-        let mut add = |name: &str| {
-            let own = self.all_of(name).map(|index| (index, self.interval(index)));
-            groups.extend(own.filter(|(_, interval)| !interval.is_none()));
-        };
-        add(channel.as_str());
-        channel.patterns(&mut spelling, add);
-        self.spelling = spelling;
-        groups
+        let lists = self.lists_and_groups(channel);
+        let groups = lists.into_iter().map(|list| (list, self.interval(list)));
+        groups.filter(|(_, interval)| !interval.is_none()).collect()
+    }
+
+    /// The lists that come before a group where a session is in several that get the messages of a channel: it gets each message by the
+    /// one with the shortest interval.
+    pub(crate) fn lists_before(&mut self, group: u32, channel: ChannelName<'_>) -> SmallVec<[u32; 4]> {
+        let lists = self.lists_and_groups(channel);
+        let rank = |list: u32| (self.interval(list), list);
+        lists.into_iter().filter(|list| rank(*list) < rank(group)).collect()
+    }
+
+    /// True if one of these lists, which are in ascending order, gets the messages of a channel.
+    pub(crate) fn is_brought_by(&mut self, lists: &[u32], channel: ChannelName<'_>) -> bool {
+        !lists.is_empty() && self.lists_and_groups(channel).iter().any(|list| lists.binary_search(list).is_ok())
+    }
+
+    /// The lists that a publication to `channel` goes to, with any interval.
+    fn lists_and_groups(&mut self, channel: ChannelName<'_>) -> SmallVec<[u32; 8]> {
+        let mut lists: SmallVec<[u32; 8]> = self.all_of(channel.as_str()).collect();
+        if self.patterns > 0 {
+            let mut spelling = std::mem::take(&mut self.spelling);
+            channel.patterns(&mut spelling, |pattern| lists.extend(self.all_of(pattern)));
+            self.spelling = spelling;
+        }
+        lists
     }
 
     /// The interval of a channel's subscribers.

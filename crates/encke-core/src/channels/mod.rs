@@ -206,15 +206,6 @@ impl Channels {
         self.of(session).iter().map(|own| own.channel)
     }
 
-    /// True if a session gets a channel by another subscription than that to this group: it gets each message by the one with the
-    /// shortest interval.
-    pub(crate) fn is_served_before(&self, session: u32, group: u32, channel: ChannelName<'_>) -> bool {
-        let own = (self.interval(group), group);
-        let is_before = |other: u32| (self.interval(other), other) < own;
-        let mut others = self.of(session).iter().filter(|other| is_before(other.channel));
-        others.any(|other| ChannelName::known(self.name(other.channel)).matches(channel))
-    }
-
     /// The other subscriptions of a session that may get messages of the same channels as its subscription to `list`.
     pub(crate) fn overlapping(&self, session: u32, list: u32) -> impl Iterator<Item = u32> {
         let others = self.lists_of(session).filter(move |other| *other != list);
@@ -226,13 +217,6 @@ impl Channels {
         let has_interval = |list: u32| !self.interval(list).is_none();
         let is_in_group = has_interval(list);
         self.overlapping(session, list).filter(move |other| is_in_group || has_interval(*other))
-    }
-
-    /// True if a session gets messages of a channel by one of these subscriptions, which are in ascending order.
-    pub(crate) fn receives_by(&self, session: u32, channel: &str, lists: &[u32]) -> bool {
-        let channel = ChannelName::known(channel);
-        let mut own = self.lists_of(session).filter(|own| lists.binary_search(own).is_ok());
-        own.any(|own| ChannelName::known(self.name(own)).matches(channel))
     }
 
     /// True if a session receives all messages of a channel: by a subscription without an interval.

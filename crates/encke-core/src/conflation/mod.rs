@@ -9,6 +9,7 @@
 //! the rule of the channel has one. The work for a publication is one step for each group, whatever the number of members.
 
 mod message;
+mod notes;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -85,8 +86,8 @@ impl Conflation {
         self.table.take_due(now_ms)
     }
 
-    /// The messages of a group that wait on the channels of this name, and the number of steps to find them.
-    pub(crate) fn waiting(&self, group: Group, name: ChannelName<'_>) -> (Vec<(&str, &Waiting)>, usize) {
+    /// The messages of a group that wait, on the channels of a name if there is one, and the number of steps to find them.
+    pub(crate) fn waiting(&self, group: Group, name: Option<ChannelName<'_>>) -> (Vec<(&str, &Waiting)>, usize) {
         self.table.waiting(group, name)
     }
 
@@ -102,22 +103,18 @@ impl Conflation {
 
     /// Notes that a session has had all publications of the channels of this name: what waits for a group is not for it.
     pub(crate) fn note_had(&mut self, group: Group, session: u32, name: &str) {
-        self.table.note_had(group, session, name, self.offered);
+        self.table.note_had(group, session, ChannelName::known(name), self.offered);
     }
 
-    /// The sessions that have had a message which waits for a group.
-    pub(crate) fn had(&self, group: Group, channel: &str, number: u64) -> impl Iterator<Item = u32> {
-        self.table.had(group, channel, number)
+    /// The sessions that have had a message that has waited for a group, and goes now. Forgets that they have. Also returns the number of
+    /// steps.
+    pub(crate) fn take_had(&mut self, group: Group, channel: ChannelName<'_>, number: u64) -> (Vec<u32>, usize) {
+        self.table.take_had(group, channel, number)
     }
 
     /// True if a session has had a message which waits for a group.
-    pub(crate) fn has_had(&self, group: Group, session: u32, channel: &str, number: u64) -> bool {
+    pub(crate) fn has_had(&self, group: Group, session: u32, channel: ChannelName<'_>, number: u64) -> bool {
         self.table.has_had(group, session, channel, number)
-    }
-
-    /// Takes all that waits, as if its time had come. No channel has an interval then.
-    pub(crate) fn take_all(&mut self) -> Vec<Due> {
-        self.table.take_all()
     }
 
     /// Notes that a member of a group has another subscription which may get messages of the same channels, since this publication.

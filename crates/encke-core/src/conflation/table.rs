@@ -10,6 +10,7 @@ use hashbrown::HashTable;
 use slab::Slab;
 
 use crate::conflation::message::{Due, Group, Offer, Offered, Room, Waiting};
+use crate::conflation::notes::{Note, Notes};
 use crate::memory::Account;
 
 /// The channels of groups, within bounds of their number and of the bytes that wait.
@@ -42,14 +43,10 @@ struct Entry {
 #[derive(Default)]
 struct OfGroup {
     entries: HashSet<u32, RandomState>,
-    /// The members that have had what waits, up to a number, on the channels of a name.
-    had: HashMap<u32, Vec<Had>, RandomState>,
-}
-
-/// A member has had the messages of the channels that this name matches, up to this number.
-struct Had {
-    name: Box<str>,
-    number: u64,
+    /// The number of those with a message that waits.
+    waiting: usize,
+    /// The members that have had what waits.
+    notes: Notes,
 }
 
 impl Table {
@@ -112,54 +109,61 @@ impl Table {
         self.find(group, channel).is_some()
     }
 
-    /// The messages of a group that wait on the channels of this name, and the entries that were looked at.
-    pub(super) fn waiting(&self, group: Group, name: ChannelName<'_>) -> (Vec<(&str, &Waiting)>, usize) {
+    /// The messages of a group that wait, on the channels of a name if there is one, and the entries that were looked at.
+    pub(super) fn waiting(&self, group: Group, name: Option<ChannelName<'_>>) -> (Vec<(&str, &Waiting)>, usize) {
         let waiting = |at: u32| {
             let entry = &self.entries[at as usize];
             Some((&*entry.channel, entry.waiting.as_ref()?))
         };
-        if !name.is_pattern() {
+        if let Some(name) = name.filter(|name| !name.is_pattern()) {
             return (self.find(group, name.as_str()).and_then(waiting).into_iter().collect(), 1);
         }
         let Some(of_group) = self.groups.get(&group) else { return (Vec::new(), 1) };
         let all = of_group.entries.iter().filter_map(|at| waiting(*at));
-        (all.filter(|(channel, _)| name.matches(ChannelName::known(channel))).collect(), of_group.entries.len())
+        let is_wanted = |channel: &str| name.is_none_or(|name| name.matches(ChannelName::known(channel)));
+        (all.filter(|(channel, _)| is_wanted(channel)).collect(), of_group.entries.len())
     }
 
-    /// Notes that a member of a group has had what waits on the channels of this name, up to this number.
-    pub(super) fn note_had(&mut self, group: Group, session: u32, name: &str, number: u64) {
-        let before = self.bytes();
-        let Some(of_group) = self.groups.get_mut(&group) else { return };
-        let had = of_group.had.entry(session).or_default();
-        self.held_bytes -= bytes_of(had);
-        had.retain(|other| *other.name != *name);
-        if had.len() == HAD_MAX {
-            had.remove(0);
+    /// Notes that a member of a group has had what waits on the channels of this name, up to this number. Where nothing waits, there is
+    /// nothing to note.
+    pub(super) fn note_had(&mut self, group: Group, session: u32, name: ChannelName<'_>, number: u64) {
+        let waits = match name.is_pattern() {
+            true => self.groups.get(&group).is_some_and(|of_group| of_group.waiting > 0),
+            false => self.find(group, name.as_str()).is_some_and(|at| self.entries[at as usize].waiting.is_some()),
+        };
+        // Whatever waits goes when its interval is over, if not before.
+        let until_ms = self.queue.last().filter(|_| waits).map(|(next_ms, _)| *next_ms);
+        if let Some(until_ms) = until_ms {
+            self.with_notes(group, |notes| notes.add(session, name.as_str(), Note { number, until_ms }));
         }
-        had.push(Had { name: name.into(), number });
-        self.held_bytes += bytes_of(had);
-        self.account.queue_changed(before, self.bytes());
     }
 
-    /// The members of a group that have had the message with this number.
-    pub(super) fn had(&self, group: Group, channel: &str, number: u64) -> impl Iterator<Item = u32> {
-        let had = self.groups.get(&group).into_iter().flat_map(|of_group| &of_group.had);
-        had.filter(move |(_, had)| covers(had, channel, number)).map(|(session, _)| *session)
+    /// The members of a group that have had the message with this number, which goes now, and the number of steps to find them. Their
+    /// notes go with it.
+    pub(super) fn take_had(&mut self, group: Group, channel: ChannelName<'_>, number: u64) -> (Vec<u32>, usize) {
+        let first_ms = self.queue.first().map_or(u64::MAX, |(next_ms, _)| *next_ms);
+        self.with_notes(group, |notes| notes.take(channel, number, first_ms)).unwrap_or_default()
     }
 
     /// True if a member of a group has had the message with this number.
-    pub(super) fn has_had(&self, group: Group, session: u32, channel: &str, number: u64) -> bool {
-        let had = self.groups.get(&group).and_then(|of_group| of_group.had.get(&session));
-        had.is_some_and(|had| covers(had, channel, number))
+    pub(super) fn has_had(&self, group: Group, session: u32, channel: ChannelName<'_>, number: u64) -> bool {
+        self.groups.get(&group).is_some_and(|of_group| of_group.notes.has(session, channel, number))
     }
 
     /// Forgets a member of a group.
     pub(super) fn left(&mut self, group: Group, session: u32) {
+        self.with_notes(group, |notes| notes.left(session));
+    }
+
+    /// Changes the notes of a group. None if it has no entries.
+    fn with_notes<T>(&mut self, group: Group, change: impl FnOnce(&mut Notes) -> T) -> Option<T> {
         let before = self.bytes();
-        let Some(of_group) = self.groups.get_mut(&group) else { return };
-        let had = of_group.had.remove(&session);
-        self.held_bytes -= had.as_ref().map_or(0, |had| bytes_of(had));
+        let notes = &mut self.groups.get_mut(&group)?.notes;
+        self.held_bytes -= notes.bytes();
+        let changed = change(notes);
+        self.held_bytes += notes.bytes();
         self.account.queue_changed(before, self.bytes());
+        Some(changed)
     }
 
     /// Drops all entries of a group. Returns their number.
@@ -192,15 +196,6 @@ impl Table {
         }
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<Due> {
-        self.account.queue_changed(self.bytes(), 0);
-        (self.queue, self.index, self.held_bytes) = (BTreeSet::new(), HashTable::new(), 0);
-        self.groups = HashMap::default();
-        let entries = std::mem::take(&mut self.entries).into_iter();
-        let due = |Entry { group, channel, waiting, .. }| Some(Due { group, channel, message: waiting? });
-        entries.filter_map(|(_, entry)| due(entry)).collect()
-    }
-
     /// Offers a message of a channel that has an interval.
     fn offer_again(&mut self, at: u32, offer: &Offer<'_>, number: u64, now_ms: u64, room: Room) -> Offered {
         // Whatever waits is older than this one.
@@ -220,6 +215,9 @@ impl Table {
         self.held_bytes += frame.capacity();
         let Offer { except, is_lazy, .. } = *offer;
         self.entries[at as usize].waiting = Some(Waiting { frame, except, is_lazy, number });
+        if let Some(of_group) = self.groups.get_mut(&offer.group) {
+            of_group.waiting += 1;
+        }
         if replaces { Offered::Replaces } else { Offered::Waits }
     }
 
@@ -253,8 +251,12 @@ impl Table {
     }
 
     fn take_waiting(&mut self, at: u32) -> Option<Waiting> {
-        let waiting = self.entries[at as usize].waiting.take()?;
+        let Entry { group, waiting, .. } = &mut self.entries[at as usize];
+        let waiting = waiting.take()?;
         self.held_bytes -= waiting.frame.capacity();
+        if let Some(of_group) = self.groups.get_mut(group) {
+            of_group.waiting -= 1;
+        }
         Some(waiting)
     }
 
@@ -264,9 +266,12 @@ impl Table {
         self.held_bytes -= entry.channel.len();
         if let Some(of_group) = self.groups.get_mut(&entry.group) {
             of_group.entries.remove(&at);
+            self.held_bytes -= of_group.notes.bytes();
+            of_group.notes.remove_all_of(&entry.channel);
             if of_group.entries.is_empty() {
-                self.held_bytes -= of_group.had.values().map(|had| bytes_of(had)).sum::<usize>();
                 self.groups.remove(&entry.group);
+            } else {
+                self.held_bytes += of_group.notes.bytes();
             }
         }
         let hash = self.hasher.hash_one((entry.group, &*entry.channel));
@@ -279,19 +284,6 @@ impl Table {
     }
 }
 
-fn covers(had: &[Had], channel: &str, number: u64) -> bool {
-    let channel = ChannelName::known(channel);
-    had.iter().any(|had| number <= had.number && ChannelName::known(&had.name).matches(channel))
-}
-
-/// The bytes of the notes of a member.
-fn bytes_of(had: &[Had]) -> usize {
-    let notes: usize = had.iter().map(|had| size_of::<Had>() + had.name.len()).sum();
-    if had.is_empty() { 0 } else { notes + 48 }
-}
-
-/// The most notes of a member in a group. With more, a message that waits comes twice.
-const HAD_MAX: usize = 16;
 /// The bytes of an entry with its slots in the index, in the queue and in its group.
 const ENTRY_BYTES: usize = size_of::<Entry>() + 96;
 /// An empty table retains room for so many entries.

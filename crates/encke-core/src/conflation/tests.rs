@@ -81,7 +81,7 @@ fn channels_and_bytes_have_a_bound_and_what_has_no_room_is_not_overtaken() {
 }
 
 #[test]
-fn all_that_waits_can_be_taken_at_once() {
+fn all_that_waits_goes_at_once_when_the_intervals_end() {
     let (account, mut conflation) = conflation();
     for number in 0..2 {
         for channel in ["/a", "/b"] {
@@ -89,10 +89,11 @@ fn all_that_waits_can_be_taken_at_once() {
         }
     }
     conflation.give((1, "/c"), "0", 0, ROOM);
-    assert_eq!(conflation.waiting(1, ChannelName::known("/*")).0.len(), 2);
-    let mut taken: Vec<_> = conflation.take_all().into_iter().map(|due| due.channel).collect();
+    assert_eq!(conflation.waiting(1, Some(ChannelName::known("/*"))).0.len(), 2);
+    conflation.end_intervals();
+    let mut taken = conflation.due(1);
     taken.sort();
-    assert_eq!((&*taken[0], &*taken[1], taken.len()), ("/a", "/b", 2));
+    assert_eq!(taken, ["1 /a 1", "1 /b 1"]);
     assert_eq!((conflation.len(), account.bytes()), (0, 0));
 }
 
@@ -114,4 +115,84 @@ fn members_with_several_subscriptions_are_known_from_the_next_publication_on() {
     assert!(conflation.overlaps.is_empty() && shared(&conflation, 2).is_empty(), "it is another group");
     assert_eq!((conflation.len(), conflation.bytes()), (0, 0));
     assert_eq!(conflation.give((1, "/a"), "2", 1, ROOM), Offered::Goes);
+}
+
+/// The sessions that have had the messages which are due, and the steps to find them.
+fn had(conflation: &mut Conflation, now_ms: u64) -> (Vec<u32>, usize) {
+    let (mut had, mut steps) = (Vec::new(), 0);
+    while let Some(due) = conflation.take_due(now_ms) {
+        let of_due = conflation.take_had(due.group, ChannelName::known(&due.channel), due.message.number);
+        had.extend(of_due.0);
+        steps += of_due.1;
+    }
+    had.sort();
+    (had, steps)
+}
+
+#[test]
+fn nothing_is_noted_where_nothing_waits() {
+    let (account, mut conflation) = conflation();
+    conflation.give((1, "/a"), "1", 0, ROOM);
+    conflation.give((2, "/b"), "1", 0, ROOM);
+    conflation.give((2, "/b"), "2", 0, ROOM);
+    let before = conflation.bytes();
+    for session in 0..100 {
+        for (group, name) in [(1, "/a"), (1, "/*"), (1, "/**"), (2, "/a"), (3, "/*")] {
+            conflation.note_had(group, session, name);
+        }
+    }
+    assert_eq!((conflation.bytes(), account.bytes()), (before, before));
+}
+
+#[test]
+fn a_message_walks_the_notes_of_its_own_channel_and_they_go_with_it() {
+    const CHANNELS: u32 = 500;
+    let (account, mut conflation) = conflation();
+    let room = Room { channels_max: 1_000, bytes_max: 1_000_000 };
+    let before = conflation.bytes();
+    for number in 0..CHANNELS {
+        let channel = format!("/t/{number}");
+        for text in ["1", "2"] {
+            conflation.give((1, &channel), text, 0, room);
+        }
+        conflation.note_had(1, number, &channel);
+    }
+    let (sessions, steps) = had(&mut conflation, 100);
+    assert_eq!(sessions, (0..CHANNELS).collect::<Vec<_>>());
+    assert_eq!(steps, CHANNELS as usize, "one note each");
+    assert_eq!(had(&mut conflation, 200), (vec![], 0));
+    assert_eq!((conflation.bytes(), account.bytes()), (before, before));
+}
+
+#[test]
+fn a_note_of_a_pattern_stays_as_long_as_what_it_is_about() {
+    let (_, mut conflation) = conflation();
+    for (channel, now_ms) in [("/a", 0), ("/a", 0), ("/b", 50), ("/b", 50)] {
+        conflation.give((1, channel), "1", now_ms, ROOM);
+    }
+    (0..10).for_each(|session| conflation.note_had(1, session, "/*"));
+    let all: Vec<u32> = (0..10).collect();
+    assert!(conflation.has_had(1, 7, ChannelName::known("/b"), 4));
+    assert_eq!(had(&mut conflation, 100), (all.clone(), 10));
+    assert_eq!(conflation.give((1, "/a"), "2", 100, ROOM), Offered::Waits);
+    assert_eq!(had(&mut conflation, 150), (all, 10), "/b has waited, too");
+    assert_eq!(had(&mut conflation, 200), (vec![], 0), "/a 2 is later");
+}
+
+#[test]
+fn a_member_has_a_bounded_number_of_notes_and_takes_them_along() {
+    let (account, mut conflation) = conflation();
+    for number in 0..40 {
+        let channel = format!("/{number}");
+        for text in ["1", "2"] {
+            conflation.give((1, &channel), text, 0, ROOM);
+        }
+    }
+    let before = conflation.bytes();
+    (0..40).for_each(|number| conflation.note_had(1, 7, &format!("/{number}")));
+    let noted = (0..40).filter(|number| conflation.has_had(1, 7, ChannelName::known(&format!("/{number}")), 80));
+    assert_eq!(noted.collect::<Vec<_>>(), (24..40).collect::<Vec<_>>(), "the latest ones");
+    conflation.left(1, 7, false);
+    assert_eq!((conflation.bytes(), account.bytes()), (before, before));
+    assert_eq!(had(&mut conflation, 100), (vec![], 0));
 }

@@ -3,11 +3,11 @@
 //!
 //! Such messages have no positions: a session that replays gets them as those of a channel without a history. The history itself has all.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bayeux::{BayeuxError, ChannelName, Message, ext};
 
-use crate::channels::Subscribed;
+use crate::channels::{Channels, Subscribed};
 use crate::conflation::{Conflation, Due, Group, Offer, Offered, Room, Waiting};
 use crate::delivery::{FanOut, Frames, last_of};
 use crate::events::{SessionKey, crosses_nodes};
@@ -73,7 +73,9 @@ impl Machines {
         let offered = self.conflation.offer(&offer, now.ms, room);
         self.env.count_steps(1 + got.len());
         if matches!(offered, Offered::Waits | Offered::Replaces) {
-            got.iter().for_each(|session| self.conflation.note_had(group, *session, channel));
+            // A session that has unsubscribed meanwhile gets no note: another one may take its slot.
+            let got = got.iter().filter(|session| self.channels.count_of(**session) > 0);
+            got.for_each(|session| self.conflation.note_had(group, *session, channel));
         }
         match offered {
             Offered::Goes => true,
@@ -103,10 +105,13 @@ impl Machines {
         except: Option<SessionKey>,
         (number, got): (u64, &[u32]),
     ) {
-        for session in self.conflation.shared(group, number) {
-            self.env.count_steps(self.channels.count_of(session));
-            if self.channels.is_served_before(session, group, fan_out.channel) {
-                self.delivery.pass_by(session);
+        let Machines { env, conflation, channels, delivery, .. } = self;
+        let mut before = None;
+        for session in conflation.shared(group, number) {
+            let before = before.get_or_insert_with(|| channels.lists_before(group, fan_out.channel));
+            env.count_steps(channels.count_of(session));
+            if channels.lists_of(session).any(|own| before.contains(&own)) {
+                delivery.pass_by(session);
             }
         }
         self.fan_out_past(got, &[group], fan_out, except);
@@ -141,7 +146,8 @@ impl Machines {
 
     /// Sends all that waits, because the shard stops.
     pub(super) fn send_all_waiting(&mut self) {
-        for due in self.conflation.take_all() {
+        self.conflation.end_intervals();
+        while let Some(due) = self.conflation.take_due(self.env.now.ms) {
             self.send_waiting(&due);
         }
     }
@@ -161,10 +167,9 @@ impl Machines {
             group => vec![group],
         };
         if lists.iter().any(|list| !self.channels.subscribers(*list).is_empty()) {
-            for session in self.conflation.had(group, channel.as_str(), number) {
-                self.env.count_steps(1);
-                self.delivery.pass_by(session);
-            }
+            let (had, steps) = self.conflation.take_had(group, channel, number);
+            self.env.count_steps(steps);
+            had.into_iter().for_each(|session| self.delivery.pass_by(session));
             match group {
                 Conflation::EVERYBODY => self.fan_out_to(&lists, &fan_out, except),
                 group => self.fan_out_numbered(group, &fan_out, except, (number, &[])),
@@ -180,8 +185,8 @@ impl Machines {
         if self.conflation.len() == 0 {
             return;
         }
-        let lists: Vec<u32> = self.channels.lists_of(key.index).collect();
-        let waiting = self.waiting_for(key, &lists, None, |_| true);
+        let lists = in_order(self.channels.lists_of(key.index));
+        let waiting = self.waiting_for(key, &lists, None, |_, _, _| true);
         waiting.into_values().for_each(|frame| self.deliver_to(key, &frame));
     }
 
@@ -192,24 +197,21 @@ impl Machines {
             return;
         };
         self.env.count_steps(self.channels.count_of(key.index));
-        let others: Vec<u32> = self.channels.overlapping_in_groups(key.index, list).collect();
+        let others = in_order(self.channels.overlapping_in_groups(key.index, list));
         if others.is_empty() && !goes_on {
             return;
         }
         let name = self.channels.name(list).to_owned();
-        let lists: Vec<u32> = others.iter().copied().chain([list]).collect();
-        let is_wanted = |channel: ChannelName<'_>| {
-            goes_on || others.iter().any(|other| ChannelName::known(self.channels.name(*other)).matches(channel))
-        };
-        let waiting = self.waiting_for(key, &lists, Some(ChannelName::known(&name)), is_wanted);
+        let lists = in_order(others.iter().copied().chain([list]));
+        let waiting = self.waiting_for(key, &lists, Some(ChannelName::known(&name)), |_, channels, channel| {
+            goes_on || channels.is_brought_by(&others, channel)
+        });
         waiting.into_values().for_each(|frame| self.deliver_to(key, &frame));
         if !self.delivery.has(key) {
             return;
         }
-        for other in others {
-            let group = self.group_of(other);
-            self.conflation.note_had(group, key.index, &name);
-        }
+        let groups: BTreeSet<Group> = others.iter().map(|other| self.group_of(*other)).collect();
+        groups.into_iter().for_each(|group| self.conflation.note_had(group, key.index, &name));
     }
 
     /// Moves a subscription to the list with this interval. Returns that list. None if the session has no such subscription.
@@ -245,9 +247,9 @@ impl Machines {
             return;
         }
         let lists = self.channels.lists_of(key.index).filter(|list| self.channels.interval(*list).is_none());
-        let lists: Vec<u32> = lists.collect();
-        let has_no_history = |channel: ChannelName<'_>| self.env.settings.seen_history(channel).is_none();
-        let waiting = self.waiting_for(key, &lists, None, has_no_history);
+        let lists = in_order(lists);
+        let waiting =
+            self.waiting_for(key, &lists, None, |env, _, channel| env.settings.seen_history(channel).is_none());
         waiting.into_values().for_each(|frame| self.deliver_to(key, &frame));
         for list in lists.iter().filter(|_| self.delivery.has(key)) {
             self.conflation.note_had(Conflation::EVERYBODY, key.index, self.channels.name(*list));
@@ -261,32 +263,48 @@ impl Machines {
         self.env.count_steps(steps);
     }
 
-    /// The messages that wait for a session in these lists, on the channels of a name if there is one: each once, in order.
+    /// The messages that wait for a session in these lists, which are in ascending order, on the channels of a name if there is one: each
+    /// once, in order. It walks what waits for each group once, however many of the lists are for everybody.
     fn waiting_for(
-        &self,
+        &mut self,
         key: SessionKey,
         lists: &[u32],
         name: Option<ChannelName<'_>>,
-        is_wanted: impl Fn(ChannelName<'_>) -> bool,
+        is_wanted: impl Fn(&Env, &mut Channels, ChannelName<'_>) -> bool,
     ) -> BTreeMap<u64, Vec<u8>> {
-        let Machines { conflation, channels, .. } = self;
+        let (groups, everybody): (Vec<u32>, Vec<u32>) = lists.iter().partition(|list| self.is_group(**list));
+        let own_of = |list: &u32| ChannelName::known(self.channels.name(*list));
+        // Within a pattern, only the channels of the name are searched.
+        let within = |own: ChannelName<'_>| name.filter(|_| own.is_pattern()).unwrap_or(own).as_str().to_owned();
+        let mut searches: Vec<_> = groups.iter().map(|list| (*list, Some(within(own_of(list))))).collect();
+        if everybody.iter().any(|list| own_of(list).is_pattern()) {
+            searches.push((Conflation::EVERYBODY, name.map(|name| name.as_str().to_owned())));
+        } else {
+            searches.extend(everybody.iter().map(|list| (Conflation::EVERYBODY, Some(within(own_of(list))))));
+        }
+        let own_lists = in_order(self.channels.lists_of(key.index));
+        let Machines { env, conflation, channels, .. } = self;
         let mut frames = BTreeMap::new();
-        for list in lists {
-            let (group, own) = (self.group_of(*list), ChannelName::known(channels.name(*list)));
-            let by = name.filter(|_| own.is_pattern()).unwrap_or(own);
-            let (waiting, steps) = conflation.waiting(group, by);
-            self.env.count_steps(steps + waiting.len() * lists.len());
+        for (group, by) in searches {
+            let (waiting, steps) = conflation.waiting(group, by.as_deref().map(ChannelName::known));
+            env.count_steps(steps + waiting.len());
             for (channel, Waiting { frame, except, number, .. }) in waiting {
-                let name_matches = |name: ChannelName<'_>| name.matches(ChannelName::known(channel));
-                let is_served = || {
-                    conflation.is_shared(group, key.index, *number)
-                        && channels.is_served_before(key.index, group, ChannelName::known(channel))
+                let channel = ChannelName::known(channel);
+                let is_own = match group {
+                    Conflation::EVERYBODY => channels.is_brought_by(&everybody, channel),
+                    group => ChannelName::known(channels.name(group)).matches(channel),
                 };
-                let is_own = *except != Some(key) && name_matches(own) && name.is_none_or(name_matches);
+                let is_served = |channels: &mut Channels| {
+                    let is_own = |list: &u32| own_lists.binary_search(list).is_ok();
+                    conflation.is_shared(group, key.index, *number)
+                        && channels.lists_before(group, channel).iter().any(is_own)
+                };
                 if is_own
-                    && is_wanted(ChannelName::known(channel))
+                    && *except != Some(key)
+                    && name.is_none_or(|name| name.matches(channel))
+                    && is_wanted(env, channels, channel)
                     && !conflation.has_had(group, key.index, channel, *number)
-                    && !is_served()
+                    && !is_served(channels)
                 {
                     frames.insert(*number, frame.clone());
                 }
@@ -295,9 +313,14 @@ impl Machines {
         frames
     }
 
+    /// True if the subscribers in a list have an interval.
+    fn is_group(&self, list: u32) -> bool {
+        !self.channels.interval(list).is_none()
+    }
+
     /// The group that the subscribers in a list belong to.
     fn group_of(&self, list: u32) -> Group {
-        if self.channels.interval(list).is_none() { Conflation::EVERYBODY } else { list }
+        if self.is_group(list) { list } else { Conflation::EVERYBODY }
     }
 
     /// Notes that a session has subscribed, and may get some channels by several subscriptions since.
@@ -306,12 +329,12 @@ impl Machines {
             return;
         }
         self.env.count_steps(self.channels.count_of(key.index));
-        let is_in_group = !self.channels.interval(list).is_none();
+        let is_in_group = self.is_group(list);
         for other in self.channels.overlapping_in_groups(key.index, list) {
             if is_in_group {
                 self.conflation.overlaps(list, key.index, 0);
             }
-            if !self.channels.interval(other).is_none() {
+            if self.is_group(other) {
                 self.conflation.overlaps(other, key.index, self.conflation.number());
             }
         }
@@ -356,6 +379,13 @@ impl Env {
         let rule = self.settings.rule_of(channel);
         self.min_interval_ms(channel, rule) > 0
     }
+}
+
+/// These lists in ascending order.
+fn in_order(lists: impl Iterator<Item = u32>) -> Vec<u32> {
+    let mut lists: Vec<u32> = lists.collect();
+    lists.sort_unstable();
+    lists
 }
 
 /// The steps after which messages whose time has come go in the next turn.

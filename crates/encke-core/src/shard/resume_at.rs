@@ -56,7 +56,7 @@ impl Machines {
         let beside = new.filter(|_| is_new).map(|new| self.subscriptions_beside(key, new));
         let mut position = requested.unwrap_or_default();
         if !name.is_pattern() {
-            if beside.is_some_and(|beside| self.starts_retained(key, name.as_str(), &beside)) {
+            if beside.is_some_and(|beside| self.starts_retained(name.as_str(), &beside)) {
                 position = ReplayFrom::Last(1);
             }
             return if self.begin(key, name.as_str(), &position, new, replay_request) { Ok(()) } else { too_many() };

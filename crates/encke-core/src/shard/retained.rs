@@ -2,7 +2,7 @@
 //! get it by a cursor. Others get it at once, and what of it is still on its way to their subscription is left out for them: from the
 //! owner of the history, or until an interval is over.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use bayeux::ChannelName;
 use foldhash::fast::RandomState;
@@ -12,6 +12,8 @@ use crate::delivery::{FanOut, PAGE};
 use crate::events::SessionKey;
 use crate::history::Ring;
 use crate::interval::Interval;
+use crate::limits::sessions::SessionOwner;
+use crate::limits::shares::{Amount, Budget, Share, Shares, Urgency};
 use crate::shard::Machines;
 
 /// A new subscription of a session that names no position.
@@ -44,10 +46,10 @@ impl Machines {
     }
 
     /// True if a session that names no position begins with the latest message of this channel. It has it if one of the subscriptions
-    /// that it had before brings the channel.
-    pub(super) fn starts_retained(&mut self, key: SessionKey, channel: &str, beside: &[u32]) -> bool {
-        let is_retained = self.env.settings.retains(ChannelName::known(channel));
-        is_retained && (beside.is_empty() || !self.channels.receives_by(key.index, channel, beside))
+    /// that it had before, which are in ascending order, brings the channel.
+    pub(super) fn starts_retained(&mut self, channel: &str, beside: &[u32]) -> bool {
+        let channel = ChannelName::known(channel);
+        self.env.settings.retains(channel) && !self.channels.is_brought_by(beside, channel)
     }
 
     /// Gives a session the latest messages of the channels of its new subscription, as far as it does not replay them.
@@ -99,9 +101,8 @@ impl Machines {
     }
 
     fn give_retained_of(&mut self, beginner: &Beginner, channel: &str) -> Outcome {
-        let (key, beside) = (beginner.key, &beginner.beside);
-        self.env.count_steps(beside.len());
-        if beginner.replays && !self.env.is_conflated(channel) || !self.starts_retained(key, channel, beside) {
+        let key = beginner.key;
+        if beginner.replays && !self.env.is_conflated(channel) || !self.starts_retained(channel, &beginner.beside) {
             return Outcome::None;
         }
         let histories = self.env.shared.histories.clone();
@@ -126,8 +127,9 @@ impl Machines {
         }
         // This shard fans out its own histories when it appends to them.
         if ring.owner() != self.env.index || histories.is_mirrored() {
-            let given = Given { session: key, serial: ring.serial, next, at_ms: self.env.now.ms };
-            let dropped = self.env.retained.note(channel, given);
+            let given = Given { session: key, serial: ring.serial, next };
+            let owner = self.clients.counted_for(key).unwrap_or_default();
+            let dropped = self.env.retained.note(channel, given, owner, self.env.now.ms);
             self.env.metrics.retained_untracked.add(usize::from(dropped));
         }
         Outcome::Given
@@ -138,10 +140,11 @@ impl Machines {
         if given.is_empty() || self.conflation.len() == 0 {
             return;
         }
-        let (waiting, steps) = self.conflation.waiting(Conflation::EVERYBODY, name);
+        let (waiting, steps) = self.conflation.waiting(Conflation::EVERYBODY, Some(name));
         self.env.count_steps(steps);
         let waiting: Vec<Box<str>> = waiting.into_iter().map(|(channel, _)| channel.into()).collect();
-        if waiting.iter().all(|channel| given.contains(channel)) {
+        // One note for all that waits, if the session has all of it.
+        if !waiting.is_empty() && waiting.iter().all(|channel| given.contains(channel)) {
             return self.conflation.note_had(Conflation::EVERYBODY, key.index, name.as_str());
         }
         for channel in waiting.iter().filter(|channel| given.contains(*channel)) {
@@ -170,13 +173,19 @@ impl Machines {
     }
 }
 
-/// Latest messages that sessions have got from rings of other owners.
+/// Latest messages that sessions have got from rings of other owners. Users or addresses share the room: one that has its part forgets its
+/// own first.
 #[derive(Default)]
 pub(super) struct Retained {
     /// Those of each channel, in the order of time.
-    channels: HashMap<Box<str>, VecDeque<Given>, RandomState>,
-    /// The times and channels of all of them, in the order of time. Some may have been removed.
-    order: VecDeque<(u64, Box<str>)>,
+    channels: HashMap<Box<str>, BTreeMap<u64, Given>, RandomState>,
+    /// The numbers, times and channels of those of each owner, in the order of time. Some may have been removed.
+    owners: HashMap<SessionOwner, VecDeque<(u64, u64, Box<str>)>, RandomState>,
+    /// The number of the first one of each owner.
+    first: BTreeMap<u64, SessionOwner>,
+    shares: Shares<SessionOwner>,
+    /// The number of the next one.
+    next: u64,
 }
 
 /// A latest message that a session has got from a ring.
@@ -187,25 +196,33 @@ struct Given {
     serial: u64,
     /// The offset of the next message.
     next: u64,
-    /// The time, in milliseconds.
-    at_ms: u64,
 }
 
 impl Retained {
     #[inline]
     fn is_empty(&self) -> bool {
-        self.order.is_empty()
+        self.first.is_empty()
     }
 
-    /// Notes that a session has got a message. True if an earlier one had to go for that.
-    fn note(&mut self, channel: &str, given: Given) -> bool {
-        self.expire(given.at_ms);
-        let is_full = self.order.len() >= GIVEN_MAX;
+    /// Notes that a session of this owner has got a message. True if an earlier one had to go for that.
+    fn note(&mut self, channel: &str, given: Given, owner: SessionOwner, now_ms: u64) -> bool {
+        self.expire(now_ms);
+        let (budget, one) = (Budget::new(GIVEN_MAX, usize::MAX), Amount::of(1));
+        let is_full = self.shares.admit(&budget, &owner, None, one, Urgency::Common).is_err();
         if is_full {
-            self.forget_first();
+            let first = self.first.values().next().copied();
+            let full = Some(owner).filter(|owner| self.owners.contains_key(owner)).or(first);
+            full.into_iter().for_each(|owner| self.forget_first(owner));
         }
-        self.order.push_back((given.at_ms, channel.into()));
-        self.channels.entry(channel.into()).or_default().push_back(given);
+        let _share_of_one = self.shares.take_regardless(owner, None, one, Urgency::Common);
+        let number = self.next;
+        self.next += 1;
+        let of_owner = self.owners.entry(owner).or_default();
+        if of_owner.is_empty() {
+            self.first.insert(number, owner);
+        }
+        of_owner.push_back((number, now_ms, channel.into()));
+        self.channels.entry(channel.into()).or_default().insert(number, given);
         is_full
     }
 
@@ -214,24 +231,34 @@ impl Retained {
     fn late(&mut self, channel: &str, serial: u64, (first, end): (u64, u64)) -> impl Iterator<Item = SessionKey> {
         let of_channel = self.channels.get_mut(channel);
         of_channel.into_iter().flat_map(move |given| {
-            given.retain(|given| (given.serial, given.next) > (serial, first));
-            given.iter().filter(move |given| (given.serial, given.next) >= (serial, end)).map(|given| given.session)
+            given.retain(|_, given| (given.serial, given.next) > (serial, first));
+            given.values().filter(move |given| (given.serial, given.next) >= (serial, end)).map(|given| given.session)
         })
     }
 
     /// Forgets what was given so long ago that nothing of it is on its way.
     fn expire(&mut self, now_ms: u64) {
-        while self.order.front().is_some_and(|(at_ms, _)| at_ms + ON_ITS_WAY_MS <= now_ms) {
-            self.forget_first();
+        let is_old = |(_, at_ms, _): &(u64, u64, Box<str>)| at_ms + ON_ITS_WAY_MS <= now_ms;
+        while let Some(owner) = self.first.values().next().copied()
+            && self.owners.get(&owner).and_then(VecDeque::front).is_some_and(is_old)
+        {
+            self.forget_first(owner);
         }
     }
 
-    fn forget_first(&mut self) {
-        let Some((at_ms, channel)) = self.order.pop_front() else { return };
-        let Some(given) = self.channels.get_mut(&channel) else { return };
-        if given.front().is_some_and(|given| given.at_ms <= at_ms) {
-            given.pop_front();
+    /// Forgets the first one of an owner.
+    fn forget_first(&mut self, owner: SessionOwner) {
+        let Some(of_owner) = self.owners.get_mut(&owner) else { return };
+        let Some((number, _, channel)) = of_owner.pop_front() else { return };
+        self.first.remove(&number);
+        if let Some((next, ..)) = of_owner.front() {
+            self.first.insert(*next, owner);
+        } else {
+            self.owners.remove(&owner);
         }
+        self.shares.give_back(Share::of_one(owner));
+        let Some(given) = self.channels.get_mut(&channel) else { return };
+        given.remove(&number);
         if given.is_empty() {
             self.channels.remove(&channel);
         }
@@ -241,7 +268,7 @@ impl Retained {
 /// The longest time that a message takes from the owner of its history to another shard: one that is further behind may deliver a
 /// latest message twice.
 const ON_ITS_WAY_MS: u64 = 60_000;
-/// The number of latest messages that a shard remembers, in some 150 bytes each.
+/// The number of latest messages that a shard remembers, in some 200 bytes each.
 const GIVEN_MAX: usize = 16_384;
 /// The pages of channels of a pattern whose latest messages a session without replay gets: it gets them at once.
 const PAGES_MAX: usize = 16;
@@ -252,27 +279,49 @@ const FRAME_BYTES: usize = 32;
 mod tests {
     use super::*;
 
-    fn given(at_ms: u64, next: u64) -> Given {
-        Given { session: SessionKey { index: 1, generation: 1 }, serial: 1, next, at_ms }
+    const GIVEN: Given = Given { session: SessionKey { index: 1, generation: 1 }, serial: 1, next: 5 };
+
+    fn owner(number: u64) -> SessionOwner {
+        SessionOwner::of(number)
+    }
+
+    fn is_late(retained: &mut Retained, channel: &str) -> bool {
+        retained.late(channel, 1, (4, 5)).count() == 1
     }
 
     #[test]
-    fn it_forgets_the_oldest_above_its_limit_and_all_after_a_minute() {
+    fn an_owner_above_its_part_forgets_its_own_oldest_and_all_are_forgotten_after_a_minute() {
         let mut retained = Retained::default();
-        let dropped = (0..GIVEN_MAX as u64 + 3).filter(|at| retained.note(&format!("/{at}"), given(*at, 5))).count();
-        assert_eq!(dropped, 3);
-        let mut is_late = |channel: &str| retained.late(channel, 1, (4, 5)).count() == 1;
-        assert_eq!([is_late("/2"), is_late("/3")], [false, true]);
-        retained.expire(ON_ITS_WAY_MS + 10);
-        assert_eq!([retained.late("/10", 1, (4, 5)).count(), retained.late("/11", 1, (4, 5)).count()], [0, 1]);
+        retained.note("/other", GIVEN, owner(2), 0);
+        let many = 2 * GIVEN_MAX as u64;
+        let dropped = (0..many).filter(|at| retained.note(&format!("/{at}"), GIVEN, owner(1), *at / many)).count();
+        let part = many as usize - dropped;
+        assert!(part < GIVEN_MAX && part > GIVEN_MAX / 2, "{part}");
+        assert!(is_late(&mut retained, "/other"), "it is another one's");
+        assert!(!retained.note("/third", GIVEN, owner(3), 1), "there is room for others");
+        let of_part = [dropped - 1, dropped, 2 * GIVEN_MAX - 1].map(|at| is_late(&mut retained, &format!("/{at}")));
+        assert_eq!(of_part, [false, true, true]);
+        retained.note("/last", GIVEN, owner(1), 10);
+        retained.expire(ON_ITS_WAY_MS + 9);
+        assert_eq!((retained.shares.used().count, is_late(&mut retained, "/last")), (1, true));
         retained.expire(2 * ON_ITS_WAY_MS);
-        assert!(retained.is_empty() && retained.channels.is_empty());
+        assert!(retained.is_empty() && retained.channels.is_empty() && retained.owners.is_empty());
+        assert_eq!((retained.shares.used().count, retained.shares.owners()), (0, 0));
+    }
+
+    #[test]
+    fn many_owners_together_have_a_bound() {
+        let mut retained = Retained::default();
+        for number in 0..2 * GIVEN_MAX as u64 {
+            retained.note("/a", GIVEN, owner(number), 0);
+        }
+        assert_eq!((retained.shares.used().count, retained.late("/a", 1, (4, 5)).count()), (GIVEN_MAX, GIVEN_MAX));
     }
 
     #[test]
     fn a_message_behind_the_given_one_is_not_late() {
         let mut retained = Retained::default();
-        retained.note("/a", given(0, 5));
+        retained.note("/a", GIVEN, owner(1), 0);
         assert_eq!(retained.late("/a", 0, (90, 91)).count(), 1, "of an earlier ring");
         assert_eq!(retained.late("/a", 1, (1, 3)).count(), 1);
         assert_eq!(retained.late("/a", 1, (5, 6)).count(), 0);

@@ -433,3 +433,41 @@ fn an_older_message_on_its_way_from_another_shard_does_not_follow_the_latest_one
         }
     }
 }
+
+#[test]
+fn a_message_is_due_in_steps_of_its_own_channel_however_many_others_have_subscribers() {
+    let mut rig = rig(1);
+    let channel = |number: usize| format!("/paced/{number}");
+    (0..200).for_each(|number| rig.shard.publish_now(&channel(number), "1"));
+    let nothing_waits = rig.shard.machines.conflation.bytes();
+    let sessions: Vec<_> = (0..400).map(|_| rig.open("{}")).collect();
+    let subscribe = |rig: &mut Rig, number: usize, data: usize| {
+        let received = rig.subscribe_by(&sessions[number], &format!("\"{}\"", channel(number % 200)), "{}");
+        assert_eq!(received, [format!("{} {data}", channel(number % 200))]);
+    };
+    (0..200).for_each(|number| subscribe(&mut rig, number, 1));
+    assert_eq!(rig.shard.machines.conflation.bytes(), nothing_waits, "nothing is noted");
+    (0..200).for_each(|number| rig.shard.publish_now(&channel(number), "2"));
+    (200..400).for_each(|number| subscribe(&mut rig, number, 2));
+    let before = rig.shard.steps();
+    rig.shard.machines.end_intervals();
+    let steps = rig.shard.steps() - before;
+    assert!(steps < 10 * 400, "{steps} steps for 200 messages to 2 sessions each");
+    assert_eq!(rig.data_of(&sessions[0]), ["/paced/0 2"]);
+    assert_eq!(rig.data_of(&sessions[200]), [""; 0], "it had it");
+}
+
+#[test]
+fn a_pattern_brings_its_latest_messages_in_steps_of_its_channels_whatever_the_session_subscribes_to() {
+    let mut rig = Rig::new(1, Settings { subscriptions_max: 1_000, ..settings() }, Box::new(NoApplication));
+    (0..1_000).for_each(|number| rig.shard.publish_now(&format!("/q/a{number}/x"), "1"));
+    let session = rig.open("{}");
+    for number in 0..300 {
+        assert_eq!(rig.subscribe_by(&session, &format!("\"/q/a{number}/*\""), "{}").len(), 1);
+    }
+    let before = rig.shard.steps();
+    rig.say_meta(&session, "subscribe", r#""subscription":"/q/**""#);
+    let steps = rig.shard.steps() - before;
+    assert!(steps < 10 * (1_000 + 300), "{steps} steps for 1,000 channels and 300 subscriptions");
+    assert_eq!(rig.data_of(&session).len(), 700, "it had the others");
+}

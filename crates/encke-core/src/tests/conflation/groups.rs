@@ -175,3 +175,50 @@ fn a_session_that_moves_costs_the_steps_of_its_own_groups() {
     let steps = rig.shard.steps() - before;
     assert!(steps >= 10_000, "{steps} steps counted for a walk over 10,000 entries");
 }
+
+/// The steps of ending a subscription to `/t/**` with an interval, for a session that has this many patterns below it.
+fn steps_of_an_end(patterns: usize, channels: usize, interval: &str) -> u64 {
+    let rule = ChannelRule { pattern: "/t/**".into(), min_interval_ms: 500, ..ChannelRule::default() };
+    let mut rig = Rig::of(Settings { subscriptions_max: 1_000, ..with_rule(rule) });
+    let session = rig.session("{}");
+    for number in 0..patterns {
+        rig.subscribe_with(0, &session, &format!(r#"["/t/a{number}/*"]"#), interval);
+    }
+    rig.subscribe_with(0, &session, r#""/t/**""#, r#"{"min_interval_ms":1000}"#);
+    for data in 0..2 {
+        (0..channels).for_each(|channel| rig.publish_at(0, &format!("/t/a{channel}/x"), data));
+        rig.flushed(session.0);
+    }
+    let before = rig.shard.steps();
+    rig.unsubscribe_at(10, &session, r#""/t/**""#);
+    let steps = rig.shard.steps() - before;
+    let mut received = rig.received(600, &session);
+    received.extend(rig.received(1_200, &session));
+    assert!(received.len() <= patterns, "{received:?}");
+    steps
+}
+
+#[test]
+fn a_subscription_that_ends_walks_what_waits_once_whatever_its_session_subscribes_to() {
+    for interval in ["{}", HALF_A_SECOND] {
+        let steps = steps_of_an_end(300, 400, interval);
+        // Its own group, everybody, and the subscriptions.
+        assert!(steps < 10 * (300 + 400), "{steps} steps with {interval}");
+    }
+}
+
+#[test]
+fn a_message_that_a_session_has_had_does_not_come_again_when_the_shard_stops() {
+    let mut rig = rig();
+    let (session, other) = (rig.session("{}"), rig.session("{}"));
+    rig.subscribe_with(0, &other, r#""/a""#, HALF_A_SECOND);
+    rig.subscribe_with(0, &session, r#""/a""#, "{}");
+    (0..2).for_each(|data| rig.publish_at(0, "/a", data));
+    let mut received = rig.received(0, &session);
+    rig.subscribe_with(10, &session, r#""/a""#, HALF_A_SECOND);
+    rig.shard.machines.send_all_waiting();
+    received.extend(rig.received(20, &session));
+    assert_eq!(received, ["/a 0", "/a 1"], "each once");
+    assert_eq!(rig.received(20, &other).last().map(String::as_str), Some("/a 1"));
+    assert_eq!(rig.shard.machines.conflation.len(), 0);
+}
