@@ -102,7 +102,8 @@ impl MongoStore {
                 { "key": { "valid": 1, "accessed": 1 }, "name": "valid_accessed" },
             ],
         };
-        if let Err(error) = self.has_indexes.get_or_try_init(|| self.within(self.run_command(indexes))).await {
+        let make = || async { self.within(self.run_command(indexes)).await.map(drop) };
+        if let Err(error) = self.has_indexes.get_or_try_init(make).await {
             tracing::warn!(%error, "{}: the indexes of the sessions could not be made; scavenges and purges are slow", self.name);
         }
     }
