@@ -180,13 +180,16 @@ pub(super) struct Retained {
     /// Those of each channel, in the order of time.
     channels: HashMap<Box<str>, BTreeMap<u64, Given>, RandomState>,
     /// The numbers, times and channels of those of each owner, in the order of time. Some may have been removed.
-    owners: HashMap<SessionOwner, VecDeque<(u64, u64, Box<str>)>, RandomState>,
+    owners: HashMap<SessionOwner, VecDeque<OfOwner>, RandomState>,
     /// The number of the first one of each owner.
     first: BTreeMap<u64, SessionOwner>,
     shares: Shares<SessionOwner>,
     /// The number of the next one.
     next: u64,
 }
+
+/// The number, the time and the channel of a message of an owner.
+type OfOwner = (u64, u64, Box<str>);
 
 /// A latest message that a session has got from a ring.
 #[derive(Clone, Copy, Debug)]
