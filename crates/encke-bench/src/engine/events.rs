@@ -8,13 +8,12 @@ use encke_client::session::{Event, RequestClass, Transmission};
 use crate::engine::clients::{Clients, Stage};
 use crate::engine::clock::now_us;
 use crate::engine::error::ConnectionError;
-use crate::engine::events_link::{EventsLink, Step};
+use crate::engine::events_link::Step;
 use crate::engine::http::{self, Head};
 use crate::engine::http_link::{Progress, Request, RequestTag};
 use crate::engine::poll::Ready;
 use crate::engine::pool::Outcome;
 use crate::engine::session::{Connection, Reconnection, Session, SessionState};
-use crate::engine::shared::WorkerShared;
 
 impl Clients {
     /// Begins the connection of a session that is [`SessionState::Opening`].
@@ -70,10 +69,6 @@ impl Clients {
                     connect.into_iter().for_each(|connect| self.send_pooled(tag, connect.as_bytes()));
                     self.open_if_complete(index);
                     self.settle(index);
-                }
-                Ok(Step::Elsewhere) => {
-                    self.open_stream(index, EventsLink::open_again);
-                    self.watch(index);
                 }
                 Err(error) => self.error(index, error),
             },
@@ -257,7 +252,7 @@ impl Clients {
                 let is_subscriber = index < self.subscriber_count;
                 self.breaks.resumed += u64::from(resumed && is_subscriber);
                 self.breaks.renewed += u64::from(!resumed && is_subscriber);
-                self.open_stream(index, EventsLink::open);
+                self.open_stream(index);
                 self.open_if_complete(index);
             }
             Event::Replied { channel, .. } if channel == "/meta/disconnect" => {
@@ -285,15 +280,11 @@ impl Clients {
     }
 
     /// Opens the stream of a session that has server-sent events.
-    fn open_stream(
-        &mut self,
-        index: usize,
-        open: fn(&mut EventsLink, &str, &WorkerShared) -> Result<(), ConnectionError>,
-    ) {
+    fn open_stream(&mut self, index: usize) {
         let Session { connection, protocol, .. } = &mut self.sessions[index];
         let Connection::Events { link, cookies } = connection else { return };
         let request = http::get_events(&self.shared.target, cookies, protocol.client_id());
-        if let Err(error) = open(link, &request, &self.shared) {
+        if let Err(error) = link.open(&request, &self.shared) {
             self.error(index, error);
         }
     }

@@ -13,8 +13,6 @@ use crate::engine::socket::Socket;
 ///
 /// ```text
 /// None ── open ──▶ opening ── 200 ──▶ open
-///                   ▲   │
-///                   └ 404: behind a balancer another node may have the session
 /// ```
 #[derive(Debug, Default)]
 pub(super) struct EventsLink {
@@ -26,8 +24,6 @@ pub(super) struct EventsLink {
     begun: Begun,
     /// The connect to be sent when it is open: the server would hold an earlier one with its request.
     connect: Option<String>,
-    /// The number of times that it was requested again.
-    repeats: u32,
 }
 
 /// The result of a step.
@@ -39,8 +35,6 @@ pub(super) enum Step {
     Received,
     /// The stream is open. The connect that has waited is to be sent.
     Opened(Option<String>),
-    /// This node does not have the session: the stream is to be requested again.
-    Elsewhere,
 }
 
 impl EventsLink {
@@ -49,14 +43,6 @@ impl EventsLink {
         let mut socket = Socket::connect(&shared.target).map_err(|error| ConnectionError::connecting(&error))?;
         socket.out().extend_from_slice(request.as_bytes());
         *self = EventsLink { socket: Some(socket), ..EventsLink::default() };
-        Ok(())
-    }
-
-    /// Begins another connection for this request. A connect goes on waiting for it.
-    pub(super) fn open_again(&mut self, request: &str, shared: &WorkerShared) -> Result<(), ConnectionError> {
-        let (connect, repeats) = (self.connect.take(), self.repeats + 1);
-        self.open(request, shared)?;
-        (self.connect, self.repeats) = (connect, repeats);
         Ok(())
     }
 
@@ -83,7 +69,7 @@ impl EventsLink {
         protocol: &mut Protocol,
         shared: &mut WorkerShared,
     ) -> Result<Step, ConnectionError> {
-        let EventsLink { socket: Some(socket), is_open, response, begun, connect, repeats } = self else {
+        let EventsLink { socket: Some(socket), is_open, response, begun, connect } = self else {
             return Ok(Step::Nothing);
         };
         if socket.is_connecting() {
@@ -104,9 +90,6 @@ impl EventsLink {
                 used += length;
                 match piece {
                     Piece::Head(head) if head.status < 200 => {}
-                    Piece::Head(head) if head.status == 404 && *repeats < REPEATS_MAX => {
-                        return Ok((bytes.len(), Step::Elsewhere));
-                    }
                     Piece::Head(head) if head.status != 200 => {
                         let text = format!("answered {} instead of a stream", head.reason);
                         return Err(ConnectionError::NotSpoken(text));
@@ -150,8 +133,6 @@ fn take_events(
     Ok((used, for_session))
 }
 
-/// Behind a balancer of three nodes this many do not find the session once in ten million times.
-const REPEATS_MAX: u32 = 40;
 const DATA: &[u8] = b"data: ";
 /// The end of an event.
 const END: &[u8] = b"\n\n";

@@ -32,19 +32,6 @@ fn workers_reconnects_and_sessions_opened_one_after_another_go_over_http2() {
 }
 
 #[test]
-fn publishers_at_another_node_share_no_connection_with_subscribers() {
-    let (server, other) = (Server::start(), Server::start());
-    let line =
-        "broadcast --clients 20 --rate 100 --duration 500ms --warm-up 100ms --http2 --streams-per-connection 4 --quiet";
-    let output = bench(&server.url, &format!("{line} --publish-to {}", other.url)).output().expect("runs");
-    // The two are no cluster, so nothing arrives.
-    let printed = text(&output.stdout) + &text(&output.stderr);
-    assert!(output.status.code() == Some(1) && printed.contains("lost"), "{printed}");
-    let trial = &report(&server.url, &format!("{line} --publish-to {}", server.url))["trials"][0];
-    assert_eq!(trial["incoming"]["messages"], trial["expected"]);
-}
-
-#[test]
 fn more_streams_than_the_server_accepts_are_refused_with_its_limit() {
     let server = Server::with(&["--http2-streams-max", "5"]);
     let line = "broadcast --clients 20 --http2 --streams-per-connection 6 --quiet";

@@ -307,7 +307,7 @@ fn cometds_java_client_loses_and_doubles_nothing_when_its_nodes_are_killed() {
 }
 
 #[test]
-fn sessions_of_cometds_java_client_that_acknowledges_go_on_and_lose_nothing_when_their_nodes_are_killed() {
+fn sessions_of_cometds_java_client_that_acknowledge_go_on_and_lose_nothing_when_their_nodes_are_killed() {
     let nats = Keeping::start("java-acknowledging");
     let mut nodes = nodes(&nats);
     let balancer = balancer(&nodes);
