@@ -74,10 +74,14 @@ impl Channels {
     }
 
     /// The groups that a publication to `channel` goes to, with their intervals.
+    #[inline]
     pub(crate) fn groups(&mut self, channel: ChannelName<'_>) -> SmallVec<[(u32, Interval); 4]> {
-        if self.has_no_groups() {
-            return SmallVec::new();
-        }
+        if self.has_no_groups() { SmallVec::new() } else { self.groups_of(channel) }
+    }
+
+    /// The same where there are groups: most servers have none.
+    #[inline(never)]
+    fn groups_of(&mut self, channel: ChannelName<'_>) -> SmallVec<[(u32, Interval); 4]> {
         let lists = self.lists_and_groups(channel);
         let groups = lists.into_iter().map(|list| (list, self.interval(list)));
         groups.filter(|(_, interval)| !interval.is_none()).collect()
