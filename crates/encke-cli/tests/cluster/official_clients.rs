@@ -286,32 +286,32 @@ fn balancer(nodes: &[Node; 3]) -> Proxy {
 
 const TRANSPORTS: [&str; 2] = ["websocket", "long-polling"];
 
-#[test]
-fn a_page_with_cometds_client_loses_and_doubles_nothing_when_its_nodes_are_killed() {
-    let nats = Keeping::start("page");
+/// Checks programs over all transports while each node is killed.
+fn check_over_kills(
+    name: &str,
+    program: impl Fn(&str, &str) -> Program,
+    are_marked: bool,
+    check: fn(&Program, &BTreeMap<String, Vec<usize>>),
+) {
+    let nats = Keeping::start(name);
     let mut nodes = nodes(&nats);
     let balancer = balancer(&nodes);
-    let mut programs = TRANSPORTS.map(|transport| page(&format!("http://{}", balancer.address()), transport));
-    let confirmed = kill_each(&mut nodes, &mut programs, false);
+    let mut programs = TRANSPORTS.map(|transport| program(&format!("http://{}", balancer.address()), transport));
+    let confirmed = kill_each(&mut nodes, &mut programs, are_marked);
     programs.iter().for_each(|program| check(program, &confirmed));
+}
+
+#[test]
+fn a_page_with_cometds_client_loses_and_doubles_nothing_when_its_nodes_are_killed() {
+    check_over_kills("page", page, false, check);
 }
 
 #[test]
 fn cometds_java_client_loses_and_doubles_nothing_when_its_nodes_are_killed() {
-    let nats = Keeping::start("java");
-    let mut nodes = nodes(&nats);
-    let balancer = balancer(&nodes);
-    let mut programs = TRANSPORTS.map(|transport| java(&format!("http://{}", balancer.address()), transport, true));
-    let confirmed = kill_each(&mut nodes, &mut programs, false);
-    programs.iter().for_each(|program| check(program, &confirmed));
+    check_over_kills("java", |url, transport| java(url, transport, true), false, check);
 }
 
 #[test]
 fn sessions_of_cometds_java_client_that_acknowledge_go_on_and_lose_nothing_when_their_nodes_are_killed() {
-    let nats = Keeping::start("java-acknowledging");
-    let mut nodes = nodes(&nats);
-    let balancer = balancer(&nodes);
-    let mut programs = TRANSPORTS.map(|transport| java(&format!("http://{}", balancer.address()), transport, false));
-    let confirmed = kill_each(&mut nodes, &mut programs, true);
-    programs.iter().for_each(|program| check_acknowledged(program, &confirmed));
+    check_over_kills("java-acknowledging", |url, transport| java(url, transport, false), true, check_acknowledged);
 }

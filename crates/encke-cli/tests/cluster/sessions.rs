@@ -302,14 +302,20 @@ fn a_session_that_has_logged_out_does_not_come_back() {
     });
 }
 
+/// A node that reaches NATS by a pipe, which can be cut, and another one.
+fn with_one_that_can_be_cut_off(name: &str) -> (Keeping, Proxy, Node, Node) {
+    let nats = Keeping::start(name);
+    let pipe = Proxy::to(vec![nats.nats.url().trim_start_matches("nats://").to_owned()]);
+    let a = Node::begin_at(&format!("nats://{}", pipe.address()), "a", "");
+    a.wait_for("encke_cluster_connected", 1);
+    let b = Node::start(&nats.nats, "b", "");
+    (nats, pipe, a, b)
+}
+
 #[test]
 fn a_node_that_was_cut_off_ends_its_copy_of_a_session_that_another_has_taken() {
     run(async {
-        let nats = Keeping::start("cut");
-        let pipe = Proxy::to(vec![nats.nats.url().trim_start_matches("nats://").to_owned()]);
-        let a = Node::begin_at(&format!("nats://{}", pipe.address()), "a", "");
-        a.wait_for("encke_cluster_connected", 1);
-        let b = Node::start(&nats.nats, "b", "");
+        let (_nats, pipe, a, b) = with_one_that_can_be_cut_off("cut");
         let (moved, other) = (handshake(&a), handshake(&a));
         [&moved, &other].iter().for_each(|id| _ = poll(&a, id));
         wait_for_records(&a, 2);
@@ -379,11 +385,7 @@ fn a_stream_that_reaches_another_node_brings_its_session() {
 #[test]
 fn a_client_that_has_subscribed_at_a_node_that_was_cut_off_learns_that_its_session_went_on_without_that() {
     run(async {
-        let nats = Keeping::start("granted");
-        let pipe = Proxy::to(vec![nats.nats.url().trim_start_matches("nats://").to_owned()]);
-        let a = Node::begin_at(&format!("nats://{}", pipe.address()), "a", "");
-        a.wait_for("encke_cluster_connected", 1);
-        let b = Node::start(&nats.nats, "b", "");
+        let (_nats, pipe, a, b) = with_one_that_can_be_cut_off("granted");
         let session = handshake(&a);
         poll(&a, &session);
         wait_for_records(&a, 1);

@@ -241,7 +241,7 @@ impl Retained {
 
     /// Forgets what was given so long ago that nothing of it is on its way.
     fn expire(&mut self, now_ms: u64) {
-        let is_old = |(_, at_ms, _): &(u64, u64, Box<str>)| at_ms + ON_ITS_WAY_MS <= now_ms;
+        let is_old = |(_, at_ms, _): &OfOwner| at_ms + ON_ITS_WAY_MS <= now_ms;
         while let Some(owner) = self.first.values().next().copied()
             && self.owners.get(&owner).and_then(VecDeque::front).is_some_and(is_old)
         {

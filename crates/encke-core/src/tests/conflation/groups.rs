@@ -82,15 +82,21 @@ fn the_groups_and_their_overlaps_count_as_memory() {
     assert!(rig.shard.machines.conflation.bytes() > before, "500 groups with an overlap each take nothing");
 }
 
-#[test]
-fn who_joins_a_group_does_not_get_again_what_it_has_got() {
-    let mut rig = rig();
+/// A session that joins the group of another one, with messages that wait there and that it has got. Returns both, and what it has got.
+fn joined(rig: &mut Rig) -> ((SocketKey, String), (SocketKey, String), Vec<String>) {
     let (session, other) = (rig.session("{}"), rig.session("{}"));
     rig.subscribe_with(0, &other, r#""/a""#, HALF_A_SECOND);
     rig.subscribe_with(0, &session, r#""/a""#, "{}");
     (0..2).for_each(|data| rig.publish_at(0, "/a", data));
-    let mut received = rig.received(0, &session);
+    let received = rig.received(0, &session);
     rig.subscribe_with(10, &session, r#""/a""#, HALF_A_SECOND);
+    (session, other, received)
+}
+
+#[test]
+fn who_joins_a_group_does_not_get_again_what_it_has_got() {
+    let mut rig = rig();
+    let (session, _other, mut received) = joined(&mut rig);
     received.extend(rig.received(2_000, &session));
     assert_eq!(received, ["/a 0", "/a 1"], "each once");
 }
@@ -210,12 +216,7 @@ fn a_subscription_that_ends_walks_what_waits_once_whatever_its_session_subscribe
 #[test]
 fn a_message_that_a_session_has_had_does_not_come_again_when_the_shard_stops() {
     let mut rig = rig();
-    let (session, other) = (rig.session("{}"), rig.session("{}"));
-    rig.subscribe_with(0, &other, r#""/a""#, HALF_A_SECOND);
-    rig.subscribe_with(0, &session, r#""/a""#, "{}");
-    (0..2).for_each(|data| rig.publish_at(0, "/a", data));
-    let mut received = rig.received(0, &session);
-    rig.subscribe_with(10, &session, r#""/a""#, HALF_A_SECOND);
+    let (session, other, mut received) = joined(&mut rig);
     rig.shard.machines.send_all_waiting();
     received.extend(rig.received(20, &session));
     assert_eq!(received, ["/a 0", "/a 1"], "each once");
