@@ -83,7 +83,7 @@ fn number(message: &Value) -> usize {
 
 /// The channel of a message.
 fn channel_of(number: usize) -> String {
-    if number % 3 == 0 { "/h/one".into() } else { format!("/h/many/{}", number % 5) }
+    if number.is_multiple_of(3) { "/h/one".into() } else { format!("/h/many/{}", number % 5) }
 }
 
 fn publish(node: &Node, session: &Polling, numbers: Range<usize>) {
