@@ -49,15 +49,33 @@ impl Drop for Stop<'_> {
     }
 }
 
+/// The numbers that a session has received, in parts as they came.
+#[derive(Default)]
+struct Received {
+    count: usize,
+    /// Each with the way it came by.
+    parts: Vec<(&'static str, Vec<u64>)>,
+}
+
+impl Received {
+    fn add(&mut self, way: &'static str, numbers: Vec<u64>) {
+        self.count += numbers.len();
+        self.parts.push((way, numbers));
+    }
+}
+
 /// Publishes rising numbers on `/a` until `listen` returns. Then checks that `listen` received them all, in order.
-fn while_numbers_come(server: &TestServer, listen: impl FnOnce(&Publisher) -> Vec<u64>) {
+fn while_numbers_come(server: &TestServer, listen: impl FnOnce(&Publisher) -> Received) {
     let publisher = Publisher::default();
     std::thread::scope(|scope| {
         let _stop = Stop(&publisher);
         scope.spawn(|| publisher.run(server));
         let received = listen(&publisher);
-        assert_eq!(received, (0..received.len() as u64).collect::<Vec<_>>());
-        assert!(!received.is_empty(), "no message came");
+        assert!(received.count > 0, "no message came");
+        let mut expected = 0..;
+        let is_whole =
+            received.parts.iter().flat_map(|(_, numbers)| numbers).all(|number| Some(*number) == expected.next());
+        assert!(is_whole, "messages are lost, doubled or out of order: {:?}", received.parts);
     });
 }
 
@@ -69,15 +87,16 @@ fn numbers(frame: &Frame) -> Vec<u64> {
     }
 }
 
-/// The remaining messages on a WebSocket that no longer carries the session.
-fn rest(ws: &mut Ws) -> Vec<u64> {
+/// The remaining messages on a WebSocket that no longer carries the session, and how they end.
+fn rest(ws: &mut Ws) -> (&'static str, Vec<u64>) {
     let mut all_received = Vec::new();
     if ws.tcp.try_send(frame(Opcode::Ping, b"the end")).is_err() {
-        return all_received;
+        return ("nothing, as the WebSocket is closed", all_received);
     }
     loop {
         match ws.next_frame() {
-            Frame::Pong(_) | Frame::End => return all_received,
+            Frame::Pong(_) => return ("the rest of the WebSocket", all_received),
+            Frame::End => return ("the rest of a WebSocket that ends", all_received),
             frame => all_received.extend(numbers(&frame)),
         }
     }
@@ -90,22 +109,25 @@ fn a_session_that_switches_in_the_middle_of_messages_receives_each_once_and_in_o
         let mut poller = server.poller();
         poller.subscribe("/a");
         while_numbers_come(&server, |_| {
-            let mut all_received = Vec::new();
+            let mut received = Received::default();
             for _ in 0..SWITCHES {
                 let mut ws = server.websocket();
                 ws.id.clone_from(&poller.id);
                 ws.start_connect();
-                let wanted = all_received.len() + 5;
-                while all_received.len() < wanted {
-                    all_received.extend(numbers(&ws.next_frame()));
+                let wanted = received.count + 5;
+                while received.count < wanted {
+                    let frame = ws.next_frame();
+                    assert_ne!(frame, Frame::End, "the WebSocket carries the session");
+                    received.add("a WebSocket", numbers(&frame));
                 }
                 // Back to HTTP: messages already sent on the WebSocket are read first.
                 let next = poller.poll(json!({ "advice": { "timeout": 0 } }));
-                all_received.extend(rest(&mut ws));
-                all_received.extend(ack::data(&next));
-                all_received.extend(ack::data(&poller.poll(json!({}))));
+                let (end, numbers) = rest(&mut ws);
+                received.add(end, numbers);
+                received.add("a request", ack::data(&next));
+                received.add("a held request", ack::data(&poller.poll(json!({}))));
             }
-            all_received
+            received
         });
     }
 }
@@ -116,9 +138,9 @@ fn an_acknowledging_session_switches_even_if_its_last_messages_are_lost() {
         let server = TestServer::start(Settings { shards, trust_client_session: true, ..settings() });
         let mut poller = ack::poller(&server);
         while_numbers_come(&server, |publisher| {
-            let (mut all_received, mut acknowledged) = (Vec::new(), 0);
+            let (mut received, mut acknowledged) = (Received::default(), 0);
             let mut take = |messages: Vec<Value>| {
-                all_received.extend(ack::data(&messages));
+                received.add("a connect", ack::data(&messages));
                 ack::batch(&messages)
             };
             for round in 0..SWITCHES {
@@ -143,7 +165,7 @@ fn an_acknowledging_session_switches_even_if_its_last_messages_are_lost() {
                     poller.end_poll();
                 }
             }
-            all_received
+            received
         });
     }
 }
