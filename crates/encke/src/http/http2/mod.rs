@@ -50,6 +50,7 @@ async fn serve(connection: &Rc<Connection>, stream: ByteStream, front: Bytes) {
         .max_header_list_size(settings.header_bytes_max as u32)
         .initial_connection_window_size(RECEIVE_BYTES)
         .max_send_buffer_size(SEND_BYTES)
+        .data_frame_budget(SMALL_FRAMES_BYTES)
         .enable_connect_protocol()
         .handshake(Io::new(stream, front, &settings, &shared));
     let head_timeout = Duration::from_millis(settings.request_timeout_ms);
@@ -160,5 +161,8 @@ impl Idle {
 
 /// The bytes that the client of one connection may send before the server has processed them; of one stream it may send a quarter.
 const RECEIVE_BYTES: u32 = 256 * 1024;
+/// The overhead of small frames that wait: h2 ends a connection beyond this, and counts for each frame the bytes that it lacks to 256. All
+/// windows may be full of the smallest messages of Bayeux, which have some 64 bytes, while the server lets them wait.
+const SMALL_FRAMES_BYTES: usize = RECEIVE_BYTES as usize / 64 * (256 - 64);
 /// The bytes of one stream that h2 takes before they have left.
 const SEND_BYTES: usize = 64 * 1024;

@@ -97,7 +97,7 @@ async fn serve(client: TcpStream, server: SocketAddr) -> Result<(), Error> {
     // A client that does not read is noticed soon.
     socket2::SockRef::from(&client).set_send_buffer_size(BUFFER_BYTES)?;
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(WINDOW_BYTES);
+    builder.initial_stream_window_size(WINDOW_BYTES).initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     let (sender, connection) = builder.handshake::<_, Body>(TokioIo::new(connect(server).await?)).await?;
     let (ends, over) = tokio::sync::oneshot::channel::<()>();
     let driver = async move {
@@ -173,8 +173,11 @@ async fn join(client: OnUpgrade, server: OnUpgrade, upstream: Arc<Upstream>) {
 }
 
 const BUFFER_BYTES: usize = 16 * 1024;
-/// The window of each connection and stream.
+/// The window of each stream.
 const WINDOW_BYTES: u32 = 64 * 1024;
+/// The window of each connection. h2 ends one with too many small frames that wait, and measures them against this window: a stream whose
+/// window is full of them is none.
+const CONNECTION_WINDOW_BYTES: u32 = 16 * WINDOW_BYTES;
 
 /// A connection whose frames a test writes and reads by itself (RFC 9113 §4).
 pub struct Frames(Tcp);
