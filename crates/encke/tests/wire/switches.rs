@@ -176,10 +176,14 @@ fn patient(server: &TestServer, max_interval: Value) -> (Poller, Value) {
     let handshake = json!([{ "id": "h", "channel": "/meta/handshake", "version": "1.0",
         "supportedConnectionTypes": ["long-polling"], "advice": { "maxInterval": max_interval } }]);
     let mut reply = http.post(&handshake).messages().remove(0);
-    let mut poller = Poller::of(reply["clientId"].as_str().expect("a session").to_owned(), http);
-    poller.subscribe("/a");
-    poller.poll(json!({}));
+    let poller = Poller::of(reply["clientId"].as_str().expect("a session").to_owned(), http);
     (poller, reply["advice"]["maxInterval"].take())
+}
+
+/// Subscribes with a session that does not end before.
+fn subscribe(sleeper: &mut Poller) {
+    sleeper.subscribe("/a");
+    sleeper.poll(json!({}));
 }
 
 #[test]
@@ -187,17 +191,17 @@ fn a_sleeping_laptop_retains_its_session_and_its_messages() {
     let server = TestServer::start(Settings { max_interval_ms: 300, client_interval_max_ms: 60_000, ..settings() });
     let (mut sleeper, granted_ms) = patient(&server, json!(50_000));
     assert_eq!(granted_ms, 50_000);
+    subscribe(&mut sleeper);
     let (_, granted_ms) = patient(&server, json!(1e15));
     assert_eq!(granted_ms, 60_000, "not more than clients may ask for");
     let (mut hasty, granted_ms) = patient(&server, json!(1));
     assert_eq!(granted_ms, 300, "nor less than everybody has");
     let (_, granted_ms) = patient(&server, json!(-5));
     assert_eq!(granted_ms, Value::Null);
-    let ordinary = server.poller();
+    server.http().handshake();
     // Longer than the others live.
     server.wait_for("encke_sessions_expired", 3);
     assert_eq!(hasty.poll(json!({}))[0]["error"], "402::session_unknown");
-    drop(ordinary);
     (0..3).for_each(|number| client::publish(&server, "/a", number));
     server.wait_for("encke_publications", 3);
     assert_eq!(ack::data(&sleeper.poll(json!({}))), [0, 1, 2]);
@@ -220,6 +224,7 @@ fn messages_for_a_sleeping_client_have_the_usual_limits() {
         let rule = ChannelRule { pattern: "/a".into(), slow_consumer, ..ChannelRule::default() };
         let server = TestServer::start(Settings { outbox_messages_max: 10, channels: vec![rule], ..settings() });
         let (mut sleeper, _) = patient(&server, json!(600_000));
+        subscribe(&mut sleeper);
         (0..20).for_each(|number| client::publish(&server, "/a", number));
         server.wait_for("encke_publications", 20);
         let messages = sleeper.poll(json!({}));

@@ -453,7 +453,8 @@ fn a_service_answers_its_caller_only() {
 #[test]
 fn a_session_without_activity_ends_even_if_it_connects() {
     let server = TestServer::start(Settings { activity_timeout_ms: 300, timeout_ms: 100, ..settings() });
-    let mut poller = server.poller();
+    let mut http = server.http();
+    let mut poller = Poller::of(http.handshake(), http);
     let mut last = Value::Null;
     crate::common::wait_until("the session ends", || {
         last = json!(poller.poll(json!({})));
