@@ -186,7 +186,7 @@ fn a_websocket_that_reaches_another_node_brings_its_session() {
         }
         let nodes: Vec<&Node> = nodes.iter().collect();
         assert_eq!(sum(&nodes, "encke_sessions_given"), 6);
-        assert_eq!((sum(&nodes, "encke_sessions_unknown"), sum(&nodes, "encke_cluster_websockets_relayed")), (0, 0));
+        assert_eq!((sum(&nodes, "encke_sessions_unknown"), sum(&nodes, "encke_cluster_connections_relayed")), (0, 0));
     });
 }
 
@@ -214,7 +214,7 @@ fn a_websocket_whose_session_was_promised_each_message_is_served_by_its_node() {
         assert_eq!(data(&mut subscription, 1).await, [format!("\"{large}\"")]);
         assert_eq!(client.connected().expect("it is connected").client_id, id, "the session goes on");
         let nodes: Vec<&Node> = nodes.iter().collect();
-        assert!(sum(&nodes, "encke_cluster_websockets_relayed") >= 3);
+        assert!(sum(&nodes, "encke_cluster_connections_relayed") >= 3);
         assert_eq!((sum(&nodes, "encke_sessions_given"), sum(&nodes, "encke_sessions_unknown")), (0, 0));
         client.disconnect().await.expect("it ends");
         wait_until("no relay is left", || sum(&nodes, "encke_cluster_relays") == 0);

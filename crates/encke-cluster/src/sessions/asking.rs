@@ -7,7 +7,7 @@ use super::message::{Fate, Question, Reply};
 use super::record::{Content, Key, Record};
 use super::records::KeyCommand;
 use super::searches::Absence;
-use super::{Notice, Output, Sent, Server, Sessions, State};
+use super::{Notice, Output, Sent, Server, Sessions, State, Visited};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, RequestFailure};
 
 impl Sessions {
@@ -98,17 +98,21 @@ impl Sessions {
         let (home, is_release) = match search.state {
             State::Serves(home) => (home, false),
             State::Releases(home) => (home, true),
+            State::Visits(home) => (home, false),
             _ => return,
         };
+        let is_visit = matches!(search.state, State::Visits(_));
         let (key, node, without) = (search.key, self.settings.node, search.without.clone());
         let is_absent = |of| of == node || without.iter().any(|absence| absence.node == of);
         let is_request = matches!(search.waiting, Searcher::Request { .. });
-        let is_socket = matches!(search.waiting, Searcher::Socket(..));
         if answer.is_ok() {
             // It is there, whatever has become of the questions about that.
             self.servers.entry(home).and_modify(|server| server.silent = 0);
         }
         self.no_longer_waits(home);
+        if is_visit {
+            return self.visit_answered(now_ms, number, home, answer);
+        }
         match answer {
             Ok(Some(Reply::Served { status, set_browser, is_confirmed, compresses, body })) if !is_release => {
                 let confirm = is_confirmed.then_some(OTHER_NODES);
@@ -123,10 +127,10 @@ impl Sessions {
                 self.go_on(now_ms, number);
             }
             Ok(Some(Reply::Busy)) => self.searches.pause(number, now_ms + BUSY_PAUSE_MS),
-            Ok(Some(Reply::Stays)) if is_socket => self.relay_by(now_ms, number, home),
             // A request may reach the node itself. For any other client the session is unknown here.
             Ok(Some(Reply::TooLarge | Reply::Stays)) if is_request => self.give_up(now_ms, number),
-            Ok(Some(Reply::TooLarge | Reply::Stays | Reply::Refused)) => self.end_search(now_ms, number),
+            Ok(Some(Reply::Stays)) => self.stays(now_ms, number, home),
+            Ok(Some(Reply::TooLarge | Reply::Refused)) => self.end_search(now_ms, number),
             Ok(_) => self.give_up(now_ms, number),
             Err(RequestFailure::NoResponders) if now_ms < self.connected_ms + self.settings.return_delay_ms => {
                 self.searches.pause(number, now_ms + RETURN_PAUSE_MS);
@@ -308,26 +312,13 @@ impl Sessions {
                 self.outputs.push(Output::Shard(self.shard_of(&session), message));
             }
             Searcher::Socket(socket, _) => self.tell_shard(&session, FromNodes::Searched(socket)),
-            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, true)),
+            Searcher::Visitor(visitor, ..) => self.outputs.push(Output::Visitor(visitor, Visited::Searched)),
         }
         followers
     }
 
-    /// Lets the node of a session serve a WebSocket.
-    fn relay_by(&mut self, now_ms: u64, number: u64, home: NodeTag) {
-        let Some(search) = self.searches.remove(number) else { return };
-        let session = search.session;
-        let followers = self.searches.step_down(number, &search.key);
-        if let Searcher::Socket(socket, _) = self.searches.give_back(search) {
-            self.tell_shard(&session, FromNodes::Relay(socket, home));
-        }
-        for follower in followers {
-            self.go_on(now_ms, follower);
-        }
-    }
-
     /// Sends a client away for now: the node of its session, or the record, cannot be asked.
-    fn give_up(&mut self, now_ms: u64, number: u64) {
+    pub(super) fn give_up(&mut self, now_ms: u64, number: u64) {
         let Some(search) = self.searches.remove(number) else { return };
         self.counts.unanswered += 1;
         let (session, is_abandoned) = (search.session, search.is_abandoned);
@@ -352,7 +343,7 @@ impl Sessions {
                 self.outputs.push(Output::Shard(self.shard_of(session), message));
             }
             Searcher::Socket(socket, _) => self.tell_shard(session, FromNodes::Unsearched(socket)),
-            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, false)),
+            Searcher::Visitor(visitor, ..) => self.outputs.push(Output::Visitor(visitor, Visited::Later)),
         }
     }
 
@@ -434,7 +425,7 @@ impl Sessions {
         self.counts.nodes_gone += 1;
         for number in self.searches.that_wait_for(node) {
             let Some(search) = self.searches.get(number) else { continue };
-            let is_released = matches!(search.state, State::Releases(_));
+            let is_released = matches!(search.state, State::Releases(_) | State::Visits(_));
             search.command = 0;
             if is_released || search.is_connect() {
                 search.began_ms = now_ms;
@@ -477,7 +468,7 @@ const URGENT_MS: u64 = 1_000;
 /// The time for the answer to a request beside that for which it may be held, in milliseconds.
 const ANSWER_MS: u64 = 15_000;
 /// The time for the answer to other questions, in milliseconds.
-const RELEASE_MS: u64 = 2_000;
+pub(super) const RELEASE_MS: u64 = 2_000;
 /// The time between two questions to a node that serves requests, in milliseconds.
 const PING_EVERY_MS: u64 = 500;
 /// Questions without an answer, each for its time, after which a node counts as gone.
@@ -486,7 +477,7 @@ const SILENT_MAX: u32 = 2;
 const NOTICES_MAX: u32 = 60;
 const NOTICE_EVERY_MS: u64 = 1_000;
 /// The pause while a response is on its way, in milliseconds.
-const BUSY_PAUSE_MS: u64 = 50;
+pub(super) const BUSY_PAUSE_MS: u64 = 50;
 /// The pause after another node was first, in milliseconds.
 const CONFLICT_PAUSE_MS: u64 = 20;
 /// The pause while a node may come back, or after a failure, in milliseconds.

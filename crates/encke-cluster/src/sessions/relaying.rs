@@ -14,11 +14,11 @@ impl Sessions {
         self.settings.message_bytes_max
     }
 
-    /// Lets another node serve a WebSocket of this one. Nothing is read from it before [`RelayOutput::Read`].
+    /// Lets another node serve a connection of this one. Nothing is read from it before [`RelayOutput::Read`].
     pub fn open_relay(&mut self, now_ms: u64, home: NodeTag, request: RelayRequest) -> RelayId {
         self.relays.last += 1;
         let relay = RelayId { node: self.settings.node, number: self.relays.last };
-        if !self.is_connected || self.relays.len() >= self.settings.forwarded_max {
+        if !self.is_connected || self.has_no_room_for_relay() {
             self.counts.refused += 1;
             self.relay_output(RelayOutput::End(relay));
             return relay;
@@ -64,10 +64,13 @@ impl Sessions {
         }
     }
 
-    /// Another node wants a WebSocket of its client to be served here.
+    /// Another node wants a connection of its client to be served here.
     pub(super) fn relay_opened(&mut self, now_ms: u64, reply_to: String, relay: RelayId, request: RelayRequest) {
-        let is_too_large = request.text.len() > self.settings.message_bytes_max;
-        if is_too_large || self.relays.len() >= self.settings.forwarded_max || self.relays.open.contains_key(&relay) {
+        let is_too_large = match &request {
+            RelayRequest::WebSocket { text, .. } => text.len() > self.settings.message_bytes_max,
+            RelayRequest::Stream(..) => false,
+        };
+        if is_too_large || self.has_no_room_for_relay() || self.relays.open.contains_key(&relay) {
             self.counts.refused += 1;
             return self.reply(reply_to, &Reply::Full);
         }
@@ -106,13 +109,18 @@ impl Sessions {
         }
     }
 
+    /// True if there are as many relays as there may be.
+    pub(super) fn has_no_room_for_relay(&self) -> bool {
+        self.relays.len() >= self.settings.forwarded_max
+    }
+
     fn forget_relay(&mut self, relay: &RelayId) -> Option<NodeTag> {
         let peer = self.relays.open.remove(relay)?;
         self.no_longer_waits(peer);
         Some(peer)
     }
 
-    fn relay_output(&mut self, output: RelayOutput) {
+    pub(super) fn relay_output(&mut self, output: RelayOutput) {
         self.outputs.push(Output::Relay(output));
     }
 }

@@ -9,9 +9,10 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use encke_cluster::{
-    Answers, CallKind, Callee, Counts, HistoryCounts, KeyFailure, RemoteCallCounts, RevocationCounts, SessionCounts,
+    Answers, CallKind, Callee, Counts, HistoryCounts, KeyFailure, RelayRequest, RemoteCallCounts, RevocationCounts,
+    SessionCounts, Visited,
 };
-use encke_core::{Elsewhere, EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, Settings, SocketOrigin};
+use encke_core::{Elsewhere, EncodedPublications, Envelope, Id, NodeTag, Opener, Peer, PublishToken, Settings};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
@@ -57,11 +58,10 @@ pub(crate) enum ToCluster {
     Message(Envelope),
     /// New settings.
     Settings(Arc<Settings>),
-    /// Another node is to serve this WebSocket.
+    /// Another node is to serve this connection.
     Relay(Box<Relayed>),
-    /// A client with these origins asks for a session that is not here. True: it was searched for; false: its client has to come back
-    /// later.
-    Search { session: Id, opener: Opener, origins: [u64; 2], done: oneshot::Sender<bool> },
+    /// A client with these origins wants a stream of a session that is not here.
+    Search { session: Id, client: (Opener, Peer), origins: [u64; 2], done: oneshot::Sender<Visited> },
     /// A command or a question for other nodes.
     Command { callee: Callee, kind: CallKind, content: Bytes, done: oneshot::Sender<Answers> },
     /// An action of the application for sessions of other nodes.
@@ -134,16 +134,14 @@ pub(crate) struct Replies {
     pub(crate) replies: Vec<(u64, NodeReply)>,
 }
 
-/// A WebSocket that another node is to serve.
+/// A connection that another node is to serve.
 pub(crate) struct Relayed {
     pub(crate) home: NodeTag,
     pub(crate) connection: Detached,
-    pub(crate) origin: SocketOrigin,
+    pub(crate) request: RelayRequest,
     /// The count of the connection, which lives as long as it.
     pub(crate) counted: Box<dyn Send>,
-    /// The message that has named its session.
-    pub(crate) text: String,
-    /// Bytes that were read after that message.
+    /// Bytes that were read after the request.
     pub(crate) rest: Vec<u8>,
 }
 
@@ -189,11 +187,11 @@ impl Link {
         }
     }
 
-    /// Asks the other nodes for a session. False: its client has to come back later.
-    pub(crate) async fn search(&self, session: Id, opener: Opener, origins: [u64; 2]) -> bool {
+    /// Asks the other nodes for a session of which a client wants a stream.
+    pub(crate) async fn search(&self, session: Id, client: (Opener, Peer), origins: [u64; 2]) -> Visited {
         let (done, outcome) = oneshot::channel();
-        self.send(ToCluster::Search { session, opener, origins, done });
-        outcome.await.unwrap_or(false)
+        self.send(ToCluster::Search { session, client, origins, done });
+        outcome.await.unwrap_or(Visited::Later)
     }
 
     /// Sends a command to other nodes, and waits for their replies. None if the thread has ended.

@@ -1,11 +1,15 @@
-//! One end of a WebSocket that is carried between two nodes: the connection of the client on its node, or one of a pair of sockets
+//! One end of a WebSocket or a stream that is carried between two nodes: the connection of the client on its node, or one of a pair of sockets
 //! on the node of the session.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 
 use encke_cluster::RelayId;
+use encke_core::{Id, StreamOpening};
 
 /// The ways to a relay. Dropping it ends the connection.
 pub(crate) struct ToRelay {
@@ -20,6 +24,8 @@ pub(crate) enum FromRelay {
     Read(RelayId, Vec<u8>),
     /// It has written the bytes whose answer has this subject.
     Written(String),
+    /// The shard of this session would take a stream of another node, or has a reason against it. The answer has this subject.
+    Looked(Id, String, Option<StreamOpening>),
     /// Its connection has ended.
     Ended(RelayId),
 }
@@ -60,7 +66,8 @@ pub(crate) fn start(
     ToRelay { turns, pieces }
 }
 
-/// Reads a piece at each turn, until the connection or the turns end.
+/// Reads a piece at each turn, until the connection or the turns end. While nothing comes it reports empty pieces now and then: the other end
+/// answers if it is still there, which a client that only reads cannot find out.
 async fn read(
     relay: RelayId,
     mut reader: impl AsyncRead + Unpin,
@@ -71,9 +78,10 @@ async fn read(
     while turns.recv().await.is_some() {
         if first.is_empty() {
             first.resize(PIECE_BYTES, 0);
-            match reader.read(&mut first).await {
-                Ok(0) | Err(_) => return,
-                Ok(count) => first.truncate(count),
+            match timeout(EMPTY_PIECE_EVERY, reader.read(&mut first)).await {
+                Ok(Ok(0) | Err(_)) => return,
+                Ok(Ok(count)) => first.truncate(count),
+                Err(_) => first.clear(),
             }
         }
         if done.send(FromRelay::Read(relay, std::mem::take(&mut first))).is_err() {
@@ -102,6 +110,8 @@ async fn write(
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 16 * 1024;
+/// The time between two empty pieces.
+const EMPTY_PIECE_EVERY: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {

@@ -29,6 +29,7 @@ use crate::byte_stream::ByteStream;
 use crate::fallback::{BoxError, ResponseBody};
 use crate::net::stream;
 use crate::net::stream_request::StreamRequest;
+use encke_cluster::Visited;
 use encke_core::{Format, Id, Settings, StreamOpener, StreamOpening};
 
 /// Its requests come from pages of allowed origins, and from programs.
@@ -82,22 +83,27 @@ async fn open<B: HttpBody>(
         headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) || cookie::is_sent(headers, settings);
     let opener = StreamOpener { browser, is_of_page, peer: connection.peer(&connection.client(headers)) };
     let client = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    let mut refusal = refusal_of(connection, &client, opener).await;
+    let (mut refusal, mut home) = (refusal_of(connection, &client, opener).await, None);
     if refusal == Some(StreamOpening::Unknown)
         && let Some(cluster) = &connection.node.server().cluster
         && let Some(session) = Id::parse(&client)
     {
         let origins = connection.node.server().shared().origins_of(opener.peer);
         // Another node may have it. Without an answer its client comes back as after a drain.
-        refusal = match cluster.search(session, opener.opener(), origins).await {
-            true => refusal_of(connection, &client, opener).await,
-            false => Some(StreamOpening::Draining),
+        refusal = match cluster.search(session, (opener.opener(), opener.peer), origins).await {
+            Visited::Searched => refusal_of(connection, &client, opener).await,
+            Visited::TooMany => Some(StreamOpening::TooMany),
+            Visited::Later => Some(StreamOpening::Draining),
+            Visited::Stays(node) => {
+                home = Some(node);
+                None
+            }
         };
     }
     match refusal {
         None => {
             let introduction = introduction(format).to_owned();
-            begin(connection, StreamRequest { client, opener, format, introduction, reached: None })
+            begin(connection, StreamRequest { client, home, opener, format, introduction, reached: None })
         }
         Some(StreamOpening::Draining) => come_back(connection, settings, format),
         Some(StreamOpening::TooMany) => {
@@ -149,7 +155,7 @@ fn piped(connection: &Connection, request: StreamRequest) -> io::Result<Body> {
     let (near, far) = ByteStream::pair()?;
     near.prepare(connection.node.shard().settings().socket_send_buffer_bytes)?;
     let counted = connection.node.server().connections.count_elsewhere();
-    stream::open(&connection.node, near, counted, request, Vec::new());
+    stream::open(&connection.node, near, Some(counted), request, Vec::new());
     Ok(Either::Right(Either::Right(ResponseBody::new(Piped(far)))))
 }
 

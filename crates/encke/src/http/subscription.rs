@@ -64,7 +64,7 @@ pub(super) async fn answer(
                         format!("{}{}{introduction}", stream::introduction(wanted.format), wanted.padding());
                     stream::begin(
                         connection,
-                        StreamRequest { client, opener, format: wanted.format, introduction, reached },
+                        StreamRequest { client, home: None, opener, format: wanted.format, introduction, reached },
                     )
                 })
             }

@@ -14,10 +14,22 @@ use super::open_sockets::{Closed, OpenSocket};
 use super::stream_request::StreamRequest;
 use super::thread_message::{MovingStream, ThreadMessage};
 use crate::byte_stream::ByteStream;
-use encke_core::{ENVELOPE_BYTES, StreamOpening};
+use crate::cluster::link::{Relayed, ToCluster};
+use encke_cluster::{RelayRequest, Visitor};
+use encke_core::{ENVELOPE_BYTES, Id, NodeTag, Peer, StreamOpening};
 
 /// Opens a stream on a connection that has no other use any more. The head of its response is written before all else.
-pub(crate) fn open(node: &Rc<Node>, connection: ByteStream, counted: Counted, request: StreamRequest, head: Vec<u8>) {
+pub(crate) fn open(
+    node: &Rc<Node>,
+    connection: ByteStream,
+    counted: Option<Counted>,
+    request: StreamRequest,
+    head: Vec<u8>,
+) {
+    if let Some(home) = request.home {
+        let leaving = leave_to_node(node.clone(), home, connection, counted, request, head);
+        return drop(tokio::task::spawn_local(leaving));
+    }
     let refusal = node.shard().stream_refusal(&request.client, &request.opener);
     match refusal {
         Some(StreamOpening::Elsewhere(shard)) => leave(node, shard, connection, counted, request, head),
@@ -30,17 +42,14 @@ pub(crate) fn open(node: &Rc<Node>, connection: ByteStream, counted: Counted, re
 async fn begin(
     node: Rc<Node>,
     mut connection: ByteStream,
-    counted: Counted,
+    counted: Option<Counted>,
     request: StreamRequest,
-    mut head: Vec<u8>,
+    head: Vec<u8>,
 ) {
-    let StreamRequest { client, opener, format, introduction, reached } = request;
-    let heartbeat_ms = node.shard().settings().stream_heartbeat_ms;
-    connection.limit_silence(Duration::from_millis(heartbeat_ms.saturating_mul(2)));
-    head.extend_from_slice(introduction.as_bytes());
-    if connection.write_all(&head).await.is_err() {
+    if write_head(&node, &mut connection, &request, head).await.is_err() {
         return;
     }
+    let StreamRequest { client, opener, format, reached, .. } = request;
     let opening = node.shard_mut().open_stream(node.now(), &client, &opener, format, reached);
     if let StreamOpening::Here(key) = opening {
         let stream = Rc::new(OpenSocket::new(key, connection));
@@ -49,6 +58,42 @@ async fn begin(
         tokio::task::spawn_local(Task(Some(stream)));
     }
     node.settle();
+}
+
+/// Writes all that comes before the first message.
+async fn write_head(
+    node: &Node,
+    connection: &mut ByteStream,
+    request: &StreamRequest,
+    mut head: Vec<u8>,
+) -> io::Result<()> {
+    let heartbeat_ms = node.shard().settings().stream_heartbeat_ms;
+    connection.limit_silence(Duration::from_millis(heartbeat_ms.saturating_mul(2)));
+    head.extend_from_slice(request.introduction.as_bytes());
+    connection.write_all(&head).await
+}
+
+/// Writes the head, then lets another node serve the connection. If that does not take it any more, the client finds the end of the stream.
+async fn leave_to_node(
+    node: Rc<Node>,
+    home: NodeTag,
+    mut connection: ByteStream,
+    counted: Option<Counted>,
+    request: StreamRequest,
+    head: Vec<u8>,
+) {
+    if write_head(&node, &mut connection, &request, head).await.is_err() {
+        return;
+    }
+    let (session, connection) = (Id::parse(&request.client), connection.detach().ok());
+    if let (Some(session), Some(connection), Some(cluster)) = (session, connection, &node.server().cluster) {
+        let StreamRequest { opener, format, .. } = request;
+        let Peer { address, is_multiplexed, .. } = opener.peer;
+        let visitor = Visitor { session, opener: opener.opener(), address, is_multiplexed };
+        let request = RelayRequest::Stream(visitor, format);
+        let relayed = Relayed { home, connection, request, counted: Box::new(counted), rest: Vec::new() };
+        cluster.send(ToCluster::Relay(Box::new(relayed)));
+    }
 }
 
 /// Continues a stream that another shard passed on.
@@ -61,7 +106,14 @@ pub(crate) fn go_on(node: &Rc<Node>, moving: MovingStream) {
 }
 
 /// Moves the connection to the shard of its session.
-fn leave(node: &Node, shard: usize, connection: ByteStream, counted: Counted, request: StreamRequest, head: Vec<u8>) {
+fn leave(
+    node: &Node,
+    shard: usize,
+    connection: ByteStream,
+    counted: Option<Counted>,
+    request: StreamRequest,
+    head: Vec<u8>,
+) {
     let Ok(connection) = connection.detach() else { return };
     let charge = node.server().mailboxes.account().charge(ENVELOPE_BYTES + head.len() + request.introduction.len());
     let moving = MovingStream { connection, counted, request, head, charge };
@@ -71,7 +123,7 @@ fn leave(node: &Node, shard: usize, connection: ByteStream, counted: Counted, re
 struct Stream {
     node: Rc<Node>,
     stream: Rc<OpenSocket>,
-    _counted: Counted,
+    _counted: Option<Counted>,
     /// The bytes that the client has sent behind its request.
     read_bytes: usize,
 }

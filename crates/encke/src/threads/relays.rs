@@ -1,11 +1,12 @@
-//! The relays of the cluster's thread: WebSockets that are carried between this node and others.
+//! The relays of the cluster's thread: WebSockets and streams that are carried between this node and others.
 
 use std::collections::HashMap;
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use encke_cluster::{RelayId, RelayOutput, RelayRequest, Sessions};
-use encke_core::{ENVELOPE_BYTES, Peer, SocketOrigin};
+use encke_cluster::{RelayId, RelayOutput, RelayRequest, Sessions, Visitor};
+use encke_core::{ENVELOPE_BYTES, Peer, Shard, SocketOrigin, StreamOpener, StreamOpening};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use websocket::{Compression, Decoder, Role};
 
@@ -13,7 +14,8 @@ use crate::byte_stream::ByteStream;
 use crate::cluster::link::Relayed;
 use crate::cluster::relay::{self, FromRelay, ToRelay};
 use crate::net::server_shared::ServerShared;
-use crate::net::thread_message::{Moving, ThreadMessage};
+use crate::net::stream_request::StreamRequest;
+use crate::net::thread_message::{Moving, MovingStream, ThreadMessage};
 
 /// The ends of relays on this node.
 pub(super) struct Relays {
@@ -48,6 +50,7 @@ impl Relays {
         match event {
             FromRelay::Read(relay, bytes) => sessions.carry(relay, bytes),
             FromRelay::Written(reply_to) => sessions.carried(reply_to),
+            FromRelay::Looked(session, reply_to, refusal) => sessions.looked(&session, reply_to, refusal),
             FromRelay::Ended(relay) => {
                 self.open.remove(&relay);
                 sessions.end_relay(relay);
@@ -55,27 +58,25 @@ impl Relays {
         }
     }
 
-    /// Lets another node serve a WebSocket.
+    /// Lets another node serve a connection.
     pub(super) fn begin(&mut self, now_ms: u64, relayed: Relayed, sessions: &mut Sessions) {
-        let Relayed { home, connection, origin, counted, text, rest } = relayed;
+        let Relayed { home, connection, request, counted, rest } = relayed;
         let connection = match connection.attach() {
             Ok(connection) => connection,
-            Err(error) => return tracing::warn!(%error, "a websocket was lost on its way to another node"),
+            Err(error) => return tracing::warn!(%error, "a connection was lost on its way to another node"),
         };
-        let address = connection.peer_address();
-        let compression = origin.compression().map_or(0, Compression::to_byte);
-        let request = RelayRequest { opener: origin.opener(), address, compression, text };
         let relay = sessions.open_relay(now_ms, home, request);
         self.open.insert(relay, relay::start(relay, connection, rest, counted, self.done.clone()));
     }
 
     /// Does what the sessions want.
-    pub(super) fn run(&mut self, output: RelayOutput, server: &ServerShared, message_bytes_max: usize) {
+    pub(super) fn run(&mut self, output: RelayOutput, server: &Arc<ServerShared>, message_bytes_max: usize) {
         match output {
+            RelayOutput::Look(visitor, reply_to) => self.look(visitor, reply_to, server.clone()),
             RelayOutput::Open(relay, request) => match self.open_here(relay, request, server, message_bytes_max) {
                 Ok(to_relay) => _ = self.open.insert(relay, to_relay),
                 Err(error) => {
-                    tracing::warn!(%error, "a websocket of another node has no pair of sockets");
+                    tracing::warn!(%error, "a connection of another node has no pair of sockets");
                     _ = self.done.send(FromRelay::Ended(relay));
                 }
             },
@@ -92,7 +93,18 @@ impl Relays {
         }
     }
 
-    /// Passes a WebSocket of another node to a shard, over a pair of sockets.
+    /// Asks the shard of a session if it takes the stream of a client of another node.
+    fn look(&self, visitor: Visitor, reply_to: String, server: Arc<ServerShared>) {
+        let (session, done) = (visitor.session, self.done.clone());
+        let look = move |shard: &Shard| shard.stream_refusal(session.as_str(), &opener_of(&visitor));
+        tokio::spawn(async move {
+            let refusal = server.inspect(server.shared().shard_of(&session), look).await;
+            // The thread has ended with the server.
+            _ = done.send(FromRelay::Looked(session, reply_to, refusal.unwrap_or(Some(StreamOpening::Draining))));
+        });
+    }
+
+    /// Passes a connection of another node to a shard, over a pair of sockets.
     fn open_here(
         &self,
         relay: RelayId,
@@ -100,20 +112,41 @@ impl Relays {
         server: &ServerShared,
         message_bytes_max: usize,
     ) -> io::Result<ToRelay> {
-        let RelayRequest { opener, address, compression, text } = request;
         let (near, far) = ByteStream::pair()?;
-        let compression = Compression::from_byte(compression);
-        let mut decoder = Decoder::new(Role::Server, message_bytes_max);
-        if compression.is_some() {
-            decoder.take_compressed();
+        let (connection, mailboxes) = (near.detach()?, &server.mailboxes);
+        let charge = |bytes: usize| mailboxes.account().charge(ENVELOPE_BYTES + bytes);
+        match request {
+            RelayRequest::WebSocket { opener, address, compression, text } => {
+                let compression = Compression::from_byte(compression);
+                let mut decoder = Decoder::new(Role::Server, message_bytes_max);
+                if compression.is_some() {
+                    decoder.take_compressed();
+                }
+                let peer = Peer { address, ..Peer::default() };
+                let origin = SocketOrigin::of_node(opener, server.shared().origins_of(peer), compression);
+                let (charge, rest) = (charge(text.len()), Vec::new());
+                let moving = Moving { connection, decoder, origin, counted: None, text, rest, charge };
+                // The shard of its session gets it from there.
+                mailboxes.send(0, ThreadMessage::Socket(Box::new(moving)));
+            }
+            RelayRequest::Stream(visitor, format) => {
+                let Visitor { session, .. } = visitor;
+                let client = session.as_str().to_owned();
+                let opener = opener_of(&visitor);
+                // The node of its client has written what comes before the first message.
+                let (introduction, head) = (String::new(), Vec::new());
+                let request = StreamRequest { client, home: None, opener, format, introduction, reached: None };
+                let charge = charge(0);
+                let moving = MovingStream { connection, counted: None, request, head, charge };
+                mailboxes.send(server.shared().shard_of(&session), ThreadMessage::Stream(Box::new(moving)));
+            }
         }
-        let peer = Peer { address, ..Peer::default() };
-        let origin = SocketOrigin::of_node(opener, server.shared().origins_of(peer), compression);
-        let charge = server.mailboxes.account().charge(ENVELOPE_BYTES + text.len());
-        let (connection, rest) = (near.detach()?, Vec::new());
-        let moving = Moving { connection, decoder, origin, counted: None, text, rest, charge };
-        // The shard of its session gets it from there.
-        server.mailboxes.send(0, ThreadMessage::Socket(Box::new(moving)));
         Ok(relay::start(relay, far, Vec::new(), (), self.done.clone()))
     }
+}
+
+/// A client of another node that wants a stream.
+fn opener_of(visitor: &Visitor) -> StreamOpener {
+    let Visitor { opener, address, is_multiplexed, .. } = *visitor;
+    StreamOpener::of_node(opener, Peer { address, connection: 0, is_multiplexed })
 }
