@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use crate::attributes::AttributeChange;
-use crate::exchange::{Peer, Request, SocketKey};
+use crate::exchange::{Request, SocketKey};
 use crate::history::MissedRange;
 use crate::id::{Id, NodeTag};
 use crate::limits::sessions::SessionOwner;
@@ -164,8 +164,8 @@ pub enum Searcher {
     },
     /// A WebSocket, which is not read until [`FromNodes::Searched`], and its client.
     Socket(SocketKey, Opener),
-    /// A party that only the environment knows, by this number, with its client and the origin of its request: it wants a stream.
-    Visitor(u64, Opener, Peer),
+    /// A party that only the environment knows, by this number, and its client.
+    Visitor(u64, Opener),
 }
 
 /// The result of [`FromNodes::Release`].

@@ -104,7 +104,7 @@ pub(crate) fn wait_for_records(node: &Node, sessions: u64) {
     });
 }
 
-fn sum(nodes: &[&Node], metric: &str) -> u64 {
+pub(crate) fn sum(nodes: &[&Node], metric: &str) -> u64 {
     nodes.iter().map(|node| node.metric(metric)).sum()
 }
 
@@ -303,7 +303,7 @@ fn a_session_that_has_logged_out_does_not_come_back() {
 }
 
 /// A node that reaches NATS by a pipe, which can be cut, and another one.
-fn with_one_that_can_be_cut_off(name: &str) -> (Keeping, Proxy, Node, Node) {
+pub(crate) fn with_one_that_can_be_cut_off(name: &str) -> (Keeping, Proxy, Node, Node) {
     let nats = Keeping::start(name);
     let pipe = Proxy::to(vec![nats.nats.url().trim_start_matches("nats://").to_owned()]);
     let a = Node::begin_at(&format!("nats://{}", pipe.address()), "a", "");

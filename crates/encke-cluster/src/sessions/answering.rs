@@ -34,7 +34,6 @@ impl Sessions {
                 let release = Release { number, bytes_max, is_urgent, opener };
                 self.tell_shard(&session, FromNodes::Release(session, release));
             }
-            Question::Visit(visitor) => self.look(reply_to, visitor),
             Question::Open(relay, request) => self.relay_opened(now_ms, reply_to, relay, request),
             Question::Carry(relay, bytes) => self.relay_bytes(reply_to, relay, bytes),
             Question::Close(relay) => {
@@ -100,7 +99,7 @@ impl Sessions {
     }
 
     /// The answer to a question about a session that is not here.
-    pub(super) fn not_here(&self, key: &Key) -> Reply {
+    fn not_here(&self, key: &Key) -> Reply {
         if self.searches.is_under_way(key) {
             // It is about to be here.
             return Reply::Busy;

@@ -98,10 +98,8 @@ impl Sessions {
         let (home, is_release) = match search.state {
             State::Serves(home) => (home, false),
             State::Releases(home) => (home, true),
-            State::Visits(home) => (home, false),
             _ => return,
         };
-        let is_visit = matches!(search.state, State::Visits(_));
         let (key, node, without) = (search.key, self.settings.node, search.without.clone());
         let is_absent = |of| of == node || without.iter().any(|absence| absence.node == of);
         let is_request = matches!(search.waiting, Searcher::Request { .. });
@@ -110,9 +108,6 @@ impl Sessions {
             self.servers.entry(home).and_modify(|server| server.silent = 0);
         }
         self.no_longer_waits(home);
-        if is_visit {
-            return self.visit_answered(now_ms, number, home, answer);
-        }
         match answer {
             Ok(Some(Reply::Served { status, set_browser, is_confirmed, compresses, body })) if !is_release => {
                 let confirm = is_confirmed.then_some(OTHER_NODES);
@@ -312,13 +307,13 @@ impl Sessions {
                 self.outputs.push(Output::Shard(self.shard_of(&session), message));
             }
             Searcher::Socket(socket, _) => self.tell_shard(&session, FromNodes::Searched(socket)),
-            Searcher::Visitor(visitor, ..) => self.outputs.push(Output::Visitor(visitor, Visited::Searched)),
+            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, Visited::Searched)),
         }
         followers
     }
 
     /// Sends a client away for now: the node of its session, or the record, cannot be asked.
-    pub(super) fn give_up(&mut self, now_ms: u64, number: u64) {
+    fn give_up(&mut self, now_ms: u64, number: u64) {
         let Some(search) = self.searches.remove(number) else { return };
         self.counts.unanswered += 1;
         let (session, is_abandoned) = (search.session, search.is_abandoned);
@@ -343,7 +338,7 @@ impl Sessions {
                 self.outputs.push(Output::Shard(self.shard_of(session), message));
             }
             Searcher::Socket(socket, _) => self.tell_shard(session, FromNodes::Unsearched(socket)),
-            Searcher::Visitor(visitor, ..) => self.outputs.push(Output::Visitor(visitor, Visited::Later)),
+            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, Visited::Later)),
         }
     }
 
@@ -425,7 +420,7 @@ impl Sessions {
         self.counts.nodes_gone += 1;
         for number in self.searches.that_wait_for(node) {
             let Some(search) = self.searches.get(number) else { continue };
-            let is_released = matches!(search.state, State::Releases(_) | State::Visits(_));
+            let is_released = matches!(search.state, State::Releases(_));
             search.command = 0;
             if is_released || search.is_connect() {
                 search.began_ms = now_ms;
@@ -468,7 +463,7 @@ const URGENT_MS: u64 = 1_000;
 /// The time for the answer to a request beside that for which it may be held, in milliseconds.
 const ANSWER_MS: u64 = 15_000;
 /// The time for the answer to other questions, in milliseconds.
-pub(super) const RELEASE_MS: u64 = 2_000;
+const RELEASE_MS: u64 = 2_000;
 /// The time between two questions to a node that serves requests, in milliseconds.
 const PING_EVERY_MS: u64 = 500;
 /// Questions without an answer, each for its time, after which a node counts as gone.
@@ -477,7 +472,7 @@ const SILENT_MAX: u32 = 2;
 const NOTICES_MAX: u32 = 60;
 const NOTICE_EVERY_MS: u64 = 1_000;
 /// The pause while a response is on its way, in milliseconds.
-pub(super) const BUSY_PAUSE_MS: u64 = 50;
+const BUSY_PAUSE_MS: u64 = 50;
 /// The pause after another node was first, in milliseconds.
 const CONFLICT_PAUSE_MS: u64 = 20;
 /// The pause while a node may come back, or after a failure, in milliseconds.

@@ -6,8 +6,7 @@
 //!   Settled  the fate of a Served, or its client is gone                ─▶ Done
 //!   Release  a session that is to move                                   ─▶ Given, Stays, Unknown, Elsewhere, Busy, Refused, TooLarge
 //!   Taken    a session that has been taken over                          ─▶ Done
-//!   Visit    may a client have a stream of a session that stays?         ─▶ Done, Unknown, Elsewhere, Busy, TooMany, Full
-//!   Open     a WebSocket or stream whose session stays                   ─▶ Done, Full
+//!   Open     a WebSocket or stream whose session stays                   ─▶ Done, Full; of a stream also Unknown, TooMany
 //!   Carry    bytes of one, when they are written                         ─▶ Done, Unknown
 //!   Close    its end                                                     ─▶ Done
 //!   Ping     is the node there?                                          ─▶ Done
@@ -41,8 +40,6 @@ pub(super) enum Question {
     },
     /// A session has been taken over by this node, which has written this revision of its record.
     Taken(Key, NodeTag, u64),
-    /// May this client have a stream of a session that stays?
-    Visit(Visitor),
     /// Serve a WebSocket or a stream.
     Open(RelayId, RelayRequest),
     /// Write bytes to its client, or to its shard.
@@ -177,13 +174,9 @@ impl Question {
                 out.part(*compression, text.as_bytes());
             }
             Question::Open(relay, RelayRequest::Stream(visitor, format)) => {
-                out.relay(9, relay);
+                out.relay(8, relay);
                 out.visitor(visitor);
                 out.byte((*format == Format::Lines).into());
-            }
-            Question::Visit(visitor) => {
-                out.byte(8);
-                out.visitor(visitor);
             }
             Question::Carry(relay, bytes) => {
                 out.relay(6, relay);
@@ -238,8 +231,7 @@ impl Question {
             }
             6 => Question::Carry(from.relay()?, bytes.slice_ref(std::mem::take(&mut from.0))),
             7 => Question::Close(from.relay()?),
-            8 => Question::Visit(from.visitor()?),
-            9 => {
+            8 => {
                 let (relay, visitor) = (from.relay()?, from.visitor()?);
                 let format = if from.flag()? { Format::Lines } else { Format::Events };
                 Question::Open(relay, RelayRequest::Stream(visitor, format))

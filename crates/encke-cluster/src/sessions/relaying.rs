@@ -1,7 +1,7 @@
 //! The steps of a relay: see [`super::relays`].
 
 use bytes::Bytes;
-use encke_core::NodeTag;
+use encke_core::{NodeTag, StreamOpening};
 
 use super::message::{Question, Reply};
 use super::relays::{RelayId, RelayOutput, RelayRequest};
@@ -18,7 +18,7 @@ impl Sessions {
     pub fn open_relay(&mut self, now_ms: u64, home: NodeTag, request: RelayRequest) -> RelayId {
         self.relays.last += 1;
         let relay = RelayId { node: self.settings.node, number: self.relays.last };
-        if !self.is_connected || self.has_no_room_for_relay() {
+        if !self.is_connected || self.relays.len() >= self.settings.forwarded_max {
             self.counts.refused += 1;
             self.relay_output(RelayOutput::End(relay));
             return relay;
@@ -56,12 +56,14 @@ impl Sessions {
         if !self.relays.open.contains_key(&relay) {
             return;
         }
-        if answer == Ok(Some(Reply::Done)) {
-            self.relay_output(RelayOutput::Read(relay));
-        } else {
-            self.forget_relay(&relay);
-            self.relay_output(RelayOutput::End(relay));
-        }
+        let output = match answer {
+            Ok(Some(Reply::Done)) => return self.relay_output(RelayOutput::Read(relay)),
+            Ok(Some(Reply::TooMany)) => RelayOutput::Refuse(relay, StreamOpening::TooMany),
+            // Full; gone; or a node of an older build, which does not know streams.
+            Ok(_) | Err(_) => RelayOutput::End(relay),
+        };
+        self.forget_relay(&relay);
+        self.relay_output(output);
     }
 
     /// Another node wants a connection of its client to be served here.
@@ -70,15 +72,28 @@ impl Sessions {
             RelayRequest::WebSocket { text, .. } => text.len() > self.settings.message_bytes_max,
             RelayRequest::Stream(..) => false,
         };
-        if is_too_large || self.has_no_room_for_relay() || self.relays.open.contains_key(&relay) {
+        if is_too_large || self.relays.len() >= self.settings.forwarded_max || self.relays.open.contains_key(&relay) {
             self.counts.refused += 1;
             return self.reply(reply_to, &Reply::Full);
         }
         self.relays.open.insert(relay, relay.node);
         self.wait_for(now_ms, relay.node);
-        self.relay_output(RelayOutput::Open(relay, request));
-        self.relay_output(RelayOutput::Read(relay));
-        self.reply(reply_to, &Reply::Done);
+        self.relay_output(RelayOutput::Open(relay, request, reply_to));
+    }
+
+    /// A shard has the connection of another node, or refuses it for this reason.
+    pub fn opened(&mut self, relay: RelayId, reply_to: String, refusal: Option<StreamOpening>) {
+        let reply = match refusal {
+            None if self.relays.open.contains_key(&relay) => {
+                self.relay_output(RelayOutput::Read(relay));
+                return self.reply(reply_to, &Reply::Done);
+            }
+            Some(StreamOpening::TooMany) => Reply::TooMany,
+            Some(StreamOpening::Draining) => Reply::Full,
+            _ => Reply::Unknown,
+        };
+        self.relay_closed(relay);
+        self.reply(reply_to, &reply);
     }
 
     /// Bytes have come from the other end of a relay.
@@ -109,18 +124,13 @@ impl Sessions {
         }
     }
 
-    /// True if there are as many relays as there may be.
-    pub(super) fn has_no_room_for_relay(&self) -> bool {
-        self.relays.len() >= self.settings.forwarded_max
-    }
-
     fn forget_relay(&mut self, relay: &RelayId) -> Option<NodeTag> {
         let peer = self.relays.open.remove(relay)?;
         self.no_longer_waits(peer);
         Some(peer)
     }
 
-    pub(super) fn relay_output(&mut self, output: RelayOutput) {
+    fn relay_output(&mut self, output: RelayOutput) {
         self.outputs.push(Output::Relay(output));
     }
 }

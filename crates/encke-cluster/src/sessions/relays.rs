@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use encke_core::{Format, Id, NodeTag, Opener};
+use encke_core::{Format, Id, NodeTag, Opener, StreamOpening};
 use foldhash::fast::RandomState;
 
 /// Names a relay in both nodes.
@@ -62,17 +62,16 @@ pub struct Visitor {
 /// Something to be done for a relay.
 #[derive(Debug)]
 pub enum RelayOutput {
-    /// Ask the shard of its session if it takes the stream of a client of another node, then call
-    /// [`Sessions::looked`](super::Sessions::looked) with the text.
-    Look(Visitor, String),
-    /// A client of another node: pass its connection to a shard.
-    Open(RelayId, RelayRequest),
+    /// A client of another node: pass its connection to a shard, and call [`Sessions::opened`](super::Sessions::opened) with the text.
+    Open(RelayId, RelayRequest, String),
     /// Write these bytes, then call [`Sessions::carried`](super::Sessions::carried) with the text.
     Write(RelayId, Bytes, String),
     /// Read the next piece, and call [`Sessions::carry`](super::Sessions::carry).
     Read(RelayId),
     /// End the connection.
     End(RelayId),
+    /// The same, because the other node refuses the stream for this reason.
+    Refuse(RelayId, StreamOpening),
 }
 
 /// The relays of one node.

@@ -1,5 +1,5 @@
 //! Sessions that clients of this node name and that are not here: their requests are served by the node that has them; for a
-//! WebSocket or a stream that node gives the session up, or serves the connection; and if that node is gone, this one takes the session over from its record.
+//! WebSocket or a stream that node gives the session up, or serves it, too; and if that node is gone, this one takes the session over from its record.
 //!
 //! ```text
 //!            ┌──── the record names another node ─────┐
@@ -73,8 +73,6 @@ pub(super) enum State {
     Serves(NodeTag),
     /// This node is to give the session up.
     Releases(NodeTag),
-    /// This node, where the session stays, is asked if it takes a stream.
-    Visits(NodeTag),
     /// The record is read.
     Reads,
     /// The record is written, with this state.
@@ -151,7 +149,7 @@ impl Searches {
 
     /// The searches that wait for a node.
     pub(super) fn that_wait_for(&self, node: NodeTag) -> Vec<u64> {
-        let waits = |search: &Search| matches!(search.state, State::Serves(of) | State::Releases(of) | State::Visits(of) if of == node);
+        let waits = |search: &Search| matches!(search.state, State::Serves(of) | State::Releases(of) if of == node);
         let mut numbers: Vec<u64> =
             self.all.iter().filter(|(_, search)| waits(search)).map(|(number, _)| *number).collect();
         numbers.sort_unstable();
@@ -249,7 +247,7 @@ impl Search {
             waiting => {
                 let opener = match waiting {
                     Searcher::Request { request, .. } => request.browser.map_or(Opener::Page, Opener::Browser),
-                    Searcher::Socket(_, opener) | Searcher::Visitor(_, opener, _) => *opener,
+                    Searcher::Socket(_, opener) | Searcher::Visitor(_, opener) => *opener,
                 };
                 let bytes_max = bytes_max.try_into().unwrap_or(u32::MAX);
                 Question::Release { session: self.session, node, bytes_max, is_urgent, opener }

@@ -10,9 +10,11 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use encke_cluster::{
     Answers, CallKind, Callee, Counts, HistoryCounts, KeyFailure, RelayRequest, RemoteCallCounts, RevocationCounts,
-    SessionCounts, Visited,
+    SessionCounts, Visited, Visitor,
 };
-use encke_core::{Elsewhere, EncodedPublications, Envelope, Id, NodeTag, Opener, Peer, PublishToken, Settings};
+use encke_core::{
+    Elsewhere, EncodedPublications, Envelope, Format, Id, NodeTag, Opener, PublishToken, Settings, StreamOpening,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
@@ -61,7 +63,7 @@ pub(crate) enum ToCluster {
     /// Another node is to serve this connection.
     Relay(Box<Relayed>),
     /// A client with these origins wants a stream of a session that is not here.
-    Search { session: Id, client: (Opener, Peer), origins: [u64; 2], done: oneshot::Sender<Visited> },
+    Search { session: Id, opener: Opener, origins: [u64; 2], done: oneshot::Sender<Visited> },
     /// A command or a question for other nodes.
     Command { callee: Callee, kind: CallKind, content: Bytes, done: oneshot::Sender<Answers> },
     /// An action of the application for sessions of other nodes.
@@ -137,13 +139,16 @@ pub(crate) struct Replies {
 /// A connection that another node is to serve.
 pub(crate) struct Relayed {
     pub(crate) home: NodeTag,
-    pub(crate) connection: Detached,
     pub(crate) request: RelayRequest,
-    /// The count of the connection, which lives as long as it.
-    pub(crate) counted: Box<dyn Send>,
+    pub(crate) connection: oneshot::Receiver<(Detached, Box<dyn Send>)>,
     /// Bytes that were read after the request.
     pub(crate) rest: Vec<u8>,
+    /// Learns that the other node serves it, or the reason why it does not.
+    pub(crate) opened: Option<oneshot::Sender<Option<StreamOpening>>>,
 }
+
+/// Takes the connection of a relay, and its count, which lives as long as it. Dropping it ends the relay.
+pub(crate) type RelaySeat = oneshot::Sender<(Detached, Box<dyn Send>)>;
 
 /// The state of the node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -188,10 +193,24 @@ impl Link {
     }
 
     /// Asks the other nodes for a session of which a client wants a stream.
-    pub(crate) async fn search(&self, session: Id, client: (Opener, Peer), origins: [u64; 2]) -> Visited {
+    pub(crate) async fn search(&self, session: Id, opener: Opener, origins: [u64; 2]) -> Visited {
         let (done, outcome) = oneshot::channel();
-        self.send(ToCluster::Search { session, client, origins, done });
+        self.send(ToCluster::Search { session, opener, origins, done });
         outcome.await.unwrap_or(Visited::Later)
+    }
+
+    /// Opens a stream on another node, which then awaits its connection. Otherwise the reason why it is not open.
+    pub(crate) async fn open_stream(
+        &self,
+        home: NodeTag,
+        visitor: Visitor,
+        format: Format,
+    ) -> Result<RelaySeat, StreamOpening> {
+        let ((seat, connection), (done, refusal)) = (oneshot::channel(), oneshot::channel());
+        let request = RelayRequest::Stream(visitor, format);
+        let relayed = Relayed { home, request, connection, rest: Vec::new(), opened: Some(done) };
+        self.send(ToCluster::Relay(Box::new(relayed)));
+        refusal.await.unwrap_or(Some(StreamOpening::Draining)).map_or(Ok(seat), Err)
     }
 
     /// Sends a command to other nodes, and waits for their replies. None if the thread has ended.

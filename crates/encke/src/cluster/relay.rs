@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
 use encke_cluster::RelayId;
-use encke_core::{Id, StreamOpening};
+use encke_core::StreamOpening;
 
 /// The ways to a relay. Dropping it ends the connection.
 pub(crate) struct ToRelay {
@@ -24,8 +24,8 @@ pub(crate) enum FromRelay {
     Read(RelayId, Vec<u8>),
     /// It has written the bytes whose answer has this subject.
     Written(String),
-    /// The shard of this session would take a stream of another node, or has a reason against it. The answer has this subject.
-    Looked(Id, String, Option<StreamOpening>),
+    /// A shard has its connection, or refuses it for this reason. The answer has this subject.
+    Opened(RelayId, String, Option<StreamOpening>),
     /// Its connection has ended.
     Ended(RelayId),
 }
@@ -43,23 +43,23 @@ impl ToRelay {
     }
 }
 
-/// Starts a relay. `first` was read already. `held` lives as long as the connection.
-pub(crate) fn start(
+/// Starts a relay, which ends if there is no connection. `first` was read already. What comes with the connection lives as long as it.
+pub(crate) fn start<S: AsyncRead + AsyncWrite + Send + 'static, H: Send + 'static>(
     relay: RelayId,
-    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    connection: impl Future<Output = Option<(S, H)>> + Send + 'static,
     first: Vec<u8>,
-    held: impl Send + 'static,
     done: UnboundedSender<FromRelay>,
 ) -> ToRelay {
     let (turns, reads) = unbounded_channel();
     let (pieces, writes) = unbounded_channel();
     tokio::spawn(async move {
-        let (reader, writer) = tokio::io::split(stream);
-        tokio::select! {
-            () = read(relay, reader, first, reads, &done) => {}
-            () = write(writer, writes, &done) => {}
+        if let Some((stream, _held)) = connection.await {
+            let (reader, writer) = tokio::io::split(stream);
+            tokio::select! {
+                () = read(relay, reader, first, reads, &done) => {}
+                () = write(writer, writes, &done) => {}
+            }
         }
-        drop(held);
         // The thread has ended with the server.
         _ = done.send(FromRelay::Ended(relay));
     });
@@ -115,7 +115,23 @@ const EMPTY_PIECE_EVERY: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_relay_reads_empty_pieces_and_one_without_a_connection_ends() {
+        let (near, _far) = tokio::io::duplex(1024);
+        let (done, mut events) = unbounded_channel();
+        let relay = RelayId::new(encke_core::NodeTag::parse("abcd").expect("a tag"), 1);
+        let to_relay = start(relay, ready(Some((near, ()))), Vec::new(), done.clone());
+        for _ in 0..2 {
+            to_relay.read();
+            assert!(matches!(events.recv().await, Some(FromRelay::Read(_, bytes)) if bytes.is_empty()));
+        }
+        let _to_relay = start(relay, ready(None::<(tokio::io::DuplexStream, ())>), Vec::new(), done);
+        assert!(matches!(events.recv().await, Some(FromRelay::Ended(_))));
+    }
 
     #[tokio::test]
     async fn one_piece_is_read_at_each_turn_and_the_end_is_reported() {
@@ -123,7 +139,7 @@ mod tests {
         let (done, mut events) = unbounded_channel();
         let node = encke_core::NodeTag::parse("abcd").expect("a tag");
         let relay = RelayId::new(node, 1);
-        let to_relay = start(relay, near, b"first".to_vec(), (), done);
+        let to_relay = start(relay, ready(Some((near, ()))), b"first".to_vec(), done);
         far.write_all(b"second").await.expect("it is open");
         for expected in ["first", "second"] {
             assert!(events.is_empty());

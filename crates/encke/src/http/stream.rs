@@ -28,9 +28,9 @@ use super::{Body, closing, cookie, origin, text, typed, whole, with};
 use crate::byte_stream::ByteStream;
 use crate::fallback::{BoxError, ResponseBody};
 use crate::net::stream;
-use crate::net::stream_request::StreamRequest;
-use encke_cluster::Visited;
-use encke_core::{Format, Id, Settings, StreamOpener, StreamOpening};
+use crate::net::stream_request::{Place, StreamRequest};
+use encke_cluster::{Visited, Visitor};
+use encke_core::{Format, Id, Peer, Settings, StreamOpener, StreamOpening};
 
 /// Its requests come from pages of allowed origins, and from programs.
 const GUARD: Guard = Guard { pages: Pages::Allowed, methods: "POST, GET, OPTIONS", not_allowed: methods_as_text };
@@ -83,34 +83,51 @@ async fn open<B: HttpBody>(
         headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) || cookie::is_sent(headers, settings);
     let opener = StreamOpener { browser, is_of_page, peer: connection.peer(&connection.client(headers)) };
     let client = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    let (mut refusal, mut home) = (refusal_of(connection, &client, opener).await, None);
-    if refusal == Some(StreamOpening::Unknown)
-        && let Some(cluster) = &connection.node.server().cluster
-        && let Some(session) = Id::parse(&client)
-    {
-        let origins = connection.node.server().shared().origins_of(opener.peer);
-        // Another node may have it. Without an answer its client comes back as after a drain.
-        refusal = match cluster.search(session, (opener.opener(), opener.peer), origins).await {
-            Visited::Searched => refusal_of(connection, &client, opener).await,
-            Visited::TooMany => Some(StreamOpening::TooMany),
-            Visited::Later => Some(StreamOpening::Draining),
-            Visited::Stays(node) => {
-                home = Some(node);
-                None
-            }
-        };
-    }
+    let place = match place_of(connection, &client, opener, format).await {
+        Ok(place) => place,
+        Err(refusal) => return refused(connection, settings, format, refusal),
+    };
+    let introduction = introduction(format).to_owned();
+    begin(connection, StreamRequest { client, opener, format, introduction, reached: None, place })
+}
+
+/// The response to a request that gets no stream.
+fn refused(connection: &Connection, settings: &Settings, format: Format, refusal: StreamOpening) -> Response<Body> {
     match refusal {
-        None => {
-            let introduction = introduction(format).to_owned();
-            begin(connection, StreamRequest { client, home, opener, format, introduction, reached: None })
-        }
-        Some(StreamOpening::Draining) => come_back(connection, settings, format),
-        Some(StreamOpening::TooMany) => {
+        StreamOpening::Draining => come_back(connection, settings, format),
+        StreamOpening::TooMany => {
             let reason = "this browser has as many streams as it may (setting browser_sessions_max)\n";
             with(text(StatusCode::TOO_MANY_REQUESTS, reason), &[(RETRY_AFTER, "5")])
         }
-        Some(_) => text(StatusCode::NOT_FOUND, "there is no such session\n"),
+        StreamOpening::Unknown | StreamOpening::Elsewhere(_) | StreamOpening::Here(_) => {
+            text(StatusCode::NOT_FOUND, "there is no such session\n")
+        }
+    }
+}
+
+/// The nodes of a cluster that a stream has to do with. Otherwise the reason against it.
+async fn place_of(
+    connection: &Connection,
+    client: &str,
+    opener: StreamOpener,
+    format: Format,
+) -> Result<Place, StreamOpening> {
+    let here = |refusal: Option<StreamOpening>| refusal.map_or(Ok(Place::Here), Err);
+    let refusal = refusal_of(connection, client, opener).await;
+    let (Some(StreamOpening::Unknown), Some(cluster)) = (refusal, &connection.node.server().cluster) else {
+        return here(refusal);
+    };
+    let Some(session) = Id::parse(client) else { return here(refusal) };
+    let origins = connection.node.server().shared().origins_of(opener.peer);
+    // Another node may have it. Without an answer its client comes back as after a drain.
+    match cluster.search(session, opener.opener(), origins).await {
+        Visited::Searched => here(refusal_of(connection, client, opener).await),
+        Visited::Later => Err(StreamOpening::Draining),
+        Visited::Stays(home) => {
+            let Peer { address, is_multiplexed, .. } = opener.peer;
+            let visitor = Visitor { session, opener: opener.opener(), address, is_multiplexed };
+            cluster.open_stream(home, visitor, format).await.map(Place::AtNode)
+        }
     }
 }
 

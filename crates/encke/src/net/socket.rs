@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use encke_cluster::RelayRequest;
+use tokio::sync::oneshot;
 use websocket::{Compression, Decoder, Event, Flow, Opcode, Role};
 
 use super::connections::Counted;
@@ -403,7 +404,9 @@ impl Socket {
             (Some(connection), Some(origin), Some((text, rest)), Some(cluster)) => {
                 let (opener, compression) = (origin.opener(), origin.compression().map_or(0, Compression::to_byte));
                 let request = RelayRequest::WebSocket { opener, address, compression, text };
-                let relayed = Relayed { home, connection, request, counted: Box::new(counted), rest };
+                let (seat, taken) = oneshot::channel();
+                _ = seat.send((connection, Box::new(counted) as Box<dyn Send>));
+                let relayed = Relayed { home, request, connection: taken, rest, opened: None };
                 cluster.send(ToCluster::Relay(Box::new(relayed)));
             }
             _ => tracing::warn!("a websocket could not be passed to the node of its session"),

@@ -11,12 +11,10 @@ use tokio::io::AsyncWriteExt;
 use super::connections::Counted;
 use super::node::Node;
 use super::open_sockets::{Closed, OpenSocket};
-use super::stream_request::StreamRequest;
+use super::stream_request::{Place, StreamRequest};
 use super::thread_message::{MovingStream, ThreadMessage};
 use crate::byte_stream::ByteStream;
-use crate::cluster::link::{Relayed, ToCluster};
-use encke_cluster::{RelayRequest, Visitor};
-use encke_core::{ENVELOPE_BYTES, Id, NodeTag, Peer, StreamOpening};
+use encke_core::{ENVELOPE_BYTES, StreamOpening};
 
 /// Opens a stream on a connection that has no other use any more. The head of its response is written before all else.
 pub(crate) fn open(
@@ -26,30 +24,45 @@ pub(crate) fn open(
     request: StreamRequest,
     head: Vec<u8>,
 ) {
-    if let Some(home) = request.home {
-        let leaving = leave_to_node(node.clone(), home, connection, counted, request, head);
-        return drop(tokio::task::spawn_local(leaving));
+    if !matches!(request.place, Place::AtNode(_))
+        && let Some(StreamOpening::Elsewhere(shard)) = node.shard().stream_refusal(&request.client, &request.opener)
+    {
+        return leave(node, shard, connection, counted, request, head);
     }
-    let refusal = node.shard().stream_refusal(&request.client, &request.opener);
-    match refusal {
-        Some(StreamOpening::Elsewhere(shard)) => leave(node, shard, connection, counted, request, head),
-        _ => _ = tokio::task::spawn_local(begin(node.clone(), connection, counted, request, head)),
+    if matches!(request.place, Place::ForNode(_)) {
+        // Nothing comes before its first message.
+        return begin(node, connection, counted, request);
     }
+    tokio::task::spawn_local(write_head(node.clone(), connection, counted, request, head));
 }
 
-/// Writes the head, then lets the shard write. If the session has ended since the request was answered, the client finds the
-/// end of the stream, and asks again.
-async fn begin(
+/// Writes the head, then lets the shard write, or another node.
+async fn write_head(
     node: Rc<Node>,
     mut connection: ByteStream,
     counted: Option<Counted>,
-    request: StreamRequest,
-    head: Vec<u8>,
+    mut request: StreamRequest,
+    mut head: Vec<u8>,
 ) {
-    if write_head(&node, &mut connection, &request, head).await.is_err() {
+    let heartbeat_ms = node.shard().settings().stream_heartbeat_ms;
+    connection.limit_silence(Duration::from_millis(heartbeat_ms.saturating_mul(2)));
+    head.extend_from_slice(request.introduction.as_bytes());
+    if connection.write_all(&head).await.is_err() {
         return;
     }
-    let StreamRequest { client, opener, format, reached, .. } = request;
+    match std::mem::replace(&mut request.place, Place::Here) {
+        Place::AtNode(seat) => {
+            let connection = connection.detach();
+            // The stream may have ended meanwhile.
+            connection.into_iter().for_each(|connection| _ = seat.send((connection, Box::new(counted))));
+        }
+        Place::Here | Place::ForNode(_) => begin(&node, connection, counted, request),
+    }
+}
+
+/// Lets the shard write. If the session has ended since the request was answered, the client finds the end of the stream, and asks again.
+fn begin(node: &Rc<Node>, connection: ByteStream, counted: Option<Counted>, request: StreamRequest) {
+    let StreamRequest { client, opener, format, reached, place, .. } = request;
     let opening = node.shard_mut().open_stream(node.now(), &client, &opener, format, reached);
     if let StreamOpening::Here(key) = opening {
         let stream = Rc::new(OpenSocket::new(key, connection));
@@ -57,43 +70,12 @@ async fn begin(
         let stream = Stream { node: node.clone(), stream, _counted: counted, read_bytes: 0 };
         tokio::task::spawn_local(Task(Some(stream)));
     }
+    if let Place::ForNode(outcome) = place {
+        let refusal = (!matches!(opening, StreamOpening::Here(_))).then_some(opening);
+        // The thread of the cluster may have ended.
+        _ = outcome.send(refusal);
+    }
     node.settle();
-}
-
-/// Writes all that comes before the first message.
-async fn write_head(
-    node: &Node,
-    connection: &mut ByteStream,
-    request: &StreamRequest,
-    mut head: Vec<u8>,
-) -> io::Result<()> {
-    let heartbeat_ms = node.shard().settings().stream_heartbeat_ms;
-    connection.limit_silence(Duration::from_millis(heartbeat_ms.saturating_mul(2)));
-    head.extend_from_slice(request.introduction.as_bytes());
-    connection.write_all(&head).await
-}
-
-/// Writes the head, then lets another node serve the connection. If that does not take it any more, the client finds the end of the stream.
-async fn leave_to_node(
-    node: Rc<Node>,
-    home: NodeTag,
-    mut connection: ByteStream,
-    counted: Option<Counted>,
-    request: StreamRequest,
-    head: Vec<u8>,
-) {
-    if write_head(&node, &mut connection, &request, head).await.is_err() {
-        return;
-    }
-    let (session, connection) = (Id::parse(&request.client), connection.detach().ok());
-    if let (Some(session), Some(connection), Some(cluster)) = (session, connection, &node.server().cluster) {
-        let StreamRequest { opener, format, .. } = request;
-        let Peer { address, is_multiplexed, .. } = opener.peer;
-        let visitor = Visitor { session, opener: opener.opener(), address, is_multiplexed };
-        let request = RelayRequest::Stream(visitor, format);
-        let relayed = Relayed { home, connection, request, counted: Box::new(counted), rest: Vec::new() };
-        cluster.send(ToCluster::Relay(Box::new(relayed)));
-    }
 }
 
 /// Continues a stream that another shard passed on.

@@ -203,10 +203,10 @@ impl Cluster {
                     self.member.set_settings(settings);
                 }
                 ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.member.sessions),
-                ToCluster::Search { session, client: (opener, peer), origins, done } => {
+                ToCluster::Search { session, opener, origins, done } => {
                     self.last_visitor += 1;
                     self.visitors.insert(self.last_visitor, done);
-                    let waiting = Searcher::Visitor(self.last_visitor, opener, peer);
+                    let waiting = Searcher::Visitor(self.last_visitor, opener);
                     let search = ForNodes::Search { session, origins, waiting };
                     self.member.sessions.from_shard(now_ms, ShardMessage::ForNodes(search));
                 }

@@ -13,7 +13,7 @@ use super::{Answer, BODY_BYTES_MAX, OLD_MS, saved, settings, subjects, tag};
 use crate::command::{Command, KeyAnswer, KeyFailure, RequestFailure, VALUE_BYTES_MAX};
 use crate::dice::Dice;
 use crate::sessions::message::Question;
-use crate::sessions::{Output, RelayOutput, Sessions, Visited};
+use crate::sessions::{Output, RelayOutput, RelayRequest, Sessions, Visited};
 
 pub(super) struct Member {
     pub(super) sessions: Sessions,
@@ -223,7 +223,7 @@ impl Cluster {
 
     /// A client asks a node for a stream.
     pub(super) fn visit(&mut self, node: usize, session: Id) -> u64 {
-        self.send(node, session, 1, |number| Searcher::Visitor(number, Opener::Program, Peer::default()))
+        self.send(node, session, 1, |number| Searcher::Visitor(number, Opener::Program))
     }
 
     /// A client sends something to a node, which answers or searches for the session. Returns its number.
@@ -319,10 +319,10 @@ impl Cluster {
                 Output::Engine(command) => self.command(node, command),
                 Output::Shard(_, message) => self.shard(node, message),
                 Output::Visitor(number, visited) => self.members[node].visited.push((number, visited)),
-                Output::Relay(RelayOutput::Look(visitor, reply_to)) => {
+                Output::Relay(RelayOutput::Open(relay, request, reply_to)) => {
                     let member = &mut self.members[node];
-                    let unknown = (!member.here.contains_key(&visitor.session)).then_some(StreamOpening::Unknown);
-                    member.sessions.looked(&visitor.session, reply_to, unknown.or(member.refusal));
+                    member.relays.push(RelayOutput::Open(relay, request, String::new()));
+                    member.sessions.opened(relay, reply_to, member.refusal);
                     self.turn(node);
                 }
                 Output::Relay(output) => self.members[node].relays.push(output),
@@ -359,8 +359,9 @@ impl Cluster {
             Flight::Request { from, number, subject, body } => self.fly_request(from, number, &subject, body),
             Flight::Asked { to, reply_to, body } => {
                 let member = &mut self.members[to];
-                let is_known =
-                    !member.is_old || !matches!(Question::read(&body.clone().into()), Some(Question::Visit(_)));
+                let question = Question::read(&body.clone().into());
+                let is_stream = matches!(question, Some(Question::Open(_, RelayRequest::Stream(..))));
+                let is_known = !(member.is_old && is_stream);
                 if member.is_alive && member.is_connected && is_known {
                     member.sessions.asked(self.now_ms, reply_to, &body.into());
                     self.turn(to);

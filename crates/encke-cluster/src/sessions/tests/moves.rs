@@ -431,7 +431,7 @@ fn relayed() -> (Cluster, RelayId) {
     cluster.pass(10);
     let at_home = std::mem::take(&mut cluster.members[0].relays);
     assert!(
-        matches!(&at_home[..], [RelayOutput::Open(one, of), RelayOutput::Read(other)] if *of == request && [*one, *other] == [relay; 2])
+        matches!(&at_home[..], [RelayOutput::Open(one, of, _), RelayOutput::Read(other)] if *of == request && [*one, *other] == [relay; 2])
     );
     assert!(matches!(std::mem::take(&mut cluster.members[1].relays)[..], [RelayOutput::Read(of)] if of == relay));
     (cluster, relay)

@@ -5,80 +5,87 @@ use encke_core::{Format, Id, Opener, StreamOpening};
 use super::model::Cluster;
 use super::moves::opened;
 use super::tag;
-use crate::sessions::{RelayOutput, RelayRequest, Visited, Visitor};
+use crate::sessions::{RelayId, RelayOutput, RelayRequest, Visited, Visitor};
 
-/// The same as [`opened`], with sessions that stay on their nodes.
-fn opened_to_stay() -> (Cluster, Id) {
-    let (mut cluster, session) = opened();
-    cluster.members.iter_mut().for_each(|member| member.keeps_all = true);
-    (cluster, session)
-}
-
-/// The outcome for a client that comes to node 1, after this time.
-fn visit(cluster: &mut Cluster, session: Id, ms: u64) -> Option<Visited> {
+/// The outcome for a client that comes to node 1.
+fn visit(cluster: &mut Cluster, session: Id) -> Option<Visited> {
     let number = cluster.visit(1, session);
-    cluster.pass(ms);
-    let counts = cluster.members[1].sessions.counts();
+    cluster.pass(10);
     let outcome = cluster.members[1].visited.iter().find(|(of, _)| *of == number).map(|(_, outcome)| *outcome);
-    assert!(outcome.is_none() || counts.waiting == 0, "{counts:?}");
+    assert_eq!(cluster.members[1].sessions.counts().waiting, 0);
     outcome
 }
 
+/// Relays a stream from a node to another one.
+fn relay(cluster: &mut Cluster, from: usize, to: u64, session: Id) -> RelayId {
+    let visitor = Visitor { session, opener: Opener::Page, address: None, is_multiplexed: false };
+    let request = RelayRequest::Stream(visitor, Format::Lines);
+    let now_ms = cluster.now_ms;
+    cluster.members[from].sessions.open_relay(now_ms, tag(to), request)
+}
+
 #[test]
-fn the_node_of_a_session_that_stays_takes_a_stream_unless_it_refuses() {
-    let (mut cluster, session) = opened_to_stay();
-    let expected = [
-        (None, Visited::Stays(tag(0))),
-        (Some(StreamOpening::TooMany), Visited::TooMany),
-        (Some(StreamOpening::Draining), Visited::Later),
-    ];
-    for (refusal, outcome) in expected {
-        cluster.members[0].refusal = refusal;
-        assert_eq!(visit(&mut cluster, session, 10), Some(outcome));
-    }
+fn a_stream_of_a_session_that_stays_is_for_its_node_and_any_other_moves_its_session() {
+    let (mut cluster, session) = opened();
+    cluster.members[0].keeps_all = true;
+    assert_eq!(visit(&mut cluster, session), Some(Visited::Stays(tag(0))));
     assert_eq!(cluster.nodes_with(session), [0]);
-    // One that does not stay moves.
     cluster.members[0].keeps_all = false;
-    assert_eq!(visit(&mut cluster, session, 10), Some(Visited::Searched));
+    assert_eq!(visit(&mut cluster, session), Some(Visited::Searched));
     assert_eq!(cluster.nodes_with(session), [1]);
+    cluster.disconnect(2);
+    let number = cluster.visit(2, session);
+    assert_eq!(cluster.members[2].visited, [(number, Visited::Later)]);
 }
 
 #[test]
-fn a_stream_goes_on_at_its_new_node_if_its_home_is_killed_before_it_has_answered() {
-    let (mut cluster, session) = opened_to_stay();
-    cluster.members[0].is_old = true;
-    assert_eq!(visit(&mut cluster, session, 100), None);
-    cluster.kill(0);
-    cluster.pass(2_900);
-    assert_eq!(cluster.members[1].visited.pop().map(|(_, outcome)| outcome), Some(Visited::Searched));
-    assert_eq!(cluster.nodes_with(session), [1]);
+fn the_node_of_a_session_refuses_a_stream_with_its_reason() {
+    let refusals = [StreamOpening::TooMany, StreamOpening::Unknown, StreamOpening::Draining];
+    for refusal in [None].into_iter().chain(refusals.map(Some)) {
+        let (mut cluster, session) = opened();
+        cluster.members[0].refusal = refusal;
+        let relay = relay(&mut cluster, 1, 0, session);
+        cluster.pass(10);
+        let [at_home, here] = [0, 1].map(|node: usize| std::mem::take(&mut cluster.members[node].relays));
+        let is_expected = match refusal {
+            None => matches!(here[..], [RelayOutput::Read(of)] if of == relay),
+            Some(StreamOpening::TooMany) => {
+                matches!(here[..], [RelayOutput::Refuse(of, StreamOpening::TooMany)] if of == relay)
+            }
+            Some(_) => matches!(here[..], [RelayOutput::End(of)] if of == relay),
+        };
+        assert!(is_expected, "{refusal:?}: {here:?}");
+        let goes_on = matches!(at_home[..], [RelayOutput::Open(..), RelayOutput::Read(_)]);
+        let ends = matches!(at_home[..], [RelayOutput::Open(..), RelayOutput::End(_)]);
+        assert!(if refusal.is_none() { goes_on } else { ends }, "{at_home:?}");
+        let relays = usize::from(refusal.is_none());
+        assert!([0, 1].iter().all(|node: &usize| cluster.members[*node].sessions.counts().relays == relays));
+    }
 }
 
 #[test]
-fn a_node_of_an_older_build_keeps_its_session_and_the_client_comes_back() {
-    let (mut cluster, session) = opened_to_stay();
-    cluster.members[0].is_old = true;
-    assert_eq!(visit(&mut cluster, session, 2_500), Some(Visited::Later));
+fn a_node_of_an_older_build_keeps_its_session_and_a_stream_does_not_begin() {
+    let (mut cluster, session) = opened();
+    (cluster.members[0].is_old, cluster.members[0].keeps_all) = (true, true);
+    assert_eq!(visit(&mut cluster, session), Some(Visited::Stays(tag(0))));
+    let relay = relay(&mut cluster, 1, 0, session);
+    cluster.pass(2_500);
+    assert!(matches!(cluster.members[1].relays[..], [RelayOutput::End(of)] if of == relay));
     assert_eq!(cluster.nodes_with(session), [0]);
     assert_eq!(cluster.members[1].sessions.counts().taken_over, 0);
 }
 
 #[test]
-fn clients_come_back_if_one_of_both_nodes_carries_as_much_as_it_may() {
+fn a_stream_does_not_begin_if_one_of_both_nodes_carries_as_much_as_it_may() {
     for full in [0, 1] {
-        let (mut cluster, session) = opened_to_stay();
-        // To the third node, which takes as many.
-        for number in 0..16 {
-            let now_ms = cluster.now_ms;
-            let visitor = Visitor { session, opener: Opener::Page, address: None, is_multiplexed: false };
-            let request = RelayRequest::Stream(visitor, Format::Lines);
-            let relay = cluster.members[full].sessions.open_relay(now_ms, tag(2), request);
-            assert_eq!(cluster.members[full].sessions.counts().relays, number + 1, "{relay:?}");
-        }
+        let (mut cluster, session) = opened();
+        (0..16).for_each(|_| _ = relay(&mut cluster, full, 2, session));
         cluster.pass(10);
-        let opened = |output: &&RelayOutput| matches!(output, RelayOutput::Open(_, RelayRequest::Stream(..)));
-        assert_eq!(cluster.members[2].relays.iter().filter(opened).count(), 16);
-        assert_eq!(visit(&mut cluster, session, 10), Some(Visited::Later), "node {full} is full");
+        assert_eq!(cluster.members[2].sessions.counts().relays, 16, "it takes as many");
+        cluster.members[1].relays.clear();
+        let relay = relay(&mut cluster, 1, 0, session);
+        cluster.pass(10);
+        assert!(matches!(cluster.members[1].relays[..], [RelayOutput::End(of)] if of == relay), "node {full} is full");
         assert_eq!(cluster.members[full].sessions.counts().refused, 1);
     }
 }
