@@ -183,7 +183,7 @@ fn a_stream_whose_session_stays_on_a_node_that_is_killed_goes_on_at_another_one(
             wait_until("half of the messages are there", || is_half.load(Ordering::Relaxed));
             a.signal("KILL");
             client.nodes = vec![&b, &c];
-            // What has been on its way comes, then the end, by which the client learns that it has to come again.
+            // The messages on their way come first, then the end, which sends the client to another node.
             while client.take(&mut stream) {}
             wait_until("all messages have come", || {
                 let mut stream = Stream::open(&c, &client.session, EVENTS);
@@ -199,6 +199,68 @@ fn a_stream_whose_session_stays_on_a_node_that_is_killed_goes_on_at_another_one(
         check(std::iter::once(&client.got), 0..ALL, ALL / 2);
         assert_eq!(sum(&[&b, &c], "encke_cluster_sessions_taken_over"), 1);
         assert_eq!(sum(&[&b, &c], "encke_sessions_unknown"), 0);
+    });
+}
+
+/// The messages of a client that replays, and the position of the last one.
+#[derive(Default)]
+struct Replayed {
+    got: Vec<usize>,
+    position: Value,
+}
+
+impl Replayed {
+    /// Reads until the stream ends, or this number has come. Connects go to a node.
+    fn read(&mut self, node: &Node, session: &Polling, stream: &mut Stream, last: usize) {
+        let connect = || {
+            let connect =
+                json!([{"channel": "/meta/connect", "clientId": session.id, "connectionType": "eventsource"}]);
+            post(node, session, &connect);
+        };
+        connect();
+        while self.got.last().is_none_or(|number| *number < last)
+            && let Some(messages) = stream.messages()
+        {
+            for message in messages {
+                if message["channel"] == "/meta/connect" {
+                    connect();
+                } else {
+                    self.got.push(message["data"].as_u64().expect("a number") as usize);
+                    self.position = message["ext"]["replay"].clone();
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_replays_goes_on_at_its_position_when_the_node_of_its_session_is_killed() {
+    run(async {
+        let nats = Keeping::start("streams-replaying");
+        let [a, b, c] = nodes(&nats.nats).await;
+        let ext = json!({"replay": {"positions": "ext"}});
+        let session = handshake_with(&a, &ext);
+        subscribe(&a, &session, "/h/s");
+        let mut stream = Stream::open(&b, &session, EVENTS);
+        assert_eq!(stream.status, 200);
+        let mut client = Replayed::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| publish(&c, "/h/s", 0..ALL));
+            client.read(&b, &session, &mut stream, ALL / 4);
+            a.signal("KILL");
+            client.read(&b, &session, &mut stream, ALL);
+            wait_until("its session is unknown", || Stream::open(&c, &session, EVENTS).status == 404);
+            let session = handshake_with(&c, &ext);
+            let ext = json!({"replay": {"/h/s": client.position}});
+            let subscribe =
+                json!([{"channel": "/meta/subscribe", "clientId": session.id, "subscription": "/h/s", "ext": ext}]);
+            let (_, replies) = post(&c, &session, &subscribe);
+            assert_eq!(replies[0]["ext"]["replay"]["/h/s"]["recovered"], true, "{replies}");
+            let mut stream = Stream::open(&b, &session, EVENTS);
+            client.read(&c, &session, &mut stream, ALL - 1);
+        });
+        assert_eq!(client.got, (0..ALL).collect::<Vec<_>>(), "lost, doubled or out of order");
+        assert_eq!(b.metric("encke_cluster_connections_relayed"), 2);
     });
 }
 

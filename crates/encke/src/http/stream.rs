@@ -28,7 +28,7 @@ use super::{Body, closing, cookie, origin, text, typed, whole, with};
 use crate::byte_stream::ByteStream;
 use crate::fallback::{BoxError, ResponseBody};
 use crate::net::stream;
-use crate::net::stream_request::{Place, StreamRequest};
+use crate::net::stream_request::{Served, StreamRequest};
 use encke_cluster::{Visited, Visitor};
 use encke_core::{Format, Id, Peer, Settings, StreamOpener, StreamOpening};
 
@@ -83,12 +83,12 @@ async fn open<B: HttpBody>(
         headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) || cookie::is_sent(headers, settings);
     let opener = StreamOpener { browser, is_of_page, peer: connection.peer(&connection.client(headers)) };
     let client = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    let place = match place_of(connection, &client, opener, format).await {
-        Ok(place) => place,
+    let served = match find(connection, &client, opener, format).await {
+        Ok(served) => served,
         Err(refusal) => return refused(connection, settings, format, refusal),
     };
     let introduction = introduction(format).to_owned();
-    begin(connection, StreamRequest { client, opener, format, introduction, reached: None, place })
+    begin(connection, StreamRequest { client, opener, format, introduction, reached: None, served })
 }
 
 /// The response to a request that gets no stream.
@@ -105,14 +105,14 @@ fn refused(connection: &Connection, settings: &Settings, format: Format, refusal
     }
 }
 
-/// The nodes of a cluster that a stream has to do with. Otherwise the reason against it.
-async fn place_of(
+/// Finds the node that serves a stream. Otherwise the reason against it.
+async fn find(
     connection: &Connection,
     client: &str,
     opener: StreamOpener,
     format: Format,
-) -> Result<Place, StreamOpening> {
-    let here = |refusal: Option<StreamOpening>| refusal.map_or(Ok(Place::Here), Err);
+) -> Result<Served, StreamOpening> {
+    let here = |refusal: Option<StreamOpening>| refusal.map_or(Ok(Served::Here), Err);
     let refusal = refusal_of(connection, client, opener).await;
     let (Some(StreamOpening::Unknown), Some(cluster)) = (refusal, &connection.node.server().cluster) else {
         return here(refusal);
@@ -126,7 +126,7 @@ async fn place_of(
         Visited::Stays(home) => {
             let Peer { address, is_multiplexed, .. } = opener.peer;
             let visitor = Visitor { session, opener: opener.opener(), address, is_multiplexed };
-            cluster.open_stream(home, visitor, format).await.map(Place::AtNode)
+            cluster.open_stream(home, visitor, format).await.map(Served::ByNode)
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use super::connections::Counted;
 use super::node::Node;
 use super::open_sockets::{Closed, OpenSocket};
-use super::stream_request::{Place, StreamRequest};
+use super::stream_request::{Served, StreamRequest};
 use super::thread_message::{MovingStream, ThreadMessage};
 use crate::byte_stream::ByteStream;
 use encke_core::{ENVELOPE_BYTES, StreamOpening};
@@ -24,12 +24,12 @@ pub(crate) fn open(
     request: StreamRequest,
     head: Vec<u8>,
 ) {
-    if !matches!(request.place, Place::AtNode(_))
+    if !matches!(request.served, Served::ByNode(_))
         && let Some(StreamOpening::Elsewhere(shard)) = node.shard().stream_refusal(&request.client, &request.opener)
     {
         return leave(node, shard, connection, counted, request, head);
     }
-    if matches!(request.place, Place::ForNode(_)) {
+    if matches!(request.served, Served::ForNode(_)) {
         // Nothing comes before its first message.
         return begin(node, connection, counted, request);
     }
@@ -50,19 +50,20 @@ async fn write_head(
     if connection.write_all(&head).await.is_err() {
         return;
     }
-    match std::mem::replace(&mut request.place, Place::Here) {
-        Place::AtNode(seat) => {
-            let connection = connection.detach();
-            // The stream may have ended meanwhile.
-            connection.into_iter().for_each(|connection| _ = seat.send((connection, Box::new(counted))));
+    match std::mem::replace(&mut request.served, Served::Here) {
+        Served::ByNode(seat) => {
+            if let Ok(connection) = connection.detach() {
+                // The stream may have ended meanwhile.
+                _ = seat.send((connection, Box::new(counted)));
+            }
         }
-        Place::Here | Place::ForNode(_) => begin(&node, connection, counted, request),
+        Served::Here | Served::ForNode(_) => begin(&node, connection, counted, request),
     }
 }
 
 /// Lets the shard write. If the session has ended since the request was answered, the client finds the end of the stream, and asks again.
 fn begin(node: &Rc<Node>, connection: ByteStream, counted: Option<Counted>, request: StreamRequest) {
-    let StreamRequest { client, opener, format, reached, place, .. } = request;
+    let StreamRequest { client, opener, format, reached, served, .. } = request;
     let opening = node.shard_mut().open_stream(node.now(), &client, &opener, format, reached);
     if let StreamOpening::Here(key) = opening {
         let stream = Rc::new(OpenSocket::new(key, connection));
@@ -70,7 +71,7 @@ fn begin(node: &Rc<Node>, connection: ByteStream, counted: Option<Counted>, requ
         let stream = Stream { node: node.clone(), stream, _counted: counted, read_bytes: 0 };
         tokio::task::spawn_local(Task(Some(stream)));
     }
-    if let Place::ForNode(outcome) = place {
+    if let Served::ForNode(outcome) = served {
         let refusal = (!matches!(opening, StreamOpening::Here(_))).then_some(opening);
         // The thread of the cluster may have ended.
         _ = outcome.send(refusal);

@@ -15,15 +15,15 @@ pub(crate) struct StreamRequest {
     pub(crate) introduction: String,
     /// The positions that the ids of its events name, if it has several channels.
     pub(crate) reached: Option<Reached>,
-    pub(crate) place: Place,
+    pub(crate) served: Served,
 }
 
-/// The nodes of a cluster that a stream has to do with.
-pub(crate) enum Place {
-    /// This one only.
+/// The node of a cluster that serves a stream.
+pub(crate) enum Served {
+    /// This one.
     Here,
-    /// Another node has the session and has opened the stream; it awaits the connection.
-    AtNode(RelaySeat),
-    /// It is of another node, which awaits the outcome: None if it is open, or the reason against it.
+    /// Another one has opened it, and awaits the connection.
+    ByNode(RelaySeat),
+    /// This one, for a client of another node, which awaits the outcome: None if it is open, or the reason against it.
     ForNode(oneshot::Sender<Option<StreamOpening>>),
 }

@@ -15,7 +15,7 @@ use crate::byte_stream::ByteStream;
 use crate::cluster::link::Relayed;
 use crate::cluster::relay::{self, FromRelay, ToRelay};
 use crate::net::server_shared::ServerShared;
-use crate::net::stream_request::{Place, StreamRequest};
+use crate::net::stream_request::{Served, StreamRequest};
 use crate::net::thread_message::{Moving, MovingStream, ThreadMessage};
 
 /// The ends of relays on this node.
@@ -157,7 +157,7 @@ impl Relays {
                     // The node of its client writes it.
                     introduction: String::new(),
                     reached: None,
-                    place: Place::ForNode(opened),
+                    served: Served::ForNode(opened),
                 };
                 let (head, charge) = (Vec::new(), charge(0));
                 let moving = MovingStream { connection, counted: None, request, head, charge };
