@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
@@ -56,8 +57,11 @@ impl Stream {
 
     /// The messages of the next event or line. None at the end.
     fn messages(&mut self) -> Option<Vec<Value>> {
+        let began = Instant::now();
         loop {
             let line = self.line()?;
+            // A stream that is there has signs of life.
+            assert!(began.elapsed() < EVENT_MAX, "gave up waiting for messages on a stream");
             let text = line.strip_prefix("data: ").unwrap_or(&line);
             if text.starts_with('[') {
                 return Some(serde_json::from_str(text).expect("an array of messages"));
