@@ -173,7 +173,7 @@ fn a_stream_whose_session_stays_on_a_node_that_is_killed_goes_on_at_another_one(
         while client.got.len() < ALL / 2 {
             assert!(client.connect("eventsource") && client.take(&mut stream));
         }
-        // It confirms the last of them.
+        // It confirms the last of them, and gets the first of those that follow.
         assert!(client.connect("eventsource"));
         let marks = b.metric("encke_cluster_marks");
         wait_until("other nodes know that", || b.metric("encke_cluster_marks") > marks + 8);
@@ -200,7 +200,8 @@ fn a_stream_whose_session_stays_on_a_node_that_is_killed_goes_on_at_another_one(
                 client.got.last() == Some(&(ALL - 1))
             });
         });
-        check(std::iter::once(&client.got), 0..ALL, ALL / 2);
+        // A session that was late gets again what its client had confirmed up to 5 s before.
+        check(std::iter::once(&client.got), 0..ALL, 0);
         assert_eq!(sum(&[&b, &c], "encke_cluster_sessions_taken_over"), 1);
         assert_eq!(sum(&[&b, &c], "encke_sessions_unknown"), 0);
     });
