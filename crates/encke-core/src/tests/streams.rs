@@ -235,7 +235,7 @@ fn a_stream_ends_after_its_time_and_a_stranger_gets_none() {
 #[test]
 fn a_session_whose_stream_is_open_before_its_first_connect_is_recorded_at_that() {
     let mut rig = rig_with(Settings::default(), Box::new(NoApplication));
-    let (socket, client) = rig.opened("");
+    let (socket, client) = rig.opened("{}");
     rig.subscribe(socket, &client);
     rig.flushed(socket);
     rig.shard.socket_closed(NOW, socket);
