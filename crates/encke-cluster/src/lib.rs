@@ -42,5 +42,7 @@ pub use remote_calls::{
     Answers, CallKind, Callee, RemoteCallCounts, RemoteCallOutput, RemoteCalls, RemoteCallsSettings,
 };
 pub use revocations::{RevocationCounts, RevocationOutput, Revocations};
-pub use sessions::{Output, RecordView, RelayId, RelayOutput, RelayRequest, SessionCounts, Sessions, SessionsSettings};
+pub use sessions::{
+    Output, RecordView, RelayId, RelayOutput, RelayRequest, SessionCounts, Sessions, SessionsSettings, Visited, Visitor,
+};
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};

@@ -21,7 +21,7 @@ use crate::histories::{Histories, HistoriesSettings, HistoryOutput};
 use crate::member_histories::MemberHistories;
 use crate::node::Node;
 use crate::node_rings::{Shards, send_to_wanting};
-use crate::sessions::{Output, RelayOutput, Sessions};
+use crate::sessions::{Output, RelayOutput, Sessions, Visited};
 
 /// The machines of one node.
 pub struct Member {
@@ -42,7 +42,7 @@ pub enum MemberOutput {
     /// Do this for a relay.
     Relay(RelayOutput),
     /// Answer a visitor: see [`Output::Visitor`].
-    Visitor(u64, bool),
+    Visitor(u64, Visited),
     /// A node is there, or gone: see [`Output::Probed`].
     Probed(NodeTag, bool),
 }
@@ -156,9 +156,7 @@ impl Member {
                 Output::Engine(command) => self.outputs.push(MemberOutput::Engine(command)),
                 Output::Shard(shard, message) => shards.send(shard, message),
                 Output::Relay(output) => self.outputs.push(MemberOutput::Relay(output)),
-                Output::Visitor(visitor, was_searched) => {
-                    self.outputs.push(MemberOutput::Visitor(visitor, was_searched));
-                }
+                Output::Visitor(visitor, visited) => self.outputs.push(MemberOutput::Visitor(visitor, visited)),
                 Output::Missed { session, shard, names, mark, room } => {
                     let missed = self.histories.missed(now, shards, (&session, &names, &mark), room);
                     shards.send(shard, ShardMessage::FromNodes(FromNodes::Missed(session, missed)));

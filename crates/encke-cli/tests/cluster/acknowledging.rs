@@ -63,7 +63,7 @@ impl<'a> Acknowledging<'a> {
 }
 
 /// Checks that channels have their messages in order, and from a point on once more at most.
-fn check<'a>(channels: impl Iterator<Item = &'a Vec<usize>>, numbers: Range<usize>, doubled_from: usize) {
+pub(crate) fn check<'a>(channels: impl Iterator<Item = &'a Vec<usize>>, numbers: Range<usize>, doubled_from: usize) {
     let mut all = Vec::new();
     for got in channels {
         let begins_again = got.windows(2).filter(|pair| pair[0] >= pair[1]).count();

@@ -16,6 +16,7 @@ mod proxy;
 mod repeated;
 mod sessions;
 mod sources;
+mod streams;
 
 use std::time::{Duration, Instant};
 

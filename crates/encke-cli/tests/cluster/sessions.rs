@@ -104,7 +104,7 @@ pub(crate) fn wait_for_records(node: &Node, sessions: u64) {
     });
 }
 
-fn sum(nodes: &[&Node], metric: &str) -> u64 {
+pub(crate) fn sum(nodes: &[&Node], metric: &str) -> u64 {
     nodes.iter().map(|node| node.metric(metric)).sum()
 }
 
@@ -186,7 +186,7 @@ fn a_websocket_that_reaches_another_node_brings_its_session() {
         }
         let nodes: Vec<&Node> = nodes.iter().collect();
         assert_eq!(sum(&nodes, "encke_sessions_given"), 6);
-        assert_eq!((sum(&nodes, "encke_sessions_unknown"), sum(&nodes, "encke_cluster_websockets_relayed")), (0, 0));
+        assert_eq!((sum(&nodes, "encke_sessions_unknown"), sum(&nodes, "encke_cluster_connections_relayed")), (0, 0));
     });
 }
 
@@ -214,7 +214,7 @@ fn a_websocket_whose_session_was_promised_each_message_is_served_by_its_node() {
         assert_eq!(data(&mut subscription, 1).await, [format!("\"{large}\"")]);
         assert_eq!(client.connected().expect("it is connected").client_id, id, "the session goes on");
         let nodes: Vec<&Node> = nodes.iter().collect();
-        assert!(sum(&nodes, "encke_cluster_websockets_relayed") >= 3);
+        assert!(sum(&nodes, "encke_cluster_connections_relayed") >= 3);
         assert_eq!((sum(&nodes, "encke_sessions_given"), sum(&nodes, "encke_sessions_unknown")), (0, 0));
         client.disconnect().await.expect("it ends");
         wait_until("no relay is left", || sum(&nodes, "encke_cluster_relays") == 0);
@@ -303,7 +303,7 @@ fn a_session_that_has_logged_out_does_not_come_back() {
 }
 
 /// A node that reaches NATS by a pipe, which can be cut, and another one.
-fn with_one_that_can_be_cut_off(name: &str) -> (Keeping, Proxy, Node, Node) {
+pub(crate) fn with_one_that_can_be_cut_off(name: &str) -> (Keeping, Proxy, Node, Node) {
     let nats = Keeping::start(name);
     let pipe = Proxy::to(vec![nats.nats.url().trim_start_matches("nats://").to_owned()]);
     let a = Node::begin_at(&format!("nats://{}", pipe.address()), "a", "");

@@ -7,7 +7,7 @@ use super::message::{Fate, Question, Reply};
 use super::record::{Content, Key, Record};
 use super::records::KeyCommand;
 use super::searches::Absence;
-use super::{Notice, Output, Sent, Server, Sessions, State};
+use super::{Notice, Output, Sent, Server, Sessions, State, Visited};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, RequestFailure};
 
 impl Sessions {
@@ -103,7 +103,6 @@ impl Sessions {
         let (key, node, without) = (search.key, self.settings.node, search.without.clone());
         let is_absent = |of| of == node || without.iter().any(|absence| absence.node == of);
         let is_request = matches!(search.waiting, Searcher::Request { .. });
-        let is_socket = matches!(search.waiting, Searcher::Socket(..));
         if answer.is_ok() {
             // It is there, whatever has become of the questions about that.
             self.servers.entry(home).and_modify(|server| server.silent = 0);
@@ -123,10 +122,10 @@ impl Sessions {
                 self.go_on(now_ms, number);
             }
             Ok(Some(Reply::Busy)) => self.searches.pause(number, now_ms + BUSY_PAUSE_MS),
-            Ok(Some(Reply::Stays)) if is_socket => self.relay_by(now_ms, number, home),
             // A request may reach the node itself. For any other client the session is unknown here.
             Ok(Some(Reply::TooLarge | Reply::Stays)) if is_request => self.give_up(now_ms, number),
-            Ok(Some(Reply::TooLarge | Reply::Stays | Reply::Refused)) => self.end_search(now_ms, number),
+            Ok(Some(Reply::Stays)) => self.stays(now_ms, number, home),
+            Ok(Some(Reply::TooLarge | Reply::Refused)) => self.end_search(now_ms, number),
             Ok(_) => self.give_up(now_ms, number),
             Err(RequestFailure::NoResponders) if now_ms < self.connected_ms + self.settings.return_delay_ms => {
                 self.searches.pause(number, now_ms + RETURN_PAUSE_MS);
@@ -308,22 +307,9 @@ impl Sessions {
                 self.outputs.push(Output::Shard(self.shard_of(&session), message));
             }
             Searcher::Socket(socket, _) => self.tell_shard(&session, FromNodes::Searched(socket)),
-            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, true)),
+            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, Visited::Searched)),
         }
         followers
-    }
-
-    /// Lets the node of a session serve a WebSocket.
-    fn relay_by(&mut self, now_ms: u64, number: u64, home: NodeTag) {
-        let Some(search) = self.searches.remove(number) else { return };
-        let session = search.session;
-        let followers = self.searches.step_down(number, &search.key);
-        if let Searcher::Socket(socket, _) = self.searches.give_back(search) {
-            self.tell_shard(&session, FromNodes::Relay(socket, home));
-        }
-        for follower in followers {
-            self.go_on(now_ms, follower);
-        }
     }
 
     /// Sends a client away for now: the node of its session, or the record, cannot be asked.
@@ -352,7 +338,7 @@ impl Sessions {
                 self.outputs.push(Output::Shard(self.shard_of(session), message));
             }
             Searcher::Socket(socket, _) => self.tell_shard(session, FromNodes::Unsearched(socket)),
-            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, false)),
+            Searcher::Visitor(visitor, _) => self.outputs.push(Output::Visitor(visitor, Visited::Later)),
         }
     }
 

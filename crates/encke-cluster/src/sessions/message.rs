@@ -6,7 +6,7 @@
 //!   Settled  the fate of a Served, or its client is gone                ─▶ Done
 //!   Release  a session that is to move                                   ─▶ Given, Stays, Unknown, Elsewhere, Busy, Refused, TooLarge
 //!   Taken    a session that has been taken over                          ─▶ Done
-//!   Open     a WebSocket whose session stays                             ─▶ Done, Full
+//!   Open     a WebSocket or stream whose session stays                   ─▶ Done, Full; of a stream also Unknown, TooMany
 //!   Carry    bytes of one, when they are written                         ─▶ Done, Unknown
 //!   Close    its end                                                     ─▶ Done
 //!   Ping     is the node there?                                          ─▶ Done
@@ -15,10 +15,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;
-use encke_core::{HttpTransport, Id, NodeTag, Opener, Response};
+use encke_core::{Format, HttpTransport, Id, NodeTag, Opener, Response};
 
 use super::record::Key;
-use super::relays::{RelayId, RelayRequest};
+use super::relays::{RelayId, RelayRequest, Visitor};
 
 /// A question of another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +40,11 @@ pub(super) enum Question {
     },
     /// A session has been taken over by this node, which has written this revision of its record.
     Taken(Key, NodeTag, u64),
-    /// Serve a WebSocket.
+    /// Serve a WebSocket or a stream.
     Open(RelayId, RelayRequest),
-    /// Write bytes to a WebSocket, or to its shard.
+    /// Write bytes to its client, or to its shard.
     Carry(RelayId, Bytes),
-    /// A WebSocket has ended.
+    /// Its connection has ended.
     Close(RelayId),
     /// Nothing.
     Ping,
@@ -104,8 +104,10 @@ pub(super) enum Reply {
     Stays,
     /// It does not fit into an answer.
     TooLarge,
-    /// The node serves as many requests of others as it may.
+    /// The node serves as many clients of others as it may, or is about to stop.
     Full,
+    /// The browser of this client holds as many streams as it may.
+    TooMany,
     /// It is done.
     Done,
 }
@@ -165,11 +167,16 @@ impl Question {
                 out.tag(*node);
                 out.number(*revision);
             }
-            Question::Open(relay, request) => {
+            Question::Open(relay, RelayRequest::WebSocket { opener, address, compression, text }) => {
                 out.relay(5, relay);
-                out.opener(request.opener);
-                out.address(request.address);
-                out.part(request.compression, request.text.as_bytes());
+                out.opener(*opener);
+                out.address(*address);
+                out.part(*compression, text.as_bytes());
+            }
+            Question::Open(relay, RelayRequest::Stream(visitor, format)) => {
+                out.relay(8, relay);
+                out.visitor(visitor);
+                out.byte((*format == Format::Lines).into());
             }
             Question::Carry(relay, bytes) => {
                 out.relay(6, relay);
@@ -220,10 +227,15 @@ impl Question {
             5 => {
                 let (relay, opener, address) = (from.relay()?, from.opener()?, from.address()?);
                 let (compression, text) = (from.byte()?, from.text(from.0.len())?.into());
-                Question::Open(relay, RelayRequest { opener, address, compression, text })
+                Question::Open(relay, RelayRequest::WebSocket { opener, address, compression, text })
             }
             6 => Question::Carry(from.relay()?, bytes.slice_ref(std::mem::take(&mut from.0))),
             7 => Question::Close(from.relay()?),
+            8 => {
+                let (relay, visitor) = (from.relay()?, from.visitor()?);
+                let format = if from.flag()? { Format::Lines } else { Format::Events };
+                Question::Open(relay, RelayRequest::Stream(visitor, format))
+            }
             _ => return None,
         };
         from.0.is_empty().then_some(question)
@@ -253,6 +265,7 @@ impl Reply {
             Reply::Full => out.byte(7),
             Reply::Refused => out.byte(8),
             Reply::Stays => out.byte(9),
+            Reply::TooMany => out.byte(10),
         }
         out.0
     }
@@ -277,6 +290,7 @@ impl Reply {
             7 => Reply::Full,
             8 => Reply::Refused,
             9 => Reply::Stays,
+            10 => Reply::TooMany,
             _ => return None,
         };
         from.0.is_empty().then_some(reply)
@@ -327,6 +341,13 @@ impl Writer {
         self.byte(kind);
         self.tag(relay.node);
         self.number(relay.number);
+    }
+
+    fn visitor(&mut self, visitor: &Visitor) {
+        self.id(&visitor.session);
+        self.opener(visitor.opener);
+        self.address(visitor.address);
+        self.byte(visitor.is_multiplexed.into());
     }
 
     fn number(&mut self, number: u64) {
@@ -391,6 +412,11 @@ impl<'a> Reader<'a> {
             (false, Some(browser)) => Some(Opener::Browser(browser)),
             (true, Some(_)) => None,
         }
+    }
+
+    fn visitor(&mut self) -> Option<Visitor> {
+        let (session, opener, address) = (self.id()?, self.opener()?, self.address()?);
+        Some(Visitor { session, opener, address, is_multiplexed: self.flag()? })
     }
 
     fn relay(&mut self) -> Option<RelayId> {

@@ -12,6 +12,9 @@ fn questions() -> Vec<Question> {
     };
     let release = |opener| Question::Release { session: id(3, 1), node: tag(1), bytes_max: 9, is_urgent: true, opener };
     let relay = RelayId { node: tag(4), number: 5 };
+    let websocket = RelayRequest::WebSocket { opener: Opener::Page, address: None, compression: 9, text: "[]".into() };
+    let address = Some([10, 0, 0, 2].into());
+    let visitor = Visitor { session: id(5, 0), opener: Opener::Browser(id(6, 0)), address, is_multiplexed: false };
     vec![
         Question::Ping,
         serve(None, None, HttpTransport::LongPolling),
@@ -22,7 +25,9 @@ fn questions() -> Vec<Question> {
         release(Opener::Page),
         release(Opener::Browser(id(4, 0))),
         Question::Taken(Key::of(&id(1, 0)), tag(2), 11),
-        Question::Open(relay, RelayRequest { opener: Opener::Page, address: None, compression: 9, text: "[]".into() }),
+        Question::Open(relay, websocket),
+        Question::Open(relay, RelayRequest::Stream(visitor, Format::Events)),
+        Question::Open(relay, RelayRequest::Stream(Visitor { is_multiplexed: true, ..visitor }, Format::Lines)),
         Question::Carry(relay, Bytes::from_static(b"\x00\xff")),
         Question::Close(relay),
     ]
@@ -49,6 +54,7 @@ fn replies() -> Vec<Reply> {
         Reply::Full,
         Reply::Refused,
         Reply::Stays,
+        Reply::TooMany,
     ]
 }
 
@@ -71,7 +77,8 @@ fn other_versions_cut_messages_and_trailing_bytes_are_refused() {
     for question in questions() {
         let bytes = question.write();
         assert_eq!(read(&[&[VERSION + 1], &bytes[1..]].concat()), None);
-        if !matches!(question, Question::Serve(_) | Question::Open(..) | Question::Carry(..)) {
+        let has_text = matches!(question, Question::Open(_, RelayRequest::WebSocket { .. }));
+        if !has_text && !matches!(question, Question::Serve(_) | Question::Carry(..)) {
             assert_eq!(read(&[&bytes[..], b"x"].concat()), None);
             assert!((0..bytes.len()).all(|length| read(&bytes[..length]).is_none()));
         }
@@ -81,7 +88,7 @@ fn other_versions_cut_messages_and_trailing_bytes_are_refused() {
 
 proptest! {
     #[test]
-    fn no_bytes_end_in_a_panic(bytes: Vec<u8>, kind in 0..10_u8) {
+    fn no_bytes_end_in_a_panic(bytes: Vec<u8>, kind in 0..11_u8) {
         let bytes = Bytes::from([&[VERSION, kind][..], &bytes].concat());
         let _read = (Question::read(&bytes), Reply::read(&bytes));
     }

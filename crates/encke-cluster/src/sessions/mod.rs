@@ -2,8 +2,8 @@
 //! [`Node`](crate::Node), on the same engine.
 //!
 //! The id of a session names the node that has opened it, so most are found without a question. While that node is there, it serves
-//! the requests of the session that other nodes read, and gives the session to the node to which its client comes with a WebSocket. When it
-//! is gone, another node takes the session from its record, which only one can do: the write names the revision that was read.
+//! the requests of the session that other nodes read, and gives the session to the node to which its client comes with a WebSocket or a
+//! stream, or serves that, too. When it is gone, another node takes the session from its record, which only one can do: the write names the revision that was read.
 //!
 //! ```text
 //!   shards ── Search ───▶ Searches ── Serve, Release ──▶ engine ──▶ Serving of the node that has it ──▶ its shards
@@ -26,6 +26,7 @@ mod serving;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turns;
+mod visiting;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -42,9 +43,10 @@ pub use record::RecordView;
 use record::{Key, Record};
 use records::{KeyCommand, Outcome, Records};
 use relays::Relays;
-pub use relays::{RelayId, RelayOutput, RelayRequest};
+pub use relays::{RelayId, RelayOutput, RelayRequest, Visitor};
 use searches::{Searches, State};
 use serving::Serving;
+pub use visiting::Visited;
 
 /// The settings of [`Sessions`].
 #[derive(Clone, Debug)]
@@ -57,7 +59,7 @@ pub struct SessionsSettings {
     pub bucket: String,
     /// The number of shards.
     pub shards: usize,
-    /// Requests and WebSockets of this node that wait for other nodes, and requests of other nodes that this one serves.
+    /// Requests, WebSockets and streams of this node that wait for other nodes, and requests of other nodes that this one serves.
     pub forwarded_max: usize,
     /// Bytes of the bodies of those of this node.
     pub forwarded_bytes_max: usize,
@@ -86,9 +88,8 @@ pub enum Output {
     Engine(Command),
     /// Send this to a shard.
     Shard(usize, ShardMessage),
-    /// Tell this [`Searcher::Visitor`](encke_core::Searcher::Visitor) that its session was searched for: true, or that it has to come
-    /// back later: false.
-    Visitor(u64, bool),
+    /// Tell this [`Searcher::Visitor`](encke_core::Searcher::Visitor) the outcome of its search.
+    Visitor(u64, Visited),
     /// Do this for a relay.
     Relay(RelayOutput),
     /// Read the messages of histories behind a mark, and answer with [`FromNodes::Missed`].
@@ -121,13 +122,13 @@ pub struct SessionCounts {
     pub moved: u64,
     /// Sessions taken over from nodes that are gone.
     pub taken_over: u64,
-    /// Requests and WebSockets refused because there were too many.
+    /// Requests, WebSockets and streams refused because there were too many.
     pub refused: u64,
-    /// Requests and WebSockets sent back because the node of their session, or its record, could not be asked.
+    /// Requests, WebSockets and streams sent back because the node of their session, or its record, could not be asked.
     pub unanswered: u64,
     /// Questions, answers and records of sessions that are none.
     pub rejected: u64,
-    /// WebSockets of this node served by other nodes.
+    /// WebSockets and streams of this node served by other nodes.
     pub relayed: u64,
     /// Times that a node was gone while it served requests of this one.
     pub nodes_gone: u64,
@@ -139,11 +140,11 @@ pub struct SessionCounts {
     pub records_failed: u64,
     /// States of sessions that were too large for a record.
     pub records_too_large: u64,
-    /// Requests and WebSockets that wait for other nodes.
+    /// Requests, WebSockets and streams that wait for other nodes.
     pub waiting: usize,
     /// Requests of other nodes that are served here.
     pub serving: usize,
-    /// WebSockets that are carried between this node and others, with an end here.
+    /// WebSockets and streams that are carried between this node and others, with an end here.
     pub relays: usize,
     /// Sessions of this node with a record, or soon with one.
     pub recorded: usize,

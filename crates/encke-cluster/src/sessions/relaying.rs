@@ -1,7 +1,7 @@
 //! The steps of a relay: see [`super::relays`].
 
 use bytes::Bytes;
-use encke_core::NodeTag;
+use encke_core::{NodeTag, StreamOpening};
 
 use super::message::{Question, Reply};
 use super::relays::{RelayId, RelayOutput, RelayRequest};
@@ -14,7 +14,7 @@ impl Sessions {
         self.settings.message_bytes_max
     }
 
-    /// Lets another node serve a WebSocket of this one. Nothing is read from it before [`RelayOutput::Read`].
+    /// Lets another node serve a connection of this one. Nothing is read from it before [`RelayOutput::Read`].
     pub fn open_relay(&mut self, now_ms: u64, home: NodeTag, request: RelayRequest) -> RelayId {
         self.relays.last += 1;
         let relay = RelayId { node: self.settings.node, number: self.relays.last };
@@ -56,26 +56,44 @@ impl Sessions {
         if !self.relays.open.contains_key(&relay) {
             return;
         }
-        if answer == Ok(Some(Reply::Done)) {
-            self.relay_output(RelayOutput::Read(relay));
-        } else {
-            self.forget_relay(&relay);
-            self.relay_output(RelayOutput::End(relay));
-        }
+        let output = match answer {
+            Ok(Some(Reply::Done)) => return self.relay_output(RelayOutput::Read(relay)),
+            Ok(Some(Reply::TooMany)) => RelayOutput::Refuse(relay, StreamOpening::TooMany),
+            // Full; gone; or a node of an older build, which does not know streams.
+            Ok(_) | Err(_) => RelayOutput::End(relay),
+        };
+        self.forget_relay(&relay);
+        self.relay_output(output);
     }
 
-    /// Another node wants a WebSocket of its client to be served here.
+    /// Another node wants a connection of its client to be served here.
     pub(super) fn relay_opened(&mut self, now_ms: u64, reply_to: String, relay: RelayId, request: RelayRequest) {
-        let is_too_large = request.text.len() > self.settings.message_bytes_max;
+        let is_too_large = match &request {
+            RelayRequest::WebSocket { text, .. } => text.len() > self.settings.message_bytes_max,
+            RelayRequest::Stream(..) => false,
+        };
         if is_too_large || self.relays.len() >= self.settings.forwarded_max || self.relays.open.contains_key(&relay) {
             self.counts.refused += 1;
             return self.reply(reply_to, &Reply::Full);
         }
         self.relays.open.insert(relay, relay.node);
         self.wait_for(now_ms, relay.node);
-        self.relay_output(RelayOutput::Open(relay, request));
-        self.relay_output(RelayOutput::Read(relay));
-        self.reply(reply_to, &Reply::Done);
+        self.relay_output(RelayOutput::Open(relay, request, reply_to));
+    }
+
+    /// A shard has the connection of another node, or refuses it for this reason.
+    pub fn opened(&mut self, relay: RelayId, reply_to: String, refusal: Option<StreamOpening>) {
+        let reply = match refusal {
+            None if self.relays.open.contains_key(&relay) => {
+                self.relay_output(RelayOutput::Read(relay));
+                return self.reply(reply_to, &Reply::Done);
+            }
+            Some(StreamOpening::TooMany) => Reply::TooMany,
+            Some(StreamOpening::Draining) => Reply::Full,
+            _ => Reply::Unknown,
+        };
+        self.relay_closed(relay);
+        self.reply(reply_to, &reply);
     }
 
     /// Bytes have come from the other end of a relay.

@@ -1,5 +1,5 @@
 //! Sessions that clients of this node name and that are not here: their requests are served by the node that has them; for a
-//! WebSocket that node gives the session up; and if that node is gone, this one takes the session over from its record.
+//! WebSocket or a stream that node gives the session up, or serves it, too; and if that node is gone, this one takes the session over from its record.
 //!
 //! ```text
 //!            ┌──── the record names another node ─────┐

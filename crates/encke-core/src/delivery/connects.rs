@@ -35,6 +35,8 @@ pub(crate) struct Connected {
     pub(crate) is_last: bool,
     /// True if it could be held, even if not this one but the next.
     pub(crate) could_be_held: bool,
+    /// True if it is the first one of its session.
+    pub(crate) is_first: bool,
 }
 
 impl Delivery {
@@ -89,12 +91,13 @@ impl Delivery {
         // advice.
         let is_last = session.fits(on, room.unwrap_or(0));
         let circumstances = Circumstances { advice, may_hold, queued };
+        let is_first = session.protocol.is_new();
         let verdict = session.protocol.connect(self.now.ms, &terms, &circumstances);
         if verdict == Verdict::Disconnect && on.is_some() {
             // Each connect takes some of the queue, so the client is not silent.
             session.protocol.end(self.now.ms, &terms);
         }
-        Some(Connected { verdict, is_last, could_be_held: may_hold && !queued })
+        Some(Connected { verdict, is_last, could_be_held: may_hold && !queued, is_first })
     }
 
     /// Holds a connect. It is returned by [`Delivery::write`] or [`Delivery::session_due`] when it has to be answered.

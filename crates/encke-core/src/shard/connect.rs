@@ -46,7 +46,8 @@ impl Machines {
         // The first connect of a session gets the advice, too, if the next one could be held (CometD 9).
         let may_be_surplus = connected.could_be_held && on.is_none();
         let surplus = may_be_surplus.then(|| self.surplus(batch, key)).flatten();
-        if message.advice.is_some() {
+        // The report of a session that had not connected yet was left out.
+        if message.advice.is_some() || connected.is_first {
             self.note_change(key);
         }
         let mut advice = None;

@@ -286,7 +286,6 @@ impl Machines {
     /// Removes a session from the newcomers, as it has connected or is about to end.
     pub(super) fn has_arrived(&mut self, key: SessionKey) {
         if self.clients.has_connected(key) {
-            self.note_change(key);
             self.env.shared.newcomers[self.env.index].fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -87,6 +87,11 @@ impl Shard {
 }
 
 impl StreamOpener {
+    /// A client of another node, with this origin.
+    pub fn of_node(opener: Opener, peer: Peer) -> StreamOpener {
+        StreamOpener { browser: opener.browser(), is_of_page: opener != Opener::Program, peer }
+    }
+
     /// The client.
     pub fn opener(&self) -> Opener {
         match self.browser {

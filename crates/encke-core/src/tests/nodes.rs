@@ -38,7 +38,7 @@ pub(super) fn opened(rig: &mut Rig, ext: &str) -> (SocketKey, Id) {
 }
 
 /// Messages of the shard for the cluster, later.
-fn reports_of(rig: &mut Rig, after_ms: u64) -> Vec<ForNodes> {
+pub(super) fn reports_of(rig: &mut Rig, after_ms: u64) -> Vec<ForNodes> {
     rig.shard.advance(Now { ms: NOW.ms + after_ms, ..NOW });
     let reports_of = |effect| match effect {
         Effect::SendToShard(shard, ShardMessage::ForNodes(message)) if shard == usize::from(OTHER_NODES) => {

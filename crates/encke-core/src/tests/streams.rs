@@ -1,9 +1,11 @@
 //! Tests of streams: what they carry in which format, what their connects do, and how their sessions live.
 
+use super::nodes::{reports_of, rig_with};
 use super::{NOW, Rig, rig};
 use crate::application::NoApplication;
 use crate::delivery::Format;
 use crate::events::{Effect, Peer, ShardMessage, SocketKey};
+use crate::node_messages::ForNodes;
 use crate::now::Now;
 use crate::settings::Settings;
 use crate::shard::{StreamOpener, StreamOpening};
@@ -228,4 +230,21 @@ fn a_stream_ends_after_its_time_and_a_stranger_gets_none() {
     for id in ["", "x", "0".repeat(32).as_str()] {
         assert_eq!(rig.shard.open_stream(NOW, id, &PROGRAM, Format::Lines, None), StreamOpening::Unknown, "{id}");
     }
+}
+
+#[test]
+fn a_session_whose_stream_is_open_before_its_first_connect_is_recorded_at_that() {
+    let mut rig = rig_with(Settings::default(), Box::new(NoApplication));
+    let (socket, client) = rig.opened("{}");
+    rig.subscribe(socket, &client);
+    rig.flushed(socket);
+    rig.shard.socket_closed(NOW, socket);
+    stream(&mut rig, &client, Format::Events);
+    let records = |rig: &mut Rig, after_ms: u64| {
+        let is_record = |message: &ForNodes| matches!(message, ForNodes::Changed { .. });
+        reports_of(rig, after_ms).iter().filter(|message| is_record(message)).count()
+    };
+    assert_eq!(records(&mut rig, 1_000), 0, "it has not connected");
+    assert_eq!(connect(&mut rig, &client, ""), "[]");
+    assert_eq!(records(&mut rig, 2_000), 1);
 }

@@ -9,9 +9,12 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use encke_cluster::{
-    Answers, CallKind, Callee, Counts, HistoryCounts, KeyFailure, RemoteCallCounts, RevocationCounts, SessionCounts,
+    Answers, CallKind, Callee, Counts, HistoryCounts, KeyFailure, RelayRequest, RemoteCallCounts, RevocationCounts,
+    SessionCounts, Visited, Visitor,
 };
-use encke_core::{Elsewhere, EncodedPublications, Envelope, Id, NodeTag, Opener, PublishToken, Settings, SocketOrigin};
+use encke_core::{
+    Elsewhere, EncodedPublications, Envelope, Format, Id, NodeTag, Opener, PublishToken, Settings, StreamOpening,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::Instant;
@@ -57,11 +60,10 @@ pub(crate) enum ToCluster {
     Message(Envelope),
     /// New settings.
     Settings(Arc<Settings>),
-    /// Another node is to serve this WebSocket.
+    /// Another node is to serve this connection.
     Relay(Box<Relayed>),
-    /// A client with these origins asks for a session that is not here. True: it was searched for; false: its client has to come back
-    /// later.
-    Search { session: Id, opener: Opener, origins: [u64; 2], done: oneshot::Sender<bool> },
+    /// A client with these origins wants a stream of a session that is not here.
+    Search { session: Id, opener: Opener, origins: [u64; 2], done: oneshot::Sender<Visited> },
     /// A command or a question for other nodes.
     Command { callee: Callee, kind: CallKind, content: Bytes, done: oneshot::Sender<Answers> },
     /// An action of the application for sessions of other nodes.
@@ -134,18 +136,19 @@ pub(crate) struct Replies {
     pub(crate) replies: Vec<(u64, NodeReply)>,
 }
 
-/// A WebSocket that another node is to serve.
+/// A connection that another node is to serve.
 pub(crate) struct Relayed {
     pub(crate) home: NodeTag,
-    pub(crate) connection: Detached,
-    pub(crate) origin: SocketOrigin,
-    /// The count of the connection, which lives as long as it.
-    pub(crate) counted: Box<dyn Send>,
-    /// The message that has named its session.
-    pub(crate) text: String,
-    /// Bytes that were read after that message.
+    pub(crate) request: RelayRequest,
+    pub(crate) connection: oneshot::Receiver<(Detached, Box<dyn Send>)>,
+    /// Bytes that were read after the request.
     pub(crate) rest: Vec<u8>,
+    /// Learns that the other node serves it, or the reason why it does not.
+    pub(crate) opened: Option<oneshot::Sender<Option<StreamOpening>>>,
 }
+
+/// Takes the connection of a relay, and its count, which lives as long as it. Dropping it ends the relay.
+pub(crate) type RelaySeat = oneshot::Sender<(Detached, Box<dyn Send>)>;
 
 /// The state of the node.
 #[derive(Clone, Copy, Debug, Default)]
@@ -189,11 +192,25 @@ impl Link {
         }
     }
 
-    /// Asks the other nodes for a session. False: its client has to come back later.
-    pub(crate) async fn search(&self, session: Id, opener: Opener, origins: [u64; 2]) -> bool {
+    /// Asks the other nodes for a session of which a client wants a stream.
+    pub(crate) async fn search(&self, session: Id, opener: Opener, origins: [u64; 2]) -> Visited {
         let (done, outcome) = oneshot::channel();
         self.send(ToCluster::Search { session, opener, origins, done });
-        outcome.await.unwrap_or(false)
+        outcome.await.unwrap_or(Visited::Later)
+    }
+
+    /// Opens a stream on another node, which then awaits its connection. Otherwise the reason why it is not open.
+    pub(crate) async fn open_stream(
+        &self,
+        home: NodeTag,
+        visitor: Visitor,
+        format: Format,
+    ) -> Result<RelaySeat, StreamOpening> {
+        let ((seat, connection), (done, refusal)) = (oneshot::channel(), oneshot::channel());
+        let request = RelayRequest::Stream(visitor, format);
+        let relayed = Relayed { home, request, connection, rest: Vec::new(), opened: Some(done) };
+        self.send(ToCluster::Relay(Box::new(relayed)));
+        refusal.await.unwrap_or(Some(StreamOpening::Draining)).map_or(Ok(seat), Err)
     }
 
     /// Sends a command to other nodes, and waits for their replies. None if the thread has ended.

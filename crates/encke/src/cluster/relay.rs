@@ -1,11 +1,15 @@
-//! One end of a WebSocket that is carried between two nodes: the connection of the client on its node, or one of a pair of sockets
+//! One end of a WebSocket or a stream that is carried between two nodes: the connection of the client on its node, or one of a pair of sockets
 //! on the node of the session.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 
 use encke_cluster::RelayId;
+use encke_core::StreamOpening;
 
 /// The ways to a relay. Dropping it ends the connection.
 pub(crate) struct ToRelay {
@@ -20,6 +24,8 @@ pub(crate) enum FromRelay {
     Read(RelayId, Vec<u8>),
     /// It has written the bytes whose answer has this subject.
     Written(String),
+    /// A shard has its connection, or refuses it for this reason. The answer has this subject.
+    Opened(RelayId, String, Option<StreamOpening>),
     /// Its connection has ended.
     Ended(RelayId),
 }
@@ -37,30 +43,31 @@ impl ToRelay {
     }
 }
 
-/// Starts a relay. `first` was read already. `held` lives as long as the connection.
-pub(crate) fn start(
+/// Starts a relay, which ends if there is no connection. `first` was read already. What comes with the connection lives as long as it.
+pub(crate) fn start<S: AsyncRead + AsyncWrite + Send + 'static, H: Send + 'static>(
     relay: RelayId,
-    stream: impl AsyncRead + AsyncWrite + Send + 'static,
+    connection: impl Future<Output = Option<(S, H)>> + Send + 'static,
     first: Vec<u8>,
-    held: impl Send + 'static,
     done: UnboundedSender<FromRelay>,
 ) -> ToRelay {
     let (turns, reads) = unbounded_channel();
     let (pieces, writes) = unbounded_channel();
     tokio::spawn(async move {
-        let (reader, writer) = tokio::io::split(stream);
-        tokio::select! {
-            () = read(relay, reader, first, reads, &done) => {}
-            () = write(writer, writes, &done) => {}
+        if let Some((stream, _held)) = connection.await {
+            let (reader, writer) = tokio::io::split(stream);
+            tokio::select! {
+                () = read(relay, reader, first, reads, &done) => {}
+                () = write(writer, writes, &done) => {}
+            }
         }
-        drop(held);
         // The thread has ended with the server.
         _ = done.send(FromRelay::Ended(relay));
     });
     ToRelay { turns, pieces }
 }
 
-/// Reads a piece at each turn, until the connection or the turns end.
+/// Reads a piece at each turn, until the connection or the turns end. While nothing comes it reports empty pieces now and then: the other end
+/// answers if it is still there, which a client that only reads cannot find out.
 async fn read(
     relay: RelayId,
     mut reader: impl AsyncRead + Unpin,
@@ -71,9 +78,10 @@ async fn read(
     while turns.recv().await.is_some() {
         if first.is_empty() {
             first.resize(PIECE_BYTES, 0);
-            match reader.read(&mut first).await {
-                Ok(0) | Err(_) => return,
-                Ok(count) => first.truncate(count),
+            match timeout(EMPTY_PIECE_EVERY, reader.read(&mut first)).await {
+                Ok(Ok(0) | Err(_)) => return,
+                Ok(Ok(count)) => first.truncate(count),
+                Err(_) => first.clear(),
             }
         }
         if done.send(FromRelay::Read(relay, std::mem::take(&mut first))).is_err() {
@@ -102,10 +110,28 @@ async fn write(
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 16 * 1024;
+/// The time between two empty pieces.
+const EMPTY_PIECE_EVERY: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_relay_reads_empty_pieces_and_one_without_a_connection_ends() {
+        let (near, _far) = tokio::io::duplex(1024);
+        let (done, mut events) = unbounded_channel();
+        let relay = RelayId::new(encke_core::NodeTag::parse("abcd").expect("a tag"), 1);
+        let to_relay = start(relay, ready(Some((near, ()))), Vec::new(), done.clone());
+        for _ in 0..2 {
+            to_relay.read();
+            assert!(matches!(events.recv().await, Some(FromRelay::Read(_, bytes)) if bytes.is_empty()));
+        }
+        let _to_relay = start(relay, ready(None::<(tokio::io::DuplexStream, ())>), Vec::new(), done);
+        assert!(matches!(events.recv().await, Some(FromRelay::Ended(_))));
+    }
 
     #[tokio::test]
     async fn one_piece_is_read_at_each_turn_and_the_end_is_reported() {
@@ -113,7 +139,7 @@ mod tests {
         let (done, mut events) = unbounded_channel();
         let node = encke_core::NodeTag::parse("abcd").expect("a tag");
         let relay = RelayId::new(node, 1);
-        let to_relay = start(relay, near, b"first".to_vec(), (), done);
+        let to_relay = start(relay, ready(Some((near, ()))), b"first".to_vec(), done);
         far.write_all(b"second").await.expect("it is open");
         for expected in ["first", "second"] {
             assert!(events.is_empty());

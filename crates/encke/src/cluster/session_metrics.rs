@@ -11,13 +11,13 @@ pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
     [
         gauge(
             "encke_cluster_sessions_waiting",
-            "Requests and WebSockets of this node that wait for the node of their session.",
+            "Requests, WebSockets and streams of this node that wait for the node of their session.",
             waiting,
         ),
         gauge("encke_cluster_sessions_serving", "Requests of other nodes that this node serves.", serving),
         gauge(
             "encke_cluster_relays",
-            "WebSockets that are carried between this node and others, with an end here.",
+            "WebSockets and streams that are carried between this node and others, with an end here.",
             relays,
         ),
         gauge("encke_cluster_sessions_recorded", "Sessions of this node with a record, or soon with one.", recorded),
@@ -32,8 +32,8 @@ pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
             counts.forwarded,
         ),
         counter(
-            "encke_cluster_websockets_relayed",
-            "WebSockets of this node that other nodes have served.",
+            "encke_cluster_connections_relayed",
+            "WebSockets and streams of this node that other nodes have served.",
             counts.relayed,
         ),
         counter("encke_cluster_requests_served", "Requests that this node has served for others.", counts.served),
@@ -49,12 +49,12 @@ pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
         ),
         counter(
             "encke_cluster_requests_refused",
-            "Requests and WebSockets refused because of forwarded_max or forwarded_bytes_max, here or on the node of their session.",
+            "Requests, WebSockets and streams refused because of forwarded_max or forwarded_bytes_max, here or on the node of their session.",
             counts.refused,
         ),
         counter(
             "encke_cluster_requests_unanswered",
-            "Requests and WebSockets sent back because the node of their session could not be asked.",
+            "Requests, WebSockets and streams sent back because the node of their session could not be asked.",
             counts.unanswered,
         ),
         counter(

@@ -39,8 +39,8 @@ settings! {
         /// Bytes of publications on channels with a history that wait until all nodes in sync have them, also while the engine is away.
         /// Users or addresses share it, and their channels. Further ones are refused.
         history_pending_bytes_max: usize = 64 * 1024 * 1024, positive();
-        /// Requests and WebSockets of clients whose session is on another node, while this node waits for that one; and as many of other
-        /// nodes that this one serves. Addresses share it. Above it a request gets status 503.
+        /// Requests, WebSockets and streams of clients whose session is on another node, while this node waits for that one; and as many of
+        /// other nodes that this one serves. Addresses share it. Above it a request gets status 503.
         forwarded_max: usize = 50_000, positive();
         /// Bytes of the bodies of these requests.
         forwarded_bytes_max: usize = 64 * 1024 * 1024, positive();

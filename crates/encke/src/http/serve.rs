@@ -108,7 +108,7 @@ async fn by_hyper(
                 };
                 if let Some(Upgrade::Stream(request)) = connection.upgrade.take() {
                     let head = current.take_ready().map(|response| stream::head_of(&response)).unwrap_or_default();
-                    net_stream::open(node, held, counted, *request, head);
+                    net_stream::open(node, held, Some(counted), *request, head);
                     return None;
                 }
                 (stream, read) = (held, front);

@@ -28,8 +28,9 @@ use super::{Body, closing, cookie, origin, text, typed, whole, with};
 use crate::byte_stream::ByteStream;
 use crate::fallback::{BoxError, ResponseBody};
 use crate::net::stream;
-use crate::net::stream_request::StreamRequest;
-use encke_core::{Format, Id, Settings, StreamOpener, StreamOpening};
+use crate::net::stream_request::{Served, StreamRequest};
+use encke_cluster::{Visited, Visitor};
+use encke_core::{Format, Id, Peer, Settings, StreamOpener, StreamOpening};
 
 /// Its requests come from pages of allowed origins, and from programs.
 const GUARD: Guard = Guard { pages: Pages::Allowed, methods: "POST, GET, OPTIONS", not_allowed: methods_as_text };
@@ -82,29 +83,51 @@ async fn open<B: HttpBody>(
         headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE) || cookie::is_sent(headers, settings);
     let opener = StreamOpener { browser, is_of_page, peer: connection.peer(&connection.client(headers)) };
     let client = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    let mut refusal = refusal_of(connection, &client, opener).await;
-    if refusal == Some(StreamOpening::Unknown)
-        && let Some(cluster) = &connection.node.server().cluster
-        && let Some(session) = Id::parse(&client)
-    {
-        let origins = connection.node.server().shared().origins_of(opener.peer);
-        // Another node may have it. Without an answer its client comes back as after a drain.
-        refusal = match cluster.search(session, opener.opener(), origins).await {
-            true => refusal_of(connection, &client, opener).await,
-            false => Some(StreamOpening::Draining),
-        };
-    }
+    let served = match find(connection, &client, opener, format).await {
+        Ok(served) => served,
+        Err(refusal) => return refused(connection, settings, format, refusal),
+    };
+    let introduction = introduction(format).to_owned();
+    begin(connection, StreamRequest { client, opener, format, introduction, reached: None, served })
+}
+
+/// The response to a request that gets no stream.
+fn refused(connection: &Connection, settings: &Settings, format: Format, refusal: StreamOpening) -> Response<Body> {
     match refusal {
-        None => {
-            let introduction = introduction(format).to_owned();
-            begin(connection, StreamRequest { client, opener, format, introduction, reached: None })
-        }
-        Some(StreamOpening::Draining) => come_back(connection, settings, format),
-        Some(StreamOpening::TooMany) => {
+        StreamOpening::Draining => come_back(connection, settings, format),
+        StreamOpening::TooMany => {
             let reason = "this browser has as many streams as it may (setting browser_sessions_max)\n";
             with(text(StatusCode::TOO_MANY_REQUESTS, reason), &[(RETRY_AFTER, "5")])
         }
-        Some(_) => text(StatusCode::NOT_FOUND, "there is no such session\n"),
+        StreamOpening::Unknown | StreamOpening::Elsewhere(_) | StreamOpening::Here(_) => {
+            text(StatusCode::NOT_FOUND, "there is no such session\n")
+        }
+    }
+}
+
+/// Finds the node that serves a stream. Otherwise the reason against it.
+async fn find(
+    connection: &Connection,
+    client: &str,
+    opener: StreamOpener,
+    format: Format,
+) -> Result<Served, StreamOpening> {
+    let here = |refusal: Option<StreamOpening>| refusal.map_or(Ok(Served::Here), Err);
+    let refusal = refusal_of(connection, client, opener).await;
+    let (Some(StreamOpening::Unknown), Some(cluster)) = (refusal, &connection.node.server().cluster) else {
+        return here(refusal);
+    };
+    let Some(session) = Id::parse(client) else { return here(refusal) };
+    let origins = connection.node.server().shared().origins_of(opener.peer);
+    // Another node may have it. Without an answer its client comes back as after a drain.
+    match cluster.search(session, opener.opener(), origins).await {
+        Visited::Searched => here(refusal_of(connection, client, opener).await),
+        Visited::Later => Err(StreamOpening::Draining),
+        Visited::Stays(home) => {
+            let Peer { address, is_multiplexed, .. } = opener.peer;
+            let visitor = Visitor { session, opener: opener.opener(), address, is_multiplexed };
+            cluster.open_stream(home, visitor, format).await.map(Served::ByNode)
+        }
     }
 }
 
@@ -149,7 +172,7 @@ fn piped(connection: &Connection, request: StreamRequest) -> io::Result<Body> {
     let (near, far) = ByteStream::pair()?;
     near.prepare(connection.node.shard().settings().socket_send_buffer_bytes)?;
     let counted = connection.node.server().connections.count_elsewhere();
-    stream::open(&connection.node, near, counted, request, Vec::new());
+    stream::open(&connection.node, near, Some(counted), request, Vec::new());
     Ok(Either::Right(Either::Right(ResponseBody::new(Piped(far)))))
 }
 

@@ -22,7 +22,7 @@ use hyper::body::Body as _;
 use super::connection::Connection;
 use super::{Body, bayeux::Asking, bayeux::ask, closing, form, guard, origin, stream, text, with};
 use crate::fallback::RequestBody;
-use crate::net::stream_request::StreamRequest;
+use crate::net::stream_request::{Served, StreamRequest};
 use encke_core::history::Ring;
 use encke_core::{Format, Head, HttpTransport, Peer, Reached, Settings, StreamOpener};
 use encke_local::{Positions, Start};
@@ -64,7 +64,14 @@ pub(super) async fn answer(
                         format!("{}{}{introduction}", stream::introduction(wanted.format), wanted.padding());
                     stream::begin(
                         connection,
-                        StreamRequest { client, opener, format: wanted.format, introduction, reached },
+                        StreamRequest {
+                            client,
+                            opener,
+                            format: wanted.format,
+                            introduction,
+                            reached,
+                            served: Served::Here,
+                        },
                     )
                 })
             }

@@ -9,6 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use encke_cluster::RelayRequest;
+use tokio::sync::oneshot;
 use websocket::{Compression, Decoder, Event, Flow, Opcode, Role};
 
 use super::connections::Counted;
@@ -395,11 +397,16 @@ impl Socket {
         let origin = self.node.shard().socket_origin(self.stream.key);
         self.forget();
         let Socket { node, stream, unread, counted, .. } = self;
+        let address = stream.connection.peer_address();
         let connection = Rc::into_inner(stream).and_then(|stream| stream.connection.detach().ok());
         let text = unread.and_then(|unread| Some((unread.text?, unread.rest)));
         match (connection, origin, text, &node.server().cluster) {
             (Some(connection), Some(origin), Some((text, rest)), Some(cluster)) => {
-                let relayed = Relayed { home, connection, origin, counted: Box::new(counted), text, rest };
+                let (opener, compression) = (origin.opener(), origin.compression().map_or(0, Compression::to_byte));
+                let request = RelayRequest::WebSocket { opener, address, compression, text };
+                let (seat, taken) = oneshot::channel();
+                _ = seat.send((connection, Box::new(counted) as Box<dyn Send>));
+                let relayed = Relayed { home, request, connection: taken, rest, opened: None };
                 cluster.send(ToCluster::Relay(Box::new(relayed)));
             }
             _ => tracing::warn!("a websocket could not be passed to the node of its session"),

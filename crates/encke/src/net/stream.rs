@@ -11,42 +11,70 @@ use tokio::io::AsyncWriteExt;
 use super::connections::Counted;
 use super::node::Node;
 use super::open_sockets::{Closed, OpenSocket};
-use super::stream_request::StreamRequest;
+use super::stream_request::{Served, StreamRequest};
 use super::thread_message::{MovingStream, ThreadMessage};
 use crate::byte_stream::ByteStream;
 use encke_core::{ENVELOPE_BYTES, StreamOpening};
 
 /// Opens a stream on a connection that has no other use any more. The head of its response is written before all else.
-pub(crate) fn open(node: &Rc<Node>, connection: ByteStream, counted: Counted, request: StreamRequest, head: Vec<u8>) {
-    let refusal = node.shard().stream_refusal(&request.client, &request.opener);
-    match refusal {
-        Some(StreamOpening::Elsewhere(shard)) => leave(node, shard, connection, counted, request, head),
-        _ => _ = tokio::task::spawn_local(begin(node.clone(), connection, counted, request, head)),
+pub(crate) fn open(
+    node: &Rc<Node>,
+    connection: ByteStream,
+    counted: Option<Counted>,
+    request: StreamRequest,
+    head: Vec<u8>,
+) {
+    if !matches!(request.served, Served::ByNode(_))
+        && let Some(StreamOpening::Elsewhere(shard)) = node.shard().stream_refusal(&request.client, &request.opener)
+    {
+        return leave(node, shard, connection, counted, request, head);
     }
+    if matches!(request.served, Served::ForNode(_)) {
+        // Nothing comes before its first message.
+        return begin(node, connection, counted, request);
+    }
+    tokio::task::spawn_local(write_head(node.clone(), connection, counted, request, head));
 }
 
-/// Writes the head, then lets the shard write. If the session has ended since the request was answered, the client finds the
-/// end of the stream, and asks again.
-async fn begin(
+/// Writes the head, then lets the shard write, or another node.
+async fn write_head(
     node: Rc<Node>,
     mut connection: ByteStream,
-    counted: Counted,
-    request: StreamRequest,
+    counted: Option<Counted>,
+    mut request: StreamRequest,
     mut head: Vec<u8>,
 ) {
-    let StreamRequest { client, opener, format, introduction, reached } = request;
     let heartbeat_ms = node.shard().settings().stream_heartbeat_ms;
     connection.limit_silence(Duration::from_millis(heartbeat_ms.saturating_mul(2)));
-    head.extend_from_slice(introduction.as_bytes());
+    head.extend_from_slice(request.introduction.as_bytes());
     if connection.write_all(&head).await.is_err() {
         return;
     }
+    match std::mem::replace(&mut request.served, Served::Here) {
+        Served::ByNode(seat) => {
+            if let Ok(connection) = connection.detach() {
+                // The stream may have ended meanwhile.
+                _ = seat.send((connection, Box::new(counted)));
+            }
+        }
+        Served::Here | Served::ForNode(_) => begin(&node, connection, counted, request),
+    }
+}
+
+/// Lets the shard write. If the session has ended since the request was answered, the client finds the end of the stream, and asks again.
+fn begin(node: &Rc<Node>, connection: ByteStream, counted: Option<Counted>, request: StreamRequest) {
+    let StreamRequest { client, opener, format, reached, served, .. } = request;
     let opening = node.shard_mut().open_stream(node.now(), &client, &opener, format, reached);
     if let StreamOpening::Here(key) = opening {
         let stream = Rc::new(OpenSocket::new(key, connection));
         node.sockets().add(stream.clone());
         let stream = Stream { node: node.clone(), stream, _counted: counted, read_bytes: 0 };
         tokio::task::spawn_local(Task(Some(stream)));
+    }
+    if let Served::ForNode(outcome) = served {
+        let refusal = (!matches!(opening, StreamOpening::Here(_))).then_some(opening);
+        // The thread of the cluster may have ended.
+        _ = outcome.send(refusal);
     }
     node.settle();
 }
@@ -61,7 +89,14 @@ pub(crate) fn go_on(node: &Rc<Node>, moving: MovingStream) {
 }
 
 /// Moves the connection to the shard of its session.
-fn leave(node: &Node, shard: usize, connection: ByteStream, counted: Counted, request: StreamRequest, head: Vec<u8>) {
+fn leave(
+    node: &Node,
+    shard: usize,
+    connection: ByteStream,
+    counted: Option<Counted>,
+    request: StreamRequest,
+    head: Vec<u8>,
+) {
     let Ok(connection) = connection.detach() else { return };
     let charge = node.server().mailboxes.account().charge(ENVELOPE_BYTES + head.len() + request.introduction.len());
     let moving = MovingStream { connection, counted, request, head, charge };
@@ -71,7 +106,7 @@ fn leave(node: &Node, shard: usize, connection: ByteStream, counted: Counted, re
 struct Stream {
     node: Rc<Node>,
     stream: Rc<OpenSocket>,
-    _counted: Counted,
+    _counted: Option<Counted>,
     /// The bytes that the client has sent behind its request.
     read_bytes: usize,
 }

@@ -48,7 +48,8 @@ pub(crate) struct Moving {
 /// A stream on its way to another shard.
 pub(crate) struct MovingStream {
     pub(crate) connection: Detached,
-    pub(crate) counted: Counted,
+    /// None for one of another node.
+    pub(crate) counted: Option<Counted>,
     pub(crate) request: StreamRequest,
     /// The head of its response.
     pub(crate) head: Vec<u8>,

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_cluster::{Counts, EnvelopeError, Histories, Member, MemberOutput};
+use encke_cluster::{Counts, EnvelopeError, Histories, Member, MemberOutput, Visited};
 use encke_core::{ForNodes, Searcher, ShardMessage};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -90,7 +90,7 @@ struct Cluster {
     leases: NodeLeases,
     store: Option<NodeStore>,
     /// Requests for streams that wait for a session, and the number of the last one.
-    visitors: HashMap<u64, oneshot::Sender<bool>>,
+    visitors: HashMap<u64, oneshot::Sender<Visited>>,
     last_visitor: u64,
     relays: Relays,
     commands: mpsc::UnboundedSender<EngineCommand>,
@@ -287,10 +287,10 @@ impl Cluster {
                     let bytes_max = self.member.sessions.message_bytes_max();
                     self.relays.run(output, &self.server, bytes_max);
                 }
-                MemberOutput::Visitor(visitor, was_searched) => {
+                MemberOutput::Visitor(visitor, visited) => {
                     let done = self.visitors.remove(&visitor);
                     // A client that is gone needs no answer.
-                    done.into_iter().for_each(|done| _ = done.send(was_searched));
+                    done.into_iter().for_each(|done| _ = done.send(visited));
                 }
                 MemberOutput::Probed(node, is_gone) => {
                     self.store.iter_mut().for_each(|store| store.probed(node, is_gone));

@@ -76,6 +76,7 @@ const FILES: &[(&str, &str)] = &[
     ("rights", include_str!("rights.rs")),
     ("secrets", include_str!("../../../encke-cli/tests/program/secrets.rs")),
     ("session_names::tests", include_str!("../../src/session_names.rs")),
+    ("streams", include_str!("../../../encke-cli/tests/cluster/streams.rs")),
     ("streams", include_str!("streams.rs")),
     ("table_of_rights", include_str!("../../../encke-core/src/tests/rights.rs")),
     ("sources", include_str!("../../../encke-sources/tests/wire/restarts.rs")),

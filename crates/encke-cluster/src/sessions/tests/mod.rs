@@ -6,6 +6,7 @@ mod model;
 mod moves;
 mod records;
 mod shards;
+mod visits;
 
 use encke_core::{Entropy, Id, NodeTag, Policy, Saved, SavedSession, SavedUnacked, Stage};
 

@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use encke_core::{
     ExchangeId, ForNodes, HttpTransport, Id, NodeTag, Opener, Peer, Request, Searched, Searcher, SessionOwner,
-    ShardMessage, SocketKey,
+    ShardMessage, SocketKey, StreamOpening,
 };
 
 use super::acknowledging::{Acknowledging, Clients};
 use super::{Answer, BODY_BYTES_MAX, OLD_MS, saved, settings, subjects, tag};
 use crate::command::{Command, KeyAnswer, KeyFailure, RequestFailure, VALUE_BYTES_MAX};
 use crate::dice::Dice;
-use crate::sessions::{Output, RelayOutput, Sessions};
+use crate::sessions::message::Question;
+use crate::sessions::{Output, RelayOutput, RelayRequest, Sessions, Visited};
 
 pub(super) struct Member {
     pub(super) sessions: Sessions,
@@ -36,6 +37,12 @@ pub(super) struct Member {
     pub(super) keeps_all: bool,
     /// WebSockets that other nodes are to serve.
     pub(super) relayed: Vec<(u64, NodeTag)>,
+    /// The outcomes of visitors.
+    pub(super) visited: Vec<(u64, Visited)>,
+    /// The reason for which its shards take no stream.
+    pub(super) refusal: Option<StreamOpening>,
+    /// True if it knows the questions of an older build only.
+    pub(super) is_old: bool,
     pub(super) acknowledging: Acknowledging,
 }
 
@@ -94,6 +101,9 @@ impl Cluster {
             relays: Vec::new(),
             keeps_all: false,
             relayed: Vec::new(),
+            visited: Vec::new(),
+            refusal: None,
+            is_old: false,
             acknowledging: Acknowledging::default(),
         };
         let mut cluster = Cluster {
@@ -211,6 +221,11 @@ impl Cluster {
         self.send(node, session, 1, |number| Searcher::Socket(key(number), Opener::Program))
     }
 
+    /// A client asks a node for a stream.
+    pub(super) fn visit(&mut self, node: usize, session: Id) -> u64 {
+        self.send(node, session, 1, |number| Searcher::Visitor(number, Opener::Program))
+    }
+
     /// A client sends something to a node, which answers or searches for the session. Returns its number.
     fn send(&mut self, node: usize, session: Id, origin: u64, waiting: impl FnOnce(u64) -> Searcher) -> u64 {
         self.exchanges += 1;
@@ -303,7 +318,13 @@ impl Cluster {
             match output {
                 Output::Engine(command) => self.command(node, command),
                 Output::Shard(_, message) => self.shard(node, message),
-                Output::Visitor(..) => panic!("nobody visits"),
+                Output::Visitor(number, visited) => self.members[node].visited.push((number, visited)),
+                Output::Relay(RelayOutput::Open(relay, request, reply_to)) => {
+                    let member = &mut self.members[node];
+                    member.relays.push(RelayOutput::Open(relay, request, String::new()));
+                    member.sessions.opened(relay, reply_to, member.refusal);
+                    self.turn(node);
+                }
                 Output::Relay(output) => self.members[node].relays.push(output),
                 Output::Missed { session, mark, .. } => self.read_missed(node, session, &mark),
                 Output::Confirmed(tick, _) => self.pass_mark(node, tick),
@@ -338,7 +359,10 @@ impl Cluster {
             Flight::Request { from, number, subject, body } => self.fly_request(from, number, &subject, body),
             Flight::Asked { to, reply_to, body } => {
                 let member = &mut self.members[to];
-                if member.is_alive && member.is_connected {
+                let question = Question::read(&body.clone().into());
+                let is_stream = matches!(question, Some(Question::Open(_, RelayRequest::Stream(..))));
+                let is_known = !(member.is_old && is_stream);
+                if member.is_alive && member.is_connected && is_known {
                     member.sessions.asked(self.now_ms, reply_to, &body.into());
                     self.turn(to);
                 }

@@ -8,7 +8,7 @@ use crate::command::RequestFailure;
 use crate::sessions::{RelayId, RelayOutput, RelayRequest};
 
 /// A cluster of three nodes with a session that node 0 has opened, and whose record is written.
-fn opened() -> (Cluster, encke_core::Id) {
+pub(super) fn opened() -> (Cluster, encke_core::Id) {
     let mut cluster = Cluster::new(3, 1);
     let session = id(1, 0);
     cluster.open(0, session);
@@ -425,13 +425,13 @@ fn relayed() -> (Cluster, RelayId) {
     let socket = cluster.socket(1, session);
     cluster.pass(10);
     assert_eq!(cluster.members[1].relayed, [(socket, tag(0))]);
-    let request = RelayRequest { opener: Opener::Page, address: None, compression: 0, text: "hello".into() };
+    let request = RelayRequest::WebSocket { opener: Opener::Page, address: None, compression: 0, text: "hello".into() };
     let now_ms = cluster.now_ms;
     let relay = cluster.members[1].sessions.open_relay(now_ms, tag(0), request.clone());
     cluster.pass(10);
     let at_home = std::mem::take(&mut cluster.members[0].relays);
     assert!(
-        matches!(&at_home[..], [RelayOutput::Open(one, of), RelayOutput::Read(other)] if *of == request && [*one, *other] == [relay; 2])
+        matches!(&at_home[..], [RelayOutput::Open(one, of, _), RelayOutput::Read(other)] if *of == request && [*one, *other] == [relay; 2])
     );
     assert!(matches!(std::mem::take(&mut cluster.members[1].relays)[..], [RelayOutput::Read(of)] if of == relay));
     (cluster, relay)
