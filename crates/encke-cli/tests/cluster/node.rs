@@ -10,6 +10,9 @@ use encke_client::{Client, Subscription, Transport};
 use crate::nats::{Nats, free_port, get};
 use crate::{connect, wait_until};
 
+/// The shards of a node at most.
+pub(crate) const SHARDS_MAX: u64 = 3;
+
 /// A node. Dropping it kills it.
 pub(crate) struct Node {
     child: Child,
@@ -48,7 +51,7 @@ impl Node {
         let folder = std::env::temp_dir().join(format!("encke-cluster-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
         // Nodes of one shard and of several have different ways.
-        let shards = 1 + number % 3;
+        let shards = 1 + number % SHARDS_MAX;
         let text = format!(
             "listen = \"127.0.0.1:{port}\"\nshards = {shards}\n[cluster]\nservers = [\"{servers}\"]\nnode = \"{name}\"\nreconnect_delay_max_ms = 200\n{more}\n"
         );
