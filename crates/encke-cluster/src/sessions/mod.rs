@@ -15,6 +15,7 @@ mod asking;
 mod confirming;
 mod homes;
 mod message;
+mod notices;
 mod own;
 mod probing;
 mod record;
@@ -38,6 +39,7 @@ use crate::subject::Subjects;
 use confirming::Confirming;
 use homes::Homes;
 use message::{Question, Reply};
+use notices::Notice;
 pub use record::RecordView;
 use record::{Key, Record};
 use records::{KeyCommand, Outcome, Records};
@@ -204,16 +206,6 @@ struct Server {
     is_pinged: bool,
 }
 
-/// A node that has to learn that a session was taken from it.
-#[derive(Clone, Copy, Debug)]
-struct Notice {
-    key: Key,
-    node: NodeTag,
-    revision: u64,
-    /// Earlier tries.
-    tries: u32,
-}
-
 /// The purpose of a command on its way.
 enum Sent {
     Record(Key),
@@ -351,7 +343,7 @@ impl Sessions {
                 match outcome {
                     None => {}
                     Some(Outcome::Report(id)) => self.tell_shard(&id, FromNodes::Report(id)),
-                    Some(Outcome::Tell(node, revision)) => self.tell_taken(Notice { key, node, revision, tries: 0 }),
+                    Some(Outcome::Tell(node, revision)) => self.tell_taken(Notice::new(key, node, revision)),
                     Some(Outcome::Lost(id, node)) => {
                         node.into_iter().for_each(|node| self.homes.note(key, node));
                         self.tell_shard(&id, FromNodes::Leave(id));
