@@ -199,3 +199,34 @@ fn a_held_request_takes_no_message_along_once_its_session_has_subscribed_at_posi
         check_order(&format!("/meta/subscribe {}", rig.response(next).expect("a message")), 1..2);
     }
 }
+
+// The node was cut off, or is slow: another one has given the client these messages.
+#[test]
+fn a_client_that_is_ahead_of_its_node_goes_on_at_its_position() {
+    for is_subscribed in [false, true] {
+        let mut rig = rig();
+        deliver(&mut rig, 0);
+        let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+        let mut subscribe = |rig: &mut Rig, position: &str| {
+            rig.shard.socket_text(NOW, socket, &subscribe_from(&client, "/a", position));
+            let tokens = rig.shard.take_effects().into_iter().filter_map(|effect| match effect {
+                Effect::AwaitInterest(_, token) => Some(token.number),
+                _ => None,
+            });
+            rig.shard.message(NOW, ShardMessage::InterestKnown(tokens.collect()));
+            rig.flushed(socket)
+        };
+        if is_subscribed {
+            subscribe(&mut rig, "-1");
+        }
+        let epoch = rig.shard.machines.env.shared.histories.find("/a", 0).expect("a ring").epoch;
+        let strange = subscribe(&mut rig, r#"{"id":102,"epoch":"strange"}"#);
+        assert!(strange.contains(r#""recovered":false"#), "an offset of another epoch says nothing: {strange}");
+        let reply = subscribe(&mut rig, &format!(r#"{{"id":102,"epoch":"{epoch}"}}"#));
+        assert!(reply.contains(r#""recovered":true"#) && reply.contains(r#""from":103,"#), "{reply}");
+        (1..5).for_each(|number| deliver(&mut rig, number));
+        let text = rig.flushed(socket);
+        check_order(&format!("/meta/subscribe {text}"), 3..5);
+        assert!(text.contains(r#""id":103"#), "{text}");
+    }
+}
