@@ -62,7 +62,7 @@ mod tests {
     use crate::sessions::tests::{id, settings, tag};
 
     #[test]
-    fn a_node_that_is_not_there_is_told_once_more_because_it_may_come_back_to_an_old_value() {
+    fn a_node_that_is_not_there_gets_one_more_notice_because_it_may_come_back_to_an_old_value() {
         let mut sessions = Sessions::new(settings(0));
         sessions.connected(1, 1 << 20);
         sessions.tell_taken(Notice::new(Key::of(&id(1, 1)), tag(1), 7));
