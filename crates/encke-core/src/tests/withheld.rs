@@ -2,7 +2,8 @@
 //! twice, though messages are in the history before they come live.
 
 use crate::events::{Effect, ShardMessage};
-use crate::shard::tests::confirmed::{committed, deliver, opened, rig, take};
+use crate::history::{Lineage, partition_of};
+use crate::shard::tests::confirmed::{committed, committed_at, deliver, opened, rig, take};
 use crate::shard::tests::{NOW, Rig};
 
 /// A subscribe that begins at a position of `/a`.
@@ -207,7 +208,7 @@ fn a_client_that_is_ahead_of_its_node_goes_on_at_its_position() {
         let mut rig = rig();
         deliver(&mut rig, 0);
         let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
-        let mut subscribe = |rig: &mut Rig, position: &str| {
+        let subscribe = |rig: &mut Rig, position: &str| {
             rig.shard.socket_text(NOW, socket, &subscribe_from(&client, "/a", position));
             let tokens = rig.shard.take_effects().into_iter().filter_map(|effect| match effect {
                 Effect::AwaitInterest(_, token) => Some(token.number),
@@ -229,4 +230,39 @@ fn a_client_that_is_ahead_of_its_node_goes_on_at_its_position() {
         check_order(&format!("/meta/subscribe {text}"), 3..5);
         assert!(text.contains(r#""id":103"#), "{text}");
     }
+}
+
+// Its owner's clock is behind that of the one before.
+#[test]
+fn the_reply_to_a_connect_names_no_offset_of_an_epoch_that_is_over() {
+    let mut rig = rig();
+    (0..3).for_each(|number| deliver(&mut rig, number));
+    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+    rig.shard.socket_text(NOW, socket, &subscribe_from(&client, "/a", "-2"));
+    let number = awaited(&mut rig);
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+    check_order(&rig.flushed(socket), 0..3);
+    let histories = rig.shard.machines.env.shared.histories.clone();
+    histories.begin_partition(partition_of("/a"), Lineage { seed: 8, first: 50 });
+    let publications = committed_at(&rig, Lineage { seed: 8, first: 50 }, 50);
+    rig.shard.message(NOW, ShardMessage::Publication(publications.into()));
+    assert!(rig.flushed(socket).contains("\"id\":50"));
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
+    rig.shard.socket_text(NOW, socket, &connect);
+    let reply = rig.flushed(socket);
+    assert!(reply.contains(r#""/a":{"id":50,"#), "the last one that has come: {reply}");
+}
+
+#[test]
+fn a_client_that_begins_in_a_new_epoch_misses_nothing_though_offsets_before_were_higher() {
+    let (mut rig, lineage) = (rig(), Lineage { seed: 8, first: 50 });
+    deliver(&mut rig, 0);
+    rig.shard.machines.env.shared.histories.begin_partition(partition_of("/a"), lineage);
+    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+    rig.shard.socket_text(NOW, socket, &subscribe_from(&client, "/a", "-1"));
+    let number = awaited(&mut rig);
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+    let publications = committed_at(&rig, lineage, 50);
+    rig.shard.message(NOW, ShardMessage::Publication(publications.into()));
+    check_order(&rig.flushed(socket), 0..1);
 }
