@@ -220,7 +220,7 @@ impl Cluster {
             *track = Track { epoch: at.epoch.clone(), begin: from, next: from, ..Track::default() };
             return self.checker.old_tracks.push((client, channel, old));
         }
-        if !is_recovered && from < track.next {
+        if is_same && !is_recovered && from < track.next {
             let detail =
                 format!("client {client} has all of {channel} below {}, and gets it from {from} on", track.next);
             return self.checker.fail(Promise::NotTwice, detail);
