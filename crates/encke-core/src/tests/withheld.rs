@@ -3,7 +3,9 @@
 
 use crate::events::{Effect, ShardMessage};
 use crate::history::{Lineage, partition_of};
-use crate::shard::tests::confirmed::{committed, committed_at, deliver, opened, rig, take};
+use crate::id::Id;
+use crate::node_messages::FromNodes;
+use crate::shard::tests::confirmed::{committed, committed_at, deliver, opened, rig, take, tell};
 use crate::shard::tests::{NOW, Rig};
 
 /// A subscribe that begins at a position of `/a`.
@@ -198,6 +200,32 @@ fn a_held_request_takes_no_message_along_once_its_session_has_subscribed_at_posi
         deliver(&mut rig, 1);
         let next = if leaves { rig.connect(&client) } else { given_up };
         check_order(&format!("/meta/subscribe {}", rig.response(next).expect("a message")), 1..2);
+    }
+}
+
+// The request was on its way for longer than that of the subscribe, which names a position before these messages.
+#[test]
+fn a_session_begins_again_if_a_node_that_is_gone_has_had_messages_of_a_history_for_it() {
+    for (ext, subscribes_later, is_over) in [("", false, true), ("", true, false), (r#""ack":true,"#, false, false)] {
+        let mut rig = rig();
+        (0..3).for_each(|number| deliver(&mut rig, number));
+        let (socket, client) = rig.opened(&format!(r#"{{{ext}"replay":{{"positions":"ext"}}}}"#));
+        rig.shard.socket_closed(NOW, socket);
+        let subscribe = |rig: &mut Rig| {
+            rig.request(subscribe_from(&client, "/a", "-2"));
+            let number = awaited(rig);
+            rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+        };
+        subscribe(&mut rig);
+        let first = rig.connect(&client);
+        assert_eq!(rig.response(first).expect("messages").matches("\"data\":").count(), 3);
+        if subscribes_later {
+            subscribe(&mut rig);
+        }
+        let id = Id::parse(&client).expect("an id");
+        tell(&mut rig, FromNodes::Unsettled(id));
+        rig.shard.delivered(NOW, first, true);
+        assert_eq!(rig.shard.holds(&id).is_none(), is_over, "{ext} {subscribes_later}");
     }
 }
 
