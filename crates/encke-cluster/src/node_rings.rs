@@ -95,7 +95,7 @@ impl NodeRings<'_> {
             Some(Appended::At(position, skipped)) => (Some(position), skipped),
             Some(Appended::NoRoom) => (None, 0),
             None => {
-                histories.note_unknown(burst.channel, first + texts.len() as u64);
+                histories.note_unknown(burst.channel, lineage, first + texts.len() as u64);
                 (None, 0)
             }
         };
@@ -172,7 +172,7 @@ impl Rings for NodeRings<'_> {
 
     fn copy(&mut self, partition: usize, from: Option<Cursor>, bytes_max: usize) -> Copied {
         let histories = self.histories();
-        let mut copied = Copied { floor: histories.floor(), ..Copied::default() };
+        let mut copied = Copied { floor: histories.floor_in(partition), ..Copied::default() };
         let mut bytes = 0;
         let mut at = from.unwrap_or_default();
         while (at.owner as usize) < histories.owners() {
@@ -216,7 +216,7 @@ impl Rings for NodeRings<'_> {
         let (channel, histories) = (part.channel, self.histories());
         let is_begun = self.with_birth(channel, |birth| histories.begin_restore(birth, lineage, &part));
         if is_begun != Some(true) {
-            return histories.note_unknown(channel, part.next);
+            return histories.note_unknown(channel, lineage, part.next);
         }
         for (message, age_ms) in part.messages.iter().zip(ages) {
             let LoggedMessage { offset, text, wall_ms, side, except } = *message;
@@ -229,8 +229,8 @@ impl Rings for NodeRings<'_> {
         histories.end_restore(channel, part.next);
     }
 
-    fn raise_floor(&mut self, floor: u64) {
-        self.histories().raise_floor(floor);
+    fn raise_floor(&mut self, partition: usize, lineage: Lineage, floor: u64) {
+        self.histories().raise_floor_in(partition, lineage, floor);
     }
 
     fn has_room(&self) -> bool {

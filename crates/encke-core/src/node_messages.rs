@@ -42,6 +42,9 @@ pub enum FromNodes {
     /// The answer to [`ForNodes::Resumes`]: the messages of histories that a session has missed. All that was committed after them is sent
     /// to the shard later. None: they cannot be known, and the session ends.
     Missed(Id, Option<Vec<MissedRange>>),
+    /// Nobody knows if a response of this session has reached its client, because the node that was to pass it on is gone. It counts as
+    /// taken next.
+    Unsettled(Id),
 }
 
 /// A session that comes from another node.

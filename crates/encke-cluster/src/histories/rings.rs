@@ -24,7 +24,7 @@ pub struct Copied {
     pub records: Vec<Bytes>,
     /// Where the rest begins, if there is one.
     pub next: Option<Cursor>,
-    /// An offset above those of all rings that are gone.
+    /// An offset above those of all rings of the partition that are gone.
     pub floor: u64,
 }
 
@@ -47,8 +47,8 @@ pub trait Rings {
     /// Adds a record of another node's rings to this node's. `is_live`: its messages that are new here are passed to subscribers.
     fn restore(&mut self, lineage: Lineage, record: &Bytes, is_live: bool);
 
-    /// New rings begin at this offset or above it.
-    fn raise_floor(&mut self, floor: u64);
+    /// New rings of a partition begin at this offset or above it, in this lineage.
+    fn raise_floor(&mut self, partition: usize, lineage: Lineage, floor: u64);
 
     /// True if there is room for more that is committed.
     fn has_room(&self) -> bool;

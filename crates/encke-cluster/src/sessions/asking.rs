@@ -4,10 +4,11 @@ use bytes::Bytes;
 use encke_core::{ExchangeId, FromNodes, Id, NodeTag, OTHER_NODES, Response, Restored, Saved, Searcher, ShardMessage};
 
 use super::message::{Fate, Question, Reply};
+use super::notices::Notice;
 use super::record::{Content, Key, Record};
 use super::records::KeyCommand;
 use super::searches::Absence;
-use super::{Notice, Output, Sent, Server, Sessions, State, Visited};
+use super::{Output, Sent, Server, Sessions, State, Visited};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, RequestFailure};
 
 impl Sessions {
@@ -197,7 +198,7 @@ impl Sessions {
                 let without = self.searches.get(number).map(|search| search.without.clone()).unwrap_or_default();
                 for absence in without.into_iter().filter(|absence| absence.is_gone) {
                     // It may only have been slow.
-                    self.tell_taken(Notice { key, node: absence.node, revision, tries: 0 });
+                    self.tell_taken(Notice::new(key, absence.node, revision));
                 }
                 self.restore(now_ms, number, revision, content, false);
             }
@@ -209,21 +210,6 @@ impl Sessions {
             }
             (State::Reads | State::Takes(_), _) => self.searches.pause(number, now_ms + RETURN_PAUSE_MS),
             _ => {}
-        }
-    }
-
-    /// Tells a node that a session was taken from it.
-    pub(super) fn tell_taken(&mut self, notice: Notice) {
-        let question = Question::Taken(notice.key, self.settings.node, notice.revision);
-        self.ask(Sent::Taken(notice), notice.node, &question, RELEASE_MS);
-    }
-
-    /// A node has learned that a session was taken from it; it is gone; or the notice goes out again.
-    pub(super) fn notice_answered(&mut self, now_ms: u64, notice: Notice, failure: Option<RequestFailure>) {
-        let is_open = matches!(failure, Some(RequestFailure::TimedOut | RequestFailure::Away));
-        if is_open && notice.tries < NOTICES_MAX {
-            let notice = Notice { tries: notice.tries + 1, ..notice };
-            self.notices.push_back((now_ms + NOTICE_EVERY_MS, notice));
         }
     }
 
@@ -468,9 +454,6 @@ const RELEASE_MS: u64 = 2_000;
 const PING_EVERY_MS: u64 = 500;
 /// Questions without an answer, each for its time, after which a node counts as gone.
 const SILENT_MAX: u32 = 2;
-/// Further notices to a node that a session was taken from it, and the time between them, in milliseconds.
-const NOTICES_MAX: u32 = 60;
-const NOTICE_EVERY_MS: u64 = 1_000;
 /// The pause while a response is on its way, in milliseconds.
 const BUSY_PAUSE_MS: u64 = 50;
 /// The pause after another node was first, in milliseconds.

@@ -15,6 +15,7 @@ mod asking;
 mod confirming;
 mod homes;
 mod message;
+mod notices;
 mod own;
 mod probing;
 mod record;
@@ -39,6 +40,7 @@ use crate::subject::Subjects;
 use confirming::Confirming;
 use homes::Homes;
 use message::{Question, Reply};
+use notices::Notice;
 pub use record::RecordView;
 use record::{Key, Record};
 use records::{KeyCommand, Outcome, Records};
@@ -205,16 +207,6 @@ struct Server {
     is_pinged: bool,
 }
 
-/// A node that has to learn that a session was taken from it.
-#[derive(Clone, Copy, Debug)]
-struct Notice {
-    key: Key,
-    node: NodeTag,
-    revision: u64,
-    /// Earlier tries.
-    tries: u32,
-}
-
 /// The purpose of a command on its way.
 enum Sent {
     Record(Key),
@@ -352,7 +344,7 @@ impl Sessions {
                 match outcome {
                     None => {}
                     Some(Outcome::Report(id)) => self.tell_shard(&id, FromNodes::Report(id)),
-                    Some(Outcome::Tell(node, revision)) => self.tell_taken(Notice { key, node, revision, tries: 0 }),
+                    Some(Outcome::Tell(node, revision)) => self.tell_taken(Notice::new(key, node, revision)),
                     Some(Outcome::Lost(id, node)) => {
                         node.into_iter().for_each(|node| self.homes.note(key, node));
                         self.tell_shard(&id, FromNodes::Leave(id));
@@ -370,7 +362,8 @@ impl Sessions {
             self.go_on(now_ms, number);
         }
         while let Some((exchange, served)) = self.serving.overdue(now_ms) {
-            // Its node is gone with it: at most once.
+            // Its node is gone with it: at most once, or the client begins again.
+            self.tell_shard(&served.session, FromNodes::Unsettled(served.session));
             self.tell_fate(&served.session, exchange, true);
         }
         while let Some((_, key)) = self.ends_until.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {

@@ -241,7 +241,9 @@ impl Delivery {
                 _ if name.ends_with('*') || replay.withholds(ChannelName::known(name)) => None,
                 (Some(cursor), _) if cursor.below > 0 => None,
                 (Some(cursor), Some(received)) if !cursor.open && received.serial >= cursor.ring.serial => {
-                    Some((received.epoch.clone(), received.offset.max(cursor.next - 1)))
+                    // Offsets of an epoch that is over say nothing.
+                    let own = if received.epoch == cursor.epoch { cursor.next - 1 } else { 0 };
+                    Some((received.epoch.clone(), received.offset.max(own)))
                 }
                 (Some(cursor), _) => Some((cursor.epoch.clone(), cursor.next - 1)),
                 (None, received) => received.map(|received| (received.epoch.clone(), received.offset)),

@@ -382,7 +382,7 @@ impl Step {
         }
         if is_done {
             // The offsets after the last message may have a gap.
-            cursor.next = ring.next();
+            cursor.next = cursor.next.max(ring.next());
         }
         found.more = !is_done;
         cursor.open = !is_done || cursor.lost.is_some();

@@ -1,7 +1,9 @@
 //! Withdraws waiting messages that a ring will give again, so that none comes twice. A large search waits for its turn,
 //! and the session gets nothing until it is done.
 
-use crate::delivery::outbox::Outbox;
+use bayeux::ext;
+
+use crate::delivery::outbox::{InFlight, Outbox, payloads};
 use crate::delivery::schedule::Queue;
 use crate::delivery::sessions::session::Session;
 use crate::delivery::sessions::withdrawn::Withdrawn;
@@ -80,6 +82,17 @@ impl Delivery {
         if session.marks.is_in(Queue::Searches) {
             self.resume(key);
         }
+    }
+
+    /// True if a session that replays and confirms nothing has given messages of histories to a response without an outcome.
+    pub(crate) fn may_have_lost(&mut self, key: SessionKey) -> bool {
+        self.withdraw_now(key);
+        let session = self.sessions.get(key).filter(|session| session.replay.is_some() && session.unacked().is_none());
+        let Some(session) = session else { return false };
+        session.handed_out().flat_map(InFlight::ranges).any(|frames| {
+            let bytes = frames.chunk.slice(frames.start, frames.end);
+            payloads(&bytes).any(|payload| ext::position_of(payload).is_some())
+        })
     }
 
     /// Lets a session get nothing until [`Delivery::release_withheld`]. Otherwise messages that come live before a decision

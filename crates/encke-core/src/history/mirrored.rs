@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::log_record::Part;
-use super::{Birth, Histories, Lineage, PARTITIONS, Position, Stamp, first_offset, partition_of};
+use super::{Birth, Histories, Lineage, Owned, PARTITIONS, Position, Ring, Stamp, first_offset, partition_of};
 
 /// The outcome for messages that have their offsets.
 #[derive(Clone, Debug)]
@@ -16,13 +16,62 @@ pub enum Appended {
     NoRoom,
 }
 
+/// The lineages of the partitions of a node, as one owner of rings knows them.
+#[derive(Debug)]
+pub(super) struct Lineages {
+    /// Those whose channels may have rings.
+    begun: [Option<Lineage>; PARTITIONS],
+    /// For each partition a lineage, and an offset above all that it has given in rings that are not here. Those of another lineage say
+    /// nothing: the clock of its owner may have been ahead, and who follows a new ring from there on would miss its first messages.
+    floors: [Option<(Lineage, u64)>; PARTITIONS],
+}
+
+impl Lineages {
+    /// That of a channel, if its partition has begun.
+    pub(super) fn of(&self, channel: &str) -> Option<Lineage> {
+        self.begun[partition_of(channel)]
+    }
+
+    fn floor(&self, partition: usize, lineage: Lineage) -> u64 {
+        self.floors[partition].filter(|(of, _)| *of == lineage).map_or(0, |(_, floor)| floor)
+    }
+
+    fn raise(&mut self, partition: usize, lineage: Lineage, floor: u64) {
+        self.floors[partition] = Some((lineage, self.floor(partition, lineage).max(floor)));
+    }
+}
+
+impl Owned {
+    /// New rings of a channel begin at this offset or above it. `lineage`: that of the channel, in a cluster.
+    pub(super) fn floor_of(&self, channel: &str, lineage: Option<Lineage>) -> u64 {
+        match (&self.lineages, lineage) {
+            (Some(lineages), Some(lineage)) => lineages.floor(partition_of(channel), lineage),
+            _ => self.floor,
+        }
+    }
+
+    fn raise_floor_of(&mut self, channel: &str, lineage: Lineage, floor: u64) {
+        self.lineages.iter_mut().for_each(|lineages| lineages.raise(partition_of(channel), lineage, floor));
+    }
+
+    /// New rings begin above the offsets of this one, which is gone.
+    pub(super) fn raise_above(&mut self, ring: &Ring) {
+        let Some(lineages) = &mut self.lineages else { return self.floor = self.floor.max(ring.next()) };
+        let (name, partition) = (ring.name(), partition_of(ring.name()));
+        let known = [lineages.begun[partition], lineages.floors[partition].map(|(lineage, _)| lineage)];
+        if let Some(lineage) = known.into_iter().flatten().find(|of| of.epoch_of(name) == **ring.epoch()) {
+            lineages.raise(partition, lineage, ring.next());
+        }
+    }
+}
+
 impl Histories {
     /// The server is a node of a cluster. Channels have no rings until their partition has [begun](Histories::begin_partition). It is
     /// called before the first shard is created.
     pub fn begin_in_cluster(&self) {
         self.is_mirrored.store(true, Ordering::Relaxed);
         for owned in &self.owners {
-            owned.lock().lineages = Some(Box::new([None; PARTITIONS]));
+            owned.lock().lineages = Some(Box::new(Lineages { begun: [None; PARTITIONS], floors: [None; PARTITIONS] }));
         }
     }
 
@@ -40,22 +89,23 @@ impl Histories {
             let others: Vec<usize> = others.map(|(slot, _)| slot).collect();
             others.into_iter().for_each(|slot| owned.remove(slot as u32));
             if let Some(lineages) = &mut owned.lineages {
-                lineages[partition] = Some(lineage);
+                lineages.begun[partition] = Some(lineage);
             }
         }
     }
 
     /// The lineage of a channel, if its partition has begun.
     pub fn lineage_of(&self, channel: &str) -> Option<Lineage> {
-        self.owners.get(self.owner(channel))?.lock().lineages.as_ref()?[partition_of(channel)]
+        self.owners.get(self.owner(channel))?.lock().lineages.as_ref()?.of(channel)
     }
 
     /// The offset of the next message of a channel: that of its ring, or of a new one at this time of day.
     pub fn next_of(&self, channel: &str, wall_ms: u64) -> u64 {
         let Some(owned) = self.lock(self.owner(channel)) else { return 1 };
         let ring = owned.names.get(channel).and_then(|slot| owned.rings.get(slot as usize));
-        let lineage = owned.lineages.as_ref().and_then(|lineages| lineages[partition_of(channel)]);
-        let first = lineage.map_or(1, |lineage| lineage.first).max(owned.floor).max(first_offset(wall_ms));
+        let lineage = owned.lineages.as_ref().and_then(|lineages| lineages.of(channel));
+        let floor = owned.floor_of(channel, lineage);
+        let first = lineage.map_or(1, |lineage| lineage.first).max(floor).max(first_offset(wall_ms));
         match ring {
             // Another node may have a ring with a higher offset and no message yet.
             Some(ring) if ring.is_unused() => ring.next().max(first),
@@ -74,11 +124,11 @@ impl Histories {
         messages: impl ExactSizeIterator<Item = &'m str>,
     ) -> Appended {
         let (now, room, end) = (birth.now, birth.room, first + messages.len() as u64);
-        let owner = self.owner(birth.channel);
+        let (owner, channel) = (self.owner(birth.channel), birth.channel);
         let Some(mut owned) = self.lock(owner) else { return Appended::NoRoom };
         let Some((slot, is_new)) = self.slot_in(&mut owned, birth, Some(lineage)) else {
             // Without a ring nobody would know of these offsets.
-            owned.floor = owned.floor.max(end);
+            owned.raise_floor_of(channel, lineage, end);
             owned.are_gone(now.ms);
             return Appended::NoRoom;
         };
@@ -96,11 +146,29 @@ impl Histories {
         position.map_or(Appended::NoRoom, |position| Appended::At(position, skipped))
     }
 
-    /// The offsets up to this one are used, though the channel has no ring here.
-    pub fn note_unknown(&self, channel: &str, end: u64) {
+    /// The offsets of a lineage up to this one are used, though the channel has no ring here.
+    pub fn note_unknown(&self, channel: &str, lineage: Lineage, end: u64) {
         if let Some(mut owned) = self.lock(self.owner(channel)) {
-            owned.floor = owned.floor.max(end);
+            owned.raise_floor_of(channel, lineage, end);
         }
+    }
+
+    /// Makes new rings of a partition begin at this offset or above it, in this lineage.
+    pub fn raise_floor_in(&self, partition: usize, lineage: Lineage, floor: u64) {
+        for owned in &self.owners {
+            let mut owned = owned.lock();
+            owned.lineages.iter_mut().for_each(|lineages| lineages.raise(partition, lineage, floor));
+        }
+    }
+
+    /// An offset above all offsets of removed rings of a partition, in its lineage.
+    pub fn floor_in(&self, partition: usize) -> u64 {
+        let floor = |owner: usize| {
+            let owned = self.lock(owner)?;
+            let lineages = owned.lineages.as_ref()?;
+            lineages.begun[partition].map(|lineage| lineages.floor(partition, lineage))
+        };
+        (0..self.owners.len()).filter_map(floor).max().unwrap_or(0)
     }
 
     /// Removes messages of a channel below an offset. Returns their number; None if the channel has no ring.
@@ -120,13 +188,15 @@ impl Histories {
         let now_ms = birth.now.ms;
         let Some(mut owned) = self.lock(self.owner(birth.channel)) else { return false };
         let epoch = lineage.epoch_of(birth.channel);
+        // A ring of it may go before the partition has begun.
+        owned.raise_floor_of(birth.channel, lineage, 0);
         if let Some(slot) = owned.names.get(birth.channel)
             && owned.rings.get(slot as usize).is_some_and(|ring| **ring.epoch() != *epoch)
         {
             owned.remove(slot);
         }
         let Some((slot, is_new)) = self.slot_in(&mut owned, birth, Some(lineage)) else {
-            owned.floor = owned.floor.max(part.next);
+            owned.raise_floor_of(part.channel, lineage, part.next);
             return false;
         };
         owned.clear_below(slot, part.from, now_ms);
@@ -219,7 +289,7 @@ mod tests {
                 .and_then(|(_, epoch)| epoch)
         };
         assert_eq!(open(&one), open(&other));
-        other.raise_floor(500);
+        other.raise_floor_in(partition_of("/c"), LINEAGE, 500);
         assert_eq!(first_of(append(&one, "/a", 300, &["1"])), Some((300, 0)));
         assert_eq!(ring(&one, "/a").0, 100, "nothing was there before");
         with_birth("/c", 10, |birth| other.open(birth, |_| ()));
@@ -244,6 +314,23 @@ mod tests {
         assert_eq!((0..2).map(|owner| histories.holding(owner).bytes).sum::<usize>(), 0);
         let after = with_birth("/a", 10, |birth| histories.open(birth, |ring| ring.epoch().clone()));
         assert_ne!(after.and_then(|(_, epoch)| epoch), Some(before));
+    }
+
+    // The clock of the owner before was ahead.
+    #[test]
+    fn a_ring_of_another_lineage_begins_with_it_though_offsets_before_were_higher() {
+        let (histories, partition) = (histories(), partition_of("/a"));
+        append(&histories, "/a", 700, &["1"]);
+        let other = Lineage { seed: 8, first: 50 };
+        histories.begin_partition(partition, other);
+        let open = || with_birth("/a", 10, |birth| histories.open(birth, |_| ()));
+        open();
+        assert_eq!((ring(&histories, "/a").2, histories.next_of("/a", 0), histories.floor_in(partition)), (50, 50, 0));
+        histories.raise_floor_in(partition, other, 60);
+        histories.begin_partition(partition, Lineage { seed: 9, first: 40 });
+        histories.begin_partition(partition, other);
+        open();
+        assert_eq!((ring(&histories, "/a").2, histories.floor_in(partition)), (60, 60), "its own offsets hold");
     }
 
     #[test]

@@ -33,6 +33,7 @@ use slab::Slab;
 use lineage::random_epoch;
 pub use lineage::{Lineage, PARTITIONS, hash_of_name, mixed, partition_of};
 pub use mirrored::Appended;
+use mirrored::Lineages;
 pub use missed::{Missed, MissedRange};
 use names::Names;
 pub(crate) use names::order;
@@ -93,7 +94,7 @@ struct Owned {
     empty: BTreeMap<u64, BTreeSet<(u64, u32)>>,
     /// The rings of each rule.
     shares: Shares<u64>,
-    /// An offset above all offsets of removed rings.
+    /// An offset above all offsets of removed rings. In a cluster each lineage has its own.
     floor: u64,
     /// The number of bursts appended since the start.
     bursts: u64,
@@ -102,8 +103,8 @@ struct Owned {
     evicted: usize,
     /// The time at which the latest message came that has gone without a trace in a ring, in milliseconds, or a later time.
     gone_ms: u64,
-    /// In a cluster the lineage of each partition whose channels may have rings.
-    lineages: Option<Box<[Option<Lineage>; PARTITIONS]>>,
+    /// In a cluster those of the partitions.
+    lineages: Option<Box<Lineages>>,
 }
 
 /// The data that the messages of a burst share.
@@ -283,7 +284,7 @@ impl Histories {
     /// The slot of a channel's ring, and true if the ring is new. Makes a ring if needed and if there is room; removes
     /// the longest empty ring to make room.
     fn slot(&self, owned: &mut Owned, birth: Birth<'_>) -> Option<(u32, bool)> {
-        let lineage = owned.lineages.as_ref().map(|lineages| lineages[partition_of(birth.channel)]);
+        let lineage = owned.lineages.as_ref().map(|lineages| lineages.of(birth.channel));
         match lineage {
             // This node does not know the messages of the channel yet.
             Some(None) => None,
@@ -304,7 +305,7 @@ impl Histories {
             Some(lineage) => (lineage.epoch_of(birth.channel), lineage.first),
             None => (random_epoch(birth.entropy), first_offset(birth.now.wall_ms)),
         };
-        let first = owned.floor.max(first).max(1);
+        let first = owned.floor_of(birth.channel, lineage).max(first).max(1);
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
         let mut ring = Ring::new(birth.channel, epoch.into(), serial, birth.terms, first, share);
         ring.empty_since_ms = birth.now.ms;
@@ -465,7 +466,7 @@ impl Owned {
             self.are_gone(ring.empty_since_ms);
         }
         self.names.remove(&ring.name);
-        self.floor = self.floor.max(ring.next());
+        self.raise_above(&ring);
         self.shares.give_back(ring.share);
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct Start {
     pub(crate) recovered: bool,
     pub(crate) epoch: Arc<str>,
     pub(crate) from: u64,
-    /// The offset of the next message.
+    /// The offset of the next message that comes live.
     pub(crate) next: u64,
     pub(crate) lost: Option<(u64, u64)>,
 }
@@ -104,10 +104,17 @@ impl<'a> ReplayRequest<'a> {
 }
 
 impl Start {
-    /// The start in a ring. `now_ms`: the time of the request, in milliseconds of the monotonic clock.
-    pub(crate) fn new(ring: &Ring, position: &ReplayFrom<'_>, now_ms: u64) -> Start {
-        let (oldest, next) = (ring.oldest(), ring.next());
+    /// The start in a ring. `now_ms`: the time of the request, in milliseconds of the monotonic clock. `is_mirrored`: other nodes have
+    /// the same ring, and may be ahead of this one.
+    pub(crate) fn new(ring: &Ring, position: &ReplayFrom<'_>, now_ms: u64, is_mirrored: bool) -> Start {
+        let (oldest, mut next) = (ring.oldest(), ring.next());
+        let is_ahead = |offset: &u64, epoch: &str| is_mirrored && *epoch == **ring.epoch() && *offset >= ring.next();
         let (recovered, from, lost) = match position {
+            ReplayFrom::After { offset, epoch: Some(epoch) } if is_ahead(offset, epoch) => {
+                // Another node has given it. So it comes here, too, and what comes up to it is not for this client.
+                next = offset.saturating_add(1);
+                (true, next, None)
+            }
             ReplayFrom::Latest | ReplayFrom::More => (true, next, None),
             ReplayFrom::Earliest => (true, oldest, None),
             ReplayFrom::Last(messages) => (true, ring.last(*messages), None),

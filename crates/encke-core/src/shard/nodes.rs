@@ -72,6 +72,12 @@ impl Machines {
             FromNodes::Report(id) => self.delivery.find(&id).into_iter().for_each(|key| self.note_change(key)),
             FromNodes::Tick(tick) => self.take_tick(tick),
             FromNodes::Missed(id, ranges) => self.take_missed(&id, ranges),
+            FromNodes::Unsettled(id) => {
+                // At its positions, the client gets what was in the response.
+                if let Some(key) = self.delivery.find(&id).filter(|key| self.delivery.may_have_lost(*key)) {
+                    self.begin_again(key, id, "it may have missed messages of histories with a node that is gone");
+                }
+            }
         }
     }
 
@@ -302,14 +308,19 @@ impl Machines {
     pub(super) fn resumption_ended(&mut self, key: SessionKey, id: Id, outcome: Result<(), Incomplete>) {
         match outcome {
             Err(Incomplete) if self.delivery.has(key) => {
-                self.delivery.supersede(key);
-                self.delivery.drop_queue(key);
-                self.remove_session(key);
-                self.refuse(id, "messages that it was promised are lost with its node");
+                self.begin_again(key, id, "messages that it was promised are lost with its node");
             }
             Ok(()) | Err(Incomplete) => self.env.confirmed.resumed(key),
         }
         self.tell_nodes(ForNodes::Restored(id));
+    }
+
+    /// Ends a session, so that its client begins again.
+    fn begin_again(&mut self, key: SessionKey, id: Id, why: &str) {
+        self.delivery.supersede(key);
+        self.delivery.drop_queue(key);
+        self.remove_session(key);
+        self.refuse(id, why);
     }
 
     /// Publications of other nodes arrive for what waits for this token. False if no session of another node does.

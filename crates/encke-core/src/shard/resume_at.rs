@@ -150,8 +150,9 @@ impl Machines {
         }
         let since_ms = replay_request.since_ms;
         let asked_ms = since_ms.unwrap_or(self.env.now.ms);
+        let is_mirrored = self.env.shared.histories.is_mirrored();
         let look = |ring: &Ring| {
-            let mut start = Start::new(ring, position, asked_ms);
+            let mut start = Start::new(ring, position, asked_ms, is_mirrored);
             if let (Some(ms), ReplayFrom::Last(_)) = (since_ms, position) {
                 // The fan-out has left those that came since to this page.
                 start.from = start.from.min(ring.first_since(ms));

@@ -90,13 +90,21 @@ pub(super) fn committed(rig: &Rig, number: usize) -> EncodedPublications {
 
 /// The same with this text, and the session that published it.
 pub(super) fn committed_text(rig: &Rig, number: usize, text: &str, except: Option<Id>) -> EncodedPublications {
+    appended(rig, (LINEAGE, FIRST + number as u64), text, except)
+}
+
+/// A publication at this offset of a lineage.
+pub(super) fn committed_at(rig: &Rig, lineage: Lineage, offset: u64) -> EncodedPublications {
+    appended(rig, (lineage, offset), &text(0), None)
+}
+
+fn appended(rig: &Rig, (lineage, first): (Lineage, u64), text: &str, except: Option<Id>) -> EncodedPublications {
     let shared = &rig.shard.machines.env.shared;
     let terms = rig.shard.settings().channels[0].history().expect("a history");
     let (room, entropy) = (rig.shard.machines.env.history_room(), &mut kernel_entropy());
     let birth = Birth { channel: "/a", rule: "/a", terms, room, now: NOW, entropy };
     let stamp = Stamp { now: NOW, side: Side::Client, except };
-    let first = FIRST + number as u64;
-    let appended = shared.histories.append_at(birth, LINEAGE, first, &stamp, [text].into_iter());
+    let appended = shared.histories.append_at(birth, lineage, first, &stamp, [text].into_iter());
     let Appended::At(position, 0) = appended else { panic!("{appended:?}") };
     let mut frames = Vec::new();
     websocket::frame::message(websocket::Opcode::Text, format!("[{text}]").as_bytes(), &mut frames);

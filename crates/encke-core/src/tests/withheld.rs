@@ -2,7 +2,10 @@
 //! twice, though messages are in the history before they come live.
 
 use crate::events::{Effect, ShardMessage};
-use crate::shard::tests::confirmed::{committed, deliver, opened, rig, take};
+use crate::history::{Lineage, partition_of};
+use crate::id::Id;
+use crate::node_messages::FromNodes;
+use crate::shard::tests::confirmed::{committed, committed_at, deliver, opened, rig, take, tell};
 use crate::shard::tests::{NOW, Rig};
 
 /// A subscribe that begins at a position of `/a`.
@@ -198,4 +201,96 @@ fn a_held_request_takes_no_message_along_once_its_session_has_subscribed_at_posi
         let next = if leaves { rig.connect(&client) } else { given_up };
         check_order(&format!("/meta/subscribe {}", rig.response(next).expect("a message")), 1..2);
     }
+}
+
+// The request was on its way for longer than that of the subscribe, which names a position before these messages.
+#[test]
+fn a_session_begins_again_if_a_node_that_is_gone_has_had_messages_of_a_history_for_it() {
+    for (ext, subscribes_later, is_over) in [("", false, true), ("", true, false), (r#""ack":true,"#, false, false)] {
+        let mut rig = rig();
+        (0..3).for_each(|number| deliver(&mut rig, number));
+        let (socket, client) = rig.opened(&format!(r#"{{{ext}"replay":{{"positions":"ext"}}}}"#));
+        rig.shard.socket_closed(NOW, socket);
+        let subscribe = |rig: &mut Rig| {
+            rig.request(subscribe_from(&client, "/a", "-2"));
+            let number = awaited(rig);
+            rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+        };
+        subscribe(&mut rig);
+        let first = rig.connect(&client);
+        assert_eq!(rig.response(first).expect("messages").matches("\"data\":").count(), 3);
+        if subscribes_later {
+            subscribe(&mut rig);
+        }
+        let id = Id::parse(&client).expect("an id");
+        tell(&mut rig, FromNodes::Unsettled(id));
+        rig.shard.delivered(NOW, first, true);
+        assert_eq!(rig.shard.holds(&id).is_none(), is_over, "{ext} {subscribes_later}");
+    }
+}
+
+// The node was cut off, or is slow: another one has given the client these messages.
+#[test]
+fn a_client_that_is_ahead_of_its_node_goes_on_at_its_position() {
+    for is_subscribed in [false, true] {
+        let mut rig = rig();
+        deliver(&mut rig, 0);
+        let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+        let subscribe = |rig: &mut Rig, position: &str| {
+            rig.shard.socket_text(NOW, socket, &subscribe_from(&client, "/a", position));
+            let tokens = rig.shard.take_effects().into_iter().filter_map(|effect| match effect {
+                Effect::AwaitInterest(_, token) => Some(token.number),
+                _ => None,
+            });
+            rig.shard.message(NOW, ShardMessage::InterestKnown(tokens.collect()));
+            rig.flushed(socket)
+        };
+        if is_subscribed {
+            subscribe(&mut rig, "-1");
+        }
+        let epoch = rig.shard.machines.env.shared.histories.find("/a", 0).expect("a ring").epoch;
+        let strange = subscribe(&mut rig, r#"{"id":102,"epoch":"strange"}"#);
+        assert!(strange.contains(r#""recovered":false"#), "an offset of another epoch says nothing: {strange}");
+        let reply = subscribe(&mut rig, &format!(r#"{{"id":102,"epoch":"{epoch}"}}"#));
+        assert!(reply.contains(r#""recovered":true"#) && reply.contains(r#""from":103,"#), "{reply}");
+        (1..5).for_each(|number| deliver(&mut rig, number));
+        let text = rig.flushed(socket);
+        check_order(&format!("/meta/subscribe {text}"), 3..5);
+        assert!(text.contains(r#""id":103"#), "{text}");
+    }
+}
+
+// Its owner's clock is behind that of the one before.
+#[test]
+fn the_reply_to_a_connect_names_no_offset_of_an_epoch_that_is_over() {
+    let mut rig = rig();
+    (0..3).for_each(|number| deliver(&mut rig, number));
+    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+    rig.shard.socket_text(NOW, socket, &subscribe_from(&client, "/a", "-2"));
+    let number = awaited(&mut rig);
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+    check_order(&rig.flushed(socket), 0..3);
+    let histories = rig.shard.machines.env.shared.histories.clone();
+    histories.begin_partition(partition_of("/a"), Lineage { seed: 8, first: 50 });
+    let publications = committed_at(&rig, Lineage { seed: 8, first: 50 }, 50);
+    rig.shard.message(NOW, ShardMessage::Publication(publications.into()));
+    assert!(rig.flushed(socket).contains("\"id\":50"));
+    let connect = format!(r#"{{"channel":"/meta/connect","clientId":"{client}","advice":{{"timeout":0}}}}"#);
+    rig.shard.socket_text(NOW, socket, &connect);
+    let reply = rig.flushed(socket);
+    assert!(reply.contains(r#""/a":{"id":50,"#), "the last one that has come: {reply}");
+}
+
+#[test]
+fn a_client_that_begins_in_a_new_epoch_misses_nothing_though_offsets_before_were_higher() {
+    let (mut rig, lineage) = (rig(), Lineage { seed: 8, first: 50 });
+    deliver(&mut rig, 0);
+    rig.shard.machines.env.shared.histories.begin_partition(partition_of("/a"), lineage);
+    let (socket, client) = rig.opened(r#"{"replay":{"positions":"ext"}}"#);
+    rig.shard.socket_text(NOW, socket, &subscribe_from(&client, "/a", "-1"));
+    let number = awaited(&mut rig);
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
+    let publications = committed_at(&rig, lineage, 50);
+    rig.shard.message(NOW, ShardMessage::Publication(publications.into()));
+    check_order(&rig.flushed(socket), 0..1);
 }

@@ -234,6 +234,16 @@ impl Cluster {
                     let detail = format!("client {client} has not got {channel} {} {id}: {track:?}", track.epoch);
                     return self.checker.fail(Promise::NothingLost, detail);
                 }
+                // Wherever the server says that it has begun.
+                let from_ms = state.granted.get(channel.as_str()).copied().flatten();
+                let is_later = |number: &usize| {
+                    from_ms.is_some_and(|from_ms| self.checker.publications[*number].sent_ms > from_ms)
+                };
+                let mut early = entries.range(..track.begin).filter(|_| *epoch == track.epoch);
+                if let Some((id, _)) = early.find(|(_, number)| is_later(number)) {
+                    let detail = format!("client {client} begins behind {channel} {} {id}: {track:?}", track.epoch);
+                    return self.checker.fail(Promise::NothingLost, detail);
+                }
             }
         }
         for (client, channel, track) in &self.checker.old_tracks {

@@ -220,14 +220,15 @@ impl Cluster {
             *track = Track { epoch: at.epoch.clone(), begin: from, next: from, ..Track::default() };
             return self.checker.old_tracks.push((client, channel, old));
         }
+        if is_same && !is_recovered && from < track.next {
+            let detail =
+                format!("client {client} has all of {channel} below {}, and gets it from {from} on", track.next);
+            return self.checker.fail(Promise::NotTwice, detail);
+        }
         if !is_recovered && !is_hushed && from > track.next {
             track.lost.push(at.lost.unwrap_or((track.next, from - 1)));
-            self.tally.losses += 1;
-        }
-        if !is_recovered && !is_hushed {
-            // A node that is behind the position of the client gives all again.
-            self.tally.behind += u64::from(from < track.next);
             track.next = from;
+            self.tally.losses += 1;
         }
     }
 

@@ -49,8 +49,6 @@ counters! {
     recovered,
     /// Subscribes whose positions were not retained any more.
     not_recovered,
-    /// Subscribes at nodes that were behind the position of their client.
-    behind,
     /// Losses that were reported.
     losses,
     /// Nodes killed.

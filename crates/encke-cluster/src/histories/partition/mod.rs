@@ -176,7 +176,7 @@ impl Partition {
         for record in &part.records {
             cx.rings.restore(lineage, record, !self.is_young);
         }
-        cx.rings.raise_floor(part.floor);
+        cx.rings.raise_floor(self.number.into(), lineage, part.floor);
         if self.is_complete() && std::mem::take(&mut self.is_young) {
             cx.rings.begin(self.number.into(), lineage);
         }

@@ -181,7 +181,7 @@ impl Rings for ModelRings {
         }
     }
 
-    fn raise_floor(&mut self, floor: u64) {
+    fn raise_floor(&mut self, _: usize, _: Lineage, floor: u64) {
         self.floor = self.floor.max(floor);
     }
 
