@@ -3,7 +3,7 @@
 use encke::Settings;
 use serde_json::json;
 
-use super::{Client, run, server_metric, settings};
+use super::{Client, Ws, run, server_metric, settings};
 use crate::common::TestServer;
 use crate::decisions::Gate;
 
@@ -67,10 +67,15 @@ fn a_window_of_small_messages_waits_for_the_application_and_none_is_lost() {
         // All of them have arrived.
         assert_eq!(client.get("/healthz").await.status(), 200);
         gate.open(PUBLISHERS);
-        for (_, ws) in &mut publishers {
+        // At the same time: the replies to all of them share the window of the connection.
+        let read = |(_, mut ws): (String, Ws)| async move {
             for _ in 0..=SMALL {
                 assert_eq!(ws.next().await[0]["successful"], true);
             }
+        };
+        let readers: Vec<_> = publishers.into_iter().map(|publisher| tokio::spawn(read(publisher))).collect();
+        for reader in readers {
+            reader.await.expect("all replies");
         }
     });
 }
