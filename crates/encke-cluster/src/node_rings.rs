@@ -7,7 +7,7 @@ use bayeux::ChannelName;
 use bytes::Bytes;
 use encke_core::history::log_record::{self, LoggedMessage, Record};
 use encke_core::history::{
-    Appended, Birth, Histories, Lineage, Missed, MissedRange, Position, Ring, Room, Stamp, partition_of,
+    Appended, BeginRestore, Birth, Histories, Lineage, Missed, MissedRange, Position, Ring, Room, Stamp, partition_of,
 };
 use encke_core::{
     EncodedPublications, Entropy, HistoryTerms, Now, PublishToken, Report, Rules, Settings, ShardMessage, Shared,
@@ -214,9 +214,13 @@ impl Rings for NodeRings<'_> {
         let Some((ages, record)) = ages_of(record) else { return };
         let Some(Record::State(part)) = log_record::decode(record) else { return };
         let (channel, histories) = (part.channel, self.histories());
-        let is_begun = self.with_birth(channel, |birth| histories.begin_restore(birth, lineage, &part));
-        if is_begun != Some(true) {
+        let begun = self.with_birth(channel, |birth| histories.begin_restore(birth, lineage, &part));
+        let Some(BeginRestore::Begun(gap)) = begun else {
             return histories.note_unknown(channel, lineage, part.next);
+        };
+        if let Some(gap) = gap.filter(|_| is_live) {
+            let gap = Arc::new(gap);
+            for_wanting(self.shards, channel, &mut self.terms.scratch, || ShardMessage::Gap(gap.clone()));
         }
         for (message, age_ms) in part.messages.iter().zip(ages) {
             let LoggedMessage { offset, text, wall_ms, side, except } = *message;
@@ -240,12 +244,17 @@ impl Rings for NodeRings<'_> {
 
 /// Sends publications to the shards that want their channel.
 pub(crate) fn send_to_wanting(to: &dyn Shards, publications: EncodedPublications, scratch: &mut String) {
-    let mut shards = to.shared().interest.of(ChannelName::known(&publications.channel), scratch);
     let publications = Arc::new(publications);
+    for_wanting(to, &publications.channel, scratch, || ShardMessage::Publication(publications.clone()));
+}
+
+/// Sends a message to the shards that want a channel.
+fn for_wanting(to: &dyn Shards, channel: &str, scratch: &mut String, message: impl Fn() -> ShardMessage) {
+    let mut shards = to.shared().interest.of(ChannelName::known(channel), scratch);
     while shards != 0 {
         let shard = shards.trailing_zeros() as usize;
         shards &= shards - 1;
-        to.send(shard, ShardMessage::Publication(publications.clone()));
+        to.send(shard, message());
     }
 }
 

@@ -10,7 +10,7 @@ use crate::decision::{Awaited, Resolved, WaitKey};
 pub use crate::exchange::{
     ExchangeId, HttpTransport, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, SessionKey, SocketKey,
 };
-use crate::history::Position;
+use crate::history::{Gap, Position};
 use crate::id::{Id, NodeTag};
 use crate::limits::sessions::SessionOwner;
 use crate::node_messages::{ForNodes, FromNodes};
@@ -192,6 +192,8 @@ pub enum AskedBy {
 pub enum ShardMessage {
     /// Publications for local subscribers: the channel and the encoded frames, allocated once for all shards.
     Publication(Arc<EncodedPublications>),
+    /// Messages of a channel that this node of a cluster has missed: sessions that follow it have lost them.
+    Gap(Arc<Gap>),
     /// Publications without a position. The receiving shard owns the history of their channel: it assigns positions and
     /// fans them out.
     Record(Arc<EncodedPublications>),
@@ -319,6 +321,7 @@ impl Envelope {
     pub fn new(account: &Arc<MailboxAccount>, message: ShardMessage) -> Envelope {
         let bytes = match &message {
             ShardMessage::Publication(_) | ShardMessage::Record(_) => 0,
+            ShardMessage::Gap(gap) => gap.channel.len(),
             ShardMessage::Persisted(stored) => size_of_val(&stored[..]),
             ShardMessage::InterestKnown(numbers) => size_of_val(&numbers[..]),
             ShardMessage::Request(request) => request.body.len() + request.head.as_ref().map_or(0, |head| head.bytes()),

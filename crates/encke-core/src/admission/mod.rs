@@ -69,6 +69,8 @@ impl Admission {
             ShardMessage::Publication(publication) | ShardMessage::Record(publication) => {
                 (&*publication.channel, is_light(publication.frames.len(), reach))
             }
+            // In the order of its channel.
+            ShardMessage::Gap(gap) => (&*gap.channel, true),
             ShardMessage::Request(request) if request.body.len() <= LIGHT_BYTES_MAX => (SMALL_REQUESTS, true),
             ShardMessage::Request(_) => (LARGE_REQUESTS, false),
             ShardMessage::Abandoned(exchange) => match self.arrivals.flow_of(exchange) {

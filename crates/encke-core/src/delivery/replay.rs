@@ -15,9 +15,9 @@ use crate::delivery::sessions::loss::Loss;
 use crate::delivery::sessions::replay::{InRings, Replay};
 use crate::delivery::sessions::session::Session;
 use crate::delivery::sessions::unacked::SOCKET_BATCH_BYTES_MAX;
-use crate::delivery::{Delivery, Receives, Socket};
+use crate::delivery::{Delivery, GivenUp, Receives, Socket};
 use crate::events::SessionKey;
-use crate::history::{Histories, Position, Ring, RingKey};
+use crate::history::{Gap, Histories, Position, Ring, RingKey};
 use crate::id::Id;
 use crate::limits::Capacity;
 
@@ -53,6 +53,22 @@ impl Delivery {
         }
         self.replay_later(key);
         true
+    }
+
+    /// Lets a session that follows a channel read on in its ring behind a gap. Its cursor finds the loss there.
+    pub(crate) fn lose(&mut self, session: u32, gap: &Gap) -> Result<(), GivenUp> {
+        let Gap { channel, position, from } = gap;
+        let state = self.sessions.at(session);
+        let key = state.key(session);
+        let Some(replay) = state.replay.as_mut() else { return Ok(()) };
+        let cursor = replay.cursors.get_mut(channel, position.ring.serial);
+        let is_behind = cursor.is_none_or(|cursor| cursor.next <= *from);
+        // A session that reads the channels of a pattern page by page comes to this one later.
+        let follows = is_behind && !replay.withholds(ChannelName::known(channel));
+        if !follows || self.resort_to_history(key, channel, position, *from) {
+            return Ok(());
+        }
+        self.give_up(key, channel)
     }
 
     /// The most cursors that a session may have.

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::log_record::Part;
-use super::{Birth, Histories, Lineage, Owned, PARTITIONS, Position, Ring, Stamp, first_offset, partition_of};
+use super::{Birth, Histories, Lineage, Owned, PARTITIONS, Position, Ring, RingKey, Stamp, first_offset, partition_of};
 
 /// The outcome for messages that have their offsets.
 #[derive(Clone, Debug)]
@@ -63,6 +63,26 @@ impl Owned {
             lineages.raise(partition, lineage, ring.next());
         }
     }
+}
+
+/// The result of [`Histories::begin_restore`].
+#[derive(Debug)]
+pub enum BeginRestore {
+    /// There is no room for one more channel.
+    NoRoom,
+    /// The ring takes the messages of the part. It lacks some between its own and those, if there is a gap.
+    Begun(Option<Gap>),
+}
+
+/// Messages of a channel that this node of a cluster has missed, and that the owner of the channel does not retain any more.
+#[derive(Debug)]
+pub struct Gap {
+    /// The channel.
+    pub channel: Box<str>,
+    /// The position of the first message after them.
+    pub position: Position,
+    /// The offset of the first of them.
+    pub from: u64,
 }
 
 impl Histories {
@@ -183,10 +203,10 @@ impl Histories {
     }
 
     /// Lets the ring of a channel begin where a part of another node's ring does: what that one has not any more goes, and what this one
-    /// has missed is not there. False if there is no room for one more channel.
-    pub fn begin_restore(&self, birth: Birth<'_>, lineage: Lineage, part: &Part<'_>) -> bool {
-        let now_ms = birth.now.ms;
-        let Some(mut owned) = self.lock(self.owner(birth.channel)) else { return false };
+    /// has missed is not there.
+    pub fn begin_restore(&self, birth: Birth<'_>, lineage: Lineage, part: &Part<'_>) -> BeginRestore {
+        let (now_ms, owner) = (birth.now.ms, self.owner(birth.channel));
+        let Some(mut owned) = self.lock(owner) else { return BeginRestore::NoRoom };
         let epoch = lineage.epoch_of(birth.channel);
         // A ring of it may go before the partition has begun.
         owned.raise_floor_of(birth.channel, lineage, 0);
@@ -197,15 +217,20 @@ impl Histories {
         }
         let Some((slot, is_new)) = self.slot_in(&mut owned, birth, Some(lineage)) else {
             owned.raise_floor_of(part.channel, lineage, part.next);
-            return false;
+            return BeginRestore::NoRoom;
         };
         owned.clear_below(slot, part.from, now_ms);
-        if let Some(ring) = owned.rings.get_mut(slot as usize)
-            && (is_new || ring.next() < part.from)
-        {
-            ring.begin_at(part.from);
-        }
-        true
+        // A subscription that begins from now on has missed nothing.
+        owned.bursts += 1;
+        let burst = owned.bursts;
+        let Some(ring) = owned.rings.get_mut(slot as usize).filter(|ring| is_new || ring.next() < part.from) else {
+            return BeginRestore::Begun(None);
+        };
+        let from = ring.next();
+        ring.begin_at(part.from);
+        let key = RingKey { owner: owner as u32, slot, serial: ring.serial };
+        let position = Position { ring: key, epoch: ring.epoch.clone(), first: part.from, wall_ms: 0, burst };
+        BeginRestore::Begun((!is_new).then(|| Gap { channel: part.channel.into(), position, from }))
     }
 
     /// The next offset of a channel's ring is this one or a higher one.
@@ -342,14 +367,22 @@ mod tests {
         assert_eq!(histories.next_of("/a", 0), 701);
     }
 
+    /// Begins to restore a part, which leaves this gap.
+    fn begins(histories: &Histories, part: &Part<'_>, gap: Option<(u64, u64)>) {
+        match with_birth("/a", 10, |birth| histories.begin_restore(birth, LINEAGE, part)) {
+            BeginRestore::Begun(found) => assert_eq!(found.map(|gap| (gap.from, gap.position.first)), gap),
+            BeginRestore::NoRoom => panic!("there is room"),
+        }
+    }
+
     #[test]
     fn a_part_of_another_node_replaces_what_is_older() {
         let histories = histories();
         append(&histories, "/a", 100, &["1", "2", "3"]);
         let part = |from, next| Part { channel: "/a", epoch: "", from, next, messages: Vec::new() };
-        assert!(with_birth("/a", 10, |birth| histories.begin_restore(birth, LINEAGE, &part(101, 103))));
+        begins(&histories, &part(101, 103), None);
         assert_eq!(ring(&histories, "/a").1, [message(101, "2"), message(102, "3")]);
-        assert!(with_birth("/a", 10, |birth| histories.begin_restore(birth, LINEAGE, &part(200, 203))));
+        begins(&histories, &part(200, 203), Some((103, 200)));
         assert_eq!(ring(&histories, "/a"), (200, vec![], 200));
         append(&histories, "/a", 201, &["4"]);
         histories.end_restore("/a", 203);

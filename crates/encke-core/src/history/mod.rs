@@ -32,8 +32,8 @@ use slab::Slab;
 
 use lineage::random_epoch;
 pub use lineage::{Lineage, PARTITIONS, hash_of_name, mixed, partition_of};
-pub use mirrored::Appended;
 use mirrored::Lineages;
+pub use mirrored::{Appended, BeginRestore, Gap};
 pub use missed::{Missed, MissedRange};
 use names::Names;
 pub(crate) use names::order;

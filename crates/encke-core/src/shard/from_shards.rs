@@ -22,6 +22,7 @@ impl Shard {
             ShardMessage::Publication(publication) | ShardMessage::Record(publication) => {
                 channels.reach(ChannelName::known(&publication.channel))
             }
+            ShardMessage::Gap(gap) => channels.reach(ChannelName::known(&gap.channel)),
             _ => 0,
         };
         let settings = &env.settings;
@@ -76,6 +77,7 @@ impl Shard {
         match message {
             ShardMessage::Publication(publication) => machines.publication_from_shard(&publication),
             ShardMessage::Record(publication) => machines.record_from_shard(&publication),
+            ShardMessage::Gap(gap) => machines.lose(&gap),
             ShardMessage::Persisted(stored) => stored.into_iter().for_each(|stored| machines.stored(stored)),
             ShardMessage::InterestKnown(numbers) => machines.interest_known(&numbers),
             ShardMessage::ClearHistory(channel, token) => machines.clear_history(&channel, token),

@@ -16,12 +16,12 @@ use std::sync::Arc;
 
 use bayeux::ChannelName;
 
-use crate::delivery::{FanOut, payloads};
+use crate::delivery::{FanOut, GivenUp, payloads};
 use crate::events::{
     Effect, EncodedPublications, OTHER_NODES, PersistRequest, PublishToken, Report, SessionKey, ShardMessage,
     crosses_nodes,
 };
-use crate::history::{Ring, log_record};
+use crate::history::{Gap, Position, Ring, log_record};
 use crate::id::Id;
 use crate::limits::sessions::SessionOwner;
 use crate::rights::table::{Granted, Right};
@@ -130,6 +130,20 @@ impl Machines {
             self.settle_token(fan_out.token, fan_out.token.as_ref().is_some_and(is_accepted));
         }
         self.update_history_gauges();
+    }
+
+    /// Lets the sessions that follow a channel read on behind messages that are lost, as they find out there.
+    pub(super) fn lose(&mut self, gap: &Gap) {
+        let Machines { delivery, channels, .. } = self;
+        let lists = channels.route(ChannelName::known(&gap.channel));
+        let Position { ring, burst, .. } = &gap.position;
+        let follow =
+            |list: &&u32| channels.wants_positions(**list) && !channels.began_after(**list, ring.owner(), *burst);
+        let following: Vec<u32> =
+            lists.iter().filter(follow).flat_map(|list| channels.subscribers(*list)).map(|one| one.session).collect();
+        let given_up: Vec<GivenUp> = following.into_iter().filter_map(|one| delivery.lose(one, gap).err()).collect();
+        self.channels.reuse(lists);
+        given_up.into_iter().for_each(|given_up| self.end_given_up(Err(given_up)));
     }
 
     /// Removes all messages from a history that this shard owns.

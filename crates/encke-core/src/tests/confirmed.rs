@@ -31,9 +31,9 @@ pub(super) fn rig() -> Rig {
     rig_with(Settings::default())
 }
 
-const LINEAGE: Lineage = Lineage { seed: 7, first: FIRST };
+pub(super) const LINEAGE: Lineage = Lineage { seed: 7, first: FIRST };
 /// The offset of the first message.
-const FIRST: u64 = 100;
+pub(super) const FIRST: u64 = 100;
 
 /// A session that acknowledges, connected and subscribed to `/a`, and its record.
 pub(super) fn opened(rig: &mut Rig) -> (Id, Saved) {

@@ -10,6 +10,7 @@ mod conflation;
 mod decisions;
 mod edges;
 mod elsewhere;
+mod gaps;
 mod identity;
 mod limits;
 mod memory;
