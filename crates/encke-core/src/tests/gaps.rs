@@ -45,7 +45,7 @@ fn sessions_that_follow_a_channel_learn_which_messages_their_node_has_missed() {
         assert_eq!(rig.flushed(socket).matches("\"data\":").count(), 3);
     }
     let gap = gap_before(&rig, 5);
-    // Its shard has not heard of the gap.
+    // The gap is on its way to the shard.
     let late = follows(&mut rig, "", "/a");
     rig.shard.message(NOW, ShardMessage::Gap(gap.into()));
     deliver(&mut rig, 5);
