@@ -249,7 +249,7 @@ rival() {
     for number in 1 2; do start_node "$number"; start_centrifugo "$number"; done
     for number in 1 2; do wait_until "encke-$number is ready" is_ready "encke-$number"; done
     for round in $(seq "$rounds"); do
-        for rate in 200 1000; do
+        for rate in 200 1000 10000; do
             for name in encke centrifugo; do
                 load --server "$name" --rate "$rate" --subscribe-at "$(at "$name-2")" --publish-at "$(at "$name-1")" \
                     --pids "${pid[$name-1]},${pid[$name-2]}" >"$work/$name.result"
