@@ -220,17 +220,21 @@ impl Histories {
             return BeginRestore::NoRoom;
         };
         owned.clear_below(slot, part.from, now_ms);
-        // A subscription that begins from now on has missed nothing.
-        owned.bursts += 1;
-        let burst = owned.bursts;
-        let Some(ring) = owned.rings.get_mut(slot as usize).filter(|ring| is_new || ring.next() < part.from) else {
+        let Owned { rings, bursts, .. } = &mut *owned;
+        let Some(ring) = rings.get_mut(slot as usize).filter(|ring| is_new || ring.next() < part.from) else {
             return BeginRestore::Begun(None);
         };
         let from = ring.next();
         ring.begin_at(part.from);
-        let key = RingKey { owner: owner as u32, slot, serial: ring.serial };
-        let position = Position { ring: key, epoch: ring.epoch.clone(), first: part.from, wall_ms: 0, burst };
-        BeginRestore::Begun((!is_new).then(|| Gap { channel: part.channel.into(), position, from }))
+        if is_new {
+            return BeginRestore::Begun(None);
+        }
+        // A subscription that begins from now on has missed nothing.
+        *bursts += 1;
+        let ring_key = RingKey { owner: owner as u32, slot, serial: ring.serial };
+        let position =
+            Position { ring: ring_key, epoch: ring.epoch.clone(), first: part.from, wall_ms: 0, burst: *bursts };
+        BeginRestore::Begun(Some(Gap { channel: part.channel.into(), position, from }))
     }
 
     /// The next offset of a channel's ring is this one or a higher one.

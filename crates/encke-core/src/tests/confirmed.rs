@@ -98,13 +98,18 @@ pub(super) fn committed_at(rig: &Rig, lineage: Lineage, offset: u64) -> EncodedP
     appended(rig, (lineage, offset), &text(0), None)
 }
 
-fn appended(rig: &Rig, (lineage, first): (Lineage, u64), text: &str, except: Option<Id>) -> EncodedPublications {
-    let shared = &rig.shard.machines.env.shared;
+/// Calls `with` with the data for the ring of `/a`.
+pub(super) fn with_birth<T>(rig: &Rig, with: impl FnOnce(Birth<'_>) -> T) -> T {
     let terms = rig.shard.settings().channels[0].history().expect("a history");
     let (room, entropy) = (rig.shard.machines.env.history_room(), &mut kernel_entropy());
-    let birth = Birth { channel: "/a", rule: "/a", terms, room, now: NOW, entropy };
+    with(Birth { channel: "/a", rule: "/a", terms, room, now: NOW, entropy })
+}
+
+fn appended(rig: &Rig, (lineage, first): (Lineage, u64), text: &str, except: Option<Id>) -> EncodedPublications {
+    let shared = &rig.shard.machines.env.shared;
     let stamp = Stamp { now: NOW, side: Side::Client, except };
-    let appended = shared.histories.append_at(birth, lineage, first, &stamp, [text].into_iter());
+    let appended =
+        with_birth(rig, |birth| shared.histories.append_at(birth, lineage, first, &stamp, [text].into_iter()));
     let Appended::At(position, 0) = appended else { panic!("{appended:?}") };
     let mut frames = Vec::new();
     websocket::frame::message(websocket::Opcode::Text, format!("[{text}]").as_bytes(), &mut frames);
@@ -140,15 +145,21 @@ fn miss(rig: &mut Rig, id: Id, numbers: std::ops::Range<usize>) {
     rig.shard.flush(NOW, &mut rig.kernel, &mut || false);
 }
 
-/// Takes a session to a shard. Returns the shard's messages.
-pub(super) fn take(rig: &mut Rig, id: Id, saved: Saved) -> Vec<ForNodes> {
-    let restored = Restored { saved, is_whole: false, has_mark: true, origins: [0, 5] };
-    tell(rig, FromNodes::Restore(id, Box::new(restored)));
+/// The number of the token for which something waits until publications of other nodes arrive.
+pub(super) fn awaited(rig: &mut Rig) -> u64 {
     let number = rig.shard.take_effects().into_iter().find_map(|effect| match effect {
         Effect::AwaitInterest(_, token) => Some(token.number),
         _ => None,
     });
-    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number.expect("it waits until publications arrive")]));
+    number.expect("it waits until publications arrive")
+}
+
+/// Takes a session to a shard. Returns the shard's messages.
+pub(super) fn take(rig: &mut Rig, id: Id, saved: Saved) -> Vec<ForNodes> {
+    let restored = Restored { saved, is_whole: false, has_mark: true, origins: [0, 5] };
+    tell(rig, FromNodes::Restore(id, Box::new(restored)));
+    let number = awaited(rig);
+    rig.shard.message(NOW, ShardMessage::InterestKnown(vec![number]));
     sent(rig, 0)
 }
 

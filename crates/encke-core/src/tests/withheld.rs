@@ -5,22 +5,13 @@ use crate::events::{Effect, ShardMessage};
 use crate::history::{Lineage, partition_of};
 use crate::id::Id;
 use crate::node_messages::FromNodes;
-use crate::shard::tests::confirmed::{committed, committed_at, deliver, opened, rig, take, tell};
+use crate::shard::tests::confirmed::{awaited, committed, committed_at, deliver, opened, rig, take, tell};
 use crate::shard::tests::{NOW, Rig};
 
 /// A subscribe that begins at a position of `/a`.
 fn subscribe_from(client: &str, name: &str, position: &str) -> String {
     let ext = format!(r#""ext":{{"replay":{{"/a":{position}}}}}"#);
     format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":"{name}",{ext}}}"#)
-}
-
-/// The number of the token for which the replies to subscribes wait.
-fn awaited(rig: &mut Rig) -> u64 {
-    let number = rig.shard.take_effects().into_iter().find_map(|effect| match effect {
-        Effect::AwaitInterest(_, token) => Some(token.number),
-        _ => None,
-    });
-    number.expect("a reply that waits")
 }
 
 /// Checks that a text has the reply to a subscribe, and behind it these messages.
