@@ -1,10 +1,11 @@
 //! The steps of a search: see [`super::searches`].
 
 use bytes::Bytes;
-use encke_core::{ExchangeId, FromNodes, Id, NodeTag, OTHER_NODES, Response, Restored, Saved, Searcher, ShardMessage};
+use encke_core::{ExchangeId, FromNodes, Id, NodeTag, OTHER_NODES, Response, Restored, Searcher, ShardMessage};
 
 use super::message::{Fate, Question, Reply};
 use super::notices::Notice;
+use super::own::Own;
 use super::record::{Content, Key, Record};
 use super::records::KeyCommand;
 use super::searches::Absence;
@@ -114,7 +115,7 @@ impl Sessions {
                 let confirm = is_confirmed.then_some(OTHER_NODES);
                 self.served(now_ms, number, home, Response { status, body, set_browser, confirm, compresses });
             }
-            Ok(Some(Reply::Given(revision, state))) if is_release => self.given(now_ms, number, revision, &state),
+            Ok(Some(Reply::Given(revision, state))) if is_release => self.given(now_ms, (number, home), revision, &state),
             Ok(Some(Reply::Unknown)) => self.go_on_without(number, home, false),
             Ok(Some(Reply::Elsewhere(node))) if is_absent(node) => self.go_on_without(number, home, false),
             Ok(Some(Reply::Elsewhere(node))) => {
@@ -169,10 +170,10 @@ impl Sessions {
     }
 
     /// The session has come from its node.
-    fn given(&mut self, now_ms: u64, number: u64, revision: u64, state: &[u8]) {
+    fn given(&mut self, now_ms: u64, (number, home): (u64, NodeTag), revision: u64, state: &[u8]) {
         self.counts.moved += 1;
         let state = Bytes::copy_from_slice(state);
-        self.restore(now_ms, number, revision, Content { mark: None, state }, true);
+        self.restore(now_ms, (number, Some(home)), revision, Content { mark: None, state });
     }
 
     /// A command about the record has its result.
@@ -200,7 +201,7 @@ impl Sessions {
                     // It may only have been slow.
                     self.tell_taken(Notice::new(key, absence.node, revision));
                 }
-                self.restore(now_ms, number, revision, content, false);
+                self.restore(now_ms, (number, None), revision, content);
             }
             (State::Takes(_), Err(KeyFailure::Conflict)) => self.searches.pause(number, now_ms + CONFLICT_PAUSE_MS),
             (State::Takes(_), Err(KeyFailure::TooLarge)) => self.end_search(now_ms, number),
@@ -224,7 +225,8 @@ impl Sessions {
             self.end_search(now_ms, number);
         } else if node == own || absence.is_some_and(|absence| absence.is_gone || was_asked) {
             let mark = self.mark_for(node, &content);
-            self.take(number, revision, Content { mark, ..content });
+            let state = self.taken_over(content.state);
+            self.take(number, revision, Content { mark, state });
         } else {
             if let Some(search) = self.searches.get(number) {
                 search.asked_revision = revision;
@@ -233,6 +235,14 @@ impl Sessions {
             self.homes.note(key, node);
             self.step_aside(now_ms, number);
             self.go_on(now_ms, number);
+        }
+    }
+
+    /// The state of a session that this node takes over.
+    fn taken_over(&self, state: Bytes) -> Bytes {
+        match (self.settings.decode)(&state) {
+            Some((saved, take_overs)) => (self.settings.encode)(&saved, take_overs.saturating_add(1)).into(),
+            None => state,
         }
     }
 
@@ -245,17 +255,19 @@ impl Sessions {
         self.send_key_command(command, write);
     }
 
-    /// Passes a session to its shard.
-    fn restore(&mut self, now_ms: u64, number: u64, revision: u64, content: Content, is_whole: bool) {
+    /// Passes a session to its shard. `given_by`: the node that has given it, whole.
+    fn restore(&mut self, now_ms: u64, (number, given_by): (u64, Option<NodeTag>), revision: u64, content: Content) {
         let Some(search) = self.searches.get(number) else { return };
         search.state = State::Restores;
         let (session, origins) = (search.session, [0, search.owner]);
         let Content { mark, state } = content;
         let has_mark = mark.as_ref().is_some_and(|mark| !mark.is_empty());
-        self.records.taken(session, revision, mark);
-        match (self.settings.decode)(&state).filter(Saved::is_whole) {
-            Some(saved) => {
-                let restored = Box::new(Restored { saved, is_whole, has_mark, origins });
+        let found = (self.settings.decode)(&state).filter(|(saved, _)| saved.is_whole());
+        let take_overs = found.as_ref().map_or(0, |(_, take_overs)| *take_overs);
+        self.records.taken(Own { take_overs, given_by, ..Own::of(session, revision, mark) });
+        match found {
+            Some((saved, _)) => {
+                let restored = Box::new(Restored { saved, is_whole: given_by.is_some(), has_mark, origins });
                 self.tell_shard(&session, FromNodes::Restore(session, restored));
             }
             None => {

@@ -127,7 +127,7 @@ impl Sessions {
             Since::Tick(tick) => Some(self.confirming.mark(tick)),
             Since::Taken => Some(self.records.mark(&key).unwrap_or_default()),
         };
-        let content = Content { mark, state: (self.settings.encode)(saved).into() };
+        let content = Content { mark, state: (self.settings.encode)(saved, self.records.take_overs(&key)).into() };
         self.records.changed((id, owner), content, has_subscribed);
         match since {
             Since::Common => self.confirming.written(&key),
@@ -155,7 +155,7 @@ impl Sessions {
     /// The mark from which a session goes on whose node is gone: that of its record, or the last one of the node. None for a session that was
     /// promised no messages.
     pub(super) fn mark_for(&self, node: NodeTag, content: &Content) -> Option<Bytes> {
-        let saved = (self.settings.decode)(&content.state)?;
+        let (saved, _) = (self.settings.decode)(&content.state)?;
         let is_promised =
             saved.sessions.iter().any(|session| session.ack.is_some() && !session.subscriptions.is_empty());
         content.mark.clone().or_else(|| self.confirming.mark_of(node)).filter(|_| is_promised)

@@ -77,11 +77,14 @@ pub struct SessionsSettings {
     pub reply_delay_max_ms: u64,
     /// The time after the return of the engine in which a node that is not there may come back, in milliseconds.
     pub return_delay_ms: u64,
-    /// Writes a session as bytes.
-    pub encode: fn(&Saved) -> Vec<u8>,
+    /// Writes a session as bytes, and the number of times that it was taken over.
+    pub encode: fn(&Saved, u32) -> Vec<u8>,
     /// Reads them.
-    pub decode: fn(&[u8]) -> Option<Saved>,
+    pub decode: Decode,
 }
+
+/// Reads a session, and the number of times that it was taken over. None if this is none.
+pub type Decode = fn(&[u8]) -> Option<(Saved, u32)>;
 
 /// Something to be done for [`Sessions`].
 #[derive(Debug)]
@@ -228,7 +231,7 @@ impl Sessions {
     /// The sessions of a node whose engine is away.
     pub fn new(settings: SessionsSettings) -> Sessions {
         Sessions {
-            records: Records::new(settings.node, settings.records_per_s_max),
+            records: Records::new(settings.node, settings.records_per_s_max, settings.decode),
             homes: Homes::default(),
             searches: Searches::new(settings.forwarded_max, settings.forwarded_bytes_max),
             confirming: Confirming::new(settings.shards),

@@ -17,6 +17,10 @@ pub(super) struct Own {
     pub(super) revision: u64,
     /// A revision that another node has reported. A record that is read has this one or a later one; else it is old.
     pub(super) later_revision: u64,
+    /// The times that it was taken over from a record.
+    pub(super) take_overs: u32,
+    /// The node that has given it, until this one has written its record.
+    pub(super) given_by: Option<NodeTag>,
     /// The hash of the state in the record.
     pub(super) written: u64,
     /// The state that has to be written.
@@ -55,6 +59,8 @@ impl Own {
             id,
             owner: SessionOwner::default(),
             revision,
+            take_overs: 0,
+            given_by: None,
             mark,
             later_revision: 0,
             written: 0,

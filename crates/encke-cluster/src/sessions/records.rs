@@ -9,7 +9,8 @@
 //! ```
 //!
 //! If the client relies on something that only the copy here has, such as a subscription, the session itself ends: its end replaces the
-//! record of the other node, which learns of it, and the client begins again.
+//! record of the other node, which learns of it, and the client begins again. It ends, too, if the other copy was not taken over from this
+//! one: each take-over counts in the record, and a copy with no higher count was written after the engine has lost its keys.
 //!
 //! The owners of sessions take turns, so one with many sessions that change does not delay the records of others. Of one key only one
 //! command is on its way. A session that has ended leaves its end, which goes by itself.
@@ -20,6 +21,7 @@ use bytes::Bytes;
 use encke_core::{Id, NodeTag, SessionOwner};
 use foldhash::fast::RandomState;
 
+use super::Decode;
 use super::own::{Own, Phase, hash_of, weight_of};
 use super::record::{Content, Key, Record};
 use super::turns::Turns;
@@ -55,6 +57,7 @@ pub(super) struct Records {
     pub(super) record_bytes_max: usize,
     /// States that had more.
     pub(super) too_large: u64,
+    decode: Decode,
 }
 
 /// A command about a key.
@@ -76,7 +79,7 @@ pub(super) enum Outcome {
 }
 
 impl Records {
-    pub(super) fn new(node: NodeTag, writes_per_s_max: usize) -> Records {
+    pub(super) fn new(node: NodeTag, writes_per_s_max: usize, decode: Decode) -> Records {
         Records {
             node,
             writes_per_s_max,
@@ -94,6 +97,7 @@ impl Records {
             failed: 0,
             record_bytes_max: VALUE_BYTES_MAX,
             too_large: 0,
+            decode,
         }
     }
 
@@ -143,9 +147,14 @@ impl Records {
         true
     }
 
-    /// This node has a session whose record has this revision, 0 if it has none, and this mark.
-    pub(super) fn taken(&mut self, id: Id, revision: u64, mark: Option<Bytes>) {
-        self.own.insert(Key::of(&id), Own::of(id, revision, mark));
+    /// This node has taken a session.
+    pub(super) fn taken(&mut self, own: Own) {
+        self.own.insert(Key::of(&own.id), own);
+    }
+
+    /// The times that a session of this node was taken over.
+    pub(super) fn take_overs(&self, key: &Key) -> u32 {
+        self.own.get(key).map_or(0, |own| own.take_overs)
     }
 
     /// The mark in the record from which this node has taken a session.
@@ -267,7 +276,7 @@ impl Records {
         match (own.phase, answer) {
             (Phase::Writes(hash), Ok(KeyAnswer::Written(revision))) => {
                 own.phase = Phase::Rests;
-                own.is_unsure = false;
+                (own.is_unsure, own.given_by) = (false, None);
                 self.written += 1;
                 (own.revision, own.written) = (*revision, hash);
                 if own.is_ended && hash == 0 {
@@ -350,9 +359,21 @@ impl Records {
                 self.go_on(key);
                 None
             }
+            // It was given with this record.
+            Some(Record::Live { node, .. }) if own.given_by == Some(node) && own.revision == *revision => {
+                if is_ended || own.pending.is_some() {
+                    self.enqueue(key);
+                    return None;
+                }
+                Some(Outcome::Report(id))
+            }
             Some(Record::Live { node, content }) => {
-                let has_them = own.pending.as_ref().is_some_and(|pending| pending.state == content.state);
-                if own.also_on.is_some() || (own.is_binding && !has_them) {
+                let theirs = (self.decode)(&content.state);
+                // The engine had lost its keys, and that node has written a copy from before this one took the session.
+                let is_older = theirs.as_ref().is_some_and(|(_, take_overs)| *take_overs <= own.take_overs);
+                let pending = own.pending.as_ref().and_then(|pending| (self.decode)(&pending.state));
+                let has_them = pending.zip(theirs).is_some_and(|((ours, _), (theirs, _))| ours == theirs);
+                if own.also_on.is_some() || is_older || (own.is_binding && !has_them) {
                     (own.revision, own.also_on, own.pending) = (*revision, Some(node), None);
                     own.is_ended = true;
                     self.enqueue(key);

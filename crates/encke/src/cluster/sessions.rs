@@ -17,6 +17,9 @@ use super::store::StoredSession;
 struct State {
     policy: Policy,
     session: SavedSession,
+    /// The times that it was taken over from a record.
+    #[serde(default)]
+    take_overs: u32,
 }
 
 /// The settings of the sessions of a node.
@@ -49,7 +52,7 @@ pub(crate) fn stored(record: Bytes, settings: &Settings) -> StoredSession {
     let mut stored = StoredSession { record, ..StoredSession::default() };
     let Some(RecordView::Live { node, state }) = RecordView::of(&stored.record) else { return stored };
     (stored.is_valid, stored.node) = (true, node.as_str().into());
-    let session = decode(&state).and_then(|saved| saved.sessions.into_iter().next());
+    let session = decode(&state).and_then(|(saved, _)| saved.sessions.into_iter().next());
     stored.idle_max_ms = idle_max_ms(session.as_ref(), settings);
     if let Some(SavedSession { identity, attributes, .. }) = session {
         stored.user = identity.map(|identity| identity.user.into()).unwrap_or_default();
@@ -71,10 +74,11 @@ fn idle_max_ms(session: Option<&SavedSession>, settings: &Settings) -> u64 {
     timeout_ms.saturating_add(pauses_ms)
 }
 
-/// Writes one session.
-fn encode(saved: &Saved) -> Vec<u8> {
+/// Writes one session, and the times that it was taken over.
+fn encode(saved: &Saved, take_overs: u32) -> Vec<u8> {
     let Some(session) = saved.sessions.first() else { return Vec::new() };
-    let state = State { policy: saved.policy, session: SavedSession { id: no_id(), ..session.clone() } };
+    let session = SavedSession { id: no_id(), ..session.clone() };
+    let state = State { policy: saved.policy, session, take_overs };
     // Maps with other keys than texts would fail, and there are none.
     let state = serde_json::to_vec(&state).unwrap_or_default();
     let mut bytes = Vec::with_capacity(state.len() + LENGTH_BYTES + saved.bytes());
@@ -86,13 +90,13 @@ fn encode(saved: &Saved) -> Vec<u8> {
 }
 
 /// Reads one session. None if this is none.
-fn decode(mut bytes: &[u8]) -> Option<Saved> {
-    let State { policy, session } = serde_json::from_slice(part(&mut bytes)?).ok()?;
+fn decode(mut bytes: &[u8]) -> Option<(Saved, u32)> {
+    let State { policy, session, take_overs } = serde_json::from_slice(part(&mut bytes)?).ok()?;
     let mut messages = Vec::new();
     while !bytes.is_empty() {
         messages.push(str::from_utf8(part(&mut bytes)?).ok()?.into());
     }
-    Some(Saved { policy, messages, sessions: vec![session] })
+    Some((Saved { policy, messages, sessions: vec![session] }, take_overs))
 }
 
 /// The next part with its length.
@@ -141,12 +145,12 @@ mod tests {
     #[test]
     fn a_session_reads_back_without_its_id() {
         let saved = saved();
-        let bytes = encode(&saved);
+        let bytes = encode(&saved, 3);
         let id = saved.sessions[0].id;
         assert!(!String::from_utf8_lossy(&bytes).contains(id.as_str()));
-        let mut back = decode(&bytes).expect("a session");
+        let (mut back, take_overs) = decode(&bytes).expect("a session");
         back.sessions[0].id = id;
-        assert_eq!(back, saved);
+        assert_eq!((back, take_overs), (saved, 3));
     }
 
     #[test]
@@ -156,7 +160,7 @@ mod tests {
             let mut saved = saved();
             change(&mut saved.sessions[0]);
             // A live record: its version, its kind, its node.
-            let record = [&b"\x01\x01abcd"[..], &encode(&saved)].concat();
+            let record = [&b"\x01\x01abcd"[..], &encode(&saved, 0)].concat();
             stored(record.into(), &settings)
         };
         let plain = shown(|_| {});
@@ -174,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_or_no_session_is_refused() {
-        let bytes = encode(&saved());
+        let bytes = encode(&saved(), 0);
         assert!(decode(&[]).is_none() && decode(b"\x02\0\0\0{}").is_none());
         let state = u32::from_le_bytes(*bytes.first_chunk().expect("a length")) as usize + LENGTH_BYTES;
         let whole = [state, state + LENGTH_BYTES + 10, bytes.len()];

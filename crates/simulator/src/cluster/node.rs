@@ -242,14 +242,14 @@ pub(super) fn subjects() -> Subjects {
     Subjects::of("sim").expect("a valid name")
 }
 
-fn encode(saved: &Saved) -> Vec<u8> {
-    serde_json::to_vec(&(saved.policy, &saved.messages, &saved.sessions)).unwrap_or_default()
+fn encode(saved: &Saved, take_overs: u32) -> Vec<u8> {
+    serde_json::to_vec(&(saved.policy, &saved.messages, &saved.sessions, take_overs)).unwrap_or_default()
 }
 
-fn decode(bytes: &[u8]) -> Option<Saved> {
-    let (policy, messages, sessions): (Policy, Vec<Box<str>>, Vec<SavedSession>) =
+fn decode(bytes: &[u8]) -> Option<(Saved, u32)> {
+    let (policy, messages, sessions, take_overs): (Policy, Vec<Box<str>>, Vec<SavedSession>, u32) =
         serde_json::from_slice(bytes).ok()?;
-    Some(Saved { policy, messages, sessions })
+    Some((Saved { policy, messages, sessions }, take_overs))
 }
 
 const LIMITS: NodeLimits = NodeLimits {

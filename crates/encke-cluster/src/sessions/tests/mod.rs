@@ -54,9 +54,15 @@ pub(super) fn settings(node: u64) -> SessionsSettings {
         record_ttl_ms: 1_000_000,
         reply_delay_max_ms: 1_000,
         return_delay_ms: 1_000,
-        encode: |saved| vec![b'x'; 1 + saved.messages.len()],
-        decode: |bytes| (!bytes.is_empty()).then(|| saved(id(0, 0), bytes.len() as u64 - 1)),
+        encode: |saved, take_overs| [vec![take_overs as u8], vec![b'x'; saved.messages.len()]].concat(),
+        decode,
     }
+}
+
+/// The first byte is the number of take-overs, the others are messages.
+fn decode(bytes: &[u8]) -> Option<(Saved, u32)> {
+    let take_overs = *bytes.first()?;
+    Some((saved(id(0, 0), bytes.len() as u64 - 1), take_overs.into()))
 }
 
 fn saved(id: Id, waiting: u64) -> Saved {

@@ -4,10 +4,11 @@ use bytes::Bytes;
 use encke_core::{Id, SessionOwner};
 
 use super::model::Cluster;
-use super::{Answer, id, tag};
-use crate::command::{KeyAnswer, KeyFailure, VALUE_BYTES_MAX};
+use super::{Answer, decode, id, tag};
+use crate::command::{Expected, KeyAnswer, KeyFailure, VALUE_BYTES_MAX};
+use crate::sessions::own::Own;
 use crate::sessions::record::{Content, Key, Record};
-use crate::sessions::records::{KeyCommand, Records};
+use crate::sessions::records::{KeyCommand, Outcome, Records};
 
 const NOW_MS: u64 = 1_000_000;
 
@@ -63,7 +64,7 @@ fn a_session_that_is_too_large_for_a_record_begins_again_and_delays_no_other() {
 
 #[test]
 fn a_record_that_the_engine_does_not_take_leaves_an_empty_one_without_a_pause() {
-    let mut records = Records::new(tag(0), 1_000);
+    let mut records = Records::new(tag(0), 1_000, decode);
     records.changed(owned(id(1, 0)), content(b"large"), false);
     let [(key, _)] = writes(&mut records, NOW_MS)[..] else { panic!("one write") };
     assert_eq!(records.answered(NOW_MS, key, &Err(KeyFailure::TooLarge)), None);
@@ -90,7 +91,7 @@ fn answer_all(records: &mut Records, now_ms: u64, revision: &mut u64) -> Vec<(Ke
 
 #[test]
 fn the_ends_of_sessions_and_the_changes_that_wait_are_written_in_turns() {
-    let mut records = Records::new(tag(0), 10);
+    let mut records = Records::new(tag(0), 10, decode);
     let (mut now_ms, mut revision) = (NOW_MS, 0);
     let logged_out = [id(0, 0), id(1, 0)];
     for session in logged_out {
@@ -124,7 +125,7 @@ fn the_ends_of_sessions_and_the_changes_that_wait_are_written_in_turns() {
 #[test]
 fn many_sessions_of_one_owner_that_end_at_once_delay_neither_changes_nor_ends_of_others() {
     let (leaving, other) = (SessionOwner::of(1), SessionOwner::of(2));
-    let mut records = Records::new(tag(0), 1_000_000);
+    let mut records = Records::new(tag(0), 1_000_000, decode);
     let mut revision = 0;
     let logged_out = id(1_001, 0);
     (0..1_000).for_each(|number| records.changed((id(number, 0), leaving), content(b"1"), false));
@@ -141,7 +142,7 @@ fn many_sessions_of_one_owner_that_end_at_once_delay_neither_changes_nor_ends_of
 #[test]
 fn a_large_record_counts_as_several() {
     for (bytes, expected) in [(10, 100..=100), (100_000, 4..=6)] {
-        let mut records = Records::new(tag(0), 100);
+        let mut records = Records::new(tag(0), 100, decode);
         for number in 0..200 {
             records.changed(owned(id(number, 0)), content(&vec![b'x'; bytes]), false);
         }
@@ -154,7 +155,7 @@ fn a_large_record_counts_as_several() {
 
 #[test]
 fn sessions_that_come_and_go_while_the_engine_is_away_leave_no_keys() {
-    let mut records = Records::new(tag(0), 1_000);
+    let mut records = Records::new(tag(0), 1_000, decode);
     records.changed(owned(id(0, 0)), content(b"stays"), false);
     for number in 1..20_000 {
         records.changed(owned(id(number, 0)), content(b"goes"), false);
@@ -169,7 +170,7 @@ fn sessions_that_come_and_go_while_the_engine_is_away_leave_no_keys() {
 #[test]
 fn one_owner_with_many_sessions_that_change_all_the_time_does_not_delay_the_records_of_others() {
     let (hoarder, other) = (SessionOwner::of(1), SessionOwner::of(2));
-    let mut records = Records::new(tag(0), 100);
+    let mut records = Records::new(tag(0), 100, decode);
     let (mut now_ms, mut revision, mut version) = (NOW_MS, 0, 0_u64);
     for round in 0..50 {
         for number in 0..2_000 {
@@ -187,4 +188,42 @@ fn one_owner_with_many_sessions_that_change_all_the_time_does_not_delay_the_reco
         now_ms += 100;
     }
     assert!(records.len().1 > 1_000);
+}
+
+/// A node that has a session looks at its record, and finds another node in it.
+fn finds(own: Own, revision: u64, node: u64, state: &[u8]) -> (Records, Option<Outcome>) {
+    let key = Key::of(&own.id);
+    let mut records = Records::new(tag(0), 1_000, decode);
+    records.taken(own);
+    records.look_again();
+    assert_eq!(records.next(NOW_MS), Some(KeyCommand::Read(key)));
+    let record = Record::Live { node: tag(node), content: content(state) };
+    let outcome = records.answered(NOW_MS, key, &Ok(KeyAnswer::Found(Some((revision, record.write())))));
+    (records, outcome)
+}
+
+#[test]
+fn a_copy_that_was_not_taken_over_from_the_one_here_ends_the_session() {
+    let session = id(1, 1);
+    let taken = |take_overs| Own { take_overs, ..Own::of(session, 5, None) };
+    // Taken over once more.
+    let (mut records, outcome) = finds(taken(1), 9, 1, &[2]);
+    assert_eq!((outcome, records.next(NOW_MS)), (Some(Outcome::Lost(session, Some(tag(1)))), None));
+    // A copy from before, or one that went its own way: the engine had lost its keys.
+    for take_overs in [0, 1] {
+        let (mut records, outcome) = finds(taken(1), 9, 1, &[take_overs]);
+        assert_eq!(outcome, Some(Outcome::Lost(session, None)));
+        let key = Key::of(&session);
+        assert_eq!(records.next(NOW_MS), Some(KeyCommand::Write(key, Record::Ended, Expected::Revision(9))));
+        let outcome = records.answered(NOW_MS, key, &Ok(KeyAnswer::Written(10)));
+        assert_eq!(outcome, Some(Outcome::Tell(tag(1), 10)), "the other node has to learn of it");
+    }
+}
+
+#[test]
+fn a_session_that_was_given_with_its_record_stays_where_it_is() {
+    let session = id(1, 1);
+    let given = Own { take_overs: 1, given_by: Some(tag(1)), ..Own::of(session, 5, None) };
+    let (_, outcome) = finds(given, 5, 1, &[1]);
+    assert_eq!(outcome, Some(Outcome::Report(session)));
 }
