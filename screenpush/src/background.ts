@@ -77,6 +77,10 @@ function changed(state: LinkState): void {
     if (state === "connected") {
         wasConnected = true;
         report({ state, problem: "" });
+        // What changed before is not pushed yet.
+        if (settings.autoPush) {
+            throttle.event();
+        }
     } else if (state === "reconnecting") {
         report({ state, problem: wasConnected ? LOST : `No Bayeux server answers at ${settings.server} yet. It is tried again.` });
         void diagnose();
