@@ -27,6 +27,7 @@ mod remote_calls;
 mod revocations;
 mod sessions;
 mod subject;
+mod user_limits;
 mod wants;
 
 pub use command::{Command, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX};
@@ -46,3 +47,4 @@ pub use sessions::{
     Output, RecordView, RelayId, RelayOutput, RelayRequest, SessionCounts, Sessions, SessionsSettings, Visited, Visitor,
 };
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};
+pub use user_limits::{UserLimitCounts, UserLimits};

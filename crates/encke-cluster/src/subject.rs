@@ -56,6 +56,11 @@ impl Subjects {
         format!("{}all", self.remote_calls)
     }
 
+    /// The subject by which nodes tell what users have and use.
+    pub fn of_users(&self) -> String {
+        format!("{}users", self.remote_calls)
+    }
+
     /// The subject of remote calls to a node.
     pub(crate) fn of_remote_calls(&self, node: u64) -> String {
         format!("{}n.{node:016x}", self.remote_calls)

@@ -49,8 +49,9 @@ use crate::threads::leases::NodeLeases;
 use crate::threads::listeners::{self, Bound};
 use crate::threads::members;
 use crate::threads::store::NodeStore;
+use crate::threads::users::NodeUsers;
 use crate::tls::Tls;
-use encke_cluster::{Member, Sessions};
+use encke_cluster::{Member, Sessions, UserLimits};
 use encke_core::{Application, NodeTag, Saved, Settings, Shard, Shared};
 
 /// The beginning of every server: [`Server::builder`].
@@ -229,14 +230,16 @@ fn start_cluster(
     server_shared.metrics.add(move || read.metrics());
     let server = Arc::downgrade(server_shared);
     server_shared.metrics.add(move || server.upgrade().map(|it| it.presence.cluster_metrics()).unwrap_or_default());
-    let commands = NodeCommands::new(cluster.remote_calls(tag)?, cluster.revocations());
+    let calls = cluster.remote_calls(tag)?;
+    let users = NodeUsers::new(UserLimits::new(calls.node, calls.subjects.of_users()), settings.clone());
+    let commands = NodeCommands::new(calls, cluster.revocations());
     let leases = NodeLeases::new(cluster.leases());
     let store = store.map(|(store_settings, store)| {
         let numbers = Arc::new(StoreNumbers::new(store.name()));
         link.set_store(numbers.clone());
         NodeStore::new(store, store_settings, (settings.clone(), tag), numbers)
     });
-    let parts = Parts { member, commands, leases, store };
+    let parts = Parts { member, commands, leases, users, store };
     cluster::start(server_shared.clone(), link, parts, engine).map(Some).map_err(StartError::Thread)
 }
 

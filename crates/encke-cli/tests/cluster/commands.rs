@@ -20,7 +20,7 @@ const KEY: &str = "commanding-key-0123456789";
 const SECRET: &str = "a secret of thirty-two bytes, two";
 
 /// The end of the configuration of a node that checks tokens and has a key of the HTTP API.
-fn settings() -> String {
+pub(crate) fn settings() -> String {
     format!(
         "[auth]\nsecret = \"{SECRET}\"\n[[api_keys]]\nname = \"m\"\nkey = \"{KEY}\"\nscopes = [\"deliver\", \"read\", \"manage\"]\n"
     )
@@ -39,7 +39,7 @@ pub(crate) fn start_with<const N: usize>(nats: &Nats, names: [&str; N], more: &s
 }
 
 /// A token of a user.
-fn token(user: &str, id: &str) -> String {
+pub(crate) fn token(user: &str, id: &str) -> String {
     let made = Command::new(env!("CARGO_BIN_EXE_encke"))
         .args(["token", "make", user, "--secret-env", "TEST_SECRET", "--id", id])
         .env("TEST_SECRET", SECRET)
@@ -106,7 +106,7 @@ pub(crate) async fn open_at(url: &str, user: &str, id: &str, transport: Transpor
 }
 
 /// The error of a handshake with a token. Null if it succeeds.
-fn refusal(node: &Node, token: &str) -> Value {
+pub(crate) fn refusal(node: &Node, token: &str) -> Value {
     let handshake = json!([{"channel": "/meta/handshake", "version": "1.0", "ext": {"token": token},
         "supportedConnectionTypes": ["long-polling"]}]);
     api(node, "POST", "/cometd", Some(&handshake)).1[0]["error"].clone()

@@ -17,6 +17,7 @@ mod repeated;
 mod sessions;
 mod sources;
 mod streams;
+mod user_limits;
 
 use std::time::{Duration, Instant};
 

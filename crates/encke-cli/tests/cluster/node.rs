@@ -28,6 +28,13 @@ impl Node {
         node
     }
 
+    /// Starts a node with these lines before all sections, and waits until it takes clients.
+    pub(crate) fn start_with(nats: &Nats, name: &str, settings: &str, more: &str) -> Node {
+        let node = Node::listening(0, &nats.url(), name, (settings, more));
+        node.wait_for_ready();
+        node
+    }
+
     /// Starts a node.
     pub(crate) fn begin(nats: &Nats, name: &str, more: &str) -> Node {
         Node::begin_at(&nats.url(), name, more)
@@ -35,17 +42,17 @@ impl Node {
 
     /// Starts a node that knows NATS by this URL.
     pub(crate) fn begin_at(servers: &str, name: &str, more: &str) -> Node {
-        Node::listening(0, servers, name, more)
+        Node::listening(0, servers, name, ("", more))
     }
 
     /// Starts a node that can start again, and waits as [`Node::start`] does.
     pub(crate) fn lasting(nats: &Nats, name: &str, more: &str) -> Node {
-        let node = Node::listening(free_port(), &nats.url(), name, more);
+        let node = Node::listening(free_port(), &nats.url(), name, ("", more));
         node.wait_for_ready();
         node
     }
 
-    fn listening(port: u16, servers: &str, name: &str, more: &str) -> Node {
+    fn listening(port: u16, servers: &str, name: &str, (settings, more): (&str, &str)) -> Node {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("encke-cluster-{}-{number}", std::process::id()));
@@ -53,7 +60,7 @@ impl Node {
         // Nodes of one shard and of several have different ways.
         let shards = 1 + number % SHARDS_MAX;
         let text = format!(
-            "listen = \"127.0.0.1:{port}\"\nshards = {shards}\n[cluster]\nservers = [\"{servers}\"]\nnode = \"{name}\"\nreconnect_delay_max_ms = 200\n{more}\n"
+            "listen = \"127.0.0.1:{port}\"\nshards = {shards}\n{settings}\n[cluster]\nservers = [\"{servers}\"]\nnode = \"{name}\"\nreconnect_delay_max_ms = 200\n{more}\n"
         );
         std::fs::write(folder.join("encke.toml"), text).expect("a file");
         let (child, url) = spawn(&folder);

@@ -162,6 +162,12 @@ fn a_stream_at_another_node_than_that_of_its_session_gets_each_message_once_and_
 
 #[test]
 fn a_stream_whose_session_stays_on_a_node_that_is_killed_goes_on_at_another_one() {
+    assert!((0..3).any(|_| goes_on_at_another_node()), "nodes were behind each time");
+}
+
+/// False if the session has begun again, as it may where a node was behind and has read a history from another one.
+fn goes_on_at_another_node() -> bool {
+    let mut has_gone_on = true;
     run(async {
         let nats = Keeping::start("streams-killed");
         let [a, b, c] = nodes(&nats.nats).await;
@@ -177,6 +183,8 @@ fn a_stream_whose_session_stays_on_a_node_that_is_killed_goes_on_at_another_one(
         assert!(client.connect("eventsource"));
         let marks = b.metric("encke_cluster_marks");
         wait_until("other nodes know that", || b.metric("encke_cluster_marks") > marks + 8);
+        let reads = || sum(&[&b, &c], "encke_cluster_history_partitions_read");
+        let before = reads();
         let is_half = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -191,7 +199,11 @@ fn a_stream_whose_session_stays_on_a_node_that_is_killed_goes_on_at_another_one(
             while client.take(&mut stream) {}
             wait_until("all messages have come", || {
                 let mut stream = Stream::open(&c, &client.session, EVENTS);
-                assert_eq!(stream.status, 200, "the session has not gone on");
+                has_gone_on = stream.status == 200;
+                if !has_gone_on {
+                    assert!(reads() > before, "the session has not gone on: {}", stream.status);
+                    return true;
+                }
                 while client.got.last() != Some(&(ALL - 1)) && client.connect("eventsource") {
                     if !client.take(&mut stream) {
                         break;
@@ -200,11 +212,15 @@ fn a_stream_whose_session_stays_on_a_node_that_is_killed_goes_on_at_another_one(
                 client.got.last() == Some(&(ALL - 1))
             });
         });
+        if !has_gone_on {
+            return;
+        }
         // A session that was late gets again what its client had confirmed up to 5 s before.
         check(std::iter::once(&client.got), 0..ALL, 0);
         assert_eq!(sum(&[&b, &c], "encke_cluster_sessions_taken_over"), 1);
         assert_eq!(sum(&[&b, &c], "encke_sessions_unknown"), 0);
     });
+    has_gone_on
 }
 
 /// The messages of a client that replays, and the position of the last one.

@@ -68,6 +68,8 @@ pub struct HistoriesSettings {
     pub bucket: String,
     /// The limits of channel names of other nodes.
     pub names: Limits,
+    /// Times that this node has read a partition from another one, because it was new or behind.
+    pub reads: u64,
     /// Bytes of publications of this node that are not committed.
     pub pending_bytes_max: usize,
 }
@@ -396,6 +398,7 @@ impl Histories {
             counts.owned += usize::from(state.is_owned);
             counts.level += usize::from(state.is_level);
             counts.in_sync += usize::from(state.is_in_sync);
+            counts.reads += state.reads;
             if state.is_owned {
                 let least = if counts.in_sync_least == 0 { usize::MAX } else { counts.in_sync_least };
                 counts.in_sync_least = least.min(state.in_sync);

@@ -7,7 +7,7 @@ use encke_core::{
 
 use super::message::{Fate, Question, Reply, Serve};
 use super::record::Key;
-use super::serving::Served;
+use super::serving::{NotServed, Served};
 use super::{Leaving, Output, Sessions};
 use crate::command::Command;
 
@@ -51,16 +51,19 @@ impl Sessions {
     /// Passes a request of another node to the shard of its session.
     fn serve(&mut self, reply_to: String, serve: Serve) {
         let Serve { session, node, number, address, browser, transport, body } = serve;
-        if self.serving.len() >= self.settings.forwarded_max {
-            self.counts.refused += 1;
-            return self.reply(reply_to, &Reply::Full);
-        }
         if body.len() > self.settings.message_bytes_max {
             self.counts.rejected += 1;
             return self.reply(reply_to, &Reply::of(&Response::with_status(413)));
         }
-        // A second copy gets no answer: the first one does.
-        let Some(exchange) = self.serving.add((node, number), session, reply_to) else { return };
+        let exchange = match self.serving.add((node, number), session, reply_to, address) {
+            Ok(exchange) => exchange,
+            // A second copy gets no answer: the first one does.
+            Err((NotServed::Known, _)) => return,
+            Err((NotServed::Full, reply_to)) => {
+                self.counts.refused += 1;
+                return self.reply(reply_to, &Reply::Full);
+            }
+        };
         self.counts.served += 1;
         let peer = Peer { address, ..Peer::default() };
         let request = Request { exchange, transport, browser, peer, head: None, body, searched: Searched::ByNode };

@@ -115,7 +115,9 @@ impl Sessions {
                 let confirm = is_confirmed.then_some(OTHER_NODES);
                 self.served(now_ms, number, home, Response { status, body, set_browser, confirm, compresses });
             }
-            Ok(Some(Reply::Given(revision, state))) if is_release => self.given(now_ms, (number, home), revision, &state),
+            Ok(Some(Reply::Given(revision, state))) if is_release => {
+                self.given(now_ms, (number, home), revision, &state)
+            }
             Ok(Some(Reply::Unknown)) => self.go_on_without(number, home, false),
             Ok(Some(Reply::Elsewhere(node))) if is_absent(node) => self.go_on_without(number, home, false),
             Ok(Some(Reply::Elsewhere(node))) => {

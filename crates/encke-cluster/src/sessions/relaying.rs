@@ -16,15 +16,13 @@ impl Sessions {
 
     /// Lets another node serve a connection of this one. Nothing is read from it before [`RelayOutput::Read`].
     pub fn open_relay(&mut self, now_ms: u64, home: NodeTag, request: RelayRequest) -> RelayId {
-        self.relays.last += 1;
-        let relay = RelayId { node: self.settings.node, number: self.relays.last };
-        if !self.is_connected || self.relays.len() >= self.settings.forwarded_max {
+        let relay = RelayId { node: self.settings.node, number: self.relays.number() };
+        if !self.is_connected || !self.relays.add(relay, home, request.address()) {
             self.counts.refused += 1;
             self.relay_output(RelayOutput::End(relay));
             return relay;
         }
         self.counts.relayed += 1;
-        self.relays.open.insert(relay, home);
         self.wait_for(now_ms, home);
         self.ask(Sent::Relay(relay), home, &Question::Open(relay, request), OPEN_MS);
         relay
@@ -32,7 +30,7 @@ impl Sessions {
 
     /// Carries bytes to the other end of a relay.
     pub fn carry(&mut self, relay: RelayId, bytes: Vec<u8>) {
-        if let Some(peer) = self.relays.open.get(&relay).copied() {
+        if let Some(peer) = self.relays.peer(&relay) {
             self.ask(Sent::Relay(relay), peer, &Question::Carry(relay, bytes.into()), CARRY_MS);
         }
     }
@@ -53,7 +51,7 @@ impl Sessions {
 
     /// The other end has opened, or has written the last piece; or it has failed.
     pub(super) fn relay_answered(&mut self, relay: RelayId, answer: Result<Option<Reply>, RequestFailure>) {
-        if !self.relays.open.contains_key(&relay) {
+        if !self.relays.has(&relay) {
             return;
         }
         let output = match answer {
@@ -72,11 +70,10 @@ impl Sessions {
             RelayRequest::WebSocket { text, .. } => text.len() > self.settings.message_bytes_max,
             RelayRequest::Stream(..) => false,
         };
-        if is_too_large || self.relays.len() >= self.settings.forwarded_max || self.relays.open.contains_key(&relay) {
+        if is_too_large || !self.relays.add(relay, relay.node, request.address()) {
             self.counts.refused += 1;
             return self.reply(reply_to, &Reply::Full);
         }
-        self.relays.open.insert(relay, relay.node);
         self.wait_for(now_ms, relay.node);
         self.relay_output(RelayOutput::Open(relay, request, reply_to));
     }
@@ -84,7 +81,7 @@ impl Sessions {
     /// A shard has the connection of another node, or refuses it for this reason.
     pub fn opened(&mut self, relay: RelayId, reply_to: String, refusal: Option<StreamOpening>) {
         let reply = match refusal {
-            None if self.relays.open.contains_key(&relay) => {
+            None if self.relays.has(&relay) => {
                 self.relay_output(RelayOutput::Read(relay));
                 return self.reply(reply_to, &Reply::Done);
             }
@@ -98,7 +95,7 @@ impl Sessions {
 
     /// Bytes have come from the other end of a relay.
     pub(super) fn relay_bytes(&mut self, reply_to: String, relay: RelayId, bytes: Bytes) {
-        if self.relays.open.contains_key(&relay) {
+        if self.relays.has(&relay) {
             self.relay_output(RelayOutput::Write(relay, bytes, reply_to));
         } else {
             self.reply(reply_to, &Reply::Unknown);
@@ -114,18 +111,14 @@ impl Sessions {
 
     /// A node is gone, or all are: none is named.
     pub(super) fn end_relays_with(&mut self, node: Option<NodeTag>) {
-        let is_gone = |peer: &NodeTag| node.is_none_or(|node| node == *peer);
-        let mut gone: Vec<RelayId> =
-            self.relays.open.iter().filter(|(_, peer)| is_gone(peer)).map(|(relay, _)| *relay).collect();
-        gone.sort_unstable();
-        for relay in gone {
+        for relay in self.relays.with(node) {
             self.forget_relay(&relay);
             self.relay_output(RelayOutput::End(relay));
         }
     }
 
     fn forget_relay(&mut self, relay: &RelayId) -> Option<NodeTag> {
-        let peer = self.relays.open.remove(relay)?;
+        let peer = self.relays.remove(relay)?;
         self.no_longer_waits(peer);
         Some(peer)
     }

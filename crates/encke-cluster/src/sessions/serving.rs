@@ -2,14 +2,18 @@
 //! until the fate of its response is known.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 
-use encke_core::{ExchangeId, Id, NodeTag, OTHER_NODES};
+use encke_core::{Amount, Budget, ExchangeId, Id, NodeTag, OTHER_NODES, Share, Shares, Urgency};
 use foldhash::fast::RandomState;
 
-/// The requests of other nodes.
-#[derive(Default)]
+use super::relays::ClientOwner;
+
+/// The requests of other nodes. Addresses of clients share them.
 pub(super) struct Serving {
-    all: HashMap<u64, Served, RandomState>,
+    budget: Budget,
+    shares: Shares<ClientOwner>,
+    all: HashMap<u64, (Served, Share<ClientOwner>), RandomState>,
     /// By the node that has read it, and its number there.
     askers: HashMap<(NodeTag, u64), u64, RandomState>,
     /// Responses whose fate is awaited, with the time until which, in milliseconds: oldest first.
@@ -18,7 +22,7 @@ pub(super) struct Serving {
 }
 
 /// A request of another node.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Served {
     /// The subject of the answer. None if it is answered.
     pub(super) reply_to: Option<String>,
@@ -26,26 +30,55 @@ pub(super) struct Served {
     asker: (NodeTag, u64),
 }
 
+/// The reasons why a request is not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotServed {
+    /// It has come before.
+    Known,
+    /// There are too many, or the address of its client has its share.
+    Full,
+}
+
 impl Serving {
+    pub(super) fn new(count_max: usize) -> Serving {
+        Serving {
+            budget: Budget::new(count_max, usize::MAX),
+            shares: Shares::default(),
+            all: HashMap::default(),
+            askers: HashMap::default(),
+            fates: VecDeque::new(),
+            last: 0,
+        }
+    }
+
     /// Their number.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Adds a request. None if it has come before.
-    pub(super) fn add(&mut self, asker: (NodeTag, u64), session: Id, reply_to: String) -> Option<ExchangeId> {
+    /// Adds a request of a client of this address.
+    pub(super) fn add(
+        &mut self,
+        asker: (NodeTag, u64),
+        session: Id,
+        reply_to: String,
+        address: Option<IpAddr>,
+    ) -> Result<ExchangeId, (NotServed, String)> {
         if self.askers.contains_key(&asker) {
-            return None;
+            return Err((NotServed::Known, reply_to));
         }
+        let owner = ClientOwner::of(address, asker);
+        let share = self.shares.take(&self.budget, owner, Amount::of(1), Urgency::Common);
+        let Ok(share) = share else { return Err((NotServed::Full, reply_to)) };
         self.last += 1;
         self.askers.insert(asker, self.last);
-        self.all.insert(self.last, Served { reply_to: Some(reply_to), session, asker });
-        Some(exchange(self.last))
+        self.all.insert(self.last, (Served { reply_to: Some(reply_to), session, asker }, share));
+        Ok(exchange(self.last))
     }
 
     /// The request with this exchange.
     pub(super) fn get(&mut self, exchange: &ExchangeId) -> Option<&mut Served> {
-        self.all.get_mut(&exchange.number)
+        self.all.get_mut(&exchange.number).map(|(served, _)| served)
     }
 
     /// Waits for the fate of a response until this time, in milliseconds.
@@ -61,7 +94,8 @@ impl Serving {
 
     /// Removes a request.
     pub(super) fn remove(&mut self, exchange: &ExchangeId) -> Option<Served> {
-        let served = self.all.remove(&exchange.number)?;
+        let (served, share) = self.all.remove(&exchange.number)?;
+        self.shares.give_back(share);
         self.askers.remove(&served.asker);
         Some(served)
     }
@@ -86,7 +120,11 @@ impl Serving {
     pub(super) fn clear(&mut self) -> Vec<(ExchangeId, Served)> {
         self.askers.clear();
         self.fates.clear();
-        let mut all: Vec<_> = self.all.drain().map(|(number, served)| (exchange(number), served)).collect();
+        let mut all = Vec::new();
+        for (number, (served, share)) in self.all.drain() {
+            self.shares.give_back(share);
+            all.push((exchange(number), served));
+        }
         all.sort_by_key(|(exchange, _)| exchange.number);
         all
     }
@@ -94,4 +132,28 @@ impl Serving {
 
 fn exchange(number: u64) -> ExchangeId {
     ExchangeId { shard: OTHER_NODES, number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sessions::tests::{id, tag};
+
+    #[test]
+    fn one_address_leaves_requests_to_others_and_a_copy_of_one_is_known() {
+        let mut serving = Serving::new(80);
+        let add = |serving: &mut Serving, number: u64, last: u8| {
+            let address = (last > 0).then(|| IpAddr::from([10, 0, 0, last]));
+            serving.add((tag(1), number), id(1, 0), String::new(), address)
+        };
+        let of_one = (0..100).filter(|number| add(&mut serving, *number, 1).is_ok()).count();
+        assert!((60..80).contains(&of_one), "{of_one}");
+        let other = add(&mut serving, 200, 2).expect("room for another address");
+        assert!(matches!(add(&mut serving, 200, 2), Err((NotServed::Known, _))));
+        assert!(add(&mut serving, 201, 0).is_ok() && add(&mut serving, 202, 0).is_ok(), "and for unknown ones");
+        assert!(serving.remove(&other).is_some() && serving.settle((tag(1), 0)).is_some());
+        assert!(add(&mut serving, 203, 1).is_ok(), "there is room again");
+        assert_eq!(serving.clear().len(), of_one + 2);
+        assert_eq!((0..100).filter(|number| add(&mut serving, *number, 1).is_ok()).count(), of_one);
+    }
 }

@@ -6,12 +6,14 @@ pub mod counts;
 pub mod rate;
 pub mod sessions;
 pub mod shares;
+pub mod users;
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use buckets::Buckets;
 use counts::{Counts, ShardCounts};
+use users::UsersOfNodes;
 
 /// The state of all limits that hold for the whole server.
 #[derive(Debug, Default)]
@@ -22,6 +24,8 @@ pub struct SharedLimits {
     pub server: [AtomicU64; 3],
     /// The sessions of each user, and its subscriptions.
     pub users: Counts,
+    /// What users have and use on all nodes of a cluster.
+    pub users_of_nodes: UsersOfNodes,
     /// The subscriptions to each channel whose rule has `subscribers_max`.
     pub subscribers: ShardCounts,
     /// Subscriptions of all sessions.

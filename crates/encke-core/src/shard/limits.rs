@@ -13,6 +13,7 @@ use crate::events::SessionKey;
 use crate::identity::Identity;
 use crate::limits::rate::Rate;
 use crate::limits::sessions::SessionOwner;
+use crate::limits::users::{UserKey, UserUse, UsersOfNodes};
 use crate::limits::{Resource, SESSIONS, SUBSCRIPTIONS};
 use crate::metrics::Count;
 use crate::protocol::batch::Batch;
@@ -67,7 +68,7 @@ impl BesideBurst<'_> {
         let user = identity.as_ref().map_or("", |identity| &identity.user);
         let names = ["user_messages_per_s_max", "user_bytes_per_s_max"];
         if !user.is_empty()
-            && let Some(at) = self.env.first_over(&rates.user, units, (USER, user))
+            && let Some(at) = self.env.user_over(&rates.user, units, user)
         {
             self.env.metrics.user_rates_exceeded.add(1);
             return Some(names[at]);
@@ -125,8 +126,8 @@ impl BesideBurst<'_> {
         if self.env.settings.given().user_subscriptions_max > 0
             && let Some(identity) = self.clients.identity(key).filter(|identity| !identity.user.is_empty())
         {
-            let user = limits.users.key((SUBSCRIPTIONS, &*identity.user));
-            if !limits.users.try_add(user, most(self.env.settings.given().user_subscriptions_max)) {
+            let user = UserCount { kind: SUBSCRIPTIONS, user: &identity.user };
+            if !self.env.try_count(&user, most(self.env.settings.given().user_subscriptions_max)) {
                 limits.subscriptions.fetch_sub(1, Ordering::Relaxed);
                 return Err(self.env.too_many("user_subscriptions_max"));
             }
@@ -152,12 +153,69 @@ impl BesideBurst<'_> {
         let limits = &self.env.shared.limits;
         limits.subscriptions.fetch_sub(1, Ordering::Relaxed);
         if let Some(identity) = self.clients.uncount_subscription(key) {
-            limits.users.remove(limits.users.key((SUBSCRIPTIONS, &*identity.user)), 1);
+            self.env.uncount(&UserCount { kind: SUBSCRIPTIONS, user: &identity.user });
         }
     }
 }
 
+/// A count of a user.
+struct UserCount<'a> {
+    kind: u8,
+    user: &'a str,
+}
+
 impl Env {
+    /// The users of all nodes, and the key of one. None if this server is no node of a cluster.
+    fn of_nodes(&self, user: &str) -> Option<(&UsersOfNodes, UserKey)> {
+        self.shared.node.map(|_| (&self.shared.limits.users_of_nodes, UserKey::of(user)))
+    }
+
+    /// Counts one more of what a user has, unless there are `max` here and on the other nodes. True if it was counted.
+    fn try_count(&self, UserCount { kind, user }: &UserCount<'_>, max: usize) -> bool {
+        let (users, of_nodes) = (&self.shared.limits.users, self.of_nodes(user));
+        let elsewhere = of_nodes.map_or(0, |(of_nodes, key)| of_nodes.elsewhere(key).count(*kind));
+        let max = if max == usize::MAX { max } else { max.saturating_sub(elsewhere) };
+        let has_room = users.try_add(users.key((*kind, *user)), max);
+        if has_room && let Some((of_nodes, key)) = of_nodes {
+            of_nodes.add(key, UserUse::of(*kind, 1));
+        }
+        has_room
+    }
+
+    /// Counts so many more, where no limit holds.
+    fn count(&self, UserCount { kind, user }: &UserCount<'_>, by: usize) {
+        let users = &self.shared.limits.users;
+        users.add(users.key((*kind, *user)), by);
+        if by > 0
+            && let Some((of_nodes, key)) = self.of_nodes(user)
+        {
+            of_nodes.add(key, UserUse::of(*kind, by));
+        }
+    }
+
+    /// Counts one less.
+    fn uncount(&self, UserCount { kind, user }: &UserCount<'_>) {
+        let users = &self.shared.limits.users;
+        users.remove(users.key((*kind, *user)), 1);
+        if let Some((of_nodes, key)) = self.of_nodes(user) {
+            of_nodes.remove(key, UserUse::of(*kind, 1));
+        }
+    }
+
+    /// The index of the first rate of a user, of messages or of bytes, that is exceeded here and on the other nodes.
+    fn user_over(&self, rates: &[Rate; 2], units: [usize; 2], user: &str) -> Option<usize> {
+        let of_nodes = self.of_nodes(user).filter(|_| rates.iter().any(|rate| rate.is_on()));
+        let Some((of_nodes, key)) = of_nodes else { return self.first_over(rates, units, (USER, user)) };
+        let [messages, bytes] = *rates;
+        let left = [of_nodes.rate(key, Resource::Messages, messages), of_nodes.rate(key, Resource::Bytes, bytes)];
+        let over = self.first_over(&left, units, (USER, user));
+        if over.is_none() {
+            let [messages, bytes] = units.map(|units| u32::try_from(units).unwrap_or(u32::MAX));
+            of_nodes.add(key, UserUse { used: [messages, bytes, 0], ..UserUse::default() });
+        }
+        over
+    }
+
     /// The index of the first rate of an owner, of messages or of bytes, that is exceeded.
     fn first_over(&self, rates: &[Rate; 2], units: [usize; 2], owner: impl Hash + Copy) -> Option<usize> {
         let resources = [Resource::Messages, Resource::Bytes];
@@ -194,12 +252,16 @@ impl Env {
             return Ok(());
         };
         let rate = Rate(self.settings.given().user_handshakes_per_s_max as u64);
-        if !self.take(Resource::Handshakes, rate, 1, (USER, user)) {
+        let of_nodes = self.of_nodes(user).filter(|_| rate.is_on());
+        let left = of_nodes.map_or(rate, |(of_nodes, key)| of_nodes.rate(key, Resource::Handshakes, rate));
+        if !self.take(Resource::Handshakes, left, 1, (USER, user)) {
             self.metrics.user_rates_exceeded.add(1);
             return Err(BayeuxError::RateExceeded.because("user_handshakes_per_s_max"));
         }
-        let (users, most) = (&self.shared.limits.users, self.settings.given().user_sessions_max);
-        if most > 0 && !users.try_add(users.key((SESSIONS, user)), most) {
+        let used = UserUse { used: [0, 0, 1], ..UserUse::default() };
+        of_nodes.into_iter().for_each(|(of_nodes, key)| of_nodes.add(key, used));
+        let most = self.settings.given().user_sessions_max;
+        if most > 0 && !self.try_count(&UserCount { kind: SESSIONS, user }, most) {
             return Err(BayeuxError::SessionsMax.because("user_sessions_max"));
         }
         Ok(())
@@ -212,8 +274,7 @@ impl Env {
 
     /// Ends the count of a session of a user.
     pub(super) fn release_user(&self, identity: &Identity) {
-        let users = &self.shared.limits.users;
-        users.remove(users.key((SESSIONS, &*identity.user)), 1);
+        self.uncount(&UserCount { kind: SESSIONS, user: &identity.user });
     }
 
     /// The owner of a session among those of all shards: its user, or else the client's origin.
@@ -237,8 +298,8 @@ impl Env {
 
     /// Counts a session of a user that exists already, so no limit holds. True if sessions of users are counted.
     pub(super) fn count_session_of(&self, identity: &Identity) -> bool {
-        let (is_counted, users) = (self.counts_sessions_of(identity), &self.shared.limits.users);
-        users.add(users.key((SESSIONS, &*identity.user)), usize::from(is_counted));
+        let is_counted = self.counts_sessions_of(identity);
+        self.count(&UserCount { kind: SESSIONS, user: &identity.user }, is_counted.into());
         is_counted
     }
 
@@ -272,9 +333,8 @@ impl Machines {
             let is_counted = self.clients.is_counted(key) || self.env.count_session_of(&identity);
             self.clients.set_counted(key, is_counted);
             if self.env.settings.given().user_subscriptions_max > 0 && !identity.user.is_empty() {
-                let users = &self.env.shared.limits.users;
                 let missing = self.clients.count_subscriptions(key, self.channels.count_of(key.index) as u32);
-                users.add(users.key((SUBSCRIPTIONS, &*identity.user)), missing as usize);
+                self.env.count(&UserCount { kind: SUBSCRIPTIONS, user: &identity.user }, missing as usize);
             }
         }
         if before.rules_have_subscribers() || self.env.settings.rules_have_subscribers() {

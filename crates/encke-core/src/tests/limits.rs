@@ -7,6 +7,7 @@ use super::{NOW, Rig, member_of, post};
 use crate::application::{Answer, Application, Handshake, NoApplication, Refusal};
 use crate::events::{ExchangeId, Peer, Request, ShardMessage, SocketKey};
 use crate::identity::{Identity, SessionLimits};
+use crate::limits::users::{Elsewhere, UserKey, UserUse};
 use crate::now::Now;
 use crate::settings::{ChannelRule, Publishers, Settings};
 
@@ -397,4 +398,41 @@ fn a_session_without_limits_touches_no_table() {
     let limits = &rig.shard.machines.env.shared.limits;
     assert!(!limits.buckets.is_used());
     assert_eq!(Arc::strong_count(&rig.shard.machines.env.shared), 1);
+}
+
+#[test]
+fn what_a_user_has_and_uses_on_other_nodes_counts_and_is_told_to_them() {
+    let settings = Settings {
+        user_sessions_max: 3,
+        user_subscriptions_max: 2,
+        user_messages_per_s_max: 10,
+        user_handshakes_per_s_max: 5,
+        ..Settings::default()
+    };
+    let mut rig = super::nodes::rig_with(settings, Box::new(Users));
+    let (shared, ann) = (rig.shard.machines.env.shared.clone(), UserKey::of("ann"));
+    let users = &shared.limits.users_of_nodes;
+    let elsewhere =
+        |has: UserUse| users.state(ann, Elsewhere { sum: has, nodes: has.used.map(|used| u16::from(used > 0)) });
+    elsewhere(UserUse { sessions: 2, subscriptions: 1, used: [7, 0, 3] });
+    let session = rig.user("ann");
+    assert!(rig.open_as("ann", None).expect_err("three of three").contains("user_sessions_max"));
+    let subscribe = |name: &str| format!(r#","subscription":"{name}""#);
+    assert_eq!(rig.sent(NOW, &session, "/meta/subscribe", &subscribe("/1")), "");
+    let refused = rig.sent(NOW, &session, "/meta/subscribe", &subscribe("/2"));
+    assert_eq!(refused, "413:user_subscriptions_max:subscriptions_max");
+    // Half of the rate is left, of which the subscribes have used two.
+    assert_eq!(rig.accepted(NOW, &session, "/a"), (3, error("user_messages_per_s_max")));
+    assert!(rig.open_as("ann", None).expect_err("two of two").contains("user_handshakes_per_s_max"));
+    let mut taken = Vec::new();
+    users.take(|key, has, is_changed| {
+        taken.push((key, has.sessions, has.subscriptions, [has.used[0], has.used[2]], is_changed))
+    });
+    assert_eq!(taken, [(ann, 1, 1, [5, 2], true)]);
+    elsewhere(UserUse::default());
+    assert_eq!(rig.accepted(later(1_000), &session, "/a").0, 10);
+    rig.sent(later(2_000), &session, "/meta/disconnect", "");
+    users.take(|_, has, _| assert_eq!((has.sessions, has.subscriptions), (0, 0)));
+    users.take(|_, _, _| ());
+    assert_eq!(users.count(), 0, "nothing stays of it");
 }

@@ -1,6 +1,6 @@
-//! The metrics of commands between nodes, and of revoked tokens in a cluster.
+//! The metrics of commands between nodes, of revoked tokens, and of the limits of users in a cluster.
 
-use encke_cluster::{RemoteCallCounts, RevocationCounts};
+use encke_cluster::{RemoteCallCounts, RevocationCounts, UserLimitCounts};
 
 use crate::metric::Metric;
 
@@ -43,6 +43,29 @@ pub(crate) fn of(calls: &RemoteCallCounts, revocations: &RevocationCounts) -> [M
             "encke_cluster_revocations_failed",
             "Revoked tokens that could not be written to the engine; they are tried again.",
             revocations.failed,
+        ),
+    ]
+}
+
+/// The metrics of the limits of users over the nodes.
+pub(crate) fn of_users(users: &UserLimitCounts) -> [Metric; 4] {
+    let (gauge, counter) = (Metric::gauge_of, Metric::counter_of);
+    [
+        gauge(
+            "encke_cluster_users_known",
+            "Users with limits of which other nodes have told, each once for each node.",
+            users.known,
+        ),
+        counter("encke_cluster_users_told", "Users with limits of which this node has told, each time.", users.told),
+        counter(
+            "encke_cluster_users_refused",
+            "Users of other nodes that count on their node only, because there are more than a million.",
+            users.refused,
+        ),
+        counter(
+            "encke_cluster_users_rejected",
+            "Bytes on the subject of limits of users that are none.",
+            users.rejected,
         ),
     ]
 }

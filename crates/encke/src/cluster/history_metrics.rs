@@ -5,7 +5,7 @@ use encke_cluster::HistoryCounts;
 use crate::metric::Metric;
 
 /// The metrics of these counts.
-pub(crate) fn of(counts: &HistoryCounts) -> [Metric; 7] {
+pub(crate) fn of(counts: &HistoryCounts) -> [Metric; 8] {
     let (gauge, counter) = (Metric::gauge_of, Metric::counter_of);
     [
         gauge(
@@ -27,6 +27,11 @@ pub(crate) fn of(counts: &HistoryCounts) -> [Metric; 7] {
             "encke_cluster_history_copies",
             "The fewest nodes in sync of a partition that this node owns; 0 if it owns none.",
             counts.in_sync_least,
+        ),
+        counter(
+            "encke_cluster_history_partitions_read",
+            "Times that this node has read a partition from another one, because it was new or behind: sessions of a killed node begin again at it then.",
+            counts.reads,
         ),
         gauge(
             "encke_cluster_history_pending_bytes",

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use encke_cluster::{
     Answers, CallKind, Callee, Counts, HistoryCounts, KeyFailure, RelayRequest, RemoteCallCounts, RevocationCounts,
-    SessionCounts, Visited, Visitor,
+    SessionCounts, UserLimitCounts, Visited, Visitor,
 };
 use encke_core::{
     Elsewhere, EncodedPublications, Envelope, Format, Id, NodeTag, Opener, PublishToken, Settings, StreamOpening,
@@ -167,6 +167,7 @@ pub(crate) struct Status {
     pub(crate) revocations: RevocationCounts,
     /// Leases that this node holds.
     pub(crate) leases: usize,
+    pub(crate) users: UserLimitCounts,
 }
 
 impl Replies {
@@ -334,12 +335,15 @@ impl Link {
 
     /// The metrics of the node.
     pub(crate) fn metrics(&self) -> Vec<Metric> {
-        let Status { sessions, histories, remote_calls, revocations, leases, .. } = self.status();
+        let Status { sessions, histories, remote_calls, revocations, leases, users, .. } = self.status();
         let of_sessions = session_metrics::of(&sessions).into_iter().chain(session_metrics::of_records(&sessions));
         let of_parts = of_sessions.chain(history_metrics::of(&histories));
         let held = "Leases of the cluster that this node holds: work that runs once.";
         let held = Metric::gauge_of("encke_cluster_leases_held", held, leases);
-        let of_parts = of_parts.chain(command_metrics::of(&remote_calls, &revocations)).chain([held]);
+        let of_parts = of_parts
+            .chain(command_metrics::of(&remote_calls, &revocations))
+            .chain(command_metrics::of_users(&users))
+            .chain([held]);
         let of_store = self.store().into_iter().flat_map(|numbers| numbers.metrics());
         self.node_metrics().into_iter().chain(of_parts).chain(of_store).collect()
     }

@@ -4,6 +4,7 @@
 //! future, its [`OpenSocket`], and its entry in the shard.
 
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +23,9 @@ use super::thread_message::{Moving, ThreadMessage};
 use super::turn::yield_turn;
 use crate::byte_stream::ByteStream;
 use crate::cluster::link::{Relayed, ToCluster};
-use encke_core::{Closing, ENVELOPE_BYTES, Head, Id, NodeTag, Now, Peer, Received, SocketKey, Usage, Weight};
+use encke_core::{
+    Closing, ENVELOPE_BYTES, Head, Id, NodeTag, Now, Peer, Received, SocketKey, SocketOrigin, Usage, Weight,
+};
 
 /// The reason for which a socket's task ends.
 enum End {
@@ -397,12 +400,13 @@ impl Socket {
         let origin = self.node.shard().socket_origin(self.stream.key);
         self.forget();
         let Socket { node, stream, unread, counted, .. } = self;
-        let address = stream.connection.peer_address();
+        let of_connection = stream.connection.peer_address();
         let connection = Rc::into_inner(stream).and_then(|stream| stream.connection.detach().ok());
         let text = unread.and_then(|unread| Some((unread.text?, unread.rest)));
         match (connection, origin, text, &node.server().cluster) {
             (Some(connection), Some(origin), Some((text, rest)), Some(cluster)) => {
                 let (opener, compression) = (origin.opener(), origin.compression().map_or(0, Compression::to_byte));
+                let address = client_address(&node, &origin, of_connection);
                 let request = RelayRequest::WebSocket { opener, address, compression, text };
                 let (seat, taken) = oneshot::channel();
                 _ = seat.send((connection, Box::new(counted) as Box<dyn Send>));
@@ -412,6 +416,18 @@ impl Socket {
             _ => tracing::warn!("a websocket could not be passed to the node of its session"),
         }
     }
+}
+
+/// The address of a WebSocket's client, for another node. That of one behind a proxy is known here by its hash only: an address of
+/// fd00::/8 (RFC 4193) with this hash stands for it.
+fn client_address(node: &Node, origin: &SocketOrigin, of_connection: Option<IpAddr>) -> Option<IpAddr> {
+    let [_, address] = origin.origins();
+    let [_, own] = node.server().shared().origins_of(Peer { address: of_connection, ..Peer::default() });
+    if address == 0 || address == own {
+        return of_connection;
+    }
+    let bits = (0xfd << 120) | (u128::from(address) << 64 & ((1 << 120) - 1));
+    Some(IpAddr::V6(Ipv6Addr::from_bits(bits)))
 }
 
 /// Work and bytes for histories since the start.

@@ -26,12 +26,14 @@ use crate::threads::histories::Reading;
 use crate::threads::leases::NodeLeases;
 use crate::threads::relays::Relays;
 use crate::threads::store::{NodeStore, StoreEvent};
+use crate::threads::users::NodeUsers;
 
 /// The machines of a node.
 pub(crate) struct Parts {
     pub(crate) member: Member,
     pub(crate) commands: NodeCommands,
     pub(crate) leases: NodeLeases,
+    pub(crate) users: NodeUsers,
     /// The store of the sessions' records, if these are not among the engine's keys.
     pub(crate) store: Option<NodeStore>,
 }
@@ -47,7 +49,7 @@ pub(crate) fn start(
     engine: Box<dyn ClusterEngine>,
 ) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let Parts { member, commands: node_commands, leases, store } = parts;
+    let Parts { member, commands: node_commands, leases, users, store } = parts;
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
     let (logged, visitors) = (Logged::default(), HashMap::new());
@@ -59,6 +61,7 @@ pub(crate) fn start(
         reading: Reading::default(),
         node_commands,
         leases,
+        users,
         store,
         visitors,
         last_visitor: 0,
@@ -88,6 +91,7 @@ struct Cluster {
     reading: Reading,
     node_commands: NodeCommands,
     leases: NodeLeases,
+    users: NodeUsers,
     store: Option<NodeStore>,
     /// Requests for streams that wait for a session, and the number of the last one.
     visitors: HashMap<u64, oneshot::Sender<Visited>>,
@@ -116,7 +120,8 @@ impl Cluster {
         loop {
             let now_ms = self.server.clock.now().ms;
             let of_member = [self.member.next_ms(now_ms), self.reading.next_ms(&self.member, now_ms)];
-            let of_others = [self.node_commands.next_ms(now_ms), self.leases.next_ms(now_ms)];
+            let of_others =
+                [self.node_commands.next_ms(now_ms), self.leases.next_ms(now_ms), Some(self.users.next_ms())];
             let due = of_member.into_iter().chain(of_others).flatten().min().map(|due_ms| {
                 let wait_ms = due_ms.saturating_sub(self.server.clock.now().ms).min(WAIT_MAX_MS);
                 Instant::now() + Duration::from_millis(wait_ms)
@@ -129,6 +134,7 @@ impl Cluster {
                     self.member.disconnected(self.server.shared());
                     self.node_commands.disconnected();
                     self.leases.disconnected();
+                    self.users.disconnected(&self.server);
                     self.turn(&mut Vec::new());
                     self.alone().await;
                     return false;
@@ -200,6 +206,7 @@ impl Cluster {
                 ToCluster::Revoke(revoked) => self.node_commands.revoke(now_ms, revoked),
                 ToCluster::Settings(settings) => {
                     self.store.iter_mut().for_each(|store| store.set_settings(settings.clone()));
+                    self.users.set_settings(settings.clone());
                     self.member.set_settings(settings);
                 }
                 ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.member.sessions),
@@ -221,6 +228,7 @@ impl Cluster {
         self.pass_on();
         self.node_commands.turn(now, (&self.server, &self.link), &self.commands);
         self.leases.turn(now_ms, &self.commands);
+        self.users.turn(now_ms, (&self.server, &self.link), &self.commands);
         // Frozen shards get nothing more.
         while !self.link.is_frozen() && self.member.deliver(&*self.server) {}
         self.log(now_ms);
@@ -238,6 +246,7 @@ impl Cluster {
             remote_calls,
             revocations,
             leases: self.leases.held(),
+            users: self.users.counts(),
         });
         is_stopped
     }
@@ -253,6 +262,7 @@ impl Cluster {
     fn take(&mut self, event: EngineEvent, now_ms: u64) {
         self.node_commands.take(&event, now_ms);
         self.leases.take(&event, now_ms);
+        self.users.take(&event, now_ms, &self.server);
         match &event {
             EngineEvent::Connected { .. } => tracing::info!("connected to {}", self.engine),
             EngineEvent::Disconnected if self.member.node.is_connected() => {

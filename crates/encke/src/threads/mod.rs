@@ -17,3 +17,4 @@ pub(crate) mod store;
 #[cfg(test)]
 mod store_tests;
 mod upkeep;
+pub(crate) mod users;

@@ -38,6 +38,8 @@ pub(super) struct Partition {
     is_young: bool,
     /// The entries of the log up to this number may have come with rings, which do not say when.
     known_from: u64,
+    /// Times that rings have come from another node.
+    reads: u64,
     role: Role,
     outbox: Outbox,
     /// The time since when nobody in sync is there, or since when there is no claim, in milliseconds.
@@ -58,6 +60,7 @@ pub(super) struct State {
     pub(super) is_level: bool,
     pub(super) is_in_sync: bool,
     pub(super) in_sync: usize,
+    pub(super) reads: u64,
 }
 
 impl Partition {
@@ -69,6 +72,7 @@ impl Partition {
             lineage: None,
             is_young: true,
             known_from: 0,
+            reads: 0,
             role: Role::Idle,
             outbox: Outbox::default(),
             orphan_ms: None,
@@ -161,6 +165,7 @@ impl Partition {
         match read {
             Read::Other => return,
             Read::Begins => {
+                self.reads += 1;
                 self.known_from = 0;
                 self.log = Log::at(part.committed, &part.sources);
                 let done = self.log.committed_of(cx.own());
@@ -467,6 +472,7 @@ impl Partition {
         State {
             is_owned: matches!(self.role, Role::Owner(_)),
             is_level: self.is_complete(),
+            reads: self.reads,
             is_in_sync: claim.is_some_and(|claim| claim.has(own) && !claim.is_restored()),
             in_sync: claim.map_or(0, |claim| claim.in_sync.len()),
         }

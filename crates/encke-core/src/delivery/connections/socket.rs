@@ -165,6 +165,11 @@ impl SocketOrigin {
         SocketOrigin { opener, origins, head: None, compression }
     }
 
+    /// Hashes of its connection and its client's address, as [`Shared::origins_of`](crate::Shared::origins_of) makes them; 0 if not known.
+    pub fn origins(&self) -> [u64; 2] {
+        self.origins
+    }
+
     /// Its client.
     pub fn opener(&self) -> Opener {
         self.opener
