@@ -77,7 +77,7 @@ function changed(state: LinkState): void {
     if (state === "connected") {
         wasConnected = true;
         report({ state, problem: "" });
-        // What changed before is not pushed yet.
+        // Changes from before are not pushed yet.
         if (settings.autoPush) {
             throttle.event();
         }

@@ -6,9 +6,9 @@
 //!   UsersOfNodes ◀── state ───────────── UserLimits ◀── messages of other nodes ── engine
 //! ```
 //!
-//! A node tells the sessions and subscriptions of a user when they have changed, and all of them again in each half minute: a message may be
-//! lost. A node that is connected asks for them. It tells what a user has used in a second if that is a tenth of a limit or more. What is
-//! not told again goes; so does what a node has told that is gone. While the engine is away, each node has its own limits.
+//! A node reports the sessions and subscriptions of a user when they have changed, and all of them again in each half minute: a message may be
+//! lost. A node that is connected asks for them. It reports what a user has used in a second if that is a tenth of a limit or more. What is
+//! not reported again goes; so do the reports of a node that is gone. While the engine is away, each node has its own limits.
 //!
 //! ```text
 //!   version 1 · node 8                     the node asks for all
@@ -26,8 +26,8 @@ use crate::command::Command;
 pub struct UserLimits {
     node: u64,
     subject: String,
-    /// What other nodes have told.
-    nodes: HashMap<u64, Told, RandomState>,
+    /// The reports of other nodes.
+    nodes: HashMap<u64, Reported, RandomState>,
     /// The time of the next turn, in milliseconds.
     due_ms: u64,
     /// The number of turns.
@@ -39,15 +39,15 @@ pub struct UserLimits {
     counts: UserLimitCounts,
 }
 
-/// What one node has told.
+/// The reports of one node.
 #[derive(Default)]
-struct Told {
+struct Reported {
     users: HashMap<UserKey, Entry, RandomState>,
     /// The time of its last message, in milliseconds.
     seen_ms: u64,
 }
 
-/// What a node has told of a user, and when it has told its counts and its use, in milliseconds.
+/// The report of a node about a user, with the times of its counts and of its use, in milliseconds.
 struct Entry {
     has: UserUse,
     seen_ms: u64,
@@ -57,11 +57,11 @@ struct Entry {
 /// The counts of [`UserLimits`] since its start, and its sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserLimitCounts {
-    /// Users told to the other nodes, each time.
-    pub told: u64,
-    /// Users of which other nodes have told, each once for each node.
+    /// Users reported to the other nodes, each time.
+    pub reported: u64,
+    /// Users that other nodes have reported, each once for each node.
     pub known: usize,
-    /// Users of which other nodes have told too many.
+    /// Users of other nodes for which there was no room.
     pub refused: u64,
     /// Messages that are none of a node.
     pub rejected: u64,
@@ -94,9 +94,9 @@ impl UserLimits {
             let (key, subject) = (UserLimits::LISTENS_BY, self.subject.clone());
             self.outputs.push(Command::Listen { key, subject });
         }
-        // The others have missed what was told meanwhile, and are asked for all that they have.
+        // The others have missed what was reported meanwhile, and are asked for all that they have.
         self.turns = 0;
-        self.tell(&[]);
+        self.report(&[]);
     }
 
     /// The engine is away: this node has its own limits.
@@ -118,17 +118,17 @@ impl UserLimits {
         if body.len() == HEAD_BYTES {
             self.turns = 0;
         }
-        let mut room = TOLD_MAX.saturating_sub(self.known());
+        let mut room = REPORTED_MAX.saturating_sub(self.known());
         for (key, has) in entries {
-            let told = self.nodes.entry(node).or_default();
-            told.seen_ms = now_ms;
-            let before = told.users.remove(&key).map(|entry| entry.has).unwrap_or_default();
+            let reported = self.nodes.entry(node).or_default();
+            reported.seen_ms = now_ms;
+            let before = reported.users.remove(&key).map(|entry| entry.has).unwrap_or_default();
             if has.is_nothing() || (before.is_nothing() && room == 0) {
                 self.counts.refused += u64::from(!has.is_nothing());
             } else {
                 room = room.saturating_sub(usize::from(before.is_nothing()));
                 let used_ms = if has.used == [0; 3] { 0 } else { now_ms };
-                told.users.insert(key, Entry { has, seen_ms: now_ms, used_ms });
+                reported.users.insert(key, Entry { has, seen_ms: now_ms, used_ms });
             }
             if before != has {
                 self.state(key, users);
@@ -136,7 +136,7 @@ impl UserLimits {
         }
     }
 
-    /// Takes what users have here and tells it, and forgets what is old. `nodes`: the other nodes that are there.
+    /// Takes what users have here and reports it, and forgets what is old. `nodes`: the other nodes that are there.
     pub fn turn(&mut self, now_ms: u64, users: &UsersOfNodes, settings: &Settings, nodes: &[u64]) {
         if now_ms < self.due_ms {
             return;
@@ -144,7 +144,7 @@ impl UserLimits {
         self.due_ms = now_ms + TURN_MS;
         let part = self.turns;
         self.turns += 1;
-        // All are told again in turns; at first all at once.
+        // All are reported again in turns; at first all at once.
         let is_again = |key: UserKey| part == 0 || key.part(TURNS_OF_ALL) == part % TURNS_OF_ALL;
         let least =
             [settings.user_messages_per_s_max, settings.user_bytes_per_s_max, settings.user_handshakes_per_s_max].map(
@@ -168,7 +168,7 @@ impl UserLimits {
             }
         });
         if self.is_connected && !nodes.is_empty() && !entries.is_empty() {
-            self.tell(&entries);
+            self.report(&entries);
         }
         self.forget_old(now_ms, users, nodes);
     }
@@ -189,12 +189,12 @@ impl UserLimits {
     }
 
     fn known(&self) -> usize {
-        self.nodes.values().map(|told| told.users.len()).sum()
+        self.nodes.values().map(|reported| reported.users.len()).sum()
     }
 
-    /// Tells the other nodes of users; of none: asks them to tell all theirs.
-    fn tell(&mut self, entries: &[(UserKey, UserUse)]) {
-        self.counts.told += entries.len() as u64;
+    /// Reports users to the other nodes; none: asks them for all theirs.
+    fn report(&mut self, entries: &[(UserKey, UserUse)]) {
+        self.counts.reported += entries.len() as u64;
         let in_one = (self.message_bytes_max.saturating_sub(HEAD_BYTES) / ENTRY_BYTES).max(1);
         let (mut next, mut rest) = entries.split_at(in_one.min(entries.len()));
         loop {
@@ -207,16 +207,17 @@ impl UserLimits {
         }
     }
 
-    /// Forgets nodes that are gone, uses that were not told again, and in each half minute users that were not.
+    /// Forgets nodes that are gone, uses that were not reported again, and in each half minute users that were not.
     fn forget_old(&mut self, now_ms: u64, users: &UsersOfNodes, nodes: &[u64]) {
-        let is_gone =
-            |(node, told): (&u64, &Told)| (!nodes.contains(node) && now_ms >= told.seen_ms + GONE_MS).then_some(*node);
+        let is_gone = |(node, reported): (&u64, &Reported)| {
+            (!nodes.contains(node) && now_ms >= reported.seen_ms + GONE_MS).then_some(*node)
+        };
         let gone: Vec<u64> = self.nodes.iter().filter_map(is_gone).collect();
         gone.into_iter().for_each(|node| self.forget(node, users));
         let looks_at_all = self.turns.is_multiple_of(TURNS_OF_ALL);
         let mut changed = Vec::new();
-        for told in self.nodes.values_mut() {
-            told.users.retain(|key, entry| {
+        for reported in self.nodes.values_mut() {
+            reported.users.retain(|key, entry| {
                 let is_used = entry.used_ms > 0 && now_ms >= entry.used_ms + USED_MS;
                 if is_used {
                     (entry.has.used, entry.used_ms) = ([0; 3], 0);
@@ -232,16 +233,16 @@ impl UserLimits {
         changed.into_iter().for_each(|key| self.state(key, users));
     }
 
-    /// Forgets what a node has told.
+    /// Forgets what a node has reported.
     fn forget(&mut self, node: u64, users: &UsersOfNodes) {
-        let Some(told) = self.nodes.remove(&node) else { return };
-        told.users.into_keys().for_each(|key| self.state(key, users));
+        let Some(reported) = self.nodes.remove(&node) else { return };
+        reported.users.into_keys().for_each(|key| self.state(key, users));
     }
 
-    /// States what all other nodes have told of a user.
+    /// States what all other nodes have reported of a user.
     fn state(&self, key: UserKey, users: &UsersOfNodes) {
         let mut elsewhere = UseElsewhere::default();
-        for entry in self.nodes.values().filter_map(|told| told.users.get(&key)) {
+        for entry in self.nodes.values().filter_map(|reported| reported.users.get(&key)) {
             let UseElsewhere { sum, nodes } = &mut elsewhere;
             sum.sessions = sum.sessions.saturating_add(entry.has.sessions);
             sum.subscriptions = sum.subscriptions.saturating_add(entry.has.subscriptions);
@@ -286,18 +287,18 @@ const ENTRY_BYTES: usize = 28;
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 /// The time between two turns, in milliseconds: the time in which uses count.
 const TURN_MS: u64 = 1_000;
-/// The turns in which all users are told again.
+/// The turns in which all users are reported again.
 const TURNS_OF_ALL: u64 = 30;
-/// The time after which a user that was not told again has nothing, in milliseconds. Two messages may be lost.
+/// The time after which a user that was not reported again has nothing, in milliseconds. Two messages may be lost.
 const OLD_MS: u64 = 100_000;
 /// The time for which a use counts, in milliseconds.
 const USED_MS: u64 = 2_500;
 /// The time for which a node that has not said that it is there may still be there, in milliseconds.
 const GONE_MS: u64 = 7_000;
-/// The part of a rate from which on a use is told.
+/// The part of a rate from which on a use is reported.
 const LEAST_PARTS: u64 = 10;
-/// Users of which other nodes tell, each once for each node: some 70 MB.
-const TOLD_MAX: usize = 1_000_000;
+/// Users that other nodes report, each once for each node: some 70 MB.
+const REPORTED_MAX: usize = 1_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -330,9 +331,9 @@ mod tests {
             Pair { nodes: [node(0), node(1)], settings, now_ms: 1_000_000, loses: false }
         }
 
-        /// Passes so many seconds. Returns the users that were told.
+        /// Passes so many seconds. Returns the users that were reported.
         fn pass(&mut self, seconds: u64) -> u64 {
-            let before: u64 = self.nodes.iter().map(|(machine, _)| machine.counts().told).sum();
+            let before: u64 = self.nodes.iter().map(|(machine, _)| machine.counts().reported).sum();
             for _ in 0..seconds {
                 for number in 0..2 {
                     let (machine, users) = &mut self.nodes[number];
@@ -348,7 +349,7 @@ mod tests {
                 }
                 self.now_ms += TURN_MS;
             }
-            self.nodes.iter().map(|(machine, _)| machine.counts().told).sum::<u64>() - before
+            self.nodes.iter().map(|(machine, _)| machine.counts().reported).sum::<u64>() - before
         }
 
         fn users(&self, number: usize) -> &UsersOfNodes {
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_told_when_they_change_and_again_in_each_half_minute() {
+    fn sessions_are_reported_when_they_change_and_again_in_each_half_minute() {
         let mut pair = Pair::new();
         assert_eq!(pair.pass(2), 0);
         pair.users(0).add(key(), sessions(2));
@@ -386,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_message_is_made_up_for_and_what_is_not_told_again_goes() {
+    fn a_lost_message_is_made_up_for_and_what_is_not_reported_again_goes() {
         let mut pair = Pair::new();
         pair.users(0).add(key(), sessions(2));
         pair.loses = true;
@@ -432,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_node_has_told_ends_with_it_and_while_the_engine_is_away() {
+    fn what_a_node_has_reported_ends_with_it_and_while_the_engine_is_away() {
         for is_cut_off in [true, false] {
             let mut pair = Pair::new();
             pair.users(0).add(key(), sessions(2));

@@ -25,7 +25,7 @@ fn a_user_has_as_many_sessions_on_all_nodes_as_the_limit_says() {
         c.wait_for("encke_cluster_users_known", 2);
         let refused = json!("413:user_sessions_max:sessions_max");
         assert_eq!(refusal(&c, &token("ann", "3")), refused);
-        assert_eq!(refusal(&c, &token("bob", "1")), Value::Null, "each user has a limit of its own");
+        assert_eq!(refusal(&c, &token("bob", "1")), Value::Null, "each user has a separate limit");
         // A node that starts later asks the others.
         let late = limited("late");
         wait_until("it has learned of them", || late.metric("encke_cluster_users_known") >= 3);

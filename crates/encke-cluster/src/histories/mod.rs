@@ -68,8 +68,6 @@ pub struct HistoriesSettings {
     pub bucket: String,
     /// The limits of channel names of other nodes.
     pub names: Limits,
-    /// Times that this node has read a partition from another one, because it was new or behind.
-    pub reads: u64,
     /// Bytes of publications of this node that are not committed.
     pub pending_bytes_max: usize,
 }
@@ -85,6 +83,8 @@ pub struct HistoryCounts {
     pub in_sync: usize,
     /// The fewest nodes in sync of a partition that this node owns; 0 if it owns none.
     pub in_sync_least: usize,
+    /// Times that this node has read a partition from another one, because it was new or behind.
+    pub reads: u64,
     /// Bytes of publications of this node that are not committed.
     pub pending_bytes: usize,
     /// Messages of this node that were refused.

@@ -24,7 +24,7 @@ pub struct SharedLimits {
     pub server: [AtomicU64; 3],
     /// The sessions of each user, and its subscriptions.
     pub users: Counts,
-    /// What users have and use on all nodes of a cluster.
+    /// The sessions, subscriptions and use of users on all nodes of a cluster.
     pub users_of_nodes: UsersOfNodes,
     /// The subscriptions to each channel whose rule has `subscribers_max`.
     pub subscribers: ShardCounts,

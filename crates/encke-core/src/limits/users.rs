@@ -1,6 +1,6 @@
-//! What users have and use on this node of a cluster and on the others, so that the limits of users hold for all nodes together.
+//! The sessions, subscriptions and use of users on this node of a cluster and on the others: the limits of users hold for all nodes together.
 //!
-//! Shards count here what users do. Once a second the node takes it, tells the other nodes, and states here what they have told. So a limit
+//! Shards count here what users do. Once a second the node takes it, reports it to the other nodes, and states here what they have reported. So a limit
 //! is as old as that: what a user does on two nodes within a second or two may exceed it.
 //!
 //! ```text
@@ -40,14 +40,14 @@ impl UserKey {
     }
 }
 
-/// What a user has, and what it has used.
+/// The sessions and subscriptions of a user, and its use of resources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UserUse {
     /// Its sessions.
     pub sessions: u32,
     /// The subscriptions of all of them.
     pub subscriptions: u32,
-    /// What it has used in a second: see [`Resource`].
+    /// Its use of each resource in a second: see [`Resource`].
     pub used: [u32; 3],
 }
 
@@ -69,12 +69,12 @@ impl UserUse {
     }
 }
 
-/// What a user has and uses on the other nodes together.
+/// The sessions, subscriptions and use of a user on the other nodes together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elsewhere {
     /// The sums.
     pub sum: UserUse,
-    /// For each resource the nodes that have told a use of it.
+    /// For each resource the nodes that have reported a use of it.
     pub nodes: [u16; 3],
 }
 
@@ -114,7 +114,7 @@ impl UsersOfNodes {
         });
     }
 
-    /// What a user has and uses on the other nodes.
+    /// The sessions, subscriptions and use of a user on the other nodes.
     pub fn elsewhere(&self, key: UserKey) -> UserUse {
         self.lock(key).get(&key).map(|user| user.elsewhere.sum).unwrap_or_default()
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_has_stays_what_it_has_used_is_taken_once_and_its_end_is_told() {
+    fn what_a_user_has_stays_what_it_has_used_is_taken_once_and_its_end_is_reported() {
         let (users, ann) = (UsersOfNodes::default(), UserKey::of("ann"));
         let has = UserUse { sessions: 1, subscriptions: 3, used: [2, 70, 1] };
         users.add(ann, has);

@@ -401,7 +401,7 @@ fn a_session_without_limits_touches_no_table() {
 }
 
 #[test]
-fn what_a_user_has_and_uses_on_other_nodes_counts_and_is_told_to_them() {
+fn what_a_user_has_and_uses_on_other_nodes_counts_and_is_reported_to_them() {
     let settings = Settings {
         user_sessions_max: 3,
         user_subscriptions_max: 2,

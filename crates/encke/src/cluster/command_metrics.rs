@@ -53,10 +53,14 @@ pub(crate) fn of_users(users: &UserLimitCounts) -> [Metric; 4] {
     [
         gauge(
             "encke_cluster_users_known",
-            "Users with limits of which other nodes have told, each once for each node.",
+            "Users with limits that other nodes have reported, each once for each node.",
             users.known,
         ),
-        counter("encke_cluster_users_told", "Users with limits of which this node has told, each time.", users.told),
+        counter(
+            "encke_cluster_users_reported",
+            "Users with limits that this node has reported, each time.",
+            users.reported,
+        ),
         counter(
             "encke_cluster_users_refused",
             "Users of other nodes that count on their node only, because there are more than a million.",

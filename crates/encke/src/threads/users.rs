@@ -10,7 +10,7 @@ use crate::cluster::engine::{EngineCommand, EngineEvent};
 use crate::cluster::link::Link;
 use crate::net::server_shared::ServerShared;
 
-/// What users have and use on the nodes.
+/// The use of users on the nodes.
 pub(crate) struct NodeUsers {
     machine: UserLimits,
     settings: Arc<Settings>,
