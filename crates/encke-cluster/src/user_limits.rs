@@ -43,6 +43,8 @@ pub struct UserLimits {
 #[derive(Default)]
 struct Reported {
     users: HashMap<UserKey, Entry, RandomState>,
+    /// True if some of them may have a use.
+    has_uses: bool,
     /// The time of its last message, in milliseconds.
     seen_ms: u64,
 }
@@ -122,6 +124,7 @@ impl UserLimits {
         for (key, has) in entries {
             let reported = self.nodes.entry(node).or_default();
             reported.seen_ms = now_ms;
+            reported.has_uses |= has.used != [0; 3];
             let before = reported.users.remove(&key).map(|entry| entry.has).unwrap_or_default();
             if has.is_nothing() || (before.is_nothing() && room == 0) {
                 self.counts.refused += u64::from(!has.is_nothing());
@@ -146,16 +149,12 @@ impl UserLimits {
         self.turns += 1;
         // All are reported again in turns; at first all at once.
         let is_again = |key: UserKey| part == 0 || key.part(TURNS_OF_ALL) == part % TURNS_OF_ALL;
-        let least =
-            [settings.user_messages_per_s_max, settings.user_bytes_per_s_max, settings.user_handshakes_per_s_max].map(
-                |rate| {
-                    if rate == 0 {
-                        u32::MAX
-                    } else {
-                        (rate as u64).div_ceil(LEAST_PARTS).try_into().unwrap_or(u32::MAX)
-                    }
-                },
-            );
+        let rates =
+            [settings.user_messages_per_s_max, settings.user_bytes_per_s_max, settings.user_handshakes_per_s_max];
+        let least = rates.map(|rate| match (rate as u64).div_ceil(LEAST_PARTS) {
+            0 => u32::MAX,
+            part => part.try_into().unwrap_or(u32::MAX),
+        });
         let mut entries = Vec::new();
         users.take(|key, mut here, is_changed| {
             let is_used = here.used.iter().zip(least).any(|(used, least)| *used >= least);
@@ -216,12 +215,15 @@ impl UserLimits {
         gone.into_iter().for_each(|node| self.forget(node, users));
         let looks_at_all = self.turns.is_multiple_of(TURNS_OF_ALL);
         let mut changed = Vec::new();
-        for reported in self.nodes.values_mut() {
+        for reported in self.nodes.values_mut().filter(|reported| looks_at_all || reported.has_uses) {
+            reported.has_uses = false;
+            let has_uses = &mut reported.has_uses;
             reported.users.retain(|key, entry| {
                 let is_used = entry.used_ms > 0 && now_ms >= entry.used_ms + USED_MS;
                 if is_used {
                     (entry.has.used, entry.used_ms) = ([0; 3], 0);
                 }
+                *has_uses |= entry.used_ms > 0;
                 let is_old = looks_at_all && now_ms >= entry.seen_ms + OLD_MS;
                 let stays = !is_old && !entry.has.is_nothing();
                 if is_used || !stays {
@@ -267,7 +269,7 @@ fn write(node: u64, entries: &[(UserKey, UserUse)]) -> Vec<u8> {
     out
 }
 
-/// Reads a message: its node, and what that tells. None if this is none.
+/// Reads a message: its node, and the users that it reports. None if this is none.
 fn read(body: &[u8]) -> Option<(u64, impl Iterator<Item = (UserKey, UserUse)>)> {
     let (node, entries) = body.strip_prefix(&[VERSION])?.split_first_chunk()?;
     let (entries, rest) = entries.as_chunks::<ENTRY_BYTES>();
