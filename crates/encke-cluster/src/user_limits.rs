@@ -248,9 +248,9 @@ impl UserLimits {
             let UseElsewhere { sum, nodes } = &mut elsewhere;
             sum.sessions = sum.sessions.saturating_add(entry.has.sessions);
             sum.subscriptions = sum.subscriptions.saturating_add(entry.has.subscriptions);
-            for at in 0..3 {
-                sum.used[at] = sum.used[at].saturating_add(entry.has.used[at]);
-                nodes[at] += u16::from(entry.has.used[at] > 0);
+            for ((sum, nodes), used) in sum.used.iter_mut().zip(nodes).zip(entry.has.used) {
+                *sum = sum.saturating_add(used);
+                *nodes += u16::from(used > 0);
             }
         }
         users.state(key, elsewhere);
