@@ -41,7 +41,8 @@ impl BesideBurst<'_> {
         Some(BayeuxError::RateExceeded.because(exceeded))
     }
 
-    /// The name of the first limit that a message exceeds.
+    /// The name of the first limit that a message exceeds. Inlined it would cost each publish without limits 66 instructions.
+    #[inline(never)]
     fn exceeded(
         &mut self,
         batch: &Batch,
