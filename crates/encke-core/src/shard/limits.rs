@@ -24,7 +24,7 @@ use crate::shard::{Env, Machines};
 impl BesideBurst<'_> {
     /// The error for a message that exceeds a rate. None if it may be processed. Connects, disconnects and handshakes are
     /// not counted here: a session lives by them.
-    #[inline]
+    #[inline(always)]
     pub(super) fn over_rate(
         &mut self,
         batch: &Batch,
@@ -41,7 +41,7 @@ impl BesideBurst<'_> {
         Some(BayeuxError::RateExceeded.because(exceeded))
     }
 
-    /// The name of the first limit that a message exceeds. Inlined it would cost each publish without limits 66 instructions.
+    /// The name of the first limit that a message exceeds. It is not inlined into the way of a publication without limits.
     #[inline(never)]
     fn exceeded(
         &mut self,
