@@ -102,6 +102,11 @@ pub(crate) fn misfits_of_server(server: &Settings) -> Vec<Problem> {
     ClusterSettings::check_server(server).err().map(|error| Problem(error.to_string())).into_iter().collect()
 }
 
+/// The settings of a server that work in a cluster only.
+pub(crate) fn misfits_alone(server: &Settings) -> Vec<Problem> {
+    ClusterSettings::check_alone(server).err().map(|error| Problem(error.to_string())).into_iter().collect()
+}
+
 /// The settings of a node that cannot work.
 fn wrong_node(node: &ClusterSettings) -> Vec<String> {
     wrong_in("cluster", node, node.check().map_err(|error| format!("cluster.{error}")).err())

@@ -36,9 +36,10 @@ fn of_options(config: &Config) -> [(&'static str, bool, &'static str); 9] {
     let in_memory = settings.data.is_empty();
     let serves = |transport| settings.transports.contains(&transport);
     let synced = settings.history_commit == encke::HistoryCommit::Interval;
+    let replicated = settings.history_commit == encke::HistoryCommit::Replicated;
     let is_open = settings.allowed_origins.len() > 1 && settings.allowed_origins.iter().any(|origin| origin == "*");
     [
-        ("history_commit", in_memory, "without data"),
+        ("history_commit", in_memory && !replicated, "without data"),
         ("history_commit_interval_ms", in_memory || !synced, "without data and history_commit = \"interval\""),
         ("files_listing", settings.files.is_empty(), "without files"),
         ("files_listing_names_max", !settings.files_listing, "without files_listing = true"),

@@ -94,6 +94,26 @@ pub enum Command {
         /// The value that has to be there.
         expected: Expected,
     },
+    /// Add a value to a journal, behind its last one. The engine keeps journals on disk; within its bounds the oldest values go first.
+    Append {
+        /// Names the command.
+        number: u64,
+        /// The journal: letters and digits.
+        journal: String,
+        /// The value, of no more bytes than an envelope.
+        value: Bytes,
+        /// The revision of the value that has to be the last one; 0: there has to be none.
+        after: u64,
+    },
+    /// Read the values of a journal from this revision on: at least the first of them, and as many as one answer takes; and the last value.
+    ReadJournal {
+        /// Names the command.
+        number: u64,
+        /// The journal.
+        journal: String,
+        /// The revision.
+        from: u64,
+    },
     /// Report the keys of a bucket that begin with this prefix, and from then on their changes, in the order of the writes. It goes
     /// on over reconnects.
     Watch {
@@ -134,20 +154,38 @@ pub enum RequestFailure {
 pub enum KeyAnswer {
     /// The revision and the value of a [`Command::Get`]; None if there is no such key.
     Found(Option<(u64, Bytes)>),
-    /// The revision of a [`Command::Put`] or [`Command::Delete`]. Revisions of a bucket grow.
+    /// The revision of a [`Command::Put`], [`Command::Delete`] or [`Command::Append`]. Revisions of a bucket or journal grow.
     Written(u64),
+    /// The answer to a [`Command::ReadJournal`].
+    Values {
+        /// The values. None are left out between them.
+        values: Vec<JournalValue>,
+        /// The last value of the journal, with its revision; None if it has none. It is no older than any write that was answered before.
+        last: Option<(u64, Bytes)>,
+    },
 }
 
-/// The reasons why a command about a key has failed.
+/// A value of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JournalValue {
+    /// Its revision.
+    pub revision: u64,
+    /// The time for which the engine has had it, in milliseconds, by the engine's own clock.
+    pub age_ms: u64,
+    /// The value.
+    pub value: Bytes,
+}
+
+/// The reasons why a command about a key or a journal has failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFailure {
-    /// The key has another revision than [`Expected`]. Nothing was written.
+    /// The key has another revision than [`Expected`], or the journal another last value. Nothing was written.
     #[error("another revision")]
     Conflict,
     /// The engine takes no value of so many bytes. Nothing was written.
     #[error("too large")]
     TooLarge,
-    /// The engine does not keep keys, or is away, or has not answered. It may have been written.
+    /// The engine keeps nothing, or is away, or has not answered. It may have been written.
     #[error("{0}")]
     Failed(String),
 }

@@ -30,7 +30,9 @@ mod subject;
 mod user_limits;
 mod wants;
 
-pub use command::{Command, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX};
+pub use command::{
+    Command, Expected, JournalValue, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX,
+};
 pub use envelope::{Envelope, EnvelopeError};
 pub use event::Event;
 pub use histories::{Content, Copied, Cursor, Entry, Histories, HistoriesSettings, HistoryCounts};

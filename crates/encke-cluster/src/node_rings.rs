@@ -134,6 +134,24 @@ impl NodeRings<'_> {
         self.shards.shared().histories.missed(recorded, missed)
     }
 
+    /// Applies an entry that came at this time, in milliseconds.
+    fn apply(&mut self, entry: &ClusterEntry, ms: u64, is_live: bool, token: Option<PublishToken>) {
+        let channel = &*entry.submission.channel;
+        match &entry.submission.content {
+            Content::Clear => self.clear(channel, entry.first, token),
+            Content::Publications { side, except, messages, frames } => {
+                let Some(lineage) = self.histories().lineage_of(channel) else { return };
+                let stamp = Stamp { now: Now { ms, wall_ms: entry.wall_ms }, side: *side, except: *except };
+                let burst = Burst { channel, frames, messages: *messages, stamp };
+                let epoch = self.append(lineage, entry.first, &burst, is_live);
+                if let (Some(token), Some(epoch)) = (token, epoch) {
+                    let report = ShardMessage::Report(Report::Recorded(token.number, epoch, entry.first));
+                    self.shards.send(token.shard.into(), report);
+                }
+            }
+        }
+    }
+
     fn clear(&mut self, channel: &str, offset: u64, token: Option<PublishToken>) {
         let removed = self.histories().clear_below(channel, offset, self.now.ms);
         if let Some(token) = token {
@@ -152,22 +170,15 @@ impl Rings for NodeRings<'_> {
     }
 
     fn commit(&mut self, entry: &ClusterEntry, token: Option<PublishToken>) {
-        let channel = &*entry.submission.channel;
-        match &entry.submission.content {
-            Content::Clear => self.clear(channel, entry.first, token),
-            Content::Publications { side, except, messages, frames } => {
-                let Some(lineage) = self.histories().lineage_of(channel) else { return };
-                let except = *except;
-                let now = Now { wall_ms: entry.wall_ms, ..self.now };
-                let stamp = Stamp { now, side: *side, except };
-                let burst = Burst { channel, frames, messages: *messages, stamp };
-                let epoch = self.append(lineage, entry.first, &burst, true);
-                if let (Some(token), Some(epoch)) = (token, epoch) {
-                    let report = ShardMessage::Report(Report::Recorded(token.number, epoch, entry.first));
-                    self.shards.send(token.shard.into(), report);
-                }
-            }
-        }
+        self.apply(entry, self.now.ms, true, token);
+    }
+
+    fn replay(&mut self, entry: &ClusterEntry, came_ms: u64, is_live: bool) {
+        self.apply(entry, came_ms, is_live, None);
+    }
+
+    fn floor(&self, partition: usize) -> u64 {
+        self.histories().floor_in(partition)
     }
 
     fn copy(&mut self, partition: usize, from: Option<Cursor>, bytes_max: usize) -> Copied {

@@ -45,7 +45,8 @@ crate::settings! {
         /// A directory that stores histories and sessions across a restart; created if it does not exist. Empty: they are in memory only.
         data: String = String::new(), restart();
         /// The point at which a publication on a channel with a history is acknowledged, if `data` is set: `os` (the operating system has the
-        /// message), `interval` (the same, and it is on disk soon) or `always` (it is on disk).
+        /// message), `interval` (the same, and it is on disk soon) or `always` (it is on disk). In a cluster, where all nodes in sync have it
+        /// in memory, `replicated`: the journal of NATS has it on disk, too.
         history_commit: HistoryCommit = HistoryCommit::default(), restart();
         /// Longest time until a message is on disk with `history_commit = "interval"`, in milliseconds.
         history_commit_interval_ms: u64 = 1_000, positive(), restart();
@@ -385,6 +386,8 @@ pub enum HistoryCommit {
     Interval,
     /// It is on disk.
     Always,
+    /// The engine of the cluster has it in its journal. Not for a server that is no node of a cluster.
+    Replicated,
 }
 
 /// A transport by its Bayeux name.

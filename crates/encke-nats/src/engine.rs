@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::arrivals::Arrivals;
+use crate::journals::JournalSettings;
 use crate::key_commands;
 use crate::keys::KeySettings;
 use crate::requests::{self, Note};
@@ -35,6 +36,7 @@ pub struct Nats {
     name: String,
     /// Copies of each key in JetStream.
     replicas: usize,
+    journals: JournalSettings,
     /// The subject of confirmations, to which nobody subscribes.
     confirm: String,
 }
@@ -49,14 +51,20 @@ impl Nats {
         let options = settings.options()?.custom_inbox_prefix(inbox).request_timeout(Some(CONFIRM_TIMEOUT));
         let (addresses, confirm) = (settings.addresses()?, format!("encke.{cluster}.confirm"));
         let name = format!("NATS ({})", settings.servers.join(", "));
-        Ok(Nats { options, addresses, name, replicas: settings.replicas, confirm })
+        let journals = JournalSettings {
+            stream: format!("encke-{cluster}-journal"),
+            prefix: format!("encke.{cluster}.j."),
+            bytes_max: settings.journal_bytes_max,
+            age_ms: settings.journal_retention_ms,
+        };
+        Ok(Nats { options, addresses, name, replicas: settings.replicas, journals, confirm })
     }
 
     async fn start(self, mut commands: EngineCommands, events: EngineEvents) {
-        let Nats { options, addresses, replicas, confirm, .. } = self;
+        let Nats { options, addresses, replicas, journals, confirm, .. } = self;
         let (to_states, states) = mpsc::unbounded_channel();
         let reported = events.clone();
-        let of_keys = KeySettings { options: options.clone(), addresses: addresses.clone(), replicas };
+        let of_keys = KeySettings { options: options.clone(), addresses: addresses.clone(), replicas, journals };
         let options = options.event_callback(move |event| {
             let to_states = to_states.clone();
             async move { _ = to_states.send(event) }
@@ -169,6 +177,8 @@ impl Sending {
             EngineCommand::Get { .. }
             | EngineCommand::Put { .. }
             | EngineCommand::Delete { .. }
+            | EngineCommand::Append { .. }
+            | EngineCommand::ReadJournal { .. }
             | EngineCommand::Watch { .. } => _ = self.to_keys.send(command),
         }
     }

@@ -1,4 +1,4 @@
-//! Runs the commands about keys.
+//! Runs the commands about keys and journals.
 
 use encke::{EngineCommand, EngineEvents};
 use tokio::sync::mpsc;
@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use crate::keys::{self, KeySettings};
 use crate::watches;
 
-/// Runs commands about keys, each in a task, until there are none any more.
+/// Runs commands about keys and journals, each in a task, until there are none any more.
 pub(crate) async fn run(
     settings: KeySettings,
     mut commands: mpsc::UnboundedReceiver<EngineCommand>,

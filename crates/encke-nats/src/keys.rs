@@ -20,6 +20,8 @@ use encke::{
 };
 use tokio::sync::watch;
 
+use crate::journals::{JournalSettings, Journals};
+
 /// The way to NATS KV.
 pub(crate) struct KeySettings {
     /// The options of the connection.
@@ -28,6 +30,8 @@ pub(crate) struct KeySettings {
     pub(crate) addresses: Vec<ServerAddr>,
     /// Copies of each bucket that is made.
     pub(crate) replicas: usize,
+    /// The stream of the journals.
+    pub(crate) journals: JournalSettings,
 }
 
 type Buckets = Arc<Mutex<HashMap<String, Store>>>;
@@ -42,19 +46,22 @@ pub(crate) struct Keys {
     buckets: Buckets,
     /// Grows when the connection is there again, or a bucket is gone: watches begin again.
     lives: Arc<watch::Sender<u64>>,
+    journals: Journals,
     events: EngineEvents,
 }
 
 /// Connects to NATS when the first command about a key comes. None: no address can be used, which is reported.
 pub(crate) async fn connect(settings: KeySettings, events: EngineEvents) -> Option<Keys> {
-    let KeySettings { options, addresses, replicas } = settings;
+    let KeySettings { options, addresses, replicas, journals } = settings;
+    let journals = Journals::new(journals, replicas);
     let lives = Arc::new(watch::Sender::new(0));
     let buckets = Buckets::default();
-    let (counted, known) = (lives.clone(), buckets.clone());
+    let (counted, known, of_journals) = (lives.clone(), buckets.clone(), journals.clone());
     let options = options.event_callback(move |event| {
         if let Event::Connected = event {
             // It may be a server that has lost them.
             known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            of_journals.forget();
             counted.send_modify(|life| *life += 1);
         }
         std::future::ready(())
@@ -68,7 +75,7 @@ pub(crate) async fn connect(settings: KeySettings, events: EngineEvents) -> Opti
     };
     let mut context = jetstream::new(client.clone());
     context.set_timeout(ANSWER_TIMEOUT);
-    Some(Keys { client, context, replicas, buckets, lives, events })
+    Some(Keys { client, context, replicas, buckets, lives, journals, events })
 }
 
 impl Keys {
@@ -82,7 +89,7 @@ impl Keys {
             EngineCommand::Delete { number, bucket, key, expected } => {
                 (number, self.delete(&bucket, &key, expected).await)
             }
-            _ => return,
+            command => return self.journals.clone().run(self, command).await,
         };
         self.events.report(EngineEvent::KeyAnswer { number, answer }).await;
     }
@@ -212,6 +219,16 @@ impl Keys {
     /// True if the connection is there.
     pub(crate) fn is_connected(&self) -> bool {
         self.client.connection_state() == State::Connected
+    }
+
+    /// The way to JetStream.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The most bytes of a message.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.client.max_payload()
     }
 
     /// Tells when watches have to begin again.

@@ -14,6 +14,7 @@
 
 mod arrivals;
 mod engine;
+mod journals;
 mod key_commands;
 mod keys;
 mod requests;

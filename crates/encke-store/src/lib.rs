@@ -133,7 +133,8 @@ impl StoreOptions {
             policy: match settings.history_commit {
                 HistoryCommit::Os => Policy::Os,
                 HistoryCommit::Interval => Policy::Interval { ms: settings.history_commit_interval_ms },
-                HistoryCommit::Always => Policy::Always,
+                // No server starts with a directory and `replicated`.
+                HistoryCommit::Always | HistoryCommit::Replicated => Policy::Always,
             },
             record_bytes: RECORD_BYTES_MAX,
             memory_bytes: MEMORY_BYTES_MAX,

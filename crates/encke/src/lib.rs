@@ -295,8 +295,8 @@ pub use asset::{Asset, Encoded};
 pub use builder::Builder;
 pub use byte_stream::ByteStream;
 pub use cluster::engine::{
-    ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents, EngineRun, Expected, KEY_BYTES_MAX,
-    KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX,
+    ClusterEngine, EngineCommand, EngineCommands, EngineEvent, EngineEvents, EngineRun, Expected, JournalValue,
+    KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply, RequestFailure, VALUE_BYTES_MAX,
 };
 pub use cluster::settings::ClusterSettings;
 pub use cluster::store::{MemoryStore, SessionStore, SessionStoreSettings, SessionWrite, StoreFuture, StoredSession};

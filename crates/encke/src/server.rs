@@ -166,6 +166,7 @@ fn check_cluster(
     store: Option<&(SessionStoreSettings, Arc<dyn SessionStore>)>,
 ) -> Result<(), SettingsError> {
     let Some((cluster, _)) = cluster else {
+        ClusterSettings::check_alone(settings)?;
         let wanted = "none without a cluster, whose sessions it has";
         return store.map_or(Ok(()), |(_, store)| Err(SettingsError::new("session_store", store.name(), wanted)));
     };

@@ -7,11 +7,14 @@ use std::time::Instant;
 use simulator::tally::Tally;
 use simulator::{ClusterOptions, ClusterTally, Options, run, run_cluster};
 
-const USAGE: &str = "usage: simulator [--cluster] [--seeds N] [--from S] [--seed X] [--seconds T] [--verbose]";
+const USAGE: &str =
+    "usage: simulator [--cluster [--journals]] [--seeds N] [--from S] [--seed X] [--seconds T] [--verbose]";
 
 struct Arguments {
     /// True for clusters of nodes, false for one server.
     is_cluster: bool,
+    /// True if the engine of a cluster keeps journals.
+    has_journals: bool,
     seeds: u64,
     from: u64,
     /// The time after which no more seeds are run, in seconds.
@@ -30,7 +33,10 @@ fn main() -> ExitCode {
     // A panic in the core is reported with its seed; the usual message would repeat it.
     std::panic::set_hook(Box::new(|_| {}));
     let failures = match arguments.is_cluster {
-        true => run_all(&arguments, ClusterTally::default(), ClusterTally::add, of_cluster),
+        true => {
+            let run = |seed, trace| of_cluster(seed, trace, arguments.has_journals);
+            run_all(&arguments, ClusterTally::default(), ClusterTally::add, run)
+        }
         false => run_all(&arguments, Tally::default(), Tally::add, of_server),
     };
     if failures == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -44,8 +50,8 @@ fn of_server(seed: u64, trace: bool) -> Result<Tally, Failed> {
     run(seed, &options).map_err(|failure| Failed(failure.broken.to_string(), failure.history))
 }
 
-fn of_cluster(seed: u64, trace: bool) -> Result<ClusterTally, Failed> {
-    let options = ClusterOptions { trace, ..ClusterOptions::default() };
+fn of_cluster(seed: u64, trace: bool, has_journals: bool) -> Result<ClusterTally, Failed> {
+    let options = ClusterOptions { trace, has_journals, ..ClusterOptions::default() };
     run_cluster(seed, &options).map_err(|failure| Failed(failure.broken, failure.history))
 }
 
@@ -92,7 +98,8 @@ fn run_all<T: Debug>(
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
-    let mut arguments = Arguments { is_cluster: false, seeds: 1_000, from: 1, seconds: u64::MAX, verbose: false };
+    let mut arguments =
+        Arguments { is_cluster: false, has_journals: false, seeds: 1_000, from: 1, seconds: u64::MAX, verbose: false };
     while let Some(word) = words.next() {
         let mut number = || {
             let value = words.next().unwrap_or_default();
@@ -104,6 +111,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--seed" => (arguments.from, arguments.seeds) = (number()?, 1),
             "--seconds" => arguments.seconds = number()?,
             "--cluster" => arguments.is_cluster = true,
+            "--journals" => arguments.has_journals = true,
             "--verbose" => arguments.verbose = true,
             _ => return Err(format!("{word:?} is no option")),
         }
@@ -113,7 +121,11 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
 
 /// Reports a failure; with its last steps, if the seed has run again.
 fn report(seed: u64, broken: &str, again: Option<Failed>, arguments: &Arguments) {
-    let cluster = if arguments.is_cluster { " --cluster" } else { "" };
+    let cluster = match (arguments.is_cluster, arguments.has_journals) {
+        (false, _) => "",
+        (true, false) => " --cluster",
+        (true, true) => " --cluster --journals",
+    };
     eprintln!("seed {seed} broke a promise. {}", broken.chars().take(LINE_CHARS_MAX).collect::<String>());
     eprintln!("  again: cargo run --release -p simulator --{cluster} --seed {seed} --verbose");
     let Some(Failed(_, history)) = again else { return };

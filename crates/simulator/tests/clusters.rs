@@ -50,6 +50,19 @@ fn seeds_of_a_cluster_that_found_a_defect_once_break_no_promise() {
 }
 
 #[test]
+fn seeds_of_a_cluster_with_journals_lose_nothing_when_all_nodes_are_killed() {
+    let mut tally = ClusterTally::default();
+    let options = ClusterOptions { has_journals: true, ..ClusterOptions::default() };
+    for seed in 1..=60 {
+        match run_cluster(seed, &options) {
+            Ok(one) => tally.add(&one),
+            Err(failure) => panic!("seed {} with journals: {}", failure.seed, failure.broken),
+        }
+    }
+    assert!(tally.kills > 0 && tally.journal_values_read > 0, "{tally:#?}");
+}
+
+#[test]
 fn a_seed_of_a_cluster_repeats_exactly() {
     for seed in 1..=5 {
         let run = || run_cluster(seed, &ClusterOptions::default()).map_err(|failure| failure.broken);

@@ -14,7 +14,7 @@ const RULE: &str = "\n[[channels]]\npattern = \"/h/**\"\nhistory_messages = 1000
 const PARTITIONS: u64 = 64;
 
 /// The epoch, the offset and the number of a message.
-type Read = (String, u64, usize);
+pub(crate) type Read = (String, u64, usize);
 
 /// A node whose channels have histories.
 fn start(nats: &Nats, name: &str) -> Node {
@@ -39,14 +39,14 @@ pub(crate) async fn nodes(nats: &Nats) -> [Node; 3] {
 }
 
 /// A client that replays all messages of a channel.
-async fn replay(node: &Node, channel: &str) -> Subscription {
+pub(crate) async fn replay(node: &Node, channel: &str) -> Subscription {
     let builder = Client::builder().transport(Transport::WebSocket).reply_timeout(EVENT_MAX).ack(true);
     let client = builder.replay(ReplayFrom::Earliest).connect(&node.url).await.expect("a session");
     client.subscribe(channel).await.expect("a subscription")
 }
 
 /// The epochs, offsets and data of the next messages.
-async fn read(subscription: &mut Subscription, count: usize) -> Vec<Read> {
+pub(crate) async fn read(subscription: &mut Subscription, count: usize) -> Vec<Read> {
     let mut all = Vec::new();
     for _ in 0..count {
         let item = tokio::time::timeout(EVENT_MAX, subscription.next()).await;
@@ -57,14 +57,14 @@ async fn read(subscription: &mut Subscription, count: usize) -> Vec<Read> {
     all
 }
 
-async fn publish(client: &Client, channel: &str, numbers: std::ops::Range<usize>) {
+pub(crate) async fn publish(client: &Client, channel: &str, numbers: std::ops::Range<usize>) {
     for number in numbers {
         client.publish(channel, &number).await.expect("published");
     }
 }
 
 /// Checks that the messages are these numbers, each once and in order, in one epoch.
-fn check(messages: &[Read], numbers: std::ops::Range<usize>) {
+pub(crate) fn check(messages: &[Read], numbers: std::ops::Range<usize>) {
     let data: Vec<usize> = messages.iter().map(|(_, _, number)| *number).collect();
     assert!(data.iter().copied().eq(numbers.clone()), "lost, doubled or out of order: not {numbers:?}, but {data:?}");
     assert!(

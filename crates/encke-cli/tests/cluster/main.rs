@@ -7,6 +7,7 @@ mod commands;
 mod failures;
 mod histories;
 mod interest;
+mod journal;
 mod load;
 mod nats;
 mod node;

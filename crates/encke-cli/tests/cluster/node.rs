@@ -1,5 +1,6 @@
 //! A node: a process of the program.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -127,9 +128,16 @@ impl Node {
     }
 }
 
+/// The program of the next node: every second one runs that of another build, if `ENCKE_OTHER_BUILD` names one.
+fn program() -> OsString {
+    static STARTED: AtomicU64 = AtomicU64::new(0);
+    let other = std::env::var_os("ENCKE_OTHER_BUILD").filter(|_| STARTED.fetch_add(1, Ordering::Relaxed) % 2 == 1);
+    other.unwrap_or_else(|| env!("CARGO_BIN_EXE_encke").into())
+}
+
 /// Starts the program with the configuration in a folder. Its process, and its address.
 fn spawn(folder: &Path) -> (Child, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_encke"))
+    let mut child = Command::new(program())
         .args(["serve", "--config"])
         .arg(folder.join("encke.toml"))
         .env("CLUSTER_PASSWORD", "hunter2")

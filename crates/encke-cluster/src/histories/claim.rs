@@ -12,7 +12,7 @@ pub(super) struct Claim {
     /// Grows by [`OWNER_STEP`] with each owner, and by one when the owner writes its claim again because the engine has lost it.
     pub(super) number: u64,
     pub(super) lineage: Lineage,
-    /// The nodes that have all committed entries, the owner among them, in order. Without their acknowledgement nothing is committed.
+    /// The nodes that have all committed entries, the owner among them, in order; [`NodeId::JOURNAL`] if the journal has them, too. Without their acknowledgement nothing is committed.
     pub(super) in_sync: Vec<NodeId>,
 }
 
@@ -27,6 +27,11 @@ impl Claim {
         self.in_sync.contains(&node)
     }
 
+    /// The nodes in sync.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        self.in_sync.iter().copied().filter(|node| *node != NodeId::JOURNAL)
+    }
+
     /// The same claim with another list.
     pub(super) fn with(&self, mut in_sync: Vec<NodeId>) -> Claim {
         in_sync.sort_unstable();
@@ -37,6 +42,12 @@ impl Claim {
     /// The next owner's claim.
     pub(super) fn passed_to(&self, owner: NodeId, in_sync: Vec<NodeId>) -> Claim {
         Claim { owner, number: next_number(self.number), ..self.with(in_sync) }
+    }
+
+    /// The claim of a node that goes on alone, with the journal if that has all.
+    pub(super) fn passed_to_one(&self, owner: NodeId, has_journal: bool) -> Claim {
+        let journal = (has_journal && self.has(NodeId::JOURNAL)).then_some(NodeId::JOURNAL);
+        self.passed_to(owner, [owner].into_iter().chain(journal).collect())
     }
 
     /// The claim that its owner writes when the engine has lost this one.

@@ -30,11 +30,12 @@ pub enum Output {
     Mark(NodeTag, Bytes),
 }
 
-/// The purpose of a command about a key.
+/// The purpose of a command about a key or a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Beat,
     Claim(u16),
+    Journal(u16),
 }
 
 /// The way to the engine.
@@ -42,6 +43,10 @@ pub(super) struct Wire {
     pub(super) own: NodeId,
     pub(super) subjects: Subjects,
     pub(super) bucket: String,
+    /// True if the engine keeps journals.
+    pub(super) has_journal: bool,
+    /// Values that were added to journals, and commands about them that have failed.
+    pub(super) journal_counts: [u64; 2],
     /// True if the engine is there.
     pub(super) is_connected: bool,
     /// The most bytes of a message.
@@ -70,11 +75,13 @@ pub(super) struct Context<'a> {
 
 impl Wire {
     /// The way of a node whose engine is away. `numbers_from`: commands about keys have higher numbers.
-    pub(super) fn new(own: NodeId, subjects: Subjects, bucket: String, numbers_from: u64) -> Wire {
+    pub(super) fn new(own: NodeId, subjects: Subjects, bucket: String, has_journal: bool, numbers_from: u64) -> Wire {
         Wire {
             own,
             subjects,
             bucket,
+            has_journal,
+            journal_counts: [0; 2],
             is_connected: false,
             bytes_max: MESSAGE_BYTES_OF_NATS,
             last: numbers_from,
@@ -104,11 +111,9 @@ impl Wire {
         expected: Expected,
         ttl_ms: Option<u64>,
     ) -> u64 {
-        self.last += 1;
-        self.sent.insert(self.last, purpose);
-        let bucket = self.bucket.clone();
-        self.push(Output::Engine(Command::Put { number: self.last, bucket, key, value, expected, ttl_ms }));
-        self.last
+        let (number, bucket) = (self.begun(purpose), self.bucket.clone());
+        self.push(Output::Engine(Command::Put { number, bucket, key, value, expected, ttl_ms }));
+        number
     }
 
     /// Removes a key. Nobody waits for the answer.
@@ -116,6 +121,27 @@ impl Wire {
         self.last += 1;
         let (number, bucket) = (self.last, self.bucket.clone());
         self.push(Output::Engine(Command::Delete { number, bucket, key, expected: Expected::Any }));
+    }
+
+    /// Adds a value to the journal of a partition. Returns the number of the command.
+    pub(super) fn append(&mut self, partition: u16, value: Bytes, after: u64) -> u64 {
+        let number = self.begun(Purpose::Journal(partition));
+        self.push(Output::Engine(Command::Append { number, journal: partition.to_string(), value, after }));
+        number
+    }
+
+    /// Reads the journal of a partition. Returns the number of the command.
+    pub(super) fn read_journal(&mut self, partition: u16, from: u64) -> u64 {
+        let number = self.begun(Purpose::Journal(partition));
+        self.push(Output::Engine(Command::ReadJournal { number, journal: partition.to_string(), from }));
+        number
+    }
+
+    /// The number of the next command.
+    fn begun(&mut self, purpose: Purpose) -> u64 {
+        self.last += 1;
+        self.sent.insert(self.last, purpose);
+        self.last
     }
 
     /// The purpose of a command that has ended.

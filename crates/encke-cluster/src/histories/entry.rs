@@ -10,6 +10,11 @@ use encke_core::{Id, Side};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct NodeId(pub(super) u64);
 
+impl NodeId {
+    /// What stands for the journal among the nodes in sync.
+    pub(super) const JOURNAL: NodeId = NodeId(u64::MAX);
+}
+
 impl fmt::Debug for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)

@@ -15,6 +15,10 @@ pub(super) struct Members {
     due_ms: u64,
     /// The time until which no other node takes this one for gone, in milliseconds.
     lease_ms: u64,
+    /// The time of the last write that was done, in milliseconds.
+    beaten_ms: Option<u64>,
+    /// The time at which this node has come back after others may have taken it for gone for long, in milliseconds.
+    back_ms: Option<u64>,
 }
 
 /// The key of another node.
@@ -30,7 +34,7 @@ struct Seen {
 
 impl Members {
     pub(super) fn new(own: NodeId) -> Members {
-        Members { own, others: BTreeMap::new(), on_way: None, due_ms: 0, lease_ms: 0 }
+        Members { own, others: BTreeMap::new(), on_way: None, due_ms: 0, lease_ms: 0, beaten_ms: None, back_ms: None }
     }
 
     /// A key is there, or has changed.
@@ -108,7 +112,17 @@ impl Members {
     pub(super) fn beaten(&mut self, is_written: bool) {
         if let Some(sent_ms) = self.on_way.take().filter(|_| is_written) {
             self.lease_ms = sent_ms + LEASE_MS;
+            if self.beaten_ms.is_some_and(|before_ms| sent_ms >= before_ms + AWAY_MS) {
+                self.back_ms = Some(sent_ms);
+            }
+            self.beaten_ms = Some(sent_ms);
         }
+    }
+
+    /// True if others may have taken this node for gone for long, a moment ago.
+    pub(super) fn was_away(&self, now_ms: u64) -> bool {
+        let is_away = self.beaten_ms.is_some_and(|beaten_ms| now_ms >= beaten_ms + AWAY_MS);
+        is_away || self.back_ms.is_some_and(|back_ms| now_ms < back_ms + BACK_MS)
     }
 
     /// True if all others know that this node is there.
@@ -130,6 +144,10 @@ pub(super) const GONE_MS: u64 = 5_000;
 const LEASE_MS: u64 = 3_000;
 /// The time after which a node that has come gets partitions of others, in milliseconds.
 const SETTLED_MS: u64 = 10_000;
+/// A node that has written nothing for so long was away, in milliseconds: in twice that time others may have gone on with its partitions.
+const AWAY_MS: u64 = 7_000;
+/// The time for which it takes care after that, in milliseconds.
+const BACK_MS: u64 = 30_000;
 
 #[cfg(test)]
 mod tests {

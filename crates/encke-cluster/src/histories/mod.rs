@@ -39,7 +39,7 @@ use bytes::Bytes;
 use encke_core::history::{PARTITIONS, hash_of_name, partition_of};
 use encke_core::{Amount, Budget, NodeTag, Now, PublishToken, SessionOwner, Shares, Urgency};
 
-use crate::command::{Command, Expected, KeyReply};
+use crate::command::{Command, Expected, KeyAnswer, KeyFailure, KeyReply};
 use crate::outgoing::fitting;
 use crate::subject::Subjects;
 pub use context::Output as HistoryOutput;
@@ -66,6 +66,8 @@ pub struct HistoriesSettings {
     pub subjects: Subjects,
     /// The bucket of the claims.
     pub bucket: String,
+    /// True if the engine keeps a journal of each partition, without which nothing is committed.
+    pub has_journal: bool,
     /// The limits of channel names of other nodes.
     pub names: Limits,
     /// Bytes of publications of this node that are not committed.
@@ -83,8 +85,12 @@ pub struct HistoryCounts {
     pub in_sync: usize,
     /// The fewest nodes in sync of a partition that this node owns; 0 if it owns none.
     pub in_sync_least: usize,
-    /// Times that this node has read a partition from another one, because it was new or behind.
+    /// Times that this node has read a partition from another one or from its journal, because it was new or behind.
     pub reads: u64,
+    /// Values that this node has added to journals.
+    pub journal_writes: u64,
+    /// Commands about journals that have failed.
+    pub journal_failures: u64,
     /// Bytes of publications of this node that are not committed.
     pub pending_bytes: usize,
     /// Messages of this node that were refused.
@@ -133,7 +139,7 @@ impl Histories {
             members: Members::new(own),
             partitions: (0..partitions as u16).map(Partition::new).collect(),
             marks: Marks::default(),
-            wire: Wire::new(own, subjects, bucket, Histories::NUMBERS_FROM),
+            wire: Wire::new(own, subjects, bucket, settings.has_journal, Histories::NUMBERS_FROM),
             shares: Shares::default(),
             arrived: Vec::new(),
             listens: false,
@@ -215,12 +221,22 @@ impl Histories {
         }
     }
 
-    /// A command about a key has its result.
+    /// A command about a key or a journal has its result.
     pub fn key_answered(&mut self, now_ms: u64, number: u64, answer: &KeyReply) {
         match self.wire.ended(number) {
             Some(Purpose::Beat) => self.members.beaten(answer.is_ok()),
             Some(Purpose::Claim(partition)) => {
                 self.partitions[usize::from(partition)].claim_written(now_ms, number, answer);
+            }
+            Some(Purpose::Journal(partition)) => {
+                let [written, failed] = &mut self.wire.journal_counts;
+                match answer {
+                    Ok(KeyAnswer::Written(_)) => *written += 1,
+                    Err(KeyFailure::TooLarge | KeyFailure::Failed(_)) => *failed += 1,
+                    _ => {}
+                }
+                let partition = &mut self.partitions[usize::from(partition)];
+                self.counts.rejected += partition.journal_answered(now_ms, number, answer, &self.settings.names);
             }
             None => {}
         }
@@ -392,7 +408,9 @@ impl Histories {
 
     /// Its counts and sizes.
     pub fn counts(&self) -> HistoryCounts {
-        let mut counts = HistoryCounts { pending_bytes: self.shares.used().bytes, ..self.counts };
+        let [journal_writes, journal_failures] = self.wire.journal_counts;
+        let pending_bytes = self.shares.used().bytes;
+        let mut counts = HistoryCounts { pending_bytes, journal_writes, journal_failures, ..self.counts };
         for partition in &self.partitions {
             let state = partition.state(self.wire.own);
             counts.owned += usize::from(state.is_owned);

@@ -41,6 +41,13 @@ pub trait Rings {
     /// nothing. `token`: the publisher on this node that waits for the position.
     fn commit(&mut self, entry: &Entry, token: Option<PublishToken>);
 
+    /// Applies an entry that the journal has, as [`Rings::commit`] does. It has come at this time, in milliseconds. `is_live`: its messages
+    /// are passed to subscribers.
+    fn replay(&mut self, entry: &Entry, came_ms: u64, is_live: bool);
+
+    /// An offset above those of all rings of a partition.
+    fn floor(&self, partition: usize) -> u64;
+
     /// Copies rings of a partition from here on, in some `bytes_max` bytes.
     fn copy(&mut self, partition: usize, from: Option<Cursor>, bytes_max: usize) -> Copied;
 

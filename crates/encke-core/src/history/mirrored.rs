@@ -146,9 +146,9 @@ impl Histories {
         let (now, room, end) = (birth.now, birth.room, first + messages.len() as u64);
         let (owner, channel) = (self.owner(birth.channel), birth.channel);
         let Some(mut owned) = self.lock(owner) else { return Appended::NoRoom };
+        // Who reads a journal without the beginning knows no ring of it.
+        owned.raise_floor_of(channel, lineage, end);
         let Some((slot, is_new)) = self.slot_in(&mut owned, birth, Some(lineage)) else {
-            // Without a ring nobody would know of these offsets.
-            owned.raise_floor_of(channel, lineage, end);
             owned.are_gone(now.ms);
             return Appended::NoRoom;
         };

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use tokio::sync::mpsc;
 
 pub use encke_cluster::{
-    Command as EngineCommand, Event as EngineEvent, Expected, KEY_BYTES_MAX, KeyAnswer, KeyFailure, KeyReply,
-    RequestFailure, VALUE_BYTES_MAX,
+    Command as EngineCommand, Event as EngineEvent, Expected, JournalValue, KEY_BYTES_MAX, KeyAnswer, KeyFailure,
+    KeyReply, RequestFailure, VALUE_BYTES_MAX,
 };
 
 /// An engine that carries envelopes between the nodes of a cluster, such as NATS. Each node has its own connection to it.

@@ -5,7 +5,7 @@ use encke_cluster::HistoryCounts;
 use crate::metric::Metric;
 
 /// The metrics of these counts.
-pub(crate) fn of(counts: &HistoryCounts) -> [Metric; 8] {
+pub(crate) fn of(counts: &HistoryCounts) -> [Metric; 10] {
     let (gauge, counter) = (Metric::gauge_of, Metric::counter_of);
     [
         gauge(
@@ -30,7 +30,7 @@ pub(crate) fn of(counts: &HistoryCounts) -> [Metric; 8] {
         ),
         counter(
             "encke_cluster_history_partitions_read",
-            "Times that this node has read a partition from another one, because it was new or behind: sessions of a killed node begin again at it then.",
+            "Times that this node has read a partition from another one or from its journal, because it was new or behind: sessions of a killed node begin again at it then.",
             counts.reads,
         ),
         gauge(
@@ -42,6 +42,16 @@ pub(crate) fn of(counts: &HistoryCounts) -> [Metric; 8] {
             "encke_cluster_history_refused",
             "Messages that were refused because of history_pending_bytes_max, or because they are too large for the engine.",
             counts.refused,
+        ),
+        counter(
+            "encke_cluster_history_journal_writes",
+            "Writes of this node to the journals of its partitions, with history_commit = replicated.",
+            counts.journal_writes,
+        ),
+        counter(
+            "encke_cluster_history_journal_failures",
+            "Commands about journals that have failed: nothing is committed until they succeed.",
+            counts.journal_failures,
         ),
         counter(
             "encke_cluster_history_rejected",

@@ -4,7 +4,7 @@ use encke_cluster::{
     HistoriesSettings, Leases, NAME_BYTES_MAX, Node, NodeLimits, RemoteCallsSettings, Revocations, Subjects,
     channel_bytes_max,
 };
-use encke_core::{Declared as _, NodeTag, Settings, settings};
+use encke_core::{Declared as _, HistoryCommit, NodeTag, Settings, settings};
 use serde::{Deserialize, Serialize};
 
 use crate::entropy::kernel_entropy;
@@ -96,6 +96,18 @@ impl ClusterSettings {
         Ok(())
     }
 
+    /// Checks settings of a server that is no node of a cluster.
+    ///
+    /// # Errors
+    /// The setting that works in a cluster only.
+    pub fn check_alone(settings: &Settings) -> Result<(), SettingsError> {
+        if settings.history_commit == HistoryCommit::Replicated {
+            let wanted = "os, interval or always: this server is no node of a cluster";
+            return Err(SettingsError::new("history_commit", "replicated", wanted));
+        }
+        Ok(())
+    }
+
     /// The node of a server with these settings.
     ///
     /// # Errors
@@ -123,6 +135,7 @@ impl ClusterSettings {
             tag,
             subjects: self.subjects()?,
             bucket: format!("encke-{}-histories", self.name),
+            has_journal: settings.history_commit == HistoryCommit::Replicated,
             names: names_of(settings),
             pending_bytes_max: self.history_pending_bytes_max,
         })
@@ -197,6 +210,15 @@ mod tests {
         assert!(error.starts_with("channels[0].history_messages = 10 for /a/**: 0 in a cluster"), "{error}");
         let long = Settings { channel_bytes_max: 328, ..Settings::default() };
         assert_eq!(ClusterSettings::check_server(&long).expect_err("too long").name, "channel_bytes_max");
+    }
+
+    #[test]
+    fn a_journal_is_for_clusters_only() {
+        let settings = Settings { history_commit: HistoryCommit::Replicated, ..Settings::default() };
+        assert_eq!(ClusterSettings::check_server(&settings), Ok(()));
+        let error = ClusterSettings::check_alone(&settings).expect_err("no cluster").to_string();
+        assert_eq!(error, "history_commit = replicated: os, interval or always: this server is no node of a cluster");
+        assert_eq!(ClusterSettings::check_alone(&Settings::default()), Ok(()));
     }
 
     #[test]

@@ -326,7 +326,8 @@ impl Parts {
                 (failed, last) = (failed + 1, error.clone());
             }
             let counter = match &answer {
-                Ok(KeyAnswer::Found(_)) => &self.numbers.read,
+                // A store has no journals.
+                Ok(KeyAnswer::Found(_) | KeyAnswer::Values { .. }) => &self.numbers.read,
                 Ok(KeyAnswer::Written(_)) => &self.numbers.written,
                 Err(KeyFailure::Conflict) => &self.numbers.conflicts,
                 Err(_) => &self.numbers.failed,

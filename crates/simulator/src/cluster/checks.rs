@@ -165,6 +165,16 @@ impl Cluster {
         }
     }
 
+    /// With journals an epoch ends only when the engine loses its keys.
+    fn check_epochs(&mut self, channel: &str) {
+        let of_channel = self.checker.truth.keys().filter(|(of, _)| of == channel);
+        let epochs: Vec<&String> = of_channel.map(|(_, epoch)| epoch).collect();
+        if self.plan.has_journal && self.tally.keys_lost == 0 && epochs.len() > 1 {
+            let detail = format!("{channel} has had the epochs {epochs:?}, and its journal had all");
+            self.checker.fail(Promise::ConfirmedStays, detail);
+        }
+    }
+
     /// Checks all at the end.
     pub(super) fn check_all(&mut self) {
         (0..self.nodes.len()).for_each(|node| self.count_machine(node));
@@ -184,6 +194,7 @@ impl Cluster {
             entries.iter().for_each(|(id, number)| self.checker.note_offset(channel, &epoch, *id, *number));
             self.check_ring(channel, &epoch, &entries);
             rings.insert(channel, (epoch, entries));
+            self.check_epochs(channel);
         }
         self.check_tracks(&rings);
         self.check_acknowledging(&rings);

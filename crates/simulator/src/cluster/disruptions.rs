@@ -59,6 +59,10 @@ impl Cluster {
         let node = self.rng.below(self.nodes.len());
         match disruption {
             Disruption::Restart | Disruption::LoseKeys => self.restart_engine(disruption == Disruption::LoseKeys),
+            Disruption::KillAll => {
+                let alive = (0..self.nodes.len()).filter(|node| self.nodes[*node].machine.is_some());
+                alive.collect::<Vec<_>>().into_iter().for_each(|node| self.kill(node));
+            }
             _ if self.nodes[node].machine.is_none() => {}
             Disruption::Kill => self.kill(node),
             Disruption::Pause => {

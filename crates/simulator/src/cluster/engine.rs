@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use encke_cluster::{Expected, KeyAnswer, KeyFailure, KeyReply};
+use encke_cluster::{Expected, JournalValue, KeyAnswer, KeyFailure, KeyReply};
 
 use super::sabotage::ClusterSabotage;
 
@@ -17,9 +17,14 @@ pub(super) struct Engine {
     subscriptions: Vec<Subscription>,
     watches: Vec<(Conn, String, String)>,
     keys: BTreeMap<(String, String), Key>,
+    /// The values of each journal.
+    journals: BTreeMap<String, Vec<Kept>>,
     revision: u64,
     sabotage: ClusterSabotage,
 }
+
+/// The revision of a value of a journal, the time at which it came, in milliseconds, and the value.
+type Kept = (u64, u64, Bytes);
 
 struct Subscription {
     conn: Conn,
@@ -132,6 +137,31 @@ impl Engine {
         Ok(KeyAnswer::Written(self.revision))
     }
 
+    /// Adds a value to a journal, if the expected one is the last.
+    pub(super) fn append(&mut self, now_ms: u64, journal: &str, value: Bytes, after: u64) -> KeyReply {
+        let values = self.journals.entry(journal.into()).or_default();
+        let is_fenced = self.sabotage != ClusterSabotage::UnfencedJournals;
+        if is_fenced && values.last().map_or(0, |(revision, ..)| *revision) != after {
+            return Err(KeyFailure::Conflict);
+        }
+        self.revision += 1;
+        values.push((self.revision, now_ms, value));
+        Ok(KeyAnswer::Written(self.revision))
+    }
+
+    /// Reads some values of a journal.
+    pub(super) fn read_journal(&self, now_ms: u64, journal: &str, from: u64) -> KeyAnswer {
+        let values = self.journals.get(journal).map_or(&[][..], Vec::as_slice);
+        let of = |(revision, came_ms, value): &Kept| JournalValue {
+            revision: *revision,
+            age_ms: now_ms - came_ms,
+            value: value.clone(),
+        };
+        let from_there = values.iter().filter(|(revision, ..)| *revision >= from);
+        let last = values.last().map(|(revision, _, value)| (*revision, value.clone()));
+        KeyAnswer::Values { values: from_there.take(READ_VALUES).map(of).collect(), last }
+    }
+
     /// Removes a key whose time is over. True if it was there.
     pub(super) fn expire(&mut self, bucket: &str, key: &str, revision: u64) -> bool {
         let state = self.keys.get_mut(&(bucket.to_owned(), key.to_owned()));
@@ -139,9 +169,10 @@ impl Engine {
         state.map(|state| state.value = None).is_some()
     }
 
-    /// Loses all keys.
+    /// Loses all keys and journals.
     pub(super) fn lose_keys(&mut self) {
         self.keys.clear();
+        self.journals.clear();
         self.revision = 0;
     }
 }
@@ -161,3 +192,5 @@ fn matches(subscription: &str, subject: &str) -> bool {
 
 /// The time for which the value before a write may still be read, in milliseconds.
 const OLD_MS: u64 = 300;
+/// The values of a journal in one answer.
+const READ_VALUES: usize = 5;

@@ -18,7 +18,11 @@ impl Cluster {
             Command::Unsubscribe { key } => _ = link.subscriptions.remove(key),
             Command::Watch { bucket, prefix } => link.watches.push((bucket.clone(), prefix.clone())),
             Command::Request { number, .. } => _ = link.requests.insert(*number),
-            Command::Get { number, .. } | Command::Put { number, .. } | Command::Delete { number, .. } => {
+            Command::Get { number, .. }
+            | Command::Put { number, .. }
+            | Command::Delete { number, .. }
+            | Command::Append { number, .. }
+            | Command::ReadJournal { number, .. } => {
                 link.keys.insert(*number);
             }
             _ => {}
@@ -43,7 +47,11 @@ impl Cluster {
     fn fail(&mut self, node: usize, command: &Command) {
         let event = match command {
             Command::Request { number, .. } => Event::Answered { number: *number, answer: Err(RequestFailure::Away) },
-            Command::Get { number, .. } | Command::Put { number, .. } | Command::Delete { number, .. } => {
+            Command::Get { number, .. }
+            | Command::Put { number, .. }
+            | Command::Delete { number, .. }
+            | Command::Append { number, .. }
+            | Command::ReadJournal { number, .. } => {
                 Event::KeyAnswer { number: *number, answer: Err(KeyFailure::Failed("away".into())) }
             }
             Command::Publish { envelope, .. } => Event::Sent(envelope.len()),
@@ -89,6 +97,16 @@ impl Cluster {
                 let written = self.put(&bucket, &key, None, expected);
                 self.answer_key(conn, number, written);
             }
+            Command::Append { number, journal, value, after } => {
+                let written = self.engine.append(self.now_ms, &journal, value, after);
+                self.answer_key(conn, number, written);
+            }
+            Command::ReadJournal { number, journal, from } => {
+                let answer = self.engine.read_journal(self.now_ms, &journal, from);
+                self.tally.journal_values_read +=
+                    u64::from(matches!(&answer, KeyAnswer::Values { values, .. } if !values.is_empty()));
+                self.answer_key(conn, number, Ok(answer));
+            }
             Command::Watch { bucket, prefix } => self.begin_watch(conn, bucket, prefix),
         }
     }
@@ -102,6 +120,12 @@ impl Cluster {
             Command::Publish { subject, .. } => format!("connection {conn} publishes on {subject}"),
             Command::Request { number, subject, .. } => format!("connection {conn} asks {subject} as {number:x}"),
             Command::Put { key, expected, .. } => format!("connection {conn} writes {key} at {expected:?}"),
+            Command::Append { journal, after, .. } => {
+                format!("connection {conn} adds to journal {journal} after {after}")
+            }
+            Command::ReadJournal { journal, from, .. } => {
+                format!("connection {conn} reads journal {journal} from {from}")
+            }
             Command::Get { key, .. } => format!("connection {conn} reads {key}"),
             Command::Answer { reply_to, .. } => format!("connection {conn} answers {reply_to}"),
             _ => format!("connection {conn} sends another command"),

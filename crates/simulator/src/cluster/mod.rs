@@ -146,7 +146,7 @@ enum Mend {
 impl Cluster {
     fn new(seed: u64, options: &ClusterOptions) -> Cluster {
         let mut rng = Rng::new(seed);
-        let plan = Plan::new(&mut rng);
+        let plan = Plan::new(&mut rng, options.has_journals);
         let nodes = (0..plan.nodes).map(|_| Node::new(&mut rng, &plan)).collect();
         let clients: Vec<Client> = plan.clients.iter().map(|kind| Client::new(&mut rng, *kind)).collect();
         Cluster {

@@ -189,6 +189,7 @@ impl Machine {
             tag,
             subjects: subjects(),
             bucket: "histories".into(),
+            has_journal: plan.has_journal,
             names,
             pending_bytes_max: 1 << 20,
         };

@@ -49,6 +49,8 @@ pub(super) struct EngineFaults {
 pub(super) enum Disruption {
     /// A node is killed. Another one starts in its slot.
     Kill,
+    /// All nodes are killed.
+    KillAll,
     /// A node does nothing for a while. Its connections stay.
     Pause,
     /// A node is cut off from the engine.
@@ -66,6 +68,8 @@ pub(super) enum Disruption {
 pub(super) struct Plan {
     pub(super) nodes: usize,
     pub(super) shards: usize,
+    /// True if the engine keeps journals of histories.
+    pub(super) has_journal: bool,
     pub(super) clients: Vec<Kind>,
     pub(super) engine: EngineFaults,
     /// The disruptions of this run.
@@ -87,19 +91,10 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(rng: &mut Rng) -> Plan {
+    pub(super) fn new(rng: &mut Rng, has_journal: bool) -> Plan {
         let kinds = [Kind::Plain, Kind::Ack, Kind::AckReplay, Kind::Replay, Kind::Ack, Kind::AckReplay];
-        let all = [
-            Disruption::Kill,
-            Disruption::Kill,
-            Disruption::Pause,
-            Disruption::Cut,
-            Disruption::Cut,
-            Disruption::Break,
-            Disruption::Restart,
-            Disruption::LoseKeys,
-        ];
-        let disruptions = (0..rng.below(4)).map(|_| rng.pick(&all)).collect();
+        let all: &[Disruption] = if has_journal { &WITH_JOURNAL } else { &WITHOUT };
+        let disruptions = (0..rng.below(4)).map(|_| rng.pick(all)).collect();
         let is_bad = rng.chance(500);
         let some = |rng: &mut Rng, most: usize| if is_bad { rng.below(most + 1) } else { 0 };
         let engine = EngineFaults {
@@ -115,6 +110,7 @@ impl Plan {
         Plan {
             nodes: 2 + rng.below(3),
             shards: 1 + rng.below(2),
+            has_journal,
             clients: (0..count).map(|_| rng.pick(&kinds)).collect(),
             engine,
             disruptions,
@@ -128,3 +124,26 @@ impl Plan {
         }
     }
 }
+
+/// The disruptions of a cluster without journals. Those that come twice are chosen more often.
+const WITHOUT: [Disruption; 8] = [
+    Disruption::Kill,
+    Disruption::Kill,
+    Disruption::Pause,
+    Disruption::Cut,
+    Disruption::Cut,
+    Disruption::Break,
+    Disruption::Restart,
+    Disruption::LoseKeys,
+];
+/// Those of one with journals.
+const WITH_JOURNAL: [Disruption; 8] = [
+    Disruption::Kill,
+    Disruption::KillAll,
+    Disruption::KillAll,
+    Disruption::Pause,
+    Disruption::Cut,
+    Disruption::Break,
+    Disruption::Restart,
+    Disruption::LoseKeys,
+];

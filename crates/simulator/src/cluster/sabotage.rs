@@ -7,6 +7,8 @@ pub struct ClusterOptions {
     pub trace: bool,
     /// A deliberate fault, to prove that it is found.
     pub sabotage: ClusterSabotage,
+    /// True if the engine keeps journals of histories, and all nodes may be killed at the same time.
+    pub has_journals: bool,
 }
 
 /// Deliberate faults around the machines of a cluster, to prove that the checks find them.
@@ -17,6 +19,8 @@ pub enum ClusterSabotage {
     None,
     /// The engine writes the claims of histories whatever their revision is.
     UnfencedHistories,
+    /// The engine adds values to journals whatever their last value is.
+    UnfencedJournals,
     /// The engine writes the records of sessions whatever their revision is.
     UnfencedSessions,
     /// The node names a position before the clients of its sessions have confirmed it.

@@ -53,6 +53,8 @@ counters! {
     losses,
     /// Nodes killed.
     kills,
+    /// Answers with values of journals.
+    journal_values_read,
     /// Nodes paused.
     pauses,
     /// Nodes cut off.

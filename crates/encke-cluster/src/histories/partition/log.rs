@@ -72,6 +72,17 @@ impl Log {
         self.staged_bytes = 0;
     }
 
+    /// Drops those from this number on.
+    pub(crate) fn truncate_from(&mut self, number: u64) {
+        let kept = usize::try_from(number.saturating_sub(self.committed + 1)).unwrap_or(usize::MAX);
+        if kept < self.staged.len() {
+            let mut staged = std::mem::take(&mut self.staged);
+            self.truncate();
+            staged.truncate(kept);
+            staged.into_iter().for_each(|entry| self.stage(entry));
+        }
+    }
+
     /// Commits the next entry, and returns it.
     pub(crate) fn commit(&mut self) -> Option<Entry> {
         let entry = self.staged.pop_front()?;

@@ -8,14 +8,20 @@
 //! ```
 
 mod claims;
+mod journal;
 mod log;
 mod mirror;
 mod owner;
+mod rebuild;
+mod succession;
 
+use std::collections::VecDeque;
+
+use bayeux::Limits;
 use bytes::Bytes;
-use encke_core::history::{Lineage, first_offset};
+use encke_core::history::Lineage;
 
-use super::claim::{Claim, first_of, next_number};
+use super::claim::{Claim, first_of};
 use super::context::{Context, Output};
 use super::entry::{Entry, NodeId, Term};
 use super::marks::Point;
@@ -44,6 +50,12 @@ pub(super) struct Partition {
     outbox: Outbox,
     /// The time since when nobody in sync is there, or since when there is no claim, in milliseconds.
     orphan_ms: Option<u64>,
+    /// The term that this node begins with the journal.
+    rebuilt: Option<Term>,
+    /// True if the messages of the journal are new to the subscribers of this node.
+    is_live: bool,
+    /// The times at which the staged entries of the journal came, in milliseconds.
+    came_ms: VecDeque<u64>,
 }
 
 /// The work of this node.
@@ -76,6 +88,9 @@ impl Partition {
             role: Role::Idle,
             outbox: Outbox::default(),
             orphan_ms: None,
+            rebuilt: None,
+            is_live: false,
+            came_ms: VecDeque::new(),
         }
     }
 
@@ -91,6 +106,12 @@ impl Partition {
 
     pub(super) fn claim_written(&mut self, now_ms: u64, number: u64, answer: &KeyReply) {
         self.claims.answered(now_ms, number, answer);
+    }
+
+    /// A command about the journal has its result. Returns the number of values that are none.
+    pub(super) fn journal_answered(&mut self, now_ms: u64, number: u64, answer: &KeyReply, names: &Limits) -> u64 {
+        let Role::Owner(owner) = &mut self.role else { return 0 };
+        owner.journal_mut().map_or(0, |journal| journal.answered(now_ms, number, answer, names))
     }
 
     pub(super) fn watch_begins(&mut self) {
@@ -119,7 +140,7 @@ impl Partition {
         match &self.role {
             Role::Idle => false,
             Role::Mirror(mirror) => mirror.is_complete(),
-            Role::Owner(_) => true,
+            Role::Owner(owner) => !owner.is_reading(),
         }
     }
 
@@ -201,6 +222,9 @@ impl Partition {
             return;
         }
         let mut is_complete = self.is_complete();
+        let is_rebuilt = is_owner && self.rebuilt == Some(term);
+        self.came_ms.clear();
+        self.is_live = !self.is_young;
         if self.lineage != Some(claim.lineage) {
             self.lineage = Some(claim.lineage);
             (self.log, self.known_from) = (Log::default(), 0);
@@ -210,12 +234,18 @@ impl Partition {
                 self.is_young = false;
                 cx.rings.begin(self.number.into(), claim.lineage);
             }
-        } else if !claim.has(cx.own()) {
-            // The new owner may not have them.
+        } else if is_rebuilt && !is_complete {
+            // Its rings get all that the journal has.
+            self.log = Log::default();
+            if std::mem::take(&mut self.is_young) {
+                cx.rings.begin(self.number.into(), claim.lineage);
+            }
+        } else if is_rebuilt || !claim.has(cx.own()) {
+            // The new owner, or the journal, may not have them.
             self.log.truncate();
         }
         self.role = if is_owner {
-            Role::Owner(Box::new(Owner::new(cx.now.ms, self.number, cx.own(), claim, &self.log)))
+            Role::Owner(Box::new(Owner::new(cx, self.number, claim, &self.log, is_rebuilt)))
         } else {
             Role::Mirror(Mirror::new(self.number, term, claim.owner, is_complete))
         };
@@ -226,6 +256,9 @@ impl Partition {
         self.claims.turn(cx, self.number);
         self.follow_claim(cx);
         self.care_for_claim(cx);
+        if self.is_rebuilding(cx) {
+            return;
+        }
         self.submit(cx);
         if let Role::Owner(owner) = &mut self.role {
             // Entries that were sent before are committed first, so that one message has both.
@@ -234,6 +267,7 @@ impl Partition {
         }
         if let Role::Owner(owner) = &mut self.role {
             owner.send(cx, &self.log);
+            owner.journal_mut().into_iter().for_each(|journal| journal.turn(cx, &self.log));
             let limit = owner.committable(cx, &self.claims, &self.log);
             self.commit(cx, limit);
         }
@@ -291,107 +325,6 @@ impl Partition {
         }
     }
 
-    /// Writes the claim if it has to change.
-    fn care_for_claim(&mut self, cx: &mut Context<'_>) {
-        if self.claims.written().is_some() || self.claims.is_doubtful() || !cx.has_lease() {
-            return;
-        }
-        let next = match self.claims.claim() {
-            Some(claim) if claim.owner == cx.own() && claim.is_restored() => {
-                let claim = claim.clone();
-                self.go_on(cx, &claim)
-            }
-            Some(claim) if claim.owner == cx.own() => {
-                self.orphan_ms = None;
-                let Role::Owner(owner) = &mut self.role else { return };
-                owner.forget_gone(cx, claim);
-                let list = owner.changed_list(cx, claim, &self.log).map(|list| claim.with(list));
-                list.or_else(|| owner.passed(cx, claim, &self.log))
-            }
-            Some(claim) if cx.is_alive(claim.owner) => {
-                self.orphan_ms = None;
-                None
-            }
-            Some(claim) => {
-                let claim = claim.clone();
-                self.succeed(cx, &claim)
-            }
-            None => self.claim_again(cx),
-        };
-        if let Some(next) = next {
-            self.claims.write(cx, self.number, next);
-        }
-    }
-
-    /// The claim of this node after one that it has written again: when all nodes in sync follow it, none of them has owned the partition
-    /// before the engine has lost its keys, and nobody else could.
-    fn go_on(&mut self, cx: &mut Context<'_>, claim: &Claim) -> Option<Claim> {
-        let Role::Owner(owner) = &self.role else { return None };
-        let is_followed = owner.is_followed_by(&claim.in_sync, cx.own());
-        #[cfg(test)]
-        let is_followed = is_followed || cx.is_broken(super::context::Sabotage::GoesOnAlone);
-        // A node that has begun the partition again meanwhile comes back at about the same time.
-        if is_followed && cx.now.ms >= *self.orphan_ms.get_or_insert(cx.now.ms) + SETTLE_MS {
-            self.orphan_ms = None;
-            return Some(claim.passed_to(cx.own(), claim.in_sync.clone()));
-        }
-        self.begin_again(cx, ORPHAN_MS)
-    }
-
-    /// The claim of this node after an owner that is gone, if it is for this node to make.
-    fn succeed(&mut self, cx: &mut Context<'_>, claim: &Claim) -> Option<Claim> {
-        let own = cx.own();
-        if claim.is_restored() {
-            return self.begin_again_as_first(cx, ORPHAN_MS);
-        }
-        let candidates = claim.in_sync.iter().copied().filter(|node| cx.is_alive(*node));
-        if let Some(first) = first_of(candidates, self.number) {
-            self.orphan_ms = None;
-            let may_succeed = first == own && self.is_complete() && self.term() == Some(claim.term());
-            return may_succeed.then(|| claim.passed_to(own, vec![own]));
-        }
-        #[cfg(test)]
-        if cx.is_broken(super::context::Sabotage::SucceedsFromOutside) && self.is_complete() {
-            return Some(claim.passed_to(own, vec![own]));
-        }
-        let wait_ms = if claim.in_sync.iter().any(|node| cx.members.is_known(*node)) { ORPHAN_MS } else { SETTLE_MS };
-        self.begin_again_as_first(cx, wait_ms)
-    }
-
-    /// The claim of this node for a partition without one that it can follow, if it is for this node to make.
-    fn claim_again(&mut self, cx: &mut Context<'_>) -> Option<Claim> {
-        let wait_ms = match self.claims.lost() {
-            // The engine has lost its keys, and this node has all, unless another one was the owner meanwhile.
-            Some(lost) if lost.owner == cx.own() && self.term() == Some(lost.term()) => {
-                self.orphan_ms = None;
-                return Some(lost.restored());
-            }
-            // Its owner has all, too, and may come back to the engine later than this node.
-            Some(_) => ORPHAN_MS,
-            None => SETTLE_MS,
-        };
-        self.begin_again_as_first(cx, wait_ms)
-    }
-
-    /// As [`Partition::begin_again`], if that is for this node to do.
-    fn begin_again_as_first(&mut self, cx: &mut Context<'_>, wait_ms: u64) -> Option<Claim> {
-        self.orphan_ms.get_or_insert(cx.now.ms);
-        let is_first = first_of(cx.members.alive(cx.now.ms), self.number) == Some(cx.own());
-        if is_first { self.begin_again(cx, wait_ms) } else { None }
-    }
-
-    /// A claim with a new lineage, when nobody who has the messages for certain has been there for so long.
-    fn begin_again(&mut self, cx: &mut Context<'_>, wait_ms: u64) -> Option<Claim> {
-        let since_ms = *self.orphan_ms.get_or_insert(cx.now.ms);
-        if cx.now.ms < since_ms + wait_ms {
-            return None;
-        }
-        self.orphan_ms = None;
-        let (own, number) = (cx.own(), next_number(self.claims.last_number()));
-        let lineage = Lineage { seed: cx.wire.new_seed(), first: first_offset(cx.now.wall_ms) };
-        Some(Claim { owner: own, number, lineage, in_sync: vec![own] })
-    }
-
     /// Passes the partition on to the node that it belongs to, if this is another one and it is in sync. True if that begins.
     pub(super) fn give_to_rightful(&mut self, cx: &Context<'_>) -> bool {
         let rightful = first_of(cx.members.settled(cx.now.ms), self.number);
@@ -430,7 +363,7 @@ impl Partition {
 
     /// True if another node in sync could own the partition, which this one does.
     pub(super) fn may_be_given(&self, own: NodeId) -> bool {
-        let has_other = |claim: &Claim| claim.in_sync.iter().any(|node| *node != own);
+        let has_other = |claim: &Claim| claim.nodes().any(|node| node != own);
         matches!(self.role, Role::Owner(_)) && self.claims.claim().is_some_and(has_other)
     }
 
@@ -474,7 +407,7 @@ impl Partition {
             is_level: self.is_complete(),
             reads: self.reads,
             is_in_sync: claim.is_some_and(|claim| claim.has(own) && !claim.is_restored()),
-            in_sync: claim.map_or(0, |claim| claim.in_sync.len()),
+            in_sync: claim.map_or(0, |claim| claim.nodes().count()),
         }
     }
 }
@@ -485,9 +418,3 @@ fn settle(cx: &mut Context<'_>, waiting: Waiting) {
     cx.wire.freed.extend(share);
     token.into_iter().for_each(|token| cx.wire.push(Output::Settled(token, true)));
 }
-
-/// The time that nobody in sync is there after which a partition begins again without messages, in milliseconds.
-const ORPHAN_MS: u64 = 10_000;
-/// The same when those in sync have left, or there are no claims yet: the nodes have to learn of each other. So long an owner waits, too, before
-/// it goes on when the engine has lost its claim.
-const SETTLE_MS: u64 = 1_000;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 
 use super::claims::Claims;
+use super::journal::Journal;
 use super::log::Log;
 use crate::histories::claim::Claim;
 use crate::histories::context::Context;
@@ -20,6 +21,8 @@ pub(crate) struct Owner {
     partition: u16,
     term: Term,
     followers: BTreeMap<NodeId, Follower>,
+    /// None if there is none.
+    journal: Option<Journal>,
     /// The next offsets of channels with staged entries, and of others.
     offsets: HashMap<Box<str>, u64, RandomState>,
     /// The number of the last entry that was sent to all.
@@ -53,18 +56,20 @@ impl Follower {
 }
 
 impl Owner {
-    /// The owner of a new term.
-    pub(crate) fn new(now_ms: u64, partition: u16, own: NodeId, claim: &Claim, log: &Log) -> Owner {
+    /// The owner of a new term. `is_read`: the log is what the journal has.
+    pub(crate) fn new(cx: &Context<'_>, partition: u16, claim: &Claim, log: &Log, is_read: bool) -> Owner {
+        let (now_ms, own) = (cx.now.ms, cx.own());
         let behind_ms = (log.last() > 0).then_some(now_ms);
         let follower = Follower { at_ms: now_ms, behind_ms, ..Follower::default() };
-        let followers = claim.in_sync.iter().filter(|node| **node != own).map(|node| (*node, follower)).collect();
+        let followers = claim.nodes().filter(|node| *node != own).map(|node| (node, follower)).collect();
         let term = claim.term();
+        let journal = cx.wire.has_journal.then(|| Journal::new(partition, term, log, is_read));
         let (sent, notified) = (log.last(), log.committed());
         // Later messages follow those that are not in the rings yet.
         let staged = log.from(log.committed() + 1).into_iter().flatten();
         let next = |entry: &Entry| (entry.submission.channel.clone(), entry.first + entry.submission.messages());
         let offsets = staged.map(next).collect();
-        Owner { partition, term, followers, offsets, sent, notified, sent_ms: 0, next: None }
+        Owner { partition, term, followers, journal, offsets, sent, notified, sent_ms: 0, next: None }
     }
 
     /// Adds publications of a source to the log. The error is the sequence that has to come before them.
@@ -76,7 +81,7 @@ impl Owner {
         (done, first): (u64, u64),
         submissions: impl Iterator<Item = Arc<Submission>>,
     ) -> Result<(), u64> {
-        if self.next.is_some() {
+        if self.next.is_some() || self.is_reading() {
             return Ok(());
         }
         for (sequence, submission) in (first..).zip(submissions) {
@@ -132,7 +137,28 @@ impl Owner {
     pub(crate) fn is_followed_by(&self, nodes: &[NodeId], own: NodeId) -> bool {
         let has_acknowledged =
             |node: &NodeId| self.followers.get(node).is_some_and(|follower| follower.has_acknowledged);
-        nodes.iter().filter(|node| **node != own).all(has_acknowledged)
+        // The engine may have lost the journal with its keys.
+        nodes.iter().filter(|node| **node != own && **node != NodeId::JOURNAL).all(has_acknowledged)
+    }
+
+    /// The journal of the partition.
+    pub(crate) fn journal_mut(&mut self) -> Option<&mut Journal> {
+        self.journal.as_mut()
+    }
+
+    /// True if the log is not what the journal has yet: nothing is done before.
+    pub(crate) fn is_reading(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journal::is_reading)
+    }
+
+    /// True if the journal does not have what the claim says.
+    pub(crate) fn has_lost_journal(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journal::is_lost)
+    }
+
+    /// The log is what the journal has.
+    pub(crate) fn has_read(&mut self, log: &Log) {
+        (self.sent, self.notified) = (log.last(), log.committed());
     }
 
     /// Forgets followers that are gone.
@@ -149,7 +175,10 @@ impl Owner {
 
     /// The number up to which all nodes of this list have the log.
     fn common(&self, nodes: impl Iterator<Item = NodeId>, own: NodeId, last: u64) -> u64 {
-        let staged = |node| self.followers.get(&node).map_or(0, |follower: &Follower| follower.staged);
+        let staged = |node| match node {
+            NodeId::JOURNAL => self.journal.as_ref().map_or(0, Journal::stored),
+            _ => self.followers.get(&node).map_or(0, |follower: &Follower| follower.staged),
+        };
         nodes.filter(|node| *node != own).map(staged).min().map_or(last, |least| least.min(last))
     }
 
@@ -170,7 +199,9 @@ impl Owner {
             let in_sync = claims.claim().map_or(&[][..], |claim| &claim.in_sync);
             return self.common(in_sync.iter().copied(), cx.own(), log.last());
         }
-        self.common(claims.required(), cx.own(), log.last())
+        // Before a claim says so, too.
+        let journal = self.journal.as_ref().map(|_| NodeId::JOURNAL);
+        self.common(claims.required().chain(journal), cx.own(), log.last())
     }
 
     pub(crate) fn term(&self) -> Term {
@@ -179,7 +210,8 @@ impl Owner {
 
     /// True if nothing has to be sent, and the partition stays.
     pub(crate) fn rests(&self, log: &Log) -> bool {
-        self.next.is_none() && self.followers.values().all(|follower| !follower.misses(log))
+        let are_level = self.followers.values().all(|follower| !follower.misses(log));
+        self.next.is_none() && are_level && self.journal.as_ref().is_none_or(|journal| journal.rests(log))
     }
 
     /// The number of the last entry that was sent to all.
@@ -210,6 +242,9 @@ impl Owner {
 
     /// Sends a node what it asks for.
     pub(crate) fn answer(&mut self, cx: &mut Context<'_>, log: &Log, to: NodeId, from: Wanted) {
+        if self.is_reading() {
+            return;
+        }
         let named = (self.partition, self.term);
         match from {
             Wanted::Number(number) => {
@@ -248,13 +283,19 @@ impl Owner {
             let behind_ms = self.followers.get(node).and_then(|follower| follower.behind_ms);
             behind_ms.is_some_and(|since_ms| now_ms >= since_ms + BEHIND_MAX_MS)
         };
-        let stays = |node: &NodeId| *node == cx.own() || (cx.is_alive(*node) && !is_slow(node));
+        let stays = |node: &NodeId| match *node {
+            NodeId::JOURNAL => self.journal.is_some(),
+            node if node == cx.own() => true,
+            other => cx.is_alive(other) && !is_slow(node),
+        };
         let mut list: Vec<NodeId> = claim.in_sync.iter().copied().filter(stays).collect();
         let is_level = |(node, follower): &(&NodeId, &Follower)| {
             let is_close = follower.staged >= log.committed() && now_ms < follower.at_ms + BEHIND_MAX_MS;
             is_close && !claim.has(**node) && cx.is_alive(**node) && !is_slow(node)
         };
         list.extend(self.followers.iter().filter(is_level).map(|(node, _)| *node));
+        let is_new = |journal: &&Journal| journal.is_open() && !claim.has(NodeId::JOURNAL);
+        list.extend(self.journal.as_ref().filter(is_new).map(|_| NodeId::JOURNAL));
         list.sort_unstable();
         (list != claim.in_sync).then_some(list)
     }

@@ -3,6 +3,7 @@
 mod absence;
 mod clients;
 mod faults;
+mod journals;
 mod model;
 mod moves;
 mod rings;

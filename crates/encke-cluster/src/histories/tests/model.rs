@@ -11,6 +11,7 @@ use encke_core::{NodeTag, Now, PublishToken, Side};
 use super::PARTITIONS;
 use super::absence::Absence;
 use super::clients::Client;
+use super::journals::Journals;
 use super::rings::{ModelRings, Truth};
 use crate::command::{Command, Expected, KeyAnswer, KeyFailure, KeyReply};
 use crate::dice::Dice;
@@ -68,6 +69,8 @@ struct Flight {
 enum What {
     ToNode { node: usize, life: u64, arrival: Arrival },
     Put { node: usize, life: u64, number: u64, key: String, value: Option<Bytes>, expected: Expected },
+    Append { node: usize, life: u64, number: u64, journal: String, value: Bytes, after: u64 },
+    Read { node: usize, life: u64, number: u64, journal: String, from: u64 },
 }
 
 /// Misbehaviour of the engine, each in this many of 1,000 cases.
@@ -94,6 +97,7 @@ pub(super) struct Cluster {
     streams: BTreeMap<(usize, usize, bool), u64>,
     /// The revision, the value and the one before of each key.
     keys: BTreeMap<String, (u64, Bytes, Option<Written>)>,
+    pub(super) journals: Journals,
     revision: u64,
     order: u64,
     pub(super) dice: Dice,
@@ -104,6 +108,11 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(nodes: usize, seed: u64, sabotage: Option<Sabotage>) -> Cluster {
+        Cluster::of(nodes, seed, sabotage, Journals::default())
+    }
+
+    /// A cluster with or without journals.
+    pub(super) fn of(nodes: usize, seed: u64, sabotage: Option<Sabotage>, journals: Journals) -> Cluster {
         let mut cluster = Cluster {
             members: Vec::new(),
             now_ms: 1_000_000,
@@ -112,6 +121,7 @@ impl Cluster {
             flights: Vec::new(),
             streams: BTreeMap::new(),
             keys: BTreeMap::new(),
+            journals,
             revision: 0,
             order: 0,
             dice: Dice::new(seed),
@@ -132,6 +142,7 @@ impl Cluster {
             tag: tag(index),
             subjects: Subjects::of("test").expect("a name"),
             bucket: "test".into(),
+            has_journal: self.journals.are_kept,
             names: bayeux::Limits::default(),
             pending_bytes_max: 64 * 1024,
         };
@@ -184,7 +195,13 @@ impl Cluster {
         let mut numbers = Vec::new();
         for flight in &self.flights {
             match &flight.what {
-                What::Put { node: of, number, .. } if *of == node => numbers.push(*number),
+                What::Put { node: of, number, .. }
+                | What::Append { node: of, number, .. }
+                | What::Read { node: of, number, .. }
+                    if *of == node =>
+                {
+                    numbers.push(*number);
+                }
                 What::ToNode { node: of, arrival: Arrival::Answer(number, _), .. } if *of == node => {
                     numbers.push(*number);
                 }
@@ -219,6 +236,7 @@ impl Cluster {
     /// The engine loses all keys.
     pub(super) fn lose_keys(&mut self) {
         self.keys.clear();
+        self.journals.values.clear();
         self.revision = 0;
         for node in 0..self.members.len() {
             if self.members[node].is_connected {
@@ -310,18 +328,28 @@ impl Cluster {
                 self.put(node, number, key, Some(value), expected);
             }
             Command::Delete { number, key, expected, .. } => self.put(node, number, key, None, expected),
+            Command::Append { number, journal, value, after } => {
+                self.run(node, number, |life| What::Append { node, life, number, journal, value, after });
+            }
+            Command::ReadJournal { number, journal, from } => {
+                self.run(node, number, |life| What::Read { node, life, number, journal, from });
+            }
             other => panic!("histories send no {other:?}"),
         }
     }
 
     fn put(&mut self, node: usize, number: u64, key: String, value: Option<Bytes>, expected: Expected) {
+        self.run(node, number, |life| What::Put { node, life, number, key, value, expected });
+    }
+
+    /// The engine gets a command soon, unless it is away.
+    fn run(&mut self, node: usize, number: u64, what: impl FnOnce(u64) -> What) {
         if !self.members[node].is_connected {
             let failed = Err(KeyFailure::Failed("away".into()));
             return self.members[node].inbox.push_back(Arrival::Answer(number, failed));
         }
         let delay_ms = self.delay_ms();
-        let life = self.lives[node];
-        self.add(delay_ms, What::Put { node, life, number, key, value, expected });
+        self.add(delay_ms, what(self.lives[node]));
     }
 
     fn delay_ms(&mut self) -> u64 {
@@ -376,16 +404,28 @@ impl Cluster {
                 }
                 What::Put { node, life, number, key, value, expected } => {
                     let answer = self.write(key, value, expected);
-                    if self.lives[node] != life {
-                        continue;
-                    }
-                    let forgets = self.dice.happens(self.faults.forgets_answer);
-                    let answer = if forgets { Err(KeyFailure::Failed("no answer".into())) } else { answer };
-                    let delay_ms = if forgets { 2_000 } else { self.delay_ms() };
-                    self.add(delay_ms, What::ToNode { node, life, arrival: Arrival::Answer(number, answer) });
+                    self.answer((node, life), number, answer);
+                }
+                What::Append { node, life, number, journal, value, after } => {
+                    let answer = self.journals.append(self.now_ms, &journal, value, after);
+                    self.answer((node, life), number, answer);
+                }
+                What::Read { node, life, number, journal, from } => {
+                    let answer = self.journals.read(self.now_ms, &journal, from);
+                    self.answer((node, life), number, answer);
                 }
             }
         }
+    }
+
+    fn answer(&mut self, (node, life): (usize, u64), number: u64, answer: KeyReply) {
+        if self.lives[node] != life {
+            return;
+        }
+        let forgets = self.dice.happens(self.faults.forgets_answer);
+        let answer = if forgets { Err(KeyFailure::Failed("no answer".into())) } else { answer };
+        let delay_ms = if forgets { 2_000 } else { self.delay_ms() };
+        self.add(delay_ms, What::ToNode { node, life, arrival: Arrival::Answer(number, answer) });
     }
 
     fn write(&mut self, key: String, value: Option<Bytes>, expected: Expected) -> KeyReply {

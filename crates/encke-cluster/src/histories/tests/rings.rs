@@ -33,6 +33,11 @@ impl Truth {
         of_publisher.insert(offset, number.parse().expect("a number"));
     }
 
+    /// The number of seeds.
+    pub(super) fn seeds(&self) -> usize {
+        self.messages.keys().map(|(seed, ..)| seed).collect::<BTreeSet<_>>().len()
+    }
+
     /// Checks that the messages of each publisher are in order.
     pub(super) fn check(&self) {
         for ((_, channel, publisher), numbers) in &self.latest {
@@ -125,6 +130,28 @@ impl ModelRings {
             assert!(before.is_none_or(|(of, last)| of != seed || last < offset), "{text} is delivered twice");
         }
     }
+
+    /// Applies an entry that came at this time, in milliseconds.
+    fn enter(&mut self, entry: &Entry, (came_ms, is_live): (u64, bool), token: Option<PublishToken>) {
+        let channel = entry.submission.channel.to_string();
+        let seed = self.seed_of(&channel).expect("it has begun");
+        let Content::Publications { frames, .. } = &entry.submission.content else {
+            if let Some(ring) = self.rings.get_mut(&channel) {
+                ring.messages.retain(|offset, _| *offset >= entry.first);
+            }
+            return;
+        };
+        let mut rest = &frames[..];
+        let mut offset = entry.first;
+        while let Some((head, payload)) = websocket::frame::split(rest) {
+            let text = str::from_utf8(&rest[head + 1..head + payload - 1]).expect("a text");
+            self.apply((seed, came_ms), &channel, offset, text.trim().trim_matches('"'), is_live);
+            rest = &rest[head + payload..];
+            offset += 1;
+        }
+        assert_eq!(offset, entry.first + entry.submission.messages());
+        token.into_iter().for_each(|token| _ = self.stored.insert(token.number, (seed, channel.clone())));
+    }
 }
 
 impl Rings for ModelRings {
@@ -139,24 +166,16 @@ impl Rings for ModelRings {
     }
 
     fn commit(&mut self, entry: &Entry, token: Option<PublishToken>) {
-        let channel = entry.submission.channel.to_string();
-        let seed = self.seed_of(&channel).expect("it has begun");
-        let Content::Publications { frames, .. } = &entry.submission.content else {
-            if let Some(ring) = self.rings.get_mut(&channel) {
-                ring.messages.retain(|offset, _| *offset >= entry.first);
-            }
-            return;
-        };
-        let mut rest = &frames[..];
-        let mut offset = entry.first;
-        while let Some((head, payload)) = websocket::frame::split(rest) {
-            let text = str::from_utf8(&rest[head + 1..head + payload - 1]).expect("a text");
-            self.apply((seed, self.now_ms), &channel, offset, text.trim().trim_matches('"'), true);
-            rest = &rest[head + payload..];
-            offset += 1;
-        }
-        assert_eq!(offset, entry.first + entry.submission.messages());
-        token.into_iter().for_each(|token| _ = self.stored.insert(token.number, (seed, channel.clone())));
+        self.enter(entry, (self.now_ms, true), token);
+    }
+
+    fn replay(&mut self, entry: &Entry, _: u64, is_live: bool) {
+        self.enter(entry, (0, is_live), None);
+    }
+
+    fn floor(&self, partition: usize) -> u64 {
+        let of_partition = self.rings.iter().filter(|(channel, _)| partition_of(channel) == partition);
+        of_partition.map(|(_, ring)| ring.next).max().unwrap_or_default().max(self.floor)
     }
 
     fn copy(&mut self, partition: usize, from: Option<Cursor>, _: usize) -> Copied {

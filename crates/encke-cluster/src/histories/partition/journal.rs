@@ -1,0 +1,292 @@
+//! The journal of a partition: its log as the engine keeps it on disk, for the time when no node in sync is left.
+//!
+//! The owner adds the entries to it, and commits none that it does not have. A claim that lists [`NodeId::JOURNAL`] among the nodes in sync
+//! says that the journal has all that is committed. Then another node may go on from there.
+//!
+//! A value goes behind the one that the owner knows as the last, if that is not of a later owner. So an owner that others took for gone adds
+//! nothing behind theirs. What it has added before was not committed, and the next owner writes its own entries with the same numbers behind
+//! it: the later ones hold.
+//!
+//! ```text
+//!   value: floor 8 · message with the entries     floor: an offset above those of all rings
+//! ```
+
+use std::collections::VecDeque;
+
+use bayeux::Limits;
+use bytes::Bytes;
+
+use super::log::Log;
+use crate::command::{JournalValue, KeyAnswer, KeyFailure, KeyReply};
+use crate::histories::context::Context;
+use crate::histories::entry::{Entry, Term};
+use crate::histories::message::{Body, Message};
+
+/// The journal, as the owner of a term knows it.
+pub(crate) struct Journal {
+    partition: u16,
+    term: Term,
+    /// The number up to which it has the log for certain.
+    stored: u64,
+    state: State,
+    /// The command that has no answer yet.
+    sent: Option<Sent>,
+    /// A command is sent from then on, in milliseconds.
+    due_ms: u64,
+}
+
+enum State {
+    /// All values are read, because this node does not have what is committed.
+    Reading(Reading),
+    /// The revision of the last value is not known.
+    Unknown,
+    /// The revision of the last value. This owner has added one if `is_open`.
+    Known { last: u64, is_open: bool },
+}
+
+#[derive(Default)]
+struct Reading {
+    values: VecDeque<Value>,
+    /// The revision of the last value that was read.
+    last: u64,
+    /// True if there was a value of this log.
+    has_any: bool,
+    /// True if a later owner has added values.
+    is_overtaken: bool,
+    /// The time since when the journal has not what it should have, in milliseconds.
+    lost_ms: Option<u64>,
+    end: End,
+}
+
+/// The end of the journal, as far as it is known.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum End {
+    #[default]
+    Unknown,
+    /// All values were read, but others may come.
+    Seen,
+    /// A value of this owner, at this revision.
+    Written(u64),
+    /// The engine has lost the journal, or a part of it.
+    Lost,
+}
+
+#[derive(Clone, Copy)]
+struct Sent {
+    number: u64,
+    /// The number of the last entry that is added. None: values are read.
+    until: Option<u64>,
+}
+
+/// A value of the journal: entries of the log.
+pub(crate) struct Value {
+    /// The time for which the engine has had it, in milliseconds.
+    pub(crate) age_ms: u64,
+    pub(crate) floor: u64,
+    /// The number of the first entry.
+    pub(crate) first: u64,
+    pub(crate) entries: Vec<Entry>,
+    /// The number up to which its owner had committed.
+    pub(crate) committed: u64,
+}
+
+/// What is to be done with the values.
+pub(crate) enum Next {
+    /// Add the entries of this value to the log.
+    Value(Value),
+    /// All entries of the log are committed, and there are no others.
+    End,
+    /// Wait.
+    Nothing,
+}
+
+impl Journal {
+    /// The journal of a new term. `is_read`: the log is what the journal has.
+    pub(crate) fn new(partition: u16, term: Term, log: &Log, is_read: bool) -> Journal {
+        let state = if is_read { State::Reading(Reading::default()) } else { State::Unknown };
+        Journal { partition, term, stored: log.committed(), state, sent: None, due_ms: 0 }
+    }
+
+    /// The number up to which it has the log for certain.
+    pub(crate) fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    /// True if it is read.
+    pub(crate) fn is_reading(&self) -> bool {
+        matches!(self.state, State::Reading(_))
+    }
+
+    /// True if the journal does not have what the claim says.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(&self.state, State::Reading(reading) if reading.end == End::Lost)
+    }
+
+    /// True if it has a value of this owner: whoever reads it knows where the log goes on.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Known { is_open: true, .. })
+    }
+
+    /// True if there is nothing to be added.
+    pub(crate) fn rests(&self, log: &Log) -> bool {
+        self.is_open() && self.sent.is_none() && self.stored >= log.last()
+    }
+
+    /// The next step of reading.
+    pub(crate) fn next(&mut self, log: &Log) -> Next {
+        let State::Reading(reading) = &mut self.state else { return Next::Nothing };
+        if let Some(value) = reading.values.pop_front() {
+            return Next::Value(value);
+        }
+        let End::Written(last) = reading.end else { return Next::Nothing };
+        self.stored = log.last();
+        self.state = State::Known { last, is_open: true };
+        Next::End
+    }
+
+    /// Sends the next command, if it is time.
+    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, log: &Log) {
+        if self.sent.is_some() || cx.now.ms < self.due_ms || !cx.wire.is_connected {
+            return;
+        }
+        match &self.state {
+            State::Reading(reading) if !reading.values.is_empty() => {}
+            State::Reading(Reading { end: End::Unknown, last, .. }) => self.read(cx, last + 1),
+            State::Reading(Reading { end: End::Seen, last, .. }) => {
+                let last = *last;
+                self.stored = log.last();
+                self.append(cx, log, last);
+            }
+            State::Reading(_) => {}
+            State::Unknown => self.read(cx, u64::MAX),
+            State::Known { last, is_open } => {
+                let last = *last;
+                if !is_open || log.last() > self.stored {
+                    self.append(cx, log, last);
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, cx: &mut Context<'_>, from: u64) {
+        let number = cx.wire.read_journal(self.partition, from);
+        self.sent = Some(Sent { number, until: None });
+    }
+
+    /// Adds a value behind this one, with the entries that the journal does not have.
+    fn append(&mut self, cx: &mut Context<'_>, log: &Log, after: u64) {
+        let (room, mut bytes) = (cx.wire.room(), 0);
+        let fits = |entry: &&Entry| {
+            bytes += entry.submission.bytes();
+            bytes <= room || bytes == entry.submission.bytes()
+        };
+        let first = self.stored + 1;
+        let entries: Vec<Entry> = log.from(first).into_iter().flatten().take_while(fits).cloned().collect();
+        let until = Some(self.stored + entries.len() as u64);
+        let body = Body::Log { first, entries, committed: log.committed() };
+        let message = Message { from: cx.own(), partition: self.partition, term: self.term, body };
+        let floor = cx.rings.floor(self.partition.into());
+        let value = [&floor.to_le_bytes()[..], &message.write()].concat();
+        let number = cx.wire.append(self.partition, value.into(), after);
+        self.sent = Some(Sent { number, until });
+    }
+
+    /// A command has its result. Returns the number of values that are none.
+    pub(crate) fn answered(&mut self, now_ms: u64, number: u64, answer: &KeyReply, names: &Limits) -> u64 {
+        let Some(Sent { until, .. }) = self.sent.take_if(|sent| sent.number == number) else { return 0 };
+        let mut rejected = 0;
+        match (answer, until, &mut self.state) {
+            (Ok(KeyAnswer::Written(revision)), Some(_), State::Reading(reading)) => {
+                reading.end = End::Written(*revision);
+            }
+            (Ok(KeyAnswer::Written(revision)), Some(until), state) => {
+                self.stored = until;
+                *state = State::Known { last: *revision, is_open: true };
+            }
+            (Ok(KeyAnswer::Values { values, last }), None, State::Reading(reading)) => {
+                rejected = reading.take(values, (self.partition, self.term), names);
+                reading.ends(now_ms, last.as_ref().map_or(0, |(revision, _)| *revision));
+                if reading.lost_ms.is_some() || reading.is_overtaken {
+                    self.due_ms = now_ms + RETRY_MS;
+                }
+            }
+            (Ok(KeyAnswer::Values { last, .. }), None, state) => {
+                let is_later = |value: &Bytes| later_than(self.term, value, names);
+                match last {
+                    // The claim of its owner comes.
+                    Some((_, value)) if is_later(value) => self.due_ms = now_ms + RETRY_MS,
+                    Some((last, _)) => *state = State::Known { last: *last, is_open: false },
+                    None => *state = State::Known { last: 0, is_open: false },
+                }
+            }
+            (failed, _, state) => {
+                // It may have been added, or another owner has added something.
+                match state {
+                    State::Reading(reading) => reading.end = End::Unknown,
+                    state => *state = State::Unknown,
+                }
+                let is_conflict = matches!(failed, Err(KeyFailure::Conflict));
+                self.due_ms = now_ms + if is_conflict { CONFLICT_MS } else { RETRY_MS };
+            }
+        }
+        rejected
+    }
+}
+
+impl Reading {
+    /// Takes values. Returns the number of those that are none.
+    fn take(&mut self, values: &[JournalValue], of: (u16, Term), names: &Limits) -> u64 {
+        let mut rejected = 0;
+        for JournalValue { revision, age_ms, value } in values {
+            self.last = *revision;
+            self.is_overtaken |= later_than(of.1, value, names);
+            match Value::read(value, of, names) {
+                Some(Some(value)) => {
+                    self.has_any = true;
+                    self.values.push_back(Value { age_ms: *age_ms, ..value });
+                }
+                Some(None) => {}
+                None => rejected += 1,
+            }
+        }
+        rejected
+    }
+
+    /// The journal has this last value.
+    fn ends(&mut self, now_ms: u64, last: u64) {
+        let is_lost = last < self.last || (last == self.last && !self.has_any);
+        if !is_lost {
+            self.lost_ms = None;
+            self.end = if last == self.last && !self.is_overtaken { End::Seen } else { End::Unknown };
+        } else if now_ms >= *self.lost_ms.get_or_insert(now_ms) + LOST_MS {
+            self.end = End::Lost;
+        }
+    }
+}
+
+impl Value {
+    /// Reads a value; `Some(None)` if it is one of another log of this partition. None if it is none.
+    fn read(value: &[u8], (number, term): (u16, Term), names: &Limits) -> Option<Option<Value>> {
+        let (floor, message) = value.split_first_chunk()?;
+        let Message { partition, term: of, body, .. } = Message::read(message, names)?;
+        let Body::Log { first, entries, committed } = body else { return None };
+        let value = Value { age_ms: 0, floor: u64::from_le_bytes(*floor), first, entries, committed };
+        (partition == number && first > 0).then(|| (of.seed == term.seed).then_some(value))
+    }
+}
+
+/// True if a value is one of a later owner of this log.
+fn later_than(term: Term, value: &[u8], names: &Limits) -> bool {
+    let message = value.get(FLOOR_BYTES..).and_then(|message| Message::read(message, names));
+    message.is_some_and(|message| message.term.seed == term.seed && message.term.number > term.number)
+}
+
+/// The bytes before the message of a value.
+const FLOOR_BYTES: usize = 8;
+/// The time before a failed command is sent again, in milliseconds.
+const RETRY_MS: u64 = 300;
+/// The same where another value was the last one.
+const CONFLICT_MS: u64 = 20;
+/// The time after which a journal that does not have what the claim says counts as lost, in milliseconds: a server of the engine may be
+/// behind others.
+const LOST_MS: u64 = 5_000;

@@ -1,0 +1,66 @@
+//! A partition whose messages only the journal has: its new owner adds them to its rings, and then goes on.
+
+use super::journal::{Next, Value};
+use super::log::Log;
+use super::{Partition, Role, settle};
+use crate::histories::context::Context;
+
+impl Partition {
+    /// Reads the journal, as far as there is room. True if this node is not done with it.
+    pub(super) fn is_rebuilding(&mut self, cx: &mut Context<'_>) -> bool {
+        while let Role::Owner(owner) = &mut self.role
+            && owner.is_reading()
+        {
+            let journal = owner.journal_mut().filter(|_| cx.rings.has_room());
+            let next = journal.map_or(Next::Nothing, |journal| journal.next(&self.log));
+            match next {
+                Next::Value(value) => self.take_value(cx, value),
+                Next::End => {
+                    self.replay(cx, self.log.last());
+                    self.known_from = self.log.committed();
+                    self.reads += 1;
+                    if let Role::Owner(owner) = &mut self.role {
+                        owner.has_read(&self.log);
+                    }
+                }
+                Next::Nothing => {
+                    owner.journal_mut().into_iter().for_each(|journal| journal.turn(cx, &self.log));
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Adds the entries of a value to the log. Those that were there with these numbers, and are not committed, do not hold.
+    fn take_value(&mut self, cx: &mut Context<'_>, value: Value) {
+        let Value { age_ms, floor, first, entries, committed } = value;
+        self.lineage.into_iter().for_each(|lineage| cx.rings.raise_floor(self.number.into(), lineage, floor));
+        if first > self.log.last() + 1 {
+            // The engine has dropped what was between: values that were too old, or for which there was no room.
+            self.replay(cx, self.log.last());
+            self.log = Log::at(first - 1, &self.log.sources());
+        }
+        self.log.truncate_from(first);
+        self.came_ms.truncate((self.log.last() - self.log.committed()) as usize);
+        for (number, entry) in (first..).zip(entries) {
+            if number == self.log.last() + 1 {
+                self.log.stage(entry);
+                self.came_ms.push_back(cx.now.ms.saturating_sub(age_ms));
+            }
+        }
+        self.replay(cx, committed);
+    }
+
+    /// Applies entries up to this number.
+    fn replay(&mut self, cx: &mut Context<'_>, until: u64) {
+        while self.log.committed() < until
+            && let Some(entry) = self.log.commit()
+        {
+            let came_ms = self.came_ms.pop_front().unwrap_or(cx.now.ms);
+            cx.rings.replay(&entry, came_ms, self.is_live);
+            let own = (entry.source == cx.own()).then(|| self.outbox.committed(cx.now.ms, entry.sequence)).flatten();
+            own.into_iter().for_each(|own| settle(cx, own));
+        }
+    }
+}

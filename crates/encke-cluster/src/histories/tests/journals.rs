@@ -1,0 +1,57 @@
+//! The journals of the engine, and clusters whose nodes are killed all at once.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use crate::command::{JournalValue, KeyAnswer, KeyFailure, KeyReply};
+
+/// The revision of a value, the time at which it came, and the value.
+type Kept = (u64, u64, Bytes);
+
+/// The journals of an engine.
+#[derive(Default)]
+pub(super) struct Journals {
+    /// True if nodes have them.
+    pub(super) are_kept: bool,
+    /// The most values of one; the oldest ones go. 0: all stay.
+    pub(super) values_max: usize,
+    pub(super) values: BTreeMap<String, Vec<Kept>>,
+    revision: u64,
+}
+
+impl Journals {
+    /// Those of nodes that have them, each with at most so many values.
+    pub(super) fn kept(values_max: usize) -> Journals {
+        Journals { are_kept: true, values_max, ..Journals::default() }
+    }
+
+    pub(super) fn append(&mut self, now_ms: u64, journal: &str, value: Bytes, after: u64) -> KeyReply {
+        let values = self.values.entry(journal.into()).or_default();
+        if values.last().map_or(0, |(revision, ..)| *revision) != after {
+            return Err(KeyFailure::Conflict);
+        }
+        self.revision += 1;
+        values.push((self.revision, now_ms, value));
+        if self.values_max > 0 && values.len() > self.values_max {
+            values.remove(0);
+        }
+        Ok(KeyAnswer::Written(self.revision))
+    }
+
+    /// Few at a time, so that reading takes several.
+    pub(super) fn read(&self, now_ms: u64, journal: &str, from: u64) -> KeyReply {
+        let values = self.values.get(journal).map_or(&[][..], Vec::as_slice);
+        let of = |(revision, came_ms, value): &Kept| JournalValue {
+            revision: *revision,
+            age_ms: now_ms - came_ms,
+            value: value.clone(),
+        };
+        let from_there = values.iter().filter(|(revision, ..)| *revision >= from).take(VALUES).map(of).collect();
+        let last = values.last().map(|(revision, _, value)| (*revision, value.clone()));
+        Ok(KeyAnswer::Values { values: from_there, last })
+    }
+}
+
+/// The values of one answer.
+const VALUES: usize = 3;
