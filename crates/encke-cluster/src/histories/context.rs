@@ -245,6 +245,12 @@ pub(super) enum Sabotage {
     TakesAllNumbers,
     /// A node tells others a mark before clients have confirmed it.
     MarksEarly,
+    /// An owner commits what its journal does not have.
+    CommitsWithoutJournal,
+    /// An owner adds to its journal behind a later owner.
+    AddsBehindLater,
+    /// An owner that was away goes on after the engine has lost its keys, though another node may have gone on with the journal.
+    ForgetsAbsence,
     /// A node goes on from times at which messages came that came with rings.
     TrustsTimes,
 }

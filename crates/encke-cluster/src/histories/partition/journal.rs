@@ -8,7 +8,7 @@
 //! it: the later ones hold.
 //!
 //! ```text
-//!   value: floor 8 · message with the entries     floor: an offset above those of all rings
+//!   value: floor 8 · count of sources 2 · source 8 and sequence 8, for each · message with the entries
 //! ```
 
 use std::collections::VecDeque;
@@ -19,8 +19,8 @@ use bytes::Bytes;
 use super::log::Log;
 use crate::command::{JournalValue, KeyAnswer, KeyFailure, KeyReply};
 use crate::histories::context::Context;
-use crate::histories::entry::{Entry, Term};
-use crate::histories::message::{Body, Message};
+use crate::histories::entry::{Entry, NodeId, Term};
+use crate::histories::message::{Body, Message, SOURCE_BYTES};
 
 /// The journal, as the owner of a term knows it.
 pub(crate) struct Journal {
@@ -82,7 +82,10 @@ struct Sent {
 pub(crate) struct Value {
     /// The time for which the engine has had it, in milliseconds.
     pub(crate) age_ms: u64,
+    /// An offset above those of all rings.
     pub(crate) floor: u64,
+    /// In the first value of an owner, which has no entries: the last committed sequence of each source.
+    pub(crate) sources: Vec<(NodeId, u64)>,
     /// The number of the first entry.
     pub(crate) first: u64,
     pub(crate) entries: Vec<Entry>,
@@ -144,14 +147,16 @@ impl Journal {
         Next::End
     }
 
-    /// Sends the next command, if it is time.
-    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, log: &Log) {
+    /// Sends the next command, if it is time. `is_certain`: no other node can own the partition, as far as this one knows.
+    pub(crate) fn turn(&mut self, cx: &mut Context<'_>, log: &Log, is_certain: bool) {
         if self.sent.is_some() || cx.now.ms < self.due_ms || !cx.wire.is_connected {
             return;
         }
         match &self.state {
             State::Reading(reading) if !reading.values.is_empty() => {}
             State::Reading(Reading { end: End::Unknown, last, .. }) => self.read(cx, last + 1),
+            // The engine may have lost what a later owner has added.
+            State::Reading(Reading { end: End::Seen, .. }) | State::Known { is_open: false, .. } if !is_certain => {}
             State::Reading(Reading { end: End::Seen, last, .. }) => {
                 let last = *last;
                 self.stored = log.last();
@@ -160,7 +165,11 @@ impl Journal {
             State::Reading(_) => {}
             State::Unknown => self.read(cx, u64::MAX),
             State::Known { last, is_open } => {
-                let last = *last;
+                let (last, is_open) = (*last, *is_open);
+                if !is_open {
+                    // It may have lost what it had.
+                    self.stored = log.committed();
+                }
                 if !is_open || log.last() > self.stored {
                     self.append(cx, log, last);
                 }
@@ -173,12 +182,14 @@ impl Journal {
         self.sent = Some(Sent { number, until: None });
     }
 
-    /// Adds a value behind this one, with the entries that the journal does not have.
+    /// Adds a value behind this one: the sources at first, and then the entries that the journal does not have.
     fn append(&mut self, cx: &mut Context<'_>, log: &Log, after: u64) {
+        let is_open = self.is_open();
+        let sources = if is_open { Vec::new() } else { log.sources() };
         let (room, mut bytes) = (cx.wire.room(), 0);
         let fits = |entry: &&Entry| {
             bytes += entry.submission.bytes();
-            bytes <= room || bytes == entry.submission.bytes()
+            is_open && (bytes <= room || bytes == entry.submission.bytes())
         };
         let first = self.stored + 1;
         let entries: Vec<Entry> = log.from(first).into_iter().flatten().take_while(fits).cloned().collect();
@@ -186,9 +197,16 @@ impl Journal {
         let body = Body::Log { first, entries, committed: log.committed() };
         let message = Message { from: cx.own(), partition: self.partition, term: self.term, body };
         let floor = cx.rings.floor(self.partition.into());
-        let value = [&floor.to_le_bytes()[..], &message.write()].concat();
+        let value = [head(floor, &sources), message.write()].concat();
         let number = cx.wire.append(self.partition, value.into(), after);
         self.sent = Some(Sent { number, until });
+    }
+
+    /// The journal does not continue what this node has.
+    pub(crate) fn lose(&mut self) {
+        if let State::Reading(reading) = &mut self.state {
+            (reading.end, reading.values) = (End::Lost, VecDeque::new());
+        }
     }
 
     /// A command has its result. Returns the number of values that are none.
@@ -267,22 +285,43 @@ impl Reading {
 impl Value {
     /// Reads a value; `Some(None)` if it is one of another log of this partition. None if it is none.
     fn read(value: &[u8], (number, term): (u16, Term), names: &Limits) -> Option<Option<Value>> {
-        let (floor, message) = value.split_first_chunk()?;
+        let (floor, sources, message) = split(value)?;
         let Message { partition, term: of, body, .. } = Message::read(message, names)?;
         let Body::Log { first, entries, committed } = body else { return None };
-        let value = Value { age_ms: 0, floor: u64::from_le_bytes(*floor), first, entries, committed };
+        let sources = sources
+            .iter()
+            .map(|[source, sequence]| (NodeId(u64::from_le_bytes(*source)), u64::from_le_bytes(*sequence)));
+        let value = Value { age_ms: 0, floor, sources: sources.collect(), first, entries, committed };
         (partition == number && first > 0).then(|| (of.seed == term.seed).then_some(value))
     }
 }
 
 /// True if a value is one of a later owner of this log.
 fn later_than(term: Term, value: &[u8], names: &Limits) -> bool {
-    let message = value.get(FLOOR_BYTES..).and_then(|message| Message::read(message, names));
+    let message = split(value).and_then(|(_, _, message)| Message::read(message, names));
     message.is_some_and(|message| message.term.seed == term.seed && message.term.number > term.number)
 }
 
-/// The bytes before the message of a value.
-const FLOOR_BYTES: usize = 8;
+/// What is before the message of a value.
+fn head(floor: u64, sources: &[(NodeId, u64)]) -> Vec<u8> {
+    let mut head = floor.to_le_bytes().to_vec();
+    head.extend_from_slice(&(sources.len() as u16).to_le_bytes());
+    for (NodeId(source), sequence) in sources {
+        [source, sequence].into_iter().for_each(|number| head.extend_from_slice(&number.to_le_bytes()));
+    }
+    head
+}
+
+/// The floor, the sources and the message of a value.
+fn split(value: &[u8]) -> Option<(u64, &[[[u8; 8]; 2]], &[u8])> {
+    let (floor, rest) = value.split_first_chunk()?;
+    let (count, rest) = rest.split_first_chunk()?;
+    let (sources, message) = rest.split_at_checked(usize::from(u16::from_le_bytes(*count)) * SOURCE_BYTES)?;
+    let (numbers, _) = sources.as_chunks();
+    let (sources, _) = numbers.as_chunks();
+    Some((u64::from_le_bytes(*floor), sources, message))
+}
+
 /// The time before a failed command is sent again, in milliseconds.
 const RETRY_MS: u64 = 300;
 /// The same where another value was the last one.

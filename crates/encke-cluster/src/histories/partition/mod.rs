@@ -54,6 +54,8 @@ pub(super) struct Partition {
     rebuilt: Option<Term>,
     /// True if the messages of the journal are new to the subscribers of this node.
     is_live: bool,
+    /// True if the rings have messages of the log before what is read next of the journal.
+    has_some: bool,
     /// The times at which the staged entries of the journal came, in milliseconds.
     came_ms: VecDeque<u64>,
 }
@@ -90,6 +92,7 @@ impl Partition {
             orphan_ms: None,
             rebuilt: None,
             is_live: false,
+            has_some: false,
             came_ms: VecDeque::new(),
         }
     }
@@ -224,6 +227,7 @@ impl Partition {
         let mut is_complete = self.is_complete();
         let is_rebuilt = is_owner && self.rebuilt == Some(term);
         self.came_ms.clear();
+        self.has_some = self.log.committed() > 0;
         self.is_live = !self.is_young;
         if self.lineage != Some(claim.lineage) {
             self.lineage = Some(claim.lineage);
@@ -267,7 +271,7 @@ impl Partition {
         }
         if let Role::Owner(owner) = &mut self.role {
             owner.send(cx, &self.log);
-            owner.journal_mut().into_iter().for_each(|journal| journal.turn(cx, &self.log));
+            owner.turn_journal(cx, &self.claims, &self.log);
             let limit = owner.committable(cx, &self.claims, &self.log);
             self.commit(cx, limit);
         }

@@ -141,6 +141,12 @@ impl Owner {
         nodes.iter().filter(|node| **node != own && **node != NodeId::JOURNAL).all(has_acknowledged)
     }
 
+    /// Adds to the journal what it does not have, or reads it.
+    pub(crate) fn turn_journal(&mut self, cx: &mut Context<'_>, claims: &Claims, log: &Log) {
+        let is_certain = self.is_certain(cx, claims);
+        self.journal.iter_mut().for_each(|journal| journal.turn(cx, log, is_certain));
+    }
+
     /// The journal of the partition.
     pub(crate) fn journal_mut(&mut self) -> Option<&mut Journal> {
         self.journal.as_mut()
@@ -182,12 +188,17 @@ impl Owner {
         nodes.filter(|node| *node != own).map(staged).min().map_or(last, |least| least.min(last))
     }
 
-    /// The number up to which the log may be committed.
-    pub(crate) fn committable(&self, cx: &Context<'_>, claims: &Claims, log: &Log) -> u64 {
+    /// True if no other node can own the partition, as far as this one knows.
+    fn is_certain(&self, cx: &Context<'_>, claims: &Claims) -> bool {
         // A claim that passes the partition on may hold already.
         let is_other = |claim: &Claim| claim.term() != self.term;
-        let is_certain = |claim: &Claim| !is_other(claim) && !claim.is_restored() && !claims.is_doubtful();
-        if !claims.claim().is_some_and(is_certain) || claims.written().is_some_and(is_other) || !cx.has_lease() {
+        let is_own = |claim: &Claim| !is_other(claim) && !claim.is_restored() && !claims.is_doubtful();
+        claims.claim().is_some_and(is_own) && !claims.written().is_some_and(is_other) && cx.has_lease()
+    }
+
+    /// The number up to which the log may be committed.
+    pub(crate) fn committable(&self, cx: &Context<'_>, claims: &Claims, log: &Log) -> u64 {
+        if !self.is_certain(cx, claims) {
             return log.committed();
         }
         #[cfg(test)]
@@ -201,7 +212,11 @@ impl Owner {
         }
         // Before a claim says so, too.
         let journal = self.journal.as_ref().map(|_| NodeId::JOURNAL);
-        self.common(claims.required().chain(journal), cx.own(), log.last())
+        let required = claims.required().chain(journal);
+        #[cfg(test)]
+        let required =
+            required.filter(|node| *node != NodeId::JOURNAL || !cx.is_broken(Sabotage::CommitsWithoutJournal));
+        self.common(required, cx.own(), log.last())
     }
 
     pub(crate) fn term(&self) -> Term {

@@ -1,6 +1,6 @@
 //! A partition whose messages only the journal has: its new owner adds them to its rings, and then goes on.
 
-use super::journal::{Next, Value};
+use super::journal::{Journal, Next, Value};
 use super::log::Log;
 use super::{Partition, Role, settle};
 use crate::histories::context::Context;
@@ -24,7 +24,7 @@ impl Partition {
                     }
                 }
                 Next::Nothing => {
-                    owner.journal_mut().into_iter().for_each(|journal| journal.turn(cx, &self.log));
+                    owner.turn_journal(cx, &self.claims, &self.log);
                     return true;
                 }
             }
@@ -34,12 +34,15 @@ impl Partition {
 
     /// Adds the entries of a value to the log. Those that were there with these numbers, and are not committed, do not hold.
     fn take_value(&mut self, cx: &mut Context<'_>, value: Value) {
-        let Value { age_ms, floor, first, entries, committed } = value;
+        let Value { age_ms, floor, sources, first, entries, committed } = value;
         self.lineage.into_iter().for_each(|lineage| cx.rings.raise_floor(self.number.into(), lineage, floor));
-        if first > self.log.last() + 1 {
-            // The engine has dropped what was between: values that were too old, or for which there was no room.
-            self.replay(cx, self.log.last());
-            self.log = Log::at(first - 1, &self.log.sources());
+        if first > self.log.last() + 1 && self.has_some {
+            // The engine has dropped what was between.
+            return self.lose_journal();
+        }
+        if first > self.log.last() + 1 || (first <= self.log.committed() && !self.has_some) {
+            // The journal begins here: older values are gone. What came before it is of an owner that others took for gone.
+            self.log = Log::at(first - 1, &sources);
         }
         self.log.truncate_from(first);
         self.came_ms.truncate((self.log.last() - self.log.committed()) as usize);
@@ -52,12 +55,20 @@ impl Partition {
         self.replay(cx, committed);
     }
 
+    /// What the journal has does not continue what is in the rings: the partition begins again.
+    fn lose_journal(&mut self) {
+        if let Role::Owner(owner) = &mut self.role {
+            owner.journal_mut().into_iter().for_each(Journal::lose);
+        }
+    }
+
     /// Applies entries up to this number.
     fn replay(&mut self, cx: &mut Context<'_>, until: u64) {
         while self.log.committed() < until
             && let Some(entry) = self.log.commit()
         {
             let came_ms = self.came_ms.pop_front().unwrap_or(cx.now.ms);
+            self.has_some = true;
             cx.rings.replay(&entry, came_ms, self.is_live);
             let own = (entry.source == cx.own()).then(|| self.outbox.committed(cx.now.ms, entry.sequence)).flatten();
             own.into_iter().for_each(|own| settle(cx, own));

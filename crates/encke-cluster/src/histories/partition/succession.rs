@@ -90,7 +90,12 @@ impl Partition {
     fn claim_again(&mut self, cx: &mut Context<'_>) -> Option<Claim> {
         let wait_ms = match self.claims.lost() {
             // The engine has lost its keys, and this node has all, unless another one was the owner meanwhile.
-            Some(lost) if lost.owner == cx.own() && self.term() == Some(lost.term()) && !may_be_rebuilt(cx, lost) => {
+            Some(lost)
+                if lost.owner == cx.own()
+                    && self.term() == Some(lost.term())
+                    && self.is_complete()
+                    && !may_be_rebuilt(cx, lost) =>
+            {
                 self.orphan_ms = None;
                 return Some(lost.restored());
             }
@@ -147,7 +152,10 @@ impl Partition {
 
 /// True if another node may have gone on with the journal meanwhile, which nobody knows if the engine has lost its keys.
 fn may_be_rebuilt(cx: &Context<'_>, lost: &Claim) -> bool {
-    lost.has(NodeId::JOURNAL) && cx.members.was_away(cx.now.ms)
+    let was_away = cx.members.was_away(cx.now.ms);
+    #[cfg(test)]
+    let was_away = was_away && !cx.is_broken(Sabotage::ForgetsAbsence);
+    lost.has(NodeId::JOURNAL) && was_away
 }
 
 /// The time that nobody in sync is there after which a partition begins again without messages, in milliseconds.

@@ -107,7 +107,7 @@ fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
 /// All nodes have the same messages, and all that was confirmed in the epochs that hold.
 fn check(cluster: &Cluster, channels: &[String]) {
     cluster.truth.borrow().check();
-    let drops = cluster.journals.values_max > 0;
+    let drops = cluster.journals.are_kept && cluster.journals.have_gaps();
     let alive = cluster.alive();
     for channel in channels {
         let texts = cluster.members[alive[0]].rings.texts(channel);
@@ -197,6 +197,7 @@ fn journals_that_drop_their_oldest_values_or_are_lost_break_no_promise() {
     let disruptions = Disruptions { kills: 4, pauses: 4, cuts: 4, losses: 4, ends: 6, ..Disruptions::default() };
     for seed in 0..MANY {
         run_on(Cluster::of(NODES, seed, None, Journals::kept(4)), BAD_ENGINE, disruptions);
+        run_on(Cluster::of(NODES, seed, None, Journals::kept(0)), BAD_ENGINE, disruptions);
     }
 }
 
@@ -206,6 +207,19 @@ fn is_found(sabotage: Sabotage) -> bool {
     let engine = Faults { loses: 100, forgets_answer: 300, ..BAD_ENGINE };
     let finds = |seed| catch_unwind(AssertUnwindSafe(|| run(seed, engine, disruptions, Some(sabotage)))).is_err();
     (0..2_000).any(finds)
+}
+
+#[test]
+fn rules_of_journals_that_are_broken_are_found() {
+    let disruptions = Disruptions { kills: 8, pauses: 12, cuts: 8, losses: 2, ends: 4, ..Disruptions::default() };
+    let engine = Faults { delays: 100, reports_late: 200, ..Faults::default() };
+    for sabotage in [Sabotage::CommitsWithoutJournal, Sabotage::AddsBehindLater, Sabotage::ForgetsAbsence] {
+        let run = |seed| run_on(Cluster::of(NODES, seed, Some(sabotage), Journals::kept(0)), engine, disruptions);
+        let finds = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(*seed))).is_err();
+        let found = (0..2_000).find(finds);
+        println!("{sabotage:?}: {found:?}");
+        assert!(found.is_some(), "{sabotage:?}");
+    }
 }
 
 #[test]

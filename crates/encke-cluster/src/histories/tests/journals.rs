@@ -15,15 +15,27 @@ pub(super) struct Journals {
     /// True if nodes have them.
     pub(super) are_kept: bool,
     /// The most values of one; the oldest ones go. 0: all stay.
-    pub(super) values_max: usize,
-    pub(super) values: BTreeMap<String, Vec<Kept>>,
+    values_max: usize,
+    values: BTreeMap<String, Vec<Kept>>,
     revision: u64,
+    were_lost: bool,
 }
 
 impl Journals {
     /// Those of nodes that have them, each with at most so many values.
     pub(super) fn kept(values_max: usize) -> Journals {
         Journals { are_kept: true, values_max, ..Journals::default() }
+    }
+
+    /// The engine loses them.
+    pub(super) fn lose(&mut self) {
+        self.values.clear();
+        self.were_lost = true;
+    }
+
+    /// True if the oldest values may be gone.
+    pub(super) fn have_gaps(&self) -> bool {
+        self.values_max > 0 || self.were_lost
     }
 
     pub(super) fn append(&mut self, now_ms: u64, journal: &str, value: Bytes, after: u64) -> KeyReply {

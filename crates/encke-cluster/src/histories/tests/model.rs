@@ -1,5 +1,7 @@
 //! Nodes, and an engine that may delay, lose, double and reorder messages, forget answers about keys, and report keys late.
 
+mod keys;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -16,9 +18,7 @@ use super::rings::{ModelRings, Truth};
 use crate::command::{Command, Expected, KeyAnswer, KeyFailure, KeyReply};
 use crate::dice::Dice;
 use crate::envelope::tests::frame_of;
-use crate::histories::claim::Claim;
 use crate::histories::context::Sabotage;
-use crate::histories::entry::NodeId;
 use crate::histories::{Content, Histories, HistoriesSettings, HistoryCounts, HistoryOutput, Submission};
 use crate::subject::Subjects;
 
@@ -236,7 +236,7 @@ impl Cluster {
     /// The engine loses all keys.
     pub(super) fn lose_keys(&mut self) {
         self.keys.clear();
-        self.journals.values.clear();
+        self.journals.lose();
         self.revision = 0;
         for node in 0..self.members.len() {
             if self.members[node].is_connected {
@@ -292,6 +292,13 @@ impl Cluster {
             let histories = &mut member.histories;
             match arrival {
                 Arrival::Message(body) => histories.received(&body),
+                Arrival::Answer(number, Ok(KeyAnswer::Values { values, last: Some((last, _)) }))
+                    if self.sabotage == Some(Sabotage::AddsBehindLater) =>
+                {
+                    // It cannot know whose the last value is.
+                    let answer = KeyAnswer::Values { values, last: Some((last, Bytes::new())) };
+                    histories.key_answered(now_ms, number, &Ok(answer));
+                }
                 Arrival::Answer(number, answer) => histories.key_answered(now_ms, number, &answer),
                 Arrival::WatchBegins => histories.watch_begins(),
                 Arrival::WatchComplete => histories.watch_is_complete(now_ms),
@@ -426,66 +433,6 @@ impl Cluster {
         let answer = if forgets { Err(KeyFailure::Failed("no answer".into())) } else { answer };
         let delay_ms = if forgets { 2_000 } else { self.delay_ms() };
         self.add(delay_ms, What::ToNode { node, life, arrival: Arrival::Answer(number, answer) });
-    }
-
-    fn write(&mut self, key: String, value: Option<Bytes>, expected: Expected) -> KeyReply {
-        let before = self.keys.get(&key).map(|(revision, value, _)| (*revision, value.clone()));
-        let last = before.as_ref().map_or(0, |(revision, _)| *revision);
-        if !expected.allows(last) {
-            return Err(KeyFailure::Conflict);
-        }
-        if let (Some((_, old)), Some(new)) = (&before, &value) {
-            self.check_claims(&key, old, new);
-        }
-        self.revision += 1;
-        let revision = self.revision;
-        match &value {
-            Some(value) => _ = self.keys.insert(key.clone(), (revision, value.clone(), before)),
-            None => _ = self.keys.remove(&key),
-        }
-        for node in 0..self.members.len() {
-            if self.members[node].watches && self.members[node].is_connected {
-                let arrival = Arrival::Key(key.clone(), revision, value.clone());
-                self.report(node, arrival);
-            }
-        }
-        Ok(KeyAnswer::Written(revision))
-    }
-
-    /// A partition begins again only if nobody is there who has its messages; or, when the engine has lost its keys, if one of those that
-    /// may have had more is not there.
-    fn check_claims(&self, key: &str, old: &[u8], new: &[u8]) {
-        let (Some(old), Some(new)) = (Claim::read(old), Claim::read(new)) else { return };
-        if !key.starts_with("p.") || old.lineage == new.lineage {
-            return;
-        }
-        let mut in_sync = self.members.iter().filter(|member| old.has(NodeId(member.node)));
-        let is_gone = |member: &Member| member.absence.is_seen(self.now_ms);
-        let may_begin = if old.is_restored() { in_sync.any(is_gone) } else { in_sync.all(is_gone) };
-        assert!(may_begin, "{key} begins again though others have it: {old:?}");
-    }
-
-    fn report(&mut self, node: usize, arrival: Arrival) {
-        let late_ms = if self.dice.happens(self.faults.reports_late) { self.dice.random(2_000) } else { 0 };
-        let (delay_ms, life) = (self.delay_ms() + late_ms, self.lives[node]);
-        self.add_in_order((usize::MAX, node, false), delay_ms, What::ToNode { node, life, arrival });
-    }
-
-    fn begin_watch(&mut self, node: usize) {
-        self.report(node, Arrival::WatchBegins);
-        let all: Vec<_> = self.keys.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        let mut late = Vec::new();
-        for (key, (revision, value, before)) in all {
-            match before {
-                Some((older, old)) if self.dice.happens(self.faults.reads_old) => {
-                    self.report(node, Arrival::Key(key.clone(), older, Some(old)));
-                    late.push(Arrival::Key(key, revision, Some(value)));
-                }
-                _ => self.report(node, Arrival::Key(key, revision, Some(value))),
-            }
-        }
-        self.report(node, Arrival::WatchComplete);
-        late.into_iter().for_each(|arrival| self.report(node, arrival));
     }
 
     /// The nodes that live.
