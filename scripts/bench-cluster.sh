@@ -3,7 +3,7 @@
 # order. `ENCKE_BIN`, `NATS_SERVER` and `CENTRIFUGO` name other programs.
 #
 #   scripts/bench-cluster.sh            everything: some 20 minutes
-#   scripts/bench-cluster.sh PART…      breaks, cost, latency, rival
+#   scripts/bench-cluster.sh PART…      breaks, cost, latency, journal, rival
 #
 #   BREAKS_SECONDS=60  length of a run in which connections break and nodes are killed
 #   CLIENTS=1000       its clients
@@ -15,6 +15,8 @@ clients=${CLIENTS:-1000}
 rounds=${ROUNDS:-3}
 kill_every_seconds=20
 fan_out=100
+# Settings of the nodes before those of their cluster.
+server_settings=
 work=$(mktemp -d)
 declare -A pid port
 
@@ -57,7 +59,8 @@ start_nats() {
 start_node() {
     local name=encke-$1
     : "${port[$name]:=$(free_ports 1)}"
-    printf 'listen = "%s"\nshards = 1\n[cluster]\nservers = ["nats://%s"]\nnode = "%s"\n%s\n' "$(at "$name")" "$(at nats)" "$name" "${2:-}" >"$work/$name.toml"
+    printf 'listen = "%s"\nshards = 1\n%s\n[cluster]\nservers = ["nats://%s"]\nnode = "%s"\n%s\n' \
+        "$(at "$name")" "$server_settings" "$(at nats)" "$name" "${2:-}" >"$work/$name.toml"
     "$ENCKE_BIN" serve --log warn --config "$work/$name.toml" >"$work/$name.out" 2>>"$work/$name.log" &
     pid[$name]=$!
 }
@@ -226,6 +229,28 @@ latency() {
     stop nats
 }
 
+# journal: histories over two nodes, without a journal and with one: deliveries by a second of processor time, and the p99 of a delivery.
+journal() {
+    local round commit number
+    for round in $(seq "$rounds"); do
+        for commit in memory replicated; do
+            [ "$commit" = memory ] || server_settings='history_commit = "replicated"'
+            start_nats
+            for number in 1 2; do start_node "$number" $'[[channels]]\npattern = "/**"\nhistory_messages = 10000'; done
+            for number in 1 2; do wait_until "encke-$number has the histories" is_in_sync "encke-$number"; done
+            load --server encke --rate 2000 --subscribe-at "$(at encke-2)" --publish-at "$(at encke-1)" \
+                --pids "${pid[encke-1]},${pid[encke-2]},${pid[nats]}" >"$work/journal-load.json"
+            "$ENCKE_BIN" bench broadcast --clients "$fan_out" --rate 200 --duration 5s --target "http://$(at encke-2)" \
+                --publish-to "http://$(at encke-1)" --quiet --json "$work/journal.json" >/dev/null
+            echo "journal, round $round: $commit: 2000 publications/s to $fan_out subscribers: $(per_core "$work/journal-load.json" 2) deliveries per second of a core (with NATS $(per_core "$work/journal-load.json" 3)); latency at 200: $(python3 -c 'import json, sys; l = json.load(open(sys.argv[1]))["trials"][0]["latency"]; print(json.dumps(l))' "$work/journal.json")"
+            end_nodes
+            stop nats
+            rm -rf "$work/nats"
+            server_settings=
+        done
+    done
+}
+
 start_centrifugo() {
     local name=centrifugo-$1
     port[$name]=$(free_ports 1)
@@ -267,11 +292,11 @@ need_nats
 command -v python3 >/dev/null || need_debian python3
 failed=0
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(breaks cost latency rival)
+[ ${#parts[@]} -gt 0 ] || parts=(breaks cost latency journal rival)
 for part in "${parts[@]}"; do
     case $part in
-    breaks | cost | latency | rival) "$part" || failed=1 ;;
-    *) echo "no part $part; there are: breaks, cost, latency, rival" >&2; exit 2 ;;
+    breaks | cost | latency | journal | rival) "$part" || failed=1 ;;
+    *) echo "no part $part; there are: breaks, cost, latency, journal, rival" >&2; exit 2 ;;
     esac
 done
 exit "$failed"

@@ -58,7 +58,7 @@ impl ClusterSection {
     pub(crate) fn misfits(&self, server: &Settings) -> Vec<Problem> {
         let mut wrong = wrong_in("cluster", &self.nats, self.nats.wrong());
         wrong.extend(wrong_node(&self.node));
-        wrong.into_iter().map(Problem).chain(misfits_of_server(server)).collect()
+        wrong.into_iter().map(Problem).chain(misfits_of_server(server, true)).collect()
     }
 
     /// The note that `data` of this server, which is a node, has no effect, if so: histories of a cluster and `data` exclude each other, and the environment names `data`
@@ -97,14 +97,10 @@ impl ClusterSection {
     }
 }
 
-/// The settings of a server that cannot work in a cluster.
-pub(crate) fn misfits_of_server(server: &Settings) -> Vec<Problem> {
-    ClusterSettings::check_server(server).err().map(|error| Problem(error.to_string())).into_iter().collect()
-}
-
-/// The settings of a server that work in a cluster only.
-pub(crate) fn misfits_alone(server: &Settings) -> Vec<Problem> {
-    ClusterSettings::check_alone(server).err().map(|error| Problem(error.to_string())).into_iter().collect()
+/// The settings of a server that cannot work in a cluster, or without one if it is no node.
+pub(crate) fn misfits_of_server(server: &Settings, is_node: bool) -> Vec<Problem> {
+    let checked = if is_node { ClusterSettings::check_server(server) } else { ClusterSettings::check_alone(server) };
+    checked.err().map(|error| Problem(error.to_string())).into_iter().collect()
 }
 
 /// The settings of a node that cannot work.

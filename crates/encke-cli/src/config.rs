@@ -96,13 +96,10 @@ impl Sources {
         problems.extend(config.settle_data().err());
         // A section with mistakes is not there, and the server is to be a node all the same.
         let is_broken = !problems.is_empty() && config.of_sections.origin("cluster").is_some();
-        let misfits = match &config.sections.cluster {
-            Some(cluster) => cluster.misfits(&config.server_settings()),
-            None if is_broken => cluster::misfits_of_server(&config.settings),
-            None if is_node => Vec::new(),
-            None => cluster::misfits_alone(&config.settings),
-        };
-        problems.extend(located(&config, misfits));
+        let misfits = config.sections.cluster.as_ref().map(|cluster| cluster.misfits(&config.server_settings()));
+        let of_server = || cluster::misfits_of_server(&config.settings, is_node);
+        let misfits = misfits.or_else(|| (is_broken || !is_node).then(of_server));
+        problems.extend(located(&config, misfits.unwrap_or_default()));
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 

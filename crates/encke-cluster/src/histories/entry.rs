@@ -11,7 +11,7 @@ use encke_core::{Id, Side};
 pub(super) struct NodeId(pub(super) u64);
 
 impl NodeId {
-    /// What stands for the journal among the nodes in sync.
+    /// Stands for the journal among the nodes in sync.
     pub(super) const JOURNAL: NodeId = NodeId(u64::MAX);
 }
 

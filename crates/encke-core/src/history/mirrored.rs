@@ -146,7 +146,7 @@ impl Histories {
         let (now, room, end) = (birth.now, birth.room, first + messages.len() as u64);
         let (owner, channel) = (self.owner(birth.channel), birth.channel);
         let Some(mut owned) = self.lock(owner) else { return Appended::NoRoom };
-        // Who reads a journal without the beginning knows no ring of it.
+        // A node that reads a journal without its beginning knows nothing of this ring.
         owned.raise_floor_of(channel, lineage, end);
         let Some((slot, is_new)) = self.slot_in(&mut owned, birth, Some(lineage)) else {
             owned.are_gone(now.ms);

@@ -93,7 +93,7 @@ pub(crate) struct Value {
     pub(crate) committed: u64,
 }
 
-/// What is to be done with the values.
+/// The next thing to do with the values.
 pub(crate) enum Next {
     /// Add the entries of this value to the log.
     Value(Value),
@@ -302,7 +302,7 @@ fn later_than(term: Term, value: &[u8], names: &Limits) -> bool {
     message.is_some_and(|message| message.term.seed == term.seed && message.term.number > term.number)
 }
 
-/// What is before the message of a value.
+/// The bytes before the message of a value.
 fn head(floor: u64, sources: &[(NodeId, u64)]) -> Vec<u8> {
     let mut head = floor.to_le_bytes().to_vec();
     head.extend_from_slice(&(sources.len() as u16).to_le_bytes());
@@ -312,8 +312,11 @@ fn head(floor: u64, sources: &[(NodeId, u64)]) -> Vec<u8> {
     head
 }
 
+/// A source, and a sequence.
+type Source = [[u8; 8]; 2];
+
 /// The floor, the sources and the message of a value.
-fn split(value: &[u8]) -> Option<(u64, &[[[u8; 8]; 2]], &[u8])> {
+fn split(value: &[u8]) -> Option<(u64, &[Source], &[u8])> {
     let (floor, rest) = value.split_first_chunk()?;
     let (count, rest) = rest.split_first_chunk()?;
     let (sources, message) = rest.split_at_checked(usize::from(u16::from_le_bytes(*count)) * SOURCE_BYTES)?;

@@ -55,7 +55,7 @@ impl Partition {
         self.replay(cx, committed);
     }
 
-    /// What the journal has does not continue what is in the rings: the partition begins again.
+    /// The journal does not continue what is in the rings: the partition begins again.
     fn lose_journal(&mut self) {
         if let Role::Owner(owner) = &mut self.role {
             owner.journal_mut().into_iter().for_each(Journal::lose);

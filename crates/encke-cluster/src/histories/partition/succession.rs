@@ -1,4 +1,4 @@
-//! The claims that a node makes: of its own partition, and of one whose owner is gone.
+//! The claims that a node makes: of a partition that it owns, and of one whose owner is gone.
 
 use encke_core::history::{Lineage, first_offset};
 
