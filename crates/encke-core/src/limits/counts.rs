@@ -109,17 +109,17 @@ impl ShardCounts {
 
 /// Tables by hash, each with its own lock.
 #[derive(Debug)]
-struct Striped<T> {
-    stripes: [Mutex<HashMap<u64, T, RandomState>>; STRIPES],
+pub(super) struct Striped<T> {
+    pub(super) stripes: [Mutex<HashMap<u64, T, RandomState>>; STRIPES],
     hasher: RandomState,
 }
 
 impl<T> Striped<T> {
-    fn lock(&self, key: u64) -> MutexGuard<'_, HashMap<u64, T, RandomState>> {
+    pub(super) fn lock(&self, key: u64) -> MutexGuard<'_, HashMap<u64, T, RandomState>> {
         self.stripes[(key >> 56) as usize % STRIPES].lock()
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.lock().len()).sum()
     }
 }

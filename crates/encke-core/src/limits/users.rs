@@ -8,19 +8,16 @@
 //!   shards ◀── elsewhere, rate ─────     ▲ ── state ◀─────── other nodes
 //! ```
 
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
-use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
+use super::counts::Striped;
 use super::rate::Rate;
 use super::{Resource, SESSIONS, SUBSCRIPTIONS};
 
 /// The users of all nodes, as far as they are known here. On a server that is no node of a cluster it stays empty.
 #[derive(Debug, Default)]
 pub struct UsersOfNodes {
-    stripes: [Mutex<HashMap<UserKey, User, RandomState>>; STRIPES],
+    users: Striped<User>,
 }
 
 /// A user, the same on all nodes: 8 bytes of a hash that nobody can aim at.
@@ -116,13 +113,15 @@ impl UsersOfNodes {
 
     /// The sessions, subscriptions and use of a user on the other nodes.
     pub fn elsewhere(&self, key: UserKey) -> UserUse {
-        self.lock(key).get(&key).map(|user| user.elsewhere.sum).unwrap_or_default()
+        self.users.lock(key.0).get(&key.0).map(|user| user.elsewhere.sum).unwrap_or_default()
     }
 
     /// The part of a rate of a user that this node may grant: what the others leave, and at least an equal part.
     pub fn rate(&self, key: UserKey, resource: Resource, rate: Rate) -> Rate {
         let at = resource as usize;
-        let Some(Elsewhere { sum, nodes }) = self.lock(key).get(&key).map(|user| user.elsewhere) else { return rate };
+        let Some(Elsewhere { sum, nodes }) = self.users.lock(key.0).get(&key.0).map(|user| user.elsewhere) else {
+            return rate;
+        };
         let equal = rate.0 / (u64::from(nodes[at]) + 1);
         // A rate of 0 is none.
         Rate(rate.0.saturating_sub(u64::from(sum.used[at])).max(equal).max(u64::from(rate.is_on())))
@@ -131,10 +130,10 @@ impl UsersOfNodes {
     /// Takes what all users have here, with what they have used since the last call. True beside those whose sessions or subscriptions have
     /// changed.
     pub fn take(&self, mut each: impl FnMut(UserKey, UserUse, bool)) {
-        for stripe in &self.stripes {
+        for stripe in &self.users.stripes {
             stripe.lock().retain(|key, user| {
                 if !user.here.is_nothing() || user.is_changed {
-                    each(*key, user.here, user.is_changed);
+                    each(UserKey(*key), user.here, user.is_changed);
                 }
                 (user.is_changed, user.here.used) = (false, [0; 3]);
                 !user.is_nothing()
@@ -149,24 +148,18 @@ impl UsersOfNodes {
 
     /// The number of users that have something here or elsewhere.
     pub fn count(&self) -> usize {
-        self.stripes.iter().map(|stripe| stripe.lock().len()).sum()
+        self.users.len()
     }
 
     fn change(&self, key: UserKey, change: impl FnOnce(&mut User)) {
-        let mut users = self.lock(key);
-        let user = users.entry(key).or_default();
+        let mut users = self.users.lock(key.0);
+        let user = users.entry(key.0).or_default();
         change(user);
         if user.is_nothing() {
-            users.remove(&key);
+            users.remove(&key.0);
         }
     }
-
-    fn lock(&self, key: UserKey) -> parking_lot::MutexGuard<'_, HashMap<UserKey, User, RandomState>> {
-        self.stripes[key.part(STRIPES as u64) as usize].lock()
-    }
 }
-
-const STRIPES: usize = 16;
 
 #[cfg(test)]
 mod tests {
