@@ -18,13 +18,13 @@ pub(super) struct Engine {
     watches: Vec<(Conn, String, String)>,
     keys: BTreeMap<(String, String), Key>,
     /// The values of each journal.
-    journals: BTreeMap<String, Vec<Kept>>,
+    journals: BTreeMap<String, Vec<Stored>>,
     revision: u64,
     sabotage: ClusterSabotage,
 }
 
 /// The revision of a value of a journal, the time at which it came, in milliseconds, and the value.
-type Kept = (u64, u64, Bytes);
+type Stored = (u64, u64, Bytes);
 
 struct Subscription {
     conn: Conn,
@@ -152,7 +152,7 @@ impl Engine {
     /// Reads some values of a journal.
     pub(super) fn read_journal(&self, now_ms: u64, journal: &str, from: u64) -> KeyAnswer {
         let values = self.journals.get(journal).map_or(&[][..], Vec::as_slice);
-        let of = |(revision, came_ms, value): &Kept| JournalValue {
+        let of = |(revision, came_ms, value): &Stored| JournalValue {
             revision: *revision,
             age_ms: now_ms - came_ms,
             value: value.clone(),

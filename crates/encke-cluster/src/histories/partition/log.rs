@@ -74,11 +74,11 @@ impl Log {
 
     /// Drops those from this number on.
     pub(crate) fn truncate_from(&mut self, number: u64) {
-        let kept = usize::try_from(number.saturating_sub(self.committed + 1)).unwrap_or(usize::MAX);
-        if kept < self.staged.len() {
+        let retained = usize::try_from(number.saturating_sub(self.committed + 1)).unwrap_or(usize::MAX);
+        if retained < self.staged.len() {
             let mut staged = std::mem::take(&mut self.staged);
             self.truncate();
-            staged.truncate(kept);
+            staged.truncate(retained);
             staged.into_iter().for_each(|entry| self.stage(entry));
         }
     }

@@ -24,7 +24,7 @@ impl Partition {
                 self.orphan_ms = None;
                 let Role::Owner(owner) = &mut self.role else { return };
                 if owner.has_lost_journal() {
-                    Some(self.anew(cx))
+                    Some(self.new_claim(cx))
                 } else if owner.is_reading() {
                     None
                 } else {
@@ -114,7 +114,7 @@ impl Partition {
 
     /// A claim with a new lineage, when nobody who has the messages for certain has been there for so long.
     fn begin_again(&mut self, cx: &mut Context<'_>, wait_ms: u64) -> Option<Claim> {
-        self.has_waited(cx, wait_ms).then(|| self.anew(cx))
+        self.has_waited(cx, wait_ms).then(|| self.new_claim(cx))
     }
 
     /// The claim of this node that goes on with what the journal has, if that is for this node to do, when nobody else who has the messages
@@ -143,7 +143,7 @@ impl Partition {
     }
 
     /// A claim with a new lineage.
-    fn anew(&self, cx: &mut Context<'_>) -> Claim {
+    fn new_claim(&self, cx: &mut Context<'_>) -> Claim {
         let (own, number) = (cx.own(), next_number(self.claims.last_number()));
         let lineage = Lineage { seed: cx.wire.new_seed(), first: first_offset(cx.now.wall_ms) };
         Claim { owner: own, number, lineage, in_sync: vec![own] }

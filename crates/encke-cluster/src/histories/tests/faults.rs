@@ -107,7 +107,7 @@ fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
 /// All nodes have the same messages, and all that was confirmed in the epochs that hold.
 fn check(cluster: &Cluster, channels: &[String]) {
     cluster.truth.borrow().check();
-    let drops = cluster.journals.are_kept && cluster.journals.have_gaps();
+    let drops = cluster.journals.are_used && cluster.journals.have_gaps();
     let alive = cluster.alive();
     for channel in channels {
         let texts = cluster.members[alive[0]].rings.texts(channel);
@@ -177,7 +177,7 @@ fn an_engine_that_loses_its_keys_breaks_no_promise() {
 
 /// Runs a cluster with journals, of which no epoch may end.
 fn run_with_journals(seed: u64, faults: Faults, disruptions: Disruptions, sabotage: Option<Sabotage>) {
-    let cluster = Cluster::of(NODES, seed, sabotage, Journals::kept(0));
+    let cluster = Cluster::of(NODES, seed, sabotage, Journals::used(0));
     let truth = cluster.truth.clone();
     run_on(cluster, faults, disruptions);
     let seeds = truth.borrow().seeds();
@@ -196,8 +196,8 @@ fn journals_keep_all_that_was_confirmed_when_all_nodes_are_killed() {
 fn journals_that_drop_their_oldest_values_or_are_lost_break_no_promise() {
     let disruptions = Disruptions { kills: 4, pauses: 4, cuts: 4, losses: 4, ends: 6, ..Disruptions::default() };
     for seed in 0..MANY {
-        run_on(Cluster::of(NODES, seed, None, Journals::kept(4)), BAD_ENGINE, disruptions);
-        run_on(Cluster::of(NODES, seed, None, Journals::kept(0)), BAD_ENGINE, disruptions);
+        run_on(Cluster::of(NODES, seed, None, Journals::used(4)), BAD_ENGINE, disruptions);
+        run_on(Cluster::of(NODES, seed, None, Journals::used(0)), BAD_ENGINE, disruptions);
     }
 }
 
@@ -214,7 +214,7 @@ fn rules_of_journals_that_are_broken_are_found() {
     let disruptions = Disruptions { kills: 8, pauses: 12, cuts: 8, losses: 2, ends: 4, ..Disruptions::default() };
     let engine = Faults { delays: 100, reports_late: 200, ..Faults::default() };
     for sabotage in [Sabotage::CommitsWithoutJournal, Sabotage::AddsBehindLater, Sabotage::ForgetsAbsence] {
-        let run = |seed| run_on(Cluster::of(NODES, seed, Some(sabotage), Journals::kept(0)), engine, disruptions);
+        let run = |seed| run_on(Cluster::of(NODES, seed, Some(sabotage), Journals::used(0)), engine, disruptions);
         let finds = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(*seed))).is_err();
         let found = (0..2_000).find(finds);
         println!("{sabotage:?}: {found:?}");

@@ -7,24 +7,24 @@ use bytes::Bytes;
 use crate::command::{JournalValue, KeyAnswer, KeyFailure, KeyReply};
 
 /// The revision of a value, the time at which it came, and the value.
-type Kept = (u64, u64, Bytes);
+type Stored = (u64, u64, Bytes);
 
 /// The journals of an engine.
 #[derive(Default)]
 pub(super) struct Journals {
     /// True if nodes have them.
-    pub(super) are_kept: bool,
+    pub(super) are_used: bool,
     /// The most values of one; the oldest ones go. 0: all stay.
     values_max: usize,
-    values: BTreeMap<String, Vec<Kept>>,
+    values: BTreeMap<String, Vec<Stored>>,
     revision: u64,
     were_lost: bool,
 }
 
 impl Journals {
     /// Those of nodes that have them, each with at most so many values.
-    pub(super) fn kept(values_max: usize) -> Journals {
-        Journals { are_kept: true, values_max, ..Journals::default() }
+    pub(super) fn used(values_max: usize) -> Journals {
+        Journals { are_used: true, values_max, ..Journals::default() }
     }
 
     /// The engine loses them.
@@ -54,7 +54,7 @@ impl Journals {
     /// Few at a time, so that reading takes several.
     pub(super) fn read(&self, now_ms: u64, journal: &str, from: u64) -> KeyReply {
         let values = self.values.get(journal).map_or(&[][..], Vec::as_slice);
-        let of = |(revision, came_ms, value): &Kept| JournalValue {
+        let of = |(revision, came_ms, value): &Stored| JournalValue {
             revision: *revision,
             age_ms: now_ms - came_ms,
             value: value.clone(),

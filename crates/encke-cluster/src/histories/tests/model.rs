@@ -142,7 +142,7 @@ impl Cluster {
             tag: tag(index),
             subjects: Subjects::of("test").expect("a name"),
             bucket: "test".into(),
-            has_journal: self.journals.are_kept,
+            has_journal: self.journals.are_used,
             names: bayeux::Limits::default(),
             pending_bytes_max: 64 * 1024,
         };
