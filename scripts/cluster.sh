@@ -5,7 +5,7 @@
 #   scripts/cluster.sh             all tests
 #   scripts/cluster.sh FILTER…     those whose names contain it
 #
-# `NATS_SERVER` names another program. Every second node runs the program `ENCKE_OTHER_BUILD`, if it is set: one of an earlier commit, to see that
+# `NATS_SERVER` names another program. Every second node runs the program `OTHER_BUILD`, if it is set: one of an earlier commit, to see that
 # nodes of two builds work together.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 

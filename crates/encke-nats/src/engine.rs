@@ -64,7 +64,7 @@ impl Nats {
         let Nats { options, addresses, replicas, journals, confirm, .. } = self;
         let (to_states, states) = mpsc::unbounded_channel();
         let reported = events.clone();
-        let of_keys = KeySettings { options: options.clone(), addresses: addresses.clone(), replicas, journals };
+        let of_keys = KeySettings { options: options.clone(), addresses: addresses.clone(), replicas };
         let options = options.event_callback(move |event| {
             let to_states = to_states.clone();
             async move { _ = to_states.send(event) }
@@ -80,7 +80,7 @@ impl Nats {
         let (to_keys, of_key) = mpsc::unbounded_channel();
         tokio::spawn(report_states(client.clone(), states, to_requests.clone(), reported));
         tokio::spawn(requests::report(notes, events.clone()));
-        tokio::spawn(key_commands::run(of_keys, of_key, events.clone()));
+        tokio::spawn(key_commands::run(of_keys, journals, of_key, events.clone()));
         let confirmation = Confirmation { client: client.clone(), subject: confirm, events: events.clone() };
         tokio::spawn(confirmation.run(confirming));
         tokio::spawn(receive(changes, events.clone()));

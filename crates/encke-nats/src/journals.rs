@@ -33,20 +33,19 @@ pub(crate) struct JournalSettings {
 #[derive(Clone)]
 pub(crate) struct Journals {
     settings: Arc<JournalSettings>,
-    replicas: usize,
-    /// The stream, if it is known to be there.
-    stream: Arc<Mutex<Option<Stream>>>,
+    /// The stream, if it is known to be there, and the life of the connection in which it was found.
+    stream: Arc<Mutex<Option<(u64, Stream)>>>,
     /// The failure that was reported last.
     failure: Arc<Mutex<String>>,
 }
 
 impl Journals {
-    pub(crate) fn new(settings: JournalSettings, replicas: usize) -> Journals {
-        Journals { settings: Arc::new(settings), replicas, stream: Arc::default(), failure: Arc::default() }
+    pub(crate) fn new(settings: JournalSettings) -> Journals {
+        Journals { settings: Arc::new(settings), stream: Arc::default(), failure: Arc::default() }
     }
 
     /// The server may have lost the stream.
-    pub(crate) fn forget(&self) {
+    fn forget(&self) {
         *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
@@ -143,16 +142,17 @@ impl Journals {
             return Err(KeyFailure::Failed("the connection for journals is away".into()));
         }
         let known = self.stream.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(known) = known {
+        let life = keys.life();
+        if let Some((_, known)) = known.filter(|(of, _)| *of == life) {
             return Ok(known);
         }
-        let stream = self.made(keys.context()).await?;
-        *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream.clone());
+        let stream = self.made(keys.context(), keys.replicas()).await?;
+        *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some((life, stream.clone()));
         Ok(stream)
     }
 
-    async fn made(&self, context: &Context) -> Result<Stream, KeyFailure> {
-        let config = self.config();
+    async fn made(&self, context: &Context, replicas: usize) -> Result<Stream, KeyFailure> {
+        let config = self.config(replicas);
         match context.get_stream(&config.name).await {
             Ok(stream) => {
                 let there = &stream.cached_info().config;
@@ -171,7 +171,7 @@ impl Journals {
         }
     }
 
-    fn config(&self) -> Config {
+    fn config(&self, replicas: usize) -> Config {
         let JournalSettings { stream, prefix, bytes_max, age_ms } = &*self.settings;
         Config {
             name: stream.clone(),
@@ -179,7 +179,7 @@ impl Journals {
             subjects: vec![format!("{prefix}*")],
             max_bytes: if *bytes_max == 0 { -1 } else { i64::try_from(*bytes_max).unwrap_or(i64::MAX) },
             max_age: Duration::from_millis(*age_ms),
-            num_replicas: self.replicas,
+            num_replicas: replicas,
             ..Config::default()
         }
     }

@@ -20,8 +20,6 @@ use encke::{
 };
 use tokio::sync::watch;
 
-use crate::journals::{JournalSettings, Journals};
-
 /// The way to NATS KV.
 pub(crate) struct KeySettings {
     /// The options of the connection.
@@ -30,8 +28,6 @@ pub(crate) struct KeySettings {
     pub(crate) addresses: Vec<ServerAddr>,
     /// Copies of each bucket that is made.
     pub(crate) replicas: usize,
-    /// The stream of the journals.
-    pub(crate) journals: JournalSettings,
 }
 
 type Buckets = Arc<Mutex<HashMap<String, Store>>>;
@@ -46,22 +42,19 @@ pub(crate) struct Keys {
     buckets: Buckets,
     /// Grows when the connection is there again, or a bucket is gone: watches begin again.
     lives: Arc<watch::Sender<u64>>,
-    journals: Journals,
     events: EngineEvents,
 }
 
 /// Connects to NATS when the first command about a key comes. None: no address can be used, which is reported.
 pub(crate) async fn connect(settings: KeySettings, events: EngineEvents) -> Option<Keys> {
-    let KeySettings { options, addresses, replicas, journals } = settings;
-    let journals = Journals::new(journals, replicas);
+    let KeySettings { options, addresses, replicas } = settings;
     let lives = Arc::new(watch::Sender::new(0));
     let buckets = Buckets::default();
-    let (counted, known, of_journals) = (lives.clone(), buckets.clone(), journals.clone());
+    let (counted, known) = (lives.clone(), buckets.clone());
     let options = options.event_callback(move |event| {
         if let Event::Connected = event {
             // It may be a server that has lost them.
             known.lock().unwrap_or_else(PoisonError::into_inner).clear();
-            of_journals.forget();
             counted.send_modify(|life| *life += 1);
         }
         std::future::ready(())
@@ -75,7 +68,7 @@ pub(crate) async fn connect(settings: KeySettings, events: EngineEvents) -> Opti
     };
     let mut context = jetstream::new(client.clone());
     context.set_timeout(ANSWER_TIMEOUT);
-    Some(Keys { client, context, replicas, buckets, lives, journals, events })
+    Some(Keys { client, context, replicas, buckets, lives, events })
 }
 
 impl Keys {
@@ -89,7 +82,7 @@ impl Keys {
             EngineCommand::Delete { number, bucket, key, expected } => {
                 (number, self.delete(&bucket, &key, expected).await)
             }
-            command => return self.journals.clone().run(self, command).await,
+            _ => return,
         };
         self.events.report(EngineEvent::KeyAnswer { number, answer }).await;
     }
@@ -234,6 +227,16 @@ impl Keys {
     /// Tells when watches have to begin again.
     pub(crate) fn lives(&self) -> watch::Receiver<u64> {
         self.lives.subscribe()
+    }
+
+    /// Grows when the connection is there again, perhaps to a server that has lost all.
+    pub(crate) fn life(&self) -> u64 {
+        *self.lives.borrow()
+    }
+
+    /// The copies of what is made.
+    pub(crate) fn replicas(&self) -> usize {
+        self.replicas
     }
 
     /// A subject for what comes to this connection only.

@@ -47,7 +47,7 @@ encke::settings! {
         reconnect_delay_max_ms: u64 = 1_000, positive();
         /// Copies of what the nodes keep in JetStream, each on another NATS server: 1, 3 or 5. It counts when that is made, by the first node.
         replicas: usize = 1, at_least(1, "1, 3 or 5"), at_most(5, "1, 3 or 5");
-        /// Bytes on the disks of NATS of what is published on channels with a history, with `history_commit = "replicated"`: the oldest goes
+        /// Bytes on the disks of NATS of what is published on channels with a history, if `history_commit` is `replicated`: the oldest goes
         /// first. 0: no limit.
         journal_bytes_max: u64 = 1024 * 1024 * 1024;
         /// Time after which NATS drops it, in milliseconds. 0: it stays.

@@ -128,10 +128,10 @@ impl Node {
     }
 }
 
-/// The program of the next node: every second one runs that of another build, if `ENCKE_OTHER_BUILD` names one.
+/// The program of the next node: every second one runs that of another build, if `OTHER_BUILD` names one.
 fn program() -> OsString {
     static STARTED: AtomicU64 = AtomicU64::new(0);
-    let other = std::env::var_os("ENCKE_OTHER_BUILD").filter(|_| STARTED.fetch_add(1, Ordering::Relaxed) % 2 == 1);
+    let other = std::env::var_os("OTHER_BUILD").filter(|_| STARTED.fetch_add(1, Ordering::Relaxed) % 2 == 1);
     other.unwrap_or_else(|| env!("CARGO_BIN_EXE_encke").into())
 }
 

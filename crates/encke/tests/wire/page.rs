@@ -40,6 +40,7 @@ const FILES: &[(&str, &str)] = &[
     ("full_disk", include_str!("../../../encke-cli/tests/full_disk.rs")),
     ("handover", include_str!("../../../encke-cli/tests/handover.rs")),
     ("histories", include_str!("../../../encke-cli/tests/cluster/histories.rs")),
+    ("journal", include_str!("../../../encke-cli/tests/cluster/journal.rs")),
     ("hostile_servers", include_str!("../../../encke-fetch/tests/hostile/main.rs")),
     ("guard", include_str!("guard.rs")),
     ("grip", include_str!("../../../encke-proxy/tests/grip/main.rs")),
