@@ -79,8 +79,9 @@ impl State {
         let count = self.targets.len();
         let mut far = Err(io::ErrorKind::NotConnected.into());
         // Passes over those that are gone, as a balancer does that asks them for their health.
-        for _ in 0..count {
-            let target = &self.targets[self.next.fetch_add(1, Ordering::SeqCst) % count];
+        let first = self.next.fetch_add(1, Ordering::SeqCst);
+        for offset in 0..count {
+            let target = &self.targets[(first + offset) % count];
             if self.balances && !get(target, "/readyz").starts_with("ready") {
                 continue;
             }
