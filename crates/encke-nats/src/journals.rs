@@ -4,17 +4,16 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE;
+use async_nats::HeaderMap;
+use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishErrorKind};
+use async_nats::jetstream::context::PublishErrorKind;
 use async_nats::jetstream::stream::{Config, LastRawMessageErrorKind, Stream};
-use async_nats::jetstream::{Context, ErrorCode};
-use async_nats::{HeaderMap, HeaderValue};
 use bytes::Bytes;
 use encke::{EngineCommand, EngineEvent, JournalValue, KeyAnswer, KeyFailure, KeyReply};
 use futures_util::StreamExt as _;
 
-use crate::keys::{Keys, causes};
+use crate::keys::{Keys, causes, is_no_stream, write_after};
 
 /// The stream of the journals.
 #[derive(Clone, Debug)]
@@ -70,23 +69,13 @@ impl Journals {
 
     async fn append(&self, keys: &Keys, journal: &str, value: Bytes, after: u64) -> KeyReply {
         self.stream(keys).await?;
-        let mut headers = HeaderMap::new();
-        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, HeaderValue::from(after));
-        let written = match keys.context().publish_with_headers(self.subject(journal), headers, value).await {
-            Ok(written) => written.await,
-            Err(error) => Err(error),
-        };
-        match written {
-            Ok(written) => Ok(KeyAnswer::Written(written.sequence)),
-            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Err(KeyFailure::Conflict),
-            Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => Err(KeyFailure::TooLarge),
-            Err(error) => {
-                if error.kind() == PublishErrorKind::StreamNotFound {
-                    self.forget();
-                }
-                Err(self.failed(&error))
+        write_after(keys.context(), self.subject(journal), HeaderMap::new(), (value, Some(after)), |error| {
+            if error.kind() == PublishErrorKind::StreamNotFound {
+                self.forget();
             }
-        }
+            self.failed(error)
+        })
+        .await
     }
 
     async fn read(&self, keys: &Keys, journal: &str, from: u64) -> KeyReply {
@@ -162,10 +151,8 @@ impl Journals {
                 }
                 Ok(stream)
             }
-            Err(error) if is_absent(&error) => {
-                let name = config.name.clone();
-                context.create_stream(config).await.map_err(|error| self.failed(&error))?;
-                context.get_stream(name).await.map_err(|error| self.failed(&error))
+            Err(error) if is_no_stream(&error) => {
+                context.create_stream(config).await.map_err(|error| self.failed(&error))
             }
             Err(error) => Err(self.failed(&error)),
         }
@@ -187,11 +174,6 @@ impl Journals {
     fn failed(&self, error: &dyn Error) -> KeyFailure {
         KeyFailure::Failed(format!("{}: {}", self.settings.stream, causes(error)))
     }
-}
-
-/// True if the server says that there is no such stream.
-fn is_absent(error: &GetStreamError) -> bool {
-    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
 }
 
 /// The values of one answer at most.

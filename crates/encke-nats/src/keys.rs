@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use async_nats::connection::State;
 use async_nats::header::{NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, NATS_MESSAGE_TTL};
-use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishErrorKind};
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind, PublishError, PublishErrorKind};
 use async_nats::jetstream::kv::{Config, Operation, Store};
 use async_nats::jetstream::{self, Context};
 use async_nats::{Client, ConnectOptions, Event, HeaderMap, HeaderValue, ServerAddr};
@@ -144,27 +144,16 @@ impl Keys {
         key: &str,
         value: Bytes,
         revision: Option<u64>,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
     ) -> KeyReply {
-        if let Some(revision) = revision {
-            headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, HeaderValue::from(revision));
-        }
         let subject = format!("$KV.{bucket}.{key}");
-        let written = match self.context.publish_with_headers(subject, headers, value).await {
-            Ok(written) => written.await,
-            Err(error) => Err(error),
-        };
-        match written {
-            Ok(written) => Ok(KeyAnswer::Written(written.sequence)),
-            Err(error) if error.kind() == PublishErrorKind::WrongLastSequence => Err(KeyFailure::Conflict),
-            Err(error) if error.kind() == PublishErrorKind::MaxPayloadExceeded => Err(KeyFailure::TooLarge),
-            Err(error) => {
-                if error.kind() == PublishErrorKind::StreamNotFound {
-                    self.forget(bucket);
-                }
-                Err(self.failed(bucket, &error))
+        write_after(&self.context, subject, headers, (value, revision), |error| {
+            if error.kind() == PublishErrorKind::StreamNotFound {
+                self.forget(bucket);
             }
-        }
+            self.failed(bucket, error)
+        })
+        .await
     }
 
     /// The bucket, which is made if it is not there.
@@ -254,13 +243,40 @@ impl Keys {
     }
 }
 
+/// Writes a message to a stream; if a sequence is given, only behind the message with that one. `failed`: what becomes of any other error.
+pub(crate) async fn write_after(
+    context: &Context,
+    subject: String,
+    mut headers: HeaderMap,
+    (value, after): (Bytes, Option<u64>),
+    failed: impl FnOnce(&PublishError) -> KeyFailure,
+) -> KeyReply {
+    if let Some(after) = after {
+        headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, HeaderValue::from(after));
+    }
+    let written = match context.publish_with_headers(subject, headers, value).await {
+        Ok(written) => written.await,
+        Err(error) => Err(error),
+    };
+    written.map(|written| KeyAnswer::Written(written.sequence)).map_err(|error| match error.kind() {
+        PublishErrorKind::WrongLastSequence => KeyFailure::Conflict,
+        PublishErrorKind::MaxPayloadExceeded => KeyFailure::TooLarge,
+        _ => failed(&error),
+    })
+}
+
 /// True if the server says that there is no such bucket.
 fn is_absent(error: &jetstream::context::KeyValueError) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<GetStreamError>());
-    cause.is_some_and(|cause| match cause.kind() {
-        GetStreamErrorKind::JetStream(error) => error.error_code() == jetstream::ErrorCode::STREAM_NOT_FOUND,
-        _ => false,
-    })
+    cause.is_some_and(is_no_stream)
+}
+
+/// True if the server says that there is no such stream.
+pub(crate) fn is_no_stream(error: &GetStreamError) -> bool {
+    matches!(
+        error.kind(),
+        GetStreamErrorKind::JetStream(error) if error.error_code() == jetstream::ErrorCode::STREAM_NOT_FOUND
+    )
 }
 
 fn no_keys(bucket: &str, error: &dyn Error) -> KeyFailure {

@@ -23,8 +23,8 @@ pub use encke_cluster::{
 ///   older one first. So the order holds while a wide subscription replaces a narrow one. The node drops the second copy.
 /// - [`EngineCommand::Confirm`] is answered after a round trip to the engine: who publishes from then on finds the subscriptions.
 /// - It does not report envelopes that this node has sent.
-/// - Each [`EngineCommand::Request`] is answered once, by an answer or a failure; so is each command about a key.
-/// - Commands about keys begin in order and may end in any. Of one key only one should be on its way.
+/// - Each [`EngineCommand::Request`] is answered once, by an answer or a failure; so is each command about a key or a journal.
+/// - Commands about keys and journals begin in order and may end in any. Of one key or journal only one should be on its way.
 pub trait ClusterEngine: Send + 'static {
     /// The engine with its addresses, as operators know it, for the log: `NATS (nats://10.0.0.1:4222)`. It shows no secret.
     fn name(&self) -> String {

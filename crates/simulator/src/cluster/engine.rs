@@ -140,8 +140,7 @@ impl Engine {
     /// Adds a value to a journal, if the expected one is the last.
     pub(super) fn append(&mut self, now_ms: u64, journal: &str, value: Bytes, after: u64) -> KeyReply {
         let values = self.journals.entry(journal.into()).or_default();
-        let is_fenced = self.sabotage != ClusterSabotage::UnfencedJournals;
-        if is_fenced && values.last().map_or(0, |(revision, ..)| *revision) != after {
+        if values.last().map_or(0, |(revision, ..)| *revision) != after {
             return Err(KeyFailure::Conflict);
         }
         self.revision += 1;

@@ -19,8 +19,6 @@ pub enum ClusterSabotage {
     None,
     /// The engine writes the claims of histories whatever their revision is.
     UnfencedHistories,
-    /// The engine adds values to journals whatever their last value is.
-    UnfencedJournals,
     /// The engine writes the records of sessions whatever their revision is.
     UnfencedSessions,
     /// The node names a position before the clients of its sessions have confirmed it.
