@@ -82,9 +82,15 @@ impl Confirmed {
         session.note(self.tick, unconfirmed);
         let Some(since) = session.wanted(self.tick) else { return false };
         let was_common = session.since == Since::Common;
-        // Those that are late for long would hold the others back.
+        // Those that are late for long would hold the others back. Reports that only bring a point up to date have a quarter.
         let is_stuck = was_common && session.tick + STUCK_TICKS < self.tick;
-        if self.reports_left <= if is_stuck { 0 } else { REPORTS_MAX / 2 } {
+        let is_refresh = matches!(session.since, Since::Tick(_)) && self.tick < session.reported + OVERDUE_TICKS;
+        let reserved = match (is_stuck, is_refresh) {
+            (true, _) => 0,
+            (false, false) => REPORTS_MAX / 2,
+            (false, true) => REPORTS_MAX * 3 / 4,
+        };
+        if self.reports_left <= reserved {
             if was_common {
                 self.common = self.common.min(session.tick);
             }
@@ -240,12 +246,14 @@ fn common(tick: u64) -> u64 {
 
 /// Sessions visited in one turn.
 const VISITED_MAX: usize = 16 * 1024;
-/// Sessions reported after one tick. Half of them are for those that have been late for long.
+/// Sessions reported after one tick. Half of them are for those that have been late for long. Those that are reported again have a quarter.
 const REPORTS_MAX: usize = 64;
 /// The ticks after which a session has been late for long.
 const STUCK_TICKS: u64 = 4;
-/// The ticks after which a late session is reported again. They bound how often that happens.
-const REFRESHED_TICKS: u64 = 10;
+/// The ticks after which a late session is reported again, while few are: a second. They bound how often that happens.
+const REFRESHED_TICKS: u64 = 2;
+/// The ticks after which that is not put off for others any more.
+const OVERDUE_TICKS: u64 = 10;
 /// The time for which a session waits for the fan-out of messages before those that it has missed, in milliseconds. Then its client begins again.
 const LATE_MAX_MS: u64 = 5_000;
 
@@ -282,8 +290,10 @@ mod tests {
         assert_eq!(visit(&mut session, 7, 0, 4), Some(Since::Tick(5)));
         assert_eq!(visit(&mut session, 8, 2, 2), None, "it has not confirmed all that was queued at tick 6");
         assert_eq!((visit(&mut session, 9, 3, 9), session.tick), (None, 6));
-        assert_eq!((visit(&mut session, 16, 11, 9), session.tick, session.target), (None, 6, Some((9, 12))));
-        assert_eq!((visit(&mut session, 17, 20, 0), session.tick), (Some(Since::Common), 17));
+        assert_eq!((visit(&mut session, 10, 11, 9), session.tick, session.target), (None, 6, Some((9, 12))));
+        assert_eq!((visit(&mut session, 11, 12, 9), session.tick), (Some(Since::Tick(9)), 9));
+        assert_eq!((visit(&mut session, 12, 40, 0), session.tick), (None, 12));
+        assert_eq!((visit(&mut session, 13, 50, 0), session.tick), (Some(Since::Common), 13));
     }
 
     #[test]
@@ -332,10 +342,34 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_stays_late_is_reported_seldom() {
+    fn a_session_that_stays_late_is_reported_each_second() {
         let mut session = session(0);
-        let reports = (2..200).filter(|tick| visit(&mut session, *tick, 10 * tick, 25).is_some());
-        assert!((15..25).contains(&reports.count()));
+        let reports: Vec<u64> =
+            (2..200).filter(|tick| visit(&mut session, *tick, 10 * tick, 25).is_some()).collect();
+        let pauses: Vec<u64> = reports.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(pauses.iter().all(|pause| (REFRESHED_TICKS..REFRESHED_TICKS + 2).contains(pause)), "{pauses:?}");
+    }
+
+    #[test]
+    fn late_sessions_that_are_reported_again_leave_room_for_others_until_they_are_overdue() {
+        let mut all = Confirmed::default();
+        let keys: Vec<_> = (0..100).map(|index| SessionKey { index, generation: 1 }).collect();
+        keys.iter().for_each(|key| all.add(*key, false));
+        for session in all.sessions.values_mut().take(90) {
+            (session.since, session.reported) = (Since::Tick(1), 1);
+        }
+        let mut visit = |tick: u64| {
+            all.ticks(tick, false);
+            keys.iter().for_each(|key| all.sessions.get_mut(key).expect("it").tick = tick - 2);
+            let late = |key: &SessionKey| all.visit(*key, Unconfirmed { confirmed: 0, queued: 1 });
+            let reported: Vec<bool> = keys.iter().map(late).collect();
+            all.visited = None;
+            let count = |of: &[bool]| of.iter().filter(|is_reported| **is_reported).count();
+            (count(&reported[..90]), count(&reported[90..]))
+        };
+        assert_eq!(visit(5), (REPORTS_MAX / 4, 10), "all of them have gone on, and ten are newly late");
+        assert_eq!((visit(6), visit(7)), ((REPORTS_MAX / 4, 0), (REPORTS_MAX / 4, 0)));
+        assert_eq!(visit(11), (REPORTS_MAX / 2, 0), "some were not reported for five seconds");
     }
 
     #[test]
