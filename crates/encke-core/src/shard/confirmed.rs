@@ -344,8 +344,7 @@ mod tests {
     #[test]
     fn a_session_that_stays_late_is_reported_each_second() {
         let mut session = session(0);
-        let reports: Vec<u64> =
-            (2..200).filter(|tick| visit(&mut session, *tick, 10 * tick, 25).is_some()).collect();
+        let reports: Vec<u64> = (2..200).filter(|tick| visit(&mut session, *tick, 10 * tick, 25).is_some()).collect();
         let pauses: Vec<u64> = reports.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(pauses.iter().all(|pause| (REFRESHED_TICKS..REFRESHED_TICKS + 2).contains(pause)), "{pauses:?}");
     }
