@@ -36,7 +36,7 @@ pub use command::{
 pub use envelope::{Envelope, EnvelopeError};
 pub use event::Event;
 pub use histories::{Content, Copied, Cursor, Entry, Histories, HistoriesSettings, HistoryCounts};
-pub use histories::{HistoryOutput, Rings, SinceMs, Submission};
+pub use histories::{HistoryOutput, Report, Rings, SinceMs, Submission};
 pub use leases::{LeaseOutput, Leases};
 pub use member::{Member, MemberOutput};
 pub use node::{Counts, Node, NodeLimits};

@@ -17,7 +17,7 @@ use encke_core::{
 use crate::command::Command;
 use crate::envelope::EnvelopeError;
 use crate::event::Event;
-use crate::histories::{Histories, HistoriesSettings, HistoryOutput};
+use crate::histories::{Histories, HistoriesSettings, HistoryOutput, Report};
 use crate::member_histories::MemberHistories;
 use crate::node::Node;
 use crate::node_rings::{Shards, send_to_wanting};
@@ -134,14 +134,17 @@ impl Member {
 
     fn turn_histories(&mut self, now: Now, shards: &dyn Shards) {
         let mut settled = BTreeMap::<u16, Vec<Persisted>>::new();
-        for output in self.histories.turn(now, shards) {
+        let outputs = self.histories.turn(now, shards, &mut || self.sessions.unrecorded(now.ms));
+        for output in outputs {
             match output {
                 HistoryOutput::Engine(command) => self.outputs.push(MemberOutput::Engine(command)),
                 HistoryOutput::Settled(PublishToken { shard, number }, is_persisted) => {
                     settled.entry(shard).or_default().push(Persisted { number, is_persisted });
                 }
                 HistoryOutput::Tick(tick, mark) => self.sessions.ticked(tick, mark),
-                HistoryOutput::Mark(node, mark) => self.sessions.note_mark(node, mark),
+                HistoryOutput::Report(Report { node, mark, unrecorded }) => {
+                    self.sessions.note_report(node, mark, &unrecorded);
+                }
             }
         }
         for (shard, persisted) in settled {

@@ -95,9 +95,15 @@ impl MemberHistories {
     }
 
     /// Does what has to be done, and returns what others have to do, in order.
-    pub(crate) fn turn(&mut self, now: Now, shards: &dyn Shards) -> Vec<HistoryOutput> {
+    /// `unrecorded`: the sessions that other nodes must not go on with.
+    pub(crate) fn turn(
+        &mut self,
+        now: Now,
+        shards: &dyn Shards,
+        unrecorded: &mut dyn FnMut() -> Bytes,
+    ) -> Vec<HistoryOutput> {
         let Some(machine) = &mut self.machine else { return Vec::new() };
-        machine.turn(now, &mut NodeRings { shards, terms: &mut self.terms, now });
+        machine.turn(now, &mut NodeRings { shards, terms: &mut self.terms, now }, unrecorded);
         machine.take_outputs()
     }
 

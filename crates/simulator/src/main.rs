@@ -7,8 +7,19 @@ use std::time::Instant;
 use simulator::tally::Tally;
 use simulator::{ClusterOptions, ClusterTally, Options, run, run_cluster};
 
-const USAGE: &str =
-    "usage: simulator [--cluster [--journals]] [--seeds N] [--from S] [--seed X] [--seconds T] [--verbose]";
+const USAGE: &str = "\
+Runs seeds of sessions, faults and restarts under virtual time, and reports those that break a promise.
+
+usage: simulator [OPTION…]
+  --cluster     clusters of nodes instead of one server
+  --journals    with an engine that keeps journals of histories
+  --seeds N     so many seeds; 1000 by default
+  --from S      from this seed on; 1 by default
+  --seed X      this seed alone
+  --seconds T   no more seeds after this time
+  --verbose     all steps of each seed that failed
+
+It exits with 1 if a seed broke a promise.";
 
 struct Arguments {
     /// True for clusters of nodes, false for one server.
@@ -23,6 +34,10 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    if std::env::args().skip(1).any(|word| matches!(word.as_str(), "--help" | "-h")) {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     let arguments = match parse(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(word) => {

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use encke_core::history::mixed;
-use encke_core::{NodeTag, Now, PublishToken, Share};
+use encke_core::{Now, PublishToken, Share};
 use foldhash::fast::RandomState;
 
 use super::claim::Claim;
 use super::entry::{Entry, NodeId, Term};
+use super::marks::Report;
 use super::members::Members;
 use super::message::{Body, HEAD_BYTES, Message};
 use super::rings::Rings;
@@ -26,8 +27,8 @@ pub enum Output {
     /// All that this node has delivered was committed before this tick, and has this mark. [`Histories::confirmed`](super::Histories::confirmed)
     /// is the answer.
     Tick(u64, Bytes),
-    /// The sessions of another node have confirmed all up to this mark, but for those whose record has another one.
-    Mark(NodeTag, Bytes),
+    /// Another node reports of its sessions.
+    Report(Report),
 }
 
 /// The purpose of a command about a key or a journal.

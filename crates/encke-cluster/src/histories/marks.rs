@@ -136,20 +136,35 @@ fn read(bytes: &[u8]) -> Option<Points> {
     }))
 }
 
-/// The value of the key of a node: its name in the ids of sessions, and its mark.
-pub(super) fn write_beat(node: NodeTag, mark: Option<Bytes>) -> Bytes {
+/// What a node reports of its sessions with its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Its name in the ids of sessions.
+    pub node: NodeTag,
+    /// The mark up to which its sessions have confirmed all, but for those whose record has another one.
+    pub mark: Bytes,
+    /// The sessions that other nodes must not go on with: see [`Sessions::unrecorded`](crate::Sessions::unrecorded).
+    pub unrecorded: Bytes,
+}
+
+/// Writes the value of the key of a node. One without a mark reports nothing: no node goes on with a session to which messages are promised.
+pub(super) fn write_beat(node: NodeTag, mark: Option<Bytes>, unrecorded: &[u8]) -> Bytes {
     let mut bytes = vec![VERSION];
     bytes.extend_from_slice(node.as_str().as_bytes());
-    bytes.extend_from_slice(&mark.unwrap_or_default());
+    if let Some(mark) = mark {
+        bytes.extend_from_slice(&mark);
+        bytes.extend_from_slice(unrecorded);
+    }
     bytes.into()
 }
 
-/// Reads the value of the key of a node. None if it has no mark.
-pub(super) fn read_beat(value: &Bytes) -> Option<(NodeTag, Bytes)> {
+/// Reads the value of the key of a node. None if it reports nothing.
+pub(super) fn read_beat(value: &Bytes) -> Option<Report> {
     let [VERSION, rest @ ..] = &value[..] else { return None };
-    let (tag, mark) = rest.split_at_checked(TAG_BYTES)?;
-    let tag = NodeTag::parse(str::from_utf8(tag).ok()?)?;
-    (mark.len() == MARK_BYTES).then(|| (tag, value.slice(1 + TAG_BYTES..)))
+    let (tag, rest) = rest.split_at_checked(TAG_BYTES)?;
+    let node = NodeTag::parse(str::from_utf8(tag).ok()?)?;
+    let (mark, unrecorded) = rest.split_at_checked(MARK_BYTES)?;
+    Some(Report { node, mark: value.slice_ref(mark), unrecorded: value.slice_ref(unrecorded) })
 }
 
 /// The time between two ticks, in milliseconds.
@@ -179,11 +194,14 @@ mod tests {
     fn a_mark_and_a_beat_read_back_and_nothing_else_is_one() {
         assert_eq!(read(&mark(9)), Some(points(9)));
         let tag = NodeTag::parse("abcd").expect("a tag");
-        assert_eq!(read_beat(&write_beat(tag, Some(mark(9)))), Some((tag, mark(9))));
-        assert_eq!(read_beat(&write_beat(tag, None)), None);
+        let report = |unrecorded| Report { node: tag, mark: mark(9), unrecorded: Bytes::from_static(unrecorded) };
+        for unrecorded in [&b""[..], &b"0123456789abcdef"[..]] {
+            assert_eq!(read_beat(&write_beat(tag, Some(mark(9)), unrecorded)), Some(report(unrecorded)));
+        }
+        assert_eq!(read_beat(&write_beat(tag, None, b"0123456789abcdef")), None);
         assert_eq!((read_beat(&Bytes::from_static(&[1])), read_beat(&Bytes::new())), (None, None));
         let cut = mark(9).slice(..MARK_BYTES - 16);
-        assert!(read(&cut).is_none() && read(&[]).is_none() && read_beat(&write_beat(tag, Some(cut))).is_none());
+        assert!(read(&cut).is_none() && read(&[]).is_none() && read_beat(&write_beat(tag, Some(cut), b"")).is_none());
     }
 
     #[test]

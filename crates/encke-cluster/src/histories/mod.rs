@@ -46,9 +46,9 @@ pub use context::Output as HistoryOutput;
 use context::{CLAIMS, Context, Purpose, Wire};
 use entry::NodeId;
 pub use entry::{Content, Entry, Submission};
-pub use marks::SinceMs;
 pub(crate) use marks::{MARK_BYTES, TICKS_MAX};
 use marks::{Marks, Points, read_beat, write_beat};
+pub use marks::{Report, SinceMs};
 use members::{BEAT_MS, Members};
 use message::{HEAD_BYTES, Message};
 use partition::Partition;
@@ -263,8 +263,8 @@ impl Histories {
         if let Some(node) = key.strip_prefix(MEMBERS).and_then(|node| u64::from_str_radix(node, 16).ok()) {
             match value {
                 Some(value) => {
-                    let mark = read_beat(value).filter(|_| node != self.settings.node);
-                    mark.into_iter().for_each(|(node, mark)| self.wire.push(HistoryOutput::Mark(node, mark)));
+                    let report = read_beat(value).filter(|_| node != self.settings.node);
+                    report.into_iter().for_each(|report| self.wire.push(HistoryOutput::Report(report)));
                     self.members.seen(now_ms, NodeId(node), revision);
                 }
                 None => self.members.left(NodeId(node)),
@@ -280,13 +280,14 @@ impl Histories {
     }
 
     /// Does what has to be done after events, or at a time. Call it after events, before [`Histories::take_outputs`].
-    pub fn turn(&mut self, now: Now, rings: &mut dyn Rings) {
+    /// `unrecorded`: the sessions that others must not go on with, for the key of this node.
+    pub fn turn(&mut self, now: Now, rings: &mut dyn Rings, unrecorded: &mut dyn FnMut() -> Bytes) {
         if now.ms >= self.turned_ms + PAUSE_MS {
             self.members.resume(now.ms);
             self.partitions.iter_mut().for_each(|partition| partition.resume(now.ms));
         }
         self.turned_ms = now.ms;
-        self.beat(now.ms);
+        self.beat(now.ms, unrecorded);
         let arrived = std::mem::take(&mut self.arrived);
         let Histories { members, partitions, wire, complete_ms, .. } = self;
         let knows_all = complete_ms.is_some();
@@ -344,10 +345,10 @@ impl Histories {
     }
 
     /// Writes the key of this node.
-    fn beat(&mut self, now_ms: u64) {
+    fn beat(&mut self, now_ms: u64, unrecorded: &mut dyn FnMut() -> Bytes) {
         if self.wire.is_connected && !self.is_ending && self.members.beat(now_ms) {
             let key = format!("{MEMBERS}{:016x}", self.settings.node);
-            let value = write_beat(self.settings.tag, self.marks.common());
+            let value = write_beat(self.settings.tag, self.marks.common(), &unrecorded());
             self.wire.put(Purpose::Beat, key, value, Expected::Any, Some(MEMBER_TTL_MS));
         }
     }

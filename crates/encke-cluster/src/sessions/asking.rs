@@ -226,6 +226,9 @@ impl Sessions {
         if node == own && self.records.id(&key).is_some() {
             self.end_search(now_ms, number);
         } else if node == own || absence.is_some_and(|absence| absence.is_gone || was_asked) {
+            if self.confirming.is_unrecorded(node, &key) {
+                return self.end_search(now_ms, number);
+            }
             let mark = self.mark_for(node, &content);
             let state = self.taken_over(content.state);
             self.take(number, revision, Content { mark, state });

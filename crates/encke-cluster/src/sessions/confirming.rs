@@ -16,6 +16,7 @@ use encke_core::{FromNodes, Id, NodeTag, Saved, SessionOwner, ShardMessage, Sinc
 use foldhash::fast::RandomState;
 
 use super::record::{Content, Key};
+use super::unrecorded::Unrecorded;
 use super::{Output, Sessions};
 use crate::histories::TICKS_MAX;
 
@@ -24,8 +25,8 @@ use crate::histories::TICKS_MAX;
 pub(super) struct Confirming {
     /// Those of this node, by tick.
     marks: VecDeque<(u64, Bytes)>,
-    /// The marks that other nodes have reported last.
-    of_nodes: HashMap<NodeTag, Bytes, RandomState>,
+    /// What other nodes have reported last.
+    of_nodes: HashMap<NodeTag, Report, RandomState>,
     /// For each shard the last tick that it has confirmed, and true if it has late sessions.
     shards: Vec<(u64, bool)>,
     /// Late sessions whose record does not say so yet.
@@ -36,6 +37,12 @@ pub(super) struct Confirming {
     passed: (u64, bool),
     #[cfg(test)]
     pub(super) sabotage: Option<Sabotage>,
+}
+
+/// What a node reports of its sessions.
+struct Report {
+    mark: Bytes,
+    unrecorded: Unrecorded,
 }
 
 /// A rule that is broken, to show that the tests find it.
@@ -53,7 +60,12 @@ impl Confirming {
 
     /// The mark of a node that was reported last.
     pub(super) fn mark_of(&self, node: NodeTag) -> Option<Bytes> {
-        self.of_nodes.get(&node).cloned()
+        self.of_nodes.get(&node).map(|report| report.mark.clone())
+    }
+
+    /// True if the record of a session of a node may not be as its client relies on.
+    pub(super) fn is_unrecorded(&self, node: NodeTag, key: &Key) -> bool {
+        self.of_nodes.get(&node).is_some_and(|report| report.unrecorded.may_have(key))
     }
 
     /// The mark of a tick. One that is too old is no mark: no node can go on from it.
@@ -102,15 +114,21 @@ impl Sessions {
         }
     }
 
-    /// Another node has reported a mark.
-    pub fn note_mark(&mut self, node: NodeTag, mark: Bytes) {
+    /// The sessions of this node that another one must not go on with, should this one be gone: for its heartbeat.
+    pub fn unrecorded(&mut self, now_ms: u64) -> Bytes {
+        self.records.unrecorded(now_ms).write()
+    }
+
+    /// Another node has reported its mark, and what it has from [`Sessions::unrecorded`].
+    pub fn note_report(&mut self, node: NodeTag, mark: Bytes, unrecorded: &[u8]) {
         let of_nodes = &mut self.confirming.of_nodes;
         if of_nodes.len() >= NODES_MAX && !of_nodes.contains_key(&node) {
             // Those that are there report theirs again within a second.
             of_nodes.clear();
         }
-        of_nodes.insert(node, mark);
+        let unrecorded = Unrecorded::read(unrecorded);
         self.counts.marks += 1;
+        of_nodes.insert(node, Report { mark, unrecorded });
     }
 
     /// The state of a session has changed that has to outlive this node.
@@ -119,7 +137,7 @@ impl Sessions {
         (id, owner): (Id, SessionOwner),
         saved: &Saved,
         since: Since,
-        has_subscribed: bool,
+        subscribed_ms: Option<u64>,
     ) {
         let key = Key::of(&id);
         let mark = match since {
@@ -128,7 +146,7 @@ impl Sessions {
             Since::Taken => Some(self.records.mark(&key).unwrap_or_default()),
         };
         let content = Content { mark, state: (self.settings.encode)(saved, self.records.take_overs(&key)).into() };
-        self.records.changed((id, owner), content, has_subscribed);
+        self.records.changed((id, owner), content, subscribed_ms);
         match since {
             Since::Common => self.confirming.written(&key),
             _ if self.records.is_written(&key) => self.confirming.written(&key),
@@ -169,5 +187,5 @@ impl Sessions {
     }
 }
 
-/// Nodes whose marks are known: each has 1 KB.
+/// Nodes whose reports are known: each has 1 KB, and 4 KB more for sessions whose records are late.
 const NODES_MAX: usize = 1_024;

@@ -27,6 +27,7 @@ mod serving;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turns;
+mod unrecorded;
 mod visiting;
 
 use std::collections::{HashMap, VecDeque};
@@ -290,7 +291,7 @@ impl Sessions {
             ShardMessage::ForNodes(ForNodes::Released(number, given)) => self.released(number, given),
             ShardMessage::ForNodes(ForNodes::Restored(id)) => self.restored(now_ms, &id),
             ShardMessage::ForNodes(ForNodes::Changed { session, owner, saved, since, has_subscribed }) => {
-                self.changed((session, owner), &saved, since, has_subscribed);
+                self.changed((session, owner), &saved, since, has_subscribed.then_some(now_ms));
             }
             ShardMessage::ForNodes(ForNodes::Resumes { session, names, room }) => self.resumes(session, names, room),
             ShardMessage::ForNodes(ForNodes::Confirmed { shard, tick, has_late }) => {

@@ -21,7 +21,7 @@ use crate::histories::MARK_BYTES;
 pub(super) struct Key([u8; KEY_BYTES]);
 
 /// The bytes of a key: half of the hash.
-const KEY_BYTES: usize = 16;
+pub(super) const KEY_BYTES: usize = 16;
 
 impl Key {
     /// The key of a session.

@@ -25,6 +25,7 @@ use super::Decode;
 use super::own::{Own, Phase, hash_of, weight_of};
 use super::record::{Content, Key, Record};
 use super::turns::Turns;
+use super::unrecorded::{UNRECORDED_AFTER_MS, Unrecorded};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, VALUE_BYTES_MAX};
 
 /// The records of one node.
@@ -37,6 +38,8 @@ pub(super) struct Records {
     ends: Turns<SessionOwner, Key>,
     /// Sessions that have to be written, and some that had to be. Their owners take turns.
     writes: Turns<SessionOwner, Key>,
+    /// Sessions that have waited for a binding write, or still do, and since when, in milliseconds.
+    binding: HashMap<Key, u64, RandomState>,
     /// True if the last write was an end.
     was_end: bool,
     /// Sessions whose record has to be read.
@@ -87,6 +90,7 @@ impl Records {
             ends: Turns::default(),
             was_end: false,
             writes: Turns::default(),
+            binding: HashMap::default(),
             looks: VecDeque::new(),
             later: VecDeque::new(),
             on_way: 0,
@@ -107,8 +111,8 @@ impl Records {
     }
 
     /// The state of a session has changed. One that is too large for a record leaves an empty one: the session begins again at a take-over.
-    /// `has_subscribed`: a subscription has changed.
-    pub(super) fn changed(&mut self, (id, owner): (Id, SessionOwner), mut state: Content, has_subscribed: bool) {
+    /// `subscribed_ms`: the time at which a subscription has changed, if one has, in milliseconds.
+    pub(super) fn changed(&mut self, (id, owner): (Id, SessionOwner), mut state: Content, subscribed_ms: Option<u64>) {
         let key = Key::of(&id);
         if state.record_bytes() > self.record_bytes_max {
             self.too_large += 1;
@@ -124,7 +128,11 @@ impl Records {
         };
         if !is_known || own.pending.is_some() {
             own.pending = Some(state);
-            own.is_binding |= has_subscribed;
+            if let Some(subscribed_ms) = subscribed_ms
+                && !std::mem::replace(&mut own.is_binding, true)
+            {
+                self.binding.insert(key, subscribed_ms);
+            }
             self.enqueue(key);
         }
     }
@@ -165,6 +173,18 @@ impl Records {
     /// True if the record of a session is as it has to be, or if the session is not here.
     pub(super) fn is_written(&self, key: &Key) -> bool {
         self.own.get(key).is_none_or(|own| own.pending.is_none() && own.phase == Phase::Rests && !own.is_unsure)
+    }
+
+    /// The sessions that another node must not go on with, should this one be gone.
+    pub(super) fn unrecorded(&mut self, now_ms: u64) -> Unrecorded {
+        let Records { binding, own, .. } = self;
+        // Without a record nobody goes on with it.
+        let has_record = |own: &Own| own.revision > 0 || own.is_unsure || matches!(own.phase, Phase::Writes(_));
+        binding.retain(|key, _| own.get(key).is_some_and(|own| own.is_binding && !own.is_ended));
+        let is_late = |(key, since_ms): &(&Key, &u64)| {
+            **since_ms + UNRECORDED_AFTER_MS <= now_ms && own.get(*key).is_some_and(has_record)
+        };
+        Unrecorded::of(binding.iter().filter(is_late).map(|(key, _)| *key))
     }
 
     /// True if a command about the record of a session is on its way: it cannot be given away before that has ended.
@@ -235,6 +255,7 @@ impl Records {
                 (false, Some(content)) => Record::Live { node: self.node, content },
                 (false, None) => {
                     own.phase = Phase::Rests;
+                    self.go_on(key);
                     continue;
                 }
             };
@@ -399,9 +420,12 @@ impl Records {
         }
     }
 
-    /// Writes what has come meanwhile.
+    /// Does what has come meanwhile: looks, if another node has reported a later revision, or writes.
     fn go_on(&mut self, key: Key) {
-        if self.own.get(&key).is_some_and(|own| own.is_ended || own.pending.is_some()) {
+        let Some(own) = self.own.get(&key) else { return };
+        if own.later_revision > own.revision {
+            self.look(key);
+        } else if own.is_ended || own.pending.is_some() {
             self.enqueue(key);
         }
     }

@@ -152,20 +152,30 @@ impl Cluster {
             return self.report(conn, Event::Answered { number, answer: Err(RequestFailure::NoResponders) });
         };
         if self.rng.chance(self.faults().loses_requests) {
-            self.tally.messages_lost += 1;
-            return;
+            return self.lose_request(conn, subject);
         }
-        self.report(to, Event::Asked { key, reply_to: format!("{conn}:{number}"), body });
+        self.report(to, Event::Asked { key, reply_to: format!("{conn}:{number}:{subject}"), body });
     }
 
     fn answer(&mut self, reply_to: &str, answer: Bytes) {
-        let numbers = reply_to.split_once(':').map(|(conn, number)| (conn.parse().ok(), number.parse().ok()));
-        let Some((Some(conn), Some(number))) = numbers else { return };
+        let mut parts = reply_to.splitn(3, ':');
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        let (Some(conn), Some(number), Some(subject)) = (number(), number(), parts.next()) else { return };
         if self.rng.chance(self.faults().loses_requests) {
-            self.tally.messages_lost += 1;
-            return;
+            return self.lose_request(conn, subject);
         }
+        self.lost_in_row.remove(&(conn, subject.to_owned()));
         self.report(conn, Event::Answered { number, answer: Ok(answer) });
+    }
+
+    /// A request, or its answer, is lost. After some in a row a node rightly takes another one for gone.
+    fn lose_request(&mut self, conn: Conn, subject: &str) {
+        self.tally.messages_lost += 1;
+        let lost = self.lost_in_row.entry((conn, subject.to_owned())).or_default();
+        *lost += 1;
+        if *lost >= LOST_IN_ROW {
+            self.is_disturbed();
+        }
     }
 
     fn send(&mut self, conn: Conn, subject: &str, body: Bytes) {
@@ -343,3 +353,5 @@ impl Cluster {
 
 /// The position of the number in an envelope: behind the version and the origin.
 const ENVELOPE_NUMBER: usize = 9;
+/// So many lost requests in a row are a break.
+const LOST_IN_ROW: usize = 3;

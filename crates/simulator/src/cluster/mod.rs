@@ -80,6 +80,8 @@ struct Cluster {
     last_conn: Conn,
     /// The times until which commands of connections that are gone still run.
     lost: BTreeMap<Conn, u64>,
+    /// Requests of connections to a subject in a row that were lost, or whose answer was.
+    lost_in_row: BTreeMap<(Conn, String), usize>,
     clients: Vec<Client>,
     /// The number of the last request.
     exchanges: u64,
@@ -158,6 +160,7 @@ impl Cluster {
             engine_is_up: true,
             last_conn: 0,
             lost: BTreeMap::new(),
+            lost_in_row: BTreeMap::new(),
             exchanges: 0,
             checker: Checker { streams: vec![0; clients.len()], ..Checker::default() },
             clients,

@@ -307,7 +307,7 @@ impl Cluster {
         }
         let now = Now { ms: now_ms, wall_ms: 1_700_000_000_000 + now_ms - member.skew_ms };
         member.rings.now_ms = now_ms;
-        member.histories.turn(now, &mut member.rings);
+        member.histories.turn(now, &mut member.rings, &mut Bytes::new);
         member.confirm(&mut self.dice);
         member.due_ms = member.histories.next_ms(now_ms).unwrap_or(u64::MAX);
         for output in member.histories.take_outputs() {
@@ -318,7 +318,9 @@ impl Cluster {
                     assert_eq!(before, None, "one reply for each");
                 }
                 HistoryOutput::Tick(tick, _) => self.members[node].ticks(tick, self.sabotage),
-                HistoryOutput::Mark(of, mark) => _ = self.members[node].client.marks.insert(of, mark),
+                HistoryOutput::Report(report) => {
+                    self.members[node].client.marks.insert(report.node, report.mark);
+                }
             }
         }
     }

@@ -88,11 +88,12 @@ impl Cluster {
             return;
         }
         let mark = Bytes::copy_from_slice(&self.members[node].acknowledging.at(tick).to_le_bytes());
+        let unrecorded = self.members[node].sessions.unrecorded(self.now_ms);
         for other in (0..self.members.len()).filter(|other| *other != node) {
             // Some see it late.
             let is_late = self.faults.loses > 0 && self.dice.random(8) == 0;
             if self.members[other].is_connected && !is_late {
-                self.members[other].sessions.note_mark(tag(node as u64), mark.clone());
+                self.members[other].sessions.note_report(tag(node as u64), mark.clone(), &unrecorded);
             }
         }
     }

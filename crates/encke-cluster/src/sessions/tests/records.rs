@@ -9,6 +9,7 @@ use crate::command::{Expected, KeyAnswer, KeyFailure, VALUE_BYTES_MAX};
 use crate::sessions::own::Own;
 use crate::sessions::record::{Content, Key, Record};
 use crate::sessions::records::{KeyCommand, Outcome, Records};
+use crate::sessions::unrecorded::UNRECORDED_AFTER_MS;
 
 const NOW_MS: u64 = 1_000_000;
 
@@ -65,17 +66,17 @@ fn a_session_that_is_too_large_for_a_record_begins_again_and_delays_no_other() {
 #[test]
 fn a_record_that_the_engine_does_not_take_leaves_an_empty_one_without_a_pause() {
     let mut records = Records::new(tag(0), 1_000, decode);
-    records.changed(owned(id(1, 0)), content(b"large"), false);
+    records.changed(owned(id(1, 0)), content(b"large"), None);
     let [(key, _)] = writes(&mut records, NOW_MS)[..] else { panic!("one write") };
     assert_eq!(records.answered(NOW_MS, key, &Err(KeyFailure::TooLarge)), None);
-    records.changed(owned(id(2, 0)), content(b"small"), false);
+    records.changed(owned(id(2, 0)), content(b"small"), None);
     let written = writes(&mut records, NOW_MS);
     let live = |content| Record::Live { node: tag(0), content };
     assert_eq!(written, [(key, live(Content::empty())), (Key::of(&id(2, 0)), live(content(b"small")))]);
     assert_eq!(records.answered(NOW_MS, key, &Ok(KeyAnswer::Written(1))), None);
     assert!(records.is_written(&key) && !records.fails && records.too_large == 1);
     // One that is known to be too large is not even sent.
-    records.changed(owned(id(3, 0)), content(&[b'x'; VALUE_BYTES_MAX]), false);
+    records.changed(owned(id(3, 0)), content(&[b'x'; VALUE_BYTES_MAX]), None);
     assert_eq!(writes(&mut records, NOW_MS), [(Key::of(&id(3, 0)), live(Content::empty()))]);
 }
 
@@ -95,15 +96,15 @@ fn the_ends_of_sessions_and_the_changes_that_wait_are_written_in_turns() {
     let (mut now_ms, mut revision) = (NOW_MS, 0);
     let logged_out = [id(0, 0), id(1, 0)];
     for session in logged_out {
-        records.changed(owned(session), content(b"1"), false);
+        records.changed(owned(session), content(b"1"), None);
         assert_eq!(answer_all(&mut records, now_ms, &mut revision).len(), 1);
         now_ms += 100;
     }
     for number in 2..100 {
-        records.changed(owned(id(number, 0)), content(b"1"), false);
+        records.changed(owned(id(number, 0)), content(b"1"), None);
     }
     // One waits with a change, and the other has none.
-    records.changed(owned(logged_out[1]), content(b"2"), false);
+    records.changed(owned(logged_out[1]), content(b"2"), None);
     for session in [logged_out[1], logged_out[0]] {
         assert!(records.ended(&session, false));
     }
@@ -128,13 +129,13 @@ fn many_sessions_of_one_owner_that_end_at_once_delay_neither_changes_nor_ends_of
     let mut records = Records::new(tag(0), 1_000_000, decode);
     let mut revision = 0;
     let logged_out = id(1_001, 0);
-    (0..1_000).for_each(|number| records.changed((id(number, 0), leaving), content(b"1"), false));
-    records.changed((logged_out, other), content(b"1"), false);
+    (0..1_000).for_each(|number| records.changed((id(number, 0), leaving), content(b"1"), None));
+    records.changed((logged_out, other), content(b"1"), None);
     while !answer_all(&mut records, NOW_MS, &mut revision).is_empty() {}
     (0..1_000).for_each(|number| assert!(records.ended(&id(number, 0), false)));
     assert!(records.ended(&logged_out, false));
     let changed = id(1_002, 0);
-    records.changed((changed, other), content(b"2"), false);
+    records.changed((changed, other), content(b"2"), None);
     let written: Vec<Key> = writes(&mut records, NOW_MS + 100).into_iter().map(|(key, _)| key).take(4).collect();
     assert!(written.contains(&Key::of(&changed)) && written.contains(&Key::of(&logged_out)), "{written:?}");
 }
@@ -144,7 +145,7 @@ fn a_large_record_counts_as_several() {
     for (bytes, expected) in [(10, 100..=100), (100_000, 4..=6)] {
         let mut records = Records::new(tag(0), 100, decode);
         for number in 0..200 {
-            records.changed(owned(id(number, 0)), content(&vec![b'x'; bytes]), false);
+            records.changed(owned(id(number, 0)), content(&vec![b'x'; bytes]), None);
         }
         let mut revision = 0;
         let written = (0..10).map(|window| answer_all(&mut records, NOW_MS + window * 100, &mut revision).len());
@@ -156,9 +157,9 @@ fn a_large_record_counts_as_several() {
 #[test]
 fn sessions_that_come_and_go_while_the_engine_is_away_leave_no_keys() {
     let mut records = Records::new(tag(0), 1_000, decode);
-    records.changed(owned(id(0, 0)), content(b"stays"), false);
+    records.changed(owned(id(0, 0)), content(b"stays"), None);
     for number in 1..20_000 {
-        records.changed(owned(id(number, 0)), content(b"goes"), false);
+        records.changed(owned(id(number, 0)), content(b"goes"), None);
         assert!(!records.ended(&id(number, 0), false));
     }
     let (sessions, waiting) = records.len();
@@ -175,10 +176,10 @@ fn one_owner_with_many_sessions_that_change_all_the_time_does_not_delay_the_reco
     for round in 0..50 {
         for number in 0..2_000 {
             version += 1;
-            records.changed((id(number, 0), hoarder), content(&version.to_le_bytes()), false);
+            records.changed((id(number, 0), hoarder), content(&version.to_le_bytes()), None);
         }
         let session = id(10_000 + round, 0);
-        records.changed((session, other), content(b"1"), false);
+        records.changed((session, other), content(b"1"), None);
         let written = answer_all(&mut records, now_ms, &mut revision);
         assert!(
             written.iter().any(|(key, _)| *key == Key::of(&session)),
@@ -226,4 +227,55 @@ fn a_session_that_was_given_with_its_record_stays_where_it_is() {
     let given = Own { take_overs: 1, given_by: Some(tag(1)), ..Own::of(session, 5, None) };
     let (_, outcome) = finds(given, 5, 1, &[1]);
     assert_eq!(outcome, Some(Outcome::Report(session)));
+}
+
+/// A session whose record has this revision.
+fn recorded(records: &mut Records, session: Id, revision: u64) -> Key {
+    records.changed(owned(session), content(b"1"), None);
+    let [(key, _)] = writes(records, NOW_MS)[..] else { panic!("one write") };
+    records.answered(NOW_MS, key, &Ok(KeyAnswer::Written(revision)));
+    key
+}
+
+#[test]
+fn a_later_revision_that_another_node_reports_during_a_write_is_looked_at_after_it() {
+    let mut records = Records::new(tag(0), 1_000, decode);
+    let session = id(1, 0);
+    recorded(&mut records, session, 1);
+    records.changed(owned(session), content(b"2"), None);
+    let [(key, _)] = writes(&mut records, NOW_MS)[..] else { panic!("one write") };
+    records.may_be_taken(key, 3);
+    // It has come before that of the other node.
+    records.answered(NOW_MS, key, &Ok(KeyAnswer::Written(2)));
+    assert_eq!(records.next(NOW_MS), Some(KeyCommand::Read(key)));
+    let other = Record::Live { node: tag(1), content: content(b"\x012") }.write();
+    let lost = records.answered(NOW_MS, key, &Ok(KeyAnswer::Found(Some((3, other)))));
+    assert_eq!(lost, Some(Outcome::Lost(session, Some(tag(1)))));
+}
+
+#[test]
+fn sessions_whose_subscriptions_wait_for_a_record_are_named_until_it_is_written() {
+    let mut records = Records::new(tag(0), 1_000, decode);
+    let sessions = [id(1, 0), id(2, 0), id(3, 0)];
+    let keys = [1, 2].map(|revision| recorded(&mut records, sessions[revision - 1], revision as u64));
+    let named = |records: &mut Records, now_ms: u64| {
+        let unrecorded = records.unrecorded(now_ms);
+        sessions.map(|session| unrecorded.may_have(&Key::of(&session)))
+    };
+    // The first has subscribed, the second has not; the third has no record at all.
+    let late_ms = NOW_MS + UNRECORDED_AFTER_MS;
+    records.changed(owned(sessions[0]), content(b"2"), Some(NOW_MS));
+    records.changed(owned(sessions[1]), content(b"2"), None);
+    assert_eq!(named(&mut records, late_ms - 1), [false; 3], "a write takes a while");
+    assert_eq!(named(&mut records, late_ms), [true, false, false]);
+    assert_eq!(writes(&mut records, NOW_MS).len(), 2);
+    records.changed(owned(sessions[2]), content(b"2"), Some(NOW_MS));
+    assert_eq!(named(&mut records, late_ms), [true, false, false]);
+    // It subscribes again while the first write is on its way: that one does not have it.
+    records.changed(owned(sessions[0]), content(b"3"), Some(late_ms));
+    records.answered(late_ms, keys[0], &Ok(KeyAnswer::Written(3)));
+    assert_eq!(named(&mut records, late_ms), [true, false, false]);
+    assert_eq!(writes(&mut records, late_ms).len(), 2);
+    records.answered(late_ms, keys[0], &Ok(KeyAnswer::Written(4)));
+    assert_eq!(named(&mut records, late_ms + 10_000), [false, false, true], "the last one may have been written");
 }
