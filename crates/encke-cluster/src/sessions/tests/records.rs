@@ -9,7 +9,7 @@ use crate::command::{Expected, KeyAnswer, KeyFailure, VALUE_BYTES_MAX};
 use crate::sessions::own::Own;
 use crate::sessions::record::{Content, Key, Record};
 use crate::sessions::records::{KeyCommand, Outcome, Records};
-use crate::sessions::unrecorded::UNRECORDED_AFTER_MS;
+use crate::sessions::unrecorded::{UNRECORDED_AFTER_MS, Unrecorded};
 
 const NOW_MS: u64 = 1_000_000;
 
@@ -278,4 +278,25 @@ fn sessions_whose_subscriptions_wait_for_a_record_are_named_until_it_is_written(
     assert_eq!(writes(&mut records, late_ms).len(), 2);
     records.answered(late_ms, keys[0], &Ok(KeyAnswer::Written(4)));
     assert_eq!(named(&mut records, late_ms + 10_000), [false, false, true], "the last one may have been written");
+}
+
+#[test]
+fn no_node_goes_on_with_a_session_that_its_node_has_named() {
+    let mut cluster = Cluster::new(2, 1);
+    let (named, other) = (id(1, 0), id(2, 0));
+    for session in [named, other] {
+        cluster.clients.confirmed.insert(session, 0);
+        cluster.open(0, session);
+    }
+    (0..3).for_each(|_| cluster.tick(0));
+    cluster.pass(1_000);
+    let sessions = &mut cluster.members[1].sessions;
+    let mark = sessions.confirming.mark_of(tag(0)).expect("a mark");
+    sessions.note_report(tag(0), mark, &Unrecorded::of(std::iter::once(Key::of(&named))).write());
+    cluster.kill(0);
+    for (session, expected) in [(named, Answer::Unknown), (other, Answer::By(1))] {
+        let number = cluster.request(1, session);
+        cluster.pass(5_000);
+        assert_eq!(cluster.answer(number), Some(expected));
+    }
 }
