@@ -126,11 +126,19 @@ impl Sessions {
         }
     }
 
-    /// The engine is away: no answer reaches another node, and no fate comes from there. Responses count as taken: what they carry
-    /// comes at most once.
+    /// Nobody will tell the fate of a response: what it carries comes at most once, or its client begins again.
+    pub(super) fn lose_fate(&mut self, exchange: ExchangeId, served: &Served) {
+        self.tell_shard(&served.session, FromNodes::Unsettled(served.session));
+        self.tell_fate(&served.session, exchange, true);
+    }
+
+    /// The engine is away: no answer reaches another node, and no fate comes from there.
     pub(super) fn leave_served(&mut self) {
         for (exchange, served) in self.serving.clear() {
-            self.let_go(exchange, &served, true);
+            match served.reply_to {
+                Some(_) => self.let_go(exchange, &served, true),
+                None => self.lose_fate(exchange, &served),
+            }
         }
     }
 

@@ -366,9 +366,7 @@ impl Sessions {
             self.go_on(now_ms, number);
         }
         while let Some((exchange, served)) = self.serving.overdue(now_ms) {
-            // Its node is gone with it: at most once, or the client begins again.
-            self.tell_shard(&served.session, FromNodes::Unsettled(served.session));
-            self.tell_fate(&served.session, exchange, true);
+            self.lose_fate(exchange, &served);
         }
         while let Some((_, key)) = self.ends_until.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {
             self.has_ended(&key);

@@ -1,6 +1,7 @@
 //! Tests of sessions on an engine in memory, with shards that only know which sessions they have.
 
 mod acknowledging;
+mod fates;
 mod faults;
 mod model;
 mod moves;

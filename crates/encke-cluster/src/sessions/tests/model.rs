@@ -29,6 +29,8 @@ pub(super) struct Member {
     pub(super) answers: Vec<(u64, Answer)>,
     /// The fates of responses that other nodes have reported, and abandoned requests.
     pub(super) fates: Vec<(u64, Option<bool>)>,
+    /// Sessions of responses whose fate nobody tells.
+    pub(super) unsettled: Vec<Id>,
     /// Replies that have waited for the end of a session and leave.
     pub(super) left: Vec<u64>,
     /// The outputs for relays.
@@ -97,6 +99,7 @@ impl Cluster {
             sent: Vec::new(),
             answers: Vec::new(),
             fates: Vec::new(),
+            unsettled: Vec::new(),
             left: Vec::new(),
             relays: Vec::new(),
             keeps_all: false,

@@ -1,6 +1,6 @@
 //! Sessions that are served, moved and taken over, one thing at a time.
 
-use encke_core::{ExchangeId, OTHER_NODES, Opener, Response, ShardMessage};
+use encke_core::{Opener, ShardMessage};
 
 use super::model::Cluster;
 use super::{Answer, id, tag};
@@ -362,41 +362,6 @@ fn one_address_leaves_room_for_others_and_the_rest_comes_back_later() {
     cluster.pass(10);
     assert_eq!(cluster.answer(other), None, "it waits");
     assert_eq!(cluster.members[1].sessions.counts().refused, refused as u64);
-}
-
-/// A request through node 1, whose client is gone while node 0 holds it.
-fn abandoned() -> Cluster {
-    let (mut cluster, session) = opened();
-    cluster.hold_all(0);
-    let number = cluster.request(1, session);
-    cluster.pass(10);
-    cluster.tell(1, ShardMessage::Abandoned(ExchangeId { shard: 0, number }));
-    cluster.pass(10);
-    cluster
-}
-
-#[test]
-fn abandoned_requests_are_abandoned_at_their_node() {
-    assert_eq!(abandoned().members[0].fates, [(1, None)]);
-}
-
-#[test]
-fn a_request_that_is_held_for_longer_than_its_node_waits_is_abandoned_at_the_node_that_holds_it() {
-    let (mut cluster, session) = opened();
-    cluster.hold_all(0);
-    let number = cluster.request(1, session);
-    cluster.pass(60_000);
-    assert_eq!(cluster.answer(number), Some(Answer::Later));
-    assert_eq!(cluster.members[0].fates, [(1, None)]);
-}
-
-#[test]
-fn a_response_that_crosses_the_end_of_its_request_was_not_taken() {
-    let mut cluster = abandoned();
-    // The shard has answered before it learns that the client is gone.
-    let response = Response { confirm: Some(0), ..Response::with_status(200) };
-    cluster.tell(0, ShardMessage::Response(ExchangeId { shard: OTHER_NODES, number: 1 }, response));
-    assert_eq!(cluster.members[0].fates, [(1, None), (1, Some(false))]);
 }
 
 #[test]

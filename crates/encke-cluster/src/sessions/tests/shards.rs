@@ -75,8 +75,7 @@ impl Cluster {
             }
             FromNodes::Relay(socket, home) => self.members[node].relayed.push((socket.index.into(), home)),
             FromNodes::Leave(id) => _ = self.members[node].here.remove(&id),
-            // Its clients do not replay.
-            FromNodes::Unsettled(_) => {}
+            FromNodes::Unsettled(id) => self.members[node].unsettled.push(id),
             FromNodes::Report(id) => self.report(node, id),
             FromNodes::Tick(tick) => self.confirm_tick(node, tick),
             FromNodes::Missed(..) => panic!("the model reads nothing"),
