@@ -250,6 +250,8 @@ pub(super) enum Sabotage {
     CommitsWithoutJournal,
     /// An owner adds to its journal behind a later owner.
     AddsBehindLater,
+    /// The first value of an owner drops what the owners before it have added to the journal.
+    DropsAtFirstValue,
     /// An owner that was away goes on after the engine has lost its keys, though another node may have gone on with the journal.
     ForgetsAbsence,
     /// A node goes on from times at which messages came that came with rings.

@@ -233,7 +233,12 @@ impl Journal {
                 match last {
                     // The claim of its owner comes.
                     Some((_, value)) if is_later(value) => self.due_ms = now_ms + RETRY_MS,
-                    Some((last, _)) => *state = State::Known { last: *last, is_open: false },
+                    Some((last, value)) => {
+                        // It has the values of this owner in their order, whatever became of the answers.
+                        let until = until_of(self.term, value, names);
+                        self.stored = until.unwrap_or(self.stored);
+                        *state = State::Known { last: *last, is_open: until.is_some() };
+                    }
                     None => *state = State::Known { last: 0, is_open: false },
                 }
             }
@@ -300,6 +305,14 @@ impl Value {
 fn later_than(term: Term, value: &[u8], names: &Limits) -> bool {
     let message = split(value).and_then(|(_, _, message)| Message::read(message, names));
     message.is_some_and(|message| message.term.seed == term.seed && message.term.number > term.number)
+}
+
+/// The number of the last entry that the journal has with a value, if this owner has added it.
+fn until_of(term: Term, value: &[u8], names: &Limits) -> Option<u64> {
+    let (_, _, message) = split(value)?;
+    let message = Message::read(message, names).filter(|message| message.term == term)?;
+    let Body::Log { first, entries, .. } = message.body else { return None };
+    (first + entries.len() as u64).checked_sub(1)
 }
 
 /// The bytes before the message of a value.

@@ -83,6 +83,23 @@ impl Log {
         }
     }
 
+    /// Takes entries of the journal from this number on. Staged ones are dropped from the first one that differs: what stands behind it is of
+    /// an owner that was succeeded. Returns the number from which on all entries have come with these.
+    pub(crate) fn merge(&mut self, first: u64, entries: impl Iterator<Item = Entry>) -> u64 {
+        let mut new_from = None;
+        for (number, entry) in (first..).zip(entries) {
+            let Some(index) = number.checked_sub(self.committed + 1) else { continue };
+            if self.staged.get(index as usize).is_some_and(|staged| *staged != entry) {
+                self.truncate_from(number);
+            }
+            if number == self.last() + 1 {
+                self.stage(entry);
+                new_from.get_or_insert(number);
+            }
+        }
+        new_from.unwrap_or(self.last() + 1)
+    }
+
     /// Commits the next entry, and returns it.
     pub(crate) fn commit(&mut self) -> Option<Entry> {
         let entry = self.staged.pop_front()?;
@@ -154,6 +171,20 @@ mod tests {
         let content = Content::Publications { side: Side::Client, except: None, messages: 2, frames };
         let submission = Arc::new(Submission { channel: "/a".into(), content });
         Entry { source: NodeId(source), sequence, first, wall_ms: 0, submission }
+    }
+
+    #[test]
+    fn entries_of_the_journal_replace_staged_ones_from_the_first_that_differs() {
+        let mut log = Log::at(7, &[]);
+        let of = |numbers: [u64; 3]| numbers.map(|number| entry(1, number, 10 * number, 1)).into_iter();
+        assert_eq!((log.merge(8, of([1, 2, 3])), log.last()), (8, 10));
+        assert_eq!((log.merge(11, [].into_iter()), log.last()), (11, 10));
+        assert_eq!((log.merge(9, [].into_iter()), log.last()), (11, 10), "the first value of an owner drops nothing");
+        assert_eq!((log.merge(9, of([2, 3, 4])), log.last()), (11, 11), "two of them were there");
+        log.commit();
+        assert_eq!((log.merge(8, of([1, 2, 9])), log.last()), (10, 10), "an owner that was succeeded has added two");
+        let staged: Vec<u64> = std::iter::from_fn(|| log.commit()).map(|entry| entry.sequence).collect();
+        assert_eq!(staged, [2, 9]);
     }
 
     #[test]

@@ -192,12 +192,7 @@ impl Partition {
                 self.reads += 1;
                 self.known_from = 0;
                 self.log = Log::at(part.committed, &part.sources);
-                let done = self.log.committed_of(cx.own());
-                while self.outbox.done() < done
-                    && let Some(waiting) = self.outbox.committed(cx.now.ms, self.outbox.done() + 1)
-                {
-                    settle(cx, waiting);
-                }
+                self.settle_done(cx);
             }
             Read::Continues => {}
         }
@@ -208,6 +203,16 @@ impl Partition {
         cx.rings.raise_floor(self.number.into(), lineage, part.floor);
         if self.is_complete() && std::mem::take(&mut self.is_young) {
             cx.rings.begin(self.number.into(), lineage);
+        }
+    }
+
+    /// The log has publications of this node that it has not seen there.
+    fn settle_done(&mut self, cx: &mut Context<'_>) {
+        let done = self.log.committed_of(cx.own());
+        while self.outbox.done() < done
+            && let Some(waiting) = self.outbox.committed(cx.now.ms, self.outbox.done() + 1)
+        {
+            settle(cx, waiting);
         }
     }
 

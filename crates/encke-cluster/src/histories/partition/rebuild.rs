@@ -4,6 +4,8 @@ use super::journal::{Journal, Next, Value};
 use super::log::Log;
 use super::{Partition, Role, settle};
 use crate::histories::context::Context;
+#[cfg(test)]
+use crate::histories::context::Sabotage;
 
 impl Partition {
     /// Reads the journal, as far as there is room. True if this node is not done with it.
@@ -32,7 +34,8 @@ impl Partition {
         false
     }
 
-    /// Adds the entries of a value to the log. Those that were there with these numbers, and are not committed, do not hold.
+    /// Adds the entries of a value to the log. The first value of an owner has none, and drops nothing: what the owners before it have added may
+    /// be committed.
     fn take_value(&mut self, cx: &mut Context<'_>, value: Value) {
         let Value { age_ms, floor, sources, first, entries, committed } = value;
         self.lineage.into_iter().for_each(|lineage| cx.rings.raise_floor(self.number.into(), lineage, floor));
@@ -43,15 +46,16 @@ impl Partition {
         if first > self.log.last() + 1 || (first <= self.log.committed() && !self.has_some) {
             // The journal begins here: older values are gone. What came before it is of an owner that others took for gone.
             self.log = Log::at(first - 1, &sources);
+            self.settle_done(cx);
         }
-        self.log.truncate_from(first);
-        self.came_ms.truncate((self.log.last() - self.log.committed()) as usize);
-        for (number, entry) in (first..).zip(entries) {
-            if number == self.log.last() + 1 {
-                self.log.stage(entry);
-                self.came_ms.push_back(cx.now.ms.saturating_sub(age_ms));
-            }
+        #[cfg(test)]
+        if cx.is_broken(Sabotage::DropsAtFirstValue) {
+            self.log.truncate_from(first);
         }
+        let new_from = self.log.merge(first, entries.into_iter());
+        let staged_until = |number: u64| (number - self.log.committed()) as usize;
+        self.came_ms.truncate(staged_until(new_from - 1));
+        self.came_ms.resize(staged_until(self.log.last()), cx.now.ms.saturating_sub(age_ms));
         self.replay(cx, committed);
     }
 

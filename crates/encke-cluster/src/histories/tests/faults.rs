@@ -30,6 +30,8 @@ struct Disruptions {
     losses: u64,
     /// All nodes are killed.
     ends: u64,
+    /// The journals are full for a while.
+    fills: u64,
     /// A node is disrupted only while all are level.
     is_careful: bool,
 }
@@ -73,7 +75,11 @@ fn run_on(mut cluster: Cluster, faults: Faults, disruptions: Disruptions) -> Out
 fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
     let alive = cluster.alive();
     let node = alive[cluster.dice.random(alive.len() as u64) as usize];
-    let Disruptions { kills, pauses, cuts, losses, ends, is_careful } = disruptions;
+    let Disruptions { kills, pauses, cuts, losses, ends, fills, is_careful } = disruptions;
+    if fills > 0 && cluster.dice.random(100) < fills {
+        let until_ms = cluster.now_ms + cluster.dice.random(20_000);
+        cluster.journals.fill(until_ms);
+    }
     let chance = cluster.dice.random(100);
     if !cluster.members[node].is_connected {
         if cluster.dice.random(3) == 0 {
@@ -140,6 +146,12 @@ fn check(cluster: &Cluster, channels: &[String]) {
 
 const BAD_ENGINE: Faults =
     Faults { loses: 30, doubles: 30, delays: 100, forgets_answer: 50, reports_late: 50, reads_old: 200 };
+/// One whose messages are on their way for long when a node is killed.
+const SLOW_ENGINE: Faults =
+    Faults { loses: 100, doubles: 0, delays: 500, forgets_answer: 0, reports_late: 0, reads_old: 0 };
+/// Nodes that are killed while the journals are full.
+const FILLS: Disruptions =
+    Disruptions { kills: 15, pauses: 0, cuts: 0, losses: 0, ends: 10, fills: 40, is_careful: false };
 const MANY: u64 = 200;
 
 #[test]
@@ -190,6 +202,7 @@ fn journals_keep_all_that_was_confirmed_when_all_nodes_are_killed() {
     (0..MANY).for_each(|seed| run_with_journals(seed, Faults::default(), disruptions, None));
     let disruptions = Disruptions { kills: 8, pauses: 8, cuts: 8, ends: 5, ..Disruptions::default() };
     (0..MANY).for_each(|seed| run_with_journals(seed, BAD_ENGINE, disruptions, None));
+    (0..MANY).for_each(|seed| run_with_journals(seed, SLOW_ENGINE, FILLS, None));
 }
 
 #[test]
@@ -213,10 +226,15 @@ fn is_found(sabotage: Sabotage) -> bool {
 fn rules_of_journals_that_are_broken_are_found() {
     let disruptions = Disruptions { kills: 8, pauses: 12, cuts: 8, losses: 2, ends: 4, ..Disruptions::default() };
     let engine = Faults { delays: 100, reports_late: 200, ..Faults::default() };
-    for sabotage in [Sabotage::CommitsWithoutJournal, Sabotage::AddsBehindLater, Sabotage::ForgetsAbsence] {
+    let all = [Sabotage::CommitsWithoutJournal, Sabotage::AddsBehindLater, Sabotage::ForgetsAbsence];
+    for sabotage in all.into_iter().chain([Sabotage::DropsAtFirstValue]) {
+        let (disruptions, engine) = match sabotage {
+            Sabotage::DropsAtFirstValue => (FILLS, SLOW_ENGINE),
+            _ => (disruptions, engine),
+        };
         let run = |seed| run_on(Cluster::of(NODES, seed, Some(sabotage), Journals::used(0)), engine, disruptions);
         let finds = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(*seed))).is_err();
-        let found = (0..2_000).find(finds);
+        let found = (0..6_000).find(finds);
         println!("{sabotage:?}: {found:?}");
         assert!(found.is_some(), "{sabotage:?}");
     }

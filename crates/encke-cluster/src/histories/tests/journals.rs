@@ -1,6 +1,6 @@
 //! The journals of the engine, and clusters whose nodes are killed all at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
@@ -19,6 +19,8 @@ pub(super) struct Journals {
     values: BTreeMap<String, Vec<Stored>>,
     revision: u64,
     were_lost: bool,
+    /// The time until which each takes one value at most, in milliseconds, and those that have.
+    full: (u64, BTreeSet<String>),
 }
 
 impl Journals {
@@ -33,6 +35,11 @@ impl Journals {
         self.were_lost = true;
     }
 
+    /// Each takes one more value until then, in milliseconds: the engine is nearly full.
+    pub(super) fn fill(&mut self, until_ms: u64) {
+        self.full = (until_ms, BTreeSet::new());
+    }
+
     /// True if the oldest values may be gone.
     pub(super) fn have_gaps(&self) -> bool {
         self.values_max > 0 || self.were_lost
@@ -42,6 +49,9 @@ impl Journals {
         let values = self.values.entry(journal.into()).or_default();
         if values.last().map_or(0, |(revision, ..)| *revision) != after {
             return Err(KeyFailure::Conflict);
+        }
+        if now_ms < self.full.0 && !self.full.1.insert(journal.into()) {
+            return Err(KeyFailure::Failed("full".into()));
         }
         self.revision += 1;
         values.push((self.revision, now_ms, value));
