@@ -117,6 +117,13 @@ impl Wire {
         number
     }
 
+    /// Reads a key. Returns the number of the command.
+    fn get(&mut self, purpose: Purpose, key: String) -> u64 {
+        let (number, bucket) = (self.begun(purpose), self.bucket.clone());
+        self.push(Output::Engine(Command::Get { number, bucket, key }));
+        number
+    }
+
     /// Removes a key. Nobody waits for the answer.
     pub(super) fn remove(&mut self, key: String) {
         self.last += 1;
@@ -219,8 +226,18 @@ impl Context<'_> {
         self.wire.is_connected && self.knows_all && self.members.has_lease(self.now.ms)
     }
 
+    /// True if a node that is gone for this one is gone.
+    pub(super) fn sees_others(&self) -> bool {
+        !self.members.is_blind(self.now.ms)
+    }
+
     pub(super) fn is_alive(&self, node: NodeId) -> bool {
         self.members.is_alive(self.now.ms, node)
+    }
+
+    /// Reads a claim. Returns the number of the command.
+    pub(super) fn read_claim(&mut self, partition: u16) -> u64 {
+        self.wire.get(Purpose::Claim(partition), format!("{CLAIMS}{partition}"))
     }
 
     /// Writes a claim. Returns the number of the command.

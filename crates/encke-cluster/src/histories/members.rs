@@ -17,6 +17,8 @@ pub(super) struct Members {
     lease_ms: u64,
     /// The time of the last write that was done, in milliseconds.
     beaten_ms: Option<u64>,
+    /// The time of the first write that was done and that the watch has not reported, in milliseconds.
+    unreported_ms: Option<u64>,
     /// The time at which this node has come back after others may have taken it for gone for long, in milliseconds.
     back_ms: Option<u64>,
 }
@@ -34,12 +36,18 @@ struct Seen {
 
 impl Members {
     pub(super) fn new(own: NodeId) -> Members {
-        Members { own, others: BTreeMap::new(), on_way: None, due_ms: 0, lease_ms: 0, beaten_ms: None, back_ms: None }
+        let (on_way, beaten_ms, unreported_ms, back_ms) = (None, None, None, None);
+        Members { own, others: BTreeMap::new(), on_way, due_ms: 0, lease_ms: 0, beaten_ms, unreported_ms, back_ms }
     }
 
     /// A key is there, or has changed.
     pub(super) fn seen(&mut self, now_ms: u64, node: NodeId, revision: u64) {
         if node == self.own {
+            // What others have written meanwhile comes with it.
+            if self.is_blind(now_ms) {
+                self.resume(now_ms);
+            }
+            self.unreported_ms = None;
             return;
         }
         let seen =
@@ -61,7 +69,7 @@ impl Members {
     /// A watch begins: keys that it does not report are gone. The engine may have lost the own key, too, and others have to see it before they
     /// see a claim of this node.
     pub(super) fn watch_begins(&mut self) {
-        (self.due_ms, self.lease_ms) = (0, 0);
+        (self.due_ms, self.lease_ms, self.unreported_ms) = (0, 0, None);
         self.others.values_mut().for_each(|seen| seen.is_reported = false);
     }
 
@@ -116,7 +124,13 @@ impl Members {
                 self.back_ms = Some(sent_ms);
             }
             self.beaten_ms = Some(sent_ms);
+            self.unreported_ms.get_or_insert(sent_ms);
         }
+    }
+
+    /// True if the watch does not report what this node writes: it reports nothing of others either, so they may be there.
+    pub(super) fn is_blind(&self, now_ms: u64) -> bool {
+        self.unreported_ms.is_some_and(|written_ms| now_ms >= written_ms + BLIND_MS)
     }
 
     /// True if others may have taken this node for gone for long, a moment ago.
@@ -142,6 +156,8 @@ pub(super) const BEAT_MS: u64 = 1_000;
 pub(super) const GONE_MS: u64 = 5_000;
 /// The time for which a write holds for this node itself, in milliseconds: shorter than [`GONE_MS`], and from the time when it was sent.
 const LEASE_MS: u64 = 3_000;
+/// The time after which a watch that does not report the own key is broken, in milliseconds: with [`BEAT_MS`] shorter than [`GONE_MS`].
+const BLIND_MS: u64 = 3_000;
 /// The time after which a node that has come gets partitions of others, in milliseconds.
 const SETTLED_MS: u64 = 10_000;
 /// A node that has written nothing for so long was away, in milliseconds: in twice that time others may have gone on with its partitions.
@@ -164,6 +180,28 @@ mod tests {
         members.watch_begins();
         members.watch_is_complete();
         assert!(!members.is_known(NodeId(2)) && members.is_alive(6_000, NodeId(1)));
+    }
+
+    #[test]
+    fn a_node_whose_watch_is_silent_knows_it_before_it_takes_others_for_gone() {
+        let mut members = Members::new(NodeId(1));
+        let beat = |members: &mut Members, now_ms: u64, is_reported: bool| {
+            assert!(members.beat(now_ms));
+            if is_reported {
+                members.seen(now_ms, NodeId(1), now_ms);
+                members.seen(now_ms, NodeId(2), now_ms);
+            }
+            members.beaten(true);
+        };
+        for now_ms in [10_000, 11_000] {
+            beat(&mut members, now_ms, true);
+            assert!(!members.is_blind(now_ms + 1_000));
+        }
+        (12..16).for_each(|second| beat(&mut members, second * 1_000, false));
+        assert!(members.is_blind(15_999) && members.is_alive(15_999, NodeId(2)));
+        assert!(!members.is_alive(16_500, NodeId(2)));
+        members.seen(16_500, NodeId(1), 1);
+        assert!(!members.is_blind(16_500) && members.is_alive(16_500, NodeId(2)), "it is looked for again");
     }
 
     #[test]

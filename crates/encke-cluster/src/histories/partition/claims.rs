@@ -54,8 +54,10 @@ enum Phase {
     Sent,
     /// It has failed and may have been done: it is sent again at this time, in milliseconds.
     Again(u64),
-    /// Another revision is there, which may be this write: the watch brings it.
-    Refused,
+    /// Another revision is there since this time, in milliseconds. It may be this write: the watch brings it.
+    Refused(u64),
+    /// The watch has not, so the key is read.
+    Reads,
 }
 
 impl Claims {
@@ -119,6 +121,14 @@ impl Claims {
             write.phase = Phase::Sent;
             write.number = cx.write_claim(partition, &write.claim, write.expected);
         }
+        if let Some(write) = self.write.as_mut()
+            && let Phase::Refused(since_ms) = write.phase
+            && since_ms + GONE_MS <= cx.now.ms
+            && cx.wire.is_connected
+        {
+            write.phase = Phase::Reads;
+            write.number = cx.read_claim(partition);
+        }
     }
 
     /// Finds out if the engine has lost the known claim, when the key has another value.
@@ -148,8 +158,30 @@ impl Claims {
                 let claim = write.claim.clone();
                 self.learn(now_ms, claim, *revision);
             }
-            Err(KeyFailure::Conflict) => write.phase = Phase::Refused,
+            Ok(KeyAnswer::Found(found)) => {
+                let found = found.as_ref().and_then(|(revision, value)| Some((*revision, Claim::read(value)?)));
+                self.found(now_ms, found);
+            }
+            Err(KeyFailure::Conflict) => write.phase = Phase::Refused(now_ms),
+            _ if write.phase == Phase::Reads => write.phase = Phase::Refused(now_ms),
             _ => write.phase = Phase::Again(now_ms + RETRY_MS),
+        }
+    }
+
+    /// The key has this value, if any, after a write over another one was refused.
+    fn found(&mut self, now_ms: u64, found: Option<(u64, Claim)>) {
+        let (Some(write), Some(known)) = (&mut self.write, &mut self.known) else { return };
+        match found {
+            // The engine has lost the last writes of its owner, but none of another one.
+            Some((revision, claim)) if revision < known.revision && claim.term() == known.claim.term() => {
+                (known.revision, write.expected) = (revision, Expected::Revision(revision));
+                write.phase = Phase::Again(now_ms);
+            }
+            Some((revision, claim)) if (revision, &claim) != (known.revision, &known.claim) => {
+                write.phase = Phase::Refused(now_ms);
+                self.learn(now_ms, claim, revision);
+            }
+            _ => write.phase = Phase::Again(now_ms),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::histories::entry::NodeId;
 impl Partition {
     /// Writes the claim if it has to change.
     pub(super) fn care_for_claim(&mut self, cx: &mut Context<'_>) {
-        if self.claims.written().is_some() || self.claims.is_doubtful() || !cx.has_lease() {
+        if self.claims.written().is_some() || self.claims.is_doubtful() || !cx.has_lease() || !cx.sees_others() {
             return;
         }
         let next = match self.claims.claim() {

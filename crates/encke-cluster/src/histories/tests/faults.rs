@@ -187,6 +187,24 @@ fn an_engine_that_loses_its_keys_breaks_no_promise() {
     (0..MANY).for_each(|seed| _ = run(seed, BAD_ENGINE, disruptions, None));
 }
 
+// It still expects the revision of the lost write, and the watch has nothing new to report.
+#[test]
+fn an_owner_whose_last_claim_the_engine_has_lost_writes_its_next_one() {
+    let mut cluster = Cluster::new(2, 1, None);
+    cluster.settle();
+    let third = cluster.join();
+    cluster.settle();
+    let publish = |cluster: &mut Cluster| channels().iter().for_each(|channel| _ = cluster.publish(0, channel));
+    publish(&mut cluster);
+    cluster.pass(1_000);
+    cluster.lose_last_claims();
+    cluster.kill(third);
+    publish(&mut cluster);
+    cluster.settle();
+    assert_eq!(cluster.truth.borrow().seeds(), super::PARTITIONS, "no epoch has ended");
+    check(&cluster, &channels());
+}
+
 /// Runs a cluster with journals, of which no epoch may end.
 fn run_with_journals(seed: u64, faults: Faults, disruptions: Disruptions, sabotage: Option<Sabotage>) {
     let cluster = Cluster::of(NODES, seed, sabotage, Journals::used(0));

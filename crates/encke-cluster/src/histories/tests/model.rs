@@ -69,6 +69,7 @@ struct Flight {
 enum What {
     ToNode { node: usize, life: u64, arrival: Arrival },
     Put { node: usize, life: u64, number: u64, key: String, value: Option<Bytes>, expected: Expected },
+    Get { node: usize, life: u64, number: u64, key: String },
     Append { node: usize, life: u64, number: u64, journal: String, value: Bytes, after: u64 },
     Read { node: usize, life: u64, number: u64, journal: String, from: u64 },
 }
@@ -196,6 +197,7 @@ impl Cluster {
         for flight in &self.flights {
             match &flight.what {
                 What::Put { node: of, number, .. }
+                | What::Get { node: of, number, .. }
                 | What::Append { node: of, number, .. }
                 | What::Read { node: of, number, .. }
                     if *of == node =>
@@ -337,6 +339,7 @@ impl Cluster {
                 self.put(node, number, key, Some(value), expected);
             }
             Command::Delete { number, key, expected, .. } => self.put(node, number, key, None, expected),
+            Command::Get { number, key, .. } => self.run(node, number, |life| What::Get { node, life, number, key }),
             Command::Append { number, journal, value, after } => {
                 self.run(node, number, |life| What::Append { node, life, number, journal, value, after });
             }
@@ -414,6 +417,10 @@ impl Cluster {
                 What::Put { node, life, number, key, value, expected } => {
                     let answer = self.write(key, value, expected);
                     self.answer((node, life), number, answer);
+                }
+                What::Get { node, life, number, key } => {
+                    let found = self.keys.get(&key).map(|(revision, value, _)| (*revision, value.clone()));
+                    self.answer((node, life), number, Ok(KeyAnswer::Found(found)));
                 }
                 What::Append { node, life, number, journal, value, after } => {
                     let answer = self.journals.append(self.now_ms, &journal, value, after);

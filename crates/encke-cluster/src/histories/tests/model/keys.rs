@@ -47,6 +47,16 @@ impl Cluster {
         assert!(may_begin, "{key} begins again though others have it: {old:?}");
     }
 
+    /// The engine loses the last write of each claim, if it is one of the same owner as that before.
+    pub(in super::super) fn lose_last_claims(&mut self) {
+        let term = |value: &Bytes| Claim::read(value).map(|claim| claim.term());
+        for (_, stored) in self.keys.iter_mut().filter(|(key, _)| key.starts_with("p.")) {
+            if let Some((revision, value)) = stored.2.take_if(|(_, before)| term(before) == term(&stored.1)) {
+                (stored.0, stored.1) = (revision, value);
+            }
+        }
+    }
+
     pub(super) fn report(&mut self, node: usize, arrival: Arrival) {
         let late_ms = if self.dice.happens(self.faults.reports_late) { self.dice.random(2_000) } else { 0 };
         let (delay_ms, life) = (self.delay_ms() + late_ms, self.lives[node]);
