@@ -102,6 +102,8 @@ pub enum ForNodes {
         /// True if a subscription has changed since the last report: if the record of another node lacks that, the session ends there.
         has_subscribed: bool,
     },
+    /// Sessions have come back with what the last process of this node has saved. They may have ended or moved meanwhile: their records tell.
+    Loaded(Vec<Id>),
     /// A session has ended. A reply of its shard may wait for
     /// [`ShardMessage::InterestKnown`](crate::ShardMessage::InterestKnown) with this number: no node goes on with it then.
     Ended(Id, Option<u64>),

@@ -297,6 +297,7 @@ impl Sessions {
             ShardMessage::ForNodes(ForNodes::Confirmed { shard, tick, has_late }) => {
                 self.shard_confirmed(shard, tick, has_late);
             }
+            ShardMessage::ForNodes(ForNodes::Loaded(ids)) => self.records.loaded(&ids),
             ShardMessage::ForNodes(ForNodes::Ended(id, reply)) => self.ended(now_ms, &id, reply),
             ShardMessage::Abandoned(exchange) => self.abandoned(&exchange),
             ShardMessage::Delivered(exchange, is_taken) => self.delivered(now_ms, &exchange, is_taken),

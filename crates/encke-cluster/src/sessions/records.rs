@@ -155,6 +155,15 @@ impl Records {
         true
     }
 
+    /// Sessions have come back with this node. Their records tell if others have taken them, or ended them.
+    pub(super) fn loaded(&mut self, ids: &[Id]) {
+        for id in ids {
+            let key = Key::of(id);
+            self.own.entry(key).or_insert_with(|| Own { is_unsure: true, ..Own::of(*id, 0, None) });
+            self.look(key);
+        }
+    }
+
     /// This node has taken a session.
     pub(super) fn taken(&mut self, own: Own) {
         self.own.insert(Key::of(&own.id), own);

@@ -12,6 +12,7 @@ use crate::events::SessionKey;
 use crate::identity::Identity;
 use crate::interval::Interval;
 use crate::limits::sessions::SessionOwner;
+use crate::node_messages::ForNodes;
 use crate::now::Now;
 use crate::rights::policy::Policy;
 use crate::rights::table::{Entry, Granted};
@@ -69,7 +70,7 @@ impl Machines {
     fn restore_all(&mut self, saved: &Saved) {
         let mut frames = vec![None; saved.messages.len()];
         let index = self.env.index;
-        let mut lost = 0;
+        let (mut lost, mut loaded) = (0, Vec::new());
         for session in saved.sessions.iter().filter(|session| session.id.shard() == index) {
             match self.may_restore(session, session.policy.unwrap_or(saved.policy)) {
                 Ok(admitted) => {
@@ -77,6 +78,7 @@ impl Machines {
                     let counted_for = self.env.session_owner(session.identity.as_ref(), [0; 2]);
                     self.env.shared.sessions.add(counted_for);
                     self.restore_session(session, admitted, counted_for, &saved.messages, &mut frames);
+                    loaded.push(session.id);
                 }
                 Err(reason) => {
                     tracing::info!(session = ?session.id, reason, "session not restored");
@@ -90,6 +92,9 @@ impl Machines {
                 lost,
                 "sessions not restored: the settings or the rights of today do not admit them; their clients must handshake again"
             );
+        }
+        if self.env.shared.is_clustered() {
+            self.tell_nodes(ForNodes::Loaded(loaded));
         }
         self.update_gauges();
     }

@@ -300,3 +300,37 @@ fn no_node_goes_on_with_a_session_that_its_node_has_named() {
         assert_eq!(cluster.answer(number), Some(expected));
     }
 }
+
+#[test]
+fn a_session_that_comes_back_with_its_node_and_ends_at_once_leaves_its_end_in_the_record_of_before() {
+    for is_compared in [false, true] {
+        let mut records = Records::new(tag(0), 1_000, decode);
+        let session = id(1, 0);
+        records.loaded(&[session]);
+        let key = Key::of(&session);
+        let before = Record::Live { node: tag(0), content: content(b"1") }.write();
+        if is_compared {
+            assert_eq!(records.next(NOW_MS), Some(KeyCommand::Read(key)));
+            assert!(records.ended(&session, true));
+        } else {
+            assert!(records.ended(&session, true));
+            assert_eq!(records.next(NOW_MS), Some(KeyCommand::Read(key)));
+        }
+        assert_eq!(records.answered(NOW_MS, key, &Ok(KeyAnswer::Found(Some((7, before))))), None);
+        let end = KeyCommand::Write(key, Record::Ended, Expected::Revision(7));
+        assert_eq!(records.next(NOW_MS), Some(end), "{is_compared}");
+        assert_eq!(records.answered(NOW_MS, key, &Ok(KeyAnswer::Written(8))), None);
+        assert_eq!((records.next(NOW_MS), records.len()), (None, (0, 0)));
+    }
+}
+
+#[test]
+fn a_session_that_comes_back_with_its_node_and_has_ended_elsewhere_ends() {
+    let mut records = Records::new(tag(0), 1_000, decode);
+    let session = id(1, 0);
+    records.loaded(&[session]);
+    let key = Key::of(&session);
+    assert_eq!(records.next(NOW_MS), Some(KeyCommand::Read(key)));
+    let lost = records.answered(NOW_MS, key, &Ok(KeyAnswer::Found(Some((7, Record::Ended.write())))));
+    assert_eq!(lost, Some(Outcome::Lost(session, None)));
+}
