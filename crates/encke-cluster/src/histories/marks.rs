@@ -136,7 +136,7 @@ fn read(bytes: &[u8]) -> Option<Points> {
     }))
 }
 
-/// What a node reports of its sessions with its key.
+/// The report of a node about its sessions, with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Its name in the ids of sessions.

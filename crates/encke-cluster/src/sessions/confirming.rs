@@ -25,7 +25,7 @@ use crate::histories::TICKS_MAX;
 pub(super) struct Confirming {
     /// Those of this node, by tick.
     marks: VecDeque<(u64, Bytes)>,
-    /// What other nodes have reported last.
+    /// The last report of each other node.
     of_nodes: HashMap<NodeTag, Report, RandomState>,
     /// For each shard the last tick that it has confirmed, and true if it has late sessions.
     shards: Vec<(u64, bool)>,
@@ -39,7 +39,7 @@ pub(super) struct Confirming {
     pub(super) sabotage: Option<Sabotage>,
 }
 
-/// What a node reports of its sessions.
+/// The report of a node about its sessions.
 struct Report {
     mark: Bytes,
     unrecorded: Unrecorded,
@@ -187,5 +187,5 @@ impl Sessions {
     }
 }
 
-/// Nodes whose reports are known: each has 1 KB, and 4 KB more for sessions whose records are late.
+/// Nodes whose reports are known: each has 1 KB, and 16 KB more at most for sessions whose records are late.
 const NODES_MAX: usize = 1_024;

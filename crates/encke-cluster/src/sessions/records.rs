@@ -190,10 +190,9 @@ impl Records {
         // Without a record nobody goes on with it.
         let has_record = |own: &Own| own.revision > 0 || own.is_unsure || matches!(own.phase, Phase::Writes(_));
         binding.retain(|key, _| own.get(key).is_some_and(|own| own.is_binding && !own.is_ended));
-        let is_late = |(key, since_ms): &(&Key, &u64)| {
-            **since_ms + UNRECORDED_AFTER_MS <= now_ms && own.get(*key).is_some_and(has_record)
-        };
-        Unrecorded::of(binding.iter().filter(is_late).map(|(key, _)| *key))
+        let late = binding.iter().filter(|(_, since_ms)| **since_ms + UNRECORDED_AFTER_MS <= now_ms);
+        let late = late.filter_map(|(key, _)| own.get(key).filter(|own| has_record(own)).map(|own| (*key, own.owner)));
+        Unrecorded::of(late)
     }
 
     /// True if a command about the record of a session is on its way: it cannot be given away before that has ended.

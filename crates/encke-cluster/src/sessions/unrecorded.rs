@@ -1,7 +1,11 @@
 //! Sessions whose client relies on subscriptions that their record does not have yet. A node names those that wait for long with its
 //! heartbeat: when it is gone, no other node goes on with them, because messages would be missing and nobody would say so.
 
+use std::collections::HashMap;
+
 use bytes::Bytes;
+use encke_core::SessionOwner;
+use foldhash::fast::RandomState;
 
 use super::record::{KEY_BYTES, Key};
 
@@ -15,8 +19,15 @@ pub(super) struct Unrecorded {
 }
 
 impl Unrecorded {
-    /// Those of an iterator.
-    pub(super) fn of(mut keys: impl Iterator<Item = Key>) -> Unrecorded {
+    /// Those of some owners. One with more than its share takes the room of no other, and its further sessions are not named.
+    pub(super) fn of(sessions: impl Iterator<Item = (Key, SessionOwner)>) -> Unrecorded {
+        let mut counts = HashMap::<SessionOwner, usize, RandomState>::default();
+        let has_share = |(_, owner): &(Key, SessionOwner)| {
+            let count = counts.entry(*owner).or_default();
+            *count += 1;
+            *count <= OF_OWNER_MAX
+        };
+        let mut keys = sessions.filter(has_share).map(|(key, _)| key);
         let first: Vec<Key> = keys.by_ref().take(UNRECORDED_MAX).collect();
         Unrecorded { keys: first, has_more: keys.next().is_some() }
     }
@@ -42,7 +53,9 @@ impl Unrecorded {
 }
 
 /// Sessions that a heartbeat names, of 16 bytes each. If there are more, other nodes go on with no session of the node.
-pub(super) const UNRECORDED_MAX: usize = 256;
+pub(super) const UNRECORDED_MAX: usize = 1_024;
+/// Those of one user or address.
+pub(super) const OF_OWNER_MAX: usize = 16;
 /// The time after which a record is late, in milliseconds. A write takes a few.
 pub(super) const UNRECORDED_AFTER_MS: u64 = 200;
 
@@ -53,7 +66,7 @@ mod tests {
 
     #[test]
     fn sessions_read_back_and_too_many_are_all_sessions() {
-        let keys = |count: u64| (0..count).map(|number| Key::of(&id(1, number)));
+        let keys = |count: u64| (0..count).map(|number| (Key::of(&id(1, number)), SessionOwner::of(number)));
         let some = Unrecorded::of(keys(3));
         assert_eq!(Unrecorded::read(&some.write()), some);
         assert!(some.may_have(&Key::of(&id(1, 2))) && !some.may_have(&Key::of(&id(1, 3))));
@@ -63,5 +76,15 @@ mod tests {
         assert_eq!(Unrecorded::read(&all.write()), all);
         assert!(all.may_have(&Key::of(&id(7, 7))));
         assert_eq!((Unrecorded::read(b""), Unrecorded::default().write()), (Unrecorded::default(), Bytes::new()));
+    }
+
+    #[test]
+    fn an_owner_with_more_sessions_than_its_share_takes_the_room_of_no_other() {
+        let mut sessions: Vec<_> = (0..2_000).map(|number| (Key::of(&id(1, number)), SessionOwner::of(1))).collect();
+        let other = Key::of(&id(2, 0));
+        sessions.push((other, SessionOwner::of(2)));
+        let unrecorded = Unrecorded::of(sessions.iter().copied());
+        assert_eq!((unrecorded.keys.len(), unrecorded.has_more), (OF_OWNER_MAX + 1, false));
+        assert!(unrecorded.may_have(&other) && !unrecorded.may_have(&Key::of(&id(3, 0))));
     }
 }

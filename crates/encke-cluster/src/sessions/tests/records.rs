@@ -292,7 +292,7 @@ fn no_node_goes_on_with_a_session_that_its_node_has_named() {
     cluster.pass(1_000);
     let sessions = &mut cluster.members[1].sessions;
     let mark = sessions.confirming.mark_of(tag(0)).expect("a mark");
-    sessions.note_report(tag(0), mark, &Unrecorded::of(std::iter::once(Key::of(&named))).write());
+    sessions.note_report(tag(0), mark, &Unrecorded::of([(Key::of(&named), SessionOwner::of(1))].into_iter()).write());
     cluster.kill(0);
     for (session, expected) in [(named, Answer::Unknown), (other, Answer::By(1))] {
         let number = cluster.request(1, session);
