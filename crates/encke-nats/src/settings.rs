@@ -45,7 +45,8 @@ encke::settings! {
         ping_interval_ms: u64 = 10_000, positive();
         /// Longest pause between two attempts to connect, in milliseconds.
         reconnect_delay_max_ms: u64 = 1_000, positive();
-        /// Copies of what the nodes keep in JetStream, each on another NATS server: 1, 3 or 5. It counts when that is made, by the first node.
+        /// Copies of the buckets and of the journal, each on another NATS server: 1, 3 or 5. Set 3 with three NATS servers: with 1 the loss of
+        /// one server stops publications on channels with a history. It counts when a bucket or the journal is made, by the first node.
         replicas: usize = 1, at_least(1, "1, 3 or 5"), at_most(5, "1, 3 or 5");
         /// Bytes on the disks of NATS of what is published on channels with a history, if `history_commit` is `replicated`: the oldest goes
         /// first. 0: no limit.
