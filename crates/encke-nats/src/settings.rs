@@ -17,7 +17,7 @@ encke::settings! {
         /// The URLs of the NATS servers, such as `nats://10.0.0.1:4222`, or `tls://` for a connection that must be encrypted. The node connects
         /// to one of them, and to another one if that fails.
         servers: Vec<String> = Vec::new();
-        /// The name of this node for those who look at NATS. Empty: `encke`.
+        /// The name of the connection, as NATS shows it. It has no other effect. Empty: `encke`.
         node: String = String::new();
         /// A file of certificates (PEM) that are trusted in place of those of the system.
         ca_file: Option<PathBuf> = None;
