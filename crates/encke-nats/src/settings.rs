@@ -17,7 +17,7 @@ encke::settings! {
         /// The URLs of the NATS servers, such as `nats://10.0.0.1:4222`, or `tls://` for a connection that must be encrypted. The node connects
         /// to one of them, and to another one if that fails.
         servers: Vec<String> = Vec::new();
-        /// The name of this node for those who look at NATS. Empty: `encke`.
+        /// The name of the connection, as NATS shows it. It has no other effect. Empty: `encke`.
         node: String = String::new();
         /// A file of certificates (PEM) that are trusted in place of those of the system.
         ca_file: Option<PathBuf> = None;
@@ -45,7 +45,8 @@ encke::settings! {
         ping_interval_ms: u64 = 10_000, positive();
         /// Longest pause between two attempts to connect, in milliseconds.
         reconnect_delay_max_ms: u64 = 1_000, positive();
-        /// Copies of what the nodes keep in JetStream, each on another NATS server: 1, 3 or 5. It counts when that is made, by the first node.
+        /// Copies of the buckets and of the journal, each on another NATS server: 1, 3 or 5. Set 3 with three NATS servers: with 1 the loss of
+        /// one server stops publications on channels with a history. It counts when a bucket or the journal is made, by the first node.
         replicas: usize = 1, at_least(1, "1, 3 or 5"), at_most(5, "1, 3 or 5");
         /// Bytes on the disks of NATS of what is published on channels with a history, if `history_commit` is `replicated`: the oldest goes
         /// first. 0: no limit.

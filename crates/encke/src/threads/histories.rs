@@ -39,7 +39,7 @@ impl Reading {
     }
 }
 
-/// The time after which a node takes clients even without all histories, in milliseconds. A whole cluster that starts has none for 10 s.
+/// The time after which a node takes clients even without all histories, in milliseconds.
 const READING_MAX_MS: u64 = 60_000;
 /// The same while the engine is not there, in milliseconds.
 const ENGINE_MAX_MS: u64 = 5_000;
