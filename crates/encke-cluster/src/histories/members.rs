@@ -43,7 +43,7 @@ impl Members {
     /// A key is there, or has changed.
     pub(super) fn seen(&mut self, now_ms: u64, node: NodeId, revision: u64) {
         if node == self.own {
-            // What others have written meanwhile comes with it.
+            // The writes of others come with it.
             if self.is_blind(now_ms) {
                 self.resume(now_ms);
             }

@@ -114,6 +114,8 @@ pub struct Histories {
     complete_ms: Option<u64>,
     /// The time of the last turn, in milliseconds.
     turned_ms: u64,
+    /// The partition that is the first one in this turn.
+    first: usize,
     /// The time of the next look at the balance of partitions, and of the last beginning of a pass, in milliseconds.
     balance_ms: u64,
     given_ms: u64,
@@ -145,6 +147,7 @@ impl Histories {
             listens: false,
             complete_ms: None,
             turned_ms: 0,
+            first: 0,
             balance_ms: 0,
             given_ms: 0,
             is_ending: false,
@@ -295,7 +298,10 @@ impl Histories {
         for Message { from, partition, term, body } in arrived {
             partitions[usize::from(partition)].received(&mut cx, from, term, body);
         }
-        partitions.iter_mut().for_each(|partition| partition.turn(&mut cx));
+        // One with much to commit takes the room of the turn: each is the first one in turn.
+        self.first = (self.first + 1) % partitions.len().max(1);
+        let (later, earlier) = partitions.split_at_mut(self.first);
+        earlier.iter_mut().chain(later).for_each(|partition| partition.turn(&mut cx));
         self.balance(now, rings);
         self.tick(now.ms);
         for share in std::mem::take(&mut self.wire.freed) {

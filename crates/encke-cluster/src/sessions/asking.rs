@@ -1,5 +1,7 @@
 //! The steps of a search: see [`super::searches`].
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use encke_core::{ExchangeId, FromNodes, Id, NodeTag, OTHER_NODES, Response, Restored, Searcher, ShardMessage};
 
@@ -189,7 +191,7 @@ impl Sessions {
                     Some((revision, Some(Record::Live { node, content }))) => {
                         self.found(now_ms, number, (revision, node, content));
                     }
-                    Some((_, Some(Record::Ended))) | None => self.end_search(now_ms, number),
+                    Some((_, Some(Record::Ended))) | None => self.end_all(number),
                     Some((_, None)) => {
                         self.counts.rejected += 1;
                         self.end_search(now_ms, number);
@@ -298,9 +300,16 @@ impl Sessions {
         }
     }
 
+    /// There is no such session: this holds for those that have waited for the search, too, whoever they are.
+    fn end_all(&mut self, number: u64) {
+        for follower in self.finish(number) {
+            self.finish(follower);
+        }
+    }
+
     /// Ends a search, and returns those that have waited for it.
-    fn finish(&mut self, number: u64) -> Vec<u64> {
-        let Some(search) = self.searches.remove(number) else { return Vec::new() };
+    fn finish(&mut self, number: u64) -> BTreeSet<u64> {
+        let Some(search) = self.searches.remove(number) else { return BTreeSet::new() };
         let (session, is_abandoned) = (search.session, search.is_abandoned);
         let followers = self.searches.step_down(number, &search.key);
         match self.searches.give_back(search) {

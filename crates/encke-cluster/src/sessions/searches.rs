@@ -28,7 +28,7 @@ pub(super) struct Searches {
     all: HashMap<u64, Search, RandomState>,
     exchanges: HashMap<ExchangeId, u64, RandomState>,
     /// The search that asks for a session, and those that wait for its end.
-    first: HashMap<Key, (u64, Vec<u64>), RandomState>,
+    first: HashMap<Key, (u64, BTreeSet<u64>), RandomState>,
     /// Those that go on at a time, in milliseconds.
     paused: BTreeSet<(u64, u64)>,
     last: u64,
@@ -173,10 +173,10 @@ impl Searches {
 
     /// Makes a search the one that asks for its session. False if there is another one, for which it waits.
     pub(super) fn lead(&mut self, number: u64, key: Key) -> bool {
-        let (first, followers) = self.first.entry(key).or_insert((number, Vec::new()));
+        let (first, followers) = self.first.entry(key).or_insert((number, BTreeSet::new()));
         let leads = *first == number;
-        if !leads && !followers.contains(&number) {
-            followers.push(number);
+        if !leads {
+            followers.insert(number);
         }
         leads
     }
@@ -199,12 +199,12 @@ impl Searches {
     }
 
     /// A search no longer asks for its session. Returns those that have waited for it.
-    pub(super) fn step_down(&mut self, number: u64, key: &Key) -> Vec<u64> {
+    pub(super) fn step_down(&mut self, number: u64, key: &Key) -> BTreeSet<u64> {
         match self.first.get(key) {
             Some((first, _)) if *first == number => {
                 self.first.remove(key).map(|(_, followers)| followers).unwrap_or_default()
             }
-            _ => Vec::new(),
+            _ => BTreeSet::new(),
         }
     }
 

@@ -236,10 +236,22 @@ mod tests {
             Some("3"),
             "the second one is there, so the first was before it"
         );
-        assert_eq!(rig.missed(&["/a"], 20), None, "there may have been another one");
+        assert_eq!(rig.missed(&["/a"], 20).as_deref(), Some("2 3"), "the one that is gone was before them");
+        assert_eq!(rig.missed(&["/a"], 10), None);
         let room = Room { bytes_max: usize::MAX, channels_max: 100 };
         (0..2).for_each(|owner| rig.histories.sweep(owner, room, 9_000));
-        assert_eq!((rig.missed(&["/a"], 9_001).as_deref(), rig.missed(&["/a"], 9_000)), (Some(""), None));
+        assert_eq!((rig.missed(&["/a"], 31).as_deref(), rig.missed(&["/a"], 30)), (Some(""), None));
+    }
+
+    // Rings come and go with their channels, so others would refuse each session.
+    #[test]
+    fn a_ring_that_goes_hides_nothing_that_came_after_its_last_message() {
+        let mut rig = Rig::new(9);
+        rig.append("/a", 10, "1", None);
+        rig.append("/b", 10, "2", None);
+        let room = Room { bytes_max: usize::MAX, channels_max: 0 };
+        [9_000, 99_000].iter().for_each(|now_ms| (0..2).for_each(|owner| rig.histories.sweep(owner, room, *now_ms)));
+        assert_eq!((rig.missed(&["/**"], 11).as_deref(), rig.missed(&["/**"], 10)), (Some(""), None));
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub struct Ring {
     /// The offset of the next message.
     next: u64,
     bytes: usize,
-    /// The time when it last dropped a message, in milliseconds of the monotonic clock.
+    /// The time when the last message came that it has dropped, in milliseconds of the monotonic clock.
     dropped_ms: u64,
     /// True if messages of its channel are not there any more, or may not be.
     is_partial: bool,
@@ -140,7 +140,7 @@ impl Ring {
         }
     }
 
-    /// True if it may have dropped a message at this time or later, in milliseconds of the monotonic clock.
+    /// True if it may have dropped a message that came at this time or later, in milliseconds of the monotonic clock.
     pub fn has_dropped_since(&self, since_ms: u64) -> bool {
         self.is_partial && self.dropped_ms >= since_ms
     }
@@ -217,22 +217,21 @@ impl Ring {
     }
 
     fn push(&mut self, entry: Entry) {
-        let now_ms = entry.at_ms;
         self.is_unused = false;
         self.bytes += entry.bytes();
         self.entries.push_back(entry);
         let HistoryTerms { messages_max, bytes_max, .. } = self.terms;
         while self.entries.len() > 1 && (self.entries.len() > messages_max || self.bytes > bytes_max) {
-            self.drop_oldest(now_ms);
+            self.drop_oldest();
         }
     }
 
-    /// Drops the oldest message. `now_ms`: the time of the monotonic clock, in milliseconds.
-    pub fn drop_oldest(&mut self, now_ms: u64) {
+    /// Drops the oldest message.
+    pub fn drop_oldest(&mut self) {
         if let Some(entry) = self.entries.pop_front() {
             self.bytes -= entry.bytes();
             self.oldest = entry.offset + 1;
-            (self.is_partial, self.dropped_ms) = (true, now_ms);
+            (self.is_partial, self.dropped_ms) = (true, entry.at_ms);
         }
         // Releases the memory that a busy minute needed.
         if self.entries.capacity() > ENTRIES_RETAINED && self.entries.len() < self.entries.capacity() / 4 {
@@ -242,19 +241,25 @@ impl Ring {
 
     /// Drops all messages.
     pub fn clear(&mut self) {
+        self.dropped_ms = self.newest_ms();
         self.is_partial |= !self.entries.is_empty();
         self.entries = VecDeque::new();
         self.oldest = self.next;
         self.bytes = 0;
     }
 
-    /// Drops the messages below an offset. `now_ms`: the time of the monotonic clock, in milliseconds.
-    pub(super) fn clear_below(&mut self, offset: u64, now_ms: u64) {
+    /// The time when its last message came, as far as it is known, in milliseconds of the monotonic clock.
+    pub(super) fn newest_ms(&self) -> u64 {
+        self.entries.back().map_or(self.dropped_ms, |entry| entry.at_ms)
+    }
+
+    /// Drops the messages below an offset.
+    pub(super) fn clear_below(&mut self, offset: u64) {
         if offset >= self.next {
             return self.clear();
         }
         while self.entries.front().is_some_and(|entry| entry.offset < offset) {
-            self.drop_oldest(now_ms);
+            self.drop_oldest();
         }
     }
 
