@@ -149,7 +149,8 @@ impl Sessions {
         self.records.changed((id, owner), content, subscribed_ms);
         match since {
             Since::Common => self.confirming.written(&key),
-            _ if self.records.is_written(&key) => self.confirming.written(&key),
+            // With the mark of its record it goes on from further back.
+            _ if self.records.is_written(&key) || self.records.has_mark(&key) => self.confirming.written(&key),
             _ => _ = self.confirming.unwritten.insert(key),
         }
     }

@@ -33,6 +33,8 @@ pub(super) struct Own {
     pub(super) is_binding: bool,
     /// The node that has it, too, and has to learn of the end.
     pub(super) also_on: Option<NodeTag>,
+    /// True if its record has a mark, which holds until a write without one begins.
+    pub(super) has_mark: bool,
     /// True if a write has failed that may have been done.
     pub(super) is_unsure: bool,
     /// Reads in a row whose revision was too low.
@@ -61,6 +63,7 @@ impl Own {
             revision,
             take_overs: 0,
             given_by: None,
+            has_mark: mark.is_some(),
             mark,
             later_revision: 0,
             written: 0,

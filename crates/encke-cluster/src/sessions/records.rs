@@ -195,6 +195,11 @@ impl Records {
         Unrecorded::of(late)
     }
 
+    /// True if the record of a session has a mark: then it may wait for a later one.
+    pub(super) fn has_mark(&self, key: &Key) -> bool {
+        self.own.get(key).is_some_and(|own| own.has_mark)
+    }
+
     /// True if a command about the record of a session is on its way: it cannot be given away before that has ended.
     pub(super) fn is_busy(&self, key: &Key) -> bool {
         self.own.get(key).is_some_and(|own| matches!(own.phase, Phase::Writes(_) | Phase::Looks))
@@ -267,10 +272,11 @@ impl Records {
                     continue;
                 }
             };
-            let hash = match &record {
-                Record::Live { content, .. } => hash_of(content),
-                Record::Ended => 0,
+            let (hash, has_mark) = match &record {
+                Record::Live { content, .. } => (hash_of(content), content.mark.is_some()),
+                Record::Ended => (0, false),
             };
+            own.has_mark &= has_mark;
             own.phase = Phase::Writes(hash);
             let expected = if own.revision == 0 { Expected::Absent } else { Expected::Revision(own.revision) };
             self.on_way += 1;
@@ -306,6 +312,7 @@ impl Records {
             (Phase::Writes(hash), Ok(KeyAnswer::Written(revision))) => {
                 own.phase = Phase::Rests;
                 (own.is_unsure, own.given_by) = (false, None);
+                own.has_mark = own.pending.as_ref().is_some_and(|state| state.mark.is_some() && hash_of(state) == hash);
                 self.written += 1;
                 (own.revision, own.written) = (*revision, hash);
                 if own.is_ended && hash == 0 {
@@ -382,7 +389,7 @@ impl Records {
         (own.old_reads, own.later_revision) = (0, 0);
         match Record::read(value) {
             Some(Record::Live { node, content }) if node == self.node => {
-                (own.revision, own.written) = (*revision, hash_of(&content));
+                (own.revision, own.written, own.has_mark) = (*revision, hash_of(&content), content.mark.is_some());
                 own.pending.take_if(|pending| *pending == content);
                 own.is_binding &= own.pending.is_some();
                 self.go_on(key);

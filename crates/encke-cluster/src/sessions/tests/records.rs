@@ -334,3 +334,22 @@ fn a_session_that_comes_back_with_its_node_and_has_ended_elsewhere_ends() {
     let lost = records.answered(NOW_MS, key, &Ok(KeyAnswer::Found(Some((7, Record::Ended.write())))));
     assert_eq!(lost, Some(Outcome::Lost(session, None)));
 }
+
+#[test]
+fn a_record_has_a_mark_from_the_end_of_its_write_to_the_begin_of_one_without() {
+    let mut records = Records::new(tag(0), 1_000, decode);
+    let session = id(1, 0);
+    let key = recorded(&mut records, session, 1);
+    let late = |mark: u8| Content { mark: Some(vec![mark].into()), ..content(b"1") };
+    let write = |records: &mut Records, state: Content, revision: u64| {
+        records.changed(owned(session), state, None);
+        let before = records.has_mark(&key);
+        assert_eq!(writes(records, NOW_MS).len(), 1);
+        let meanwhile = records.has_mark(&key);
+        records.answered(NOW_MS, key, &Ok(KeyAnswer::Written(revision)));
+        [before, meanwhile, records.has_mark(&key)]
+    };
+    assert_eq!(write(&mut records, late(1), 2), [false, false, true]);
+    assert_eq!(write(&mut records, late(2), 3), [true; 3]);
+    assert_eq!(write(&mut records, content(b"1"), 4), [true, false, false]);
+}
