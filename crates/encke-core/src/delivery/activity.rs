@@ -77,6 +77,13 @@ impl Aside<'_> {
         Some(&self.0.sessions.get(key)?.id)
     }
 
+    /// The id of a session, unless the server has ended it: then its client may only fetch what waits for it.
+    #[inline]
+    pub(crate) fn id_of_entitled(&self, key: SessionKey) -> Option<&Id> {
+        let session = self.0.sessions.get(key)?;
+        if session.protocol.is_ending() { None } else { Some(&session.id) }
+    }
+
     /// Notes that a session's client lives.
     pub(crate) fn received(&mut self, key: SessionKey) {
         let (now_ms, terms) = (self.0.now.ms, self.0.terms_of(key));

@@ -350,6 +350,10 @@ impl Machines {
         if !self.delivery.aside().is_usable(key, release.opener) {
             return Given::Refused;
         }
+        if self.is_ending(key) {
+            // The time for its client to fetch the rest would begin again there.
+            return Given::Stays;
+        }
         let policy = self.clients.policy_of(key);
         let record = self.delivery.record(key).map(|record| self.completed(key, record, policy));
         if record.is_some_and(|record| self.is_promised_messages(&record)) {

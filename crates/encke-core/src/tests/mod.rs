@@ -10,6 +10,7 @@ mod conflation;
 mod decisions;
 mod edges;
 mod elsewhere;
+mod ending;
 mod gaps;
 mod identity;
 mod limits;
