@@ -4,6 +4,7 @@ mod ack;
 mod attributes;
 mod bounds;
 mod by_handle;
+mod carried;
 mod cluster;
 pub(super) mod confirmed;
 mod conflation;
