@@ -48,6 +48,10 @@ impl Shard {
                         return self.settle_burst().send_away(key, home);
                     }
                     let found = beside.sessions.find(&id);
+                    if found.is_none() && is_carried {
+                        // It must not be carried twice: each time the limits by address would know less of its client.
+                        return self.settle_burst().connect_again(key);
+                    }
                     if found.is_none() && shared.is_clustered() && !beside.requests.searched.remove(&key) {
                         return self.settle_burst().search_for_socket(id, key);
                     }

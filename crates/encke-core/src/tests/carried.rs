@@ -5,10 +5,12 @@ use std::sync::{Arc, Mutex};
 use crate::application::{Answer, Application, Handshake, Refusal};
 use crate::delivery::{Received, SocketOrigin};
 use crate::events::SocketKey;
+use crate::id::{Id, NodeTag, kernel_entropy};
 use crate::identity::Identity;
+use crate::node_messages::ForNodes;
 use crate::opener::Opener;
 use crate::settings::Settings;
-use crate::shard::tests::nodes::{opened, rig_with};
+use crate::shard::tests::nodes::{opened, reports_of, rig_with};
 use crate::shard::tests::{NOW, Rig};
 
 /// Notes the peers of handshakes.
@@ -52,5 +54,25 @@ fn a_handshake_on_a_carried_websocket_is_not_answered_and_its_client_connects_ag
         let said = rig.flushed(socket);
         assert!(said.contains("connect again") && !said.contains("channel"), "{text}: {said}");
         assert_eq!((rig.shard.sessions(), *porter.0.lock().expect("no panic")), (1, 1), "{text}");
+    }
+}
+
+#[test]
+fn a_carried_websocket_is_never_carried_again() {
+    let mut rig = rig_with(Settings::default(), Box::new(Porter::default()));
+    let (_, id) = opened(&mut rig, "{}");
+    let text = |id: &Id| format!(r#"{{"channel":"/meta/connect","clientId":"{id}","advice":{{"timeout":0}}}}"#);
+    for has_had_another in [false, true] {
+        let socket = carried(&mut rig);
+        if has_had_another {
+            rig.shard.socket_text(NOW, socket, &text(&id));
+            rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/disconnect","clientId":"{id}"}}"#));
+            rig.flushed(socket);
+        }
+        let elsewhere = Id::of_node(0, NodeTag::new(&mut kernel_entropy()), &mut kernel_entropy());
+        assert_eq!(rig.shard.socket_text(NOW, socket, &text(&elsewhere)), Received::Here);
+        assert!(rig.flushed(socket).contains("connect again"), "{has_had_another}");
+        let is_search = |report: &ForNodes| matches!(report, ForNodes::Search { .. });
+        assert!(!reports_of(&mut rig, 0).iter().any(is_search), "no node is asked");
     }
 }
