@@ -369,7 +369,8 @@ impl Machines {
         self.send_waiting_to(key);
         let socket = self.delivery.session(key).and_then(|session| session.socket());
         let Some((messages, session)) = self.delivery.give(key) else { return Given::Unknown };
-        let session = SavedSession { policy: None, ..self.completed(key, session, policy) };
+        let buckets_ms = self.clients.buckets_ms(key, self.env.now);
+        let session = SavedSession { policy: None, buckets_ms, ..self.completed(key, session, policy) };
         self.remove_session(key);
         if let Some(socket) = socket {
             self.delivery.close_socket(socket, 1000, "session moved");

@@ -147,6 +147,7 @@ impl Machines {
             let is_counted = self.env.count_session_of(&identity);
             self.set_owner(key, identity, is_counted, self.clients.policy().authentication);
         }
+        self.clients.restore_buckets(key, saved.buckets_ms, self.env.now);
         if let Some(attributes) = &saved.attributes {
             self.clients.restore_attributes(key, attributes.clone());
         }

@@ -16,6 +16,7 @@ mod gaps;
 mod identity;
 mod limits;
 mod memory;
+mod moves;
 mod newcomers;
 mod nodes;
 mod pending_replies;
