@@ -213,7 +213,7 @@ impl Machines {
             Ok(admitted) => {
                 let mut frames = vec![None; messages.len()];
                 let session = leapt(session, if is_whole { 0 } else { LEAP });
-                self.restore_session(&session, admitted, counted_for, &messages, &mut frames);
+                self.restore_session(&session, admitted, (counted_for, origins), &messages, &mut frames);
                 let key = self.delivery.find(&id);
                 if let Some(key) = key {
                     self.follow_confirmations(key, resumes);

@@ -7,6 +7,7 @@ use bayeux::ChannelName;
 
 use crate::application::{Caller, EndReason};
 use crate::attributes::Attributes;
+use crate::clients::newcomers::Origins;
 use crate::delivery::Frames;
 use crate::events::SessionKey;
 use crate::identity::Identity;
@@ -74,9 +75,9 @@ impl Machines {
             match self.may_restore(session, session.policy.unwrap_or(saved.policy)) {
                 Ok(admitted) => {
                     // The address of its client is not known yet: without a user, all restored sessions have one owner.
-                    let counted_for = self.env.session_owner(session.identity.as_ref(), [0; 2]);
+                    let counted_for = self.env.session_owner(session.identity.as_ref(), UNKNOWN);
                     self.env.shared.sessions.add(counted_for);
-                    self.restore_session(session, admitted, counted_for, &saved.messages, &mut frames);
+                    self.restore_session(session, admitted, (counted_for, UNKNOWN), &saved.messages, &mut frames);
                 }
                 Err(reason) => {
                     tracing::info!(session = ?session.id, reason, "session not restored");
@@ -122,12 +123,12 @@ impl Machines {
         Ok(Admitted { granted: own, identity, subscriptions })
     }
 
-    /// Restores a session that may be restored, and that is counted for this owner.
+    /// Restores a session that may be restored, and that is counted for this owner. Its client has these origins.
     pub(super) fn restore_session(
         &mut self,
         saved: &SavedSession,
         admitted: Admitted,
-        counted_for: SessionOwner,
+        (counted_for, origins): (SessionOwner, Origins),
         messages: &[Box<str>],
         frames: &mut [Option<Frames>],
     ) {
@@ -137,7 +138,7 @@ impl Machines {
         self.clients.open(key, counted_for);
         self.env.metrics.restored.add(1);
         if saved.stage == Stage::New {
-            self.is_new(key, [0; 2]);
+            self.is_new(key, origins);
         }
         if !self.delivery.has(key) {
             return;
@@ -165,6 +166,9 @@ impl Machines {
         }
     }
 }
+
+/// The origins of a client that is not there yet.
+const UNKNOWN: Origins = [0; 2];
 
 /// The rights of a session that is restored.
 pub(super) struct Admitted {

@@ -65,3 +65,18 @@ fn a_session_takes_what_it_has_used_of_its_rates_along_to_another_node() {
         assert!(sum > 0 && sum <= most, "{fields}: {sum} instead of {most}");
     }
 }
+
+#[test]
+fn sessions_that_have_not_connected_are_limited_for_each_address_when_they_come_from_another_node() {
+    let settings = Settings { unconnected_per_address_max: 3, ..Settings::default() };
+    let [mut here, mut there] = nodes(&settings);
+    for number in 1..=5 {
+        let (_, client) = here.opened("{}");
+        let id = Id::parse(&client).expect("an id");
+        let saved = given(release(&mut here, id, 1 << 20, true));
+        // All of them from one address.
+        restore(&mut there, id, saved, true);
+        assert_eq!(there.shard.sessions(), number.min(3));
+    }
+    assert_eq!(there.shard.metrics().unused_ended.get(), 2);
+}
