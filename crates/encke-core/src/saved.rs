@@ -45,6 +45,10 @@ pub struct SavedSession {
     /// Its attributes, if it has had some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
+    /// The times until the buckets of its rates are full, in milliseconds: of messages, of their bytes, and of refreshes. Only on its
+    /// way to another node.
+    #[serde(default, skip_serializing_if = "are_full")]
+    pub buckets_ms: [u64; 3],
     /// The stage of its life.
     pub stage: Stage,
     /// The interval that its client asked for last, in milliseconds.
@@ -62,6 +66,10 @@ pub struct SavedSession {
     pub ack: Option<SavedUnacked>,
     /// Its replay state, if it replays.
     pub replay: Option<SavedReplay>,
+}
+
+fn are_full(buckets_ms: &[u64; 3]) -> bool {
+    *buckets_ms == [0; 3]
 }
 
 /// A run of [`Saved::messages`]: the index of the first one, and the number of messages.

@@ -181,6 +181,7 @@ mod tests {
             terms: None,
             attributes: None,
             policy: Some(Policy::default().authenticated_by("other tokens")),
+            buckets_ms: [7, 0, 2_000],
             stage: Stage::Connected,
             interval_ms: None,
             max_interval_ms: Some(60_000),

@@ -20,7 +20,7 @@ use crate::clients::newcomers::{Newcomers, Origins};
 use crate::clients::owners::{Owners, Slots};
 use crate::events::SessionKey;
 use crate::identity::Identity;
-use crate::limits::rate::Rate;
+use crate::limits::rate::{Rate, nanoseconds};
 use crate::limits::sessions::{SessionOwner, Standing};
 use crate::memory::{Account, Counted};
 use crate::now::Now;
@@ -347,6 +347,24 @@ impl Clients {
         self.get_mut(key).is_none_or(|client| rate.take(&mut client.buckets.get_or_insert_default()[at], now, units))
     }
 
+    /// The times until the buckets of a session are full, in milliseconds: of messages, of their bytes, and of refreshes.
+    pub(crate) fn buckets_ms(&self, key: SessionKey, now: Now) -> [u64; 3] {
+        let [messages, bytes] = self.get(key).and_then(|client| client.buckets.as_deref().copied()).unwrap_or_default();
+        let refreshes = self.owner(key).map_or(0, |owner| owner.refreshes_full_ns);
+        [messages, bytes, refreshes].map(|full_ns| full_ns.saturating_sub(nanoseconds(now)).div_ceil(MS_NS))
+    }
+
+    /// Gives a session the buckets that it had on another node.
+    pub(crate) fn restore_buckets(&mut self, key: SessionKey, buckets_ms: [u64; 3], now: Now) {
+        let full_ns = buckets_ms.map(|ms| nanoseconds(now).saturating_add(ms.saturating_mul(MS_NS)));
+        if buckets_ms[..2] != [0; 2]
+            && let Some(client) = self.get_mut(key)
+        {
+            client.buckets = Some(Box::new([full_ns[0], full_ns[1]]));
+        }
+        self.owner_mut(key).into_iter().for_each(|owner| owner.refreshes_full_ns = full_ns[2]);
+    }
+
     /// Notes that one more subscription of a session counts among those of its user.
     pub(crate) fn count_subscription(&mut self, key: SessionKey) {
         self.owner_mut(key).into_iter().for_each(|owner| owner.subscriptions_counted += 1);
@@ -427,6 +445,8 @@ impl Clients {
     }
 }
 
+/// The nanoseconds of a millisecond.
+const MS_NS: u64 = 1_000_000;
 /// The number of clients for which the table keeps room.
 const ROOM_RETAINED: usize = 64;
 /// The number of policies from which on those that no session needs are forgotten.

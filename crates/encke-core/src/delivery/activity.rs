@@ -77,6 +77,13 @@ impl Aside<'_> {
         Some(&self.0.sessions.get(key)?.id)
     }
 
+    /// The id of a session, unless the server has ended it: then its client may only fetch what waits for it.
+    #[inline]
+    pub(crate) fn id_of_entitled(&self, key: SessionKey) -> Option<&Id> {
+        let session = self.0.sessions.get(key)?;
+        if session.protocol.is_ending() { None } else { Some(&session.id) }
+    }
+
     /// Notes that a session's client lives.
     pub(crate) fn received(&mut self, key: SessionKey) {
         let (now_ms, terms) = (self.0.now.ms, self.0.terms_of(key));
@@ -108,12 +115,13 @@ impl Aside<'_> {
         self.0.is_usable(key, opener)
     }
 
-    /// Notes that a text has come from a WebSocket. Returns its opener and its session. None if it is not open.
+    /// Notes that a text has come from a WebSocket. Returns its opener, its session, and true if another node carries it. None if it
+    /// is not open.
     #[inline]
-    pub(crate) fn hear(&mut self, key: SocketKey) -> Option<(Opener, Option<SessionKey>)> {
+    pub(crate) fn hear(&mut self, key: SocketKey) -> Option<(Opener, Option<SessionKey>, bool)> {
         let socket = self.0.sockets.get_mut(key).filter(|socket| socket.phase == Phase::Open)?;
         socket.last_received_ms = self.0.now.ms;
-        Some((socket.opener, socket.session))
+        Some((socket.opener, socket.session, socket.is_carried))
     }
 
     /// Notes that the client of a WebSocket is not silent, with a session or without. Returns its session.

@@ -195,6 +195,7 @@ fn saved(
         policy: None,
         terms: None,
         attributes: None,
+        buckets_ms: [0; 3],
         stage: match session.protocol.stage() {
             ProtocolStage::New => Stage::New,
             ProtocolStage::Connected => Stage::Connected,

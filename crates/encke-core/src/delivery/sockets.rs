@@ -123,9 +123,15 @@ impl Delivery {
 
     /// The origin of a WebSocket, for the shard to which it moves.
     pub(crate) fn origin_of(&self, key: SocketKey) -> Option<SocketOrigin> {
-        let Socket { opener, origins, head, compression, .. } = self.socket(key)?;
+        let Socket { opener, origins, head, compression, is_carried, .. } = self.socket(key)?;
         let head = head.as_ref().map(|own| own.head.clone());
-        Some(SocketOrigin { opener: *opener, origins: *origins, head, compression: *compression })
+        Some(SocketOrigin {
+            opener: *opener,
+            origins: *origins,
+            head,
+            compression: *compression,
+            is_carried: *is_carried,
+        })
     }
 
     /// Adds a WebSocket that another shard has passed on.
@@ -133,6 +139,7 @@ impl Delivery {
         let key = self.open_socket(origin.opener);
         self.set_origin(key, origin.origins, origin.head);
         self.set_compression(key, origin.compression);
+        self.sockets.get_mut(key).into_iter().for_each(|socket| socket.is_carried = origin.is_carried);
         key
     }
 

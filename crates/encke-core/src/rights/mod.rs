@@ -43,7 +43,7 @@ pub enum Client<'a> {
     Newcomer(Option<&'a Identity>),
     /// A session, or a request without one, with its owner.
     Session(Caller<'a>),
-    /// A session whose credentials have ended: it may only fetch what waits for it.
+    /// A session whose credentials have ended, or that the server has ended: it may only fetch what waits for it.
     Ended,
 }
 

@@ -61,10 +61,10 @@ impl BesideBurst<'_> {
         self.env.rights().may(entry, client, wish, decided)
     }
 
-    /// Decides if a session may do something.
+    /// Decides if a session may do something. One that the server has ended may not, whatever the reason.
     #[inline]
     pub(super) fn may(&mut self, entry: Entry, key: SessionKey, wish: &Wish<'_>, decided: Option<Resolved>) -> May {
-        let client = match (self.sessions.id_of(key), self.clients.entitled(key)) {
+        let client = match (self.sessions.id_of_entitled(key), self.clients.entitled(key)) {
             (Some(id), Ok(identity)) => {
                 let attributes = self.clients.attributes(key);
                 Client::Session(Caller::new(id.as_str(), identity).with_attributes(attributes))

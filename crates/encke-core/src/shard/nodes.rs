@@ -213,7 +213,7 @@ impl Machines {
             Ok(admitted) => {
                 let mut frames = vec![None; messages.len()];
                 let session = leapt(session, if is_whole { 0 } else { LEAP });
-                self.restore_session(&session, admitted, counted_for, &messages, &mut frames);
+                self.restore_session(&session, admitted, (counted_for, origins), &messages, &mut frames);
                 let key = self.delivery.find(&id);
                 if let Some(key) = key {
                     self.follow_confirmations(key, resumes);
@@ -350,6 +350,10 @@ impl Machines {
         if !self.delivery.aside().is_usable(key, release.opener) {
             return Given::Refused;
         }
+        if self.is_ending(key) {
+            // The time for its client to fetch the rest would begin again there.
+            return Given::Stays;
+        }
         let policy = self.clients.policy_of(key);
         let record = self.delivery.record(key).map(|record| self.completed(key, record, policy));
         if record.is_some_and(|record| self.is_promised_messages(&record)) {
@@ -365,7 +369,8 @@ impl Machines {
         self.send_waiting_to(key);
         let socket = self.delivery.session(key).and_then(|session| session.socket());
         let Some((messages, session)) = self.delivery.give(key) else { return Given::Unknown };
-        let session = SavedSession { policy: None, ..self.completed(key, session, policy) };
+        let buckets_ms = self.clients.buckets_ms(key, self.env.now);
+        let session = SavedSession { policy: None, buckets_ms, ..self.completed(key, session, policy) };
         self.remove_session(key);
         if let Some(socket) = socket {
             self.delivery.close_socket(socket, 1000, "session moved");

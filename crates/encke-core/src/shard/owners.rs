@@ -73,7 +73,7 @@ impl Machines {
     /// Takes the result of a refresh: the session has a new identity of the same user, or the old one until it ends.
     pub(super) fn refreshed(&mut self, call: &Call, result: Result<Identity, Refusal>) {
         let key = call.session;
-        if self.clients.has_lost_its_rights(key) {
+        if self.clients.has_lost_its_rights(key) || self.is_ending(key) {
             return;
         }
         let Some(own) = self.clients.identity(key) else { return };

@@ -7,6 +7,7 @@ use bayeux::ChannelName;
 
 use crate::application::{Caller, EndReason};
 use crate::attributes::Attributes;
+use crate::clients::newcomers::Origins;
 use crate::delivery::Frames;
 use crate::events::SessionKey;
 use crate::identity::Identity;
@@ -75,9 +76,9 @@ impl Machines {
             match self.may_restore(session, session.policy.unwrap_or(saved.policy)) {
                 Ok(admitted) => {
                     // The address of its client is not known yet: without a user, all restored sessions have one owner.
-                    let counted_for = self.env.session_owner(session.identity.as_ref(), [0; 2]);
+                    let counted_for = self.env.session_owner(session.identity.as_ref(), UNKNOWN);
                     self.env.shared.sessions.add(counted_for);
-                    self.restore_session(session, admitted, counted_for, &saved.messages, &mut frames);
+                    self.restore_session(session, admitted, (counted_for, UNKNOWN), &saved.messages, &mut frames);
                     loaded.push(session.id);
                 }
                 Err(reason) => {
@@ -127,12 +128,12 @@ impl Machines {
         Ok(Admitted { granted: own, identity, subscriptions })
     }
 
-    /// Restores a session that may be restored, and that is counted for this owner.
+    /// Restores a session that may be restored, and that is counted for this owner. Its client has these origins.
     pub(super) fn restore_session(
         &mut self,
         saved: &SavedSession,
         admitted: Admitted,
-        counted_for: SessionOwner,
+        (counted_for, origins): (SessionOwner, Origins),
         messages: &[Box<str>],
         frames: &mut [Option<Frames>],
     ) {
@@ -142,7 +143,7 @@ impl Machines {
         self.clients.open(key, counted_for);
         self.env.metrics.restored.add(1);
         if saved.stage == Stage::New {
-            self.is_new(key, [0; 2]);
+            self.is_new(key, origins);
         }
         if !self.delivery.has(key) {
             return;
@@ -152,6 +153,7 @@ impl Machines {
             let is_counted = self.env.count_session_of(&identity);
             self.set_owner(key, identity, is_counted, self.clients.policy().authentication);
         }
+        self.clients.restore_buckets(key, saved.buckets_ms, self.env.now);
         if let Some(attributes) = &saved.attributes {
             self.clients.restore_attributes(key, attributes.clone());
         }
@@ -169,6 +171,9 @@ impl Machines {
         }
     }
 }
+
+/// The origins of a client that is not there yet.
+const UNKNOWN: Origins = [0; 2];
 
 /// The rights of a session that is restored.
 pub(super) struct Admitted {

@@ -140,7 +140,8 @@ impl Machines {
         self.delivery.arm(key);
     }
 
-    fn is_ending(&self, key: SessionKey) -> bool {
+    /// True if the server has ended a session.
+    pub(super) fn is_ending(&self, key: SessionKey) -> bool {
         self.delivery.session(key).is_some_and(Session::is_ending)
     }
 

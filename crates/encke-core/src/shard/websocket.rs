@@ -20,7 +20,7 @@ impl Shard {
     /// Processes a text message.
     pub fn socket_text(&mut self, now: Now, key: SocketKey, text: &str) -> Received {
         let mut beside = self.beside_burst_at(now);
-        let Some((opener, carried)) = beside.sessions.hear(key) else { return Received::Here };
+        let Some((opener, attached, is_carried)) = beside.sessions.hear(key) else { return Received::Here };
         let messages = match bayeux::parse_batch(text, beside.env.settings.limits()) {
             Ok(messages) => messages,
             Err(error) => {
@@ -33,10 +33,14 @@ impl Shard {
             }
         };
         // A socket may only use the session attached to it, even if its client knows other ids (CometD 9).
-        let carried = carried.and_then(|key| Some((key, beside.sessions.id_of(key)?)));
+        let attached = attached.and_then(|key| Some((key, beside.sessions.id_of(key)?)));
         let (handshake, client) = client_of(&messages);
-        let found = match (client, carried) {
-            (Some(client), Some((key, carried))) => carried.is(client).then_some(key),
+        if handshake && is_carried {
+            // The application would see no head and no address. The node that the client reaches next has both.
+            return self.settle_burst().connect_again(key);
+        }
+        let found = match (client, attached) {
+            (Some(client), Some((key, attached))) => attached.is(client).then_some(key),
             (Some(client), None) => match Id::parse(client) {
                 Some(id) => {
                     let (home, shared) = (beside.env.shared.shard_of(&id), &beside.env.shared);
@@ -44,6 +48,10 @@ impl Shard {
                         return self.settle_burst().send_away(key, home);
                     }
                     let found = beside.sessions.find(&id);
+                    if found.is_none() && is_carried {
+                        // It must not be carried twice: each time the limits by address would know less of its client.
+                        return self.settle_burst().connect_again(key);
+                    }
                     if found.is_none() && shared.is_clustered() && !beside.requests.searched.remove(&key) {
                         return self.settle_burst().search_for_socket(id, key);
                     }
@@ -53,7 +61,7 @@ impl Shard {
             },
             (None, _) => None,
         };
-        let carries = carried.is_none();
+        let carries = attached.is_none();
         let session = found.filter(|key| beside.sessions.is_usable(*key, opener));
         let room = beside.requests.take_room();
         if let Some(session) = session
@@ -202,8 +210,17 @@ impl Machines {
         Received::Here
     }
 
+    /// Closes a socket that another node carries, so that its client connects again and its next text is seen by the node that it reaches.
+    fn connect_again(&mut self, key: SocketKey) -> Received {
+        self.delivery.close_socket(key, CONNECT_AGAIN.code, CONNECT_AGAIN.reason);
+        Received::Here
+    }
+
     /// Lets a socket without a session move to the shard of the session that its client names, if it can.
     fn send_away(&mut self, key: SocketKey, home: usize) -> Received {
         if self.delivery.may_move(key) { Received::Elsewhere(home) } else { Received::Here }
     }
 }
+
+/// The close of a WebSocket that another node carries, and whose client wants something that this node must not do for it.
+const CONNECT_AGAIN: Closing = Closing { code: 1013, reason: "connect again" };

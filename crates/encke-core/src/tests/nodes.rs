@@ -23,7 +23,7 @@ pub(super) fn rig_with(settings: Settings, application: Box<dyn Application>) ->
     Rig::with(shared, settings)
 }
 
-fn rig() -> Rig {
+pub(super) fn rig() -> Rig {
     rig_with(Settings::default(), Box::new(NoApplication))
 }
 
@@ -49,11 +49,11 @@ pub(super) fn reports_of(rig: &mut Rig, after_ms: u64) -> Vec<ForNodes> {
     rig.shard.take_effects().into_iter().filter_map(reports_of).collect()
 }
 
-fn tell(rig: &mut Rig, message: FromNodes) {
+pub(super) fn tell(rig: &mut Rig, message: FromNodes) {
     rig.shard.message(NOW, ShardMessage::FromNodes(message));
 }
 
-fn release(rig: &mut Rig, id: Id, bytes_max: usize, is_urgent: bool) -> Given {
+pub(super) fn release(rig: &mut Rig, id: Id, bytes_max: usize, is_urgent: bool) -> Given {
     tell(rig, FromNodes::Release(id, Release { number: 7, bytes_max, is_urgent, opener: Opener::Program }));
     let released = reports_of(rig, 0).into_iter().find_map(|message| match message {
         ForNodes::Released(7, given) => Some(given),
@@ -62,15 +62,15 @@ fn release(rig: &mut Rig, id: Id, bytes_max: usize, is_urgent: bool) -> Given {
     released.expect("an answer")
 }
 
-fn restore(rig: &mut Rig, id: Id, saved: Saved, is_whole: bool) {
+pub(super) fn restore(rig: &mut Rig, id: Id, saved: Saved, is_whole: bool) {
     restore_since(rig, id, saved, is_whole, false);
 }
 
-fn restore_since(rig: &mut Rig, id: Id, saved: Saved, is_whole: bool, has_mark: bool) {
+pub(super) fn restore_since(rig: &mut Rig, id: Id, saved: Saved, is_whole: bool, has_mark: bool) {
     tell(rig, FromNodes::Restore(id, Box::new(Restored { saved, is_whole, has_mark, origins: [0, 5] })));
 }
 
-fn given(given: Given) -> Saved {
+pub(super) fn given(given: Given) -> Saved {
     match given {
         Given::Session(saved) => *saved,
         other => panic!("no session: {other:?}"),
@@ -78,7 +78,7 @@ fn given(given: Given) -> Saved {
 }
 
 /// The record of the only session that is reported.
-fn reported(rig: &mut Rig) -> Saved {
+pub(super) fn reported(rig: &mut Rig) -> Saved {
     let mut reported = reports_of(rig, 1_000).into_iter().filter_map(|message| match message {
         ForNodes::Changed { saved, .. } => Some(*saved),
         _ => None,
@@ -88,7 +88,7 @@ fn reported(rig: &mut Rig) -> Saved {
     saved
 }
 
-fn connect(rig: &mut Rig, client: &Id) -> SocketKey {
+pub(super) fn connect(rig: &mut Rig, client: &Id) -> SocketKey {
     let socket = rig.shard.socket_opened(NOW, None);
     let text = post_connect(client);
     assert_eq!(rig.shard.socket_text(NOW, socket, &text), Received::Here);

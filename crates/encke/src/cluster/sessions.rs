@@ -129,6 +129,7 @@ mod tests {
             terms: None,
             attributes: None,
             policy: None,
+            buckets_ms: [7, 0, 2_000],
             stage: Stage::Connected,
             interval_ms: Some(7),
             max_interval_ms: None,

@@ -361,13 +361,18 @@ impl World {
             (What::Publish(_), _) if self.log.is_some() && field(raw, "error").starts_with("507:/past/") => {}
             (What::Publish(_), _) if is_undecided(raw) => {}
             (What::Publish(_), _) if is_over_limit(raw) => self.checker.tally.over_limits += 1,
-            (What::Publish(_), _)
-                if is_ending(raw) && self.session_on(route).is_some_and(|of| self.may_be_ended(of)) => {}
+            (What::Publish(_), _) if is_ending(raw) && self.is_ended_with_reason(route) => {}
             (What::Publish(number), _) => {
                 self.checker.fail(Invariant::OneReply, format!("publication {number} was refused: {raw}"));
             }
             _ => {}
         }
+    }
+
+    /// True if the server may have ended the session of a route: it was asked to, the credentials are over, or its client is inactive.
+    fn is_ended_with_reason(&self, route: Route) -> bool {
+        let inactive = self.scenario.settings.iter().any(|settings| settings.activity_timeout_ms > 0);
+        self.session_on(route).is_some_and(|of| inactive || self.may_be_ended(of))
     }
 
     /// True if input on a route belongs to this session.

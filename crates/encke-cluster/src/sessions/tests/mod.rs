@@ -74,6 +74,7 @@ fn saved(id: Id, waiting: u64) -> Saved {
         terms: None,
         attributes: None,
         policy: None,
+        buckets_ms: [0; 3],
         stage: Stage::Connected,
         interval_ms: None,
         max_interval_ms: None,

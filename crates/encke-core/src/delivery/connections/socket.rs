@@ -36,6 +36,8 @@ pub struct Socket {
     pub(in crate::delivery) phase: Phase,
     /// The compression of its messages, if its client takes that.
     pub(in crate::delivery) compression: Option<Compression>,
+    /// True if it reached another node, which carries its bytes: its head and its address are not known here.
+    pub(in crate::delivery) is_carried: bool,
     /// True while its last batch waits for the application: nothing more is read from it.
     pub(in crate::delivery) is_suspended: bool,
     /// Its entries in the shard's schedule.
@@ -157,12 +159,14 @@ pub struct SocketOrigin {
     pub(crate) origins: Origins,
     pub(crate) head: Option<Arc<Head>>,
     pub(crate) compression: Option<Compression>,
+    /// True if another node carries its bytes.
+    pub(crate) is_carried: bool,
 }
 
 impl SocketOrigin {
-    /// The origin of a WebSocket of another node.
+    /// The origin of a WebSocket of another node, which carries its bytes.
     pub fn of_node(opener: Opener, origins: [u64; 2], compression: Option<Compression>) -> SocketOrigin {
-        SocketOrigin { opener, origins, head: None, compression }
+        SocketOrigin { opener, origins, head: None, compression, is_carried: true }
     }
 
     /// Hashes of its connection and its client's address, as [`Shared::origins_of`](crate::Shared::origins_of) makes them; 0 if not known.

@@ -33,6 +33,7 @@ impl Sockets {
             head: None,
             phase: Phase::Open,
             compression: None,
+            is_carried: false,
             is_suspended: false,
             marks: Marks::default(),
             pending_replies: 0,
