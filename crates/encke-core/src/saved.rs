@@ -60,6 +60,10 @@ pub struct SavedSession {
     /// The intervals of the subscriptions that have one: the index of each, and milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<(u32, u32)>,
+    /// The indexes of the subscriptions that the server's side has made, in order: they need no right of the client. Saved forms of older versions
+    /// name none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_server: Vec<u32>,
     /// The messages queued for it, oldest first.
     pub waiting: Vec<Span>,
     /// Its unconfirmed messages, if it acknowledges.
@@ -203,6 +207,11 @@ impl SavedSession {
     pub(crate) fn interval_ms(&self, subscription: usize) -> u32 {
         let own = self.intervals.iter().find(|(index, _)| *index as usize == subscription);
         own.map_or(0, |(_, ms)| *ms)
+    }
+
+    /// True if the server's side has made the subscription with this index.
+    pub(crate) fn is_by_server(&self, subscription: usize) -> bool {
+        self.by_server.binary_search(&(subscription as u32)).is_ok()
     }
 
     fn spans(&self) -> impl Iterator<Item = &Span> {

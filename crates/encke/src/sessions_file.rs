@@ -187,6 +187,7 @@ mod tests {
             max_interval_ms: Some(60_000),
             subscriptions: vec!["/a".into(), "/b/**".into()],
             intervals: vec![(1, 500)],
+            by_server: vec![0],
             waiting: vec![Span(1, 1)],
             ack: Some(SavedUnacked {
                 closed: 4,

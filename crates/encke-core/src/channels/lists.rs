@@ -38,7 +38,10 @@ impl Channels {
 
     /// The bytes that count in the account: subscriptions, channels and their names.
     pub(crate) fn bytes(&self) -> usize {
-        self.subscriptions * SUBSCRIPTION_BYTES + self.channels.len() * size_of::<Channel>() + self.name_bytes
+        self.subscriptions * SUBSCRIPTION_BYTES
+            + self.channels.len() * size_of::<Channel>()
+            + self.name_bytes
+            + self.by_server.bytes()
     }
 
     /// The bytes of one subscription. What its channel takes counts in proportion.

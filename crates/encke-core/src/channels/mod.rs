@@ -1,6 +1,7 @@
 //! The channels of a shard: who subscribes to each, and how far it has been fanned out. The machine knows a session by its
 //! index only. What others have to do after a change, such as to tell the other shards, its methods return.
 
+mod by_server;
 mod channel;
 pub(crate) mod interest;
 mod lists;
@@ -19,6 +20,7 @@ use smallvec::SmallVec;
 
 pub(crate) use channel::{LastReceived, Subscriber};
 
+use crate::channels::by_server::ByServer;
 use crate::channels::channel::{Channel, Subscription};
 use crate::channels::interest::Interest;
 use crate::interval::Interval;
@@ -41,6 +43,8 @@ pub(crate) struct Channels {
     groups: usize,
     /// The subscriptions of each session, by the session's index.
     sessions: Vec<Subscriptions>,
+    /// Those of them that the server's side has made.
+    by_server: ByServer,
     /// The account of the memory that subscriptions take.
     account: Rc<Account>,
     /// A buffer to build pattern names in.
@@ -74,6 +78,7 @@ impl Channels {
             patterns: 0,
             groups: 0,
             sessions: Vec::new(),
+            by_server: ByServer::default(),
             account: account.clone(),
             spelling: String::new(),
             lists: Vec::new(),
@@ -128,12 +133,16 @@ impl Channels {
     /// Removes the subscription at `slot` of a session. The session's last subscription takes that slot. Returns the name
     /// of the channel if it has no subscriber any more: other shards need not send its publications.
     pub(crate) fn unsubscribe(&mut self, session: u32, slot: usize, follows: bool) -> Option<Box<str>> {
+        let bytes_before = self.bytes();
+        if !self.by_server.is_empty() {
+            let name = self.at(session, slot).0.to_owned();
+            self.by_server.remove(session, &name);
+        }
         let own = self.sessions.get_mut(session as usize).filter(|own| slot < own.len())?;
         let subscription = own.swap_remove(slot);
         if let Some(shifted) = own.get(slot) {
             self.channels[shifted.channel as usize].subscribers[shifted.position as usize].slot = slot as u32;
         }
-        let bytes_before = self.bytes();
         let (moved, gone) = self.remove_subscriber(subscription, follows);
         self.account.queue_changed(bytes_before, self.bytes());
         if let Some(moved) = moved {
@@ -151,10 +160,30 @@ impl Channels {
         follows: bool,
     ) -> Subscribed {
         let name = self.at(session, slot).0.to_owned();
+        let is_by_server = self.by_server.has(session, &name);
         // The new one takes the slot of the other.
         let subscribed = self.subscribe(session, &name, interval, follows);
         self.unsubscribe(session, slot, follows);
+        if is_by_server {
+            self.is_by_server(session, &name);
+        }
         subscribed
+    }
+
+    /// Notes that the server's side has made a subscription of a session.
+    pub(crate) fn is_by_server(&mut self, session: u32, name: &str) {
+        let bytes_before = self.bytes();
+        self.by_server.add(session, name);
+        self.account.queue_changed(bytes_before, self.bytes());
+    }
+
+    /// The slots of those subscriptions of a session that the server's side has made.
+    pub(crate) fn slots_by_server(&self, session: u32) -> Vec<u32> {
+        if self.by_server.is_empty() {
+            return Vec::new();
+        }
+        let names = self.names_of(session).zip(0..);
+        names.filter(|(name, _)| self.by_server.has(session, name)).map(|(_, slot)| slot).collect()
     }
 
     /// The number of subscriptions of a session.

@@ -205,6 +205,7 @@ fn saved(
         max_interval_ms,
         subscriptions: Vec::new(),
         intervals: Vec::new(),
+        by_server: Vec::new(),
         ack,
         waiting,
         replay,

@@ -147,6 +147,7 @@ impl Machines {
         };
         let replays = session.replays();
         if self.subscribes(key, name) {
+            self.is_by_server(key, name);
             return Changed::Done;
         }
         let limits = self.env.settings.limits().clone();
@@ -164,7 +165,18 @@ impl Machines {
         if let Some(withdrawn) = latest.and_then(|mut latest| latest.begun.take_withdrawn()) {
             self.delivery.withdraw(key, withdrawn);
         }
+        if added.is_ok() {
+            self.is_by_server(key, name);
+        }
         added.map_or(Changed::Full, |()| Changed::Done)
+    }
+
+    /// Notes that a subscription of a session is one by the server's side, which needs no right of the client.
+    fn is_by_server(&mut self, key: SessionKey, name: &str) {
+        if self.subscribes(key, name) {
+            self.channels.is_by_server(key.index, name);
+            self.note_subscriptions(key);
+        }
     }
 
     /// Ends the subscription of a session to a channel or pattern, if it has it.

@@ -16,7 +16,7 @@ use crate::limits::sessions::SessionOwner;
 use crate::node_messages::ForNodes;
 use crate::now::Now;
 use crate::rights::policy::Policy;
-use crate::rights::table::{Entry, Granted};
+use crate::rights::table::{Entry, Granted, ServerEntry};
 use crate::rights::{By, Client, Denial, May, Wish};
 use crate::saved::{Saved, SavedSession, Stage};
 use crate::shard::{Machines, Shard};
@@ -55,6 +55,7 @@ impl Machines {
             policy: Some(self.clients.policy_of(key)).filter(|own| *own != policy),
             subscriptions: self.channels.names_of(key.index).map(Box::from).collect(),
             intervals: self.saved_intervals(key),
+            by_server: self.channels.slots_by_server(key.index),
             ..session
         }
     }
@@ -100,7 +101,7 @@ impl Machines {
         self.update_gauges();
     }
 
-    /// Asks for the rights of a session that another process has admitted, and for those to all its subscriptions. Otherwise
+    /// Asks for the rights of a session that another process has admitted, and for those to all subscriptions that its client has made. Otherwise
     /// returns the reason why it cannot be restored: without one of them it would miss messages, and its client would not
     /// be notified.
     pub(super) fn may_restore(&mut self, session: &SavedSession, saved: Policy) -> Result<Admitted, String> {
@@ -118,9 +119,13 @@ impl Machines {
         let caller = Caller::new(session.id.as_str(), identity.as_ref()).with_attributes(attributes.as_ref());
         let client = Client::Session(caller);
         let mut subscriptions = Vec::with_capacity(session.subscriptions.len());
-        for name in &session.subscriptions {
+        for (at, name) in session.subscriptions.iter().enumerate() {
             if let Err(error) = ChannelName::parse(name, self.env.settings.limits()) {
                 return Err(format!("{name}: {}", error.error()));
+            }
+            if session.is_by_server(at) {
+                subscriptions.push(ServerEntry::SessionSubscribe.may());
+                continue;
             }
             let wish = Wish { channel: name, ..wish };
             subscriptions.push(granted(self.beside().may_as(Entry::RestoredSubscription, &client, &wish, None), name)?);
@@ -160,6 +165,9 @@ impl Machines {
         for (at, (name, granted)) in saved.subscriptions.iter().zip(subscriptions).enumerate() {
             let interval = Interval::at_least(saved.interval_ms(at)).unwrap_or_default();
             self.resubscribe(key, name, interval, granted);
+            if saved.is_by_server(at) {
+                self.channels.is_by_server(key.index, name);
+            }
         }
         self.delivery.arm(key);
         self.note_restored(key);

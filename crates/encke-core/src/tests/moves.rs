@@ -1,11 +1,14 @@
 //! Sessions that move to another node: the limits and rights that go with them.
 
-use crate::application::{Answer, Application, Caller, Handshake, Refusal};
-use crate::events::SocketKey;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::application::{Answer, Application, Caller, Decision, Handshake, Refusal, Subscribing};
+use crate::events::{PublishToken, ShardMessage, SocketKey};
 use crate::id::Id;
 use crate::identity::Identity;
 use crate::settings::Settings;
-use crate::shard::tests::nodes::{connect, given, opened, release, restore, rig_with};
+use crate::shard::tests::nodes::{connect, given, opened, release, reported, restore, rig_with};
 use crate::shard::tests::{NOW, Rig};
 
 /// Everybody is ann.
@@ -79,4 +82,78 @@ fn sessions_that_have_not_connected_are_limited_for_each_address_when_they_come_
         assert_eq!(there.shard.sessions(), number.min(3));
     }
     assert_eq!(there.shard.metrics().unused_ended.get(), 2);
+}
+
+/// Refuses subscriptions to `/secret`, unless it is open.
+#[derive(Clone, Default)]
+struct Guard(Arc<AtomicBool>);
+
+impl Application for Guard {
+    fn subscribe(&self, subscribing: &Subscribing<'_>) -> Answer<Decision> {
+        let is_open = self.0.load(Ordering::Relaxed) || subscribing.channel != "/secret";
+        Answer::Now(if is_open { Decision::Allow } else { Decision::deny("guard") })
+    }
+}
+
+fn subscribe_by_server(rig: &mut Rig, id: &Id) {
+    let token = PublishToken { shard: PublishToken::HANDLES, number: 1 };
+    rig.shard.message(NOW, ShardMessage::Subscribe(*id, "/secret".into(), token));
+}
+
+/// The reply to a subscribe or unsubscribe of the client.
+fn client_says(rig: &mut Rig, socket: SocketKey, id: &Id, what: &str) -> String {
+    let text = format!(r#"{{"channel":"/meta/{what}","clientId":"{id}","subscription":"/secret"}}"#);
+    rig.shard.socket_text(NOW, socket, &text);
+    rig.flushed(socket)
+}
+
+#[test]
+fn a_subscription_by_the_server_asks_for_no_right_of_the_client_when_its_session_goes_on_elsewhere() {
+    let guard = || rig_with(Settings::default(), Box::new(Guard::default()));
+    let (mut here, mut there) = (guard(), guard());
+    let (socket, id) = opened(&mut here, "{}");
+    assert!(client_says(&mut here, socket, &id, "subscribe").contains("403:guard:subscribe_denied"));
+    subscribe_by_server(&mut here, &id);
+    let record = reported(&mut here);
+    // Twice, so that the mark goes along.
+    moved(&mut here, &mut there, &id);
+    let socket = moved(&mut there, &mut here, &id);
+    here.shard.publish_now("/secret", "7");
+    assert!(here.flushed(socket).contains(r#"{"channel":"/secret","data":7}"#));
+    // A restart, and a record of a node that is gone.
+    let saved = here.shard.save(NOW);
+    for (mut saved, is_taken) in [(saved.clone(), true), (record, true), (saved, false)] {
+        assert_eq!(&*saved.sessions[0].subscriptions, ["/a".into(), "/secret".into()]);
+        if !is_taken {
+            // The saved form of an older version.
+            saved.sessions[0].by_server.clear();
+        }
+        let mut next = guard();
+        restore(&mut next, id, saved, true);
+        assert_eq!(next.shard.sessions(), usize::from(is_taken));
+    }
+}
+
+#[test]
+fn a_subscription_that_ends_and_is_made_again_by_the_client_needs_its_right() {
+    let (open, mut there) = (Guard::default(), rig_with(Settings::default(), Box::new(Guard::default())));
+    open.0.store(true, Ordering::Relaxed);
+    for (is_ended, taken) in [(false, 1), (true, 1)] {
+        let mut here = rig_with(Settings::default(), Box::new(open.clone()));
+        let (socket, id) = opened(&mut here, "{}");
+        subscribe_by_server(&mut here, &id);
+        // With an interval it is in another list.
+        let text = format!(
+            r#"{{"channel":"/meta/subscribe","clientId":"{id}","subscription":"/secret","ext":{{"min_interval_ms":500}}}}"#
+        );
+        here.shard.socket_text(NOW, socket, &text);
+        if is_ended {
+            client_says(&mut here, socket, &id, "unsubscribe");
+            client_says(&mut here, socket, &id, "subscribe");
+        }
+        let saved = given(release(&mut here, id, 1 << 20, true));
+        assert_eq!(saved.sessions[0].intervals.is_empty(), is_ended);
+        restore(&mut there, id, saved, true);
+        assert_eq!(there.shard.sessions(), taken, "{is_ended}");
+    }
 }

@@ -208,7 +208,9 @@ impl Try {
 
     /// The sessions after a restart.
     fn restored(mut self, judge: &Judge) -> usize {
-        let saved: Saved = self.rig.shard.save(self.now);
+        let mut saved: Saved = self.rig.shard.save(self.now);
+        // Those by a handle need no right of the client.
+        saved.sessions.iter_mut().for_each(|session| session.by_server.clear());
         let mut next = Rig::new(1, self.settings, Box::new(judge.clone()));
         next.shard.restore(self.now, &saved);
         let (restored, lost) = (next.shard.metrics().restored.get(), next.shard.metrics().unrestored.get());

@@ -135,6 +135,7 @@ mod tests {
             max_interval_ms: None,
             subscriptions: vec!["/a/*".into(), "/b".into()],
             intervals: vec![(1, 500)],
+            by_server: vec![0],
             waiting: vec![Span(0, 2)],
             ack: Some(SavedUnacked { closed: 9, batches: Vec::new() }),
             replay: None,
@@ -175,6 +176,18 @@ mod tests {
         let empty = stored(Bytes::from_static(b"\x01\x01abcd"), &settings);
         assert_eq!((empty.is_valid, empty.idle_max_ms), (true, 30 + 5 + 10), "a state that was too large");
         assert_eq!(stored(RecordView::ended(), &settings).node, "");
+    }
+
+    #[test]
+    fn a_record_without_what_older_nodes_do_not_know_has_no_field_for_it() {
+        let mut saved = saved();
+        let session = &mut saved.sessions[0];
+        (session.by_server, session.buckets_ms) = (Vec::new(), [0; 3]);
+        let bytes = encode(&saved, 0);
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains("by_server") && !text.contains("buckets_ms"), "{text}");
+        let (back, _) = decode(&bytes).expect("a session");
+        assert!(back.sessions[0].by_server.is_empty() && back.sessions[0].buckets_ms == [0; 3]);
     }
 
     #[test]

@@ -80,6 +80,7 @@ fn saved(id: Id, waiting: u64) -> Saved {
         max_interval_ms: None,
         subscriptions: vec!["/a".into()],
         intervals: Vec::new(),
+        by_server: Vec::new(),
         waiting: Vec::new(),
         ack: Some(SavedUnacked { closed: 0, batches: Vec::new() }),
         replay: None,
