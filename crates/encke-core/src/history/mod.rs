@@ -373,7 +373,7 @@ impl Owned {
     fn clear_below(&mut self, slot: u32, offset: u64, now_ms: u64) -> usize {
         let Some(ring) = self.rings.get_mut(slot as usize).filter(|ring| ring.messages() > 0) else { return 0 };
         let (messages, bytes) = (ring.messages(), ring.bytes());
-        ring.clear_below(offset);
+        ring.clear_below(offset, now_ms);
         self.messages -= messages - ring.messages();
         self.bytes -= bytes - ring.bytes();
         let (left, removed) = (ring.messages(), messages - ring.messages());
@@ -394,7 +394,7 @@ impl Owned {
         let (messages, bytes) = (ring.messages(), ring.bytes());
         let until_ms = if max == 1 { thought_ms } else { now_ms };
         while messages - ring.messages() < max && ring.due_ms().is_some_and(|due_ms| due_ms <= until_ms) {
-            ring.drop_oldest();
+            ring.drop_oldest(now_ms);
         }
         let dropped = messages - ring.messages();
         self.messages -= dropped;

@@ -42,7 +42,7 @@ impl Histories {
         }
         ring.jump_to(life.next);
         while ring.due_ms().is_some_and(|due_ms| due_ms <= now.ms) {
-            ring.drop_oldest();
+            ring.drop_oldest(now.ms);
         }
         ring.empty_since_ms = now.ms;
         owned.messages += ring.messages();

@@ -26,8 +26,10 @@ pub struct Ring {
     /// The offset of the next message.
     next: u64,
     bytes: usize,
-    /// The time when the last message came that it has dropped, in milliseconds of the monotonic clock.
+    /// The time when it last dropped a message, in milliseconds of the monotonic clock.
     dropped_ms: u64,
+    /// The time when the last message came that it has dropped, in milliseconds of the monotonic clock.
+    lost_ms: u64,
     /// True if messages of its channel are not there any more, or may not be.
     is_partial: bool,
     /// True until its first message.
@@ -74,6 +76,7 @@ impl Ring {
             next: first,
             bytes: 0,
             dropped_ms: 0,
+            lost_ms: 0,
             is_partial: false,
             is_unused: true,
             share,
@@ -140,7 +143,7 @@ impl Ring {
         }
     }
 
-    /// True if it may have dropped a message that came at this time or later, in milliseconds of the monotonic clock.
+    /// True if it may have dropped a message at this time or later, in milliseconds of the monotonic clock.
     pub fn has_dropped_since(&self, since_ms: u64) -> bool {
         self.is_partial && self.dropped_ms >= since_ms
     }
@@ -171,7 +174,7 @@ impl Ring {
     /// The messages that came at this time or later, in milliseconds of the monotonic clock. None if some of them may be gone.
     pub(super) fn since(&self, since_ms: u64) -> Option<impl Iterator<Item = &Entry>> {
         let came_before = self.entries.iter().rposition(|entry| entry.at_ms < since_ms);
-        let has_all = came_before.is_some() || !self.has_dropped_since(since_ms);
+        let has_all = came_before.is_some() || !self.is_partial || self.lost_ms < since_ms;
         has_all.then(|| self.entries.range(came_before.map_or(0, |last| last + 1)..))
     }
 
@@ -217,21 +220,22 @@ impl Ring {
     }
 
     fn push(&mut self, entry: Entry) {
+        let now_ms = entry.at_ms;
         self.is_unused = false;
         self.bytes += entry.bytes();
         self.entries.push_back(entry);
         let HistoryTerms { messages_max, bytes_max, .. } = self.terms;
         while self.entries.len() > 1 && (self.entries.len() > messages_max || self.bytes > bytes_max) {
-            self.drop_oldest();
+            self.drop_oldest(now_ms);
         }
     }
 
-    /// Drops the oldest message.
-    pub fn drop_oldest(&mut self) {
+    /// Drops the oldest message. `now_ms`: the time of the monotonic clock, in milliseconds.
+    pub fn drop_oldest(&mut self, now_ms: u64) {
         if let Some(entry) = self.entries.pop_front() {
             self.bytes -= entry.bytes();
             self.oldest = entry.offset + 1;
-            (self.is_partial, self.dropped_ms) = (true, entry.at_ms);
+            (self.is_partial, self.dropped_ms, self.lost_ms) = (true, now_ms, entry.at_ms);
         }
         // Releases the memory that a busy minute needed.
         if self.entries.capacity() > ENTRIES_RETAINED && self.entries.len() < self.entries.capacity() / 4 {
@@ -241,7 +245,7 @@ impl Ring {
 
     /// Drops all messages.
     pub fn clear(&mut self) {
-        self.dropped_ms = self.newest_ms();
+        self.lost_ms = self.newest_ms();
         self.is_partial |= !self.entries.is_empty();
         self.entries = VecDeque::new();
         self.oldest = self.next;
@@ -250,16 +254,16 @@ impl Ring {
 
     /// The time when its last message came, as far as it is known, in milliseconds of the monotonic clock.
     pub(super) fn newest_ms(&self) -> u64 {
-        self.entries.back().map_or(self.dropped_ms, |entry| entry.at_ms)
+        self.entries.back().map_or(self.lost_ms, |entry| entry.at_ms)
     }
 
-    /// Drops the messages below an offset.
-    pub(super) fn clear_below(&mut self, offset: u64) {
+    /// Drops the messages below an offset. `now_ms`: the time of the monotonic clock, in milliseconds.
+    pub(super) fn clear_below(&mut self, offset: u64, now_ms: u64) {
         if offset >= self.next {
             return self.clear();
         }
         while self.entries.front().is_some_and(|entry| entry.offset < offset) {
-            self.drop_oldest();
+            self.drop_oldest(now_ms);
         }
     }
 
