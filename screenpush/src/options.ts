@@ -18,7 +18,10 @@ function fill(settings: ExtensionSettings): void {
     byId("quality-row").hidden = settings.type === "image/png";
 }
 
+let stores = 0;
+
 async function store(): Promise<void> {
+    const store = ++stores;
     const text = (id: string): string => byId<HTMLInputElement>(id).value;
     const number = (id: string): number => byId<HTMLInputElement>(id).valueAsNumber;
     const isOn = (id: string): boolean => byId<HTMLInputElement>(id).checked;
@@ -33,7 +36,10 @@ async function store(): Promise<void> {
     if (problem === "") {
         const settings = extensionSettingsOf(wanted);
         await save(settings);
-        fill(settings);
+        // What has changed meanwhile stays on the page, and is stored next.
+        if (store === stores) {
+            fill(settings);
+        }
     }
 }
 

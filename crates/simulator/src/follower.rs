@@ -14,6 +14,8 @@ pub struct Follower {
     pub last: BTreeMap<String, (String, u64)>,
     /// Its expectation for each channel in its session.
     pub footing: BTreeMap<String, Footing>,
+    /// Losses that were reported on another connection before the reply to the subscribe from which they come: the first and the last offset.
+    pub early_losses: BTreeMap<String, (u64, u64)>,
     /// True if it continues its session, but must first resubscribe at its positions.
     pub names_positions: bool,
 }

@@ -57,6 +57,7 @@ impl World {
             let Some(follower) = &mut self.clients[client].follower else { continue };
             let last = follower.last.get(*channel).filter(|_| !before);
             follower.footing.insert((*channel).to_string(), Footing::Requested(last.map(|last| last.1), None));
+            follower.early_losses.remove(*channel);
             if before {
                 follower.footing.remove(*channel);
             }
@@ -260,6 +261,10 @@ impl World {
             let detail = format!("client {client} asked for {channel} after {named:?}, {oldest} is retained: {answer}");
             return self.checker.fail(Invariant::PositionsHonest, detail);
         }
+        let early = follower.early_losses.remove(channel).filter(|(first, last)| *first <= from && *last >= from);
+        if let (Some((_, last)), None) = (early, first) {
+            follower.last.insert(channel.to_owned(), (reported.epoch.clone(), last));
+        }
         if let Some(first) = first {
             // The first message arrived before this reply.
             self.check_no_gap(session, channel, from, first, &reported, "before the first message");
@@ -283,6 +288,11 @@ impl World {
             self.check_reported_loss(session, &channel, &reported);
             let Some(follower) = &mut self.clients[client].follower else { return };
             let firm = matches!(follower.footing.get(&channel), Some(Footing::Firm | Footing::Requested(_, Some(_))));
+            if let (Some((first, Some(last))), Some(Footing::Requested(_, None))) =
+                (reported.lost, follower.footing.get(&channel))
+            {
+                follower.early_losses.insert(channel.clone(), (first, last));
+            }
             let (Some(id), Some((_, last))) = (reported.id, follower.last.get(&channel).cloned()) else { continue };
             if firm && id > last {
                 follower.last.insert(channel.clone(), (reported.epoch.clone(), id));
