@@ -36,7 +36,7 @@ async function store(): Promise<void> {
     if (problem === "") {
         const settings = extensionSettingsOf(wanted);
         await save(settings);
-        // What has changed meanwhile stays on the page, and is stored next.
+        // A change that has come meanwhile stays on the page, and is stored next.
         if (store === stores) {
             fill(settings);
         }
