@@ -151,27 +151,29 @@ impl Cluster {
         let Some((to, key)) = self.engine.matching(conn, subject).first().copied() else {
             return self.report(conn, Event::Answered { number, answer: Err(RequestFailure::NoResponders) });
         };
+        // Questions if a node is there are small, and have their own row.
+        let row = format!("{}{subject}", if body.len() < SMALL_BYTES { "small " } else { "" });
         if self.rng.chance(self.faults().loses_requests) {
-            return self.lose_request(conn, subject);
+            return self.lose_request(conn, &row);
         }
-        self.report(to, Event::Asked { key, reply_to: format!("{conn}:{number}:{subject}"), body });
+        self.report(to, Event::Asked { key, reply_to: format!("{conn}:{number}:{row}"), body });
     }
 
     fn answer(&mut self, reply_to: &str, answer: Bytes) {
         let mut parts = reply_to.splitn(3, ':');
         let mut number = || parts.next()?.parse::<u64>().ok();
-        let (Some(conn), Some(number), Some(subject)) = (number(), number(), parts.next()) else { return };
+        let (Some(conn), Some(number), Some(row)) = (number(), number(), parts.next()) else { return };
         if self.rng.chance(self.faults().loses_requests) {
-            return self.lose_request(conn, subject);
+            return self.lose_request(conn, row);
         }
-        self.lost_in_row.remove(&(conn, subject.to_owned()));
+        self.lost_in_row.remove(&(conn, row.to_owned()));
         self.report(conn, Event::Answered { number, answer: Ok(answer) });
     }
 
     /// A request, or its answer, is lost. After some in a row a node rightly takes another one for gone.
-    fn lose_request(&mut self, conn: Conn, subject: &str) {
+    fn lose_request(&mut self, conn: Conn, row: &str) {
         self.tally.messages_lost += 1;
-        let lost = self.lost_in_row.entry((conn, subject.to_owned())).or_default();
+        let lost = self.lost_in_row.entry((conn, row.to_owned())).or_default();
         *lost += 1;
         if *lost >= LOST_IN_ROW {
             self.is_disturbed();
@@ -354,4 +356,6 @@ impl Cluster {
 /// The position of the number in an envelope: behind the version and the origin.
 const ENVELOPE_NUMBER: usize = 9;
 /// So many lost requests in a row are a break.
-const LOST_IN_ROW: usize = 3;
+const LOST_IN_ROW: usize = 2;
+/// Requests with fewer bytes are small.
+const SMALL_BYTES: usize = 8;

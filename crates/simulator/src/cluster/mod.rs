@@ -80,7 +80,7 @@ struct Cluster {
     last_conn: Conn,
     /// The times until which commands of connections that are gone still run.
     lost: BTreeMap<Conn, u64>,
-    /// Requests of connections to a subject in a row that were lost, or whose answer was.
+    /// Requests in a row that were lost, or whose answer was: of a connection to a subject, small ones and others.
     lost_in_row: BTreeMap<(Conn, String), usize>,
     clients: Vec<Client>,
     /// The number of the last request.
