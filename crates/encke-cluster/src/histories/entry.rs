@@ -30,6 +30,13 @@ pub(super) struct Term {
     pub(super) number: u64,
 }
 
+impl Term {
+    /// True if it is of a later owner of the same log.
+    pub(super) fn is_later_than(self, other: Term) -> bool {
+        self.seed == other.seed && self.number > other.number
+    }
+}
+
 /// A change of the history of a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Submission {

@@ -36,8 +36,16 @@ struct Seen {
 
 impl Members {
     pub(super) fn new(own: NodeId) -> Members {
-        let (on_way, beaten_ms, unreported_ms, back_ms) = (None, None, None, None);
-        Members { own, others: BTreeMap::new(), on_way, due_ms: 0, lease_ms: 0, beaten_ms, unreported_ms, back_ms }
+        Members {
+            own,
+            others: BTreeMap::new(),
+            on_way: None,
+            due_ms: 0,
+            lease_ms: 0,
+            beaten_ms: None,
+            unreported_ms: None,
+            back_ms: None,
+        }
     }
 
     /// A key is there, or has changed.

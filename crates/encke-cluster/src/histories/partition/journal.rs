@@ -14,7 +14,6 @@
 use std::collections::VecDeque;
 
 use bayeux::Limits;
-use bytes::Bytes;
 
 use super::log::Log;
 use crate::command::{JournalValue, KeyAnswer, KeyFailure, KeyReply};
@@ -229,17 +228,17 @@ impl Journal {
                 }
             }
             (Ok(KeyAnswer::Values { last, .. }), None, state) => {
-                let is_later = |value: &Bytes| later_than(self.term, value, names);
-                match last {
+                let message = last.as_ref().and_then(|(_, value)| message_of(value, names));
+                if message.as_ref().is_some_and(|message| message.term.is_later_than(self.term)) {
                     // The claim of its owner comes.
-                    Some((_, value)) if is_later(value) => self.due_ms = now_ms + RETRY_MS,
-                    Some((last, value)) => {
-                        // It has the values of this owner in their order, whatever became of the answers.
-                        let until = until_of(self.term, value, names);
-                        self.stored = until.unwrap_or(self.stored);
-                        *state = State::Known { last: *last, is_open: until.is_some() };
-                    }
-                    None => *state = State::Known { last: 0, is_open: false },
+                    self.due_ms = now_ms + RETRY_MS;
+                } else {
+                    // It has the values of this owner in their order, whatever became of the answers.
+                    let until =
+                        message.filter(|message| message.term == self.term).and_then(|message| until_of(&message));
+                    self.stored = until.unwrap_or(self.stored);
+                    let last = last.as_ref().map_or(0, |(last, _)| *last);
+                    *state = State::Known { last, is_open: until.is_some() };
                 }
             }
             (failed, _, state) => {
@@ -262,7 +261,7 @@ impl Reading {
         let mut rejected = 0;
         for JournalValue { revision, age_ms, value } in values {
             self.last = *revision;
-            self.is_overtaken |= later_than(of.1, value, names);
+            self.is_overtaken |= message_of(value, names).is_some_and(|message| message.term.is_later_than(of.1));
             match Value::read(value, of, names) {
                 Some(Some(value)) => {
                     self.has_any = true;
@@ -301,17 +300,15 @@ impl Value {
     }
 }
 
-/// True if a value is one of a later owner of this log.
-fn later_than(term: Term, value: &[u8], names: &Limits) -> bool {
-    let message = split(value).and_then(|(_, _, message)| Message::read(message, names));
-    message.is_some_and(|message| message.term.seed == term.seed && message.term.number > term.number)
+/// The message of a value.
+fn message_of(value: &[u8], names: &Limits) -> Option<Message> {
+    let (_, _, message) = split(value)?;
+    Message::read(message, names)
 }
 
-/// The number of the last entry that the journal has with a value, if this owner has added it.
-fn until_of(term: Term, value: &[u8], names: &Limits) -> Option<u64> {
-    let (_, _, message) = split(value)?;
-    let message = Message::read(message, names).filter(|message| message.term == term)?;
-    let Body::Log { first, entries, .. } = message.body else { return None };
+/// The number of the last entry that the journal has with a value of this message.
+fn until_of(message: &Message) -> Option<u64> {
+    let Body::Log { first, entries, .. } = &message.body else { return None };
     (first + entries.len() as u64).checked_sub(1)
 }
 

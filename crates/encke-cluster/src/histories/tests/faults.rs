@@ -244,12 +244,12 @@ fn is_found(sabotage: Sabotage) -> bool {
 fn rules_of_journals_that_are_broken_are_found() {
     let disruptions = Disruptions { kills: 8, pauses: 12, cuts: 8, losses: 2, ends: 4, ..Disruptions::default() };
     let engine = Faults { delays: 100, reports_late: 200, ..Faults::default() };
-    let all = [Sabotage::CommitsWithoutJournal, Sabotage::AddsBehindLater, Sabotage::ForgetsAbsence];
-    for sabotage in all.into_iter().chain([Sabotage::DropsAtFirstValue]) {
-        let (disruptions, engine) = match sabotage {
-            Sabotage::DropsAtFirstValue => (FILLS, SLOW_ENGINE),
-            _ => (disruptions, engine),
-        };
+    for (sabotage, disruptions, engine) in [
+        (Sabotage::CommitsWithoutJournal, disruptions, engine),
+        (Sabotage::AddsBehindLater, disruptions, engine),
+        (Sabotage::ForgetsAbsence, disruptions, engine),
+        (Sabotage::DropsAtFirstValue, FILLS, SLOW_ENGINE),
+    ] {
         let run = |seed| run_on(Cluster::of(NODES, seed, Some(sabotage), Journals::used(0)), engine, disruptions);
         let finds = |seed: &u64| catch_unwind(AssertUnwindSafe(|| run(*seed))).is_err();
         let found = (0..6_000).find(finds);

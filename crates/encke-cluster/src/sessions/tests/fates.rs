@@ -1,17 +1,29 @@
 //! The fates of requests of clients of other nodes, and of their responses.
 
-use encke_core::{ExchangeId, OTHER_NODES, Response, ShardMessage};
+use encke_core::{ExchangeId, Id, OTHER_NODES, Response, ShardMessage};
 
 use super::Answer;
 use super::model::Cluster;
 use super::moves::opened;
 
-/// A request through node 1, whose client is gone while node 0 holds it.
-fn abandoned() -> Cluster {
+/// A request through node 1 that node 0 holds, with its session and its number.
+fn held() -> (Cluster, Id, u64) {
     let (mut cluster, session) = opened();
     cluster.hold_all(0);
     let number = cluster.request(1, session);
     cluster.pass(10);
+    (cluster, session, number)
+}
+
+/// The shard of node 0 answers the request.
+fn answer(cluster: &mut Cluster) {
+    let response = Response { confirm: Some(0), ..Response::with_status(200) };
+    cluster.tell(0, ShardMessage::Response(ExchangeId { shard: OTHER_NODES, number: 1 }, response));
+}
+
+/// A request that node 0 holds, and whose client is gone.
+fn abandoned() -> Cluster {
+    let (mut cluster, _, number) = held();
     cluster.tell(1, ShardMessage::Abandoned(ExchangeId { shard: 0, number }));
     cluster.pass(10);
     cluster
@@ -24,9 +36,7 @@ fn abandoned_requests_are_abandoned_at_their_node() {
 
 #[test]
 fn a_request_that_is_held_for_longer_than_its_node_waits_is_abandoned_at_the_node_that_holds_it() {
-    let (mut cluster, session) = opened();
-    cluster.hold_all(0);
-    let number = cluster.request(1, session);
+    let (mut cluster, _, number) = held();
     cluster.pass(60_000);
     assert_eq!(cluster.answer(number), Some(Answer::Later));
     assert_eq!(cluster.members[0].fates, [(1, None)]);
@@ -36,21 +46,16 @@ fn a_request_that_is_held_for_longer_than_its_node_waits_is_abandoned_at_the_nod
 fn a_response_that_crosses_the_end_of_its_request_was_not_taken() {
     let mut cluster = abandoned();
     // The shard has answered before it learns that the client is gone.
-    let response = Response { confirm: Some(0), ..Response::with_status(200) };
-    cluster.tell(0, ShardMessage::Response(ExchangeId { shard: OTHER_NODES, number: 1 }, response));
+    answer(&mut cluster);
     assert_eq!(cluster.members[0].fates, [(1, None), (1, Some(false))]);
 }
 
 #[test]
 fn a_response_whose_fate_nobody_tells_may_be_lost_with_its_node_or_with_the_engine() {
     for is_away in [false, true] {
-        let (mut cluster, session) = opened();
-        cluster.hold_all(0);
-        cluster.request(1, session);
-        cluster.pass(100);
+        let (mut cluster, session, _) = held();
         cluster.kill(1);
-        let response = Response { confirm: Some(0), ..Response::with_status(200) };
-        cluster.tell(0, ShardMessage::Response(ExchangeId { shard: OTHER_NODES, number: 1 }, response));
+        answer(&mut cluster);
         if is_away {
             cluster.disconnect(0);
         } else {
