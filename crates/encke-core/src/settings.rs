@@ -44,9 +44,9 @@ crate::settings! {
         application_threads: usize = 0, restart();
         /// A directory that stores histories and sessions across a restart; created if it does not exist. Empty: they are in memory only.
         data: String = String::new(), restart();
-        /// The point at which a publication on a channel with a history is acknowledged, if `data` is set: `os` (the operating system has the
-        /// message), `interval` (the same, and it is on disk soon) or `always` (it is on disk). In a cluster, where all nodes in sync have it
-        /// in memory, `replicated`: the journal of NATS has it, too, on disk if NATS runs with `sync_interval: always`.
+        /// The point at which a publication on a channel with a history is acknowledged. With `data`: `os` (the operating system has it),
+        /// `interval` (it is on disk soon) or `always` (it is on disk). In a cluster `replicated`: the journal of NATS has it, too, on disk
+        /// with its `sync_interval: always`.
         history_commit: HistoryCommit = HistoryCommit::default(), restart();
         /// Longest time until a message is on disk with `history_commit = "interval"`, in milliseconds.
         history_commit_interval_ms: u64 = 1_000, positive(), restart();
