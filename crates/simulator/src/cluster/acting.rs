@@ -21,7 +21,7 @@ impl Cluster {
         let (exchange, shard) = (self.exchanges, self.rng.below(self.plan.shards) as u16);
         let life = self.nodes[node].life;
         self.note(|_| format!("client {client} sends request {exchange} to node {node}: {body}"));
-        self.clients[client].asked = Some(Asked { exchange, node, life, shard, purpose });
+        self.clients[client].asked = Some(Asked { exchange, node, life, shard, sent_ms: self.now_ms, purpose });
         let request = Request {
             exchange: ExchangeId { shard, number: exchange },
             transport: HttpTransport::LongPolling,

@@ -29,6 +29,8 @@ pub(super) struct Client {
     pub(super) unsure: BTreeSet<&'static str>,
     /// The time of its last failure, in milliseconds.
     pub(super) broken_ms: u64,
+    /// The time at which the last connect that was answered was sent, in milliseconds.
+    pub(super) polled_ms: u64,
     /// The time of its next publication, in milliseconds.
     pub(super) publishes_ms: u64,
     /// The messages that its next connect confirms.
@@ -44,6 +46,8 @@ pub(super) struct Asked {
     pub(super) node: usize,
     pub(super) life: u64,
     pub(super) shard: u16,
+    /// The time at which it was sent, in milliseconds.
+    pub(super) sent_ms: u64,
     pub(super) purpose: Purpose,
 }
 
@@ -102,6 +106,7 @@ impl Client {
             given_up: Vec::new(),
             unsure: BTreeSet::new(),
             broken_ms: 0,
+            polled_ms: 0,
             publishes_ms: 0,
             unconfirmed: Vec::new(),
             prefers: rng.chance(300).then(|| rng.below(8)),

@@ -152,7 +152,10 @@ impl Cluster {
                     self.engine.forget_subject(&subject);
                 }
             }
-            ("/meta/connect", _) => self.connected(client, raw, is_successful),
+            ("/meta/connect", _) => {
+                self.clients[client].polled_ms = asked.sent_ms;
+                self.connected(client, raw, is_successful);
+            }
             ("/meta/disconnect", _) => {
                 self.tally.disconnects += 1;
                 let id = self.clients[client].session;
