@@ -14,7 +14,11 @@ impl Cluster {
         if self.clients[client].asked.is_some() {
             return;
         }
-        let Some(node) = self.some_node(client) else { return self.act_later(client, 500) };
+        let Some(node) = self.some_node(client) else {
+            // Nobody serves: its session may have no node.
+            self.clients[client].broken_ms = self.now_ms;
+            return self.act_later(client, 500);
+        };
         let purpose = self.purpose(client);
         let body = self.body(client, &purpose);
         self.exchanges += 1;
