@@ -26,7 +26,6 @@ mod searches;
 mod serving;
 #[cfg(test)]
 pub(crate) mod tests;
-mod turns;
 mod unrecorded;
 mod visiting;
 
