@@ -295,8 +295,8 @@ impl Machines {
                 // Those with an interval get the messages of now only.
                 let own = self.channels.names_of(key.index).zip(self.channels.intervals_of(key.index));
                 let names = own.filter(|(_, interval)| interval.is_none()).map(|(name, _)| Box::from(name)).collect();
-                let room = self.delivery.outbox_room();
-                self.tell_nodes(ForNodes::Resumes { session: id, names, room });
+                let (room, owner) = (self.delivery.outbox_room(), self.clients.counted_for(key).unwrap_or_default());
+                self.tell_nodes(ForNodes::Resumes { session: id, owner, names, room });
             }
             None => self.tell_nodes(ForNodes::Restored(id)),
         }
