@@ -24,6 +24,7 @@ mod node_rings;
 mod numbers;
 mod outgoing;
 mod remote_calls;
+mod resumptions;
 mod revocations;
 mod sessions;
 mod subject;
@@ -46,7 +47,8 @@ pub use remote_calls::{
 };
 pub use revocations::{RevocationCounts, RevocationOutput, Revocations};
 pub use sessions::{
-    Output, RecordView, RelayId, RelayOutput, RelayRequest, SessionCounts, Sessions, SessionsSettings, Visited, Visitor,
+    Output, RecordView, RelayId, RelayOutput, RelayRequest, Resumption, SessionCounts, Sessions, SessionsSettings,
+    Visited, Visitor,
 };
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};
 pub use user_limits::{UserLimitCounts, UserLimits};

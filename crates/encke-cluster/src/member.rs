@@ -10,9 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use encke_core::{
-    EncodedPublications, FromNodes, NodeTag, Now, Persisted, PublishToken, Settings, ShardMessage, Shared, Weight,
-};
+use encke_core::{EncodedPublications, NodeTag, Now, Persisted, PublishToken, Settings, ShardMessage, Shared, Weight};
 
 use crate::command::Command;
 use crate::envelope::EnvelopeError;
@@ -125,10 +123,11 @@ impl Member {
         self.node.turn(now.ms, &shards.shared().interest);
         self.outputs.extend(self.node.take_commands().into_iter().map(MemberOutput::Engine));
         self.sessions.turn(now.ms);
-        self.pass_on(now, shards);
+        self.pass_on(shards);
         self.turn_histories(now, shards);
         // Ticks go to the shards behind the messages before them.
-        self.pass_on(now, shards);
+        self.pass_on(shards);
+        self.histories.go_on_with_resumptions(now, shards);
         self.settle(shards);
     }
 
@@ -153,17 +152,14 @@ impl Member {
     }
 
     /// Passes on what the sessions have.
-    fn pass_on(&mut self, now: Now, shards: &dyn Shards) {
+    fn pass_on(&mut self, shards: &dyn Shards) {
         for output in self.sessions.take_outputs() {
             match output {
                 Output::Engine(command) => self.outputs.push(MemberOutput::Engine(command)),
                 Output::Shard(shard, message) => shards.send(shard, message),
                 Output::Relay(output) => self.outputs.push(MemberOutput::Relay(output)),
                 Output::Visitor(visitor, visited) => self.outputs.push(MemberOutput::Visitor(visitor, visited)),
-                Output::Missed { session, shard, names, mark, room } => {
-                    let missed = self.histories.missed(now, shards, (&session, &names, &mark), room);
-                    shards.send(shard, ShardMessage::FromNodes(FromNodes::Missed(session, missed)));
-                }
+                Output::Missed(resumption) => self.histories.resume(resumption),
                 Output::Probed(node, is_gone) => self.outputs.push(MemberOutput::Probed(node, is_gone)),
                 Output::Confirmed(tick, has_late) => self.histories.confirmed(tick, has_late),
             }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use encke_core::history::{Missed, MissedRange};
-use encke_core::{EncodedPublications, Id, Now, PublishToken, SessionOwner, Settings, ShardMessage};
+use encke_core::history::Missed;
+use encke_core::{EncodedPublications, FromNodes, Now, PublishToken, SessionOwner, Settings, ShardMessage, Weight};
 
 use crate::event::Event;
 use crate::histories::{Content, Histories, HistoriesSettings, HistoryOutput, Submission};
 use crate::node_rings::{NodeRings, Shards, Terms};
+use crate::resumptions::Resumptions;
+use crate::sessions::Resumption;
 
 /// The histories of a node.
 pub(crate) struct MemberHistories {
@@ -18,13 +20,16 @@ pub(crate) struct MemberHistories {
     machine: Option<Histories>,
     /// The most bytes of a message, if the engine is there.
     bytes_max: Option<usize>,
+    /// Sessions that are taken here, and wait for the messages that they have missed.
+    resumptions: Resumptions,
 }
 
 impl MemberHistories {
     /// The histories of a node whose engine is away.
     pub(crate) fn new(settings: HistoriesSettings, of_server: Arc<Settings>) -> MemberHistories {
         let terms = Terms::new(of_server);
-        let mut histories = MemberHistories { settings, terms, machine: None, bytes_max: None };
+        let mut histories =
+            MemberHistories { settings, terms, machine: None, bytes_max: None, resumptions: Resumptions::default() };
         histories.begin();
         histories
     }
@@ -112,23 +117,32 @@ impl MemberHistories {
         self.machine.iter_mut().for_each(|machine| machine.confirmed(tick, has_late));
     }
 
-    /// The messages behind a mark that a session has missed on these channels and patterns, as ranges of rings. None if that cannot be
-    /// known, or if they are too many.
-    pub(crate) fn missed(
-        &mut self,
-        now: Now,
-        shards: &dyn Shards,
-        (session, names, mark): (&Id, &[Box<str>], &[u8]),
-        room: (usize, usize),
-    ) -> Option<Vec<MissedRange>> {
-        let since_ms = self.machine.as_ref()?.since(mark)?;
-        let missed = Missed { session, since_ms: &since_ms, messages_max: room.0, bytes_max: room.1 };
-        NodeRings { shards, terms: &mut self.terms, now }.missed(names, &missed)
+    /// A session that is taken here needs the messages that it has missed.
+    pub(crate) fn resume(&mut self, resumption: Resumption) {
+        self.resumptions.add(resumption);
+    }
+
+    /// Finds the messages that sessions have missed which are taken here, as ranges of rings, for as many as a turn has time for. Their shards get
+    /// them behind all that was committed before.
+    pub(crate) fn go_on_with_resumptions(&mut self, now: Now, shards: &dyn Shards) {
+        let MemberHistories { resumptions, machine, terms, .. } = self;
+        let find = |Resumption { session, shard, names, mark, room, .. }: Resumption| {
+            // Without these times they cannot be known.
+            let since_ms = machine.as_ref().and_then(|machine| machine.since(&mark));
+            let (missed, steps) = since_ms.map_or((None, 0), |since_ms| {
+                let missed = Missed { session: &session, since_ms: &since_ms, messages_max: room.0, bytes_max: room.1 };
+                NodeRings { shards, terms: &mut *terms, now }.missed(&names, &missed)
+            });
+            shards.send(shard, ShardMessage::FromNodes(FromNodes::Missed(session, missed)));
+            steps
+        };
+        resumptions.go_on(|| shards.shared().mailbox.has_room(Weight::Light), find);
     }
 
     /// The time of the next turn, if nothing happens before, in milliseconds.
     pub(crate) fn next_ms(&self, now_ms: u64) -> Option<u64> {
-        self.machine.as_ref()?.next_ms(now_ms)
+        let machine = self.machine.as_ref().and_then(|machine| machine.next_ms(now_ms));
+        machine.into_iter().chain(self.resumptions.next_ms(now_ms)).min()
     }
 
     /// The engine has ended.

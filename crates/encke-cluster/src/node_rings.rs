@@ -126,8 +126,9 @@ impl NodeRings<'_> {
         send_to_wanting(self.shards, publications, &mut self.terms.scratch);
     }
 
-    /// The messages that a session has missed on these channels and patterns. Nothing comes to a ring meanwhile.
-    pub(crate) fn missed(&mut self, names: &[Box<str>], missed: &Missed<'_>) -> Option<Vec<MissedRange>> {
+    /// The messages that a session has missed on these channels and patterns, and the steps that it has cost to find them. Nothing comes to a
+    /// ring meanwhile.
+    pub(crate) fn missed(&mut self, names: &[Box<str>], missed: &Missed<'_>) -> (Option<Vec<MissedRange>>, usize) {
         let names = names.iter().map(|name| ChannelName::known(name));
         let terms = &mut self.terms;
         let recorded = names.filter(|name| name.is_pattern() || terms.of(name.as_str()).is_some());

@@ -9,8 +9,11 @@
 //!
 //! A name stays wanted for a while after its last subscriber has left, so that subscribers who come and go cost nothing. More
 //! channels with one parent than [`WantsLimits::shared_from`] have the parent's `*` as their cover. More covers than
-//! [`WantsLimits::subscriptions_max`] give way to one for all channels. The node then gets publications that it does not want,
-//! and drops them.
+//! [`WantsLimits::subscriptions_max`] give way to one for all channels, until they are half as many. The node then gets publications that
+//! it does not want, and drops them.
+//!
+//! A pattern that comes or goes changes the covers of the names below it. That is done bit by bit, because these may be many: a name has
+//! its old cover until it has the new one.
 //!
 //! Covers change in two steps. New subscriptions are made and *confirmed* first: the engine tells that it has them. Those that
 //! they replace end a while later, because the engine may still be sending what it has begun to send by the old ones only.
@@ -44,6 +47,8 @@ pub(crate) struct Wants {
     parents: HashMap<Box<str>, Parent, RandomState>,
     /// By their covers.
     subscriptions: HashMap<Arc<str>, Subscription, RandomState>,
+    /// Prefixes below which names get their covers again, with the last name that has it.
+    unchosen: BTreeMap<Box<str>, Option<Box<str>>>,
     /// Covers that have come into use or out of it since the last plan.
     touched: Vec<Arc<str>>,
     /// Covers out of use, with the confirmation after which their subscriptions end.
@@ -52,7 +57,10 @@ pub(crate) struct Wants {
     overlapping: VecDeque<(u64, Arc<str>)>,
     /// The number of covers in use.
     in_use: usize,
+    /// True while one subscription for all channels stands for the covers.
     wants_all: bool,
+    /// The number of subscriptions that the engine knows of.
+    subscribed: usize,
     next_key: u64,
 }
 
@@ -72,7 +80,7 @@ struct Parent {
 
 struct Subscription {
     key: u64,
-    /// The number of names that it covers.
+    /// The number of names that it covers. Those of the one for all channels are one more while it stands for all covers.
     users: usize,
     /// The number of the confirmation that tells that the engine has it. None: the engine does not know of it.
     confirmation: Option<u64>,
@@ -90,11 +98,13 @@ impl Wants {
             leaving: VecDeque::new(),
             parents: HashMap::default(),
             subscriptions: HashMap::default(),
+            unchosen: BTreeMap::new(),
             touched: Vec::new(),
             ending: VecDeque::new(),
             overlapping: VecDeque::new(),
             in_use: 0,
             wants_all: false,
+            subscribed: 0,
             next_key: KEYS_BELOW,
         }
     }
@@ -109,18 +119,17 @@ impl Wants {
         let want = Want { cover: self.start_using(&cover), leaves_ms: None };
         self.names.insert(name.into(), want);
         if is_pattern(name) {
-            self.choose_covers(parent_of(name));
+            // A wider one covers all names below it already.
+            if *cover == *name {
+                self.choose_below(parent_of(name));
+            }
         } else {
             let parent = self.parents.entry(parent_of(name).into()).or_default();
             parent.channels += 1;
             if parent.channels > self.limits.shared_from && !parent.is_shared {
                 parent.is_shared = true;
-                self.choose_covers(parent_of(name));
+                self.choose_below(parent_of(name));
             }
-        }
-        if self.in_use > self.limits.subscriptions_max && !self.wants_all {
-            self.wants_all = true;
-            self.choose_covers("");
         }
     }
 
@@ -134,7 +143,7 @@ impl Wants {
     }
 
     /// Forgets names whose time has come, but for those that have subscribers again. If too many wait, the oldest do not wait
-    /// any longer.
+    /// any longer. Goes on with the choice of covers. Call it after changes, before [`Wants::plan`].
     pub(crate) fn expire(&mut self, now_ms: u64, is_wanted: impl Fn(&str) -> bool) {
         while let Some((due_ms, _)) = self.leaving.front()
             && (*due_ms <= now_ms || self.leaving.len() > LEAVING_MAX)
@@ -145,10 +154,15 @@ impl Wants {
                 self.forget(&name);
             }
         }
+        self.choose_covers();
+        self.keep_limit();
     }
 
-    /// The time at which the next name is forgotten, or the next subscription ends.
+    /// The time at which the next name is forgotten, or the next subscription ends. 0: covers have to be chosen.
     pub(crate) fn next_ms(&self) -> Option<u64> {
+        if !self.unchosen.is_empty() {
+            return Some(0);
+        }
         let leaving = self.leaving.front().map(|(due_ms, _)| *due_ms);
         let overlapping = self.overlapping.front().map(|(due_ms, _)| *due_ms);
         leaving.into_iter().chain(overlapping).min()
@@ -158,7 +172,9 @@ impl Wants {
         let Some(want) = self.names.remove(name) else { return };
         self.stop_using(&want.cover);
         if is_pattern(name) {
-            self.choose_covers(parent_of(name));
+            if self.subscriptions.get(name).is_some_and(|subscription| subscription.users > 0) {
+                self.choose_below(parent_of(name));
+            }
         } else if let Some(parent) = self.parents.get_mut(parent_of(name)) {
             parent.channels -= 1;
             let ends_sharing = parent.is_shared && parent.channels <= self.limits.shared_from / 2;
@@ -167,13 +183,31 @@ impl Wants {
                 self.parents.remove(parent_of(name));
             }
             if ends_sharing {
-                self.choose_covers(parent_of(name));
+                self.choose_below(parent_of(name));
             }
         }
-        if self.wants_all && self.names.len() <= self.limits.subscriptions_max / 2 {
+    }
+
+    /// Lets one subscription for all channels stand for too many covers, or ends that.
+    fn keep_limit(&mut self) {
+        let max = self.limits.subscriptions_max;
+        if !self.wants_all && self.in_use > max {
+            self.wants_all = true;
+            self.start_using(ALL);
+        } else if self.wants_all && self.in_use - 1 <= max / 2 {
             self.wants_all = false;
-            self.choose_covers("");
+            self.stop_using(&ALL.into());
+        } else {
+            return;
         }
+        let mut covers: Vec<Arc<str>> = self.subscriptions.keys().cloned().collect();
+        covers.sort_unstable();
+        self.touched.extend(covers);
+    }
+
+    /// True if the engine has to have this subscription.
+    fn is_needed(wants_all: bool, cover: &str, subscription: &Subscription) -> bool {
+        subscription.users > 0 && (!wants_all || cover == ALL)
     }
 
     /// The subscriptions to make now, by their keys and covers. They get the number `next` of a confirmation. `last`: the number
@@ -182,14 +216,17 @@ impl Wants {
         let (mut new, mut unused) = (Vec::new(), Vec::new());
         for cover in std::mem::take(&mut self.touched) {
             let Some(subscription) = self.subscriptions.get_mut(&cover) else { continue };
-            match (subscription.users, subscription.confirmation) {
-                (0, None) => _ = self.subscriptions.remove(&cover),
-                (0, Some(_)) => unused.push(cover),
-                (_, None) => {
+            let is_needed = Wants::is_needed(self.wants_all, &cover, subscription);
+            match (is_needed, subscription.confirmation) {
+                (false, None) if subscription.users == 0 => _ = self.subscriptions.remove(&cover),
+                (false, None) => {}
+                (false, Some(_)) => unused.push(cover),
+                (true, None) => {
                     subscription.confirmation = Some(next);
+                    self.subscribed += 1;
                     new.push((subscription.key, cover));
                 }
-                (_, Some(_)) => {}
+                (true, Some(_)) => (subscription.ends_after, subscription.ends_ms) = (None, None),
             }
         }
         let after = if new.is_empty() { last } else { next };
@@ -217,7 +254,13 @@ impl Wants {
             let ends = |subscription: &&mut Subscription| subscription.ends_ms == Some(due_ms);
             if let Some(subscription) = self.subscriptions.get_mut(&cover).filter(ends) {
                 keys.push(subscription.key);
-                self.subscriptions.remove(&cover);
+                self.subscribed -= 1;
+                if subscription.users == 0 {
+                    self.subscriptions.remove(&cover);
+                    continue;
+                }
+                self.next_key += 1;
+                (subscription.key, subscription.confirmation, subscription.ends_ms) = (self.next_key, None, None);
             }
         }
         keys
@@ -226,7 +269,8 @@ impl Wants {
     /// The number of the confirmation after which publications on a name arrive. None if it is not wanted, or the engine knows
     /// nothing of it.
     pub(crate) fn confirmation_of(&self, name: &str) -> Option<u64> {
-        self.subscriptions.get(&self.names.get(name)?.cover)?.confirmation
+        let cover = &*self.names.get(name)?.cover;
+        self.subscriptions.get(if self.wants_all { ALL } else { cover })?.confirmation
     }
 
     /// Notes that the engine has lost all subscriptions, and makes them again: they get this number of a confirmation.
@@ -242,14 +286,11 @@ impl Wants {
 
     /// The number of subscriptions at the engine, or soon there.
     pub(crate) fn subscriptions(&self) -> usize {
-        self.subscriptions.len()
+        self.subscribed
     }
 
     /// The widest wanted pattern that reaches all that a name reaches, or the name itself.
     fn cover_of(&self, name: &str) -> Box<str> {
-        if self.wants_all {
-            return ALL.into();
-        }
         let mut pattern = String::with_capacity(name.len() + 3);
         for (at, _) in name.match_indices('/') {
             pattern.clear();
@@ -272,19 +313,37 @@ impl Wants {
         name.into()
     }
 
-    /// Chooses the covers of all names below a prefix again.
-    fn choose_covers(&mut self, prefix: &str) {
-        // All names below it have a slash there, and `0` is the character after the slash.
-        let (from, to) = (format!("{prefix}/"), format!("{prefix}0"));
-        let below = (Bound::Included(from.as_str()), Bound::Excluded(to.as_str()));
-        let changes = self.names.range::<str, _>(below).filter_map(|(name, want)| {
-            let cover = self.cover_of(name);
-            (*cover != *want.cover).then(|| (name.clone(), cover))
-        });
-        for (name, cover) in changes.collect::<Vec<_>>() {
-            let cover = self.start_using(&cover);
-            let before = self.names.get_mut(&name).map(|want| std::mem::replace(&mut want.cover, cover));
-            before.iter().for_each(|before| self.stop_using(before));
+    /// The covers of all names below a prefix have to be chosen again.
+    fn choose_below(&mut self, prefix: &str) {
+        self.unchosen.insert(prefix.into(), None);
+    }
+
+    /// Chooses covers again, of as many names as a turn has time for.
+    fn choose_covers(&mut self) {
+        let mut left = CHOSEN_MAX;
+        while left > 0
+            && let Some((prefix, after)) = self.unchosen.pop_first()
+        {
+            // All names below it have a slash there, and `0` is the character after the slash.
+            let (from, to) = (format!("{prefix}/"), format!("{prefix}0"));
+            let lower = after.as_deref().map_or(Bound::Included(&*from), Bound::Excluded);
+            let (mut visited, mut last, mut changes) = (0, None, Vec::new());
+            for (name, want) in self.names.range::<str, _>((lower, Bound::Excluded(&*to))).take(left) {
+                (visited, last) = (visited + 1, Some(name));
+                let cover = self.cover_of(name);
+                if *cover != *want.cover {
+                    changes.push((name.clone(), cover));
+                }
+            }
+            if visited == left {
+                self.unchosen.insert(prefix, last.cloned());
+            }
+            left = left.saturating_sub(visited.max(1));
+            for (name, cover) in changes {
+                let cover = self.start_using(&cover);
+                let before = self.names.get_mut(&name).map(|want| std::mem::replace(&mut want.cover, cover));
+                before.iter().for_each(|before| self.stop_using(before));
+            }
         }
     }
 
@@ -298,7 +357,6 @@ impl Wants {
         });
         subscription.users += 1;
         if subscription.users == 1 {
-            (subscription.ends_after, subscription.ends_ms) = (None, None);
             self.in_use += 1;
             self.touched.push(cover.clone());
         }
@@ -326,6 +384,8 @@ const KEYS_BELOW: u64 = 16;
 const ALL: &str = "/**";
 /// Time for which a subscription goes on beside those that replace it, in milliseconds: longer than a server takes to send.
 const OVERLAP_MS: u64 = 1_000;
+/// Names whose covers are chosen again in one turn: a few milliseconds.
+const CHOSEN_MAX: usize = 4_096;
 /// Names without subscribers that wait to be forgotten.
 const LEAVING_MAX: usize = 10_000;
 

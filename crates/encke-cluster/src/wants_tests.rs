@@ -165,6 +165,57 @@ fn too_many_subscriptions_give_way_to_one_for_all() {
 }
 
 #[test]
+fn the_way_back_from_all_channels_asks_for_subscriptions_and_not_for_names() {
+    let mut rig = Rig::new(64, 10);
+    let names = |parent: &str, count: usize| (0..count).map(|it| format!("/{parent}/{it}/x")).collect::<Vec<_>>();
+    let shared: Vec<String> = (0..1_000).map(|number| format!("/user/{number}")).collect();
+    let rooms = names("room", 10);
+    let rooms: Vec<&str> = rooms.iter().map(String::as_str).collect();
+    rig.add(&shared.iter().map(String::as_str).collect::<Vec<_>>());
+    rig.add(&rooms[..9]);
+    assert_eq!(rig.settle().len(), 10);
+    rig.add(&rooms[9..]);
+    assert_eq!(rig.settle(), ["/**"]);
+    assert_eq!((rig.wants.confirmation_of("/user/7"), rig.wants.subscriptions()), (Some(rig.last), 1));
+    rig.remove(&rooms[5..]);
+    assert_eq!(rig.after_the_delay(), ["/**"], "they are more than half as many");
+    rig.remove(&rooms[4..5]);
+    assert_eq!(rig.after_the_delay().len(), 5);
+    rig.add(&rooms);
+    assert_eq!(rig.settle(), ["/**"]);
+    rig.remove(&rooms);
+    assert_eq!(rig.after_the_delay(), ["/user/*"]);
+}
+
+#[test]
+fn a_turn_chooses_covers_of_so_many_names_and_none_is_uncovered_meanwhile() {
+    let mut rig = Rig::new(100_000, 100_000);
+    let names: Vec<String> = (0..3 * CHOSEN_MAX).map(|number| format!("/a/b/{number:06}")).collect();
+    rig.add(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    rig.settle();
+    rig.add(&["/a/**"]);
+    // Those inside it change nothing.
+    rig.add(&["/a/b/**", "/a/b/*", "/a/b/c/**"]);
+    assert_eq!(rig.wants.unchosen.len(), 1);
+    let mut turns = 0;
+    while !rig.wants.unchosen.is_empty() {
+        turns += 1;
+        assert_eq!(rig.wants.next_ms(), Some(0));
+        rig.turn();
+        rig.confirm();
+        let covered = names.iter().filter(|name| &*rig.wants.names[name.as_str()].cover == "/a/**").count();
+        assert!(covered <= turns * CHOSEN_MAX, "{covered} in {turns} turns");
+        let is_brought = |name: &String| rig.wants.confirmation_of(name).is_some_and(|by| by <= rig.confirmed);
+        assert!(names.iter().all(is_brought));
+    }
+    assert_eq!(turns, 4);
+    assert_eq!(rig.settle(), ["/a/**"]);
+    rig.remove(&["/a/b/**", "/a/b/c/**"]);
+    assert_eq!(rig.after_the_delay(), ["/a/**"]);
+    assert!(rig.wants.unchosen.is_empty(), "nothing was covered by them");
+}
+
+#[test]
 fn a_flood_of_names_that_come_and_go_holds_few() {
     let mut rig = Rig::new(64, 1_000);
     for number in 0..3 * LEAVING_MAX {

@@ -77,6 +77,7 @@ pub use limits::counts::Counts;
 pub use limits::rate::Rate;
 pub use limits::sessions::{SessionOwner, SessionShares};
 pub use limits::shares::{Amount, Budget, Over, Share, Shares, Urgency};
+pub use limits::turns::Turns;
 pub use limits::users::{Elsewhere as UseElsewhere, UserKey, UserUse, UsersOfNodes};
 pub use limits::{Resource, network};
 pub use memory::SessionsMemory;

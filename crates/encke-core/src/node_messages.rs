@@ -111,6 +111,8 @@ pub enum ForNodes {
     Resumes {
         /// Its id.
         session: Id,
+        /// Its user or address.
+        owner: SessionOwner,
         /// Its channels and patterns.
         names: Vec<Box<str>>,
         /// The most messages, and their bytes, for which it has room.

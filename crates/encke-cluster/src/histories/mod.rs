@@ -207,7 +207,7 @@ impl Histories {
             // The whole is settled, and its bytes are free, with the last part.
             let is_last = parts.peek().is_none();
             let (token, share) = (token.filter(|_| is_last), if is_last { share.take() } else { None });
-            self.partitions[number].publish(Waiting { submission: Arc::new(part), token, is_whole, share });
+            self.partitions[number].publish(publisher, Waiting { submission: Arc::new(part), token, is_whole, share });
         }
     }
 

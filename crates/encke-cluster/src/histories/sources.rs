@@ -1,17 +1,17 @@
 //! The publications of this node for one partition, from the publisher until they are committed.
 //!
 //! ```text
-//!   done ┌──────── waiting ────────────┐
-//!        └─ sent, bounded ─┘
+//!   publishers ── waiting, in turns ──▶ numbered, bounded ──▶ done
 //! ```
 //!
-//! They are numbered. What the owner has not committed is sent again: after a second without progress, and to each new owner. The owner
+//! Publishers take turns, so one with many publications that wait delays those of the others by little. Each has its order. A publication gets
+//! its number when it is sent for the first time, and has it from then on. What the owner has not committed is sent again: after a second without progress, and to each new owner. The owner
 //! drops numbers that it has, so each is stored once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use encke_core::{PublishToken, SessionOwner, Share};
+use encke_core::{PublishToken, SessionOwner, Share, Turns};
 
 use super::entry::{Submission, Term};
 
@@ -20,8 +20,10 @@ use super::entry::{Submission, Term};
 pub(super) struct Outbox {
     /// All up to this number are committed.
     done: u64,
-    /// Those after it.
-    waiting: VecDeque<Waiting>,
+    /// Those after it that have their numbers. The last one may be too large to be sent with the others.
+    numbered: VecDeque<Waiting>,
+    /// Those that have none yet, by their publishers; None: the program.
+    waiting: Turns<Option<SessionOwner>, Waiting>,
     /// The number of those that the owner of `term` may have.
     sent: usize,
     sent_bytes: usize,
@@ -51,13 +53,13 @@ pub(super) enum Payer {
 }
 
 impl Outbox {
-    /// Adds publications.
-    pub(super) fn add(&mut self, waiting: Waiting) {
-        self.waiting.push_back(waiting);
+    /// Adds publications of a user or an address; None: of the program.
+    pub(super) fn add(&mut self, publisher: Option<SessionOwner>, waiting: Waiting) {
+        self.waiting.push(publisher, waiting);
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.numbered.is_empty() && self.waiting.is_empty()
     }
 
     /// The last number that is committed.
@@ -75,9 +77,9 @@ impl Outbox {
         debug_assert_eq!(sequence, self.done, "the owner takes them in order");
         if self.sent > 0 {
             self.sent -= 1;
-            self.sent_bytes -= self.waiting.front().map_or(0, |waiting| waiting.submission.bytes());
+            self.sent_bytes -= self.numbered.front().map_or(0, |waiting| waiting.submission.bytes());
         }
-        self.waiting.pop_front()
+        self.numbered.pop_front()
     }
 
     /// The owner has everything before this number, and nothing after it.
@@ -87,7 +89,7 @@ impl Outbox {
             && sent < self.sent
         {
             self.sent = sent;
-            self.sent_bytes = self.waiting.iter().take(sent).map(|waiting| waiting.submission.bytes()).sum();
+            self.sent_bytes = self.numbered.iter().take(sent).map(|waiting| waiting.submission.bytes()).sum();
         }
     }
 
@@ -103,18 +105,26 @@ impl Outbox {
         }
         let first = self.done + 1 + self.sent as u64;
         let (mut next, mut bytes) = (Vec::new(), 0);
-        for Waiting { submission, .. } in self.waiting.iter().skip(self.sent) {
+        while let Some(submission) = self.unsent() {
             let more = submission.bytes();
             let is_full = self.sent_bytes + more > ON_WAY_BYTES_MAX && self.sent > 0;
             if is_full || (bytes + more > bytes_max && !next.is_empty()) {
                 break;
             }
-            next.push(submission.clone());
+            next.push(submission);
             bytes += more;
             self.sent += 1;
             self.sent_bytes += more;
         }
         (!next.is_empty()).then_some((first, next))
+    }
+
+    /// The first publication that the owner does not have.
+    fn unsent(&mut self) -> Option<Arc<Submission>> {
+        if self.sent == self.numbered.len() {
+            self.numbered.extend(self.waiting.pop(|waiting| waiting.submission.bytes() as u64));
+        }
+        self.numbered.get(self.sent).map(|waiting| waiting.submission.clone())
     }
 }
 
@@ -125,7 +135,7 @@ const AGAIN_MS: u64 = 1_000;
 
 #[cfg(test)]
 mod tests {
-    use encke_core::{Amount, Shares, Urgency};
+    use encke_core::{Amount, Shares, Side, Urgency};
 
     use super::*;
     use crate::histories::entry::Content;
@@ -139,12 +149,8 @@ mod tests {
             let submission = Submission { channel: "/a".into(), content: Content::Clear };
             let share =
                 Shares::default().take_regardless(Payer::Publisher(None), None, Amount::one(1), Urgency::Common);
-            outbox.add(Waiting {
-                submission: Arc::new(submission),
-                token: Some(token),
-                is_whole: true,
-                share: Some(share),
-            });
+            let submission = Arc::new(submission);
+            outbox.add(None, Waiting { submission, token: Some(token), is_whole: true, share: Some(share) });
         }
         outbox
     }
@@ -180,5 +186,42 @@ mod tests {
         assert!(outbox.sent_bytes <= ON_WAY_BYTES_MAX && sent < 10_000, "{sent}");
         outbox.committed(1, 1);
         assert_eq!(next(&mut outbox, 1, TERM), Some((sent + 1, 1)));
+    }
+
+    /// A publication with a token and this number of bytes.
+    fn publication(number: u64, bytes: usize) -> Waiting {
+        let content =
+            Content::Publications { side: Side::Client, except: None, messages: 1, frames: vec![0; bytes].into() };
+        let submission = Arc::new(Submission { channel: "/a".into(), content });
+        Waiting { submission, token: Some(PublishToken { shard: 0, number }), is_whole: true, share: None }
+    }
+
+    #[test]
+    fn publishers_take_turns_and_each_has_its_order_and_its_numbers() {
+        let (mut outbox, [flood, witness]) = (Outbox::default(), [1, 2].map(|hash| Some(SessionOwner::of(hash))));
+        (0..1_000).for_each(|number| outbox.add(flood, publication(number, 4_000)));
+        let bytes_max = 64 * 1024;
+        let mut sent = Vec::new();
+        while let Some((_, submissions)) = outbox.next(0, TERM, bytes_max) {
+            sent.extend(submissions);
+        }
+        (1_000..1_003).for_each(|number| outbox.add(witness, publication(number, 10)));
+        // They have the numbers with which they were sent, also for another owner.
+        let mut again = Vec::new();
+        while let Some((_, submissions)) = outbox.next(0, Term { number: 2, ..TERM }, bytes_max) {
+            again.extend(submissions);
+        }
+        assert!(again.iter().zip(&sent).all(|(again, sent)| Arc::ptr_eq(again, sent)) && again.len() == sent.len());
+        let mut settled = Vec::new();
+        while !outbox.is_empty() {
+            settled.extend(outbox.committed(0, outbox.done() + 1).and_then(|waiting| waiting.token));
+            outbox.next(0, Term { number: 2, ..TERM }, bytes_max);
+        }
+        let settled: Vec<u64> = settled.iter().map(|token| token.number).collect();
+        let of_witness: Vec<usize> =
+            (1_000..1_003).filter_map(|number| settled.iter().position(|settled| *settled == number)).collect();
+        assert!(of_witness.is_sorted() && of_witness.len() == 3 && of_witness[2] <= sent.len() + 4, "{of_witness:?}");
+        let of_flood: Vec<u64> = settled.into_iter().filter(|number| *number < 1_000).collect();
+        assert!(of_flood.is_sorted() && of_flood.len() == 1_000);
     }
 }

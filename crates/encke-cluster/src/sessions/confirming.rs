@@ -45,6 +45,23 @@ struct Report {
     unrecorded: Unrecorded,
 }
 
+/// A session that is taken here, and needs the messages of histories behind a mark.
+#[derive(Debug)]
+pub struct Resumption {
+    /// It.
+    pub session: Id,
+    /// Its shard.
+    pub shard: usize,
+    /// Its user or address.
+    pub owner: SessionOwner,
+    /// Its channels and patterns.
+    pub names: Vec<Box<str>>,
+    /// The mark.
+    pub mark: Bytes,
+    /// The most messages, and their bytes.
+    pub room: (usize, usize),
+}
+
 /// A rule that is broken, to show that the tests find it.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,12 +180,12 @@ impl Sessions {
     }
 
     /// A session that is taken here needs the messages that it has missed.
-    pub(super) fn resumes(&mut self, session: Id, names: Vec<Box<str>>, room: (usize, usize)) {
+    pub(super) fn resumes(&mut self, (session, owner): (Id, SessionOwner), names: Vec<Box<str>>, room: (usize, usize)) {
         let shard = self.shard_of(&session);
         // Its record has a mark until its client has confirmed them.
         self.confirming.shards.get_mut(shard).into_iter().for_each(|(_, has_late)| *has_late = true);
         let mark = self.records.mark(&Key::of(&session)).unwrap_or_default();
-        self.outputs.push(Output::Missed { session, shard, names, mark, room });
+        self.outputs.push(Output::Missed(Resumption { session, shard, owner, names, mark, room }));
     }
 
     /// The mark from which a session goes on whose node is gone: that of its record, or the last one of the node. None for a session that was

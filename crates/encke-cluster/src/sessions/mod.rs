@@ -26,7 +26,6 @@ mod searches;
 mod serving;
 #[cfg(test)]
 pub(crate) mod tests;
-mod turns;
 mod unrecorded;
 mod visiting;
 
@@ -39,6 +38,7 @@ use foldhash::fast::RandomState;
 use crate::command::{Command, KeyReply, RequestFailure, VALUE_BYTES_MAX};
 use crate::subject::Subjects;
 use confirming::Confirming;
+pub use confirming::Resumption;
 use homes::Homes;
 use message::{Question, Reply};
 use notices::Notice;
@@ -99,18 +99,7 @@ pub enum Output {
     /// Do this for a relay.
     Relay(RelayOutput),
     /// Read the messages of histories behind a mark, and answer with [`FromNodes::Missed`].
-    Missed {
-        /// The session that needs them.
-        session: Id,
-        /// Its shard.
-        shard: usize,
-        /// Its channels and patterns.
-        names: Vec<Box<str>>,
-        /// The mark.
-        mark: Bytes,
-        /// The most messages, and their bytes.
-        room: (usize, usize),
-    },
+    Missed(Resumption),
     /// The sessions of this node have confirmed this tick, but for those whose record says otherwise. True if there are some.
     Confirmed(u64, bool),
     /// The outcome of [`Sessions::probe`]. True: the node is gone.
@@ -293,7 +282,9 @@ impl Sessions {
             ShardMessage::ForNodes(ForNodes::Changed { session, owner, saved, since, has_subscribed }) => {
                 self.changed((session, owner), &saved, since, has_subscribed.then_some(now_ms));
             }
-            ShardMessage::ForNodes(ForNodes::Resumes { session, names, room }) => self.resumes(session, names, room),
+            ShardMessage::ForNodes(ForNodes::Resumes { session, owner, names, room }) => {
+                self.resumes((session, owner), names, room);
+            }
             ShardMessage::ForNodes(ForNodes::Confirmed { shard, tick, has_late }) => {
                 self.shard_confirmed(shard, tick, has_late);
             }

@@ -18,13 +18,12 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
-use encke_core::{Id, NodeTag, SessionOwner};
+use encke_core::{Id, NodeTag, SessionOwner, Turns};
 use foldhash::fast::RandomState;
 
 use super::Decode;
 use super::own::{Own, Phase, hash_of, weight_of};
 use super::record::{Content, Key, Record};
-use super::turns::Turns;
 use super::unrecorded::{UNRECORDED_AFTER_MS, Unrecorded};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, VALUE_BYTES_MAX};
 
@@ -260,7 +259,7 @@ impl Records {
         while self.on_way < ON_WAY_MAX && self.may_write(now_ms) {
             let Records { ends, writes, own, was_end, .. } = self;
             let weight = |key: &Key| own.get(key).map_or(0, Own::weight) as u64;
-            *was_end = ends.len() > 0 && (!*was_end || writes.len() == 0);
+            *was_end = !ends.is_empty() && (!*was_end || writes.is_empty());
             let key = if *was_end { ends.pop(|_| 1) } else { writes.pop(weight) }?;
             let Some(own) = self.own.get_mut(&key).filter(|own| own.phase == Phase::Waits) else { continue };
             let record = match (own.is_ended, own.pending.clone()) {

@@ -3,9 +3,10 @@
 //! A message has the time at which this node has taken it, so the times of a ring do not depend on the clocks of other nodes. The session's
 //! shard gets ranges of offsets and reads their messages itself, page by page.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use bayeux::ChannelName;
+use foldhash::fast::RandomState;
 
 use super::{Histories, Owned, PARTITIONS, RingKey, partition_of};
 use crate::id::Id;
@@ -42,21 +43,39 @@ struct Found {
     messages: usize,
     bytes: usize,
     /// The rings that have been read.
-    read: BTreeSet<(usize, u32)>,
+    rings: usize,
+    /// Names, rings and messages that have been looked at.
+    steps: usize,
 }
 
 impl Histories {
     /// Finds the messages of channels and patterns that a session may have missed: for each channel one range, those with the oldest
-    /// messages first. None if some of them may be gone, or if there are too many. No owner is locked for more than a page of channels.
+    /// messages first. None if some of them may be gone, or if there are too many. Also returns the steps that it has cost: names, rings
+    /// and messages. No owner is locked for more than a page of channels.
     pub fn missed<'n>(
         &self,
         names: impl Iterator<Item = ChannelName<'n>>,
         missed: &Missed<'_>,
-    ) -> Option<Vec<MissedRange>> {
+    ) -> (Option<Vec<MissedRange>>, usize) {
         let mut found = Found::default();
+        let names: Vec<ChannelName<'_>> = names.collect();
+        let is_found = self.find_missed(&names, missed, &mut found);
+        let Found { mut ranges, steps, .. } = found;
+        ranges.sort_by_key(|(at_ms, _)| *at_ms);
+        (is_found.map(|()| ranges.into_iter().map(|(_, range)| range).collect()), steps)
+    }
+
+    /// Each ring is read once: of two names that both match a channel one is a pattern that reaches all that the other one reaches.
+    fn find_missed(&self, names: &[ChannelName<'_>], missed: &Missed<'_>, found: &mut Found) -> Option<()> {
+        let patterns = names.iter().filter(|name| name.is_pattern()).map(|name| name.as_str());
+        let patterns: HashSet<&str, RandomState> = patterns.collect();
         for name in names {
+            found.steps += 1;
+            if is_covered(name.as_str(), &patterns) {
+                continue;
+            }
             if name.is_pattern() {
-                (0..self.owners.len()).try_for_each(|owner| self.missed_by_pattern(owner, name, missed, &mut found))?;
+                (0..self.owners.len()).try_for_each(|owner| self.missed_by_pattern(owner, *name, missed, found))?;
                 continue;
             }
             let owner = self.owner(name.as_str());
@@ -65,8 +84,7 @@ impl Histories {
             let slot = owned.names.get(name.as_str());
             slot.map_or(Some(()), |slot| found.read(&owned, (owner, slot), missed))?;
         }
-        found.ranges.sort_by_key(|(at_ms, _)| *at_ms);
-        Some(found.ranges.into_iter().map(|(_, range)| range).collect())
+        Some(())
     }
 
     /// The same for the channels of one owner that match a pattern. A ring that goes between two pages has gone before the next one is read.
@@ -96,18 +114,29 @@ impl Histories {
     }
 }
 
+/// True if a wider pattern of a set reaches all that a name reaches.
+fn is_covered(name: &str, patterns: &HashSet<&str, RandomState>) -> bool {
+    if patterns.is_empty() {
+        return false;
+    }
+    let deep = name.match_indices('/').map(|(at, _)| format!("{}/**", &name[..at])).take_while(|deep| deep != name);
+    let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
+    let is_channel = !ChannelName::known(name).is_pattern();
+    deep.chain(is_channel.then(|| format!("{parent}/*"))).any(|pattern| patterns.contains(&*pattern))
+}
+
 impl Found {
     /// Finds the messages of a ring. None if it has not all of them, or too many.
     fn read(&mut self, owned: &Owned, at: (usize, u32), missed: &Missed<'_>) -> Option<()> {
-        if !self.read.insert(at) {
-            return Some(());
-        }
-        if self.read.len() > CHANNELS_MAX {
+        self.rings += 1;
+        self.steps += 1;
+        if self.rings > CHANNELS_MAX {
             return None;
         }
         let ring = owned.rings.get(at.1 as usize)?;
         let mut first = None;
         for entry in ring.since(missed.since_ms[partition_of(ring.name())]?)? {
+            self.steps += 1;
             if entry.except.as_deref() == Some(missed.session) {
                 continue;
             }
@@ -191,7 +220,7 @@ mod tests {
         ) -> Option<String> {
             let missed = Missed { session, since_ms, messages_max, bytes_max: 100 };
             let names = names.iter().map(|name| ChannelName::known(name));
-            let ranges = self.histories.missed(names, &missed)?;
+            let ranges = self.histories.missed(names, &missed).0?;
             let texts = ranges.into_iter().flat_map(|MissedRange { ring, first, end }| {
                 let of_others = |ring: &Ring| {
                     let entries = ring.between(first, end).filter(|entry| entry.except.as_deref() != Some(session));
@@ -221,9 +250,37 @@ mod tests {
         (0..channels).for_each(|number| rig.append(&format!("/many/{number}"), 10, ".", None));
         let (session, since_ms) = (Id::new(0, &mut kernel_entropy()), [Some(5); PARTITIONS]);
         let missed = Missed { session: &session, since_ms: &since_ms, messages_max: channels, bytes_max: channels };
-        let ranges = rig.histories.missed([ChannelName::known("/many/*")].into_iter(), &missed).expect("all");
-        let rings: BTreeSet<u64> = ranges.iter().map(|range| range.ring.serial).collect();
+        let (ranges, _) = rig.histories.missed([ChannelName::known("/many/*")].into_iter(), &missed);
+        let ranges = ranges.expect("all");
+        let rings: HashSet<u64> = ranges.iter().map(|range| range.ring.serial).collect();
         assert_eq!((ranges.len(), rings.len()), (channels, channels));
+    }
+
+    #[test]
+    fn names_inside_a_pattern_cost_no_further_visit_of_its_channels() {
+        let mut rig = Rig::new(9);
+        (0..1_000).for_each(|number| rig.append(&format!("/a/b/c/{number}"), 10, ".", None));
+        let (session, since_ms) = (Id::new(0, &mut kernel_entropy()), [Some(20); PARTITIONS]);
+        let missed = Missed { session: &session, since_ms: &since_ms, messages_max: 1, bytes_max: 1 };
+        let names = ["/a/b/c/7", "/a/b/c/*", "/a/b/c/**", "/a/b/**", "/a/**", "/**", "/*", "/a", "/a/b/c/7/d/*"];
+        let (ranges, steps) = rig.histories.missed(names.iter().map(|name| ChannelName::known(name)), &missed);
+        assert_eq!((ranges, steps), (Some(Vec::new()), 1_000 + names.len()));
+        let patterns = HashSet::from_iter(["/a/*", "/b/**"]);
+        for (name, expected) in [
+            ("/a/x", true),
+            ("/a/x/y", false),
+            ("/a/*", false),
+            ("/a/**", false),
+            ("/a", false),
+            ("/b/**", false),
+            ("/b/*", true),
+            ("/b/x/**", true),
+            ("/b/x/y", true),
+            ("/b", false),
+            ("/**", false),
+        ] {
+            assert_eq!(is_covered(name, &patterns), expected, "{name}");
+        }
     }
 
     #[test]

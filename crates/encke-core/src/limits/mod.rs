@@ -1,11 +1,12 @@
-//! Limits on rates and numbers: token buckets, the tables of buckets and counts that all shards share, and budgets in
-//! shares.
+//! Limits on rates and numbers: token buckets, the tables of buckets and counts that all shards share, budgets in shares,
+//! and turns.
 
 pub mod buckets;
 pub mod counts;
 pub mod rate;
 pub mod sessions;
 pub mod shares;
+pub mod turns;
 pub mod users;
 
 use std::net::IpAddr;

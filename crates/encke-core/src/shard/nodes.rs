@@ -1,17 +1,21 @@
 //! Sessions of a node of a cluster: searches for those that other nodes may have, their coming and going, and reports of those
 //! that other nodes may have to go on with.
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::HashMap;
 
 use bayeux::{ChannelName, Message, Reply};
+use foldhash::fast::RandomState;
 
+use crate::channels::Channels;
+use crate::clients::Clients;
 use crate::delivery::{Incomplete, Received};
 use crate::events::{
     Closing, Effect, OTHER_NODES, PublishToken, Request, Searched, SessionKey, ShardMessage, SocketKey, crosses_nodes,
 };
 use crate::history::MissedRange;
 use crate::id::Id;
+use crate::limits::sessions::SessionOwner;
+use crate::limits::turns::Turns;
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher, Since};
 use crate::opener::Opener;
 use crate::protocol::batch::{Batch, Via};
@@ -21,10 +25,9 @@ use crate::shard::{Env, Machines};
 /// The sessions that have changed since they were reported, and what waits to be asked.
 #[derive(Debug, Default)]
 pub(super) struct Unrecorded {
-    /// True: a subscription of it has changed.
-    sessions: BTreeMap<SessionKey, bool>,
-    /// The one that was reported last.
-    last: Option<SessionKey>,
+    sessions: HashMap<SessionKey, Change, RandomState>,
+    /// Each of them once, and some that were reported meanwhile. Their owners take turns.
+    turns: Turns<SessionOwner, SessionKey>,
     /// The time of the next reports, in milliseconds.
     due_ms: u64,
     /// The token of the reply that waits for the end which is reported next.
@@ -33,13 +36,45 @@ pub(super) struct Unrecorded {
     late: Vec<(u64, SessionKey, Id)>,
 }
 
+/// A change of a session, which has a turn.
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    /// True until it is reported.
+    is_due: bool,
+    /// True if a subscription is part of it.
+    has_subscribed: bool,
+}
+
 impl Unrecorded {
-    /// The next session in turn.
-    fn next(&mut self) -> Option<SessionKey> {
-        let after = self.last.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut behind = self.sessions.range((after, Bound::Unbounded));
-        self.last = behind.next().or_else(|| self.sessions.first_key_value()).map(|(key, _)| *key);
-        self.last
+    /// Notes a change of a session. `owner`: asked if it has no turn yet.
+    fn note(&mut self, key: SessionKey, owner: impl FnOnce() -> Option<SessionOwner>) -> &mut Change {
+        let change = self.sessions.entry(key).or_insert_with(|| {
+            self.turns.push(owner().unwrap_or_default(), key);
+            Change::default()
+        });
+        change.is_due = true;
+        change
+    }
+
+    /// The change of a session, which is reported now.
+    fn take(&mut self, key: SessionKey) -> Change {
+        self.sessions.get_mut(&key).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The next session in turn that has to be reported. `weight`: how heavy that is.
+    fn next(&mut self, weight: impl Fn(SessionKey) -> usize) -> Option<(SessionKey, Change)> {
+        let Unrecorded { sessions, turns, .. } = self;
+        while let Some(key) = turns.pop(|key| {
+            let is_due = sessions.get(key).is_some_and(|change| change.is_due);
+            if is_due { weight(*key) as u64 } else { 0 }
+        }) {
+            if let Some(change) = sessions.remove(&key).filter(|change| change.is_due) {
+                return Some((key, change));
+            }
+        }
+        // Returns the memory that many sessions needed at once.
+        self.sessions = HashMap::default();
+        None
     }
 }
 
@@ -105,7 +140,7 @@ impl Machines {
     #[inline]
     pub(super) fn note_change(&mut self, key: SessionKey) {
         if self.env.shared.is_clustered() {
-            self.env.unrecorded.sessions.entry(key).or_default();
+            self.env.unrecorded.note(key, || self.clients.counted_for(key));
         }
     }
 
@@ -113,14 +148,14 @@ impl Machines {
     #[inline]
     pub(super) fn note_subscriptions(&mut self, key: SessionKey) {
         if self.env.shared.is_clustered() {
-            self.env.unrecorded.sessions.insert(key, true);
+            self.env.unrecorded.note(key, || self.clients.counted_for(key)).has_subscribed = true;
         }
     }
 
     /// Notes that a session has the subscriptions of its record.
     pub(super) fn note_restored(&mut self, key: SessionKey) {
         if self.env.shared.is_clustered() {
-            self.env.unrecorded.sessions.insert(key, false);
+            self.env.unrecorded.note(key, || self.clients.counted_for(key)).has_subscribed = false;
         }
     }
 
@@ -157,7 +192,8 @@ impl Machines {
         self.env.unrecorded.awaited = Some(token);
     }
 
-    /// Reports the sessions that have changed, as many at once as a turn has room for. Those that have not connected yet are reported when they have.
+    /// Reports the sessions that have changed, as many at once as a turn has room for. Their owners take turns, so one with many large sessions
+    /// delays no other. Those that have not connected yet are reported when they have.
     pub(super) fn report_changes(&mut self) {
         let Env { unrecorded, now, .. } = &mut self.env;
         if unrecorded.sessions.is_empty() || now.ms < unrecorded.due_ms {
@@ -166,22 +202,26 @@ impl Machines {
         unrecorded.due_ms = now.ms + REPORT_EVERY_MS;
         let mut steps = 0;
         while steps < REPORT_STEPS_MAX
-            && let Some(key) = self.env.unrecorded.next()
+            && let Some((key, change)) = self.env.unrecorded.next(|key| weight_of(key, &self.channels, &self.clients))
         {
-            steps += 1 + self.channels.count_of(key.index);
-            self.env.count_steps(1);
-            self.report_session(key);
+            steps += weight_of(key, &self.channels, &self.clients);
+            self.report_change_of(key, change);
         }
     }
 
-    /// Reports all of a session that has to outlive its node, if it has connected.
+    /// Reports all of a session that has to outlive its node, if it has connected, before its turn.
     pub(super) fn report_session(&mut self, key: SessionKey) {
-        let has_subscribed = self.env.unrecorded.sessions.remove(&key).unwrap_or_default();
+        let change = self.env.unrecorded.take(key);
+        self.report_change_of(key, change);
+    }
+
+    fn report_change_of(&mut self, key: SessionKey, change: Change) {
+        self.env.count_steps(1);
         let record = self.delivery.record(key).filter(|record| record.stage != Stage::New);
         if let Some(record) = record {
             self.env.count_steps(self.channels.count_of(key.index));
             let (policy, since) = (self.clients.policy_of(key), self.env.confirmed.since(key));
-            let id = record.id;
+            let (id, has_subscribed) = (record.id, change.has_subscribed);
             let session = SavedSession { policy: None, ..self.completed(key, record, policy) };
             let saved = Saved { policy, messages: Vec::new(), sessions: vec![session] };
             let owner = self.clients.counted_for(key).unwrap_or_default();
@@ -255,8 +295,8 @@ impl Machines {
                 // Those with an interval get the messages of now only.
                 let own = self.channels.names_of(key.index).zip(self.channels.intervals_of(key.index));
                 let names = own.filter(|(_, interval)| interval.is_none()).map(|(name, _)| Box::from(name)).collect();
-                let room = self.delivery.outbox_room();
-                self.tell_nodes(ForNodes::Resumes { session: id, names, room });
+                let (room, owner) = (self.delivery.outbox_room(), self.clients.counted_for(key).unwrap_or_default());
+                self.tell_nodes(ForNodes::Resumes { session: id, owner, names, room });
             }
             None => self.tell_nodes(ForNodes::Restored(id)),
         }
@@ -383,7 +423,7 @@ impl Machines {
     /// Ends the copy of a session that another node has.
     fn leave_to_node(&mut self, id: &Id) {
         let Some(key) = self.delivery.find(id) else { return };
-        if self.env.unrecorded.sessions.get(&key) == Some(&true) {
+        if self.env.unrecorded.sessions.get(&key).is_some_and(|change| change.has_subscribed) {
             // The other node does not have these subscriptions.
             self.report_session(key);
         }
@@ -423,6 +463,12 @@ fn leapt(mut session: SavedSession, leap: u64) -> SavedSession {
     session
 }
 
+/// The steps that a report of a session costs.
+fn weight_of(key: SessionKey, channels: &Channels, clients: &Clients) -> usize {
+    let attributes = clients.attributes(key).map_or(0, |attributes| attributes.bytes());
+    1 + channels.count_of(key.index) + attributes / BYTES_OF_STEP
+}
+
 impl Request {
     /// The request, to be processed here whether or not its session is found.
     #[must_use]
@@ -435,6 +481,8 @@ impl Request {
 const REPORT_EVERY_MS: u64 = 250;
 /// The sessions of one report and their channels, but for those of the last session.
 const REPORT_STEPS_MAX: usize = 16 * 1_024;
+/// Bytes of attributes that cost as much as a channel.
+const BYTES_OF_STEP: usize = 64;
 /// The distance between the numbers of a record and those of its successor.
 const LEAP: u64 = 1 << 32;
 /// The close of a WebSocket whose session cannot be asked for now.

@@ -1,10 +1,11 @@
-//! The owners of what goes to a cluster: each has a share of what may wait there.
+//! The owners of what goes to a cluster: each has a share of what may wait there, and a turn.
 
 use crate::application::{Actions, Answer, Application, Caller, EndReason, Handshake, Pending, Refusal, Service};
 use crate::events::{Effect, ShardMessage};
 use crate::identity::Identity;
+use crate::node_messages::ForNodes;
 use crate::settings::{ChannelRule, Settings};
-use crate::shard::tests::nodes::{opened, rig_with};
+use crate::shard::tests::nodes::{opened, reports_of, rig_with};
 use crate::shard::tests::{NOW, Rig, member_of};
 
 #[test]
@@ -69,6 +70,33 @@ impl Application for Users {
     fn handshake(&self, handshake: &Handshake<'_>) -> Answer<Result<Option<Identity>, Refusal>> {
         Answer::Now(Ok(handshake.ext.map(|ext| Identity::of_user(&member_of(ext, "user")))))
     }
+}
+
+#[test]
+fn a_user_with_many_large_sessions_does_not_delay_the_record_of_another_one() {
+    let mut rig = rig_with(Settings::default(), Box::new(Users));
+    let names: Vec<String> = (0..900).map(|number| format!("\"/b/{number}\"")).collect();
+    for _ in 0..40 {
+        let (socket, client) = opened(&mut rig, r#"{"user":"ann"}"#);
+        let names = names.join(",");
+        let text = format!(r#"{{"channel":"/meta/subscribe","clientId":"{client}","subscription":[{names}]}}"#);
+        rig.shard.socket_text(NOW, socket, &text);
+        rig.flushed(socket);
+    }
+    let (_, witness) = opened(&mut rig, r#"{"user":"bob"}"#);
+    let mut reported = Vec::new();
+    for turn in 1..5 {
+        let reports = reports_of(&mut rig, 500 * turn).into_iter();
+        let changed = reports.filter_map(|message| match message {
+            ForNodes::Changed { session, saved, .. } => Some((session, saved.sessions[0].subscriptions.len())),
+            _ => None,
+        });
+        reported.push(changed.collect::<Vec<_>>());
+    }
+    assert!(reported[0].contains(&(witness, 1)), "its record is one of the first");
+    assert!((15..=20).contains(&reported[0].len()), "a turn has an end: {}", reported[0].len());
+    assert_eq!(reported.iter().flatten().filter(|(_, names)| *names == 901).count(), 40, "each once");
+    assert!(reported[3].is_empty());
 }
 
 /// Publishes when a session begins and when it ends.

@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 
 use bayeux::Limits;
 use bytes::Bytes;
+use encke_core::SessionOwner;
 use encke_core::history::Lineage;
 
 use super::claim::{Claim, first_of};
@@ -127,9 +128,9 @@ impl Partition {
         self.claims.watch_is_complete();
     }
 
-    /// A publication of this node.
-    pub(super) fn publish(&mut self, waiting: Waiting) {
-        self.outbox.add(waiting);
+    /// A publication of this node. `publisher`: its user or address; None: the program.
+    pub(super) fn publish(&mut self, publisher: Option<SessionOwner>, waiting: Waiting) {
+        self.outbox.add(publisher, waiting);
     }
 
     /// This node has not looked for a while.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use bytes::Bytes;
-use encke_core::{ForNodes, Id, ShardMessage, Since};
+use encke_core::{ForNodes, Id, SessionOwner, ShardMessage, Since};
 
 use super::model::{Cluster, Faults};
 use super::{id, tag};
@@ -107,7 +107,8 @@ impl Cluster {
         if !self.members[node].acknowledging.is_slow {
             self.report(node, session);
         }
-        self.tell(node, ShardMessage::ForNodes(ForNodes::Resumes { session, names: Vec::new(), room: (0, 0) }));
+        let (owner, names, room) = (SessionOwner::default(), Vec::new(), (0, 0));
+        self.tell(node, ShardMessage::ForNodes(ForNodes::Resumes { session, owner, names, room }));
     }
 
     fn refuse(&mut self, node: usize, session: Id) {

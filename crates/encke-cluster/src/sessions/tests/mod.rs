@@ -20,7 +20,7 @@ pub(crate) fn tag(number: u64) -> NodeTag {
 }
 
 /// The id of a session with this number that a node has opened.
-pub(super) fn id(number: u64, node: u64) -> Id {
+pub(crate) fn id(number: u64, node: u64) -> Id {
     Id::of_node(number as usize % 3, tag(node), &mut entropy(1_000 + number))
 }
 

@@ -13,7 +13,7 @@ use super::{Answer, BODY_BYTES_MAX, OLD_MS, saved, settings, subjects, tag};
 use crate::command::{Command, KeyAnswer, KeyFailure, RequestFailure, VALUE_BYTES_MAX};
 use crate::dice::Dice;
 use crate::sessions::message::Question;
-use crate::sessions::{Output, RelayOutput, RelayRequest, Sessions, Visited};
+use crate::sessions::{Output, RelayOutput, RelayRequest, Resumption, Sessions, Visited};
 
 pub(super) struct Member {
     pub(super) sessions: Sessions,
@@ -329,7 +329,7 @@ impl Cluster {
                     self.turn(node);
                 }
                 Output::Relay(output) => self.members[node].relays.push(output),
-                Output::Missed { session, mark, .. } => self.read_missed(node, session, &mark),
+                Output::Missed(Resumption { session, mark, .. }) => self.read_missed(node, session, &mark),
                 Output::Confirmed(tick, _) => self.pass_mark(node, tick),
                 Output::Probed(..) => panic!("nobody probes"),
             }

@@ -15,7 +15,7 @@ use foldhash::fast::RandomState;
 
 /// Things that wait, by their owners.
 #[derive(Debug)]
-pub(super) struct Turns<Owner, Item> {
+pub struct Turns<Owner, Item> {
     lines: HashMap<Owner, Line<Item>, RandomState>,
     order: BTreeMap<Turn, Owner>,
     /// The turn that was served last.
@@ -37,12 +37,17 @@ type Turn = (u64, u64);
 
 impl<Owner: Hash + Eq + Copy, Item> Turns<Owner, Item> {
     /// The number of things that wait.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.waiting
     }
 
+    /// True if nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
     /// Adds a thing to the line of an owner.
-    pub(super) fn push(&mut self, owner: Owner, item: Item) {
+    pub fn push(&mut self, owner: Owner, item: Item) {
         let Turns { lines, order, now, last, waiting } = self;
         let line = lines.entry(owner).or_insert_with(|| {
             *last += 1;
@@ -55,7 +60,7 @@ impl<Owner: Hash + Eq + Copy, Item> Turns<Owner, Item> {
     }
 
     /// Takes the next thing. `weight`: how heavy it is; 0 if it is nothing any more.
-    pub(super) fn pop(&mut self, weight: impl FnOnce(&Item) -> u64) -> Option<Item> {
+    pub fn pop(&mut self, weight: impl FnOnce(&Item) -> u64) -> Option<Item> {
         while let Some((turn, owner)) = self.order.pop_first() {
             self.now = turn.0;
             let Some(line) = self.lines.get_mut(&owner) else { continue };
@@ -74,8 +79,17 @@ impl<Owner: Hash + Eq + Copy, Item> Turns<Owner, Item> {
         None
     }
 
+    /// The last thing of an owner was heavier by so much than it had seemed.
+    pub fn add_weight(&mut self, owner: Owner, weight: u64) {
+        if let Some(line) = self.lines.get_mut(&owner) {
+            self.order.remove(&line.turn);
+            line.turn.0 += weight;
+            self.order.insert(line.turn, owner);
+        }
+    }
+
     /// Removes the things for which `keep` is false, and the owners that have nothing waiting then.
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(&Item) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(&Item) -> bool) {
         self.lines.retain(|_, line| {
             line.items.retain(&mut keep);
             !line.items.is_empty()
@@ -136,6 +150,9 @@ mod tests {
         assert_eq!(popped(&mut turns, 2), "ab");
         turns.push('a', ('a', 10));
         assert_eq!(popped(&mut turns, 10), "bbbbbbbbba");
+        turns.add_weight('a', 5);
+        turns.push('a', ('a', 1));
+        assert_eq!(popped(&mut turns, 16), "bbbbbbbbbbbbbbba");
     }
 
     #[test]
