@@ -104,7 +104,7 @@ impl Sessions {
             State::Releases(home) => (home, true),
             _ => return,
         };
-        let (key, node, without) = (search.key, self.settings.node, search.without.clone());
+        let (key, began_ms, node, without) = (search.key, search.began_ms, self.settings.node, search.without.clone());
         let is_absent = |of| of == node || without.iter().any(|absence| absence.node == of);
         let is_request = matches!(search.waiting, Searcher::Request { .. });
         if answer.is_ok() {
@@ -128,6 +128,11 @@ impl Sessions {
                 self.go_on(now_ms, number);
             }
             Ok(Some(Reply::Busy)) => self.searches.pause(number, now_ms + BUSY_PAUSE_MS),
+            // It may have come to that node within this second. A request is too large to be served there, and tries once more.
+            Ok(Some(Reply::Stays)) if is_request && now_ms < began_ms + STAYS_PAUSE_MS => {
+                self.step_aside(now_ms, number);
+                self.searches.pause(number, began_ms + STAYS_PAUSE_MS);
+            }
             // A request may reach the node itself. For any other client the session is unknown here.
             Ok(Some(Reply::TooLarge | Reply::Stays)) if is_request => self.give_up(now_ms, number),
             Ok(Some(Reply::Stays)) => self.stays(now_ms, number, home),
@@ -482,6 +487,8 @@ const PING_EVERY_MS: u64 = 500;
 const SILENT_MAX: u32 = 2;
 /// The pause while a response is on its way, in milliseconds.
 const BUSY_PAUSE_MS: u64 = 50;
+/// The time after which a request that moves its session asks for it again, in milliseconds: a session stays for a second where it has come.
+const STAYS_PAUSE_MS: u64 = 1_100;
 /// The pause after another node was first, in milliseconds.
 const CONFLICT_PAUSE_MS: u64 = 20;
 /// The pause while a node may come back, or after a failure, in milliseconds.
