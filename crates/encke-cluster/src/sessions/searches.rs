@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, HashMap};
 use encke_core::{Amount, Budget, ExchangeId, Id, NodeTag, Opener, Searcher, Share, Shares, Urgency};
 use foldhash::fast::RandomState;
 
-use super::message::{HEAD_BYTES_MAX, Question, Serve};
+use super::message::{HEAD_BYTES_MAX, MULTIPLEXED, Question, Serve};
 use super::record::{Content, Key};
 
 /// The searches of one node.
@@ -117,8 +117,10 @@ impl Searches {
         let amount = Amount::one(bytes + SEARCH_BYTES);
         let Ok(share) = self.shares.take(&self.budget, owner, amount, Urgency::Common) else { return Err(waiting) };
         self.last += 1;
+        let mut number = self.last;
         if let Searcher::Request { request, .. } = &waiting {
-            self.exchanges.insert(request.exchange, self.last);
+            number |= if request.peer.is_multiplexed { MULTIPLEXED } else { 0 };
+            self.exchanges.insert(request.exchange, number);
         }
         let search = Search {
             session,
@@ -134,8 +136,8 @@ impl Searches {
             asked_revision: 0,
             is_abandoned: false,
         };
-        self.all.insert(self.last, search);
-        Ok(self.last)
+        self.all.insert(number, search);
+        Ok(number)
     }
 
     pub(super) fn get(&mut self, number: u64) -> Option<&mut Search> {
