@@ -52,6 +52,8 @@ pub(super) struct Search {
     pub(super) without: Vec<Absence>,
     /// The revision of the record whose node was asked last.
     pub(super) asked_revision: u64,
+    /// The node for which nobody has listened when it was asked last.
+    pub(super) last_absent: Option<NodeTag>,
     /// True if the client is gone.
     pub(super) is_abandoned: bool,
 }
@@ -134,6 +136,7 @@ impl Searches {
             steps: 0,
             without: Vec::new(),
             asked_revision: 0,
+            last_absent: None,
             is_abandoned: false,
         };
         self.all.insert(number, search);
