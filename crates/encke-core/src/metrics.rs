@@ -90,6 +90,7 @@ metrics! {
     Counter unrestored "encke_sessions_not_restored" "Sessions not restored because the settings or the rights no longer admit them."
     Counter taken_from_nodes "encke_sessions_taken" "Sessions that other nodes of the cluster had, and this one goes on with."
     Counter given_to_nodes "encke_sessions_given" "Sessions given to other nodes of the cluster, because their clients came there."
+    Counter held_from_nodes "encke_sessions_held" "Sessions not given to other nodes of the cluster, because they, or many bytes of their owner, had moved within the last second. They are served through this node."
     Counter left_to_nodes "encke_sessions_left" "Copies of sessions ended because another node of the cluster had taken them."
     Counter disconnected "encke_sessions_disconnected" "Sessions ended by their clients."
     Counter expired "encke_sessions_expired" "Sessions ended because their client was silent."

@@ -5,7 +5,7 @@ use encke_core::{
     ExchangeId, FromNodes, Given, NOT_HERE, NodeTag, Peer, Release, Request, Response, Searched, ShardMessage,
 };
 
-use super::message::{Fate, Question, Reply, Serve};
+use super::message::{Fate, MULTIPLEXED, Question, Reply, Serve};
 use super::record::Key;
 use super::serving::{NotServed, Served};
 use super::{Leaving, Output, Sessions};
@@ -65,7 +65,7 @@ impl Sessions {
             }
         };
         self.counts.served += 1;
-        let peer = Peer { address, ..Peer::default() };
+        let peer = Peer { address, is_multiplexed: number & MULTIPLEXED != 0, ..Peer::default() };
         let request = Request { exchange, transport, browser, peer, head: None, body, searched: Searched::ByNode };
         self.outputs.push(Output::Shard(self.shard_of(&session), ShardMessage::Request(Box::new(request))));
     }

@@ -11,7 +11,8 @@ use super::own::Own;
 use super::record::{Content, Key, Record};
 use super::records::KeyCommand;
 use super::searches::Absence;
-use super::{Output, Sent, Server, Sessions, State, Visited};
+use super::servers::ABSENT_PAUSE_MS;
+use super::{Output, Sent, Sessions, State, Visited};
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply, RequestFailure};
 
 impl Sessions {
@@ -104,12 +105,13 @@ impl Sessions {
             State::Releases(home) => (home, true),
             _ => return,
         };
-        let (key, node, without) = (search.key, self.settings.node, search.without.clone());
+        let (key, began_ms, last_absent) = (search.key, search.began_ms, search.last_absent.take());
+        let (node, without) = (self.settings.node, search.without.clone());
         let is_absent = |of| of == node || without.iter().any(|absence| absence.node == of);
         let is_request = matches!(search.waiting, Searcher::Request { .. });
         if answer.is_ok() {
             // It is there, whatever has become of the questions about that.
-            self.servers.entry(home).and_modify(|server| server.silent = 0);
+            self.is_there(home);
         }
         self.no_longer_waits(home);
         match answer {
@@ -128,6 +130,11 @@ impl Sessions {
                 self.go_on(now_ms, number);
             }
             Ok(Some(Reply::Busy)) => self.searches.pause(number, now_ms + BUSY_PAUSE_MS),
+            // It may have come to that node within this second. A request is too large to be served there, and tries once more.
+            Ok(Some(Reply::Stays)) if is_request && now_ms < began_ms + STAYS_PAUSE_MS => {
+                self.step_aside(now_ms, number);
+                self.searches.pause(number, began_ms + STAYS_PAUSE_MS);
+            }
             // A request may reach the node itself. For any other client the session is unknown here.
             Ok(Some(Reply::TooLarge | Reply::Stays)) if is_request => self.give_up(now_ms, number),
             Ok(Some(Reply::Stays)) => self.stays(now_ms, number, home),
@@ -136,6 +143,11 @@ impl Sessions {
             Err(RequestFailure::NoResponders) if now_ms < self.connected_ms + self.settings.return_delay_ms => {
                 self.searches.pause(number, now_ms + RETURN_PAUSE_MS);
             }
+            // NATS servers learn of a node one after another, and it may be on its way to another one: once may be too early.
+            Err(RequestFailure::NoResponders) if last_absent != Some(home) => {
+                self.searches.get(number).into_iter().for_each(|search| search.last_absent = Some(home));
+                self.searches.pause(number, now_ms + ABSENT_PAUSE_MS);
+            }
             Err(RequestFailure::NoResponders) => self.go_on_without(number, home, true),
             Err(RequestFailure::TimedOut) if is_release => self.go_on_without(number, home, true),
             Err(RequestFailure::TimedOut | RequestFailure::Away) => self.give_up(now_ms, number),
@@ -143,7 +155,7 @@ impl Sessions {
     }
 
     /// Reads the record: this node is gone, or does not have the session.
-    fn go_on_without(&mut self, number: u64, home: NodeTag, is_gone: bool) {
+    pub(super) fn go_on_without(&mut self, number: u64, home: NodeTag, is_gone: bool) {
         let Some(search) = self.searches.get(number) else { return };
         search.without.retain(|absence| absence.node != home);
         search.without.push(Absence { node: home, is_gone });
@@ -325,7 +337,7 @@ impl Sessions {
     }
 
     /// Sends a client away for now: the node of its session, or the record, cannot be asked.
-    fn give_up(&mut self, now_ms: u64, number: u64) {
+    pub(super) fn give_up(&mut self, now_ms: u64, number: u64) {
         let Some(search) = self.searches.remove(number) else { return };
         self.counts.unanswered += 1;
         let (session, is_abandoned) = (search.session, search.is_abandoned);
@@ -395,75 +407,6 @@ impl Sessions {
             self.ask(Sent::Notice, home, &question, RELEASE_MS);
         }
     }
-
-    /// Asks the nodes that serve requests of this one if they are still there.
-    pub(super) fn ping(&mut self, now_ms: u64) {
-        let due = |server: &Server| !server.is_pinged && server.ping_ms <= now_ms;
-        let mut nodes: Vec<NodeTag> =
-            self.servers.iter().filter(|(_, server)| due(server)).map(|(node, _)| *node).collect();
-        nodes.sort_unstable();
-        for node in nodes {
-            if let Some(server) = self.servers.get_mut(&node) {
-                server.is_pinged = true;
-            }
-            self.ask(Sent::Ping(node), node, &Question::Ping, RELEASE_MS);
-        }
-    }
-
-    /// A node has answered a ping, or has not.
-    pub(super) fn ping_answered(&mut self, now_ms: u64, node: NodeTag, failure: Option<RequestFailure>) {
-        let Some(server) = self.servers.get_mut(&node) else { return };
-        (server.is_pinged, server.ping_ms) = (false, now_ms + PING_EVERY_MS);
-        match failure {
-            None => server.silent = 0,
-            Some(RequestFailure::TimedOut) => server.silent += 1,
-            Some(RequestFailure::NoResponders) => server.silent = SILENT_MAX,
-            Some(RequestFailure::Away) => {}
-        }
-        if server.silent >= SILENT_MAX {
-            self.is_gone(now_ms, node);
-        }
-    }
-
-    /// A node is gone: connects that it held are held here, once the session is.
-    fn is_gone(&mut self, now_ms: u64, node: NodeTag) {
-        self.end_relays_with(Some(node));
-        self.servers.remove(&node);
-        self.counts.nodes_gone += 1;
-        for number in self.searches.that_wait_for(node) {
-            let Some(search) = self.searches.get(number) else { continue };
-            let is_released = matches!(search.state, State::Releases(_));
-            search.command = 0;
-            if is_released || search.is_connect() {
-                search.began_ms = now_ms;
-                self.go_on_without(number, node, true);
-            } else {
-                // It may have been processed.
-                self.give_up(now_ms, number);
-            }
-        }
-    }
-
-    /// Something waits for a node: it is asked if it is still there.
-    pub(super) fn wait_for(&mut self, now_ms: u64, node: NodeTag) {
-        self.servers.entry(node).or_insert_with(|| Server::new(now_ms)).waiting += 1;
-    }
-
-    /// Something no longer waits for a node.
-    pub(super) fn no_longer_waits(&mut self, node: NodeTag) {
-        if let Some(server) = self.servers.get_mut(&node) {
-            server.waiting = server.waiting.saturating_sub(1);
-            if server.waiting == 0 {
-                self.servers.remove(&node);
-            }
-        }
-    }
-}
-
-impl Server {
-    fn new(now_ms: u64) -> Server {
-        Server { waiting: 0, ping_ms: now_ms + PING_EVERY_MS, silent: 0, is_pinged: false }
-    }
 }
 
 /// The longest search, beside the time in which another node serves a request, in milliseconds.
@@ -475,13 +418,11 @@ const URGENT_MS: u64 = 1_000;
 /// The time for the answer to a request beside that for which it may be held, in milliseconds.
 const ANSWER_MS: u64 = 15_000;
 /// The time for the answer to other questions, in milliseconds.
-const RELEASE_MS: u64 = 2_000;
-/// The time between two questions to a node that serves requests, in milliseconds.
-const PING_EVERY_MS: u64 = 500;
-/// Questions without an answer, each for its time, after which a node counts as gone.
-const SILENT_MAX: u32 = 2;
+pub(super) const RELEASE_MS: u64 = 2_000;
 /// The pause while a response is on its way, in milliseconds.
 const BUSY_PAUSE_MS: u64 = 50;
+/// The time after which a request that moves its session asks for it again, in milliseconds: a session stays for a second where it has come.
+const STAYS_PAUSE_MS: u64 = 1_100;
 /// The pause after another node was first, in milliseconds.
 const CONFLICT_PAUSE_MS: u64 = 20;
 /// The pause while a node may come back, or after a failure, in milliseconds.

@@ -68,7 +68,7 @@ pub(super) struct Serve {
     pub(super) session: Id,
     /// The node that has read it.
     pub(super) node: NodeTag,
-    /// Its number there.
+    /// Its number there, with [`MULTIPLEXED`]. Older builds take all of it for the number.
     pub(super) number: u64,
     /// The address of the client.
     pub(super) address: Option<IpAddr>,
@@ -431,6 +431,8 @@ impl<'a> Reader<'a> {
 const VERSION: u8 = 1;
 const ID_BYTES: usize = 32;
 const TAG_BYTES: usize = 4;
+/// The bit in the number of a request whose connection carries several requests at the same time (HTTP/2).
+pub(super) const MULTIPLEXED: u64 = 1 << 63;
 /// The most bytes of a message beside its body or state.
 pub(super) const HEAD_BYTES_MAX: usize = 2 * 1024;
 

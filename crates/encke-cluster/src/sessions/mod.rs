@@ -23,6 +23,7 @@ mod records;
 mod relaying;
 mod relays;
 mod searches;
+mod servers;
 mod serving;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -48,6 +49,7 @@ use records::{KeyCommand, Outcome, Records};
 use relays::Relays;
 pub use relays::{RelayId, RelayOutput, RelayRequest, Visitor};
 use searches::{Searches, State};
+use servers::Server;
 use serving::Serving;
 pub use visiting::Visited;
 
@@ -187,17 +189,6 @@ struct Leaving {
     reply_to: String,
     to: NodeTag,
     bytes_max: usize,
-}
-
-/// A node that serves requests of this one.
-struct Server {
-    /// The requests that wait for it.
-    waiting: usize,
-    /// The time at which it is asked again if it is there, in milliseconds.
-    ping_ms: u64,
-    /// Times in a row that it has not answered.
-    silent: u32,
-    is_pinged: bool,
 }
 
 /// The purpose of a command on its way.
@@ -382,10 +373,12 @@ impl Sessions {
     /// The time at which [`Sessions::turn`] has something to do, if nothing happens before.
     pub fn next_ms(&self, now_ms: u64) -> Option<u64> {
         let records = self.is_connected.then(|| self.records.next_ms(now_ms)).flatten();
-        let pings = self.servers.values().filter(|server| !server.is_pinged).map(|server| server.ping_ms).min();
         let ends = self.ends_until.front().map(|(until_ms, _)| *until_ms);
         let notices = self.notices.front().filter(|_| self.is_connected).map(|(due_ms, _)| *due_ms);
-        [records, pings, ends, notices, self.searches.next_ms(), self.serving.next_ms()].into_iter().flatten().min()
+        [records, self.next_ping_ms(), ends, notices, self.searches.next_ms(), self.serving.next_ms()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Takes what has to be done, in order.

@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, HashMap};
 use encke_core::{Amount, Budget, ExchangeId, Id, NodeTag, Opener, Searcher, Share, Shares, Urgency};
 use foldhash::fast::RandomState;
 
-use super::message::{HEAD_BYTES_MAX, Question, Serve};
+use super::message::{HEAD_BYTES_MAX, MULTIPLEXED, Question, Serve};
 use super::record::{Content, Key};
 
 /// The searches of one node.
@@ -52,6 +52,8 @@ pub(super) struct Search {
     pub(super) without: Vec<Absence>,
     /// The revision of the record whose node was asked last.
     pub(super) asked_revision: u64,
+    /// The node for which nobody has listened when it was asked last.
+    pub(super) last_absent: Option<NodeTag>,
     /// True if the client is gone.
     pub(super) is_abandoned: bool,
 }
@@ -117,8 +119,10 @@ impl Searches {
         let amount = Amount::one(bytes + SEARCH_BYTES);
         let Ok(share) = self.shares.take(&self.budget, owner, amount, Urgency::Common) else { return Err(waiting) };
         self.last += 1;
+        let mut number = self.last;
         if let Searcher::Request { request, .. } = &waiting {
-            self.exchanges.insert(request.exchange, self.last);
+            number |= if request.peer.is_multiplexed { MULTIPLEXED } else { 0 };
+            self.exchanges.insert(request.exchange, number);
         }
         let search = Search {
             session,
@@ -132,10 +136,11 @@ impl Searches {
             steps: 0,
             without: Vec::new(),
             asked_revision: 0,
+            last_absent: None,
             is_abandoned: false,
         };
-        self.all.insert(self.last, search);
-        Ok(self.last)
+        self.all.insert(number, search);
+        Ok(number)
     }
 
     pub(super) fn get(&mut self, number: u64) -> Option<&mut Search> {

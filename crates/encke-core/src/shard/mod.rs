@@ -24,6 +24,7 @@ mod history_service;
 mod http;
 mod inspect;
 mod limits;
+mod node_moves;
 mod nodes;
 mod owners;
 mod patterns;
@@ -136,6 +137,8 @@ struct Env {
     steps: Cell<u64>,
     /// The sessions whose records are out of date, in a cluster.
     unrecorded: nodes::Unrecorded,
+    /// The moves of sessions between nodes within the last second.
+    node_moves: node_moves::NodeMoves,
     /// The sessions that acknowledge, with the ticks that their clients have confirmed, in a cluster.
     confirmed: confirmed::Confirmed,
     /// The latest messages that sessions without replay have got from rings, and that may still be on their way to this shard.
@@ -180,6 +183,7 @@ impl Shard {
                 gauges_are_old: false,
                 steps: Cell::new(0),
                 unrecorded: nodes::Unrecorded::default(),
+                node_moves: node_moves::NodeMoves::default(),
                 confirmed: confirmed::Confirmed::default(),
                 retained: retained::Retained::default(),
             },

@@ -20,6 +20,7 @@ use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Search
 use crate::opener::Opener;
 use crate::protocol::batch::{Batch, Via};
 use crate::saved::{Saved, SavedSession, Stage};
+use crate::shard::node_moves::{MOVE_BYTES, SUBSCRIPTION_BYTES};
 use crate::shard::{Env, Machines};
 
 /// The sessions that have changed since they were reported, and what waits to be asked.
@@ -258,6 +259,7 @@ impl Machines {
                 if let Some(key) = key {
                     self.follow_confirmations(key, resumes);
                     if is_whole {
+                        self.env.node_moves.came(self.env.now.ms, key);
                         // Its record may be older.
                         self.note_subscriptions(key);
                     }
@@ -406,6 +408,9 @@ impl Machines {
         if is_busy && !release.is_urgent {
             return Given::Busy;
         }
+        if !self.may_move_again(key, bytes) {
+            return Given::Stays;
+        }
         self.send_waiting_to(key);
         let socket = self.delivery.session(key).and_then(|session| session.socket());
         let Some((messages, session)) = self.delivery.give(key) else { return Given::Unknown };
@@ -418,6 +423,15 @@ impl Machines {
         tracing::info!(session = ?id, "session given to another node");
         self.env.metrics.given_to_nodes.add(1);
         Given::Session(Box::new(Saved { policy, messages, sessions: vec![session] }))
+    }
+
+    /// True if neither the session nor what its owner has moved within this second holds it here. A node that is about to stop gives all.
+    fn may_move_again(&mut self, key: SessionKey, bytes: usize) -> bool {
+        let owner = self.clients.counted_for(key).unwrap_or_default();
+        let bytes = bytes + MOVE_BYTES + self.channels.count_of(key.index) * SUBSCRIPTION_BYTES;
+        let may_move = self.env.is_draining || self.env.node_moves.give(self.env.now.ms, key, owner, bytes);
+        self.env.metrics.held_from_nodes.add(usize::from(!may_move));
+        may_move
     }
 
     /// Ends the copy of a session that another node has.

@@ -18,6 +18,7 @@ mod limits;
 mod memory;
 mod moves;
 mod newcomers;
+mod node_moves;
 mod nodes;
 mod pending_replies;
 mod policies;

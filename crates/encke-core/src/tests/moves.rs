@@ -28,10 +28,10 @@ fn nodes(settings: &Settings) -> [Rig; 2] {
     [0; 2].map(|_| rig_with(settings.clone(), Box::new(OneUser)))
 }
 
-/// Moves a session to another node, where its client connects.
+/// Moves a session to another node, where its client connects. It comes there like one from a record, which may move again at once.
 fn moved(from: &mut Rig, to: &mut Rig, id: &Id) -> SocketKey {
     let saved = given(release(from, *id, 1 << 20, true));
-    restore(to, *id, saved, true);
+    restore(to, *id, saved, false);
     let socket = connect(to, id);
     to.flushed(socket);
     socket

@@ -6,6 +6,7 @@ mod faults;
 mod model;
 mod moves;
 mod records;
+mod served;
 mod shards;
 mod visits;
 

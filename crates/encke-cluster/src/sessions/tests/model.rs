@@ -45,6 +45,8 @@ pub(super) struct Member {
     pub(super) refusal: Option<StreamOpening>,
     /// True if it knows the questions of an older build only.
     pub(super) is_old: bool,
+    /// Requests of HTTP/2 that its shards have got.
+    pub(super) multiplexed: u64,
     pub(super) acknowledging: Acknowledging,
 }
 
@@ -66,6 +68,9 @@ pub(super) struct Faults {
     pub(super) reads_old: u64,
     pub(super) forgets_answer: u64,
 }
+
+/// The address of clients that come by HTTP/2.
+pub(super) const HTTP2: u64 = 2;
 
 pub(super) struct Cluster {
     pub(super) members: Vec<Member>,
@@ -107,6 +112,7 @@ impl Cluster {
             visited: Vec::new(),
             refusal: None,
             is_old: false,
+            multiplexed: 0,
             acknowledging: Acknowledging::default(),
         };
         let mut cluster = Cluster {
@@ -208,7 +214,8 @@ impl Cluster {
                 exchange: ExchangeId { shard: 0, number },
                 transport: HttpTransport::LongPolling,
                 browser: None,
-                peer: Peer::default(),
+                // Clients with this address come by HTTP/2.
+                peer: Peer { is_multiplexed: origin == HTTP2, ..Peer::default() },
                 head: None,
                 // The shards of the model read the id only.
                 body: session.as_str().into(),

@@ -52,6 +52,27 @@ fn a_websocket_brings_its_session_with_what_waits_for_it() {
 }
 
 #[test]
+fn a_request_that_moves_its_session_waits_for_one_that_has_just_moved() {
+    for stays_ms in [1_000, 2_000] {
+        let (mut cluster, session) = opened();
+        let now_ms = cluster.now_ms;
+        // What a message takes is less than the request.
+        cluster.members[1].sessions.connected(now_ms, 1_000);
+        cluster.members[0].keeps_all = true;
+        let large = cluster.request(1, session);
+        cluster.pass(500);
+        let other = cluster.socket(1, session);
+        cluster.pass(10);
+        assert_eq!(cluster.members[1].relayed, [(other, tag(0))], "others do not wait for it");
+        cluster.pass(stays_ms - 510);
+        cluster.members[0].keeps_all = false;
+        assert_eq!(cluster.answer(large), (stays_ms > 1_500).then_some(Answer::Later));
+        cluster.pass(500);
+        assert_eq!(cluster.answer(large), Some(if stays_ms > 1_500 { Answer::Later } else { Answer::By(1) }));
+    }
+}
+
+#[test]
 fn a_session_whose_node_is_gone_goes_on_at_the_next_one_and_only_there() {
     let (mut cluster, session) = opened();
     cluster.kill(0);

@@ -34,6 +34,7 @@ impl Cluster {
         let exchange = request.exchange;
         let session = Id::parse(&request.body).expect("an id");
         let is_here = self.members[node].here.contains_key(&session);
+        self.members[node].multiplexed += u64::from(request.peer.is_multiplexed);
         match request.searched {
             Searched::ByNode if self.members[node].holds => {}
             Searched::ByNode if is_here => {
