@@ -21,7 +21,7 @@ use crate::histories::{Histories, HistoriesSettings, HistoryOutput, Report};
 use crate::member_histories::MemberHistories;
 use crate::node::Node;
 use crate::node_rings::{Shards, send_to_wanting};
-use crate::sessions::{Output, RelayOutput, Sessions, Visited};
+use crate::sessions::{Ordered, Output, RelayOutput, Sessions, Visited};
 
 /// The machines of one node.
 pub struct Member {
@@ -43,6 +43,8 @@ pub enum MemberOutput {
     Relay(RelayOutput),
     /// Answer a visitor: see [`Output::Visitor`].
     Visitor(u64, Visited),
+    /// The outcome of an order: see [`Output::Ordered`].
+    Ordered(u64, Ordered),
     /// A node is there, or gone: see [`Output::Probed`].
     Probed(NodeTag, bool),
 }
@@ -160,6 +162,7 @@ impl Member {
                 Output::Shard(shard, message) => shards.send(shard, message),
                 Output::Relay(output) => self.outputs.push(MemberOutput::Relay(output)),
                 Output::Visitor(visitor, visited) => self.outputs.push(MemberOutput::Visitor(visitor, visited)),
+                Output::Ordered(waiter, outcome) => self.outputs.push(MemberOutput::Ordered(waiter, outcome)),
                 Output::Missed { session, shard, names, mark, room } => {
                     let missed = self.histories.missed(now, shards, (&session, &names, &mark), room);
                     shards.send(shard, ShardMessage::FromNodes(FromNodes::Missed(session, missed)));

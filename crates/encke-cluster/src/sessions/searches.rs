@@ -54,6 +54,8 @@ pub(super) struct Search {
     pub(super) asked_revision: u64,
     /// True if the client is gone.
     pub(super) is_abandoned: bool,
+    /// True if the session has ended by an order.
+    pub(super) has_ended: bool,
 }
 
 /// A node from which a session cannot come.
@@ -133,6 +135,7 @@ impl Searches {
             without: Vec::new(),
             asked_revision: 0,
             is_abandoned: false,
+            has_ended: false,
         };
         self.all.insert(self.last, search);
         Ok(self.last)
@@ -179,6 +182,14 @@ impl Searches {
             followers.insert(number);
         }
         leads
+    }
+
+    /// A session has ended by an order: it must not come here.
+    pub(super) fn end(&mut self, key: &Key) {
+        let Some((first, followers)) = self.first.get(key) else { return };
+        for number in std::iter::once(first).chain(followers) {
+            self.all.get_mut(number).into_iter().for_each(|search| search.has_ended = true);
+        }
     }
 
     /// The search that restores this session.
