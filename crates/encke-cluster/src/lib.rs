@@ -47,8 +47,8 @@ pub use remote_calls::{
 };
 pub use revocations::{RevocationCounts, RevocationOutput, Revocations};
 pub use sessions::{
-    Output, RecordView, RelayId, RelayOutput, RelayRequest, Resumption, SessionCounts, Sessions, SessionsSettings,
-    Visited, Visitor,
+    Order, Ordered, Output, RecordView, RelayId, RelayOutput, RelayRequest, Resumption, SessionCounts, Sessions,
+    SessionsSettings, Visited, Visitor,
 };
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};
 pub use user_limits::{UserLimitCounts, UserLimits};

@@ -19,7 +19,7 @@ use crate::histories::{Histories, HistoriesSettings, HistoryOutput, Report};
 use crate::member_histories::MemberHistories;
 use crate::node::Node;
 use crate::node_rings::{Shards, send_to_wanting};
-use crate::sessions::{Output, RelayOutput, Sessions, Visited};
+use crate::sessions::{Ordered, Output, RelayOutput, Sessions, Visited};
 
 /// The machines of one node.
 pub struct Member {
@@ -41,6 +41,8 @@ pub enum MemberOutput {
     Relay(RelayOutput),
     /// Answer a visitor: see [`Output::Visitor`].
     Visitor(u64, Visited),
+    /// The outcome of an order: see [`Output::Ordered`].
+    Ordered(u64, Ordered),
     /// A node is there, or gone: see [`Output::Probed`].
     Probed(NodeTag, bool),
 }
@@ -160,6 +162,7 @@ impl Member {
                 Output::Relay(output) => self.outputs.push(MemberOutput::Relay(output)),
                 Output::Visitor(visitor, visited) => self.outputs.push(MemberOutput::Visitor(visitor, visited)),
                 Output::Missed(resumption) => self.histories.resume(resumption),
+                Output::Ordered(waiter, outcome) => self.outputs.push(MemberOutput::Ordered(waiter, outcome)),
                 Output::Probed(node, is_gone) => self.outputs.push(MemberOutput::Probed(node, is_gone)),
                 Output::Confirmed(tick, has_late) => self.histories.confirmed(tick, has_late),
             }

@@ -336,6 +336,14 @@ pub enum EndReason {
 }
 
 impl EndReason {
+    /// True if a session ends for this reason on all nodes of a cluster, also where another node has a copy of it: its client or the
+    /// program has decided that about the session. All other reasons follow from the state of one copy, such as its silence, its room, or
+    /// the token that it was given last. That of another copy may be a better one, so each decides by itself. Revoked tokens are known to
+    /// all nodes in another way.
+    pub fn binds(self) -> bool {
+        matches!(self, EndReason::Disconnected | EndReason::Kicked)
+    }
+
     /// The reason as one word, for logs and for other programs.
     pub fn as_str(self) -> &'static str {
         self.into()

@@ -104,9 +104,16 @@ pub enum ForNodes {
     },
     /// Sessions have come back with what the last process of this node has saved. They may have ended or moved meanwhile: their records tell.
     Loaded(Vec<Id>),
-    /// A session has ended. A reply of its shard may wait for
-    /// [`ShardMessage::InterestKnown`](crate::ShardMessage::InterestKnown) with this number: no node goes on with it then.
-    Ended(Id, Option<u64>),
+    /// A session has ended, or its client has only to fetch the rest.
+    Ended {
+        /// Its id.
+        session: Id,
+        /// True: it ends on all nodes, also where another one has a copy of it. See [`EndReason::binds`](crate::EndReason::binds).
+        binds: bool,
+        /// A reply of its shard may wait for [`ShardMessage::InterestKnown`](crate::ShardMessage::InterestKnown) with this number: no
+        /// node goes on with the session then.
+        reply: Option<u64>,
+    },
     /// A session that acknowledges receives its channels here, and waits for [`FromNodes::Missed`].
     Resumes {
         /// Its id.

@@ -278,20 +278,20 @@ impl Sessions {
     fn restore(&mut self, now_ms: u64, (number, given_by): (u64, Option<NodeTag>), revision: u64, content: Content) {
         let Some(search) = self.searches.get(number) else { return };
         search.state = State::Restores;
-        let (session, origins) = (search.session, [0, search.owner]);
+        let (session, origins, has_ended) = (search.session, [0, search.owner], search.has_ended);
         let Content { mark, state } = content;
         let has_mark = mark.as_ref().is_some_and(|mark| !mark.is_empty());
         let found = (self.settings.decode)(&state).filter(|(saved, _)| saved.is_whole());
         let take_overs = found.as_ref().map_or(0, |(_, take_overs)| *take_overs);
         self.records.taken(Own { take_overs, given_by, ..Own::of(session, revision, mark) });
         match found {
-            Some((saved, _)) => {
+            Some((saved, _)) if !has_ended => {
                 let restored = Box::new(Restored { saved, is_whole: given_by.is_some(), has_mark, origins });
                 self.tell_shard(&session, FromNodes::Restore(session, restored));
             }
-            None => {
-                self.counts.rejected += 1;
-                _ = self.records.ended(&session, false);
+            found => {
+                self.counts.rejected += u64::from(found.is_none());
+                _ = self.records.ended(&session, has_ended);
                 self.end_search(now_ms, number);
             }
         }

@@ -16,6 +16,7 @@ mod confirming;
 mod homes;
 mod message;
 mod notices;
+mod orders;
 mod own;
 mod probing;
 mod record;
@@ -43,6 +44,8 @@ pub use confirming::Resumption;
 use homes::Homes;
 use message::{Question, Reply};
 use notices::Notice;
+use orders::Orders;
+pub use orders::{Order, Ordered};
 pub use record::RecordView;
 use record::{Key, Record};
 use records::{KeyCommand, Outcome, Records};
@@ -98,6 +101,8 @@ pub enum Output {
     Shard(usize, ShardMessage),
     /// Tell this [`Searcher::Visitor`](encke_core::Searcher::Visitor) the outcome of its search.
     Visitor(u64, Visited),
+    /// The outcome of the [`Order`] with this waiter.
+    Ordered(u64, Ordered),
     /// Do this for a relay.
     Relay(RelayOutput),
     /// Read the messages of histories behind a mark, and answer with [`FromNodes::Missed`].
@@ -137,6 +142,10 @@ pub struct SessionCounts {
     pub records_failed: u64,
     /// States of sessions that were too large for a record.
     pub records_too_large: u64,
+    /// Orders to end a session that are in its record.
+    pub orders_recorded: u64,
+    /// Those that were refused, or given up.
+    pub orders_failed: u64,
     /// Requests, WebSockets and streams that wait for other nodes.
     pub waiting: usize,
     /// Requests of other nodes that are served here.
@@ -165,6 +174,7 @@ pub struct Sessions {
     ends: HashMap<Key, (Id, Vec<u64>), RandomState>,
     /// The times until which they wait, in milliseconds, oldest first.
     ends_until: VecDeque<(u64, Key)>,
+    orders: Orders,
     relays: Relays,
     /// Notices that were not answered, with the time of their next try, in milliseconds.
     notices: VecDeque<(u64, Notice)>,
@@ -197,6 +207,7 @@ enum Sent {
     Search(u64),
     Ping(NodeTag),
     Probe(NodeTag),
+    Order(u64),
     Relay(RelayId),
     Taken(Notice),
     /// Nobody waits for the answer.
@@ -221,6 +232,7 @@ impl Sessions {
             leaving: HashMap::default(),
             ends: HashMap::default(),
             ends_until: VecDeque::new(),
+            orders: Orders::default(),
             relays: Relays::new(settings.forwarded_max),
             notices: VecDeque::new(),
             servers: HashMap::default(),
@@ -280,7 +292,9 @@ impl Sessions {
                 self.shard_confirmed(shard, tick, has_late);
             }
             ShardMessage::ForNodes(ForNodes::Loaded(ids)) => self.records.loaded(&ids),
-            ShardMessage::ForNodes(ForNodes::Ended(id, reply)) => self.ended(now_ms, &id, reply),
+            ShardMessage::ForNodes(ForNodes::Ended { session, binds, reply }) => {
+                self.ended(now_ms, &session, binds, reply);
+            }
             ShardMessage::Abandoned(exchange) => self.abandoned(&exchange),
             ShardMessage::Delivered(exchange, is_taken) => self.delivered(now_ms, &exchange, is_taken),
             ShardMessage::Response(exchange, response) => self.respond(now_ms, &exchange, &response),
@@ -309,7 +323,7 @@ impl Sessions {
             Some(Sent::Probe(node)) => self.probe_answered(node, answer.err()),
             Some(Sent::Relay(relay)) => self.relay_answered(relay, answer.map(|bytes| Reply::read(&bytes))),
             Some(Sent::Taken(notice)) => self.notice_answered(now_ms, notice, answer.err()),
-            Some(Sent::Record(_) | Sent::Notice) | None => {}
+            Some(Sent::Record(_) | Sent::Order(_) | Sent::Notice) | None => {}
         }
     }
 
@@ -317,6 +331,7 @@ impl Sessions {
     pub fn key_answered(&mut self, now_ms: u64, number: u64, answer: KeyReply) {
         match self.sent.remove(&number) {
             Some(Sent::Search(search)) => self.record_answered(now_ms, (search, number), answer),
+            Some(Sent::Order(order)) => self.order_answered(now_ms, order, &answer),
             Some(Sent::Record(key)) => {
                 let outcome = self.records.answered(now_ms, key, &answer);
                 if self.records.is_written(&key) {
@@ -331,7 +346,7 @@ impl Sessions {
                 match outcome {
                     None => {}
                     Some(Outcome::Report(id)) => self.tell_shard(&id, FromNodes::Report(id)),
-                    Some(Outcome::Tell(node, revision)) => self.tell_taken(Notice::new(key, node, revision)),
+                    Some(Outcome::Tell(node, revision)) => self.tell_taken(Notice::of_end(key, node, revision)),
                     Some(Outcome::Lost(id, node)) => {
                         node.into_iter().for_each(|node| self.homes.note(key, node));
                         self.tell_shard(&id, FromNodes::Leave(id));
@@ -354,6 +369,7 @@ impl Sessions {
         while let Some((_, key)) = self.ends_until.pop_front_if(|(until_ms, _)| *until_ms <= now_ms) {
             self.has_ended(&key);
         }
+        self.turn_orders(now_ms);
         if !self.is_connected {
             return;
         }
@@ -375,7 +391,8 @@ impl Sessions {
         let records = self.is_connected.then(|| self.records.next_ms(now_ms)).flatten();
         let ends = self.ends_until.front().map(|(until_ms, _)| *until_ms);
         let notices = self.notices.front().filter(|_| self.is_connected).map(|(due_ms, _)| *due_ms);
-        [records, self.next_ping_ms(), ends, notices, self.searches.next_ms(), self.serving.next_ms()]
+        let orders = self.orders.next_ms();
+        [records, self.next_ping_ms(), ends, notices, orders, self.searches.next_ms(), self.serving.next_ms()]
             .into_iter()
             .flatten()
             .min()
@@ -393,32 +410,14 @@ impl Sessions {
             records_written: self.records.written,
             records_failed: self.records.failed,
             records_too_large: self.records.too_large,
+            orders_recorded: self.orders.recorded,
+            orders_failed: self.orders.failed,
             waiting: self.searches.len(),
             serving: self.serving.len(),
             relays: self.relays.len(),
             recorded,
             records_waiting,
             ..self.counts
-        }
-    }
-
-    /// A session has ended. `reply`: the number of a reply that waits until no node can go on with it.
-    fn ended(&mut self, now_ms: u64, id: &Id, reply: Option<u64>) {
-        let (has_record, key) = (self.records.ended(id, reply.is_some()), Key::of(id));
-        self.confirming.written(&key);
-        let Some(reply) = reply else { return };
-        self.ends.entry(key).or_insert_with(|| (*id, Vec::new())).1.push(reply);
-        if has_record && self.is_connected && !self.records.fails {
-            self.ends_until.push_back((now_ms + self.settings.reply_delay_max_ms, key));
-        } else {
-            self.has_ended(&key);
-        }
-    }
-
-    /// Lets the replies leave that have waited for the end of a session.
-    fn has_ended(&mut self, key: &Key) {
-        if let Some((id, replies)) = self.ends.remove(key) {
-            self.outputs.push(Output::Shard(self.shard_of(&id), ShardMessage::InterestKnown(replies)));
         }
     }
 

@@ -20,19 +20,28 @@ pub(super) struct Notice {
     tries: u32,
     /// True if nobody was there at the last one.
     was_gone: bool,
+    /// True if the session has ended: no node has it.
+    has_ended: bool,
 }
 
 impl Notice {
     /// The first one.
     pub(super) fn new(key: Key, node: NodeTag, revision: u64) -> Notice {
-        Notice { key, node, revision, tries: 0, was_gone: false }
+        Notice { key, node, revision, tries: 0, was_gone: false, has_ended: false }
+    }
+
+    /// The first one of a session that has ended.
+    pub(super) fn of_end(key: Key, node: NodeTag, revision: u64) -> Notice {
+        Notice { has_ended: true, ..Notice::new(key, node, revision) }
     }
 }
 
 impl Sessions {
-    /// Tells a node that a session was taken from it.
+    /// Tells a node that a session was taken from it, or has ended.
     pub(super) fn tell_taken(&mut self, notice: Notice) {
-        let question = Question::Taken(notice.key, self.settings.node, notice.revision);
+        // It would ask the node that has the session next: of one that has ended, itself.
+        let home = if notice.has_ended { notice.node } else { self.settings.node };
+        let question = Question::Taken(notice.key, home, notice.revision);
         self.ask(Sent::Taken(notice), notice.node, &question, ANSWER_MS);
     }
 

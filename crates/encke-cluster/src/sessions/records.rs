@@ -136,15 +136,15 @@ impl Records {
         }
     }
 
-    /// A session has ended, by its client or not. True if that has to be written.
-    pub(super) fn ended(&mut self, id: &Id, by_client: bool) -> bool {
+    /// A session has ended. `binds`: also where another node has a copy. True if that has to be written.
+    pub(super) fn ended(&mut self, id: &Id, binds: bool) -> bool {
         let key = Key::of(id);
         let Some(own) = self.own.get_mut(&key) else { return false };
+        own.is_binding |= binds;
         if std::mem::replace(&mut own.is_ended, true) {
             return true;
         }
         own.pending = None;
-        own.is_binding |= by_client;
         if own.revision == 0 && !own.is_unsure && matches!(own.phase, Phase::Rests | Phase::Waits) {
             self.own.remove(&key);
             self.sweep();
@@ -320,7 +320,7 @@ impl Records {
                     return also_on.map(|node| Outcome::Tell(node, *revision));
                 }
                 own.pending.take_if(|state| hash_of(state) == hash);
-                own.is_binding &= own.pending.is_some();
+                own.is_binding &= own.is_ended || own.pending.is_some();
                 self.go_on(key);
                 None
             }
@@ -390,7 +390,7 @@ impl Records {
             Some(Record::Live { node, content }) if node == self.node => {
                 (own.revision, own.written, own.has_mark) = (*revision, hash_of(&content), content.mark.is_some());
                 own.pending.take_if(|pending| *pending == content);
-                own.is_binding &= own.pending.is_some();
+                own.is_binding &= own.is_ended || own.pending.is_some();
                 self.go_on(key);
                 None
             }

@@ -56,6 +56,8 @@ pub(super) struct Search {
     pub(super) last_absent: Option<NodeTag>,
     /// True if the client is gone.
     pub(super) is_abandoned: bool,
+    /// True if the session has ended by an order.
+    pub(super) has_ended: bool,
 }
 
 /// A node from which a session cannot come.
@@ -138,6 +140,7 @@ impl Searches {
             asked_revision: 0,
             last_absent: None,
             is_abandoned: false,
+            has_ended: false,
         };
         self.all.insert(number, search);
         Ok(number)
@@ -184,6 +187,14 @@ impl Searches {
             followers.insert(number);
         }
         leads
+    }
+
+    /// A session has ended by an order: it must not come here.
+    pub(super) fn end(&mut self, key: &Key) {
+        let Some((first, followers)) = self.first.get(key) else { return };
+        for number in std::iter::once(first).chain(followers) {
+            self.all.get_mut(number).into_iter().for_each(|search| search.has_ended = true);
+        }
     }
 
     /// The search that restores this session.

@@ -225,8 +225,11 @@ impl Machines {
     }
 
     /// Ends a session from the server's side. Its client gets a disconnect message: at once if its connection can take
-    /// all that waits, else with its next connects.
+    /// all that waits, else with its next connects. Other nodes learn at once that it has ended.
     pub(super) fn kick(&mut self, key: SessionKey, why: EndReason) {
+        if let Some(id) = self.delivery.session(key).map(|session| *session.id()) {
+            self.note_end(id, why.binds());
+        }
         self.end_later(key, why);
         let Some(session) = self.delivery.session(key) else { return };
         let (socket, is_held) = (session.socket(), session.is_held());

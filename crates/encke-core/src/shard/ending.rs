@@ -34,7 +34,8 @@ impl Machines {
     /// Ends a session and everything that belongs to it. Its connection stays open; the callers decide about that.
     pub(super) fn end_session(&mut self, key: SessionKey, why: EndReason) {
         let Some(Removed { id, counted_for, owner, attributes }) = self.remove_session(key) else { return };
-        self.note_end(id);
+        // The program's own end was reported by `kick`. What is left comes from the state of this copy.
+        self.note_end(id, why == EndReason::Disconnected);
         // A session whose client was away ends later, by another way.
         let own = owner.as_ref().and_then(|owner| owner.ends).filter(|_| why == EndReason::Kicked);
         let why = own.unwrap_or(why);

@@ -160,11 +160,11 @@ impl Machines {
         }
     }
 
-    /// Reports the end of a session.
-    pub(super) fn note_end(&mut self, id: Id) {
+    /// Reports the end of a session. `binds`: see [`EndReason::binds`].
+    pub(super) fn note_end(&mut self, session: Id, binds: bool) {
         if self.env.shared.is_clustered() {
-            let awaited = self.env.unrecorded.awaited.take();
-            self.tell_nodes(ForNodes::Ended(id, awaited));
+            let reply = self.env.unrecorded.awaited.take();
+            self.tell_nodes(ForNodes::Ended { session, binds, reply });
         }
     }
 
@@ -218,7 +218,9 @@ impl Machines {
 
     fn report_change_of(&mut self, key: SessionKey, change: Change) {
         self.env.count_steps(1);
-        let record = self.delivery.record(key).filter(|record| record.stage != Stage::New);
+        // The end of one that the server has ended is reported already.
+        let record = Some(key).filter(|key| !self.is_ending(*key)).and_then(|key| self.delivery.record(key));
+        let record = record.filter(|record| record.stage != Stage::New);
         if let Some(record) = record {
             self.env.count_steps(self.channels.count_of(key.index));
             let (policy, since) = (self.clients.policy_of(key), self.env.confirmed.since(key));
@@ -286,7 +288,7 @@ impl Machines {
     fn refuse(&mut self, id: Id, reason: &str) {
         tracing::info!(session = ?id, reason, "session of another node not taken: its client must handshake again");
         self.env.metrics.unrestored.add(1);
-        self.note_end(id);
+        self.note_end(id, false);
     }
 
     /// Publications of other nodes arrive for a session. One that has missed messages of histories gets these first.

@@ -220,7 +220,7 @@ fn a_session_ends_whose_missed_messages_are_unknown_or_too_many() {
         }
         let messages = sent(&mut other, 0);
         assert!(
-            matches!(&messages[..], [ForNodes::Ended(of, None), ForNodes::Restored(_)] if *of == id),
+            matches!(&messages[..], [ForNodes::Ended { session: of, binds: false, reply: None }, ForNodes::Restored(_)] if *of == id),
             "{messages:?}"
         );
         assert_eq!((other.shard.sessions(), other.shard.metrics().unrestored.get()), (0, 1));

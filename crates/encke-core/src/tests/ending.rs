@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::application::{Actions, Application, Pending, Service};
 use crate::events::ShardMessage;
 use crate::id::Id;
-use crate::node_messages::Given;
+use crate::node_messages::{ForNodes, FromNodes, Given};
 use crate::settings::{ChannelRule, Settings};
-use crate::shard::tests::nodes::{opened, release, rig_with};
+use crate::shard::tests::nodes::{opened, release, reports_of, rig_with, tell};
 use crate::shard::tests::{NOW, Rig};
 
 /// Counts the calls of its service.
@@ -81,4 +81,16 @@ fn a_session_that_the_server_has_ended_moves_to_no_other_node() {
     let id = kicked(&mut rig);
     assert_eq!(release(&mut rig, id, 1 << 20, true), Given::Stays);
     assert_eq!(rig.shard.sessions(), 1);
+}
+
+#[test]
+fn other_nodes_learn_that_the_server_has_ended_a_session_before_its_client_does_and_get_no_record_of_it_again() {
+    let mut rig = rig_with(Settings::default(), Box::new(Counter::default()));
+    let id = kicked(&mut rig);
+    let reports = reports_of(&mut rig, 1_000);
+    let is_end = |report: &ForNodes| matches!(report, ForNodes::Ended { session, binds: true, .. } if *session == id);
+    assert!(reports.last().is_some_and(is_end), "{reports:?}");
+    tell(&mut rig, FromNodes::Report(id));
+    let reports = reports_of(&mut rig, 3_000);
+    assert!(!reports.iter().any(|report| matches!(report, ForNodes::Changed { .. })), "{reports:?}");
 }

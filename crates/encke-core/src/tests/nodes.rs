@@ -204,7 +204,9 @@ fn sessions_are_reported_when_they_have_connected_and_when_something_of_them_has
     let [ForNodes::Changed { saved, .. }] = &saved[..] else { panic!("{saved:?}") };
     assert_eq!((saved.messages.len(), &*saved.sessions[0].subscriptions), (0, &["/a".into()][..]));
     rig.shard.socket_text(NOW, socket, &format!(r#"{{"channel":"/meta/disconnect","clientId":"{client}"}}"#));
-    assert!(matches!(&reports_of(&mut rig, 4_000)[..], [ForNodes::Ended(id, _)] if id.is(&client)));
+    assert!(
+        matches!(&reports_of(&mut rig, 4_000)[..], [ForNodes::Ended { session, binds: true, .. }] if session.is(&client))
+    );
 }
 
 #[test]
@@ -313,8 +315,9 @@ fn a_record_gives_no_session_that_was_promised_the_messages_which_are_lost() {
         let mut other = self::rig();
         restore(&mut other, id, saved, false);
         assert_eq!(other.shard.sessions(), usize::from(is_taken), "{ext} {subscribes}");
-        let ended =
-            reports_of(&mut other, 0).iter().any(|message| matches!(message, ForNodes::Ended(of, None) if *of == id));
+        let ended = reports_of(&mut other, 0)
+            .iter()
+            .any(|message| matches!(message, ForNodes::Ended { session, reply: None, .. } if *session == id));
         assert_eq!(ended, !is_taken);
         if is_taken {
             let socket = connect(&mut other, &id);
@@ -390,7 +393,7 @@ fn the_reply_to_a_disconnect_waits_until_no_node_goes_on_with_the_session() {
         };
         let effects = rig.shard.take_effects();
         let number = effects.iter().find_map(|effect| match effect {
-            Effect::SendToShard(_, ShardMessage::ForNodes(ForNodes::Ended(_, number))) => *number,
+            Effect::SendToShard(_, ShardMessage::ForNodes(ForNodes::Ended { reply, .. })) => *reply,
             _ => None,
         });
         let is_answered = |effect: &Effect| matches!(effect, Effect::Respond(of, _) if *of == exchange);

@@ -21,8 +21,12 @@ pub(crate) enum NodeCommand {
         #[serde(with = "message")]
         message: Arc<[u8]>,
     },
-    /// End sessions.
-    Disconnect { to: Target },
+    /// End sessions. `names_id`: the reply to the end of one has its id, where the node knows this field.
+    Disconnect {
+        to: Target,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        names_id: bool,
+    },
     /// End a subscription of all sessions of a user.
     Unsubscribe { user: Box<str>, channel: Box<str> },
     /// Subscribe a session to a channel or pattern, or end its subscription.
@@ -71,6 +75,8 @@ pub(crate) enum Target {
 pub(crate) enum NodeReply {
     /// The number of sessions that the command has reached.
     Count(usize),
+    /// The session with this id has ended.
+    Ended(String),
     /// The session is not here.
     Unknown,
     /// The session is not here, and has this id.
@@ -193,7 +199,11 @@ impl NodeReply {
 
     /// The number of sessions that it counts.
     pub(crate) fn count(&self) -> usize {
-        if let NodeReply::Count(count) = self { *count } else { 0 }
+        match self {
+            NodeReply::Count(count) => *count,
+            NodeReply::Ended(_) => 1,
+            _ => 0,
+        }
     }
 }
 
@@ -250,7 +260,8 @@ mod tests {
         let (to, user) = (Target::User("ann".into()), Target::Session("s-1".into()));
         let commands = [
             NodeCommand::Deliver { to, message },
-            NodeCommand::Disconnect { to: user },
+            NodeCommand::Disconnect { to: user.clone(), names_id: false },
+            NodeCommand::Disconnect { to: user, names_id: true },
             NodeCommand::Change { session: "a".into(), channel: "/b".into(), subscribes: true },
             NodeCommand::Terms {
                 session: "a".into(),
@@ -280,7 +291,14 @@ mod tests {
         }
         let attributes = NodeReply::Attributes(Attributes::of([("a", "[1]")]));
         let key = NodeReply::Key(KeyState::Answered(200, "{}".into()));
-        for reply in [key, NodeReply::Count(3), NodeReply::Unknown, NodeReply::Elsewhere("a".into()), attributes] {
+        for reply in [
+            key,
+            NodeReply::Ended("a".into()),
+            NodeReply::Count(3),
+            NodeReply::Unknown,
+            NodeReply::Elsewhere("a".into()),
+            attributes,
+        ] {
             assert_eq!(NodeReply::read(&reply.write()), reply);
         }
     }

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use encke_cluster::{
-    Answers, CallKind, Callee, Counts, HistoryCounts, KeyFailure, RelayRequest, RemoteCallCounts, RevocationCounts,
-    SessionCounts, UserLimitCounts, Visited, Visitor,
+    Answers, CallKind, Callee, Counts, HistoryCounts, KeyFailure, Ordered, RelayRequest, RemoteCallCounts,
+    RevocationCounts, SessionCounts, UserLimitCounts, Visited, Visitor,
 };
 use encke_core::{
     Elsewhere, EncodedPublications, Envelope, Format, Id, NodeTag, Opener, PublishToken, Settings, StreamOpening,
@@ -68,6 +68,10 @@ pub(crate) enum ToCluster {
     Command { callee: Callee, kind: CallKind, content: Bytes, done: oneshot::Sender<Answers> },
     /// An action of the application for sessions of other nodes.
     Act(Elsewhere),
+    /// A session is to end, also for those who would go on with it later. True: a node has had it.
+    OrderEnd(Id, bool, oneshot::Sender<Ordered>),
+    /// A session has ended by an order: it ends if it is on its way to this node.
+    EndIfItComes(Id),
     /// A part of the program wants the lease with this name, and learns until when this node holds it.
     Lease(Box<str>, watch::Sender<Option<Instant>>),
     /// A request about the store of sessions.
@@ -198,6 +202,13 @@ impl Link {
         let (done, outcome) = oneshot::channel();
         self.send(ToCluster::Search { session, opener, origins, done });
         outcome.await.unwrap_or(Visited::Later)
+    }
+
+    /// Ends a session in its record, so that nobody goes on with it. `is_known`: a node has had it. None if the thread has ended.
+    pub(crate) async fn order_end(&self, session: Id, is_known: bool) -> Option<Ordered> {
+        let (done, outcome) = oneshot::channel();
+        self.send(ToCluster::OrderEnd(session, is_known, done));
+        outcome.await.ok()
     }
 
     /// Opens a stream on another node, which then awaits its connection. Otherwise the reason why it is not open.

@@ -5,7 +5,7 @@ use encke_cluster::SessionCounts;
 use crate::metric::Metric;
 
 /// The metrics of these counts.
-pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
+pub(crate) fn of(counts: &SessionCounts) -> [Metric; 16] {
     let (gauge, counter) = (Metric::gauge_of, Metric::counter_of);
     let SessionCounts { waiting, serving, relays, recorded, records_waiting, .. } = *counts;
     [
@@ -46,6 +46,16 @@ pub(crate) fn of(counts: &SessionCounts) -> [Metric; 14] {
             "encke_cluster_sessions_taken_over",
             "Sessions taken over by their records, because their nodes were gone.",
             counts.taken_over,
+        ),
+        counter(
+            "encke_cluster_session_orders_recorded",
+            "Ends of sessions that were ordered on this node and are in the record of the session.",
+            counts.orders_recorded,
+        ),
+        counter(
+            "encke_cluster_session_orders_failed",
+            "Ends of sessions that were ordered on this node and could not be recorded, or were too many at once.",
+            counts.orders_failed,
         ),
         counter(
             "encke_cluster_requests_refused",

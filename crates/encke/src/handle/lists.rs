@@ -51,7 +51,7 @@ impl Handle {
     /// Ends all sessions of a user, on all nodes of a cluster. Returns their number, which is 0 if the server has stopped; sessions of
     /// nodes that did not answer are not in it.
     pub async fn disconnect_user(&self, user: &str) -> usize {
-        self.everywhere(NodeCommand::Disconnect { to: Target::User(user.into()) }).await
+        self.everywhere(NodeCommand::Disconnect { to: Target::User(user.into()), names_id: false }).await
     }
 
     /// Runs a command on all nodes. Returns the number of sessions that it has reached.

@@ -26,6 +26,8 @@ pub(crate) struct Everywhere {
     pub(crate) replies: Vec<NodeReply>,
     /// None without a cluster.
     pub(crate) nodes: Option<ClusterNodes>,
+    /// The id of a session that all nodes were asked for.
+    pub(crate) id: Option<Id>,
 }
 
 /// A page of a list.
@@ -62,11 +64,11 @@ impl ServerShared {
             return None;
         }
         let mut replies = vec![own];
-        let Some(cluster) = &self.cluster else { return Some(Everywhere { replies, nodes: None }) };
+        let Some(cluster) = &self.cluster else { return Some(Everywhere { replies, nodes: None, id: None }) };
         let others = cluster.command(Callee::All, command).await?;
         let nodes = Some(ClusterNodes::of(&others));
         replies.extend(others.replies.into_iter().map(|(_, reply)| reply));
-        Some(Everywhere { replies, nodes })
+        Some(Everywhere { replies, nodes, id: None })
     }
 
     /// Runs a command about one session, which `command` makes for its name or id, on the node that has it. None if the server stops.
@@ -77,7 +79,7 @@ impl ServerShared {
     ) -> Option<Everywhere> {
         let own = self.run_here(&command(session.into())).await;
         let Some(cluster) = self.cluster.as_deref() else {
-            return (own != NodeReply::Failed).then(|| Everywhere { replies: vec![own], nodes: None });
+            return (own != NodeReply::Failed).then(|| Everywhere { replies: vec![own], nodes: None, id: None });
         };
         let id = match own {
             NodeReply::Failed => return None,
@@ -109,7 +111,8 @@ impl ServerShared {
         }
         let others = cluster.command(Callee::All, &command).await?;
         let nodes = Some(ClusterNodes::of(&others));
-        Some(Everywhere { replies: others.replies.into_iter().map(|(_, reply)| reply).collect(), nodes })
+        let replies = others.replies.into_iter().map(|(_, reply)| reply).collect();
+        Some(Everywhere { replies, nodes, id: Some(parsed) })
     }
 
     /// The position with this text in a list over all nodes. None if it is the text of none.
@@ -245,7 +248,7 @@ async fn ask(cluster: &Link, callee: Callee, command: &NodeCommand) -> Option<Fo
 
 /// The reply of one node, after so many have been asked.
 fn one(reply: NodeReply, nodes: usize, answered: usize) -> Everywhere {
-    Everywhere { replies: vec![reply], nodes: Some(ClusterNodes { nodes, answered }) }
+    Everywhere { replies: vec![reply], nodes: Some(ClusterNodes { nodes, answered }), id: None }
 }
 
 impl ClusterNodes {

@@ -5,6 +5,7 @@ pub(crate) mod arrival;
 pub(crate) mod clock;
 pub(crate) mod confirm;
 pub(crate) mod connections;
+pub(crate) mod ends;
 pub(crate) mod everywhere;
 pub(crate) mod exchanges;
 pub(crate) mod handshake;

@@ -16,7 +16,7 @@ impl ServerShared {
             NodeCommand::Deliver { to, message } => {
                 self.reach(to, |id| ShardMessage::Deliver(id, message.clone(), None)).await
             }
-            NodeCommand::Disconnect { to } => self.reach(to, |id| ShardMessage::Disconnect(id, None)).await,
+            NodeCommand::Disconnect { to, names_id } => self.end_here(to, *names_id).await,
             NodeCommand::Unsubscribe { user, channel } => self.unsubscribe_user_here(user, channel).await,
             NodeCommand::Change { session, channel, subscribes } => {
                 self.change_here(session, channel, *subscribes).await
@@ -88,7 +88,7 @@ impl ServerShared {
     }
 
     /// Sends a message to the shards of these sessions. None if the server stops.
-    async fn reach(&self, to: &Target, message: impl Fn(Id) -> ShardMessage) -> Option<NodeReply> {
+    pub(super) async fn reach(&self, to: &Target, message: impl Fn(Id) -> ShardMessage) -> Option<NodeReply> {
         let ids = match to {
             Target::User(user) => self.sessions_of(Owner::User(user.clone())).await?,
             Target::Session(session) => match self.find(session).await? {
@@ -101,7 +101,7 @@ impl ServerShared {
     }
 
     /// A session with its channels, or the reply that it is not here. None if the server stops.
-    async fn find(&self, session: &str) -> Option<Result<(SessionView, Vec<Box<str>>), NodeReply>> {
+    pub(super) async fn find(&self, session: &str) -> Option<Result<(SessionView, Vec<Box<str>>), NodeReply>> {
         let names = &self.api.session_names;
         let Some(id) = names.id(session) else { return Some(Err(NodeReply::Unknown)) };
         let home = self.shared().shard_of(&id);

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use encke_cluster::{Counts, EnvelopeError, Histories, Member, MemberOutput, Visited};
-use encke_core::{ForNodes, Searcher, ShardMessage};
+use encke_cluster::{Counts, EnvelopeError, Histories, Member, MemberOutput, Order, Ordered, Visited};
+use encke_core::{Elsewhere, ForNodes, Searcher, SessionOwner, ShardMessage};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -52,7 +52,7 @@ pub(crate) fn start(
     let Parts { member, commands: node_commands, leases, users, store } = parts;
     let (commands, for_engine) = mpsc::unbounded_channel();
     let (to_node, events) = mpsc::channel(EVENTS_MAX);
-    let (logged, visitors) = (Logged::default(), HashMap::new());
+    let (logged, visitors, ordering) = (Logged::default(), HashMap::new(), HashMap::new());
     let mut cluster = Cluster {
         server,
         link,
@@ -64,7 +64,8 @@ pub(crate) fn start(
         users,
         store,
         visitors,
-        last_visitor: 0,
+        ordering,
+        last_waiting: 0,
         relays: Relays::default(),
         commands,
         logged,
@@ -93,9 +94,12 @@ struct Cluster {
     leases: NodeLeases,
     users: NodeUsers,
     store: Option<NodeStore>,
-    /// Requests for streams that wait for a session, and the number of the last one.
+    /// Requests for streams that wait for a session.
     visitors: HashMap<u64, oneshot::Sender<Visited>>,
-    last_visitor: u64,
+    /// Those who wait until the end of a session is recorded.
+    ordering: HashMap<u64, oneshot::Sender<Ordered>>,
+    /// The number of the last of both.
+    last_waiting: u64,
     relays: Relays,
     commands: mpsc::UnboundedSender<EngineCommand>,
     logged: Logged,
@@ -187,7 +191,7 @@ impl Cluster {
                 ToCluster::Ask(names, token) => self.member.node.ask(names, token),
                 ToCluster::Message(envelope) => match envelope.message {
                     ShardMessage::ForNodes(ForNodes::Elsewhere(action, owner)) => {
-                        self.node_commands.act(now_ms, action, owner);
+                        self.act(now_ms, action, owner);
                     }
                     message => self.member.from_shard(now_ms, message),
                 },
@@ -201,7 +205,14 @@ impl Cluster {
                     }
                 }
                 ToCluster::Lease(name, waiting) => self.leases.want(now_ms, name, waiting),
-                ToCluster::Act(action) => self.node_commands.act(now_ms, action, None),
+                ToCluster::Act(action) => self.act(now_ms, action, None),
+                ToCluster::OrderEnd(session, is_known, done) => {
+                    self.last_waiting += 1;
+                    self.ordering.insert(self.last_waiting, done);
+                    let order = Order { session, is_known, owner: None, waiter: Some(self.last_waiting) };
+                    self.member.sessions.order_end(now_ms, order);
+                }
+                ToCluster::EndIfItComes(session) => self.member.sessions.ends_if_it_comes(&session),
                 ToCluster::Reply(number, reply) => self.node_commands.reply(number, &reply),
                 ToCluster::Revoke(revoked) => self.node_commands.revoke(now_ms, revoked),
                 ToCluster::Settings(settings) => {
@@ -211,9 +222,9 @@ impl Cluster {
                 }
                 ToCluster::Relay(relayed) => self.relays.begin(now_ms, *relayed, &mut self.member.sessions),
                 ToCluster::Search { session, opener, origins, done } => {
-                    self.last_visitor += 1;
-                    self.visitors.insert(self.last_visitor, done);
-                    let waiting = Searcher::Visitor(self.last_visitor, opener);
+                    self.last_waiting += 1;
+                    self.visitors.insert(self.last_waiting, done);
+                    let waiting = Searcher::Visitor(self.last_waiting, opener);
                     let search = ForNodes::Search { session, origins, waiting };
                     self.member.sessions.from_shard(now_ms, ShardMessage::ForNodes(search));
                 }
@@ -249,6 +260,15 @@ impl Cluster {
             users: self.users.counts(),
         });
         is_stopped
+    }
+
+    /// Passes an action of the application, which this owner has caused, to the other nodes.
+    fn act(&mut self, now_ms: u64, action: Elsewhere, owner: Option<SessionOwner>) {
+        if let Elsewhere::Disconnect(session) = action {
+            let order = Order { session, is_known: false, owner, waiter: None };
+            self.member.sessions.order_end(now_ms, order);
+        }
+        self.node_commands.act(now_ms, action, owner);
     }
 
     /// Takes an event of the store of sessions, and all others that are there.
@@ -301,6 +321,10 @@ impl Cluster {
                     let done = self.visitors.remove(&visitor);
                     // A client that is gone needs no answer.
                     done.into_iter().for_each(|done| _ = done.send(visited));
+                }
+                MemberOutput::Ordered(waiter, outcome) => {
+                    let done = self.ordering.remove(&waiter);
+                    done.into_iter().for_each(|done| _ = done.send(outcome));
                 }
                 MemberOutput::Probed(node, is_gone) => {
                     self.store.iter_mut().for_each(|store| store.probed(node, is_gone));

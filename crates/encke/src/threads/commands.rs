@@ -69,12 +69,12 @@ impl NodeCommands {
         let session = |id: Id| Target::Session(id.as_str().into());
         let command = match action {
             Elsewhere::Deliver(id, message) => NodeCommand::Deliver { to: session(id), message },
-            Elsewhere::Disconnect(id) => NodeCommand::Disconnect { to: session(id) },
+            Elsewhere::Disconnect(id) => NodeCommand::Disconnect { to: session(id), names_id: false },
             Elsewhere::DeliverToUser(user, message) => NodeCommand::Deliver { to: Target::User(user), message },
             Elsewhere::ChangeAttribute(id, change) => {
                 NodeCommand::ChangeAttribute { session: id.as_str().into(), change: *change }
             }
-            Elsewhere::DisconnectUser(user) => NodeCommand::Disconnect { to: Target::User(user) },
+            Elsewhere::DisconnectUser(user) => NodeCommand::Disconnect { to: Target::User(user), names_id: false },
         };
         self.calls.order(now_ms, owner, command.write());
     }
@@ -210,6 +210,11 @@ impl NodeCommands {
         let Some(command) = NodeCommand::read(content).filter(|_| !link.is_frozen()) else {
             return link.send(ToCluster::Reply(number, NodeReply::Failed.write()));
         };
+        if let NodeCommand::Disconnect { to: Target::Session(session), .. } = &command
+            && let Some(id) = Id::parse(session)
+        {
+            link.send(ToCluster::EndIfItComes(id));
+        }
         let (has_order, asked) = (command.has_order(), (command, number, bytes_max));
         let (server, link) = (server.clone(), link.clone());
         let application = server.application.clone();

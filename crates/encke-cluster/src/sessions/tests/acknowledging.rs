@@ -114,7 +114,7 @@ impl Cluster {
     fn refuse(&mut self, node: usize, session: Id) {
         self.members[node].here.remove(&session);
         self.clients.refused += 1;
-        self.tell(node, ShardMessage::ForNodes(ForNodes::Ended(session, None)));
+        self.tell(node, ShardMessage::ForNodes(ForNodes::Ended { session, binds: false, reply: None }));
         self.tell(node, ShardMessage::ForNodes(ForNodes::Restored(session)));
     }
 

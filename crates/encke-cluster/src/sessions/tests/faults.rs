@@ -7,6 +7,7 @@ use encke_core::Id;
 
 use super::model::{Cluster, Faults};
 use super::{Answer, id};
+use crate::sessions::Ordered;
 use crate::sessions::record::Key;
 
 const NODES: u64 = 3;
@@ -41,6 +42,14 @@ fn run(seed: u64, faults: Faults) {
             }
             4 => cluster.report(node, session),
             5 => cluster.subscribe(node, session),
+            // Nodes have a second way to learn of an order, so one notice may be lost.
+            9 if is_alive && is_connected && cluster.faults.loses == 0 => {
+                let order = cluster.order(node, session, false);
+                cluster.pass(1_100);
+                if cluster.outcome(order) == Some(Ordered::Recorded) {
+                    ended.insert(session);
+                }
+            }
             6..=8 if is_alive => asked.push(cluster.socket(node, session)),
             _ if is_alive => asked.push(cluster.request(node, session)),
             _ => {}

@@ -5,6 +5,7 @@ mod fates;
 mod faults;
 mod model;
 mod moves;
+mod orders;
 mod records;
 mod served;
 mod shards;

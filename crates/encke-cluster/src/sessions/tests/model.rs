@@ -13,7 +13,7 @@ use super::{Answer, BODY_BYTES_MAX, OLD_MS, saved, settings, subjects, tag};
 use crate::command::{Command, KeyAnswer, KeyFailure, RequestFailure, VALUE_BYTES_MAX};
 use crate::dice::Dice;
 use crate::sessions::message::Question;
-use crate::sessions::{Output, RelayOutput, RelayRequest, Resumption, Sessions, Visited};
+use crate::sessions::{Order, Ordered, Output, RelayOutput, RelayRequest, Resumption, Sessions, Visited};
 
 pub(super) struct Member {
     pub(super) sessions: Sessions,
@@ -21,6 +21,8 @@ pub(super) struct Member {
     pub(super) here: BTreeMap<Id, u64>,
     pub(super) is_alive: bool,
     pub(super) is_connected: bool,
+    /// The outcomes of orders.
+    pub(super) ordered: Vec<(u64, Ordered)>,
     /// True if its shards answer nothing.
     pub(super) holds: bool,
     /// The requests that its clients have sent.
@@ -100,6 +102,7 @@ impl Cluster {
             here: BTreeMap::new(),
             is_alive: true,
             is_connected: false,
+            ordered: Vec::new(),
             holds: false,
             sent: Vec::new(),
             answers: Vec::new(),
@@ -195,10 +198,25 @@ impl Cluster {
         self.tell(node, ShardMessage::ForNodes(message));
     }
 
+    /// Somebody orders at a node that a session ends. Returns the number of the order, which a node has had if `is_known`.
+    pub(super) fn order(&mut self, node: usize, session: Id, is_known: bool) -> u64 {
+        self.exchanges += 1;
+        let order = Order { session, is_known, owner: None, waiter: Some(self.exchanges) };
+        self.members[node].sessions.order_end(self.now_ms, order);
+        self.turn(node);
+        self.exchanges
+    }
+
+    /// The outcome of an order.
+    pub(super) fn outcome(&self, order: u64) -> Option<Ordered> {
+        let mut all = self.members.iter().flat_map(|member| &member.ordered);
+        all.find(|(of, _)| *of == order).map(|(_, outcome)| *outcome)
+    }
+
     /// A session ends on its node.
     pub(super) fn end(&mut self, node: usize, id: Id) {
         if self.members[node].here.remove(&id).is_some() {
-            self.tell(node, ShardMessage::ForNodes(ForNodes::Ended(id, None)));
+            self.tell(node, ShardMessage::ForNodes(ForNodes::Ended { session: id, binds: false, reply: None }));
         }
     }
 
@@ -328,6 +346,7 @@ impl Cluster {
             match output {
                 Output::Engine(command) => self.command(node, command),
                 Output::Shard(_, message) => self.shard(node, message),
+                Output::Ordered(waiter, outcome) => self.members[node].ordered.push((waiter, outcome)),
                 Output::Visitor(number, visited) => self.members[node].visited.push((number, visited)),
                 Output::Relay(RelayOutput::Open(relay, request, reply_to)) => {
                     let member = &mut self.members[node];

@@ -139,7 +139,7 @@ fn the_reply_to_a_logout_waits_until_its_end_is_written_or_for_its_time() {
     let (mut cluster, session) = opened();
     let log_out = |cluster: &mut Cluster, session, reply| {
         cluster.members[0].here.remove(&session);
-        let ended = encke_core::ForNodes::Ended(session, Some(reply));
+        let ended = encke_core::ForNodes::Ended { session, binds: true, reply: Some(reply) };
         cluster.tell(0, ShardMessage::ForNodes(ended));
         cluster.members[0].left.contains(&reply)
     };
@@ -260,15 +260,17 @@ fn the_end_of_a_copy_ends_the_session_though_the_engine_loses_its_keys_or_the_no
 }
 
 #[test]
-fn a_logout_on_a_copy_ends_the_session() {
-    let (mut cluster, session) = opened();
-    cluster.disconnect(0);
-    assert_eq!(connect(&mut cluster, 1, session), Some(Answer::By(1)));
-    cluster.members[0].here.remove(&session);
-    cluster.tell(0, ShardMessage::ForNodes(encke_core::ForNodes::Ended(session, Some(1))));
-    cluster.connect(0);
-    cluster.pass(3_000);
-    assert!(cluster.nodes_with(session).is_empty());
+fn an_end_on_a_copy_ends_the_session_if_it_binds() {
+    for (binds, reply) in [(true, Some(1)), (true, None), (false, None)] {
+        let (mut cluster, session) = opened();
+        cluster.disconnect(0);
+        assert_eq!(connect(&mut cluster, 1, session), Some(Answer::By(1)));
+        cluster.members[0].here.remove(&session);
+        cluster.tell(0, ShardMessage::ForNodes(encke_core::ForNodes::Ended { session, binds, reply }));
+        cluster.connect(0);
+        cluster.pass(3_000);
+        assert_eq!(cluster.nodes_with(session).is_empty(), binds);
+    }
 }
 
 #[test]

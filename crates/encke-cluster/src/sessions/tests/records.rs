@@ -325,6 +325,24 @@ fn a_session_that_comes_back_with_its_node_and_ends_at_once_leaves_its_end_in_th
 }
 
 #[test]
+fn an_end_that_binds_still_does_when_an_old_value_of_the_record_was_read() {
+    let mut records = Records::new(tag(0), 1_000, decode);
+    let session = id(1, 0);
+    let key = recorded(&mut records, session, 7);
+    records.may_be_taken(key, 0);
+    assert_eq!(records.next(NOW_MS), Some(KeyCommand::Read(key)));
+    assert!(records.ended(&session, true));
+    let live = |node, state| Record::Live { node: tag(node), content: content(state) }.write();
+    assert_eq!(records.answered(NOW_MS, key, &Ok(KeyAnswer::Found(Some((7, live(0, b"1")))))), None);
+    let end = |revision| Some(KeyCommand::Write(key, Record::Ended, Expected::Revision(revision)));
+    assert_eq!(records.next(NOW_MS), end(7));
+    assert_eq!(records.answered(NOW_MS, key, &Err(KeyFailure::Conflict)), None);
+    assert_eq!(records.next(NOW_MS), Some(KeyCommand::Read(key)));
+    assert_eq!(records.answered(NOW_MS, key, &Ok(KeyAnswer::Found(Some((9, live(1, b"\x012")))))), None);
+    assert_eq!(records.next(NOW_MS), end(9), "that node has taken it, and it ends there, too");
+}
+
+#[test]
 fn a_session_that_comes_back_with_its_node_and_has_ended_elsewhere_ends() {
     let mut records = Records::new(tag(0), 1_000, decode);
     let session = id(1, 0);

@@ -8,7 +8,7 @@ use schemars::{Schema, SchemaGenerator};
 use super::call::{Answer, Call};
 use super::problem::Problem;
 use super::types::{
-    AttributesVersion, ChannelList, Deliver, Disconnect, History, Info, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX,
+    AttributesVersion, ChannelList, Deliver, Disconnect, Ended, History, Info, LIMIT_DEFAULT, LIMIT_MAX, OFFSET_MAX,
     OneSession, PresenceList, Publish, PublishBatch, Published, Reached, Removed, Revoke, RevokedToken,
     SessionAttributes, SessionList, SessionStoreInfo, SetAttribute, SetTerms, Subscription, Upkeep, channel,
     channel_or_pattern,
@@ -188,7 +188,7 @@ pub(super) const ROUTES: &[Route] = &[
         description: "The clients get a disconnect message, on all nodes of a cluster. A user without sessions is no error.",
         errors: &[404],
         run: |call| Box::pin(sessions::disconnect(call)),
-        ..post("/disconnect", "disconnect", Scope::Manage, of::<Disconnect>, of::<Reached>)
+        ..post("/disconnect", "disconnect", Scope::Manage, of::<Disconnect>, of::<Ended>)
     },
     Route {
         summary: "Subscribe a session to a channel or pattern",

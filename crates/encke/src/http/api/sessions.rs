@@ -6,6 +6,7 @@ use bayeux::ChannelKind;
 
 use crate::cluster::commands::{NodeCommand, NodeReply, Target};
 use crate::error::{RevocationError, SubscriptionError};
+use crate::net::ends::Ends;
 use crate::net::everywhere::WidePage;
 use crate::net::requests::Revocation;
 
@@ -13,8 +14,8 @@ use super::call::{Answer, Call, going_away};
 use super::input::{self, any_channel};
 use super::problem::{Kind, Problem};
 use super::types::{
-    Deliver, Disconnect, Nodes, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem, SessionList, SetTerms,
-    Subscription,
+    Deliver, Disconnect, Ended, Nodes, OneSession, Page, Reached, Revoke, RevokedToken, SessionItem, SessionList,
+    SetTerms, Subscription,
 };
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, Problem> {
@@ -54,7 +55,16 @@ pub(super) async fn deliver(call: &Call<'_>) -> Result<Answer, Problem> {
 
 pub(super) async fn disconnect(call: &Call<'_>) -> Result<Answer, Problem> {
     let Disconnect { session, user } = input::json(call.body)?;
-    reach(call, target_of(session, user)?, |to| NodeCommand::Disconnect { to }).await
+    let server = call.connection.node.server();
+    let Ends { sessions, is_recorded, nodes } = match target_of(session, user)? {
+        Target::Session(session) => server.end_session(&session).await.ok_or_else(going_away)?.map_err(unknown)?,
+        to @ Target::User(_) => {
+            let command = NodeCommand::Disconnect { to, names_id: false };
+            let reached = server.everywhere(&command).await.ok_or_else(going_away)?;
+            Ends { sessions: reached.sessions(), is_recorded: None, nodes: reached.nodes }
+        }
+    };
+    Ok(Answer::new(&Ended { sessions, recorded: is_recorded, nodes: Nodes::of(nodes) }))
 }
 
 pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, Problem> {

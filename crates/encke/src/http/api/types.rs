@@ -188,6 +188,19 @@ pub(super) struct Reached {
     pub(super) nodes: Nodes,
 }
 
+/// The number of sessions that an order has ended.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Ended {
+    /// The number of sessions.
+    pub(super) sessions: usize,
+    /// In a cluster: true if no node goes on with one of them later, whatever happens to its own. False: what the order has not reached now
+    /// may go on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) recorded: Option<bool>,
+    #[serde(flatten)]
+    pub(super) nodes: Nodes,
+}
+
 /// The nodes of a cluster that were asked. Without a cluster there are none, and both are missing.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Nodes {
