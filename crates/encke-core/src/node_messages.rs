@@ -191,7 +191,8 @@ pub enum Given {
     Unknown,
     /// Its client is another one: it may not use this session.
     Refused,
-    /// It stays: it was promised each message, and those that are published while it moves would be lost. Or the server has ended it.
+    /// It stays: it was promised each message, and those that are published while it moves would be lost. Or it has just moved, or the
+    /// server has ended it.
     Stays,
     /// A response with messages is on its way to its client.
     Busy,

@@ -84,6 +84,40 @@ fn sessions_that_have_not_connected_are_limited_for_each_address_when_they_come_
     assert_eq!(there.shard.metrics().unused_ended.get(), 2);
 }
 
+#[test]
+fn the_limits_of_a_user_refuse_no_session_that_comes_from_another_node_and_count_it() {
+    for is_whole in [true, false] {
+        let settings = Settings { user_sessions_max: 1, user_subscriptions_max: 1, ..Settings::default() };
+        let [mut here, mut there] = nodes(&settings);
+        let ((_, id), (_, own)) = (opened(&mut here, "{}"), opened(&mut there, "{}"));
+        let saved = given(release(&mut here, id, 1 << 20, true));
+        restore(&mut there, id, saved, is_whole);
+        let (socket, next) = (connect(&mut there, &id), there.shard.socket_opened(NOW, None));
+        there.flushed(socket);
+        assert_eq!(there.shard.sessions(), 2, "its client was admitted");
+        let mut says = |socket, text: &str| {
+            there.shard.socket_text(NOW, socket, text);
+            there.flushed(socket)
+        };
+        let refused = says(next, r#"{"channel":"/meta/handshake","version":"1.0"}"#);
+        assert!(refused.contains("user_sessions_max"), "{refused}");
+        let refused =
+            says(socket, &format!(r#"{{"channel":"/meta/subscribe","clientId":"{id}","subscription":"/b"}}"#));
+        assert!(refused.contains("user_subscriptions_max"), "{refused}");
+        let shared = there.shard.machines.env.shared.clone();
+        let counts = || {
+            let mut counts = Vec::new();
+            shared.limits.users_of_nodes.take(|_, has, _| counts.push((has.sessions, has.subscriptions)));
+            counts
+        };
+        assert_eq!(counts(), [(2, 2)], "the other nodes learn of it");
+        for id in [id, own] {
+            there.request(format!(r#"{{"channel":"/meta/disconnect","clientId":"{id}"}}"#));
+        }
+        assert_eq!(counts(), [(0, 0)]);
+    }
+}
+
 /// Refuses subscriptions to `/secret`, unless it is open.
 #[derive(Clone, Default)]
 struct Guard(Arc<AtomicBool>);
