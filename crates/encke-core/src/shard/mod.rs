@@ -12,6 +12,7 @@ mod actions;
 mod attributes;
 mod batch;
 mod beside;
+mod changes;
 mod channels;
 mod confirmed;
 mod conflated;

@@ -1,10 +1,7 @@
 //! Sessions of a node of a cluster: searches for those that other nodes may have, their coming and going, and reports of those
 //! that other nodes may have to go on with.
 
-use std::collections::HashMap;
-
 use bayeux::{ChannelName, Message, Reply};
-use foldhash::fast::RandomState;
 
 use crate::channels::Channels;
 use crate::clients::Clients;
@@ -14,69 +11,24 @@ use crate::events::{
 };
 use crate::history::MissedRange;
 use crate::id::Id;
-use crate::limits::sessions::SessionOwner;
-use crate::limits::turns::Turns;
 use crate::node_messages::{ForNodes, FromNodes, Given, Release, Restored, Searcher, Since};
 use crate::opener::Opener;
 use crate::protocol::batch::{Batch, Via};
 use crate::saved::{Saved, SavedSession, Stage};
+use crate::shard::changes::{Change, Changes};
 use crate::shard::node_moves::{MOVE_BYTES, SUBSCRIPTION_BYTES};
 use crate::shard::{Env, Machines};
 
 /// The sessions that have changed since they were reported, and what waits to be asked.
 #[derive(Debug, Default)]
 pub(super) struct Unrecorded {
-    sessions: HashMap<SessionKey, Change, RandomState>,
-    /// Each of them once, and some that were reported meanwhile. Their owners take turns.
-    turns: Turns<SessionOwner, SessionKey>,
+    changes: Changes,
     /// The time of the next reports, in milliseconds.
     due_ms: u64,
     /// The token of the reply that waits for the end which is reported next.
     awaited: Option<u64>,
     /// Sessions that ask again for the messages that they have missed, with the time until which they may, in milliseconds.
     late: Vec<(u64, SessionKey, Id)>,
-}
-
-/// A change of a session, which has a turn.
-#[derive(Clone, Copy, Debug, Default)]
-struct Change {
-    /// True until it is reported.
-    is_due: bool,
-    /// True if a subscription is part of it.
-    has_subscribed: bool,
-}
-
-impl Unrecorded {
-    /// Notes a change of a session. `owner`: asked if it has no turn yet.
-    fn note(&mut self, key: SessionKey, owner: impl FnOnce() -> Option<SessionOwner>) -> &mut Change {
-        let change = self.sessions.entry(key).or_insert_with(|| {
-            self.turns.push(owner().unwrap_or_default(), key);
-            Change::default()
-        });
-        change.is_due = true;
-        change
-    }
-
-    /// The change of a session, which is reported now.
-    fn take(&mut self, key: SessionKey) -> Change {
-        self.sessions.get_mut(&key).map(std::mem::take).unwrap_or_default()
-    }
-
-    /// The next session in turn that has to be reported. `weight`: how heavy that is.
-    fn next(&mut self, weight: impl Fn(SessionKey) -> usize) -> Option<(SessionKey, Change)> {
-        let Unrecorded { sessions, turns, .. } = self;
-        while let Some(key) = turns.pop(|key| {
-            let is_due = sessions.get(key).is_some_and(|change| change.is_due);
-            if is_due { weight(*key) as u64 } else { 0 }
-        }) {
-            if let Some(change) = sessions.remove(&key).filter(|change| change.is_due) {
-                return Some((key, change));
-            }
-        }
-        // Returns the memory that many sessions needed at once.
-        self.sessions = HashMap::default();
-        None
-    }
 }
 
 impl Machines {
@@ -141,7 +93,7 @@ impl Machines {
     #[inline]
     pub(super) fn note_change(&mut self, key: SessionKey) {
         if self.env.shared.is_clustered() {
-            self.env.unrecorded.note(key, || self.clients.counted_for(key));
+            self.env.unrecorded.changes.note(key, || self.clients.counted_for(key));
         }
     }
 
@@ -149,14 +101,14 @@ impl Machines {
     #[inline]
     pub(super) fn note_subscriptions(&mut self, key: SessionKey) {
         if self.env.shared.is_clustered() {
-            self.env.unrecorded.note(key, || self.clients.counted_for(key)).has_subscribed = true;
+            self.env.unrecorded.changes.note(key, || self.clients.counted_for(key)).has_subscribed = true;
         }
     }
 
     /// Notes that a session has the subscriptions of its record.
     pub(super) fn note_restored(&mut self, key: SessionKey) {
         if self.env.shared.is_clustered() {
-            self.env.unrecorded.note(key, || self.clients.counted_for(key)).has_subscribed = false;
+            self.env.unrecorded.changes.note(key, || self.clients.counted_for(key)).has_subscribed = false;
         }
     }
 
@@ -197,13 +149,14 @@ impl Machines {
     /// delays no other. Those that have not connected yet are reported when they have.
     pub(super) fn report_changes(&mut self) {
         let Env { unrecorded, now, .. } = &mut self.env;
-        if unrecorded.sessions.is_empty() || now.ms < unrecorded.due_ms {
+        if unrecorded.changes.is_empty() || now.ms < unrecorded.due_ms {
             return;
         }
         unrecorded.due_ms = now.ms + REPORT_EVERY_MS;
         let mut steps = 0;
         while steps < REPORT_STEPS_MAX
-            && let Some((key, change)) = self.env.unrecorded.next(|key| weight_of(key, &self.channels, &self.clients))
+            && let Some((key, change)) =
+                self.env.unrecorded.changes.next(|key| weight_of(key, &self.channels, &self.clients))
         {
             steps += weight_of(key, &self.channels, &self.clients);
             self.report_change_of(key, change);
@@ -212,7 +165,7 @@ impl Machines {
 
     /// Reports all of a session that has to outlive its node, if it has connected, before its turn.
     pub(super) fn report_session(&mut self, key: SessionKey) {
-        let change = self.env.unrecorded.take(key);
+        let change = self.env.unrecorded.changes.take(key);
         self.report_change_of(key, change);
     }
 
@@ -439,7 +392,7 @@ impl Machines {
     /// Ends the copy of a session that another node has.
     fn leave_to_node(&mut self, id: &Id) {
         let Some(key) = self.delivery.find(id) else { return };
-        if self.env.unrecorded.sessions.get(&key).is_some_and(|change| change.has_subscribed) {
+        if self.env.unrecorded.changes.has_subscribed(key) {
             // The other node does not have these subscriptions.
             self.report_session(key);
         }
