@@ -9,7 +9,7 @@
 //!   edges ──has_room?──▶ a shard ──charge──▶ mailbox ──▶ another shard ──release──▶ on_room: wake waiting readers
 //! ```
 //!
-//! What comes from other nodes of a cluster is divided into parts by its channels. Each part has a share of the room of light messages, so a
+//! Messages that come from other nodes of a cluster are in parts by their channels. Each part has a share of the room of light messages, so a
 //! flood on one channel does not delay those of other parts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
