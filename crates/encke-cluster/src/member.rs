@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use encke_core::{EncodedPublications, NodeTag, Now, Persisted, PublishToken, Settings, ShardMessage, Shared, Weight};
+use encke_core::{EncodedPublications, NodeTag, Now, Persisted, PublishToken, Settings, ShardMessage, Shared};
 
 use crate::command::Command;
 use crate::envelope::EnvelopeError;
@@ -184,12 +184,10 @@ impl Member {
     /// are none.
     pub fn deliver(&mut self, shards: &dyn Shards) -> bool {
         let account = &shards.shared().mailbox;
-        if !self.node.has_arrivals() || !account.has_room(Weight::Heavy) {
-            return false;
-        }
         let arrived: Vec<EncodedPublications> = self.node.next_arrival(account);
+        let has_some = !arrived.is_empty();
         arrived.into_iter().for_each(|publications| send_to_wanting(shards, publications, &mut self.scratch));
-        true
+        has_some
     }
 
     /// Takes what has to be done, in order.

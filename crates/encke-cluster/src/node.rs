@@ -209,7 +209,7 @@ impl Node {
             Ok(Some(envelope)) if envelope.origin == self.origin => {}
             Ok(Some(envelope)) if !self.numbers.is_new(envelope.origin, envelope.number) => self.counts.doubled += 1,
             Ok(Some(envelope)) => {
-                if !self.incoming.add(bytes) {
+                if !self.incoming.add(envelope.channel, bytes) {
                     self.counts.lost_in += messages_of(&envelope);
                 }
             }
@@ -217,15 +217,16 @@ impl Node {
         Ok(())
     }
 
-    /// The next publications for the shards that want their channel, each part of an envelope on its own.
+    /// The next publications for the shards that want their channel, each part of an envelope on its own, if there is room for some.
     pub fn next_arrival(&mut self, account: &Arc<MailboxAccount>) -> Vec<EncodedPublications> {
-        let Some(bytes) = self.incoming.next() else { return Vec::new() };
+        let next = self.incoming.next(|part| account.has_room_for_part(part));
+        let Some(bytes) = next else { return Vec::new() };
         // It was valid when it arrived.
         let Ok(envelope) = Envelope::read(&bytes, &self.names) else { return Vec::new() };
         self.counts.envelopes_in += 1;
         self.counts.publications_in += messages_of(&envelope);
         let publications = envelope.parts().map(|part| EncodedPublications {
-            charge: EncodedPublications::charge(account, envelope.channel, part.frames),
+            charge: EncodedPublications::charge_of_nodes(account, envelope.channel, part.frames),
             channel: envelope.channel.into(),
             frames: part.frames.into(),
             messages: part.messages,

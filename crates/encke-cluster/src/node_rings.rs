@@ -11,7 +11,6 @@ use encke_core::history::{
 };
 use encke_core::{
     EncodedPublications, Entropy, HistoryTerms, Now, PublishToken, Report, Rules, Settings, ShardMessage, Shared,
-    Weight,
 };
 use websocket::{Opcode, frame};
 
@@ -112,7 +111,7 @@ impl NodeRings<'_> {
         let Stamp { side, except, .. } = burst.stamp;
         let account = &self.shards.shared().mailbox;
         let publications = EncodedPublications {
-            charge: EncodedPublications::charge(account, burst.channel, burst.frames),
+            charge: EncodedPublications::charge_of_nodes(account, burst.channel, burst.frames),
             channel: burst.channel.into(),
             frames: burst.frames.into(),
             messages: burst.messages,
@@ -249,8 +248,8 @@ impl Rings for NodeRings<'_> {
         self.histories().raise_floor_in(partition, lineage, floor);
     }
 
-    fn has_room(&self) -> bool {
-        self.shards.shared().mailbox.has_room(Weight::Heavy)
+    fn has_room(&self, partition: usize) -> bool {
+        self.shards.shared().mailbox.has_room_for_part(partition)
     }
 }
 
@@ -380,6 +379,40 @@ mod tests {
         assert_eq!(restore(0, &mut terms), [100, 101]);
         new.0.histories.sweep(new.0.histories.owner("/a"), Room::of(&Settings::default(), 2), 7 * HOUR_MS + 6_000);
         assert_eq!(offsets(&new), [101], "the first one is over a minute old");
+    }
+
+    /// A node whose shards are busy: what was sent to them waits.
+    struct BusyShards(Arc<Shared>, RefCell<Vec<ShardMessage>>);
+
+    impl Shards for BusyShards {
+        fn shared(&self) -> &Arc<Shared> {
+            &self.0
+        }
+
+        fn send(&self, _: usize, message: ShardMessage) {
+            self.1.borrow_mut().push(message);
+        }
+    }
+
+    #[test]
+    fn a_partition_that_fills_the_room_between_shards_delays_no_other() {
+        let (node, mut terms) = node();
+        let node = BusyShards(node.0, RefCell::default());
+        node.0.mailbox.set_bytes_max(64 * 1024);
+        node.0.interest.add("/a", 0);
+        let (flooded, other) = (partition_of("/a"), partition_of("/a") ^ 1);
+        let mut rings = NodeRings { shards: &node, terms: &mut terms, now: Now { ms: 5, wall_ms: 5 } };
+        let mut offset = 100;
+        while rings.has_room(flooded) {
+            let frames = frame_of(&"x".repeat(1_000)).into();
+            let content = Content::Publications { side: Side::Client, except: None, messages: 1, frames };
+            let submission = Submission { channel: "/a".into(), content };
+            rings.commit(&ClusterEntry::of_test(offset, 5, submission), None);
+            offset += 1;
+        }
+        assert!((164..167).contains(&offset) && rings.has_room(other), "{offset}");
+        node.1.borrow_mut().clear();
+        assert!(rings.has_room(flooded));
     }
 
     #[test]

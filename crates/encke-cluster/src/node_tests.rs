@@ -49,7 +49,9 @@ impl Cluster {
                 settled: HashSet::new(),
             }
         };
-        let mut cluster = Cluster { members: (1..=nodes).map(member).collect(), now_ms: 0, account: Arc::default() };
+        let account = Arc::<MailboxAccount>::default();
+        account.set_bytes_max(1 << 30);
+        let mut cluster = Cluster { members: (1..=nodes).map(member).collect(), now_ms: 0, account };
         (0..nodes as usize).for_each(|index| cluster.connect(index));
         cluster
     }

@@ -61,7 +61,7 @@ pub(crate) struct Wants {
     wants_all: bool,
     /// The number of subscriptions that the engine knows of.
     subscribed: usize,
-    next_key: u64,
+    last_key: u64,
 }
 
 struct Want {
@@ -78,7 +78,9 @@ struct Parent {
     is_shared: bool,
 }
 
+#[derive(Default)]
 struct Subscription {
+    /// Its key at the engine, which knows of it.
     key: u64,
     /// The number of names that it covers. Those of the one for all channels are one more while it stands for all covers.
     users: usize,
@@ -105,7 +107,7 @@ impl Wants {
             in_use: 0,
             wants_all: false,
             subscribed: 0,
-            next_key: KEYS_BELOW,
+            last_key: KEYS_BELOW,
         }
     }
 
@@ -222,7 +224,9 @@ impl Wants {
                 (false, None) => {}
                 (false, Some(_)) => unused.push(cover),
                 (true, None) => {
-                    subscription.confirmation = Some(next);
+                    // Later subscriptions have higher keys: the engine reads them in that order.
+                    self.last_key += 1;
+                    (subscription.key, subscription.confirmation) = (self.last_key, Some(next));
                     self.subscribed += 1;
                     new.push((subscription.key, cover));
                 }
@@ -259,8 +263,7 @@ impl Wants {
                     self.subscriptions.remove(&cover);
                     continue;
                 }
-                self.next_key += 1;
-                (subscription.key, subscription.confirmation, subscription.ends_ms) = (self.next_key, None, None);
+                (subscription.confirmation, subscription.ends_ms) = (None, None);
             }
         }
         keys
@@ -350,11 +353,7 @@ impl Wants {
     fn start_using(&mut self, cover: &str) -> Arc<str> {
         let known = self.subscriptions.get_key_value(cover).map(|(cover, _)| cover.clone());
         let cover = known.unwrap_or_else(|| cover.into());
-        let next_key = &mut self.next_key;
-        let subscription = self.subscriptions.entry(cover.clone()).or_insert_with(|| {
-            *next_key += 1;
-            Subscription { key: *next_key, users: 0, confirmation: None, ends_after: None, ends_ms: None }
-        });
+        let subscription = self.subscriptions.entry(cover.clone()).or_default();
         subscription.users += 1;
         if subscription.users == 1 {
             self.in_use += 1;

@@ -181,10 +181,14 @@ fn the_way_back_from_all_channels_asks_for_subscriptions_and_not_for_names() {
     assert_eq!(rig.after_the_delay(), ["/**"], "they are more than half as many");
     rig.remove(&rooms[4..5]);
     assert_eq!(rig.after_the_delay().len(), 5);
+    let keys = |rig: &Rig| rig.subscriptions.keys().copied().collect::<Vec<_>>();
+    let before = keys(&rig);
     rig.add(&rooms);
     assert_eq!(rig.settle(), ["/**"]);
+    let all = keys(&rig);
     rig.remove(&rooms);
     assert_eq!(rig.after_the_delay(), ["/user/*"]);
+    assert!([before, all, keys(&rig)].concat().is_sorted(), "an engine reads older subscriptions first");
 }
 
 #[test]

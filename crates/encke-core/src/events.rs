@@ -10,7 +10,7 @@ use crate::decision::{Awaited, Resolved, WaitKey};
 pub use crate::exchange::{
     ExchangeId, HttpTransport, NOT_HERE, OTHER_NODES, Peer, Request, Response, Searched, SessionKey, SocketKey,
 };
-use crate::history::{Gap, Position};
+use crate::history::{Gap, Position, partition_of};
 use crate::id::{Id, NodeTag};
 use crate::limits::sessions::SessionOwner;
 use crate::node_messages::{ForNodes, FromNodes};
@@ -355,6 +355,11 @@ impl EncodedPublications {
     /// The charge for the frames of a publication.
     pub fn charge(account: &Arc<MailboxAccount>, channel: &str, frames: &[u8]) -> Charge {
         account.charge(channel.len() + frames.len())
+    }
+
+    /// The same for a publication that comes from the cluster: see [`MailboxAccount::charge_part`].
+    pub fn charge_of_nodes(account: &Arc<MailboxAccount>, channel: &str, frames: &[u8]) -> Charge {
+        account.charge_part(partition_of(channel), channel.len() + frames.len())
     }
 }
 

@@ -118,7 +118,9 @@ impl Member {
         node.connected(0, 1 << 20);
         let interest = Interest::default();
         interest.set_on_change(|| {});
-        Member { node, interest, subscriptions: HashMap::new(), account: Arc::default() }
+        let account = Arc::<MailboxAccount>::default();
+        account.set_bytes_max(usize::MAX / 2);
+        Member { node, interest, subscriptions: HashMap::new(), account }
     }
 
     /// Runs the node until its subscriptions are those that it needs.

@@ -57,6 +57,6 @@ pub trait Rings {
     /// New rings of a partition begin at this offset or above it, in this lineage.
     fn raise_floor(&mut self, partition: usize, lineage: Lineage, floor: u64);
 
-    /// True if there is room for more that is committed.
-    fn has_room(&self) -> bool;
+    /// True if there is room for more that is committed in a partition.
+    fn has_room(&self, partition: usize) -> bool;
 }

@@ -14,6 +14,7 @@ mod answering;
 mod asking;
 mod confirming;
 mod homes;
+mod lines;
 mod message;
 mod notices;
 mod orders;
@@ -334,7 +335,7 @@ impl Sessions {
             Some(Sent::Order(order)) => self.order_answered(now_ms, order, &answer),
             Some(Sent::Record(key)) => {
                 let outcome = self.records.answered(now_ms, key, &answer);
-                if self.records.is_written(&key) {
+                if self.records.is_written(&key) || self.records.has_mark(&key) {
                     self.confirming.written(&key);
                 }
                 if self.records.id(&key).is_none() {

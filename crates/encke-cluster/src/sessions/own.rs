@@ -6,6 +6,7 @@ use bytes::Bytes;
 use encke_core::{Id, NodeTag, SessionOwner};
 use foldhash::fast::FixedState;
 
+use super::lines::Line;
 use super::record::{Content, Record};
 
 /// A session of this node.
@@ -28,12 +29,14 @@ pub(super) struct Own {
     /// The mark in its record, if this node has taken it from there.
     pub(super) mark: Option<Bytes>,
     pub(super) phase: Phase,
+    /// The line in which it waits for a write, if it does.
+    pub(super) line: Option<Line>,
     pub(super) is_ended: bool,
     /// True if its client relies on something that its record does not have yet: subscriptions that have changed, or its end.
     pub(super) is_binding: bool,
     /// The node that has it, too, and has to learn of the end.
     pub(super) also_on: Option<NodeTag>,
-    /// True if its record has a mark, which holds until a write without one begins.
+    /// True if its record has a mark, or is empty: that holds until a write of another one begins.
     pub(super) has_mark: bool,
     /// True if a write has failed that may have been done.
     pub(super) is_unsure: bool,
@@ -69,6 +72,7 @@ impl Own {
             written: 0,
             pending: None,
             phase: Phase::Rests,
+            line: None,
             is_ended: false,
             is_binding: false,
             also_on: None,
@@ -77,10 +81,32 @@ impl Own {
         }
     }
 
-    /// The writes as which that of its state counts. 0 if none waits.
-    pub(super) fn weight(&self) -> usize {
-        let pending = self.pending.as_ref().filter(|_| self.phase == Phase::Waits && !self.is_ended);
-        pending.map_or(0, weight_of_content)
+    /// True if it waits in this line.
+    pub(super) fn waits_in(&self, line: Line) -> bool {
+        self.phase == Phase::Waits && self.line == Some(line)
+    }
+
+    /// The writes as which its write counts in a line. 0 if it does not wait there.
+    pub(super) fn weight_in(&self, line: Line) -> u64 {
+        match line {
+            _ if !self.waits_in(line) => 0,
+            Line::End | Line::Mark => 1,
+            Line::Change => self.pending.as_ref().map_or(0, weight_of_content) as u64,
+        }
+    }
+}
+
+impl Content {
+    /// True if the mark of the node need not wait for it: it has one, or nobody goes on from it.
+    pub(super) fn has_mark(&self) -> bool {
+        self.mark.is_some() || self.state.is_empty()
+    }
+
+    /// The content that is written in a line. A heavy one with a first mark would hold the mark of the node back: it is empty until the turn of
+    /// its owner among the changes, so that nobody goes on with the session.
+    pub(super) fn in_line(self, line: Line) -> Content {
+        let is_heavy = line == Line::Mark && weight_of_content(&self) > 1;
+        if is_heavy { Content::empty() } else { self }
     }
 }
 

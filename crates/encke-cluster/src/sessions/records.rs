@@ -12,16 +12,16 @@
 //! record of the other node, which learns of it, and the client begins again. It ends, too, if the other copy was not taken over from this
 //! one: each take-over counts in the record, and a copy with no higher count was written after the engine has lost its keys.
 //!
-//! The owners of sessions take turns, so one with many sessions that change does not delay the records of others. Of one key only one
-//! command is on its way. A session that has ended leaves its end, which goes by itself.
+//! Of one key only one command is on its way. A session that has ended leaves its end, which goes by itself.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use bytes::Bytes;
-use encke_core::{Id, NodeTag, SessionOwner, Turns};
+use encke_core::{Id, NodeTag, SessionOwner};
 use foldhash::fast::RandomState;
 
 use super::Decode;
+use super::lines::{Line, Lines};
 use super::own::{Own, Phase, hash_of, weight_of};
 use super::record::{Content, Key, Record};
 use super::unrecorded::{UNRECORDED_AFTER_MS, Unrecorded};
@@ -33,14 +33,10 @@ pub(super) struct Records {
     /// Writes in a second.
     pub(super) writes_per_s_max: usize,
     own: HashMap<Key, Own, RandomState>,
-    /// Sessions whose end has to be written. While changes wait, too, every second write is an end.
-    ends: Turns<SessionOwner, Key>,
-    /// Sessions that have to be written, and some that had to be. Their owners take turns.
-    writes: Turns<SessionOwner, Key>,
+    /// Sessions that have to be written, and some that had to be.
+    lines: Lines,
     /// Sessions that have waited for a binding write, or still do, and since when, in milliseconds.
     binding: HashMap<Key, u64, RandomState>,
-    /// True if the last write was an end.
-    was_end: bool,
     /// Sessions whose record has to be read.
     looks: VecDeque<Key>,
     /// Those that wait for a time, in milliseconds, before they are looked at.
@@ -86,9 +82,7 @@ impl Records {
             node,
             writes_per_s_max,
             own: HashMap::default(),
-            ends: Turns::default(),
-            was_end: false,
-            writes: Turns::default(),
+            lines: Lines::default(),
             binding: HashMap::default(),
             looks: VecDeque::new(),
             later: VecDeque::new(),
@@ -106,7 +100,7 @@ impl Records {
 
     /// The number of sessions, and of those that wait for a write.
     pub(super) fn len(&self) -> (usize, usize) {
-        (self.own.len(), self.ends.len() + self.writes.len())
+        (self.own.len(), self.lines.len())
     }
 
     /// The state of a session has changed. One that is too large for a record leaves an empty one: the session begins again at a take-over.
@@ -194,7 +188,7 @@ impl Records {
         Unrecorded::of(late)
     }
 
-    /// True if the record of a session has a mark: then it may wait for a later one.
+    /// True if the record of a session has a mark, or is empty: then it may wait for a later one.
     pub(super) fn has_mark(&self, key: &Key) -> bool {
         self.own.get(key).is_some_and(|own| own.has_mark)
     }
@@ -257,14 +251,13 @@ impl Records {
             }
         }
         while self.on_way < ON_WAY_MAX && self.may_write(now_ms) {
-            let Records { ends, writes, own, was_end, .. } = self;
-            let weight = |key: &Key| own.get(key).map_or(0, Own::weight) as u64;
-            *was_end = !ends.is_empty() && (!*was_end || writes.is_empty());
-            let key = if *was_end { ends.pop(|_| 1) } else { writes.pop(weight) }?;
-            let Some(own) = self.own.get_mut(&key).filter(|own| own.phase == Phase::Waits) else { continue };
+            let Records { lines, own, .. } = self;
+            let (key, line) = lines.pop(|key, line| own.get(key).map_or(0, |own| own.weight_in(line)))?;
+            let Some(own) = self.own.get_mut(&key).filter(|own| own.waits_in(line)) else { continue };
+            own.line = None;
             let record = match (own.is_ended, own.pending.clone()) {
                 (true, _) => Record::Ended,
-                (false, Some(content)) => Record::Live { node: self.node, content },
+                (false, Some(content)) => Record::Live { node: self.node, content: content.in_line(line) },
                 (false, None) => {
                     own.phase = Phase::Rests;
                     self.go_on(key);
@@ -272,7 +265,7 @@ impl Records {
                 }
             };
             let (hash, has_mark) = match &record {
-                Record::Live { content, .. } => (hash_of(content), content.mark.is_some()),
+                Record::Live { content, .. } => (hash_of(content), content.has_mark()),
                 Record::Ended => (0, false),
             };
             own.has_mark &= has_mark;
@@ -291,7 +284,7 @@ impl Records {
             return None;
         }
         let is_full = self.window.0 > now_ms && self.window.1 >= self.writes_in_window();
-        let writes = (self.ends.len() + self.writes.len() > 0).then_some(if is_full { self.window.0 } else { now_ms });
+        let writes = (self.lines.len() > 0).then_some(if is_full { self.window.0 } else { now_ms });
         let looks = (!self.looks.is_empty()).then_some(now_ms);
         let next_ms = [writes, looks, self.later.front().map(|(due_ms, _)| *due_ms)].into_iter().flatten().min();
         next_ms.map(|next_ms| next_ms.max(self.paused_ms))
@@ -311,7 +304,8 @@ impl Records {
             (Phase::Writes(hash), Ok(KeyAnswer::Written(revision))) => {
                 own.phase = Phase::Rests;
                 (own.is_unsure, own.given_by) = (false, None);
-                own.has_mark = own.pending.as_ref().is_some_and(|state| state.mark.is_some() && hash_of(state) == hash);
+                let is_written = |state: &Content| state.has_mark() && hash_of(state) == hash;
+                own.has_mark = is_written(&Content::empty()) || own.pending.as_ref().is_some_and(is_written);
                 self.written += 1;
                 (own.revision, own.written) = (*revision, hash);
                 if own.is_ended && hash == 0 {
@@ -388,7 +382,7 @@ impl Records {
         (own.old_reads, own.later_revision) = (0, 0);
         match Record::read(value) {
             Some(Record::Live { node, content }) if node == self.node => {
-                (own.revision, own.written, own.has_mark) = (*revision, hash_of(&content), content.mark.is_some());
+                (own.revision, own.written, own.has_mark) = (*revision, hash_of(&content), content.has_mark());
                 own.pending.take_if(|pending| *pending == content);
                 own.is_binding &= own.is_ended || own.pending.is_some();
                 self.go_on(key);
@@ -446,28 +440,32 @@ impl Records {
 
     fn enqueue(&mut self, key: Key) {
         let Some(own) = self.own.get_mut(&key) else { return };
-        match own.phase {
+        let needs_mark = !own.has_mark && own.pending.as_ref().is_some_and(Content::has_mark);
+        let line = match own.phase {
             // The end of one that waits for something else is not delayed by that. Its key there has no effect.
-            Phase::Rests | Phase::Waits if own.is_ended => self.ends.push(own.owner, key),
-            Phase::Rests => self.writes.push(own.owner, key),
+            Phase::Rests | Phase::Waits if own.is_ended => Line::End,
+            Phase::Rests if needs_mark => Line::Mark,
+            Phase::Waits if needs_mark && own.waits_in(Line::Change) => Line::Mark,
+            Phase::Rests => Line::Change,
             Phase::Waits | Phase::Writes(_) | Phase::Looks => return,
-        }
-        own.phase = Phase::Waits;
+        };
+        (own.phase, own.line) = (Phase::Waits, Some(line));
+        self.lines.push(line, own.owner, key);
         self.sweep();
     }
 
-    /// Forgets keys among the writes that do not wait there any more, if these are many.
+    /// Forgets keys in lines that do not wait there any more, if these are many.
     fn sweep(&mut self) {
-        if self.writes.len() > 2 * self.own.len() + SWEEP_FROM {
+        if self.lines.len() > 2 * self.own.len() + SWEEP_FROM {
             let mut seen = HashSet::<Key, RandomState>::default();
-            let waits = |own: &Own| own.phase == Phase::Waits && !own.is_ended;
-            self.writes.retain(|key| self.own.get(key).is_some_and(waits) && seen.insert(*key));
+            let Records { lines, own, .. } = self;
+            lines.retain(|key, line| own.get(key).is_some_and(|own| own.waits_in(line)) && seen.insert(*key));
         }
     }
 
     fn look(&mut self, key: Key) {
         if let Some(own) = self.own.get_mut(&key) {
-            own.phase = Phase::Waits;
+            (own.phase, own.line) = (Phase::Waits, None);
             self.looks.push_back(key);
         }
     }

@@ -8,6 +8,9 @@
 //! ```text
 //!   edges ──has_room?──▶ a shard ──charge──▶ mailbox ──▶ another shard ──release──▶ on_room: wake waiting readers
 //! ```
+//!
+//! Messages that come from other nodes of a cluster are in parts by their channels. Each part has a share of the room of light messages, so a
+//! flood on one channel does not delay those of other parts.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +22,17 @@ use crate::admission::budget::Weight;
 pub struct MailboxAccount {
     bytes: AtomicUsize,
     bytes_max: AtomicUsize,
+    parts: Parts,
     on_room: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// The bytes of each part of what comes from other nodes.
+struct Parts([AtomicUsize; PARTS]);
+
+impl Default for Parts {
+    fn default() -> Parts {
+        Parts(std::array::from_fn(|_| AtomicUsize::default()))
+    }
 }
 
 impl MailboxAccount {
@@ -49,7 +62,27 @@ impl MailboxAccount {
     /// Charges bytes until the charge is dropped.
     pub fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Charge { account: self.clone(), bytes }
+        Charge { account: self.clone(), bytes, part: None }
+    }
+
+    /// Charges bytes of a part of what comes from other nodes, until the charge is dropped.
+    pub fn charge_part(self: &Arc<Self>, part: usize, bytes: usize) -> Charge {
+        let part = part % PARTS;
+        self.parts.0[part].fetch_add(bytes, Ordering::Relaxed);
+        let mut charge = self.charge(bytes);
+        charge.part = Some(part as u8);
+        charge
+    }
+
+    /// True if more of a part of what comes from other nodes may be admitted. Above the limit of heavy messages each part has a share of
+    /// the room of light ones.
+    pub fn has_room_for_part(&self, part: usize) -> bool {
+        let has_share = || self.parts.0[part % PARTS].load(Ordering::Relaxed) < self.share_of_part();
+        self.has_room(Weight::Heavy) || (self.has_room(Weight::Light) && has_share())
+    }
+
+    fn share_of_part(&self) -> usize {
+        self.bytes_max.load(Ordering::Relaxed) / PARTS
     }
 
     fn limit(&self, weight: Weight) -> usize {
@@ -65,12 +98,16 @@ impl MailboxAccount {
 pub struct Charge {
     account: Arc<MailboxAccount>,
     bytes: usize,
+    part: Option<u8>,
 }
 
 impl Charge {
     /// Charges more bytes.
     pub fn add(&mut self, bytes: usize) {
         self.account.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(part) = self.part {
+            self.account.parts.0[usize::from(part)].fetch_add(bytes, Ordering::Relaxed);
+        }
         self.bytes += bytes;
     }
 }
@@ -85,8 +122,15 @@ impl Drop for Charge {
     fn drop(&mut self) {
         let before = self.account.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         let after = before - self.bytes;
-        let undercuts = |weight| (after..before).contains(&(self.account.limit(weight).saturating_sub(1)));
-        if (undercuts(Weight::Heavy) || undercuts(Weight::Light))
+        let falls_below = |(before, after), limit: usize| (after..before).contains(&limit.saturating_sub(1));
+        let undercuts = |weight| falls_below((before, after), self.account.limit(weight));
+        let part_undercuts = self.part.is_some_and(|part| {
+            let before = self.account.parts.0[usize::from(part)].fetch_sub(self.bytes, Ordering::Relaxed);
+            falls_below((before, before - self.bytes), self.account.share_of_part())
+        });
+        // Below the limit of heavy messages a part waits for nothing.
+        let frees_part = part_undercuts && after >= self.account.limit(Weight::Heavy);
+        if (undercuts(Weight::Heavy) || undercuts(Weight::Light) || frees_part)
             && let Some(on_room) = self.account.on_room.get()
         {
             on_room();
@@ -94,9 +138,42 @@ impl Drop for Charge {
     }
 }
 
+/// The parts of what comes from other nodes: as many as the partitions of histories.
+const PARTS: usize = 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_part_of_what_other_nodes_send_has_a_share_when_another_one_fills_the_room() {
+        let account = Arc::<MailboxAccount>::default();
+        account.set_bytes_max(64 * 100);
+        let calls = Arc::<AtomicUsize>::default();
+        let counter = calls.clone();
+        account.set_on_room(move || _ = counter.fetch_add(1, Ordering::Relaxed));
+        let mut flood = Vec::new();
+        while account.has_room_for_part(1) {
+            flood.push(account.charge_part(1, 100));
+        }
+        assert_eq!(flood.len(), 64);
+        let quiet = account.charge_part(2, 99);
+        assert!(account.has_room_for_part(2), "a byte is left of its share");
+        let mut more = account.charge_part(2, 0);
+        more.add(1);
+        assert!(!account.has_room_for_part(2) && account.has_room_for_part(3));
+        drop(quiet);
+        assert!(account.has_room_for_part(2) && !account.has_room_for_part(1));
+        assert_eq!(calls.load(Ordering::Relaxed), 1, "the part has room");
+        drop(more);
+        flood.truncate(1);
+        assert!(account.has_room_for_part(1));
+        drop(flood);
+        assert_eq!(
+            (account.bytes(), account.parts.0.iter().map(|part| part.load(Ordering::Relaxed)).max()),
+            (0, Some(0))
+        );
+    }
 
     #[test]
     fn falling_below_a_limit_notifies_once() {

@@ -298,7 +298,7 @@ impl Partition {
     /// Applies entries up to this number.
     fn commit(&mut self, cx: &mut Context<'_>, limit: u64) {
         while self.log.committed() < limit
-            && cx.rings.has_room()
+            && cx.rings.has_room(self.number.into())
             && let Some(entry) = self.log.commit()
         {
             let Entry { source, sequence, .. } = entry;

@@ -13,7 +13,7 @@ impl Partition {
         while let Role::Owner(owner) = &mut self.role
             && owner.is_reading()
         {
-            let journal = owner.journal_mut().filter(|_| cx.rings.has_room());
+            let journal = owner.journal_mut().filter(|_| cx.rings.has_room(self.number.into()));
             let next = journal.map_or(Next::Nothing, |journal| journal.next(&self.log));
             match next {
                 Next::Value(value) => self.take_value(cx, value),

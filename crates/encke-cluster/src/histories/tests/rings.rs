@@ -204,7 +204,7 @@ impl Rings for ModelRings {
         self.floor = self.floor.max(floor);
     }
 
-    fn has_room(&self) -> bool {
+    fn has_room(&self, _: usize) -> bool {
         true
     }
 }

@@ -371,3 +371,41 @@ fn a_record_has_a_mark_from_the_end_of_its_write_to_the_begin_of_one_without() {
     assert_eq!(write(&mut records, late(2), 3), [true; 3]);
     assert_eq!(write(&mut records, content(b"1"), 4), [true, false, false]);
 }
+
+#[test]
+fn the_first_mark_of_a_session_waits_neither_for_changes_of_its_owner_nor_for_the_bytes_of_its_record() {
+    let mut records = Records::new(tag(0), 10, decode);
+    let (mut now_ms, mut revision) = (NOW_MS, 0);
+    let marked = |mark: u8, state: Vec<u8>| Content { mark: Some(vec![mark].into()), state: state.into() };
+    let (late, large) = (id(1_000, 0), id(1_001, 0));
+    for session in [late, large] {
+        records.changed(owned(session), content(b"1"), None);
+        answer_all(&mut records, now_ms, &mut revision);
+        now_ms += 100;
+    }
+    (0..200).for_each(|number| records.changed(owned(id(number, 0)), content(&[1; 20_000]), None));
+    // One waits among the changes before it is late.
+    records.changed(owned(late), content(b"2"), None);
+    records.changed(owned(late), marked(7, b"2".to_vec()), None);
+    records.changed(owned(large), marked(7, vec![2; 50_000]), None);
+    let keys = [late, large].map(|session| Key::of(&session));
+    let mut written = Vec::new();
+    while !keys.iter().all(|key| records.has_mark(key)) {
+        now_ms += 100;
+        written.extend(answer_all(&mut records, now_ms, &mut revision));
+    }
+    assert!(written.len() < 6, "{} records were written before", written.len());
+    let of = |key: Key, written: &[(Key, Record)]| {
+        let record = written.iter().rfind(|(written, _)| *written == key).map(|(_, record)| record.clone());
+        record.expect("it is written")
+    };
+    assert_eq!(of(keys[0], &written), Record::Live { node: tag(0), content: marked(7, b"2".to_vec()) });
+    assert_eq!(of(keys[1], &written), Record::Live { node: tag(0), content: Content::empty() });
+    while !records.is_written(&keys[1]) {
+        now_ms += 100;
+        written.extend(answer_all(&mut records, now_ms, &mut revision));
+    }
+    assert_eq!(of(keys[1], &written), Record::Live { node: tag(0), content: marked(7, vec![2; 50_000]) });
+    assert!(records.has_mark(&keys[1]));
+    assert_eq!(written.iter().filter(|(key, _)| *key == keys[0]).count(), 1, "its key among the changes has no effect");
+}
