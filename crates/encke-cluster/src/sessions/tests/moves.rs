@@ -56,7 +56,7 @@ fn a_request_that_moves_its_session_waits_for_one_that_has_just_moved() {
     for stays_ms in [1_000, 2_000] {
         let (mut cluster, session) = opened();
         let now_ms = cluster.now_ms;
-        // What a message takes is less than the request.
+        // The engine takes less than the request.
         cluster.members[1].sessions.connected(now_ms, 1_000);
         cluster.members[0].keeps_all = true;
         let large = cluster.request(1, session);
