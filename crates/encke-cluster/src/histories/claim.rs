@@ -60,11 +60,6 @@ impl Claim {
         !self.number.is_multiple_of(OWNER_STEP)
     }
 
-    /// True if its owner does not know of another claim that has held.
-    pub(super) fn is_behind(&self, other: &Claim) -> bool {
-        self.is_restored() && self.number < other.number
-    }
-
     pub(super) fn write(&self) -> Bytes {
         let mut bytes = vec![VERSION];
         let numbers = [self.owner.0, self.number, self.lineage.seed, self.lineage.first];
@@ -115,12 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_claim_is_behind_those_of_later_owners_until_it_is_passed_on() {
+    fn a_restored_claim_has_a_number_before_that_of_the_next_owner() {
         let lineage = Lineage { seed: 3, first: 4 };
         let first = Claim { owner: NodeId(1), number: next_number(0), lineage, in_sync: vec![NodeId(1), NodeId(2)] };
         let (next, restored) = (first.passed_to(NodeId(2), vec![NodeId(2)]), first.restored().restored());
         assert!(!first.is_restored() && !next.is_restored() && restored.is_restored());
-        assert!(restored.is_behind(&next) && !restored.is_behind(&first) && !first.is_behind(&next));
+        assert!(first.number < restored.number && restored.number < next.number);
         let certain = restored.passed_to(NodeId(1), restored.in_sync.clone());
         assert!(!certain.is_restored() && certain.number == next.number);
     }

@@ -271,6 +271,8 @@ pub(super) enum Sabotage {
     DropsAtFirstValue,
     /// An owner that was away goes on after the engine has lost its keys, though another node may have gone on with the journal.
     ForgetsAbsence,
+    /// An older claim is followed if it stays.
+    BelievesOlder,
     /// A node goes on from times at which messages came that came with rings.
     TrustsTimes,
 }

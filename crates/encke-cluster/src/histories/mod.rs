@@ -112,6 +112,9 @@ pub struct Histories {
     listens: bool,
     /// The time when the running watch had reported all keys, in milliseconds.
     complete_ms: Option<u64>,
+    /// The highest revision that this node has seen, and the same before the last write of its key.
+    last_revision: u64,
+    before_beat: u64,
     /// The time of the last turn, in milliseconds.
     turned_ms: u64,
     /// The partition that is the first one in this turn.
@@ -146,6 +149,8 @@ impl Histories {
             arrived: Vec::new(),
             listens: false,
             complete_ms: None,
+            last_revision: 0,
+            before_beat: 0,
             turned_ms: 0,
             first: 0,
             balance_ms: 0,
@@ -227,7 +232,12 @@ impl Histories {
     /// A command about a key or a journal has its result.
     pub fn key_answered(&mut self, now_ms: u64, number: u64, answer: &KeyReply) {
         match self.wire.ended(number) {
-            Some(Purpose::Beat) => self.members.beaten(answer.is_ok()),
+            Some(Purpose::Beat) => {
+                self.members.beaten(answer.is_ok());
+                if let Ok(KeyAnswer::Written(revision)) = answer {
+                    self.has_written(*revision);
+                }
+            }
             Some(Purpose::Claim(partition)) => {
                 self.partitions[usize::from(partition)].claim_written(now_ms, number, answer);
             }
@@ -242,6 +252,14 @@ impl Histories {
                 self.counts.rejected += partition.journal_answered(now_ms, number, answer, &self.settings.names);
             }
             None => {}
+        }
+    }
+
+    /// The key of this node has this revision. One that was there before means that the engine has lost its last writes.
+    fn has_written(&mut self, revision: u64) {
+        if revision <= self.before_beat {
+            self.last_revision = revision;
+            self.partitions.iter_mut().for_each(Partition::rolled_back);
         }
     }
 
@@ -263,6 +281,7 @@ impl Histories {
 
     /// A key is there, has changed, or is gone.
     pub fn key_changed(&mut self, now_ms: u64, key: &str, revision: u64, value: Option<&Bytes>) {
+        self.last_revision = self.last_revision.max(revision);
         if let Some(node) = key.strip_prefix(MEMBERS).and_then(|node| u64::from_str_radix(node, 16).ok()) {
             match value {
                 Some(value) => {
@@ -353,6 +372,7 @@ impl Histories {
     /// Writes the key of this node.
     fn beat(&mut self, now_ms: u64, unrecorded: &mut dyn FnMut() -> Bytes) {
         if self.wire.is_connected && !self.is_ending && self.members.beat(now_ms) {
+            self.before_beat = self.last_revision;
             let key = format!("{MEMBERS}{:016x}", self.settings.node);
             let value = write_beat(self.settings.tag, self.marks.common(), &unrecorded());
             self.wire.put(Purpose::Beat, key, value, Expected::Any, Some(MEMBER_TTL_MS));

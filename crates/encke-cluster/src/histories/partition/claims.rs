@@ -3,14 +3,18 @@
 //! A write is never given up: the engine may have executed it though its answer was lost. Until the claim shows the outcome, both the
 //! claim before it and the written one may hold.
 //!
-//! When the engine has lost its keys, the owner writes its claim again, and others may come back to the engine before the owner of a later
-//! claim. So a claim that was written again and is behind the last one that this node knows is never followed.
+//! When the engine has lost its keys, or has older ones again, the owner writes its claim again, and others may come back to the engine before
+//! the owner of a later claim. So a claim that is behind the last one that this node knows is never followed.
+
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 
 use crate::command::{Expected, KeyAnswer, KeyFailure, KeyReply};
 use crate::histories::claim::Claim;
 use crate::histories::context::Context;
+#[cfg(test)]
+use crate::histories::context::Sabotage;
 use crate::histories::entry::NodeId;
 use crate::histories::members::GONE_MS;
 
@@ -19,9 +23,15 @@ use crate::histories::members::GONE_MS;
 pub(crate) struct Claims {
     known: Option<Known>,
     /// The last claim that this node has known, if the engine has lost it.
-    lost: Option<Claim>,
+    lost: Option<Known>,
     /// A value of the key that is not believed.
     other: Option<Other>,
+    /// The seeds that others have followed, as far as this node knows; the latest is the last one.
+    past: VecDeque<u64>,
+    /// True if the running watch has brought the known claim as a new one.
+    is_new: bool,
+    /// True if a claim after the known one may have held, which the engine has lost.
+    is_suspect: bool,
     write: Option<Write>,
     /// True if the running watch has reported the key.
     is_reported: bool,
@@ -68,12 +78,34 @@ impl Claims {
 
     /// The last claim, if the engine has lost it.
     pub(crate) fn lost(&self) -> Option<&Claim> {
-        self.lost.as_ref()
+        self.lost.as_ref().map(|known| &known.claim)
+    }
+
+    /// True if a claim after this one may have held, which the engine has lost: its owner has to write it again.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.is_suspect
+    }
+
+    /// A later owner is there, whose claim is not.
+    pub(crate) fn suspect(&mut self) {
+        self.is_suspect = self.known.is_some();
+    }
+
+    /// The engine has lost its last writes.
+    pub(crate) fn rolled_back(&mut self) {
+        if !self.is_new {
+            self.suspect();
+        }
     }
 
     /// True if the key may have another value than the known claim: nothing is done by it.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.known.is_some() && self.other.is_some()
+    }
+
+    /// True if the key has a value, as far as it is known.
+    pub(crate) fn has_value(&self) -> bool {
+        self.known.is_some() || self.other.is_some()
     }
 
     /// The last number that this node knows; 0 if there is none.
@@ -135,19 +167,38 @@ impl Claims {
     fn compare(&mut self, cx: &Context<'_>) {
         let (Some(known), Some(other)) = (&self.known, &self.other) else { return };
         let stays = cx.now.ms >= other.since_ms + GONE_MS;
-        if other.known.claim.is_behind(&known.claim) {
-            // To write over a stale value fails, but a write on its way would be given up.
-            if stays || self.write.is_none() {
-                self.lose();
-            }
+        let of = &other.known.claim;
+        let is_behind = of.is_restored() && self.is_behind(of);
+        let is_older = is_behind || of.lineage == known.claim.lineage || self.past.contains(&of.lineage.seed);
+        let is_followed = of.in_sync.iter().any(|node| cx.is_alive(*node));
+        #[cfg(test)]
+        let (is_older, is_followed) =
+            if cx.is_broken(Sabotage::BelievesOlder) { (is_behind, true) } else { (is_older, is_followed) };
+        // To write over a stale value fails, but a write on its way would be given up. Others wait for the owner.
+        let is_own = is_older && known.claim.owner == cx.own();
+        if (is_behind || is_own) && self.write.is_none() || stays && (is_older || !is_followed) {
+            self.lose();
         } else if stays {
-            // An owner does not go back in its own.
-            let goes_back = known.claim.owner == cx.own() && known.claim.lineage == other.known.claim.lineage;
-            let other = self.other.take().filter(|_| !goes_back);
-            if let Some(Other { known, .. }) = other {
-                (self.known, self.write) = (Some(known), None);
-            }
+            self.believe_other();
         }
+    }
+
+    fn believe_other(&mut self) {
+        if let Some(Other { known, .. }) = self.other.take() {
+            (self.known, self.lost, self.write) = (Some(known), None, None);
+            (self.is_new, self.is_suspect) = (true, false);
+        }
+    }
+
+    /// Follows a claim of another lineage that goes on, because nobody has come who has the messages of the lost one. True if it does.
+    pub(crate) fn follow_other(&mut self, cx: &Context<'_>) -> bool {
+        let (None, Some(lost), Some(other)) = (&self.known, &self.lost, &self.other) else { return false };
+        let claim = &other.known.claim;
+        let goes_on = claim.lineage != lost.claim.lineage && !claim.is_restored() && cx.is_alive(claim.owner);
+        if goes_on {
+            self.believe_other();
+        }
+        goes_on
     }
 
     /// A command for a write has ended.
@@ -170,14 +221,18 @@ impl Claims {
 
     /// The key has this value, if any, after a write over another one was refused.
     fn found(&mut self, now_ms: u64, found: Option<(u64, Claim)>) {
-        let (Some(write), Some(known)) = (&mut self.write, &mut self.known) else { return };
-        match found {
+        let Some(write) = &mut self.write else { return };
+        match (found, &mut self.known) {
             // The engine has lost the last writes of its owner, but none of another one.
-            Some((revision, claim)) if revision < known.revision && claim.term() == known.claim.term() => {
+            (Some((revision, claim)), Some(known))
+                if revision < known.revision && claim.term() == known.claim.term() && !self.is_suspect =>
+            {
                 (known.revision, write.expected) = (revision, Expected::Revision(revision));
                 write.phase = Phase::Again(now_ms);
             }
-            Some((revision, claim)) if (revision, &claim) != (known.revision, &known.claim) => {
+            (Some((revision, claim)), known)
+                if known.as_ref().is_none_or(|known| (revision, &claim) != (known.revision, &known.claim)) =>
+            {
                 write.phase = Phase::Refused(now_ms);
                 self.learn(now_ms, claim, revision);
             }
@@ -195,13 +250,11 @@ impl Claims {
     }
 
     fn learn(&mut self, now_ms: u64, claim: Claim, revision: u64) {
-        // Numbers only grow, though revisions begin again when the engine loses its keys.
-        let is_stale = |known: &Known| revision < known.revision && claim.number <= known.claim.number;
-        let is_behind = self.last().is_some_and(|last| claim.is_behind(last));
-        if is_behind || self.known.as_ref().is_some_and(is_stale) {
-            self.other = Some(Other { known: Known { claim, revision }, since_ms: now_ms });
+        if self.is_behind(&claim) || self.is_stale(&claim, revision) {
+            let since_ms = self.other.as_ref().map_or(now_ms, |other| other.since_ms);
+            self.other = Some(Other { known: Known { claim, revision }, since_ms });
             if self.known.is_none() {
-                // It expects that there is no key.
+                // It expects that there is no key, or another value.
                 self.write = None;
             }
             return;
@@ -209,10 +262,48 @@ impl Claims {
         self.other = None;
         // A revision stands for one claim. If it is another one, the engine has lost its keys, and has come to the same revision again.
         if self.known.as_ref().is_none_or(|known| revision != known.revision || claim != known.claim) {
+            self.note_past(&claim, revision);
             self.known = Some(Known { claim, revision });
             self.lost = None;
+            (self.is_new, self.is_suspect) = (true, false);
             // Any later revision is the outcome: this write, or one that has excluded it.
             self.write = None;
+        }
+    }
+
+    /// True if the owner of a claim does not know of the last one that this node knows.
+    fn is_behind(&self, claim: &Claim) -> bool {
+        let Some(last) = self.last() else { return false };
+        if claim.lineage != last.lineage {
+            let is_past = self.past.contains(&claim.lineage.seed);
+            return claim.is_restored() && (is_past || claim.number < last.number);
+        }
+        claim.number < last.number || (claim.number == last.number && claim.owner != last.owner)
+    }
+
+    /// True if a value may be older than the last one.
+    fn is_stale(&self, claim: &Claim, revision: u64) -> bool {
+        let is_past = self.past.contains(&claim.lineage.seed);
+        match (&self.known, &self.lost) {
+            // Numbers only grow, though revisions begin again when the engine loses its keys.
+            (Some(known), _) => revision < known.revision && (is_past || claim.number <= known.claim.number),
+            (None, Some(lost)) if claim.lineage == lost.claim.lineage => {
+                claim.number == lost.claim.number && revision < lost.revision
+            }
+            (None, _) => is_past,
+        }
+    }
+
+    /// This claim follows the last one.
+    fn note_past(&mut self, claim: &Claim, revision: u64) {
+        let is_next = |known: &&Known| known.claim.lineage != claim.lineage && revision > known.revision;
+        let lost = self.lost.as_ref().filter(|lost| lost.claim.lineage != claim.lineage && !claim.is_restored());
+        if let Some(Known { claim: before, .. }) = self.known.as_ref().filter(is_next).or(lost) {
+            self.past.push_back(before.lineage.seed);
+            self.past.retain(|seed| *seed != claim.lineage.seed);
+            if self.past.len() > PAST_MAX {
+                self.past.pop_front();
+            }
         }
     }
 
@@ -225,16 +316,17 @@ impl Claims {
     /// The engine does not have the last claim any more. A write of which nobody knows the outcome may have held, too, with its list.
     fn lose(&mut self) {
         let written = self.write.take().map(|write| write.claim);
-        if let Some(Known { claim, .. }) = self.known.take() {
+        if let Some(Known { claim, revision }) = self.known.take() {
             let written = written.filter(|written| written.lineage == claim.lineage);
             let in_sync = written.into_iter().flat_map(|written| written.in_sync).chain(claim.in_sync.iter().copied());
-            self.lost = Some(claim.with(in_sync.collect()));
+            self.lost = Some(Known { claim: claim.with(in_sync.collect()), revision });
+            self.is_suspect = false;
         }
     }
 
     /// A watch begins.
     pub(crate) fn watch_begins(&mut self) {
-        self.is_reported = false;
+        (self.is_reported, self.is_new) = (false, false);
     }
 
     /// A watch has reported all keys.
@@ -245,6 +337,8 @@ impl Claims {
     }
 }
 
+/// The seeds of before that are remembered, for each partition.
+const PAST_MAX: usize = 16;
 /// The time before a failed write is sent again, in milliseconds.
 const RETRY_MS: u64 = 300;
 

@@ -59,6 +59,8 @@ pub(super) struct Partition {
     has_some: bool,
     /// The times at which the staged entries of the journal came, in milliseconds.
     came_ms: VecDeque<u64>,
+    /// The owner that has written its claim again, and the number of the first entry that it has added since then. Nobody else goes on from it.
+    restored: Option<(NodeId, u64)>,
 }
 
 /// The work of this node.
@@ -95,6 +97,7 @@ impl Partition {
             is_live: false,
             has_some: false,
             came_ms: VecDeque::new(),
+            restored: None,
         }
     }
 
@@ -126,6 +129,11 @@ impl Partition {
 
     pub(super) fn watch_is_complete(&mut self) {
         self.claims.watch_is_complete();
+    }
+
+    /// The engine has lost its last writes.
+    pub(super) fn rolled_back(&mut self) {
+        self.claims.rolled_back();
     }
 
     /// A publication of this node. `publisher`: its user or address; None: the program.
@@ -160,7 +168,7 @@ impl Partition {
     pub(super) fn received(&mut self, cx: &mut Context<'_>, from: NodeId, term: Term, body: Body) {
         self.follow_claim(cx);
         if self.term() != Some(term) {
-            return;
+            return self.compare_terms(cx, from, term, &body);
         }
         match (&mut self.role, body) {
             (Role::Mirror(mirror), Body::Log { first, entries, committed }) if mirror.owner() == from => {
@@ -181,6 +189,17 @@ impl Partition {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A node knows another term. The later one holds: an owner that gets to know of it stops.
+    fn compare_terms(&mut self, cx: &mut Context<'_>, from: NodeId, term: Term, body: &Body) {
+        let Some(own) = self.term() else { return };
+        if own.is_later_than(term) && matches!(body, Body::Log { .. }) {
+            let body = Body::Log { first: self.log.last() + 1, entries: Vec::new(), committed: 0 };
+            cx.wire.send(from, self.number, own, body);
+        } else if term.is_later_than(own) && matches!(self.role, Role::Owner(_)) {
+            self.claims.suspect();
         }
     }
 
@@ -231,6 +250,13 @@ impl Partition {
             return;
         }
         let mut is_complete = self.is_complete();
+        match self.restored.take() {
+            Some((owner, from)) if owner == claim.owner => self.restored = Some((owner, from)),
+            Some((_, from)) => self.log.truncate_from(from),
+            None => {}
+        }
+        let from = self.restored.map_or(self.log.last() + 1, |(_, from)| from);
+        self.restored = claim.is_restored().then_some((claim.owner, from));
         let is_rebuilt = is_owner && self.rebuilt == Some(term);
         self.came_ms.clear();
         self.has_some = self.log.committed() > 0;
@@ -394,6 +420,7 @@ impl Partition {
             || !has_claim
             || self.claims.written().is_some()
             || self.claims.is_doubtful()
+            || self.claims.is_suspect()
             || !self.outbox.is_empty()
             || self.log.staged_bytes() > 0
     }

@@ -192,7 +192,8 @@ impl Owner {
     fn is_certain(&self, cx: &Context<'_>, claims: &Claims) -> bool {
         // A claim that passes the partition on may hold already.
         let is_other = |claim: &Claim| claim.term() != self.term;
-        let is_own = |claim: &Claim| !is_other(claim) && !claim.is_restored() && !claims.is_doubtful();
+        let is_own =
+            |claim: &Claim| !is_other(claim) && !claim.is_restored() && !claims.is_doubtful() && !claims.is_suspect();
         claims.claim().is_some_and(is_own) && !claims.written().is_some_and(is_other) && cx.has_lease()
     }
 

@@ -20,6 +20,10 @@ impl Partition {
                 let claim = claim.clone();
                 self.go_on(cx, &claim)
             }
+            Some(claim) if self.claims.is_suspect() && (claim.owner == cx.own() || !cx.is_alive(claim.owner)) => {
+                let claim = claim.clone();
+                self.claim_after(cx, Some(&claim))
+            }
             Some(claim) if claim.owner == cx.own() => {
                 self.orphan_ms = None;
                 let Role::Owner(owner) = &mut self.role else { return };
@@ -41,7 +45,10 @@ impl Partition {
                 let claim = claim.clone();
                 self.succeed(cx, &claim)
             }
-            None => self.claim_again(cx),
+            None => {
+                let lost = self.claims.lost().cloned();
+                self.claim_after(cx, lost.as_ref())
+            }
         };
         if let Some(next) = next {
             self.claims.write(cx, self.number, next);
@@ -86,10 +93,11 @@ impl Partition {
         self.begin_again_as_first(cx, wait_ms)
     }
 
-    /// The claim of this node for a partition without one that it can follow, if it is for this node to make.
-    fn claim_again(&mut self, cx: &mut Context<'_>) -> Option<Claim> {
-        let wait_ms = match self.claims.lost() {
-            // The engine has lost its keys, and this node has all, unless another one was the owner meanwhile.
+    /// The claim of this node for a partition without one that it can follow, if it is for this node to make. `lost`: the last one, which the
+    /// engine has lost, or after which it may have lost others.
+    fn claim_after(&mut self, cx: &mut Context<'_>, lost: Option<&Claim>) -> Option<Claim> {
+        let wait_ms = match lost {
+            // This node has all, unless another one was the owner meanwhile.
             Some(lost)
                 if lost.owner == cx.own()
                     && self.term() == Some(lost.term())
@@ -103,7 +111,12 @@ impl Partition {
             Some(_) => ORPHAN_MS,
             None => SETTLE_MS,
         };
-        self.begin_again_as_first(cx, wait_ms)
+        // The first one may follow a claim that this one does not.
+        let is_alone = self.claims.has_value() && !self.is_first(cx);
+        if !is_alone {
+            return self.begin_again_as_first(cx, wait_ms);
+        }
+        self.begin_again(cx, 2 * wait_ms)
     }
 
     /// As [`Partition::begin_again`], if that is for this node to do.
@@ -114,7 +127,7 @@ impl Partition {
 
     /// A claim with a new lineage, when nobody who has the messages for certain has been there for so long.
     fn begin_again(&mut self, cx: &mut Context<'_>, wait_ms: u64) -> Option<Claim> {
-        self.has_waited(cx, wait_ms).then(|| self.new_claim(cx))
+        (self.has_waited(cx, wait_ms) && !self.claims.follow_other(cx)).then(|| self.new_claim(cx))
     }
 
     /// The claim of this node that goes on with what the journal has, if that is for this node to do, when nobody else who has the messages

@@ -21,6 +21,11 @@ impl Absence {
         }
     }
 
+    /// True if the node has been there since this time, in milliseconds.
+    pub(super) fn was_there_since(&self, ms: u64) -> bool {
+        self.0.is_none_or(|(_, until_ms)| until_ms.is_some_and(|until_ms| until_ms <= ms))
+    }
+
     /// True if others may take the node for gone.
     pub(super) fn is_seen(&self, now_ms: u64) -> bool {
         self.0.is_some_and(|(since_ms, until_ms)| {

@@ -28,6 +28,8 @@ struct Disruptions {
     cuts: u64,
     /// The engine loses its keys.
     losses: u64,
+    /// The engine has older keys again.
+    restores: u64,
     /// All nodes are killed.
     ends: u64,
     /// The journals are full for a while.
@@ -75,10 +77,13 @@ fn run_on(mut cluster: Cluster, faults: Faults, disruptions: Disruptions) -> Out
 fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
     let alive = cluster.alive();
     let node = alive[cluster.dice.random(alive.len() as u64) as usize];
-    let Disruptions { kills, pauses, cuts, losses, ends, fills, is_careful } = disruptions;
+    let Disruptions { kills, pauses, cuts, losses, restores, ends, fills, is_careful } = disruptions;
     if fills > 0 && cluster.dice.random(100) < fills {
         let until_ms = cluster.now_ms + cluster.dice.random(20_000);
         cluster.journals.fill(until_ms);
+    }
+    if restores > 0 {
+        cluster.save_keys();
     }
     let chance = cluster.dice.random(100);
     if !cluster.members[node].is_connected {
@@ -105,6 +110,9 @@ fn disrupt(cluster: &mut Cluster, disruptions: Disruptions) {
     } else if chance < kills + pauses + cuts + losses + ends {
         alive.iter().for_each(|node| cluster.kill(*node));
         (0..NODES).for_each(|_| _ = cluster.join());
+    } else if chance < kills + pauses + cuts + losses + ends + restores {
+        let savings = 1 + cluster.dice.random(10) as usize;
+        cluster.restore_keys(savings);
     } else if alive.len() < NODES && cluster.dice.random(4) == 0 {
         cluster.join();
     }
@@ -151,7 +159,10 @@ const SLOW_ENGINE: Faults =
     Faults { loses: 100, doubles: 0, delays: 500, forgets_answer: 0, reports_late: 0, reads_old: 0 };
 /// Nodes that are killed while the journals are full.
 const FILLS: Disruptions =
-    Disruptions { kills: 15, pauses: 0, cuts: 0, losses: 0, ends: 10, fills: 40, is_careful: false };
+    Disruptions { kills: 15, pauses: 0, cuts: 0, losses: 0, restores: 0, ends: 10, fills: 40, is_careful: false };
+/// Keys that come back with older values.
+const RESTORES: Disruptions =
+    Disruptions { kills: 2, pauses: 6, cuts: 12, losses: 0, restores: 6, ends: 0, fills: 0, is_careful: false };
 const MANY: u64 = 200;
 
 #[test]
@@ -185,6 +196,12 @@ fn an_engine_that_loses_its_keys_breaks_no_promise() {
     let disruptions = Disruptions { kills: 2, pauses: 6, cuts: 12, losses: 6, ..Disruptions::default() };
     (0..MANY).for_each(|seed| _ = run(seed, Faults { delays: 100, ..Faults::default() }, disruptions, None));
     (0..MANY).for_each(|seed| _ = run(seed, BAD_ENGINE, disruptions, None));
+}
+
+#[test]
+fn an_engine_whose_keys_come_back_with_an_older_state_breaks_no_promise() {
+    (0..MANY).for_each(|seed| _ = run(seed, Faults { delays: 100, ..Faults::default() }, RESTORES, None));
+    (0..MANY).for_each(|seed| _ = run(seed, BAD_ENGINE, RESTORES, None));
 }
 
 // It still expects the revision of the lost write, and the watch has nothing new to report.
@@ -256,6 +273,13 @@ fn rules_of_journals_that_are_broken_are_found() {
         println!("{sabotage:?}: {found:?}");
         assert!(found.is_some(), "{sabotage:?}");
     }
+}
+
+#[test]
+fn a_rule_of_older_keys_that_is_broken_is_found() {
+    let engine = Faults { delays: 100, ..Faults::default() };
+    let run = |seed| run(seed, engine, RESTORES, Some(Sabotage::BelievesOlder));
+    assert!((0..2_000).any(|seed| catch_unwind(AssertUnwindSafe(|| run(seed))).is_err()));
 }
 
 #[test]

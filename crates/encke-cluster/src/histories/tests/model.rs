@@ -3,7 +3,7 @@
 mod keys;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -47,6 +47,9 @@ pub(super) struct Member {
 
 /// A revision, and the value that was written.
 type Written = (u64, Bytes);
+
+/// Keys, each with the value before.
+type Keys = BTreeMap<String, (u64, Bytes, Option<Written>)>;
 
 /// Something that arrives at a node.
 #[derive(Clone)]
@@ -97,7 +100,11 @@ pub(super) struct Cluster {
     /// The time of the last flight of each stream, which later ones do not overtake.
     streams: BTreeMap<(usize, usize, bool), u64>,
     /// The revision, the value and the one before of each key.
-    keys: BTreeMap<String, (u64, Bytes, Option<Written>)>,
+    keys: Keys,
+    /// The keys of some times before, with the time, in milliseconds, and the revision of the engine.
+    saved: VecDeque<(u64, u64, Keys)>,
+    /// The keys that have come back with older values, until their partition goes on.
+    rolled_back: BTreeSet<String>,
     pub(super) journals: Journals,
     revision: u64,
     order: u64,
@@ -122,6 +129,8 @@ impl Cluster {
             flights: Vec::new(),
             streams: BTreeMap::new(),
             keys: BTreeMap::new(),
+            saved: VecDeque::new(),
+            rolled_back: BTreeSet::new(),
             journals,
             revision: 0,
             order: 0,
@@ -240,12 +249,8 @@ impl Cluster {
         self.keys.clear();
         self.journals.lose();
         self.revision = 0;
-        for node in 0..self.members.len() {
-            if self.members[node].is_connected {
-                self.disconnect(node);
-                self.connect(node);
-            }
-        }
+        self.saved.clear();
+        self.break_connections();
     }
 
     /// A publisher of a node publishes. Returns its token.

@@ -37,8 +37,11 @@ fn texts(cluster: &Cluster, channel: &str) -> Vec<String> {
 
 /// The node that owns the partition of a channel.
 fn owner(cluster: &Cluster) -> usize {
-    let owns = |node: &usize| cluster.members[*node].histories.partitions[0].state(NodeId(0)).is_owned;
-    cluster.alive().into_iter().find(owns).expect("an owner")
+    cluster.alive().into_iter().find(|node| owns(cluster, *node)).expect("an owner")
+}
+
+fn owns(cluster: &Cluster, node: usize) -> bool {
+    cluster.members[node].histories.partitions[0].state(NodeId(0)).is_owned
 }
 
 #[test]
@@ -143,6 +146,58 @@ fn the_owner_writes_claims_again_that_the_engine_has_lost() {
     publish(&mut cluster, &channel, 6);
     cluster.settle();
     assert_eq!((texts(&cluster, &channel).len(), cluster.members[0].rings.seed_of(&channel)), (12, seed));
+}
+
+// A server of the engine was restored from a copy, or its disk has lost the last writes.
+#[test]
+fn the_owner_goes_on_though_the_engine_has_an_older_claim_again() {
+    let (mut cluster, channel) = cluster();
+    let (before, seed) = (owner(&cluster), cluster.members[0].rings.seed_of(&channel));
+    publish(&mut cluster, &channel, 3);
+    cluster.pass(200);
+    cluster.save_keys();
+    succeeded(&mut cluster, &channel);
+    let after = (0..3).filter(|node| *node != before).find(|node| owns(&cluster, *node)).expect("another owner");
+    cluster.connect(before);
+    cluster.settle();
+    cluster.pass(5_000);
+    cluster.roll_back(1);
+    publish(&mut cluster, &channel, 3);
+    cluster.settle();
+    let owners: Vec<usize> = cluster.alive().into_iter().filter(|node| owns(&cluster, *node)).collect();
+    assert_eq!((owners, texts(&cluster, &channel).len()), (vec![after], 8));
+    assert_eq!(cluster.members[before].rings.seed_of(&channel), seed, "epochs go on");
+}
+
+/// An owner is cut off and succeeded, and comes back when the engine has its claim again. Returns the seed and the channel.
+fn comes_back_to_its_claim(others_come: bool) -> (Cluster, String, Option<u64>) {
+    let (mut cluster, channel) = cluster();
+    let seed = cluster.members[0].rings.seed_of(&channel);
+    publish(&mut cluster, &channel, 3);
+    cluster.pass(200);
+    cluster.save_keys();
+    // It has seen writes that are lost.
+    cluster.pass(2_000);
+    let first = succeeded(&mut cluster, &channel);
+    let others: Vec<usize> = (0..3).filter(|node| *node != first).collect();
+    cluster.roll_back(1);
+    others.iter().for_each(|node| cluster.disconnect(*node));
+    cluster.connect(first);
+    cluster.publish(first, &channel);
+    cluster.pass(if others_come { 500 } else { 20_000 });
+    others.iter().for_each(|node| cluster.connect(*node));
+    cluster.settle();
+    (cluster, channel, seed)
+}
+
+#[test]
+fn an_owner_that_was_succeeded_does_not_go_on_by_its_claim_that_the_engine_has_again() {
+    let (cluster, channel, seed) = comes_back_to_its_claim(true);
+    assert_eq!((texts(&cluster, &channel).len(), cluster.members[0].rings.seed_of(&channel)), (6, seed));
+    // Then nobody knows if it was succeeded.
+    let (cluster, channel, seed) = comes_back_to_its_claim(false);
+    assert_eq!(texts(&cluster, &channel).len(), 1);
+    assert_ne!(cluster.members[0].rings.seed_of(&channel), seed);
 }
 
 /// Cuts the owner off for so long that another node goes on, and lets the others publish. Returns the one that was cut off.

@@ -34,14 +34,26 @@ impl Cluster {
 
     /// A partition begins again only if nobody is there who has its messages; or, when the engine has lost its keys, if one of those that
     /// may have had more is not there.
-    fn check_claims(&self, key: &str, old: &[u8], new: &[u8]) {
+    fn check_claims(&mut self, key: &str, old: &[u8], new: &[u8]) {
         let (Some(old), Some(new)) = (Claim::read(old), Claim::read(new)) else { return };
-        if !key.starts_with("p.") || old.lineage == new.lineage {
+        if !key.starts_with("p.") {
+            return;
+        }
+        if old.lineage == new.lineage {
+            if old.is_restored() && !new.is_restored() {
+                self.rolled_back.remove(key);
+            }
             return;
         }
         let mut in_sync = self.members.iter().filter(|member| old.has(NodeId(member.node)));
         let is_gone = |member: &Member| member.absence.is_seen(self.now_ms);
-        let may_begin = if old.is_restored() { in_sync.any(is_gone) } else { in_sync.all(is_gone) };
+        // After a loss nobody knows who was in sync last.
+        let is_certain = !self.rolled_back.contains(key);
+        let may_begin = match old.is_restored() {
+            _ if !is_certain => self.members.iter().any(is_gone),
+            true => in_sync.any(is_gone),
+            false => in_sync.all(is_gone),
+        };
         // A node that reads its journal has nothing else.
         let may_begin = may_begin || (old.owner == new.owner && self.journals.have_gaps());
         assert!(may_begin, "{key} begins again though others have it: {old:?}");
@@ -53,6 +65,43 @@ impl Cluster {
         for (_, stored) in self.keys.iter_mut().filter(|(key, _)| key.starts_with("p.")) {
             if let Some((revision, value)) = stored.2.take_if(|(_, before)| term(before) == term(&stored.1)) {
                 (stored.0, stored.1) = (revision, value);
+            }
+        }
+    }
+
+    /// Remembers the keys as they are now.
+    pub(in super::super) fn save_keys(&mut self) {
+        self.saved.push_back((self.now_ms, self.revision, self.keys.clone()));
+        if self.saved.len() > SAVED_MAX {
+            self.saved.pop_front();
+        }
+    }
+
+    /// The engine has the keys of this many savings ago again, if all nodes that live know what has happened since then: nothing says what
+    /// nobody knows who is there.
+    pub(in super::super) fn restore_keys(&mut self, savings: usize) {
+        let saved = self.saved.len().checked_sub(savings).and_then(|index| self.saved.get(index));
+        let mut alive = self.members.iter().filter(|member| member.is_alive);
+        if saved.is_some_and(|(saved_ms, ..)| alive.all(|member| member.absence.was_there_since(*saved_ms))) {
+            self.roll_back(savings);
+        }
+    }
+
+    /// The engine has the keys of this many savings ago again.
+    pub(in super::super) fn roll_back(&mut self, savings: usize) {
+        let index = self.saved.len() - savings;
+        let (_, revision, keys) = self.saved[index].clone();
+        self.saved.truncate(index + 1);
+        self.rolled_back.extend(self.keys.keys().cloned());
+        (self.revision, self.keys) = (revision, keys);
+        self.break_connections();
+    }
+
+    pub(super) fn break_connections(&mut self) {
+        for node in 0..self.members.len() {
+            if self.members[node].is_connected {
+                self.disconnect(node);
+                self.connect(node);
             }
         }
     }
@@ -80,3 +129,6 @@ impl Cluster {
         late.into_iter().for_each(|arrival| self.report(node, arrival));
     }
 }
+
+/// The savings of keys that are there.
+const SAVED_MAX: usize = 12;
