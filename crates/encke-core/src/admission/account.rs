@@ -61,16 +61,17 @@ impl MailboxAccount {
 
     /// Charges bytes until the charge is dropped.
     pub fn charge(self: &Arc<Self>, bytes: usize) -> Charge {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Charge { account: self.clone(), bytes, part: None }
+        self.charge_as(bytes, None)
     }
 
     /// Charges bytes of a part of what comes from other nodes, until the charge is dropped.
     pub fn charge_part(self: &Arc<Self>, part: usize, bytes: usize) -> Charge {
-        let part = part % PARTS;
-        self.parts.0[part].fetch_add(bytes, Ordering::Relaxed);
-        let mut charge = self.charge(bytes);
-        charge.part = Some(part as u8);
+        self.charge_as(bytes, Some((part % PARTS) as u8))
+    }
+
+    fn charge_as(self: &Arc<Self>, bytes: usize, part: Option<u8>) -> Charge {
+        let mut charge = Charge { account: self.clone(), bytes: 0, part };
+        charge.add(bytes);
         charge
     }
 
@@ -97,18 +98,20 @@ impl MailboxAccount {
 /// Bytes on the account, released on drop.
 pub struct Charge {
     account: Arc<MailboxAccount>,
-    bytes: usize,
+    /// Above 4 GiB nothing more counts: no message is so large.
+    bytes: u32,
     part: Option<u8>,
 }
 
 impl Charge {
     /// Charges more bytes.
     pub fn add(&mut self, bytes: usize) {
-        self.account.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let more = u32::try_from(bytes).unwrap_or(u32::MAX).min(u32::MAX - self.bytes);
+        self.bytes += more;
+        self.account.bytes.fetch_add(more as usize, Ordering::Relaxed);
         if let Some(part) = self.part {
-            self.account.parts.0[usize::from(part)].fetch_add(bytes, Ordering::Relaxed);
+            self.account.parts.0[usize::from(part)].fetch_add(more as usize, Ordering::Relaxed);
         }
-        self.bytes += bytes;
     }
 }
 
@@ -120,13 +123,14 @@ impl std::fmt::Debug for Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let before = self.account.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-        let after = before - self.bytes;
+        let bytes = self.bytes as usize;
+        let before = self.account.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let after = before - bytes;
         let falls_below = |(before, after), limit: usize| (after..before).contains(&limit.saturating_sub(1));
         let undercuts = |weight| falls_below((before, after), self.account.limit(weight));
         let part_undercuts = self.part.is_some_and(|part| {
-            let before = self.account.parts.0[usize::from(part)].fetch_sub(self.bytes, Ordering::Relaxed);
-            falls_below((before, before - self.bytes), self.account.share_of_part())
+            let before = self.account.parts.0[usize::from(part)].fetch_sub(bytes, Ordering::Relaxed);
+            falls_below((before, before - bytes), self.account.share_of_part())
         });
         // Below the limit of heavy messages a part waits for nothing.
         let frees_part = part_undercuts && after >= self.account.limit(Weight::Heavy);

@@ -122,7 +122,7 @@ mod tests {
         (20..22).for_each(|number| turns.push('c', number));
         let all: Vec<i32> = std::iter::from_fn(|| turns.pop(|_| 1)).collect();
         assert_eq!(all, [0, 10, 20, 1, 21, 2, 3]);
-        assert!(turns.len() == 0 && turns.lines.is_empty() && turns.order.is_empty());
+        assert!(turns.is_empty() && turns.lines.is_empty() && turns.order.is_empty());
     }
 
     #[test]
