@@ -27,6 +27,7 @@ mod remote_calls;
 mod revocations;
 mod sessions;
 mod subject;
+mod user_ends;
 mod user_limits;
 mod wants;
 
@@ -46,8 +47,9 @@ pub use remote_calls::{
 };
 pub use revocations::{RevocationCounts, RevocationOutput, Revocations};
 pub use sessions::{
-    Order, Ordered, Output, RecordView, RelayId, RelayOutput, RelayRequest, SessionCounts, Sessions, SessionsSettings,
-    Visited, Visitor,
+    Order, Ordered, Output, Past, RecordView, RelayId, RelayOutput, RelayRequest, SessionCounts, Sessions,
+    SessionsSettings, Visited, Visitor,
 };
 pub use subject::{NAME_BYTES_MAX, SUBJECT_BYTES_MAX, Subjects, channel_bytes_max};
+pub use user_ends::UserEnd;
 pub use user_limits::{UserLimitCounts, UserLimits};

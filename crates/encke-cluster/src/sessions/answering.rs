@@ -148,7 +148,7 @@ impl Sessions {
         let key = Key::of(&leaving.session);
         let reply = match given {
             Given::Session(saved) => {
-                let state = (self.settings.encode)(&saved, self.records.take_overs(&key)).into();
+                let state = (self.settings.encode)(&saved, self.past_of(&key, &saved)).into();
                 self.homes.note(key, leaving.to);
                 if self.records.is_busy(&key) {
                     self.leaving.insert(key, (leaving, state));

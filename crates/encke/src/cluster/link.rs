@@ -72,6 +72,14 @@ pub(crate) enum ToCluster {
     OrderEnd(Id, bool, oneshot::Sender<Ordered>),
     /// A session has ended by an order: it ends if it is on its way to this node.
     EndIfItComes(Id),
+    /// All sessions of a user are to end by the order with this mark. The sender learns if the engine has it.
+    EndUser(Box<str>, u64, oneshot::Sender<bool>),
+    /// Another node has ordered that, and this one does it.
+    UserEnded(Box<str>, u64),
+    /// The engine has the mark of a user.
+    MarkFound(Box<str>, u64),
+    /// These sessions of a user of this node end if they were opened before this mark.
+    EndOlder(Vec<Id>, u64),
     /// A part of the program wants the lease with this name, and learns until when this node holds it.
     Lease(Box<str>, watch::Sender<Option<Instant>>),
     /// A request about the store of sessions.
@@ -208,6 +216,13 @@ impl Link {
     pub(crate) async fn order_end(&self, session: Id, is_known: bool) -> Option<Ordered> {
         let (done, outcome) = oneshot::channel();
         self.send(ToCluster::OrderEnd(session, is_known, done));
+        outcome.await.ok()
+    }
+
+    /// Writes that all sessions of a user have ended by the order with this mark. False if that fails. None if the thread has ended.
+    pub(crate) async fn end_user(&self, user: &str, mark: u64) -> Option<bool> {
+        let (done, outcome) = oneshot::channel();
+        self.send(ToCluster::EndUser(user.into(), mark, done));
         outcome.await.ok()
     }
 

@@ -61,6 +61,8 @@ fn a_node_that_has_a_session_against_an_order_finds_its_end() {
 #[test]
 fn an_order_that_cannot_be_recorded_says_so_in_time_and_is_recorded_later() {
     let (mut cluster, session) = opened();
+    cluster.open(1, id(4, 1));
+    cluster.pass(1_000);
     cluster.kill(0);
     cluster.has_keys = false;
     let order = cluster.order(1, session, false);
@@ -74,6 +76,17 @@ fn an_order_that_cannot_be_recorded_says_so_in_time_and_is_recorded_later() {
     cluster.disconnect(1);
     let order = cluster.order(1, session, false);
     assert_eq!(cluster.outcome(order), Some(Ordered::Unrecorded), "at once");
+}
+
+#[test]
+fn without_keys_an_unknown_session_is_unknown_at_once() {
+    let mut cluster = Cluster::new(2, 1);
+    cluster.has_keys = false;
+    for (is_known, outcome) in [(false, Ordered::Unknown), (true, Ordered::Unrecorded)] {
+        let order = cluster.order(1, id(1, 0), is_known);
+        cluster.pass(1);
+        assert_eq!(cluster.outcome(order), Some(outcome));
+    }
 }
 
 #[test]
