@@ -15,6 +15,9 @@ impl Sessions {
     pub(super) fn answer_question(&mut self, now_ms: u64, reply_to: String, question: Question) {
         match question {
             Question::Ping => self.reply(reply_to, &Reply::Done),
+            Question::Serve(Serve { session, .. }) | Question::Release { session, .. } if self.is_loading(&session) => {
+                self.reply(reply_to, &Reply::Busy);
+            }
             Question::Serve(serve) => self.serve(reply_to, serve),
             Question::Settled(node, number, fate) => {
                 self.reply(reply_to, &Reply::Done);

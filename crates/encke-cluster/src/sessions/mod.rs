@@ -15,6 +15,7 @@ mod asking;
 mod confirming;
 mod counts;
 mod homes;
+mod loading;
 mod marks;
 mod message;
 mod notices;
@@ -144,6 +145,8 @@ pub struct Sessions {
     ends: HashMap<Key, (Id, Vec<u64>), RandomState>,
     /// The times until which they wait, in milliseconds, oldest first.
     ends_until: VecDeque<(u64, Key)>,
+    /// Shards that have still to say which sessions have come back with this node.
+    shards_loading: usize,
     orders: Orders,
     user_marks: UserMarks,
     relays: Relays,
@@ -214,6 +217,7 @@ impl Sessions {
             leaving: HashMap::default(),
             ends: HashMap::default(),
             ends_until: VecDeque::new(),
+            shards_loading: 0,
             orders: Orders::default(),
             user_marks: UserMarks::default(),
             relays: Relays::new(settings.forwarded_max),
@@ -272,7 +276,7 @@ impl Sessions {
             ShardMessage::ForNodes(ForNodes::Confirmed { shard, tick, has_late }) => {
                 self.shard_confirmed(shard, tick, has_late);
             }
-            ShardMessage::ForNodes(ForNodes::Loaded(ids)) => self.records.loaded(&ids),
+            ShardMessage::ForNodes(ForNodes::Loaded(ids)) => self.loaded(&ids),
             ShardMessage::ForNodes(ForNodes::Ended { session, binds, reply }) => {
                 self.ended(now_ms, &session, binds, reply);
             }

@@ -44,6 +44,8 @@ pub(super) struct Records {
     was_end: bool,
     /// Sessions whose record has to be read.
     looks: VecDeque<Key>,
+    /// Sessions that have come back with this node and may have ended, until their records are read, or cannot be.
+    pub(super) loading: HashSet<Key, RandomState>,
     /// Those that wait for a time, in milliseconds, before they are looked at.
     later: VecDeque<(u64, Key)>,
     on_way: usize,
@@ -74,6 +76,7 @@ impl Records {
             writes: Turns::default(),
             binding: HashMap::default(),
             looks: VecDeque::new(),
+            loading: HashSet::default(),
             later: VecDeque::new(),
             on_way: 0,
             window: (0, 0),
@@ -142,6 +145,7 @@ impl Records {
         for id in ids {
             let key = Key::of(id);
             self.own.entry(key).or_insert_with(|| Own { is_unsure: true, is_loaded: true, ..Own::of(*id, 0, None) });
+            self.loading.insert(key);
             self.look(key);
         }
     }
@@ -289,9 +293,11 @@ impl Records {
     pub(super) fn answered(&mut self, now_ms: u64, key: Key, answer: &KeyReply) -> Option<Outcome> {
         self.on_way = self.on_way.saturating_sub(1);
         self.fails = matches!(answer, Err(KeyFailure::Failed(_)));
+        self.loading.remove(&key);
         if self.fails {
             // All may fail, as without JetStream.
             self.paused_ms = now_ms + RETRY_MS;
+            self.loading.clear();
         }
         // A session that was forgotten and came back has no command on its way.
         let own = self.own.get_mut(&key)?;

@@ -6,6 +6,7 @@
 use std::mem::take;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use encke_cluster::{
@@ -38,6 +39,8 @@ pub(crate) struct Link {
     nodes: Mutex<(u64, Arc<[u64]>)>,
     /// True if the node has the revoked tokens of the cluster, or cannot have them.
     has_revocations: AtomicBool,
+    /// True if the node knows which of its saved sessions have ended or moved.
+    has_records: AtomicBool,
     /// The numbers of the store of sessions, if there is one beside the keys of the engine.
     store: OnceLock<Arc<StoreNumbers>>,
 }
@@ -306,6 +309,19 @@ impl Link {
         self.has_revocations.store(true, Ordering::Release);
     }
 
+    /// Waits until the node knows which of its saved sessions have ended or moved. While the engine is away, nobody can know.
+    pub(crate) async fn await_records(&self) {
+        let until = Instant::now() + RECORDS_MAX;
+        while !self.has_records.load(Ordering::Acquire) && self.status().is_connected && Instant::now() < until {
+            tokio::time::sleep(RECORDS_PAUSE).await;
+        }
+    }
+
+    /// Notes that it knows them.
+    pub(crate) fn set_has_records(&self) {
+        self.has_records.store(true, Ordering::Release);
+    }
+
     /// Wakes the thread: the interest of the shards has changed, or there is room between them.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
@@ -445,6 +461,11 @@ impl Link {
         ]
     }
 }
+
+/// The longest time that a node waits for the records of its sessions before it takes clients.
+const RECORDS_MAX: Duration = Duration::from_secs(60);
+/// The time after which it looks again.
+const RECORDS_PAUSE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {

@@ -245,6 +245,9 @@ impl Cluster {
         }
         self.pass_on();
         self.node_commands.turn(now, (&self.server, &self.link), &self.commands);
+        if !self.member.sessions.are_loading() {
+            self.link.set_has_records();
+        }
         self.leases.turn(now_ms, &self.commands);
         self.users.turn(now_ms, (&self.server, &self.link), &self.commands);
         // Frozen shards get nothing more.
